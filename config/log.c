@@ -44,16 +44,16 @@ static const struct {
 } levels[] = {
     {"error", "ERROR", 3}, {"warning", "WARNING", 4}, {"info", "INFO", 6}, {"debug", "DEBUG", 7}};
 
-static bool stderr_is_journal(void) {
+bool log_is_journal(int fd) {
     const char *stream = getenv("JOURNAL_STREAM");
     uintmax_t device, inode;
     struct stat status;
     return stream != NULL && sscanf(stream, "%ju:%ju", &device, &inode) == 2 &&
-           fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device && status.st_ino == inode;
+           fstat(fd, &status) == 0 && status.st_dev == device && status.st_ino == inode;
 }
 
 static size_t write_prefix(enum log_level level, char *line) {
-    if (stderr_is_journal())
+    if (log_is_journal(STDERR_FILENO))
         return (size_t)sprintf(line, "<%d>", levels[level].priority);
     struct timespec now;
     struct tm utc;

@@ -21,6 +21,8 @@ const char *log_level_name(enum log_level level);
 uint64_t log_num_lost(void);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Says whether what is written to the descriptor becomes lines of the systemd journal. */
+bool log_is_journal(int fd);
 bool log_is_terminal(void);
 /* Shows what changes, at level info: a line without an end, in the place of the one shown before,
  * which the next line of the log takes. Only where stderr is a terminal. */

@@ -16,6 +16,14 @@
 
 #define REQUEST_MAX_WEIGHT 1000
 
+/* When the choices of a request got on: nanoseconds of CLOCK_MONOTONIC; 0: not yet. Written by the
+ * engine, read by anyone. */
+struct request_times {
+    _Atomic int64_t scheduled_ns;   /* the first was first part of a step */
+    _Atomic int64_t first_token_ns; /* of any */
+    _Atomic int64_t last_token_ns;  /* of any, so far */
+};
+
 struct request {
     uint64_t id; /* set by engine_submit, rising */
     struct sampling_params params;
@@ -28,6 +36,7 @@ struct request {
     char *cache_salt; /* divides the tenant's prefixes further; NULL: none */
     size_t cache_salt_bytes;
     int64_t arrival_ns; /* CLOCK_MONOTONIC, set by engine_submit */
+    struct request_times times;
     struct token_stream stream;
     void *user; /* the front end's handle; the engine never reads it */
 

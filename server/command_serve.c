@@ -93,6 +93,10 @@ static int open_keys(struct serve *serve, struct error *err) {
     return reload_keys(&serve->reload, err);
 }
 
+static int open_access_log(struct serve *serve, struct error *err) {
+    return access_log_open(serve->options.access_log, &serve->reload.access_log, err);
+}
+
 static int open_model(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     if (command_open_model(options->model, &serve->model, &serve->tokenizer, err) != 0)
@@ -285,6 +289,8 @@ static struct http_server_config http_config(struct serve *serve) {
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
         .metrics_prefix = options->metrics_prefix,
         .origins = &serve->origins,
+        .access_log = serve->reload.access_log,
+        .logs_prompts = options->log_prompts,
         .reload = reload_run,
         .reload_context = &serve->reload,
     };
@@ -324,9 +330,9 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    read_origins,     open_keys,     open_model,  open_chat,         start_verify,
-    start_vocabulary, open_executor, open_socket, open_admin_socket, await_vocabulary,
-    await_verify,     start_engine,  test_engine, start_http,
+    read_origins,     open_access_log,  open_keys,     open_model,  open_chat,
+    start_verify,     start_vocabulary, open_executor, open_socket, open_admin_socket,
+    await_vocabulary, await_verify,     start_engine,  test_engine, start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
@@ -354,11 +360,17 @@ static int run(struct serve *serve) {
     return stop == HTTP_STOPPED ? EX_OK : EX_SOFTWARE;
 }
 
+static void close_access_log(struct serve *serve) {
+    access_log_close(serve->reload.access_log);
+    serve->reload.access_log = NULL;
+}
+
 /* Ends the process at once, status 70: a device that hangs keeps whoever gives something back to
  * it, at exit(3) too. Clients have their answers, and the system takes the rest. */
 static _Noreturn void leave(struct serve *serve) {
     listen_socket_close(&serve->socket);
     listen_socket_close(&serve->admin);
+    close_access_log(serve);
     fflush(NULL);
     _exit(EX_SOFTWARE);
 }
@@ -371,6 +383,7 @@ static void finish(struct serve *serve) {
     if (device_hangs(serve))
         leave(serve);
     http_server_destroy(serve->http);
+    close_access_log(serve);
     engine_destroy(serve->engine);
     if (device_hangs(serve)) /* found by the engine while it ended */
         leave(serve);

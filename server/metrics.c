@@ -226,6 +226,9 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "log_lines_lost_total", "counter",
                  "Lines of the log that could not be written at once.",
                  (double)http->log_lines_lost);
+    write_single(w, "access_log_lines_lost_total", "counter",
+                 "Lines of the access log that could not be written.",
+                 (double)http->access_log_lines_lost);
     write_single(w, "memory_resident_bytes", "gauge", "Memory of the process that is in use.",
                  (double)http->resident_bytes);
     write_single(w, "memory_planned_bytes", "gauge",

@@ -12,7 +12,7 @@ struct http_stats {
     int64_t connections;
     size_t held_bytes;     /* of the memory budget for bodies and answers */
     size_t resident_bytes; /* of the process, now */
-    uint64_t log_lines_lost;
+    uint64_t log_lines_lost, access_log_lines_lost;
     size_t planned_bytes; /* what these may become, see memory_table.h */
 };
 

@@ -26,6 +26,7 @@ void reload_run(void *context) {
     service_reloading();
     if (log_file_reopen(&reload->log, &err) < 0)
         log_error("%s", err.message);
+    access_log_reopen(reload->access_log);
     log_info("reloading: SIGHUP");
     if (reload_keys(reload, &err) != 0)
         log_error("%s; the keys stay as they were", err.message);

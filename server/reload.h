@@ -1,15 +1,17 @@
-/* Does what SIGHUP requests: reopens the log where it is a file, and reads the file of API keys
+/* Does what SIGHUP requests: reopens the logs where they are files, and reads the file of API keys
  * again. What fails is logged and leaves things as they were. */
 #ifndef QUIRE_SERVER_RELOAD_H
 #define QUIRE_SERVER_RELOAD_H
 
 #include "config/log_file.h"
+#include "server/access_log.h"
 #include "server/auth.h"
 
 /* Pointers stay the caller's. */
 struct reload {
     struct log_file log;
-    const char *api_key_file; /* or NULL */
+    struct access_log *access_log; /* or NULL */
+    const char *api_key_file;      /* or NULL */
     struct auth *auth;
 };
 

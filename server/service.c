@@ -1,11 +1,19 @@
 #include "server/service.h"
 
 #include "config/base/clock.h"
+#include "config/log.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <systemd/sd-daemon.h>
+#define SD_JOURNAL_SUPPRESS_LOCATION
+#include <systemd/sd-journal.h>
+
+#define JOURNAL_MAX_FIELDS 64
 
 void service_ready(void) {
     sd_notify(0, "READY=1");
@@ -39,6 +47,25 @@ int64_t service_watchdog_ms(void) {
 
 void service_watchdog(void) {
     sd_notify(0, "WATCHDOG=1");
+}
+
+bool service_is_journal(int fd) {
+    return log_is_journal(fd);
+}
+
+int service_journal_send(const char *fields, size_t length) {
+    struct iovec parts[JOURNAL_MAX_FIELDS];
+    int num_parts = 0;
+    const char *end = fields + length;
+    while (fields < end && num_parts < JOURNAL_MAX_FIELDS) {
+        const char *next = memchr(fields, '\n', (size_t)(end - fields));
+        parts[num_parts++] =
+            (struct iovec){.iov_base = (char *)fields, .iov_len = (size_t)(next - fields)};
+        fields = next + 1;
+    }
+    int status = sd_journal_sendv(parts, num_parts);
+    errno = status < 0 ? -status : 0;
+    return status < 0 ? -1 : 0;
 }
 
 int service_listen_socket(int *out_fd, struct error *err) {

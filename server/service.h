@@ -6,6 +6,8 @@
 
 #include "config/error.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 void service_ready(void);
@@ -20,6 +22,12 @@ void service_extend_timeout(int seconds);
 /* Milliseconds within which service_watchdog must be called; 0: no watchdog. */
 int64_t service_watchdog_ms(void);
 void service_watchdog(void);
+
+/* Says whether the descriptor is the journal's, and service_journal_send works. */
+bool service_is_journal(int fd);
+/* Makes an entry of the journal from fields, each NAME=VALUE without a line feed, and one behind it
+ * (sd_journal_send(3)). May wait. Returns -1 and errno when the journal does not take it. */
+int service_journal_send(const char *fields, size_t length);
 
 /* Returns 1 and *out_fd when the manager passed a listening stream socket, 0 when it passed none,
  * -1 (ERROR_CONFIG) when it passed more than one or something else. */

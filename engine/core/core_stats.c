@@ -4,13 +4,25 @@ static double seconds(int64_t from_ns, int64_t to_ns) {
     return (double)(to_ns - from_ns) * 1e-9;
 }
 
+static void note_first(_Atomic int64_t *time_ns, int64_t now_ns) {
+    if (atomic_load_explicit(time_ns, memory_order_relaxed) == 0)
+        atomic_store_explicit(time_ns, now_ns, memory_order_relaxed);
+}
+
+static void note_token(struct request *request, int64_t now_ns) {
+    note_first(&request->times.first_token_ns, now_ns);
+    atomic_store_explicit(&request->times.last_token_ns, now_ns, memory_order_relaxed);
+}
+
 void core_stats_scheduled(struct engine_stats *stats, const struct planned_sequence *entry,
                           int64_t now_ns) {
     struct sequence *sequence = entry->sequence;
     if (sequence->first_scheduled_ns != 0)
         return;
+    struct request *request = sequence->group->request;
     sequence->first_scheduled_ns = now_ns;
-    histogram_add(&stats->queue_time, seconds(sequence->group->request->arrival_ns, now_ns));
+    note_first(&request->times.scheduled_ns, now_ns);
+    histogram_add(&stats->queue_time, seconds(request->arrival_ns, now_ns));
 }
 
 void core_stats_forked(const struct sequence *from, struct sequence *to) {
@@ -40,6 +52,7 @@ void core_stats_token(struct engine_stats *stats, struct sequence *sequence, int
         histogram_add(&stats->inter_token_latency, seconds(sequence->last_token_ns, now_ns));
     }
     sequence->last_token_ns = now_ns;
+    note_token(sequence->group->request, now_ns);
 }
 
 void core_stats_hypothesis(struct engine_stats *stats, struct sequence *choice, int32_t num_tokens,
@@ -51,6 +64,7 @@ void core_stats_hypothesis(struct engine_stats *stats, struct sequence *choice, 
     stats->generation_tokens += (uint64_t)num_tokens;
     choice->first_token_ns = now_ns;
     choice->last_token_ns = now_ns;
+    note_token(choice->group->request, now_ns);
     histogram_add(&stats->time_to_first_token, seconds(choice->group->request->arrival_ns, now_ns));
 }
 

@@ -4,6 +4,7 @@
 #include "server/http/http_connection.h"
 
 #include "config/base/clock.h"
+#include "server/http/http_log.h"
 #include "server/http/http_routes.h"
 #include "server/http/http_task.h"
 
@@ -113,6 +114,7 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
         return;
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
+    http_log_exchange(connection);
     abandon(connection);
     if (exchange->is_pending) {
         server->num_pending--;
@@ -121,6 +123,7 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
     http_connection_release_memory(connection);
     http_owner_leave(&server->memory, exchange->owner);
     byte_buffer_finish(&exchange->ignored);
+    byte_buffer_finish(&exchange->logged_body);
     memset(exchange, 0, sizeof(*exchange));
     connection->since_ms = clock_now_ms();
     *request_context = NULL;
@@ -160,6 +163,7 @@ void http_connection_give_up(struct connection *connection) {
         return;
     mark_closed(connection);
     connection->is_shut = true;
+    http_log_exchange(connection);
     abandon(connection);
     shutdown(connection->fd, SHUT_RDWR);
     http_connection_wake(connection);

@@ -33,7 +33,8 @@ static bool is_below_rate(uint64_t bytes, int64_t elapsed_ms, double pressure) {
 
 static bool is_body_too_slow(const struct exchange *exchange, double pressure, int64_t now_ms) {
     return now_ms - exchange->received_ms > shortened(TRANSFER_STALL_MS, pressure) ||
-           is_below_rate(exchange->body_received, now_ms - exchange->start_ms, pressure);
+           is_below_rate(exchange->body_received, now_ms - exchange->start_ns / CLOCK_NS_PER_MS,
+                         pressure);
 }
 
 /* Checks only while more is left than the socket takes at once: the kernel watches over the

@@ -12,10 +12,12 @@
 #include "config/base/clock.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
+#include "server/http/http_log.h"
 #include "server/http/http_task.h"
 #include "server/http/http_reply.h"
 #include "server/http/http_routes.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define DRAIN_BYTES (64 * 1024) /* bodies of refused requests up to this are read */
@@ -189,11 +191,12 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     if (connection->is_shut)
         return MHD_NO;
     connection->is_first = false;
-    exchange->start_ms = clock_now_ms();
-    exchange->received_ms = exchange->start_ms;
+    exchange->start_ns = clock_now_ns();
+    exchange->received_ms = exchange->start_ns / CLOCK_NS_PER_MS;
     exchange->state = EXCHANGE_READING;
     exchange->must_close = connection->is_closed;
     http_request_id(header(connection, "X-Request-Id"), exchange->request_id);
+    snprintf(exchange->method, sizeof(exchange->method), "%s", method);
     exchange->origin = read_origin(connection, method);
     bool is_good = check_request(connection, url, method, version) == 0;
     /* the client may still read an answer although it has closed its half of the connection */
@@ -236,6 +239,7 @@ static enum MHD_Result start(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (check_admission(connection) != 0)
         return http_reply_error(connection);
+    http_log_keep_body(connection);
     if (http_task_start(connection) != 0) {
         api_error_set_memory(&exchange->error);
         return http_reply_error(connection);

@@ -5,6 +5,7 @@
 #include "config/base/clock.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_dispatch.h"
+#include "server/http/http_log.h"
 
 #include "config/log.h"
 
@@ -69,6 +70,7 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
 
 static void count_answer(struct connection *connection, int status) {
     connection->exchange.state = EXCHANGE_ANSWERED;
+    connection->exchange.answered_status = status;
     connection->exchange.answer_ms = clock_now_ms();
     connection->exchange.drain_ms = connection->exchange.answer_ms;
     connection->server->stats.requests_by_class[status / 100]++;
@@ -110,6 +112,16 @@ static struct MHD_Response *create_from_buffer(struct byte_buffer *body, const c
     return response;
 }
 
+/* Hands the body to libmicrohttpd. */
+static struct MHD_Response *create_whole_at_once(struct connection *connection,
+                                                 struct byte_buffer *body,
+                                                 const char *content_type) {
+    connection->exchange.whole_bytes = body->length;
+    struct MHD_Response *response = create_from_buffer(body, content_type);
+    byte_buffer_finish(body);
+    return response;
+}
+
 static struct MHD_Response *create_error(const struct api_error *error) {
     struct byte_buffer body = {0};
     api_error_format(error, &body);
@@ -118,14 +130,21 @@ static struct MHD_Response *create_error(const struct api_error *error) {
     return response;
 }
 
+/* Takes what the exchange has for an error. */
+static struct MHD_Response *create_answer_error(struct connection *connection) {
+    struct byte_buffer body = {0};
+    api_error_format(&connection->exchange.error, &body);
+    return create_whole_at_once(connection, &body, JSON_TYPE);
+}
+
 enum MHD_Result http_reply_error(struct connection *connection) {
     const struct api_error *error = &connection->exchange.error;
-    return queue(connection, error->status, create_error(error));
+    return queue(connection, error->status, create_answer_error(connection));
 }
 
 enum MHD_Result http_reply_refuse_body(struct connection *connection) {
     const struct api_error *error = &connection->exchange.error;
-    struct MHD_Response *response = create_error(error);
+    struct MHD_Response *response = create_answer_error(connection);
     connection->exchange.must_close = true;
     http_connection_release_memory(connection);
     return queue_by(connection, error->status, response, MHD_refuse_request);
@@ -154,9 +173,11 @@ struct MHD_Response *http_reply_refused(void *context, struct MHD_Connection *mh
     bool has_begun = connection != NULL && connection->exchange.state != EXCHANGE_NONE;
     http_request_id(has_begun ? connection->exchange.request_id : NULL, request_id);
     if (has_begun) { /* nothing more is sent to it; the answer may be written over its header */
+        connection->exchange.error = error;
         count_answer(connection, (int)status);
         http_connection_release_memory(connection);
     } else {
+        http_log_refused(server, connection, request_id, &error);
         server->stats.requests_by_class[status / 100]++;
     }
     if (response)
@@ -203,7 +224,7 @@ static ssize_t read_whole(void *context, uint64_t position, char *out, size_t ca
 static struct MHD_Response *create_whole(struct connection *connection, const char *content_type) {
     struct exchange *exchange = &connection->exchange;
     if (exchange->out.failed || exchange->out.length < OUTPUT_LIMIT_BYTES)
-        return create_from_buffer(&exchange->out, content_type);
+        return create_whole_at_once(connection, &exchange->out, content_type);
     struct MHD_Response *response = MHD_create_response_from_callback(
         exchange->out.length, WHOLE_BLOCK_BYTES, read_whole, connection, NULL);
     if (!response)

@@ -70,6 +70,7 @@ static int answer_metrics(struct connection *connection) {
     engine_get_stats(server->engine, &stats);
     server->stats.resident_bytes = memory_table_resident();
     server->stats.log_lines_lost = log_num_lost();
+    server->stats.access_log_lines_lost = access_log_num_lost(server->config.access_log);
     server->stats.planned_bytes = server->config.planned_bytes;
     server->stats.held_bytes = server->memory.used_bytes;
     metrics_format(server->config.metrics_prefix, server->context->model_names[0], &stats,

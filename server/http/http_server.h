@@ -8,6 +8,7 @@
 
 #include "config/error.h"
 #include "engine/engine.h"
+#include "server/access_log.h"
 #include "server/auth.h"
 #include "server/api/api_call.h"
 #include "server/http/http_origin.h"
@@ -30,6 +31,8 @@ struct http_server_config {
     const struct http_origin_rules *origins;
     void (*reload)(void *context); /* on SIGHUP, in the I/O thread, between two requests */
     void *reload_context;
+    struct access_log *access_log; /* NULL: none */
+    bool logs_prompts;
     size_t planned_bytes; /* of the system's memory, at most, by the whole process; for /metrics */
 };
 

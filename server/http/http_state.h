@@ -22,6 +22,7 @@
 
 #define OUTPUT_LIMIT_BYTES (64 * 1024) /* unread output of a stream before we stop reading it */
 #define MAX_ANSWER_BYTES (64 * 1024 * 1024) /* of one answer; beyond: 400 */
+#define METHOD_BYTES 16                     /* a longer one is cut; none of ours is */
 #define HTTP_IDLE_TIMEOUT_MS 75000          /* end of an exchange to the next complete header */
 
 enum exchange_state {
@@ -47,9 +48,10 @@ struct exchange {
     struct http_origin_request origin;
     int32_t tenant;           /* auth_tenant; 0 on open routes */
     struct http_owner *owner; /* used; NULL: refused before it was known */
-    const char *allow;        /* methods for a 405 or OPTIONS; NULL: no such path */
-    uint64_t body_length;     /* as announced; UINT64_MAX: chunked */
-    int64_t start_ms;
+    char method[METHOD_BYTES];
+    const char *allow;    /* methods for a 405 or OPTIONS; NULL: no such path */
+    uint64_t body_length; /* as announced; UINT64_MAX: chunked */
+    int64_t start_ns;
     bool must_close; /* may still become true */
 
     /* READING and all that follow: memory counted in http_server.memory. READING: for the body.
@@ -58,6 +60,8 @@ struct exchange {
 
     /* READING, DRAINING: the body. */
     struct byte_buffer body; /* READING alone; the task's in WAITING */
+    struct byte_buffer
+        logged_body; /* its beginning; WAITING and all that follow, if it is logged */
     uint64_t body_received;
     int64_t received_ms; /* last time a part of the body came */
 
@@ -80,12 +84,16 @@ struct exchange {
     const struct header_field *fields; /* of this answer alone; NULL: none */
 
     /* ANSWERED: how the client takes it. */
+    int answered_status;
+    uint64_t whole_bytes; /* of a body that is not taken from `out` */
     size_t out_taken;     /* bytes at the front of `out` that the response's reader has had */
     uint64_t taken_bytes; /* since the response was queued */
     bool is_whole;        /* an answer of known length, taken from `out` */
     int64_t answer_ms;    /* when its response was queued */
     int64_t drain_ms;     /* last time `out` shrank or the client took bytes of it */
     int unacked_bytes;    /* in the kernel when last checked */
+
+    bool is_logged;
 };
 
 /* Returns the bytes of output that wait to be taken. */

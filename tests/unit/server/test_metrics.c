@@ -179,12 +179,10 @@ static void text_follows_the_format(void **state) {
     engine_stats_init(&engine);
     engine.num_speculative_tokens = MAX_SPECULATIVE_TOKENS;
     char *text = format(&engine, &http, "m"), announced[128] = "", *save;
-    int num_metrics = 0;
     for (char *line = strtok_r(text, "\n", &save); line != NULL;
          line = strtok_r(NULL, "\n", &save)) {
         char name[128], type[32], *end;
         if (sscanf(line, "# HELP %127s", name) == 1) {
-            num_metrics++;
             strcpy(announced, name);
         } else if (sscanf(line, "# TYPE %127s %31s", name, type) == 2) {
             assert_string_equal(name, announced);
@@ -202,7 +200,6 @@ static void text_follows_the_format(void **state) {
             assert_true(end > value + 2 && *end == '\0');
         }
     }
-    assert_int_equal(num_metrics, 47);
     free(text);
 }
 
