@@ -57,6 +57,9 @@ void engine_stats_init(struct engine_stats *stats) {
     SET_BOUNDS(stats->decode_time, request_time_bounds);
     SET_BOUNDS(stats->request_prompt_tokens, token_count_bounds);
     SET_BOUNDS(stats->request_generation_tokens, token_count_bounds);
+    SET_BOUNDS(stats->request_max_generation_tokens, token_count_bounds);
+    SET_BOUNDS(stats->request_cached_tokens, token_count_bounds);
+    SET_BOUNDS(stats->request_computed_tokens, token_count_bounds);
     SET_BOUNDS(stats->request_max_tokens, token_count_bounds);
     SET_BOUNDS(stats->request_n, choice_bounds);
     SET_BOUNDS(stats->iteration_tokens, iteration_bounds);

@@ -65,6 +65,9 @@ struct engine_stats {
     struct histogram decode_time;           /* seconds, first token to finished */
     struct histogram request_prompt_tokens;
     struct histogram request_generation_tokens;
+    struct histogram request_max_generation_tokens; /* of the choice that got the most */
+    struct histogram request_cached_tokens;         /* of the prompt */
+    struct histogram request_computed_tokens;       /* of the prompt: the others */
     struct histogram request_max_tokens;
     struct histogram request_n;
     struct histogram iteration_tokens;

@@ -14,6 +14,7 @@
 #include "engine/draft/ngram_drafter.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "kernels/kv_type.h"
 #include "models/files/input_file.h"
 #include "models/model.h"
 #include "models/sampling_fields.h"
@@ -287,7 +288,11 @@ static struct http_server_config http_config(struct serve *serve) {
         .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
-        .metrics_prefix = options->metrics_prefix,
+        .metrics_facts = {.prefix = options->metrics_prefix,
+                          .model_name = serve->context.model_names[0],
+                          .device = serve->info.device,
+                          .cache_dtype = kv_type_name(serve->info.kv_type),
+                          .has_prefix_caching = options->enable_prefix_caching},
         .origins = &serve->origins,
         .access_log = serve->reload.access_log,
         .logs_prompts = options->log_prompts,

@@ -39,6 +39,12 @@ static const struct histogram_metric histograms[] = {
     HISTOGRAM("request_prompt_tokens", request_prompt_tokens, "Prompt tokens of a request."),
     HISTOGRAM("request_generation_tokens", request_generation_tokens,
               "Generated tokens of a request."),
+    HISTOGRAM("request_max_num_generation_tokens", request_max_generation_tokens,
+              "Generated tokens of the choice of a request that got the most."),
+    HISTOGRAM("request_prefill_kv_computed_tokens", request_computed_tokens,
+              "Prompt tokens of a request that were computed, not found in the prefix cache."),
+    HISTOGRAM("request_prefix_cached_tokens", request_cached_tokens,
+              "Prompt tokens of a request that were found in the prefix cache."),
     HISTOGRAM("request_params_max_tokens", request_max_tokens, "max_tokens of a request."),
     HISTOGRAM("request_params_n", request_n, "n of a request."),
     HISTOGRAM("iteration_tokens_total", iteration_tokens, "Tokens of an engine step."),
@@ -76,13 +82,18 @@ static void write_header(const struct writer *w, const char *name, const char *t
                        name, type);
 }
 
+/* Writes a line as far as the common labels. */
+static void begin_sample(const struct writer *w, const char *name, const char *suffix) {
+    byte_buffer_printf(w->out, "%s%s%s{", w->prefix, name, suffix);
+    byte_buffer_append(w->out, w->labels.data, w->labels.length);
+}
+
 /* Writes one line; extra NULL: no label beyond the common ones. */
 static void write_sample(const struct writer *w, const char *name, const char *suffix,
                          const char *extra, const char *extra_value, double value) {
     char number[NUMBER_CHARS];
     describe_double(value, number);
-    byte_buffer_printf(w->out, "%s%s%s{", w->prefix, name, suffix);
-    byte_buffer_append(w->out, w->labels.data, w->labels.length);
+    begin_sample(w, name, suffix);
     if (extra != NULL)
         byte_buffer_printf(w->out, ",%s=\"%s\"", extra, extra_value);
     byte_buffer_printf(w->out, "} %s\n", number);
@@ -156,11 +167,21 @@ static void write_memory(const struct writer *w, const struct engine_stats *s) {
 static void write_engine(const struct writer *w, const struct engine_stats *s) {
     write_single(w, "num_requests_running", "gauge", "Running sequences.", s->num_running);
     write_single(w, "num_requests_waiting", "gauge", "Waiting sequences.", s->num_waiting);
+    write_pair(w, "num_requests_waiting_by_reason", "gauge",
+               "Waiting sequences by what they wait for; none is ever deferred.", "reason",
+               (const char *const[2]){"capacity", "deferred"},
+               (const uint64_t[2]){(uint64_t)s->num_waiting, 0});
     write_single(w, "num_requests_swapped", "gauge",
                  "Waiting sequences whose KV blocks are in swap space.", s->num_swapped);
     write_single(w, "engine_steps_total", "counter", "Engine steps.", (double)s->step);
     write_single(w, "prompt_tokens_total", "counter", "Prompt tokens computed.",
                  (double)s->prompt_tokens);
+    write_single(w, "prompt_tokens_cached_total", "counter",
+                 "Prompt tokens found in the prefix cache.", (double)s->prefix_hits);
+    write_pair(w, "prompt_tokens_by_source_total", "counter",
+               "Prompt tokens by where their keys and values come from.", "source",
+               (const char *const[2]){"local_compute", "local_cache_hit"},
+               (const uint64_t[2]){s->prompt_tokens, s->prefix_hits});
     write_single(w, "generation_tokens_total", "counter", "Tokens generated.",
                  (double)s->generation_tokens);
     write_single(w, "num_preemptions_total", "counter",
@@ -211,12 +232,22 @@ static void write_finished(const struct writer *w, const struct engine_stats *s)
                      (double)s->finished[i]);
 }
 
+static void write_error(const struct writer *w, const struct http_error_count *error) {
+    begin_sample(w, "http_errors_total", "");
+    byte_buffer_printf(w->out, ",status=\"%d\",code=\"%s\"} %llu\n", error->status, error->code,
+                       (unsigned long long)error->count);
+}
+
 static void write_http(const struct writer *w, const struct http_stats *http) {
     static const char *const classes[] = {NULL, "1xx", "2xx", "3xx", "4xx", "5xx"};
     write_header(w, "http_requests_total", "counter", "Requests answered, by class of status.");
     for (int i = 1; i < 6; i++)
         write_sample(w, "http_requests_total", "", "class", classes[i],
                      (double)http->requests_by_class[i]);
+    write_header(w, "http_errors_total", "counter",
+                 "Requests answered with an error, by status and by the error's code.");
+    for (int i = 0; i < http->num_causes; i++)
+        write_error(w, &http->errors[i]);
     write_single(w, "http_requests_rejected_total", "counter",
                  "Requests refused at admission (429, 503).", (double)http->rejected);
     write_single(w, "http_connections", "gauge", "Open connections.", (double)http->connections);
@@ -229,18 +260,72 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "access_log_lines_lost_total", "counter",
                  "Lines of the access log that could not be written.",
                  (double)http->access_log_lines_lost);
-    write_single(w, "memory_resident_bytes", "gauge", "Memory of the process that is in use.",
-                 (double)http->resident_bytes);
     write_single(w, "memory_planned_bytes", "gauge",
                  "Memory that the process uses at most: the total printed at start.",
                  (double)http->planned_bytes);
 }
 
-void metrics_format(const char *prefix, const char *model_name, const struct engine_stats *engine,
-                    const struct http_stats *http, struct byte_buffer *out) {
-    struct writer w = {.prefix = prefix, .out = out};
+/* What the configuration made of itself: gauges that are 1, with labels that say it (vLLM's
+ * cache_config_info, Prometheus' convention for *_info). */
+static void write_info(const struct writer *w, const struct metrics_facts *facts,
+                       const struct engine_stats *s) {
+    write_header(w, "cache_config_info", "gauge", "The KV cache's configuration.");
+    begin_sample(w, "cache_config_info", "");
+    byte_buffer_printf(w->out,
+                       ",block_size=\"%d\",num_gpu_blocks=\"%d\",num_cpu_blocks=\"%d\","
+                       "cache_dtype=\"%s\",enable_prefix_caching=\"%s\"} 1.0\n",
+                       s->block_size, s->num_blocks, s->num_host_blocks, facts->cache_dtype,
+                       facts->has_prefix_caching ? "True" : "False");
+    write_header(w, "build_info", "gauge", "The program, and where it computes.");
+    begin_sample(w, "build_info", "");
+    byte_buffer_append_text(w->out, ",version=\"" QUIRE_VERSION "\",device=\"");
+    write_label_value(w->out, facts->device);
+    byte_buffer_append_text(w->out, "\"} 1.0\n");
+}
+
+/* By the names and without the labels that Prometheus' client libraries give them:
+ * prometheus.io/docs/instrumenting/writing_clientlibs, "Process metrics". */
+static void write_process(struct byte_buffer *out, const struct process_stats *p) {
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } metrics[] = {
+        {"process_cpu_seconds_total", "counter", "CPU time of the process.", p->cpu_seconds},
+        {"process_resident_memory_bytes", "gauge", "Memory in use.", (double)p->resident_bytes},
+        {"process_virtual_memory_bytes", "gauge", "Address space in use.",
+         (double)p->virtual_bytes},
+        {"process_start_time_seconds", "gauge", "Start, since 1970.", p->start_seconds},
+        {"process_open_fds", "gauge", "Open file descriptors.", (double)p->num_files},
+        {"process_max_fds", "gauge", "Most open file descriptors.", (double)p->max_files},
+    };
+    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+        char number[NUMBER_CHARS];
+        describe_double(metrics[i].value, number);
+        byte_buffer_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %s\n", metrics[i].name,
+                           metrics[i].help, metrics[i].name, metrics[i].type, metrics[i].name,
+                           number);
+    }
+}
+
+void metrics_count_error(struct http_stats *http, int status, const char *code) {
+    int i = 0;
+    code = code != NULL ? code : "";
+    while (i < http->num_causes &&
+           (http->errors[i].status != status || strcmp(http->errors[i].code, code) != 0))
+        i++;
+    if (i == METRICS_MAX_CAUSES)
+        http->errors[--i].code = "other";
+    else if (i == http->num_causes)
+        http->errors[http->num_causes++] = (struct http_error_count){status, code, 0};
+    http->errors[i].count++;
+}
+
+void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
+                    const struct http_stats *http, const struct process_stats *process,
+                    struct byte_buffer *out) {
+    struct writer w = {.prefix = facts->prefix, .out = out};
     byte_buffer_append_text(&w.labels, "model_name=\"");
-    write_label_value(&w.labels, model_name);
+    write_label_value(&w.labels, facts->model_name);
     byte_buffer_append_text(&w.labels, "\",engine=\"0\"");
     write_engine(&w, engine);
     write_memory(&w, engine);
@@ -250,5 +335,9 @@ void metrics_format(const char *prefix, const char *model_name, const struct eng
         write_histogram(&w, &histograms[i],
                         (const struct histogram *)((const char *)engine + histograms[i].offset));
     write_http(&w, http);
+    write_single(&w, "memory_resident_bytes", "gauge", "Memory of the process that is in use.",
+                 (double)process->resident_bytes);
+    write_info(&w, facts, engine);
+    write_process(out, process);
     byte_buffer_finish(&w.labels);
 }

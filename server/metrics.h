@@ -4,20 +4,46 @@
 
 #include "config/base/byte_buffer.h"
 #include "engine/engine_stats.h"
+#include "server/process_stats.h"
+
+#include <stdbool.h>
+
+#define METRICS_MAX_CAUSES 64
+
+/* Errors that were answered with this status and code. */
+struct http_error_count {
+    int status;
+    const char *code; /* static; "": none */
+    uint64_t count;
+};
 
 /* Counters of the HTTP layer, and the memory of the process; I/O thread only. */
 struct http_stats {
     uint64_t requests_by_class[6]; /* answered, by status / 100 */
-    uint64_t rejected;             /* 429 and 503 at admission */
+    struct http_error_count errors[METRICS_MAX_CAUSES];
+    int num_causes;
+    uint64_t rejected; /* 429 and 503 at admission */
     int64_t connections;
-    size_t held_bytes;     /* of the memory budget for bodies and answers */
-    size_t resident_bytes; /* of the process, now */
+    size_t held_bytes; /* of the memory budget for bodies and answers */
     uint64_t log_lines_lost, access_log_lines_lost;
-    size_t planned_bytes; /* what these may become, see memory_table.h */
+    size_t planned_bytes; /* of the process at most, see memory_table.h */
 };
 
-/* prefix: for instance "quire:". */
-void metrics_format(const char *prefix, const char *model_name, const struct engine_stats *engine,
-                    const struct http_stats *http, struct byte_buffer *out);
+/* Counts an answer with an error. code: static, or NULL. One of more than METRICS_MAX_CAUSES causes
+ * counts as code "other". */
+void metrics_count_error(struct http_stats *http, int status, const char *code);
+
+/* What never changes. Texts outlive all uses. */
+struct metrics_facts {
+    const char *prefix; /* for instance "quire:" */
+    const char *model_name;
+    const char *device;
+    const char *cache_dtype; /* of the KV cache */
+    bool has_prefix_caching;
+};
+
+void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
+                    const struct http_stats *http, const struct process_stats *process,
+                    struct byte_buffer *out);
 
 #endif

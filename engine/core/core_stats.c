@@ -85,6 +85,18 @@ static void observe_times(struct engine_stats *stats, const struct sequence *seq
                       seconds(first_token_ns, now_ns) / (num_generated - 1));
 }
 
+/* Observes what concerns all choices, when the last of them has ended. */
+static void observe_group(struct engine_stats *stats, const struct sequence_group *group) {
+    int32_t num_choices = sequence_group_num_choices(group), most = 0;
+    for (int32_t i = 0; i < num_choices; i++) {
+        int32_t num_generated = sequence_num_generated(&group->sequences[i]);
+        if (group->sequences[i].finish == FINISH_NONE)
+            return;
+        most = num_generated > most ? num_generated : most;
+    }
+    histogram_add(&stats->request_max_generation_tokens, most);
+}
+
 void core_stats_finished(struct engine_stats *stats, const struct sequence *sequence,
                          int64_t now_ns) {
     const struct request *request = sequence->group->request;
@@ -92,8 +104,12 @@ void core_stats_finished(struct engine_stats *stats, const struct sequence *sequ
     if (sequence->finish != FINISH_STOP && sequence->finish != FINISH_LENGTH)
         return;
     observe_times(stats, sequence, now_ns);
+    observe_group(stats, sequence->group);
     if (sequence->choice > 0)
         return;
+    int32_t num_cached = sequence->group->num_cached_tokens;
+    histogram_add(&stats->request_cached_tokens, num_cached);
+    histogram_add(&stats->request_computed_tokens, request->num_prompt_tokens - num_cached);
     histogram_add(&stats->request_prompt_tokens, request->num_prompt_tokens);
     histogram_add(&stats->request_max_tokens, request->params.max_tokens);
     histogram_add(&stats->request_n, request->params.num_choices);

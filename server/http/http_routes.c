@@ -5,7 +5,6 @@
 #include "server/http/http_connection.h"
 #include "server/json/json_write.h"
 #include "server/page/page.h"
-#include "server/memory_table.h"
 
 #include <string.h>
 
@@ -68,13 +67,14 @@ static int answer_metrics(struct connection *connection) {
     struct http_server *server = connection->server;
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
-    server->stats.resident_bytes = memory_table_resident();
+    struct process_stats process;
+    process_stats_read(&process);
     server->stats.log_lines_lost = log_num_lost();
     server->stats.access_log_lines_lost = access_log_num_lost(server->config.access_log);
     server->stats.planned_bytes = server->config.planned_bytes;
     server->stats.held_bytes = server->memory.used_bytes;
-    metrics_format(server->config.metrics_prefix, server->context->model_names[0], &stats,
-                   &server->stats, &connection->exchange.out);
+    metrics_format(&server->config.metrics_facts, &stats, &server->stats, &process,
+                   &connection->exchange.out);
     return 0;
 }
 

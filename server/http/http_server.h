@@ -12,6 +12,7 @@
 #include "server/auth.h"
 #include "server/api/api_call.h"
 #include "server/http/http_origin.h"
+#include "server/metrics.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,7 +28,7 @@ struct http_server_config {
     int64_t max_api_calls;       /* API calls in flight, queued or running; beyond: 429 */
     size_t max_body_bytes;       /* beyond: 413 */
     int64_t shutdown_timeout_ms; /* after the first signal, for what is in flight */
-    const char *metrics_prefix;
+    struct metrics_facts metrics_facts;
     const struct http_origin_rules *origins;
     void (*reload)(void *context); /* on SIGHUP, in the I/O thread, between two requests */
     void *reload_context;

@@ -89,7 +89,7 @@ class QuireServer:
         for family in text_string_to_metric_families(httpx.get(self.url + "/metrics").text):
             for sample in family.samples:
                 if not sample.name.endswith("_bucket"):
-                    name = sample.name.split(":", 1)[1]
+                    name = sample.name.split(":", 1)[-1]
                     values[name] = values.get(name, 0) + sample.value
         return values
 

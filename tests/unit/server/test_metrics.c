@@ -14,7 +14,18 @@
 static char *format(const struct engine_stats *engine, const struct http_stats *http,
                     const char *model) {
     struct byte_buffer out = {0};
-    metrics_format("quire:", model, engine, http, &out);
+    const struct metrics_facts facts = {.prefix = "quire:",
+                                        .model_name = model,
+                                        .device = "a \"CPU\"",
+                                        .cache_dtype = "f16",
+                                        .has_prefix_caching = true};
+    const struct process_stats process = {.cpu_seconds = 1.5,
+                                          .start_seconds = 1795461892.25,
+                                          .virtual_bytes = 3000000000,
+                                          .resident_bytes = 1000000000,
+                                          .num_files = 12,
+                                          .max_files = 1024};
+    metrics_format(&facts, engine, http, &process, &out);
     byte_buffer_append(&out, "", 1);
     assert_false(out.failed);
     return out.data;
@@ -66,7 +77,6 @@ static void counters_and_gauges_have_their_values(void **state) {
                               .rejected = 2,
                               .connections = 33,
                               .held_bytes = 44,
-                              .resident_bytes = 1000000000,
                               .planned_bytes = 5000000000,
                               .log_lines_lost = 7};
     char *text = format(&engine, &http, "m");
@@ -111,6 +121,25 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:memory_resident_bytes" LABELS) == 1e9);
     assert_true(sample(text, "quire:memory_planned_bytes" LABELS) == 5e9);
     assert_true(sample(text, "quire:log_lines_lost_total" LABELS) == 7);
+    assert_true(sample(text, "quire:prompt_tokens_cached_total" LABELS) == 640);
+    assert_true(sample(text, "quire:prompt_tokens_by_source_total" LABELS_AND(
+                                 "source=\"local_compute\"")) == 11);
+    assert_true(sample(text, "quire:prompt_tokens_by_source_total" LABELS_AND(
+                                 "source=\"local_cache_hit\"")) == 640);
+    assert_true(sample(text, "quire:num_requests_waiting_by_reason" LABELS_AND(
+                                 "reason=\"capacity\"")) == 4);
+    assert_true(sample(text, "quire:cache_config_info" LABELS_AND(
+                                 "block_size=\"16\",num_gpu_blocks=\"200\","
+                                 "num_cpu_blocks=\"70\",cache_dtype=\"f16\","
+                                 "enable_prefix_caching=\"True\"")) == 1);
+    assert_true(sample(text, "quire:build_info" LABELS_AND("version=\"" QUIRE_VERSION
+                                                           "\",device=\"a \\\"CPU\\\"\"")) == 1);
+    assert_true(sample(text, "process_cpu_seconds_total") == 1.5);
+    assert_true(sample(text, "process_start_time_seconds") == 1795461892.25);
+    assert_true(sample(text, "process_virtual_memory_bytes") == 3e9);
+    assert_true(sample(text, "process_resident_memory_bytes") == 1e9);
+    assert_true(sample(text, "process_open_fds") == 12);
+    assert_true(sample(text, "process_max_fds") == 1024);
     free(text);
 }
 
@@ -168,6 +197,32 @@ static void histograms_are_cumulative(void **state) {
     free(text);
 }
 
+static void errors_are_counted_by_cause(void **state) {
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    static char codes[METRICS_MAX_CAUSES + 10][8];
+    engine_stats_init(&engine);
+    metrics_count_error(&http, 429, "queue_full");
+    metrics_count_error(&http, 429, "queue_full");
+    metrics_count_error(&http, 503, "queue_full");
+    metrics_count_error(&http, 500, NULL);
+    char *text = format(&engine, &http, "m");
+    assert_true(sample(text, "quire:http_errors_total" LABELS_AND(
+                                 "status=\"429\",code=\"queue_full\"")) == 2);
+    assert_true(sample(text, "quire:http_errors_total" LABELS_AND(
+                                 "status=\"503\",code=\"queue_full\"")) == 1);
+    assert_true(sample(text, "quire:http_errors_total" LABELS_AND("status=\"500\",code=\"\"")) ==
+                1);
+    free(text);
+    for (int i = 0; i < METRICS_MAX_CAUSES + 10; i++) {
+        snprintf(codes[i], sizeof(codes[i]), "c%d", i);
+        metrics_count_error(&http, 400, codes[i]);
+    }
+    assert_int_equal(http.num_causes, METRICS_MAX_CAUSES);
+    assert_string_equal(http.errors[METRICS_MAX_CAUSES - 1].code, "other");
+    assert_int_equal(http.errors[METRICS_MAX_CAUSES - 1].count, 14);
+}
+
 static bool is_name_char(char c) {
     return isalnum((unsigned char)c) || c == '_' || c == ':';
 }
@@ -193,11 +248,11 @@ static void text_follows_the_format(void **state) {
             while (is_name_char(line[length]))
                 length++;
             assert_memory_equal(line, announced, strlen(announced));
-            assert_int_equal(line[length], '{');
-            char *value = strstr(line, "} ");
+            assert_int_equal(line[length], strncmp(line, "process_", 8) == 0 ? ' ' : '{');
+            char *value = strrchr(line, ' ');
             assert_non_null(value);
-            strtod(value + 2, &end);
-            assert_true(end > value + 2 && *end == '\0');
+            strtod(value + 1, &end);
+            assert_true(end > value + 1 && *end == '\0');
         }
     }
     free(text);
@@ -228,6 +283,7 @@ int main(void) {
         cmocka_unit_test(counters_and_gauges_have_their_values),
         cmocka_unit_test(drafts_are_counted_where_they_are_configured),
         cmocka_unit_test(histograms_are_cumulative),
+        cmocka_unit_test(errors_are_counted_by_cause),
         cmocka_unit_test(text_follows_the_format),
         cmocka_unit_test(label_values_are_escaped),
         cmocka_unit_test(an_empty_pool_is_not_a_division_by_zero),
