@@ -50,6 +50,7 @@ struct options {
     struct option_list allowed_methods, allowed_headers; /* what such pages may send */
     bool allow_credentials;
     int64_t max_connections;
+    int64_t max_connections_per_ip; /* 0: as many as are left for all others */
     int64_t max_body_bytes;
     int64_t shutdown_timeout; /* seconds to finish what is in flight after SIGTERM */
     char *metrics_prefix;

@@ -119,7 +119,9 @@ static const struct option_spec table[] = {
      .offset = FIELD(api_key_file),
      .minimum = 1,
      .maximum = 4095,
-     .meaning = "file of more such keys, one in a line, # before comments; read again on SIGHUP"},
+     .meaning =
+         "file of more such keys: one in a line, or YAML with names and limits, see `quire key "
+         "--help`; read again on SIGHUP"},
     {.name = "allowed-hosts",
      .type = OPTION_LIST,
      .flags = OPTION_WORDS,
@@ -164,6 +166,13 @@ static const struct option_spec table[] = {
      .minimum = 1,
      .maximum = 65536,
      .meaning = "open client connections"},
+    {.name = "max-connections-per-ip",
+     .type = OPTION_INTEGER,
+     .offset = FIELD(max_connections_per_ip),
+     .default_text = "0",
+     .maximum = 65536,
+     .meaning = "those of one IPv4 address or IPv6 /64; 0: as many as are left for all others, but "
+                "no limit for this machine's own"},
     {.name = "max-body-bytes",
      .type = OPTION_BYTES,
      .offset = FIELD(max_body_bytes),

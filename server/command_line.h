@@ -10,6 +10,7 @@
 
 int command_serve(int argc, char *const *argv);
 int command_inspect(int argc, char *const *argv);
+int command_key(int argc, char *const *argv);
 
 /* Opens the model and its tokenizer; a file that cannot be read is refused (ERROR_MODEL) like one
  * that is broken. */

@@ -67,7 +67,7 @@ struct serve {
     struct drafter *drafter; /* NULL: nothing is drafted */
     struct engine *engine;
     struct memory_table memory;
-    struct auth *auth;
+    struct api_keys *keys;
     struct reload reload;
     char model_name[256];
     char *default_names[1]; /* -> model_name */
@@ -87,10 +87,10 @@ static int read_origins(struct serve *serve, struct error *err) {
 
 static int open_keys(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
-    if (auth_create(options->api_keys.items, options->api_keys.count, &serve->auth, err) != 0)
+    if (api_keys_create(options->api_keys.items, options->api_keys.count, &serve->keys, err) != 0)
         return -1;
     serve->reload.api_key_file = options->api_key_file;
-    serve->reload.auth = serve->auth;
+    serve->reload.keys = serve->keys;
     return reload_keys(&serve->reload, err);
 }
 
@@ -285,6 +285,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .admin_fd = serve->admin.fd,
         .wake_fd = serve->wake_fd,
         .max_connections = options->max_connections,
+        .max_connections_per_ip = options->max_connections_per_ip,
         .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
@@ -314,9 +315,9 @@ static int start_http(struct serve *serve, struct error *err) {
     struct http_server_config config = http_config(serve);
     complete_memory_table(serve, &config);
     config.planned_bytes = memory_table_total(&serve->memory);
-    if (listen_socket_is_loopback(&serve->socket) && !auth_has_keys(serve->auth))
+    if (listen_socket_is_loopback(&serve->socket) && !api_keys_are_needed(serve->keys))
         http_origin_rules_set_private(&serve->origins);
-    return http_server_create(&config, serve->engine, &serve->context, serve->auth, &serve->http,
+    return http_server_create(&config, serve->engine, &serve->context, serve->keys, &serve->http,
                               err);
 }
 
@@ -398,7 +399,7 @@ static void finish(struct serve *serve) {
         serve->executor->ops->destroy(serve->executor);
     listen_socket_close(&serve->socket);
     listen_socket_close(&serve->admin);
-    auth_destroy(serve->auth);
+    api_keys_destroy(serve->keys);
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
     vocabulary_loader_finish(&serve->vocabulary);

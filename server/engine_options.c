@@ -111,6 +111,7 @@ struct engine_config engine_options_read(const struct options *options,
     return (struct engine_config){
         .limits = &info->limits,
         .swap_block_ns = info->swap_block_ns,
+        .num_shares = AUTH_MAX_TENANTS,
         .num_tenants = options->api_key_file != NULL ? AUTH_MAX_TENANTS
                        : options->api_keys.count > 0 ? options->api_keys.count
                                                      : 1,

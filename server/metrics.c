@@ -320,13 +320,18 @@ void metrics_count_error(struct http_stats *http, int status, const char *code) 
     http->errors[i].count++;
 }
 
-void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
-                    const struct http_stats *http, const struct process_stats *process,
-                    struct byte_buffer *out) {
+static struct writer begin_writer(const struct metrics_facts *facts, struct byte_buffer *out) {
     struct writer w = {.prefix = facts->prefix, .out = out};
     byte_buffer_append_text(&w.labels, "model_name=\"");
     write_label_value(&w.labels, facts->model_name);
     byte_buffer_append_text(&w.labels, "\",engine=\"0\"");
+    return w;
+}
+
+void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
+                    const struct http_stats *http, const struct process_stats *process,
+                    struct byte_buffer *out) {
+    struct writer w = begin_writer(facts, out);
     write_engine(&w, engine);
     write_memory(&w, engine);
     write_drafts(&w, engine);
@@ -339,5 +344,70 @@ void metrics_format(const struct metrics_facts *facts, const struct engine_stats
                  (double)process->resident_bytes);
     write_info(&w, facts, engine);
     write_process(out, process);
+    byte_buffer_finish(&w.labels);
+}
+
+/* class NULL: no such label. A key's name needs no escapes (key_entry.h). */
+static void write_key_sample(const struct writer *w, const char *name, const struct api_key *key,
+                             const char *class, double value) {
+    char number[NUMBER_CHARS];
+    describe_double(value, number);
+    begin_sample(w, name, "");
+    byte_buffer_printf(w->out, ",key=\"%s\"", key->entry.name);
+    if (class != NULL)
+        byte_buffer_printf(w->out, ",class=\"%s\"", class);
+    byte_buffer_printf(w->out, "} %s\n", number);
+}
+
+static void write_key_requests(const struct writer *w, const struct api_keys *keys) {
+    static const char *const classes[] = {NULL, "1xx", "2xx", "3xx", "4xx", "5xx"};
+    static const char name[] = "api_key_requests_total";
+    const struct api_key *key = NULL;
+    write_header(w, name, "counter", "Requests answered, by API key and class of status.");
+    while ((key = api_keys_next(keys, key != NULL ? key->tenant : -1)) != NULL)
+        for (int i = 2; i < 6; i++)
+            write_key_sample(w, name, key, classes[i], (double)key->stats.requests_by_class[i]);
+}
+
+static double rate_limited(const struct api_key_stats *stats) {
+    return (double)stats->rate_limited;
+}
+
+static double prompt_tokens(const struct api_key_stats *stats) {
+    return (double)stats->prompt_tokens;
+}
+
+static double generation_tokens(const struct api_key_stats *stats) {
+    return (double)stats->generation_tokens;
+}
+
+static double running(const struct api_key_stats *stats) {
+    return (double)stats->num_running;
+}
+
+void metrics_format_keys(const struct metrics_facts *facts, const struct api_keys *keys,
+                         struct byte_buffer *out) {
+    static const struct {
+        const char *name, *type, *help;
+        double (*read)(const struct api_key_stats *stats);
+    } metrics[] = {
+        {"api_key_rate_limited_total", "counter", "API calls refused for a limit of the API key.",
+         rate_limited},
+        {"api_key_prompt_tokens_total", "counter", "Prompt tokens of API calls, by API key.",
+         prompt_tokens},
+        {"api_key_generation_tokens_total", "counter", "Tokens generated, by API key.",
+         generation_tokens},
+        {"api_key_requests_running", "gauge", "API calls queued or running, by API key.", running},
+    };
+    if (!api_keys_are_needed(keys))
+        return;
+    struct writer w = begin_writer(facts, out);
+    write_key_requests(&w, keys);
+    for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
+        const struct api_key *key = NULL;
+        write_header(&w, metrics[i].name, metrics[i].type, metrics[i].help);
+        while ((key = api_keys_next(keys, key != NULL ? key->tenant : -1)) != NULL)
+            write_key_sample(&w, metrics[i].name, key, NULL, metrics[i].read(&key->stats));
+    }
     byte_buffer_finish(&w.labels);
 }

@@ -4,6 +4,7 @@
 
 #include "config/base/byte_buffer.h"
 #include "engine/engine_stats.h"
+#include "server/keys/api_keys.h"
 #include "server/process_stats.h"
 
 #include <stdbool.h>
@@ -45,5 +46,9 @@ struct metrics_facts {
 void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
                     const struct http_stats *http, const struct process_stats *process,
                     struct byte_buffer *out);
+/* The same for each key that is listed, by its name in the label `key`; nothing where no key is
+ * needed. */
+void metrics_format_keys(const struct metrics_facts *facts, const struct api_keys *keys,
+                         struct byte_buffer *out);
 
 #endif

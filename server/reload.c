@@ -1,7 +1,7 @@
 #include "server/reload.h"
 
 #include "config/log.h"
-#include "server/key_file.h"
+#include "server/keys/key_file.h"
 #include "server/service.h"
 
 int reload_keys(const struct reload *reload, struct error *err) {
@@ -10,9 +10,9 @@ int reload_keys(const struct reload *reload, struct error *err) {
         return 0;
     if (key_file_read(reload->api_key_file, &file, err) != 0)
         return -1;
-    int status = auth_replace(reload->auth, file.keys, file.num_keys, err);
+    int num_keys = file.num_keys, status = api_keys_replace(reload->keys, &file, err);
     if (status == 0)
-        log_info("%d API keys from %s", file.num_keys, reload->api_key_file);
+        log_info("%d API keys from %s", num_keys, reload->api_key_file);
     if (status == 0 && file.is_exposed)
         log_warning("api-key-file %s: others may read or change it; chmod 640 or 600",
                     reload->api_key_file);

@@ -5,14 +5,14 @@
 
 #include "config/log_file.h"
 #include "server/access_log.h"
-#include "server/auth.h"
+#include "server/keys/api_keys.h"
 
 /* Pointers stay the caller's. */
 struct reload {
     struct log_file log;
     struct access_log *access_log; /* or NULL */
     const char *api_key_file;      /* or NULL */
-    struct auth *auth;
+    struct api_keys *keys;
 };
 
 /* Puts the keys of the file in place, and warns when others can read it. Does nothing without a

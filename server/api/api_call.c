@@ -36,6 +36,17 @@ struct request *api_call_request(struct api_call *call, int index) {
     return call->prompts[index].request;
 }
 
+int64_t api_call_num_prompt_tokens(const struct api_call *call) {
+    int64_t num_tokens = 0;
+    for (int32_t i = 0; i < call->num_prompts; i++)
+        num_tokens += call->prompts[i].request->num_prompt_tokens;
+    return num_tokens;
+}
+
+int64_t api_call_num_generated(const struct api_call *call) {
+    return call->num_generated;
+}
+
 bool api_call_is_done(const struct api_call *call) {
     return call->is_done;
 }
@@ -67,6 +78,7 @@ size_t api_call_held_bytes(const struct api_call *call) {
 
 static void update_choice(struct api_call *call, const struct request *request,
                           const struct token_event *event, struct api_call_choice *choice) {
+    call->num_generated += event->num_generated - choice->num_generated;
     choice->num_generated = event->num_generated;
     for (int32_t i = 0; i < event->num_tokens && request->params.num_logprobs >= 0; i++)
         choice->sum_logprobs += (double)event->tokens[i].logprob;

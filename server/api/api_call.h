@@ -31,6 +31,9 @@ const char *api_call_ignored_params(const struct api_call *call);
 /* request->user and request->tenant are set by the caller. */
 int api_call_num_requests(const struct api_call *call);
 struct request *api_call_request(struct api_call *call, int index);
+int64_t api_call_num_prompt_tokens(const struct api_call *call);
+/* Returns how many tokens of all choices have been read. */
+int64_t api_call_num_generated(const struct api_call *call);
 
 /* Takes the request's new events. For a stream, appends finished SSE frames to *out; otherwise
  * collects, and appends the whole response body once the last choice has finished. A choice that

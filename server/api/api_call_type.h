@@ -90,6 +90,7 @@ struct api_call {
     bool is_stream;
     int32_t num_prompts, num_choices; /* num_choices: per prompt, as the engine has them */
     int32_t num_unfinished;           /* choices, of all prompts */
+    int64_t num_generated;            /* tokens of all choices */
     struct api_call_prompt *prompts;  /* [num_prompts] */
     struct api_call_choice *choices;  /* [num_prompts * num_choices] */
     struct api_call_rank *ranks;      /* [num_choices], for api_call_rank_choices */

@@ -12,6 +12,9 @@ int api_context_check_model(const struct api_context *context, const char *name,
         if (strcmp(context->model_names[i], name) == 0)
             return 0;
     }
+    if (context->num_model_names == 0)
+        return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
+                             "The model \"%.64s\" is none that this API key may use", name);
     return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
                          "The model \"%.64s\" does not exist; this server has \"%.64s\"", name,
                          context->model_names[0]);

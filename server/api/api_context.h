@@ -16,7 +16,8 @@ struct api_context {
     const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
     const struct chat_model *chat; /* NULL: chats are refused */
-    char *const *model_names;      /* served names; the first one is reported */
+    char *const *model_names;      /* served names, or those of them that a key may use; the first
+                                      one is reported */
     int num_model_names;
     int64_t created;     /* Unix seconds of the server's start, for /v1/models */
     int32_t max_prompts; /* prompts in one API call */

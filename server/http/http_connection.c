@@ -4,8 +4,8 @@
 #include "server/http/http_connection.h"
 
 #include "config/base/clock.h"
+#include "server/http/http_admission.h"
 #include "server/http/http_log.h"
-#include "server/http/http_routes.h"
 #include "server/http/http_task.h"
 
 #include <netinet/in.h>
@@ -74,7 +74,8 @@ void http_connection_close(struct connection *connection) {
     server->stats.connections--;
     if (connection->is_closed)
         server->num_closed--;
-    connection->address->num_connections--;
+    else
+        connection->address->num_connections--;
     http_owner_leave(&server->memory, connection->address);
     free(connection);
 }
@@ -116,10 +117,8 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
     struct exchange *exchange = &connection->exchange;
     http_log_exchange(connection);
     abandon(connection);
-    if (exchange->is_pending) {
-        server->num_pending--;
-        server->num_api_calls -= exchange->route->parse != NULL;
-    }
+    if (exchange->is_pending)
+        http_admission_end(connection);
     http_connection_release_memory(connection);
     http_owner_leave(&server->memory, exchange->owner);
     byte_buffer_finish(&exchange->ignored);
@@ -153,8 +152,10 @@ void http_connection_release_memory(struct connection *connection) {
 
 /* Takes it off the allowed connections, although libmicrohttpd still has it. */
 static void mark_closed(struct connection *connection) {
-    if (!connection->is_closed)
-        connection->server->num_closed++;
+    if (connection->is_closed)
+        return;
+    connection->server->num_closed++;
+    connection->address->num_connections--;
     connection->is_closed = true;
 }
 

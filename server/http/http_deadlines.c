@@ -197,11 +197,13 @@ double http_deadlines_pressure(const struct http_server *server) {
     return pressure < 1 ? pressure : 1;
 }
 
-void http_deadlines_make_room(struct http_server *server, const struct connection *newcomer) {
+void http_deadlines_make_room(struct http_server *server, const struct connection *newcomer,
+                              bool is_of_all) {
     struct connection *oldest = NULL;
     int64_t now_ms = clock_now_ms();
     for (struct connection *c = server->connections; c != NULL; c = c->next) {
-        if (c == newcomer || !gives_way(c, now_ms))
+        bool is_concerned = is_of_all || c->address == newcomer->address;
+        if (c == newcomer || !is_concerned || !gives_way(c, now_ms))
             continue;
         int64_t more =
             oldest == NULL ? 1 : c->address->num_connections - oldest->address->num_connections;

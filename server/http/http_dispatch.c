@@ -7,6 +7,7 @@
 #include "server/http/http_dispatch.h"
 
 #include "config/base/clock.h"
+#include "server/http/http_admission.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_task.h"
@@ -44,10 +45,12 @@ static int submit_all(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
     int num_requests = api_call_num_requests(exchange->call);
+    if (http_admission_take_prompts(connection) != 0)
+        return -1;
     for (int i = 0; i < num_requests; i++) {
         struct request *request = api_call_request(exchange->call, i);
         request->user = connection;
-        request->tenant = exchange->tenant;
+        http_admission_prepare(connection, request);
         enum submit_result result = engine_submit(server->engine, request);
         if (result == SUBMIT_OK)
             continue;
@@ -186,6 +189,7 @@ static void read_request(struct connection *connection, struct request *request)
     }
     size_t before = exchange->out.length;
     api_call_read(exchange->call, request, &exchange->out);
+    http_admission_take_output(connection);
     if (exchange->out.length > before)
         exchange->output_ms = clock_now_ms();
     bound_held(connection);

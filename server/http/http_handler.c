@@ -10,6 +10,7 @@
 #include "server/http/http_handler.h"
 
 #include "config/base/clock.h"
+#include "server/http/http_admission.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_log.h"
@@ -37,8 +38,8 @@ static int find_owner(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
     struct http_owner_id id = connection->address->id;
-    if (auth_has_keys(server->auth) && !exchange->route->is_open)
-        id = http_owner_of_tenant(exchange->tenant);
+    if (exchange->key != NULL)
+        id = http_owner_of_tenant(exchange->key->tenant);
     exchange->owner = http_owner_use(&server->memory, &id);
     return exchange->owner != NULL ? 0 : api_error_set_memory(&exchange->error);
 }
@@ -79,16 +80,6 @@ static struct http_origin_request read_origin(const struct connection *connectio
     };
 }
 
-static int check_key(struct connection *connection) {
-    int tenant = auth_tenant(connection->server->auth, header(connection, "Authorization"));
-    connection->exchange.tenant = tenant;
-    if (tenant >= 0)
-        return 0;
-    return api_error_set(&connection->exchange.error, 401, "authentication_error",
-                         "invalid_api_key", NULL,
-                         "this server needs an API key: 'Authorization: Bearer KEY'");
-}
-
 static int check_route(struct connection *connection, const char *url, const char *method) {
     struct exchange *exchange = &connection->exchange;
     if (!exchange->route)
@@ -99,44 +90,6 @@ static int check_route(struct connection *connection, const char *url, const cha
         return 0;
     return api_error_set(&exchange->error, 405, "invalid_request_error", "method_not_allowed", NULL,
                          "method %.16s is not allowed here; allowed: %s", method, exchange->allow);
-}
-
-/* Refuses what could not begin now. */
-static int check_admission(struct connection *connection) {
-    struct http_server *server = connection->server;
-    struct exchange *exchange = &connection->exchange;
-    if (server->is_stopping || server->has_failed) {
-        server->stats.rejected++;
-        return api_error_set(&exchange->error, 503, "server_error", "shutting_down", NULL,
-                             "the server is shutting down");
-    }
-    if (server->is_draining) {
-        server->stats.rejected++;
-        return api_error_set(&exchange->error, 503, "server_error", "draining", NULL,
-                             "the server is being drained");
-    }
-    if (exchange->route->parse != NULL && server->num_api_calls >= server->config.max_api_calls) {
-        server->stats.rejected++;
-        return api_error_set(&exchange->error, 429, "rate_limit_error", "queue_full", NULL,
-                             "%lld requests are in flight, as many as are allowed; try again",
-                             (long long)server->num_api_calls);
-    }
-    return 0;
-}
-
-/* Refuses requests beyond the limit, but for those that are answered at once: the server's health
- * is one of them. */
-static int check_connections(struct connection *connection) {
-    struct http_server *server = connection->server;
-    if (!http_has_too_many_connections(server))
-        return 0;
-    connection->exchange.must_close = true;
-    if (connection->exchange.route != NULL && connection->exchange.route->answer != NULL)
-        return 0;
-    server->stats.rejected++;
-    return api_error_set(&connection->exchange.error, 503, "server_error", "too_many_connections",
-                         NULL, "%lld connections are open, as many as are allowed; try again",
-                         (long long)server->config.max_connections);
 }
 
 static enum MHD_Result add_field(void *context, enum MHD_ValueKind kind, const char *name,
@@ -167,13 +120,13 @@ static int check_request(struct connection *connection, const char *url, const c
     if (path == NULL)
         return -1;
     exchange->route = http_routes_find(path, &exchange->argument);
-    if (check_connections(connection) != 0 ||
+    if (http_admission_check_connections(connection) != 0 ||
         http_origin_check(origins, &exchange->origin, &exchange->error) != 0)
         return -1;
     if (exchange->body_length == 0 && http_origin_is_preflight(origins, &exchange->origin))
         return 0;
     bool is_open = exchange->route && exchange->route->is_open;
-    if (!is_open && check_key(connection) != 0)
+    if (!is_open && http_admission_find_key(connection, header(connection, "Authorization")) != 0)
         return -1;
     if (check_route(connection, path, method) != 0)
         return -1;
@@ -182,7 +135,7 @@ static int check_request(struct connection *connection, const char *url, const c
         return refuse_size(connection);
     if (find_owner(connection) != 0)
         return -1;
-    return exchange->route->answer != NULL ? 0 : check_admission(connection);
+    return exchange->route->answer != NULL ? 0 : http_admission_check(connection);
 }
 
 static enum MHD_Result begin(struct connection *connection, const char *url, const char *method,
@@ -235,18 +188,14 @@ static enum MHD_Result receive(struct connection *connection, const char *data, 
 
 /* Hands the request to a worker: from here on it counts. */
 static enum MHD_Result start(struct connection *connection) {
-    struct http_server *server = connection->server;
-    struct exchange *exchange = &connection->exchange;
-    if (check_admission(connection) != 0)
+    if (http_admission_check(connection) != 0)
         return http_reply_error(connection);
     http_log_keep_body(connection);
     if (http_task_start(connection) != 0) {
-        api_error_set_memory(&exchange->error);
+        api_error_set_memory(&connection->exchange.error);
         return http_reply_error(connection);
     }
-    exchange->is_pending = true;
-    server->num_pending++;
-    server->num_api_calls += exchange->route->parse != NULL;
+    http_admission_begin(connection);
     http_connection_suspend(connection);
     return MHD_YES;
 }
@@ -292,7 +241,9 @@ void http_handler_notify(void *context, struct MHD_Connection *mhd, void **socke
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         struct connection *connection = http_connection_open(server, mhd);
         if (connection && http_has_too_many_connections(server))
-            http_deadlines_make_room(server, connection);
+            http_deadlines_make_room(server, connection, true);
+        else if (connection && http_admission_has_too_many_connections(connection))
+            http_deadlines_make_room(server, connection, false);
         *socket_context = connection;
     } else if (*socket_context) {
         http_connection_close(*socket_context);

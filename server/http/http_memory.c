@@ -66,7 +66,7 @@ struct http_owner *http_owner_share(struct http_owner *owner) {
 void http_owner_leave(struct http_memory *memory, struct http_owner *owner) {
     if (owner == NULL || --owner->num_users > 0)
         return;
-    CHECK(owner->bytes == 0 && owner->num_connections == 0);
+    CHECK(owner->bytes == 0 && owner->num_connections == 0 && owner->num_api_calls == 0);
     struct http_owner **place = bucket_of(memory, &owner->id);
     while (*place != owner)
         place = &(*place)->next;
@@ -94,6 +94,20 @@ void http_memory_give(struct http_memory *memory, struct http_owner *owner, size
     CHECK(owner->bytes >= bytes && memory->used_bytes >= bytes);
     owner->bytes -= bytes;
     memory->used_bytes -= bytes;
+}
+
+bool http_owner_has_room(int64_t own, int64_t used, int64_t limit) {
+    return own < limit - used;
+}
+
+bool http_owner_is_local(const struct http_owner_id *id) {
+    static const uint8_t nothing[16], mapped_loopback[13] = {[10] = 0xff, 0xff, 127};
+    if (id->family == AF_INET)
+        return id->bytes[0] == 127;
+    if (id->family == AF_INET6) /* ::1 is the only address of its first 64 bits */
+        return memcmp(id->bytes, nothing, sizeof(nothing)) == 0 ||
+               memcmp(id->bytes, mapped_loopback, sizeof(mapped_loopback)) == 0;
+    return id->family == AF_UNIX;
 }
 
 double http_memory_pressure(const struct http_memory *memory) {

@@ -28,7 +28,8 @@ struct http_owner {
     struct http_owner *next; /* in its bucket */
     int64_t num_users;
     int64_t num_connections;
-    size_t bytes; /* held now, of the budget */
+    int64_t num_api_calls; /* in flight */
+    size_t bytes;          /* held now, of the budget */
 };
 
 struct http_memory {
@@ -50,6 +51,13 @@ void http_owner_leave(struct http_memory *memory, struct http_owner *owner);
 /* Lets the owner hold so many bytes more; false where it may not. */
 bool http_memory_take(struct http_memory *memory, struct http_owner *owner, size_t bytes);
 void http_memory_give(struct http_memory *memory, struct http_owner *owner, size_t bytes);
+
+/* Returns whether an owner that has `own` of the `used` of `limit` places may take one more: the same
+ * rule for what is counted in ones. */
+bool http_owner_has_room(int64_t own, int64_t used, int64_t limit);
+/* Returns whether it is a client on this machine, which may be a proxy's: its address stands for
+ * nobody. */
+bool http_owner_is_local(const struct http_owner_id *id);
 
 /* Returns how full the budget is: 0 to 1. */
 double http_memory_pressure(const struct http_memory *memory);

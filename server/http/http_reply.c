@@ -6,6 +6,8 @@
 #include "server/http/http_connection.h"
 #include "server/http/http_dispatch.h"
 #include "server/http/http_log.h"
+#include "server/http/http_routes.h"
+#include "server/keys/key_limits.h"
 
 #include "config/log.h"
 
@@ -29,10 +31,13 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
         log_warning("response header %s was refused by the HTTP library", name);
 }
 
-static void add_retry_headers(const struct http_server *server, int status,
+static void add_retry_headers(const struct connection *connection, int status,
                               struct MHD_Response *response) {
     char seconds[24], milliseconds[24];
-    int64_t wait_ms = status == 429 ? engine_monitor_wait_ms(&server->monitor) : RETRY_AFTER_MS;
+    const struct http_server *server = connection->server;
+    int64_t wait_ms = connection->exchange.retry_ms > 0 ? connection->exchange.retry_ms
+                      : status == 429                   ? engine_monitor_wait_ms(&server->monitor)
+                                                        : RETRY_AFTER_MS;
     snprintf(seconds, sizeof(seconds), "%lld", (long long)(wait_ms + 999) / 1000);
     snprintf(milliseconds, sizeof(milliseconds), "%lld", (long long)wait_ms);
     add_header(response, "Retry-After", seconds);
@@ -46,6 +51,16 @@ static void add_origin_fields(struct connection *connection, struct MHD_Response
         add_header(response, field->name, field->value);
 }
 
+/* Adds what is left of the limits of a key that made an API call. */
+static void add_limit_fields(const struct exchange *exchange, struct MHD_Response *response) {
+    struct key_limit_field fields[KEY_LIMIT_MAX_FIELDS];
+    if (exchange->key == NULL || exchange->route == NULL || exchange->route->parse == NULL)
+        return;
+    int count = key_limits_fields(exchange->key, clock_now_ms(), fields);
+    for (int i = 0; i < count; i++)
+        add_header(response, fields[i].name, fields[i].value);
+}
+
 /* Adds what every response has; without a word on caching, no cache keeps it. */
 static void add_headers(struct connection *connection, int status, struct MHD_Response *response) {
     const struct exchange *exchange = &connection->exchange;
@@ -57,12 +72,13 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
                exchange->call ? api_call_ignored_params(exchange->call) : exchange->ignored.data);
     if (exchange->must_close || http_is_closing(connection->server))
         add_header(response, "Connection", "close");
+    add_limit_fields(exchange, response);
     if (status == 401)
         add_header(response, "WWW-Authenticate", "Bearer");
     if (status == 405 || status == 204)
         add_header(response, "Allow", exchange->allow);
     if (status == 429 || status == 503)
-        add_retry_headers(connection->server, status, response);
+        add_retry_headers(connection, status, response);
     add_header(response, "X-Content-Type-Options", "nosniff");
     if (!MHD_get_response_header(response, "Cache-Control"))
         add_header(response, "Cache-Control", "no-store");
@@ -76,6 +92,8 @@ static void count_answer(struct connection *connection, int status) {
     connection->server->stats.requests_by_class[status / 100]++;
     if (status >= 400)
         metrics_count_error(&connection->server->stats, status, connection->exchange.error.code);
+    if (connection->exchange.key != NULL)
+        connection->exchange.key->stats.requests_by_class[status / 100]++;
 }
 
 /* MHD_queue_response or MHD_refuse_request. */

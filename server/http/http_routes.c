@@ -4,6 +4,7 @@
 #include "config/log.h"
 #include "server/http/http_connection.h"
 #include "server/json/json_write.h"
+#include "server/keys/key_models.h"
 #include "server/page/page.h"
 
 #include <string.h>
@@ -75,18 +76,24 @@ static int answer_metrics(struct connection *connection) {
     server->stats.held_bytes = server->memory.used_bytes;
     metrics_format(&server->config.metrics_facts, &stats, &server->stats, &process,
                    &connection->exchange.out);
+    metrics_format_keys(&server->config.metrics_facts, server->keys, &connection->exchange.out);
     return 0;
 }
 
 static int answer_models(struct connection *connection) {
-    models_endpoint_list(connection->server->context, &connection->exchange.out);
+    struct exchange *exchange = &connection->exchange;
+    struct key_models models;
+    models_endpoint_list(key_models_context(exchange->key, connection->server->context, &models),
+                         &exchange->out);
     return 0;
 }
 
 static int answer_model(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    return models_endpoint_get(connection->server->context, exchange->argument, &exchange->out,
-                               &exchange->error);
+    struct key_models models;
+    return models_endpoint_get(
+        key_models_context(exchange->key, connection->server->context, &models), exchange->argument,
+        &exchange->out, &exchange->error);
 }
 
 static int answer_tokenizer_info(struct connection *connection) {

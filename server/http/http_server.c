@@ -135,7 +135,7 @@ static int open_parts(struct http_server *server, struct error *err) {
 }
 
 int http_server_create(const struct http_server_config *config, struct engine *engine,
-                       const struct api_context *context, const struct auth *auth,
+                       const struct api_context *context, struct api_keys *keys,
                        struct http_server **out, struct error *err) {
     struct http_server *server = calloc(1, sizeof(*server));
     if (!server)
@@ -143,7 +143,7 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     server->config = *config;
     server->engine = engine;
     server->context = context;
-    server->auth = auth;
+    server->keys = keys;
     server->epoll_fd = server->signal_fd = -1;
     server->start_ms = clock_now_ms();
     server->watchdog_ms = service_watchdog_ms() / 3;

@@ -9,9 +9,9 @@
 #include "config/error.h"
 #include "engine/engine.h"
 #include "server/access_log.h"
-#include "server/auth.h"
 #include "server/api/api_call.h"
 #include "server/http/http_origin.h"
+#include "server/keys/api_keys.h"
 #include "server/metrics.h"
 
 #include <stddef.h>
@@ -20,14 +20,15 @@
 struct http_server;
 
 struct http_server_config {
-    int listen_fd;               /* listening, non-blocking; stays the caller's */
-    bool is_socket_passed;       /* by the service manager, which keeps it open over a restart */
-    int admin_fd;                /* likewise, of --admin-socket; -1: none */
-    int wake_fd;                 /* eventfd the engine's wake callback writes; stays the caller's */
-    int64_t max_connections;     /* beyond: 503 and close */
-    int64_t max_api_calls;       /* API calls in flight, queued or running; beyond: 429 */
-    size_t max_body_bytes;       /* beyond: 413 */
-    int64_t shutdown_timeout_ms; /* after the first signal, for what is in flight */
+    int listen_fd;           /* listening, non-blocking; stays the caller's */
+    bool is_socket_passed;   /* by the service manager, which keeps it open over a restart */
+    int admin_fd;            /* likewise, of --admin-socket; -1: none */
+    int wake_fd;             /* eventfd the engine's wake callback writes; stays the caller's */
+    int64_t max_connections; /* beyond: 503 and close */
+    int64_t max_api_calls;   /* API calls in flight, queued or running; beyond: 429 */
+    int64_t max_connections_per_ip; /* 0: as many as are left for all others */
+    size_t max_body_bytes;          /* beyond: 413 */
+    int64_t shutdown_timeout_ms;    /* after the first signal, for what is in flight */
     struct metrics_facts metrics_facts;
     const struct http_origin_rules *origins;
     void (*reload)(void *context); /* on SIGHUP, in the I/O thread, between two requests */
@@ -46,7 +47,7 @@ enum http_stop {
 /* All pointers outlive the server. Raises the limit of open files as far as max_connections needs
  * and the system allows. */
 int http_server_create(const struct http_server_config *config, struct engine *engine,
-                       const struct api_context *context, const struct auth *auth,
+                       const struct api_context *context, struct api_keys *keys,
                        struct http_server **out, struct error *err);
 enum http_stop http_server_run(struct http_server *server);
 /* Before run or after it returned. Accepts NULL. */

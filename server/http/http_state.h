@@ -46,7 +46,7 @@ struct exchange {
     const char *argument;           /* the path behind a prefix route */
     char request_id[REQUEST_ID_BYTES];
     struct http_origin_request origin;
-    int32_t tenant;           /* auth_tenant; 0 on open routes */
+    struct api_key *key;      /* NULL: none is needed, or refused before it was found */
     struct http_owner *owner; /* used; NULL: refused before it was known */
     char method[METHOD_BYTES];
     const char *allow;    /* methods for a 405 or OPTIONS; NULL: no such path */
@@ -67,11 +67,14 @@ struct exchange {
 
     /* DRAINING, READY_ERROR: the answer. */
     struct api_error error;
+    int64_t retry_ms; /* after which the client may try again; 0: as long as the server says */
 
     /* WAITING and all that follow it. */
-    bool is_pending; /* counted in http_server.num_pending and, if a call, in num_api_calls */
+    bool is_pending; /* counted in http_server.num_pending and, if a call, in num_api_calls, for its
+                        owner and its key */
     struct http_task *task; /* WAITING alone, while a worker has it */
     struct api_call *call;  /* once it is parsed; NULL: a transform */
+    int64_t num_generated;  /* tokens of it, as counted for the key */
     int64_t counted_ms;     /* last time the call's and the output's memory was counted */
     bool is_unread;         /* the call has events left in the engine: output was full */
 
@@ -106,7 +109,7 @@ struct connection {
     struct connection *prev, *next; /* in server->connections */
     struct MHD_Connection *mhd;
     int fd;
-    struct http_owner *address; /* used, and counted in its num_connections */
+    struct http_owner *address; /* used, and counted in its num_connections unless closed */
     int64_t since_ms;           /* accept, or the end of the last exchange */
     bool is_first;              /* no exchange has begun yet */
     bool is_closed;             /* the client hung up, or we gave up on it */
@@ -120,7 +123,7 @@ struct http_server {
     struct http_server_config config;
     struct engine *engine;
     const struct api_context *context;
-    const struct auth *auth;
+    struct api_keys *keys;
     struct prep_workers *prep;
     struct MHD_Daemon *daemon;
     struct MHD_Daemon *admin; /* of --admin-socket, or NULL */

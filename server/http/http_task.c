@@ -36,7 +36,7 @@ int http_task_start(struct connection *connection) {
     task->job.queue = queue_of(exchange);
     task->connection = connection;
     task->route = exchange->route;
-    task->context = connection->server->context;
+    task->context = key_models_context(exchange->key, connection->server->context, &task->models);
     task->body = exchange->body;
     task->out.max_length = MAX_ANSWER_BYTES;
     task->memory = &connection->server->memory;

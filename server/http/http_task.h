@@ -4,6 +4,7 @@
 #define QUIRE_SERVER_HTTP_HTTP_TASK_H
 
 #include "server/http/http_state.h"
+#include "server/keys/key_models.h"
 
 #include <stdatomic.h>
 
@@ -12,7 +13,8 @@ struct http_task {
     struct connection *connection; /* NULL once it is gone; the worker never reads it */
     atomic_bool is_abandoned;      /* nobody wants the result: not begun any more */
     const struct http_route *route;
-    const struct api_context *context;
+    struct key_models models;
+    const struct api_context *context; /* with the models that the key may use */
     struct byte_buffer body;
     struct http_memory *memory;
     struct http_owner *owner; /* used */

@@ -278,8 +278,50 @@ static void an_empty_pool_is_not_a_division_by_zero(void **state) {
     free(text);
 }
 
+/* A name that the file of keys may give, and one it may not. */
+static void keys_have_lines_of_their_own(void **state) {
+    char plain[] = "a", what[KEY_WHAT_BYTES];
+    char *fixed[] = {plain};
+    struct error err;
+    struct api_keys *keys = NULL, *none = NULL;
+    const struct metrics_facts facts = {.prefix = "quire:", .model_name = "m"};
+    struct byte_buffer out = {0};
+    struct key_file file = {.num_keys = 1, .keys = calloc(1, sizeof(*file.keys))};
+    key_entry_init(&file.keys[0]);
+    assert_int_equal(key_entry_set(&file.keys[0], key_field_find("name", 4), "team-a", what), 0);
+    assert_int_equal(api_keys_create(NULL, 0, &none, &err), 0);
+    metrics_format_keys(&facts, none, &out);
+    assert_int_equal(out.length, 0);
+    assert_int_equal(api_keys_create(fixed, 1, &keys, &err), 0);
+    assert_int_equal(api_keys_replace(keys, &file, &err), 0);
+    struct api_key *key = api_keys_find(keys, "Bearer a");
+    key->stats = (struct api_key_stats){.requests_by_class = {0, 0, 3, 0, 2, 1},
+                                        .rate_limited = 4,
+                                        .prompt_tokens = 500,
+                                        .generation_tokens = 60,
+                                        .num_running = 7};
+    metrics_format_keys(&facts, keys, &out);
+    byte_buffer_append(&out, "", 1);
+#define OF(key) "{model_name=\"m\",engine=\"0\",key=\"" key "\"}"
+#define OF_CLASS(key, class) "{model_name=\"m\",engine=\"0\",key=\"" key "\",class=\"" class "\"}"
+    assert_true(sample(out.data, "quire:api_key_requests_total" OF_CLASS("#1", "2xx")) == 3);
+    assert_true(sample(out.data, "quire:api_key_requests_total" OF_CLASS("#1", "4xx")) == 2);
+    assert_true(sample(out.data, "quire:api_key_requests_total" OF_CLASS("#1", "5xx")) == 1);
+    assert_true(sample(out.data, "quire:api_key_requests_total" OF_CLASS("team-a", "2xx")) == 0);
+    assert_true(sample(out.data, "quire:api_key_rate_limited_total" OF("#1")) == 4);
+    assert_true(sample(out.data, "quire:api_key_prompt_tokens_total" OF("#1")) == 500);
+    assert_true(sample(out.data, "quire:api_key_generation_tokens_total" OF("#1")) == 60);
+    assert_true(sample(out.data, "quire:api_key_requests_running" OF("#1")) == 7);
+    assert_true(sample(out.data, "quire:api_key_requests_running" OF("team-a")) == 0);
+    byte_buffer_finish(&out);
+    key_file_finish(&file);
+    api_keys_destroy(keys);
+    api_keys_destroy(none);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_have_lines_of_their_own),
         cmocka_unit_test(counters_and_gauges_have_their_values),
         cmocka_unit_test(drafts_are_counted_where_they_are_configured),
         cmocka_unit_test(histograms_are_cumulative),

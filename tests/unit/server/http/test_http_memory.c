@@ -123,8 +123,45 @@ static void test_owners_are_addresses_and_keys(void **state) {
     free(memory);
 }
 
+/* One alone gets half of the places; the next one finds as many as are left. */
+static void test_room_in_ones(void **state) {
+    int64_t own = 0, other = 0;
+    while (http_owner_has_room(own, own, 100))
+        own++;
+    assert_int_equal(own, 50);
+    while (http_owner_has_room(other, own + other, 100))
+        other++;
+    assert_int_equal(other, 25);
+    assert_true(http_owner_has_room(0, 99, 100));
+    assert_false(http_owner_has_room(0, 100, 100));
+    assert_true(http_owner_has_room(0, 0, 1));
+}
+
+static bool is_local(int family, const char *text) {
+    struct sockaddr_in ipv4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 ipv6 = {.sin6_family = AF_INET6};
+    bool is_ipv4 = family == AF_INET;
+    assert_int_equal(
+        inet_pton(family, text, is_ipv4 ? (void *)&ipv4.sin_addr : (void *)&ipv6.sin6_addr), 1);
+    const void *address = is_ipv4 ? (const void *)&ipv4 : (const void *)&ipv6;
+    struct http_owner_id id = http_owner_of_address(address);
+    return http_owner_is_local(&id);
+}
+
+static void test_clients_on_this_machine(void **state) {
+    struct http_owner_id unix_socket = http_owner_of_address(NULL), key = http_owner_of_tenant(127);
+    assert_true(http_owner_is_local(&unix_socket));
+    assert_false(http_owner_is_local(&key));
+    assert_true(is_local(AF_INET, "127.0.0.1") && is_local(AF_INET, "127.255.0.9"));
+    assert_true(is_local(AF_INET6, "::1") && is_local(AF_INET6, "::ffff:127.0.0.1"));
+    assert_false(is_local(AF_INET, "128.0.0.1") || is_local(AF_INET, "0.0.0.127"));
+    assert_false(is_local(AF_INET6, "2001:db8::1") || is_local(AF_INET6, "::ffff:192.0.2.1"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_room_in_ones),
+        cmocka_unit_test(test_clients_on_this_machine),
         cmocka_unit_test(test_one_owner_gets_half),
         cmocka_unit_test(test_newcomers_find_room),
         cmocka_unit_test(test_huge_sizes_do_not_wrap),

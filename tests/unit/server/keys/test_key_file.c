@@ -1,5 +1,5 @@
 /* What a file of keys may hold, and that no message ever shows a key. */
-#include "server/key_file.h"
+#include "server/keys/key_file.h"
 
 #include "tests/unit/temporary_files.h"
 
@@ -36,7 +36,14 @@ static void assert_refused(const char *text, size_t length, const char *said) {
     assert_int_equal(err.code, ERROR_CONFIG);
     if (strstr(err.message, said) == NULL || strstr(err.message, "sk-") != NULL)
         fail_msg("\"%s\" lacks \"%s\"", err.message, said);
-    assert_null(file.text);
+    assert_null(file.keys);
+}
+
+static void assert_key(const struct key_entry *entry, const char *key) {
+    struct auth_hash hash;
+    struct error err;
+    assert_int_equal(auth_hash_key(key, &hash, &err), 0);
+    assert_memory_equal(&entry->hash, &hash, sizeof(hash));
 }
 
 static void test_lines(void **state) {
@@ -45,12 +52,17 @@ static void test_lines(void **state) {
     struct error err;
     assert_int_equal(key_file_read(write_keys(text, strlen(text)), &file, &err), 0);
     assert_int_equal(file.num_keys, 3);
-    assert_string_equal(file.keys[0], "sk-1");
-    assert_string_equal(file.keys[1], "sk-2#not-a-comment");
-    assert_string_equal(file.keys[2], "sk-3");
+    assert_key(&file.keys[0], "sk-1");
+    assert_key(&file.keys[1], "sk-2#not-a-comment");
+    assert_key(&file.keys[2], "sk-3");
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(file.keys[i].name, "");
+        assert_int_equal(file.keys[i].weight, 1);
+        assert_int_equal(file.keys[i].requests_per_minute, 0);
+    }
     assert_false(file.is_exposed);
     key_file_finish(&file);
-    assert_null(file.text);
+    assert_null(file.keys);
 }
 
 static void test_bounds(void **state) {
@@ -62,7 +74,7 @@ static void test_bounds(void **state) {
         length += (size_t)sprintf(text + length, "sk-%d\n", i);
     assert_int_equal(key_file_read(write_keys(text, length), &file, &err), 0);
     assert_int_equal(file.num_keys, KEY_FILE_MAX_KEYS);
-    assert_string_equal(file.keys[KEY_FILE_MAX_KEYS - 1], "sk-1023");
+    assert_key(&file.keys[KEY_FILE_MAX_KEYS - 1], "sk-1023");
     key_file_finish(&file);
     length += (size_t)sprintf(text + length, "sk-one-more\n");
     assert_refused(text, length, "line 1025: there are more than 1024 keys");

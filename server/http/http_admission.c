@@ -1,0 +1,176 @@
+#include "server/http/http_admission.h"
+
+#include "config/base/clock.h"
+#include "server/http/http_routes.h"
+#include "server/keys/key_limits.h"
+#include "server/keys/key_models.h"
+
+#include <time.h>
+
+bool http_admission_has_too_many_connections(const struct connection *connection) {
+    const struct http_server *server = connection->server;
+    int64_t own = connection->address->num_connections - 1; /* without this one */
+    int64_t all = server->stats.connections - server->num_closed - 1;
+    int64_t fixed = server->config.max_connections_per_ip;
+    if (fixed > 0)
+        return own >= fixed;
+    return !http_owner_is_local(&connection->address->id) &&
+           !http_owner_has_room(own, all, server->config.max_connections);
+}
+
+static int refuse_connection(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct api_error *error = &connection->exchange.error;
+    if (http_has_too_many_connections(server))
+        return api_error_set(error, 503, "server_error", "too_many_connections", NULL,
+                             "%lld connections are open, as many as are allowed; try again",
+                             (long long)server->config.max_connections);
+    return api_error_set(
+        error, 429, "requests", "too_many_connections", NULL,
+        "%lld connections are open from this address, more than it may have; close "
+        "some, or use one for several requests",
+        (long long)connection->address->num_connections);
+}
+
+int http_admission_check_connections(struct connection *connection) {
+    const struct http_route *route = connection->exchange.route;
+    if (!http_has_too_many_connections(connection->server) &&
+        !http_admission_has_too_many_connections(connection))
+        return 0;
+    connection->exchange.must_close = true;
+    if (route != NULL && route->answer != NULL)
+        return 0;
+    connection->server->stats.rejected++;
+    return refuse_connection(connection);
+}
+
+int http_admission_find_key(struct connection *connection, const char *authorization) {
+    struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    if (!api_keys_are_needed(server->keys))
+        return 0;
+    struct api_key *key = api_keys_find(server->keys, authorization);
+    if (key == NULL)
+        return api_error_set(&exchange->error, 401, "authentication_error", "invalid_api_key", NULL,
+                             "this server needs an API key: 'Authorization: Bearer KEY'");
+    exchange->key = key;
+    if (time(NULL) >= key->entry.expires)
+        return api_error_set(&exchange->error, 401, "authentication_error", "expired_api_key", NULL,
+                             "this API key has expired");
+    return 0;
+}
+
+/* Returns whether there may be others whom it takes from. */
+static bool is_alone(const struct connection *connection) {
+    const struct exchange *exchange = &connection->exchange;
+    return exchange->key != NULL ? api_keys_count(connection->server->keys) == 1
+                                 : http_owner_is_local(&exchange->owner->id);
+}
+
+static int check_api_calls(struct connection *connection) {
+    const struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    int64_t most = server->config.max_api_calls, own = exchange->owner->num_api_calls;
+    if (server->num_api_calls >= most)
+        return api_error_set(&exchange->error, 429, "rate_limit_error", "queue_full", NULL,
+                             "%lld requests are in flight, as many as are allowed; try again",
+                             (long long)server->num_api_calls);
+    if (!is_alone(connection) && !http_owner_has_room(own, server->num_api_calls, most))
+        return api_error_set(&exchange->error, 429, "rate_limit_error", "queue_full", NULL,
+                             "%lld requests of %s are in flight, as many as are left for others; "
+                             "try again",
+                             (long long)own,
+                             exchange->key != NULL ? "this API key" : "this address");
+    return 0;
+}
+
+static int check_key_limits(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->key == NULL ||
+        key_limits_check(exchange->key, clock_now_ms(), &exchange->error, &exchange->retry_ms) == 0)
+        return 0;
+    exchange->key->stats.rate_limited++;
+    return -1;
+}
+
+int http_admission_check(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    if (server->is_stopping || server->has_failed) {
+        server->stats.rejected++;
+        return api_error_set(&exchange->error, 503, "server_error", "shutting_down", NULL,
+                             "the server is shutting down");
+    }
+    if (server->is_draining) {
+        server->stats.rejected++;
+        return api_error_set(&exchange->error, 503, "server_error", "draining", NULL,
+                             "the server is being drained");
+    }
+    if (!key_models_any(exchange->key, server->context))
+        return api_error_set(&exchange->error, 404, "invalid_request_error", "model_not_found",
+                             "model", "this API key may use none of the models here");
+    if (exchange->route->parse == NULL ||
+        (check_key_limits(connection) == 0 && check_api_calls(connection) == 0))
+        return 0;
+    server->stats.rejected++;
+    return -1;
+}
+
+void http_admission_begin(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    exchange->is_pending = true;
+    server->num_pending++;
+    if (exchange->route->parse == NULL)
+        return;
+    server->num_api_calls++;
+    exchange->owner->num_api_calls++;
+    if (exchange->key != NULL)
+        key_limits_begin(exchange->key, clock_now_ms());
+}
+
+void http_admission_end(struct connection *connection) {
+    struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    exchange->is_pending = false;
+    server->num_pending--;
+    if (exchange->route->parse == NULL)
+        return;
+    server->num_api_calls--;
+    exchange->owner->num_api_calls--;
+    if (exchange->key != NULL)
+        key_limits_end(exchange->key);
+}
+
+int http_admission_take_prompts(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->key == NULL ||
+        key_limits_take_prompt(exchange->key, api_call_num_prompt_tokens(exchange->call),
+                               clock_now_ms(), &exchange->error, &exchange->retry_ms) == 0)
+        return 0;
+    exchange->key->stats.rate_limited++;
+    connection->server->stats.rejected++;
+    return -1;
+}
+
+void http_admission_take_output(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    int64_t num_generated = api_call_num_generated(exchange->call);
+    if (exchange->key != NULL && num_generated > exchange->num_generated)
+        key_limits_take_output(exchange->key, num_generated - exchange->num_generated,
+                               clock_now_ms());
+    exchange->num_generated = num_generated;
+}
+
+void http_admission_prepare(const struct connection *connection, struct request *request) {
+    const struct api_key *key = connection->exchange.key;
+    const struct http_owner_id *address = &connection->address->id;
+    if (key != NULL) {
+        request->tenant = key->tenant;
+        request->priority = key_limits_priority(key, request->priority);
+        request_set_share(request, key->tenant, (int32_t)key->entry.weight);
+    } else if (address->family != AF_UNIX) {
+        const struct auth *auth = api_keys_auth(connection->server->keys);
+        request_set_share(request, auth_share(auth, address, sizeof(*address)), 1);
+    }
+}

@@ -1,0 +1,34 @@
+/* Who may have what of the server: its key, its connections, its API calls in flight, and what its
+ * limits leave. Nobody may hold more connections or calls than are left for everybody else
+ * (http_memory.h has the rule), but for a key that is the only one and for clients on this
+ * machine. */
+#ifndef QUIRE_SERVER_HTTP_HTTP_ADMISSION_H
+#define QUIRE_SERVER_HTTP_HTTP_ADMISSION_H
+
+#include "server/http/http_state.h"
+
+/* Returns whether the connection's address has more than it may. */
+bool http_admission_has_too_many_connections(const struct connection *connection);
+
+/* Those that return int: 0, or -1 with exchange.error and, for a limit of the key, retry_ms. */
+
+/* Refuses requests on connections beyond the limits, but for those that are answered at once: the
+ * server's health is one of them. */
+int http_admission_check_connections(struct connection *connection);
+/* Finds the exchange's key; a 401 where one is needed and this one is wrong or has expired. */
+int http_admission_find_key(struct connection *connection, const char *authorization);
+/* Refuses what could not begin now. */
+int http_admission_check(struct connection *connection);
+
+/* Counts a request that a worker has, until http_admission_end: the exchange is then pending. */
+void http_admission_begin(struct connection *connection);
+void http_admission_end(struct connection *connection);
+
+/* Counts the prompts of the exchange's call, before it is submitted. */
+int http_admission_take_prompts(struct connection *connection);
+/* Counts what has been generated since the last time. */
+void http_admission_take_output(struct connection *connection);
+/* Sets whose request it is, and its place among those of others. */
+void http_admission_prepare(const struct connection *connection, struct request *request);
+
+#endif

@@ -1,0 +1,146 @@
+#include "server/keys/api_keys.h"
+
+#include "config/base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct api_keys {
+    struct auth *auth;
+    int num_fixed, num_listed;
+    struct auth_hash *fixed; /* [num_fixed] */
+    struct api_key *by_tenant[AUTH_MAX_TENANTS];
+};
+
+static int hash_fixed(struct api_keys *keys, char *const *texts, int count, struct error *err) {
+    keys->fixed = calloc((size_t)count + 1, sizeof(*keys->fixed));
+    if (keys->fixed == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for %d API keys", count);
+    keys->num_fixed = count;
+    for (int i = 0; i < count; i++) {
+        if (texts[i][0] == '\0')
+            return error_set(err, ERROR_CONFIG, "api-key: key %d is empty", i + 1);
+        if (auth_hash_key(texts[i], &keys->fixed[i], err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int api_keys_create(char *const *texts, int count, struct api_keys **out, struct error *err) {
+    struct api_keys *keys = calloc(1, sizeof(*keys));
+    struct key_file none = {0};
+    if (keys == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for %d API keys", count);
+    if (auth_create(&keys->auth, err) != 0 || hash_fixed(keys, texts, count, err) != 0 ||
+        api_keys_replace(keys, &none, err) != 0) {
+        api_keys_destroy(keys);
+        return -1;
+    }
+    *out = keys;
+    return 0;
+}
+
+/* A name that no file can give a key. */
+static void set_default_name(struct key_entry *entry, int32_t tenant) {
+    if (entry->name[0] == '\0')
+        snprintf(entry->name, sizeof(entry->name), "#%d", (int)tenant + 1);
+}
+
+/* Takes the entry over. */
+static void list_key(struct api_keys *keys, int32_t tenant, struct key_entry *entry) {
+    struct api_key *key = keys->by_tenant[tenant];
+    int64_t now_ms = clock_now_ms();
+    keys->num_listed += !key->is_listed;
+    key_entry_finish(&key->entry);
+    key->entry = *entry;
+    *entry = (struct key_entry){0};
+    set_default_name(&key->entry, tenant);
+    key->tenant = tenant;
+    key->is_listed = true;
+    rate_limit_set(&key->requests, key->entry.requests_per_minute, now_ms);
+    rate_limit_set(&key->tokens, key->entry.tokens_per_minute, now_ms);
+}
+
+/* Makes room for as many tenants as the keys may add, so that nothing fails once they are in
+ * place. */
+static int reserve(struct api_keys *keys, int count) {
+    int32_t end = auth_num_tenants(keys->auth) + count;
+    for (int32_t i = 0; i < end && i < AUTH_MAX_TENANTS; i++) {
+        if (keys->by_tenant[i] == NULL)
+            keys->by_tenant[i] = calloc(1, sizeof(*keys->by_tenant[i]));
+        if (keys->by_tenant[i] == NULL)
+            return -1;
+    }
+    return 0;
+}
+
+/* Lists all; one of --api-key that the file has too gets what the file says. */
+static void list_all(struct api_keys *keys, struct key_file *file, const int32_t *tenants) {
+    for (int32_t i = 0; i < auth_num_tenants(keys->auth); i++)
+        keys->by_tenant[i]->is_listed = false;
+    keys->num_listed = 0;
+    for (int i = 0; i < file->num_keys; i++)
+        list_key(keys, tenants[keys->num_fixed + i], &file->keys[i]);
+    for (int i = 0; i < keys->num_fixed; i++) {
+        struct key_entry entry;
+        key_entry_init(&entry);
+        if (!keys->by_tenant[tenants[i]]->is_listed)
+            list_key(keys, tenants[i], &entry);
+    }
+}
+
+int api_keys_replace(struct api_keys *keys, struct key_file *file, struct error *err) {
+    int count = keys->num_fixed + file->num_keys;
+    struct auth_hash *hashes = calloc((size_t)count + 1, sizeof(*hashes));
+    int32_t *tenants = calloc((size_t)count + 1, sizeof(*tenants));
+    int status = -1;
+    if (hashes == NULL || tenants == NULL || reserve(keys, count) != 0) {
+        error_set(err, ERROR_MEMORY, "no memory for %d API keys", count);
+    } else {
+        for (int i = 0; i < count; i++)
+            hashes[i] = i < keys->num_fixed ? keys->fixed[i] : file->keys[i - keys->num_fixed].hash;
+        status = auth_replace(keys->auth, hashes, count, tenants, err);
+        if (status == 0)
+            list_all(keys, file, tenants);
+    }
+    free(hashes);
+    free(tenants);
+    return status;
+}
+
+void api_keys_destroy(struct api_keys *keys) {
+    if (keys == NULL)
+        return;
+    for (int32_t i = 0; i < AUTH_MAX_TENANTS; i++) {
+        if (keys->by_tenant[i] != NULL)
+            key_entry_finish(&keys->by_tenant[i]->entry);
+        free(keys->by_tenant[i]);
+    }
+    auth_destroy(keys->auth);
+    free(keys->fixed);
+    free(keys);
+}
+
+const struct auth *api_keys_auth(const struct api_keys *keys) {
+    return keys->auth;
+}
+
+bool api_keys_are_needed(const struct api_keys *keys) {
+    return auth_has_keys(keys->auth);
+}
+
+struct api_key *api_keys_find(const struct api_keys *keys, const char *authorization) {
+    int32_t tenant = auth_tenant(keys->auth, authorization);
+    return tenant >= 0 ? keys->by_tenant[tenant] : NULL;
+}
+
+const struct api_key *api_keys_next(const struct api_keys *keys, int32_t tenant) {
+    for (int32_t i = tenant + 1; i < auth_num_tenants(keys->auth); i++)
+        if (keys->by_tenant[i]->is_listed)
+            return keys->by_tenant[i];
+    return NULL;
+}
+
+int api_keys_count(const struct api_keys *keys) {
+    return keys->num_listed;
+}

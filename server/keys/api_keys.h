@@ -1,0 +1,51 @@
+/* The API keys of a running server: those of --api-key, and those of a file, which may be replaced;
+ * and what each of them uses. I/O thread only. */
+#ifndef QUIRE_SERVER_KEYS_API_KEYS_H
+#define QUIRE_SERVER_KEYS_API_KEYS_H
+
+#include "config/error.h"
+#include "server/auth.h"
+#include "server/keys/key_file.h"
+#include "server/keys/rate_limit.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Since the key was first seen. */
+struct api_key_stats {
+    uint64_t requests_by_class[6]; /* answered, by status / 100 */
+    uint64_t rate_limited;         /* API calls refused for a limit of the key */
+    uint64_t prompt_tokens, generation_tokens;
+    int64_t num_running; /* API calls in flight, queued or running */
+};
+
+/* What is known of a key. It lives as long as the server, also when the file has it no more. */
+struct api_key {
+    struct key_entry entry; /* its name is "#N" where the key has none: N counts keys from 1 */
+    int32_t tenant;         /* auth_tenant */
+    bool is_listed;         /* still one of the server's keys */
+    struct rate_limit requests, tokens;
+    struct api_key_stats stats;
+};
+
+struct api_keys;
+
+/* Takes the keys of --api-key; none: every request is allowed as long as there are no other keys.
+ * ERROR_CONFIG for an empty one. */
+int api_keys_create(char *const *texts, int count, struct api_keys **out, struct error *err);
+/* Puts the keys of a file in the place of those of the last one, and takes their entries over; on
+ * failure nothing changes (auth_replace). A key that stays keeps what it has used of its limits. */
+int api_keys_replace(struct api_keys *keys, struct key_file *file, struct error *err);
+/* Accepts NULL. */
+void api_keys_destroy(struct api_keys *keys);
+
+const struct auth *api_keys_auth(const struct api_keys *keys);
+bool api_keys_are_needed(const struct api_keys *keys);
+/* Returns the key that came with the request; NULL: none of ours. authorization as auth_tenant. */
+struct api_key *api_keys_find(const struct api_keys *keys, const char *authorization);
+/* Returns the listed key with the lowest tenant above this one; -1 begins. NULL: there is none. */
+const struct api_key *api_keys_next(const struct api_keys *keys, int32_t tenant);
+/* Returns how many keys are listed. */
+int api_keys_count(const struct api_keys *keys);
+
+#endif

@@ -1,0 +1,42 @@
+/* A file of API keys, in one of two forms.
+ *
+ * Plain: one key in a line, without the blanks around it. Empty lines and those that begin with #
+ * are skipped. Such keys have no names and no limits.
+ *
+ * YAML: the first line that is neither empty nor a comment begins with the word `keys:` or `---`.
+ * Below stands a list of maps with the fields of key_entry.h, each with the hash of its key:
+ *
+ *     keys:
+ *       - name: team-a
+ *         hash: sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+ *         weight: 9
+ *         requests-per-minute: 600 */
+#ifndef QUIRE_SERVER_KEYS_KEY_FILE_H
+#define QUIRE_SERVER_KEYS_KEY_FILE_H
+
+#include "config/error.h"
+#include "server/keys/key_entry.h"
+
+#include <stdbool.h>
+
+#define KEY_FILE_MAX_BYTES ((size_t)1 << 20)
+#define KEY_FILE_MAX_KEYS 1024
+#define KEY_FILE_MAX_KEY_BYTES 255
+
+struct key_file {
+    int num_keys;
+    struct key_entry *keys; /* owned: [num_keys] */
+    bool
+        is_exposed; /* others than owner and group may read it, or others than the owner write it */
+};
+
+/* Reads the file, and leaves nothing of its text in memory. ERROR_CONFIG, with the file and the line
+ * but never a key, when it cannot be read, is larger than the bounds above, has no key at all (that
+ * would let everybody in), or a plain key has other characters than visible ASCII ones: no client
+ * could send them, or not reliably. In YAML also for an unknown field, a value that is not allowed,
+ * and a name, hash or field that comes twice. */
+int key_file_read(const char *path, struct key_file *out, struct error *err);
+/* Accepts a zeroed one. */
+void key_file_finish(struct key_file *file);
+
+#endif

@@ -1,0 +1,46 @@
+/* What the limits of a key say to an API call. I/O thread only.
+ *
+ * Requests and prompts are counted before anything is computed, tokens of outputs as they are
+ * generated: a key is refused once it has used what its minute allows, but what has begun is
+ * finished. So a key never gets more tokens a minute than it may on average, and max_tokens reserves
+ * nothing: a client that leaves it out is not refused for the longest answer it could get. A request
+ * that is refused before its body was read counts nowhere. */
+#ifndef QUIRE_SERVER_KEYS_KEY_LIMITS_H
+#define QUIRE_SERVER_KEYS_KEY_LIMITS_H
+
+#include "server/api/api_error.h"
+#include "server/keys/api_keys.h"
+
+#include <stdint.h>
+
+/* Checks what is known before the body is: requests, tokens and calls in flight. -1: *err, a 429,
+ * and after how many ms it may be tried again; 0: not known. */
+int key_limits_check(const struct api_key *key, int64_t now_ms, struct api_error *err,
+                     int64_t *out_retry_ms);
+/* Counts a request that was checked; it is then running. */
+void key_limits_begin(struct api_key *key, int64_t now_ms);
+/* Counts a prompt, or refuses it like key_limits_check. */
+int key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t now_ms,
+                           struct api_error *err, int64_t *out_retry_ms);
+/* Counts tokens that were generated. */
+void key_limits_take_output(struct api_key *key, int64_t num_tokens, int64_t now_ms);
+/* Ends what key_limits_begin began. */
+void key_limits_end(struct api_key *key);
+
+/* Returns the priority of a request of this key: the client's, or the end of the key's range that it
+ * is beyond. */
+int32_t key_limits_priority(const struct api_key *key, int32_t priority);
+
+/* Fields of an answer, as OpenAI has them (platform.openai.com/docs/guides/rate-limits): limit,
+ * remaining and reset of requests and tokens. The time of a reset is that of a full bucket, in Go's
+ * form: "17ms", "1m30.5s". */
+#define KEY_LIMIT_MAX_FIELDS 6
+struct key_limit_field {
+    const char *name;
+    char value[32];
+};
+/* Writes those of the limits that the key has; returns how many. */
+int key_limits_fields(const struct api_key *key, int64_t now_ms,
+                      struct key_limit_field out[KEY_LIMIT_MAX_FIELDS]);
+
+#endif
