@@ -54,9 +54,10 @@ struct options {
     int64_t max_body_bytes;
     int64_t shutdown_timeout; /* seconds to finish what is in flight after SIGTERM */
     char *metrics_prefix;
-    char *access_log; /* path, "-" for stdout, or "none" */
-    bool log_prompts; /* the access log has the beginning of each body */
-    char *log_level;  /* error, warning, info, debug */
+    char *access_log;           /* path, "-" for stdout, or "none" */
+    bool log_prompts;           /* the access log has the beginning of each body */
+    char *otlp_traces_endpoint; /* URL of a collector, or NULL */
+    char *log_level;            /* error, warning, info, debug */
 
     char *device; /* auto, cuda, cpu, cuda-sim */
     char *dtype;  /* auto, bfloat16, float16: of a GPU's activations */

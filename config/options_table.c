@@ -207,6 +207,14 @@ static const struct option_spec table[] = {
      .offset = FIELD(log_prompts),
      .default_text = "false",
      .meaning = "the access log has the first 2048 bytes of each body too, prompts included"},
+    {.name = "otlp-traces-endpoint",
+     .type = OPTION_STRING,
+     .offset = FIELD(otlp_traces_endpoint),
+     .minimum = 1,
+     .maximum = 1023,
+     .meaning =
+         "collector that gets a span of each API call by OTLP/HTTP in JSON, as "
+         "http://HOST:4318/v1/traces; a client's traceparent decides whether; default: none"},
     {.name = "log-level",
      .type = OPTION_CHOICE,
      .offset = FIELD(log_level),

@@ -75,6 +75,8 @@ static void write_time(int64_t time_ms, char *out, size_t capacity) {
 static void list_fields(const struct access_record *record, struct fields *fields) {
     fields->count = 0;
     add_text(fields, "request_id", record->request_id);
+    if (record->trace != NULL)
+        add_text(fields, "trace_id", record->trace->trace_id);
     add_text(fields, "client", record->client);
     add_text(fields, "method", record->method);
     add_text(fields, "route", record->route);
@@ -101,7 +103,7 @@ static void write_stop_reason(const struct api_call_summary *call, struct byte_b
 static void write_json(const struct access_record *record, const struct fields *fields,
                        struct byte_buffer *out) {
     char time_text[NUMBER_CHARS];
-    write_time(record->time_ms, time_text, sizeof(time_text));
+    write_time(record->time_ns / CLOCK_NS_PER_MS, time_text, sizeof(time_text));
     json_write_begin_object(out);
     json_write_text_member(out, "time", time_text);
     for (const struct field *field = fields->items; field < fields->items + fields->count; field++)

@@ -4,6 +4,7 @@
 
 #include "config/base/byte_buffer.h"
 #include "server/api/api_call_summary.h"
+#include "server/trace_context.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +15,8 @@
 /* Texts are the caller's; NULL: not known, and left out. */
 struct access_record {
     int64_t start_ns, end_ns; /* CLOCK_MONOTONIC: the header was there; all was sent, or it broke */
-    int64_t time_ms;          /* of end_ns, since 1970 */
+    int64_t time_ns;          /* of end_ns, since 1970 */
+    const struct trace_context *trace; /* NULL: none */
     const char *request_id;
     const char *client; /* address */
     const char *method;

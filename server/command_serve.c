@@ -69,6 +69,7 @@ struct serve {
     struct memory_table memory;
     struct api_keys *keys;
     struct reload reload;
+    struct trace_exporter *traces;
     char model_name[256];
     char *default_names[1]; /* -> model_name */
     char fingerprint[FINGERPRINT_BYTES];
@@ -94,8 +95,10 @@ static int open_keys(struct serve *serve, struct error *err) {
     return reload_keys(&serve->reload, err);
 }
 
-static int open_access_log(struct serve *serve, struct error *err) {
-    return access_log_open(serve->options.access_log, &serve->reload.access_log, err);
+static int open_logs(struct serve *serve, struct error *err) {
+    if (access_log_open(serve->options.access_log, &serve->reload.access_log, err) != 0)
+        return -1;
+    return trace_exporter_open(serve->options.otlp_traces_endpoint, &serve->traces, err);
 }
 
 static int open_model(struct serve *serve, struct error *err) {
@@ -296,6 +299,7 @@ static struct http_server_config http_config(struct serve *serve) {
                           .has_prefix_caching = options->enable_prefix_caching},
         .origins = &serve->origins,
         .access_log = serve->reload.access_log,
+        .traces = serve->traces,
         .logs_prompts = options->log_prompts,
         .reload = reload_run,
         .reload_context = &serve->reload,
@@ -336,7 +340,7 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    read_origins,     open_access_log,  open_keys,     open_model,  open_chat,
+    read_origins,     open_logs,        open_keys,     open_model,  open_chat,
     start_verify,     start_vocabulary, open_executor, open_socket, open_admin_socket,
     await_vocabulary, await_verify,     start_engine,  test_engine, start_http,
 };
@@ -366,9 +370,11 @@ static int run(struct serve *serve) {
     return stop == HTTP_STOPPED ? EX_OK : EX_SOFTWARE;
 }
 
-static void close_access_log(struct serve *serve) {
+static void close_logs(struct serve *serve) {
     access_log_close(serve->reload.access_log);
     serve->reload.access_log = NULL;
+    trace_exporter_close(serve->traces);
+    serve->traces = NULL;
 }
 
 /* Ends the process at once, status 70: a device that hangs keeps whoever gives something back to
@@ -376,7 +382,7 @@ static void close_access_log(struct serve *serve) {
 static _Noreturn void leave(struct serve *serve) {
     listen_socket_close(&serve->socket);
     listen_socket_close(&serve->admin);
-    close_access_log(serve);
+    close_logs(serve);
     fflush(NULL);
     _exit(EX_SOFTWARE);
 }
@@ -389,7 +395,7 @@ static void finish(struct serve *serve) {
     if (device_hangs(serve))
         leave(serve);
     http_server_destroy(serve->http);
-    close_access_log(serve);
+    close_logs(serve);
     engine_destroy(serve->engine);
     if (device_hangs(serve)) /* found by the engine while it ended */
         leave(serve);

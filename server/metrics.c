@@ -260,6 +260,9 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "access_log_lines_lost_total", "counter",
                  "Lines of the access log that could not be written.",
                  (double)http->access_log_lines_lost);
+    write_single(w, "trace_spans_lost_total", "counter",
+                 "Spans that the collector of traces did not take.",
+                 (double)http->trace_spans_lost);
     write_single(w, "memory_planned_bytes", "gauge",
                  "Memory that the process uses at most: the total printed at start.",
                  (double)http->planned_bytes);

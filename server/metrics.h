@@ -26,7 +26,7 @@ struct http_stats {
     uint64_t rejected; /* 429 and 503 at admission */
     int64_t connections;
     size_t held_bytes; /* of the memory budget for bodies and answers */
-    uint64_t log_lines_lost, access_log_lines_lost;
+    uint64_t log_lines_lost, access_log_lines_lost, trace_spans_lost;
     size_t planned_bytes; /* of the process at most, see memory_table.h */
 };
 

@@ -150,6 +150,7 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     exchange->must_close = connection->is_closed;
     http_request_id(header(connection, "X-Request-Id"), exchange->request_id);
     snprintf(exchange->method, sizeof(exchange->method), "%s", method);
+    trace_context_read(header(connection, "traceparent"), &exchange->trace);
     exchange->origin = read_origin(connection, method);
     bool is_good = check_request(connection, url, method, version) == 0;
     /* the client may still read an answer although it has closed its half of the connection */

@@ -8,10 +8,22 @@
 #include <stdio.h>
 #include <string.h>
 
-static int64_t time_of_day_ms(void) {
+static int64_t time_of_day_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / CLOCK_NS_PER_MS;
+    return (int64_t)now.tv_sec * CLOCK_NS_PER_S + now.tv_nsec;
+}
+
+/* Returns the trace of the exchange: the client's or, for an API call that is to be traced, a new
+ * one. NULL: none. */
+static const struct trace_context *find_trace(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    bool is_traced = connection->server->config.traces != NULL && exchange->route != NULL &&
+                     exchange->route->parse != NULL;
+    if (exchange->trace.trace_id[0] == '\0' &&
+        (!is_traced || trace_context_begin(&exchange->trace) != 0))
+        return NULL;
+    return &exchange->trace;
 }
 
 static const char *describe_client(const struct connection *connection,
@@ -45,8 +57,8 @@ void http_log_exchange(struct connection *connection) {
     struct http_server *server = connection->server;
     struct api_call_summary call;
     char client[INET6_ADDRSTRLEN];
-    if (server->config.access_log == NULL || exchange->state == EXCHANGE_NONE ||
-        exchange->is_logged)
+    bool is_wanted = server->config.access_log != NULL || server->config.traces != NULL;
+    if (!is_wanted || exchange->state == EXCHANGE_NONE || exchange->is_logged)
         return;
     exchange->is_logged = true;
     if (exchange->call != NULL)
@@ -54,7 +66,8 @@ void http_log_exchange(struct connection *connection) {
     struct access_record record = {
         .start_ns = exchange->start_ns,
         .end_ns = clock_now_ns(),
-        .time_ms = time_of_day_ms(),
+        .time_ns = time_of_day_ns(),
+        .trace = find_trace(connection),
         .request_id = exchange->request_id,
         .client = describe_client(connection, client),
         .method = exchange->method,
@@ -70,13 +83,15 @@ void http_log_exchange(struct connection *connection) {
     if (record.call != NULL && call.error_code != NULL)
         record.error_code = call.error_code;
     access_log_write(server->config.access_log, &record);
+    if (exchange->route != NULL && exchange->route->parse != NULL)
+        trace_exporter_put(server->config.traces, &record);
 }
 
 void http_log_refused(struct http_server *server, const struct connection *connection,
                       const char *request_id, const struct api_error *error) {
     char client[INET6_ADDRSTRLEN];
     const struct access_record record = {
-        .time_ms = time_of_day_ms(),
+        .time_ns = time_of_day_ns(),
         .request_id = request_id,
         .client = connection != NULL ? describe_client(connection, client) : NULL,
         .status = error->status,

@@ -71,6 +71,7 @@ static int answer_metrics(struct connection *connection) {
     struct process_stats process;
     process_stats_read(&process);
     server->stats.log_lines_lost = log_num_lost();
+    server->stats.trace_spans_lost = trace_exporter_num_lost(server->config.traces);
     server->stats.access_log_lines_lost = access_log_num_lost(server->config.access_log);
     server->stats.planned_bytes = server->config.planned_bytes;
     server->stats.held_bytes = server->memory.used_bytes;

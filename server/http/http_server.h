@@ -13,6 +13,7 @@
 #include "server/http/http_origin.h"
 #include "server/keys/api_keys.h"
 #include "server/metrics.h"
+#include "server/trace_exporter.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,6 +35,7 @@ struct http_server_config {
     void (*reload)(void *context); /* on SIGHUP, in the I/O thread, between two requests */
     void *reload_context;
     struct access_log *access_log; /* NULL: none */
+    struct trace_exporter *traces; /* NULL: none */
     bool logs_prompts;
     size_t planned_bytes; /* of the system's memory, at most, by the whole process; for /metrics */
 };

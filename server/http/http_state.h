@@ -17,6 +17,7 @@
 #include "server/http/http_server.h"
 #include "server/http/prep_workers.h"
 #include "server/metrics.h"
+#include "server/trace_context.h"
 
 #include <microhttpd.h>
 
@@ -46,8 +47,9 @@ struct exchange {
     const char *argument;           /* the path behind a prefix route */
     char request_id[REQUEST_ID_BYTES];
     struct http_origin_request origin;
-    struct api_key *key;      /* NULL: none is needed, or refused before it was found */
-    struct http_owner *owner; /* used; NULL: refused before it was known */
+    struct trace_context trace; /* of its traceparent */
+    struct api_key *key;        /* NULL: none is needed, or refused before it was found */
+    struct http_owner *owner;   /* used; NULL: refused before it was known */
     char method[METHOD_BYTES];
     const char *allow;    /* methods for a 405 or OPTIONS; NULL: no such path */
     uint64_t body_length; /* as announced; UINT64_MAX: chunked */

@@ -1,0 +1,25 @@
+/* Sends spans of API calls to a collector of OpenTelemetry, by OTLP over HTTP with JSON, from a
+ * thread of its own (outbox.h). Nobody waits for it: spans that the collector does not take are lost
+ * and counted; nothing is sent twice. */
+#ifndef QUIRE_SERVER_TRACE_EXPORTER_H
+#define QUIRE_SERVER_TRACE_EXPORTER_H
+
+#include "config/error.h"
+#include "server/access_record.h"
+
+#include <stdint.h>
+
+struct trace_exporter;
+
+/* endpoint: an http URL, whose path is /v1/traces if it has none; NULL: *out is NULL, and nothing is
+ * sent. ERROR_CONFIG for another URL. The service's name is OTEL_SERVICE_NAME's, or "quire". */
+int trace_exporter_open(const char *endpoint, struct trace_exporter **out, struct error *err);
+/* These accept NULL. */
+/* Takes the record if its trace is to be recorded. */
+void trace_exporter_put(struct trace_exporter *exporter, const struct access_record *record);
+/* Returns how many spans were lost since the start. */
+uint64_t trace_exporter_num_lost(struct trace_exporter *exporter);
+/* Sends what waits, as far as that is possible soon. */
+void trace_exporter_close(struct trace_exporter *exporter);
+
+#endif
