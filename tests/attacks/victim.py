@@ -38,8 +38,8 @@ def free_port():
 
 
 class Victim:
-    """`options` overrides BASE_OPTIONS by name; `max_files` is its RLIMIT_NOFILE; `is_unix` makes it listen on a UNIX
-    socket; `stderr` is where its log goes instead of a file."""
+    """`options` overrides BASE_OPTIONS by name, None for one without a value; `max_files` is its RLIMIT_NOFILE;
+    `is_unix` makes it listen on a UNIX socket; `stderr` is where its log goes instead of a file."""
 
     def __init__(self, binary, model, folder, options=None, max_files=None, is_unix=False, stderr=None):
         folder = Path(folder)
@@ -48,7 +48,7 @@ class Victim:
         place = ["--uds", self.address] if is_unix else ["--port", str(self.address)]
         words = [str(binary), "serve", "--model", str(model), "--served-model-name", NAME, *place]
         for name, value in {**BASE_OPTIONS, **(options or {})}.items():
-            words += [f"--{name}", str(value)]
+            words += [f"--{name}"] if value is None else [f"--{name}", str(value)]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("QUIRE_")}
         environment.setdefault("ASAN_OPTIONS", "detect_leaks=1")
 
@@ -101,6 +101,9 @@ class Victim:
         """Bytes, by the name of a line of /proc/PID/status; 0 where the process has ended."""
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":")), 0)
+
+    def num_files(self):
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def num_sockets(self):
         count = 0
