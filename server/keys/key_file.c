@@ -120,8 +120,8 @@ static bool begins_with(const char *text, const char *word) {
     return is_blank(next) || next == '\n' || next == '\0';
 }
 
-static int read_keys(const char *path, const struct file_text *text, struct key_file *file,
-                     struct error *err) {
+static int parse(const char *path, const struct file_text *text, struct key_file *file,
+                 struct error *err) {
     file->keys = calloc(KEY_FILE_MAX_KEYS, sizeof(*file->keys));
     if (file->keys == NULL)
         return error_set(err, ERROR_MEMORY, "api-key-file %.200s: no memory to read it", path);
@@ -133,19 +133,28 @@ static int read_keys(const char *path, const struct file_text *text, struct key_
     return rc;
 }
 
-int key_file_read(const char *path, struct key_file *out, struct error *err) {
+int key_file_parse(const char *path, char *data, size_t length, struct key_file *out,
+                   struct error *err) {
     struct key_file file = {0};
-    struct file_text text = {0};
-    int rc = read_file(path, &text, &file.is_exposed, err);
-    if (rc == 0)
-        rc = read_keys(path, &text, &file, err);
-    if (text.data != NULL)
-        explicit_bzero(text.data, text.length);
-    free(text.data);
+    struct file_text text = {data, length};
+    int rc = parse(path, &text, &file, err);
+    explicit_bzero(data, length);
     if (rc == 0)
         *out = file;
     else
         key_file_finish(&file);
+    return rc;
+}
+
+int key_file_read(const char *path, struct key_file *out, struct error *err) {
+    struct file_text text = {0};
+    bool is_exposed = false;
+    int rc = read_file(path, &text, &is_exposed, err);
+    if (rc == 0)
+        rc = key_file_parse(path, text.data, text.length, out, err);
+    if (rc == 0)
+        out->is_exposed = is_exposed;
+    free(text.data);
     return rc;
 }
 

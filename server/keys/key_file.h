@@ -36,6 +36,10 @@ struct key_file {
  * could send them, or not reliably. In YAML also for an unknown field, a value that is not allowed,
  * and a name, hash or field that comes twice. */
 int key_file_read(const char *path, struct key_file *out, struct error *err);
+/* Does the same with the text of a file, which has a NUL behind its length and is written over. path
+ * is for messages. */
+int key_file_parse(const char *path, char *text, size_t length, struct key_file *out,
+                   struct error *err);
 /* Accepts a zeroed one. */
 void key_file_finish(struct key_file *file);
 
