@@ -77,6 +77,7 @@ static void list_fields(const struct access_record *record, struct fields *field
     add_text(fields, "request_id", record->request_id);
     if (record->trace != NULL)
         add_text(fields, "trace_id", record->trace->trace_id);
+    add_text(fields, "key", record->key);
     add_text(fields, "client", record->client);
     add_text(fields, "method", record->method);
     add_text(fields, "route", record->route);

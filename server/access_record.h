@@ -18,6 +18,7 @@ struct access_record {
     int64_t time_ns;          /* of end_ns, since 1970 */
     const struct trace_context *trace; /* NULL: none */
     const char *request_id;
+    const char *key;    /* its name; NULL: none was needed, or it was none of ours */
     const char *client; /* address */
     const char *method;
     const char *route;      /* as the list of routes has it: the path without what it names */

@@ -69,6 +69,7 @@ void http_log_exchange(struct connection *connection) {
         .time_ns = time_of_day_ns(),
         .trace = find_trace(connection),
         .request_id = exchange->request_id,
+        .key = exchange->key != NULL ? exchange->key->entry.name : NULL,
         .client = describe_client(connection, client),
         .method = exchange->method,
         .route = exchange->route != NULL ? exchange->route->path : NULL,

@@ -114,6 +114,14 @@ def test_client_that_hangs_up(logged):
     assert find(server, "half")["status"] == 499
 
 
+def test_name_of_the_key(logged):
+    server = logged("--api-key", "sk-first", "--api-key", "sk-second")
+    for key in ("sk-first", "sk-second", "sk-none"):
+        httpx.get(server.url + "/v1/models", headers={"Authorization": f"Bearer {key}", "X-Request-Id": key})
+    assert [find(server, key).get("key") for key in ("sk-first", "sk-second", "sk-none")] == ["#1", "#2", None]
+    assert not any("sk-" in str(value) for line in lines(server) for name, value in line.items() if name != "request_id")
+
+
 def test_never_a_prompt(logged):
     server = logged()
     assert complete(server, "quiet", stream=True).status_code == 200

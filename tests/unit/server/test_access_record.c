@@ -35,6 +35,7 @@ static const struct access_record full = {
     .time_ns = 1795461892315000000,
     .trace = &trace,
     .request_id = "req-1",
+    .key = "team-a",
     .client = "127.0.0.1",
     .method = "POST",
     .route = "/v1/completions",
@@ -46,7 +47,7 @@ static const struct access_record full = {
 
 #define FULL_LINE                                                                                  \
     "{\"time\":\"2026-11-23T19:24:52.315Z\",\"request_id\":\"req-1\",\"trace_id\":"                \
-    "\"4bf92f3577b34da6a3ce929d0e0e4736\",\"client\":\"127.0.0.1\","                               \
+    "\"4bf92f3577b34da6a3ce929d0e0e4736\",\"key\":\"team-a\",\"client\":\"127.0.0.1\","            \
     "\"method\":\"POST\",\"route\":\"/v1/completions\",\"status\":200,\"id\":\"cmpl-1\","          \
     "\"model\":\"m\",\"stream\":true,\"choices\":2,\"prompt_tokens\":10,\"cached_tokens\":4,"      \
     "\"completion_tokens\":20,\"finish_reason\":\"stop\",\"queue_seconds\":0.000500,"              \
