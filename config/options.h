@@ -41,8 +41,9 @@ struct options {
 
     char *host; /* address to bind, default 127.0.0.1 */
     int64_t port;
-    char *uds;          /* UNIX socket path; replaces host and port when set */
-    char *admin_socket; /* UNIX socket path for /admin/, or NULL */
+    char *uds; /* UNIX socket path; replaces host and port when set */
+    char *ssl_certfile, *ssl_keyfile, *ssl_ca_certs; /* PEM files, or NULL */
+    char *admin_socket;                              /* UNIX socket path for /admin/, or NULL */
     struct option_list api_keys;
     char *api_key_file;                 /* read at start and on SIGHUP, or NULL */
     struct option_list allowed_hosts;   /* names in URLs of this server; empty: see help */

@@ -70,6 +70,7 @@ struct serve {
     struct api_keys *keys;
     struct reload reload;
     struct trace_exporter *traces;
+    struct tls_credentials *credentials; /* NULL: plain HTTP */
     char model_name[256];
     char *default_names[1]; /* -> model_name */
     char fingerprint[FINGERPRINT_BYTES];
@@ -99,6 +100,18 @@ static int open_logs(struct serve *serve, struct error *err) {
     if (access_log_open(serve->options.access_log, &serve->reload.access_log, err) != 0)
         return -1;
     return trace_exporter_open(serve->options.otlp_traces_endpoint, &serve->traces, err);
+}
+
+static int open_tls(struct serve *serve, struct error *err) {
+    const struct options *options = &serve->options;
+    const char *missing = options->ssl_keyfile ? "ssl-keyfile" : "ssl-ca-certs";
+    serve->reload.tls =
+        (struct tls_files){options->ssl_certfile, options->ssl_keyfile, options->ssl_ca_certs};
+    if (options->ssl_certfile)
+        return tls_credentials_load(&serve->reload.tls, &serve->credentials, err);
+    if (options->ssl_keyfile || options->ssl_ca_certs)
+        return error_set(err, ERROR_CONFIG, "option %s: needs ssl-certfile", missing);
+    return 0;
 }
 
 static int open_model(struct serve *serve, struct error *err) {
@@ -286,6 +299,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .listen_fd = serve->socket.fd,
         .is_socket_passed = serve->socket.is_passed,
         .admin_fd = serve->admin.fd,
+        .credentials = serve->credentials,
         .wake_fd = serve->wake_fd,
         .max_connections = options->max_connections,
         .max_connections_per_ip = options->max_connections_per_ip,
@@ -321,8 +335,13 @@ static int start_http(struct serve *serve, struct error *err) {
     config.planned_bytes = memory_table_total(&serve->memory);
     if (listen_socket_is_loopback(&serve->socket) && !api_keys_are_needed(serve->keys))
         http_origin_rules_set_private(&serve->origins);
-    return http_server_create(&config, serve->engine, &serve->context, serve->keys, &serve->http,
-                              err);
+    if (serve->credentials)
+        listen_socket_set_tls(&serve->socket);
+    if (http_server_create(&config, serve->engine, &serve->context, serve->keys, &serve->http,
+                           err) != 0)
+        return -1;
+    serve->reload.http = serve->http;
+    return 0;
 }
 
 static void log_line(void *context, const char *line) {
@@ -340,9 +359,9 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    read_origins,     open_logs,        open_keys,     open_model,  open_chat,
-    start_verify,     start_vocabulary, open_executor, open_socket, open_admin_socket,
-    await_vocabulary, await_verify,     start_engine,  test_engine, start_http,
+    read_origins, open_logs,        open_keys,     open_tls,    open_model,        open_chat,
+    start_verify, start_vocabulary, open_executor, open_socket, open_admin_socket, await_vocabulary,
+    await_verify, start_engine,     test_engine,   start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
@@ -406,6 +425,7 @@ static void finish(struct serve *serve) {
     listen_socket_close(&serve->socket);
     listen_socket_close(&serve->admin);
     api_keys_destroy(serve->keys);
+    tls_credentials_unref(serve->credentials);
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
     vocabulary_loader_finish(&serve->vocabulary);

@@ -20,6 +20,17 @@ int reload_keys(const struct reload *reload, struct error *err) {
     return status;
 }
 
+static int reload_tls(const struct reload *reload, struct error *err) {
+    struct tls_credentials *credentials;
+    if (!reload->tls.certfile)
+        return 0;
+    if (tls_credentials_load(&reload->tls, &credentials, err) != 0)
+        return -1;
+    http_server_set_credentials(reload->http, credentials);
+    tls_credentials_unref(credentials);
+    return 0;
+}
+
 void reload_run(void *context) {
     const struct reload *reload = context;
     struct error err = {0};
@@ -30,5 +41,7 @@ void reload_run(void *context) {
     log_info("reloading: SIGHUP");
     if (reload_keys(reload, &err) != 0)
         log_error("%s; the keys stay as they were", err.message);
+    if (reload_tls(reload, &err) != 0)
+        log_error("%s; the certificates stay as they were", err.message);
     service_ready();
 }

@@ -1,11 +1,13 @@
 /* Does what SIGHUP requests: reopens the logs where they are files, and reads the file of API keys
- * again. What fails is logged and leaves things as they were. */
+ * and the certificates again. What fails is logged and leaves things as they were. */
 #ifndef QUIRE_SERVER_RELOAD_H
 #define QUIRE_SERVER_RELOAD_H
 
 #include "config/log_file.h"
 #include "server/access_log.h"
+#include "server/http/http_server.h"
 #include "server/keys/api_keys.h"
+#include "server/tls/tls_credentials.h"
 
 /* Pointers stay the caller's. */
 struct reload {
@@ -13,6 +15,8 @@ struct reload {
     struct access_log *access_log; /* or NULL */
     const char *api_key_file;      /* or NULL */
     struct api_keys *keys;
+    struct tls_files tls;     /* certfile NULL: no TLS */
+    struct http_server *http; /* whose credentials they are */
 };
 
 /* Puts the keys of the file in place, and warns when others can read it. Does nothing without a

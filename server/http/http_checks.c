@@ -68,11 +68,13 @@ int http_framing_check(const struct http_framing *framing, struct api_error *err
 }
 
 const char *http_target_path(const char *target, const char *host, struct api_error *err) {
-    static const char scheme[] = "http://";
-    size_t scheme_length = sizeof(scheme) - 1;
+    static const char *const schemes[] = {"http://", "https://"};
     if (target[0] == '/' || strcmp(target, "*") == 0)
         return target;
-    if (strncasecmp(target, scheme, scheme_length) == 0) {
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++) {
+        size_t scheme_length = strlen(schemes[i]);
+        if (strncasecmp(target, schemes[i], scheme_length) != 0)
+            continue;
         const char *authority = target + scheme_length;
         size_t length = strcspn(authority, "/");
         if (host && strlen(host) == length && strncasecmp(authority, host, length) == 0)

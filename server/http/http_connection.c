@@ -7,27 +7,12 @@
 #include "server/http/http_admission.h"
 #include "server/http/http_log.h"
 #include "server/http/http_task.h"
+#include "server/http/listen_socket.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-
-#define SEND_BUFFER_BYTES (128 * 1024)
-/* A silent peer is given up after this. Linux applies it to a closed window as well, also when the
- * peer answers and takes a little now and then, so it leaves slow readers some room. */
-#define UNACKED_TIMEOUT_MS 60000
-
-/* Fails harmlessly on UNIX sockets. */
-static void set_socket_options(int fd) {
-    const int on = 1, send_buffer = SEND_BUFFER_BYTES, unacked_ms = UNACKED_TIMEOUT_MS;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacked_ms, sizeof(unacked_ms));
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
-    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-}
 
 struct connection *http_connection_open(struct http_server *server, struct MHD_Connection *mhd) {
     const struct sockaddr *address =
@@ -52,7 +37,7 @@ struct connection *http_connection_open(struct http_server *server, struct MHD_C
         free(connection);
         return NULL;
     }
-    set_socket_options(connection->fd);
+    listen_socket_set_options(connection->fd);
     connection->next = server->connections;
     if (connection->next)
         connection->next->prev = connection;

@@ -21,6 +21,7 @@
 #include "server/page/openapi.h"
 #include "server/service.h"
 #include "server/signals.h"
+#include "server/tls/tls_front.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -54,6 +55,8 @@ static size_t budget_bytes(const struct http_server_config *config) {
 size_t http_server_memory_bytes(const struct http_server_config *config) {
     size_t per_connection = HEADER_MEMORY_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
     size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
+    if (config->credentials)
+        per_connection += TLS_CONNECTION_BYTES;
     size_t admin = config->admin_fd >= 0 ? HTTP_ADMIN_BYTES : 0;
     return (size_t)config->max_connections * per_connection + budget_bytes(config) + admin +
            PREP_NUM_QUEUES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
@@ -62,20 +65,21 @@ size_t http_server_memory_bytes(const struct http_server_config *config) {
 /* Raises the limit of open files to what the connections need, or lowers their number. */
 static int fit_connections_to_files(struct http_server_config *config, struct error *err) {
     struct rlimit limit;
-    rlim_t needed = (rlim_t)config->max_connections + SPARE_CONNECTIONS + SPARE_FILES;
+    int64_t files = config->credentials ? 1 + TLS_CONNECTION_FILES : 1; /* of a connection */
+    rlim_t needed = (rlim_t)((config->max_connections + SPARE_CONNECTIONS) * files + SPARE_FILES);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
         return 0;
     limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
     setrlimit(RLIMIT_NOFILE, &limit);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
         return 0;
-    int64_t possible = (int64_t)limit.rlim_cur - SPARE_CONNECTIONS - SPARE_FILES;
+    int64_t possible = ((int64_t)limit.rlim_cur - SPARE_FILES) / files - SPARE_CONNECTIONS;
     if (possible < MIN_CONNECTIONS)
         return error_set(err, ERROR_CONFIG,
-                         "the system's limit of %lld open files is too low: %d are needed at least "
-                         "(ulimit -n, or LimitNOFILE= of a unit)",
+                         "the system's limit of %lld open files is too low: %lld are needed at "
+                         "least (ulimit -n, or LimitNOFILE= of a unit)",
                          (long long)limit.rlim_max,
-                         MIN_CONNECTIONS + SPARE_CONNECTIONS + SPARE_FILES);
+                         (MIN_CONNECTIONS + SPARE_CONNECTIONS) * (long long)files + SPARE_FILES);
     log_warning("max-connections: %lld need more open files than this system's limit of %lld; "
                 "using %lld",
                 (long long)config->max_connections, (long long)limit.rlim_max, (long long)possible);
@@ -85,10 +89,15 @@ static int fit_connections_to_files(struct http_server_config *config, struct er
 
 static struct MHD_Daemon *start_daemon(struct http_server *server) {
     const struct http_server_config *config = &server->config;
+    bool listens = config->credentials == NULL;
+    struct MHD_OptionItem socket[] = {
+        {listens ? MHD_OPTION_LISTEN_SOCKET : MHD_OPTION_END, config->listen_fd, NULL},
+        {MHD_OPTION_END, 0, NULL}};
     return MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-        http_handler_handle, server, MHD_OPTION_EXTERNAL_LOGGER, http_reply_log, NULL,
-        MHD_OPTION_LISTEN_SOCKET, config->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
+        (listens ? 0 : MHD_USE_NO_LISTEN_SOCKET) | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, http_handler_handle, server, MHD_OPTION_EXTERNAL_LOGGER, http_reply_log,
+        NULL, MHD_OPTION_ARRAY, socket, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)(config->max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(HTTP_IDLE_TIMEOUT_MS / 1000 + 5), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HEADER_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
@@ -105,6 +114,25 @@ static int watch(struct http_server *server, int fd, void *source) {
 
 static int epoll_fd_of(struct MHD_Daemon *daemon) {
     return MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+}
+
+static int start_tls(struct http_server *server, struct error *err) {
+    const struct http_server_config *config = &server->config;
+    if (!config->credentials)
+        return 0;
+    if (tls_front_create(config->listen_fd, config->max_connections + SPARE_CONNECTIONS,
+                         config->credentials, &server->tls, err) != 0)
+        return -1;
+    if (watch(server, tls_front_fd(server->tls), &server->tls) != 0)
+        return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
+    return 0;
+}
+
+static void stop_listening(struct http_server *server) {
+    if (server->tls)
+        tls_front_quiesce(server->tls);
+    else
+        MHD_quiesce_daemon(server->daemon);
 }
 
 static int open_parts(struct http_server *server, struct error *err) {
@@ -131,7 +159,7 @@ static int open_parts(struct http_server *server, struct error *err) {
         watch(server, prep_workers_fd(server->prep), &server->prep) != 0 ||
         watch(server, server->signal_fd, &server->signal_fd) != 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
-    return 0;
+    return start_tls(server, err);
 }
 
 int http_server_create(const struct http_server_config *config, struct engine *engine,
@@ -163,7 +191,7 @@ static void begin_stopping(struct http_server *server, int64_t grace_ms) {
     server->stop_deadline_ms = clock_now_ms() + grace_ms;
     engine_stop_accepting(server->engine);
     if (server->config.is_socket_passed)
-        MHD_quiesce_daemon(server->daemon);
+        stop_listening(server);
     service_stopping();
     service_extend_timeout((int)((grace_ms + CANCEL_MS + CLOSE_MS) / 1000) + 5);
     log_info("stopping: %lld requests in flight, at most %lld ms for them",
@@ -207,10 +235,19 @@ static void take_ready_requests(struct http_server *server) {
         CHECK(write(server->config.wake_fd, &again, sizeof(again)) == sizeof(again));
 }
 
+static void take_clients(struct http_server *server) {
+    struct tls_client client;
+    while (tls_front_take(server->tls, &client))
+        MHD_add_connection(server->daemon, client.fd, &client.address.value.any,
+                           client.address.length);
+}
+
 static void handle_event(struct http_server *server, void *source) {
     if (source == &server->daemon || source == &server->admin)
         return; /* every turn runs the daemons */
-    if (source == &server->engine)
+    if (source == &server->tls)
+        take_clients(server);
+    else if (source == &server->engine)
         take_ready_requests(server);
     else if (source == &server->prep)
         take_prepared(server);
@@ -345,7 +382,7 @@ static int wind_down(struct http_server *server) {
     if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0)
         return -1;
     deadline_ms = clock_now_ms() + CLOSE_MS;
-    MHD_quiesce_daemon(server->daemon);
+    stop_listening(server);
     close_everything(server);
     return turn_until_none(server, &server->stats.connections, &deadline_ms);
 }
@@ -360,13 +397,17 @@ enum http_stop http_server_run(struct http_server *server) {
     return server->has_failed ? HTTP_ENGINE_FAILED : HTTP_STOPPED;
 }
 
+void http_server_set_credentials(struct http_server *server, struct tls_credentials *credentials) {
+    tls_front_set_credentials(server->tls, credentials);
+}
+
 /* libmicrohttpd aborts the process when it is stopped with suspended connections, so everything is
  * resumed and closed before. */
 static void stop_daemon(struct http_server *server) {
     close_everything(server);
     for (int i = 0; i < 3 && server->connections; i++)
         MHD_run(server->daemon);
-    MHD_quiesce_daemon(server->daemon);
+    stop_listening(server);
     MHD_stop_daemon(server->daemon);
 }
 
@@ -375,6 +416,7 @@ void http_server_destroy(struct http_server *server) {
         return;
     if (server->daemon)
         stop_daemon(server);
+    tls_front_destroy(server->tls);
     if (server->admin)
         MHD_stop_daemon(server->admin);
     prep_workers_destroy(server->prep, http_task_drop);

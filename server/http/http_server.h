@@ -19,11 +19,13 @@
 #include <stdint.h>
 
 struct http_server;
+struct tls_credentials;
 
 struct http_server_config {
-    int listen_fd;           /* listening, non-blocking; stays the caller's */
-    bool is_socket_passed;   /* by the service manager, which keeps it open over a restart */
-    int admin_fd;            /* likewise, of --admin-socket; -1: none */
+    int listen_fd;         /* listening, non-blocking; stays the caller's */
+    bool is_socket_passed; /* by the service manager, which keeps it open over a restart */
+    int admin_fd;          /* likewise, of --admin-socket; -1: none */
+    struct tls_credentials *credentials; /* of a server that speaks TLS; NULL: plain */
     int wake_fd;             /* eventfd the engine's wake callback writes; stays the caller's */
     int64_t max_connections; /* beyond: 503 and close */
     int64_t max_api_calls;   /* API calls in flight, queued or running; beyond: 429 */
@@ -52,6 +54,8 @@ int http_server_create(const struct http_server_config *config, struct engine *e
                        const struct api_context *context, struct api_keys *keys,
                        struct http_server **out, struct error *err);
 enum http_stop http_server_run(struct http_server *server);
+/* For new connections from now on, where the server speaks TLS. Takes a reference of its own. */
+void http_server_set_credentials(struct http_server *server, struct tls_credentials *credentials);
 /* Before run or after it returned. Accepts NULL. */
 void http_server_destroy(struct http_server *server);
 

@@ -128,6 +128,7 @@ struct http_server {
     struct api_keys *keys;
     struct prep_workers *prep;
     struct MHD_Daemon *daemon;
+    struct tls_front *tls;    /* accepts in the daemon's place; NULL: plain HTTP */
     struct MHD_Daemon *admin; /* of --admin-socket, or NULL */
     int epoll_fd, signal_fd;
     struct connection *connections;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -12,6 +13,10 @@
 #include <unistd.h>
 
 #define BACKLOG 4096
+#define SEND_BUFFER_BYTES (128 * 1024)
+/* A silent peer is given up after this. Linux applies it to a closed window as well, also when the
+ * peer answers and takes a little now and then, so it leaves slow readers some room. */
+#define UNACKED_TIMEOUT_MS 60000
 #define SOCKET_FLAGS (SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC)
 
 /* One object seen as each kind of address, as the socket calls want it. */
@@ -134,6 +139,22 @@ int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err) {
     *out = (struct listen_socket){.fd = fd, .is_passed = true};
     name_socket(fd, out->name);
     return 0;
+}
+
+void listen_socket_set_options(int connection_fd) {
+    const int on = 1, send_buffer = SEND_BUFFER_BYTES, unacked_ms = UNACKED_TIMEOUT_MS;
+    setsockopt(connection_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(connection_fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacked_ms, sizeof(unacked_ms));
+    setsockopt(connection_fd, SOL_SOCKET, SO_SNDBUF, &send_buffer, sizeof(send_buffer));
+    setsockopt(connection_fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
+void listen_socket_set_tls(struct listen_socket *socket) {
+    size_t length = strlen(socket->name);
+    if (strncmp(socket->name, "http:", 5) != 0 || length + 2 > sizeof(socket->name))
+        return;
+    memmove(socket->name + 5, socket->name + 4, length - 3);
+    socket->name[4] = 's';
 }
 
 bool listen_socket_is_loopback(const struct listen_socket *socket) {

@@ -28,6 +28,12 @@ int listen_socket_open_unix(const char *option, const char *path, mode_t mode,
 /* Takes over a socket that already listens. */
 int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err);
 
+/* Sets what is wanted of every connection that it takes; fails harmlessly on UNIX sockets. */
+void listen_socket_set_options(int connection_fd);
+
+/* Makes the name say that TLS is spoken. */
+void listen_socket_set_tls(struct listen_socket *socket);
+
 /* Returns whether it takes connections from this machine alone, over TCP. */
 bool listen_socket_is_loopback(const struct listen_socket *socket);
 

@@ -11,7 +11,8 @@ def connect(server, receive_buffer=None):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     sock.settimeout(30)
     sock.connect(("127.0.0.1", server.port))
-    return sock
+    tls = getattr(server, "tls", None)
+    return tls.wrap_socket(sock, server_hostname="localhost") if tls else sock
 
 
 def request_bytes(path, body=None, method=None, headers=(), host="localhost"):

@@ -78,8 +78,9 @@ static void test_target_is_a_path_or_our_url(void **state) {
     assert_string_equal(http_target_path("*", NULL, &err), "*");
     assert_string_equal(http_target_path("http://Here:80/a/b", "here:80", &err), "/a/b");
     assert_string_equal(http_target_path("HTTP://here", "here", &err), "/");
+    assert_string_equal(http_target_path("https://here/a", "here", &err), "/a");
     const char *const others[] = {
-        "a", "", "http://there/a", "http://here:80/a", "https://here/a", "http:/here/a"};
+        "a", "", "http://there/a", "http://here:80/a", "ftp://here/a", "http:/here/a"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         err.status = 0;
         assert_null(http_target_path(others[i], "here", &err));
