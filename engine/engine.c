@@ -308,6 +308,7 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
     const struct engine_core_config core = {
         .limits = limits,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
+        .num_shares = config->num_shares,
         .prefix_caching = config->prefix_caching,
         .async_scheduling = config->async_scheduling,
     };

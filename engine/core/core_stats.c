@@ -150,7 +150,8 @@ void core_stats_gauges(struct engine_stats *stats, const struct scheduler *sched
     stats->num_swapped = 0;
     for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         count_sequences(stats, g);
-    for (const struct sequence_group *g = scheduler->waiting.first; g != NULL; g = g->list_next)
+    const struct sequence_group *g = NULL;
+    while ((g = share_queue_next(&scheduler->waiting, g)) != NULL)
         count_sequences(stats, g);
     stats->block_size = scheduler->config.limits->block_size;
     stats->num_blocks = blocks->pool.num_blocks;

@@ -111,7 +111,7 @@ void admission_preempt(struct scheduler *scheduler, struct sequence_group *group
     *(group->is_swapped ? &scheduler->num_swaps : &scheduler->num_recomputes) += 1;
     group_list_remove(&scheduler->running, group);
     group->status = GROUP_WAITING;
-    group_list_insert(&scheduler->waiting, group);
+    share_queue_return(&scheduler->waiting, group);
 }
 
 /* --- Room ------------------------------------------------------------------------------------- */
@@ -216,9 +216,12 @@ static bool admit(struct scheduler *scheduler, struct sequence_group *group) {
                                       : start_leader(scheduler, group);
     if (!admitted)
         return false;
-    group_list_remove(&scheduler->waiting, group);
+    const struct sequence *leader = sequence_group_leader(group);
+    share_queue_admit(&scheduler->waiting, group, leader->num_tokens - leader->num_computed,
+                      group->beams != NULL ? group->num_sequences
+                                           : min_int32(group->num_sequences, CHOICES_IN_TURN));
     group->status = GROUP_RUNNING;
-    group_list_insert(&scheduler->running, group);
+    share_queue_insert_running(&scheduler->running, group);
     return true;
 }
 
@@ -233,23 +236,20 @@ static bool preempt_stalled(struct scheduler *scheduler) {
     return true;
 }
 
-static struct sequence_group *first_that_can_run(const struct group_list *list) {
-    struct sequence_group *g = list->first;
-    while (g != NULL && g->stalled)
-        g = g->list_next;
-    return g;
-}
-
 /* --- Choices of one group --------------------------------------------------------------------- */
 
-/* Returns how many of the group may run while `next` waits; NULL: nobody waits. */
+/* Returns how many of the group may run while `next` waits; NULL: nobody waits. Beyond the first
+ * ones each choice is a turn of its share. */
 static int32_t max_running_beside(const struct scheduler *scheduler,
                                   const struct sequence_group *group,
                                   const struct sequence_group *next) {
-    if (next == NULL || group->request->priority < next->request->priority)
+    bool is_own = next == NULL || next->request->share == group->request->share;
+    if (next == NULL || (is_own && group->request->priority < next->request->priority))
         return group->num_sequences;
     int32_t num_ended = group->num_sequences - group->num_unfinished;
     int32_t few = min_int32(scheduler->config.limits->max_num_seqs / 2, CHOICES_IN_TURN);
+    if (!is_own && !share_queue_is_due(&scheduler->waiting, group, next))
+        few = 1;
     return max_int32(CHOICES_IN_TURN - num_ended, max_int32(few, 1));
 }
 
@@ -295,7 +295,7 @@ static void widen_groups(struct scheduler *scheduler, const struct sequence_grou
 void admission_run(struct scheduler *scheduler) {
     struct sequence_group *next;
     do {
-        next = first_that_can_run(&scheduler->waiting);
+        next = share_queue_first(&scheduler->waiting);
         narrow_groups(scheduler, next);
         widen_groups(scheduler, next);
     } while (next != NULL && (admit(scheduler, next) || preempt_stalled(scheduler)));

@@ -16,9 +16,13 @@ static struct block_manager_config blocks_config(const struct scheduler_config *
     };
 }
 
+static int32_t num_shares(const struct scheduler_config *config) {
+    return max_int32(config->num_shares, 1);
+}
+
 size_t scheduler_bytes(const struct scheduler_config *config) {
     const struct block_manager_config blocks = blocks_config(config);
-    return block_manager_bytes(&blocks) +
+    return block_manager_bytes(&blocks) + share_queue_bytes(num_shares(config)) +
            (size_t)config->limits->max_num_seqs * sizeof(struct block_table *);
 }
 
@@ -29,7 +33,9 @@ int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *c
     struct scheduler made = {.config = *config};
     const struct block_manager_config blocks = blocks_config(config);
     made.tables = calloc((size_t)limits->max_num_seqs, sizeof(struct block_table *));
-    if (made.tables == NULL || block_manager_init(&made.blocks, &blocks) != 0) {
+    if (made.tables == NULL || share_queue_init(&made.waiting, num_shares(config)) != 0 ||
+        block_manager_init(&made.blocks, &blocks) != 0) {
+        share_queue_finish(&made.waiting);
         free(made.tables);
         return -1;
     }
@@ -40,6 +46,7 @@ int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *c
 void scheduler_finish(struct scheduler *scheduler) {
     CHECK(scheduler->waiting.count == 0 && scheduler->running.count == 0);
     block_manager_finish(&scheduler->blocks);
+    share_queue_finish(&scheduler->waiting);
     free(scheduler->tables);
     memset(scheduler, 0, sizeof(*scheduler));
 }
@@ -49,7 +56,7 @@ void scheduler_add(struct scheduler *scheduler, struct sequence_group *group) {
     group->max_running = kv_demand_max_running(group->request, scheduler->config.limits);
     CHECK(group->max_running >= 1);
     group->status = GROUP_WAITING;
-    group_list_insert(&scheduler->waiting, group);
+    share_queue_add(&scheduler->waiting, group);
 }
 
 void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
@@ -58,11 +65,15 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
     block_manager_release(&scheduler->blocks, &sequence->table);
     sequence->status = SEQUENCE_FINISHED;
     sequence_group_note_finished(group, sequence);
+    if (group->status != GROUP_NEW && sequence_num_generated(sequence) > 0)
+        share_queue_note_output(&scheduler->waiting, group, sequence_num_generated(sequence));
     if (group->num_unfinished > 0)
         return;
-    if (group->status != GROUP_NEW)
-        group_list_remove(
-            group->status == GROUP_WAITING ? &scheduler->waiting : &scheduler->running, group);
+    if (group->status == GROUP_WAITING)
+        share_queue_remove(&scheduler->waiting, group);
+    else if (group->status == GROUP_RUNNING)
+        group_list_remove(&scheduler->running, group);
+    share_queue_settle(&scheduler->waiting, group);
     group->status = GROUP_ENDED;
 }
 
@@ -142,10 +153,12 @@ void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence
                       int32_t num_accepted) {
     struct sequence *sequence = entry->sequence;
     CHECK(num_accepted >= 0 && num_accepted <= entry->num_drafts);
+    int32_t num_known = sequence->max_computed;
     scheduler_discard(scheduler, entry);
     CHECK(sequence->status == SEQUENCE_RUNNING && sequence->num_computed == entry->begin);
     sequence->num_computed += entry->num_tokens - entry->num_drafts + num_accepted;
-    sequence->max_computed = max_int32(sequence->max_computed, sequence->num_computed);
+    sequence->max_computed = max_int32(num_known, sequence->num_computed);
+    share_queue_charge(&scheduler->waiting, sequence->group, sequence->max_computed - num_known);
     if (num_accepted < entry->num_drafts)
         block_manager_trim(&scheduler->blocks, &sequence->table, sequence->num_computed);
     publish(scheduler, sequence);
@@ -264,15 +277,35 @@ static struct sequence *first_schedulable(struct scheduler *scheduler) {
     return s;
 }
 
-/* Returns the one with the fewest pending tokens of the most urgent priority. */
-static struct sequence *shortest_schedulable(struct scheduler *scheduler) {
+/* Returns whether the sequence is of its share's most urgent priority among those of this walk, which
+ * goes through the running groups in order. */
+static bool is_most_urgent(struct scheduler *scheduler, const struct sequence *sequence,
+                           uint64_t walk) {
+    struct share *share = &scheduler->waiting.shares[sequence->request->share];
+    if (share->walk != walk)
+        share->walk_priority = sequence->request->priority;
+    share->walk = walk;
+    return share->walk_priority == sequence->request->priority;
+}
+
+/* Notes for each share how urgent its first schedulable sequence is. */
+static void note_urgent(struct scheduler *scheduler) {
+    uint64_t walk = ++scheduler->num_walks;
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+        if (is_schedulable(scheduler, s) && is_most_urgent(scheduler, s, walk))
+            scheduler->waiting.shares[s->request->share].urgent_priority = s->request->priority;
+}
+
+/* Returns the one with the fewest pending tokens of those most urgent in their shares. */
+static struct sequence *shortest_schedulable(struct scheduler *scheduler, bool only_urgent) {
+    uint64_t walk = ++scheduler->num_walks;
     struct sequence *best = NULL;
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
-        if (!is_schedulable(scheduler, s))
+        const struct share *share = &scheduler->waiting.shares[s->request->share];
+        if (only_urgent && s->request->priority > share->urgent_priority)
             continue;
-        if (best != NULL && s->group->request->priority != best->group->request->priority)
-            break;
-        if (best == NULL || sequence_num_pending(s) < sequence_num_pending(best))
+        if (is_schedulable(scheduler, s) && is_most_urgent(scheduler, s, walk) &&
+            (best == NULL || sequence_num_pending(s) < sequence_num_pending(best)))
             best = s;
     }
     return best;
@@ -299,11 +332,11 @@ static struct sequence *first_prefill(struct scheduler *scheduler) {
     return s;
 }
 
-/* Shortest first while budget lasts; none of a less urgent priority than `least`. */
-static void grant_shortest_first(struct scheduler *scheduler, int32_t least) {
+/* Shortest first while budget lasts. */
+static void grant_shortest_first(struct scheduler *scheduler, bool only_urgent) {
     while (budget_left(scheduler) > 0) {
-        struct sequence *s = shortest_schedulable(scheduler);
-        if (s == NULL || s->group->request->priority > least)
+        struct sequence *s = shortest_schedulable(scheduler, only_urgent);
+        if (s == NULL)
             return;
         s->waits_for_prefix = waits_for_prefix(scheduler, s, NULL);
         if (!s->waits_for_prefix)
@@ -338,10 +371,11 @@ static void plan_prefills(struct scheduler *scheduler) {
     struct sequence *first = budget_left(scheduler) > 0 ? first_prefill(scheduler) : NULL;
     if (first == NULL)
         return;
+    note_urgent(scheduler);
     grant(scheduler, first, (budget_left(scheduler) + 1) / 2);
-    grant_shortest_first(scheduler, first->group->request->priority);
+    grant_shortest_first(scheduler, true);
     grant(scheduler, first, budget_left(scheduler));
-    grant_shortest_first(scheduler, INT32_MAX);
+    grant_shortest_first(scheduler, false);
 }
 
 /* Schedules drafts behind the only pending token, if that is known. They preempt nobody. Returns how

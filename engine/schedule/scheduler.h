@@ -9,39 +9,48 @@
  * A group is WAITING or RUNNING. Each running sequence takes one of the max_num_seqs RUNNING SLOTS.
  * A waiting group is ADMITTED when it gets slots; PREEMPTION takes slots and blocks away again.
  *
+ * Requests belong to SHARES, which are served in tokens by their weights (share_queue.h). ORDER is
+ * this: groups of one share by priority and arrival; of different shares by their places, which they
+ * got when they were admitted; after these, those never admitted, the least served share first.
+ * With one share it is priority and arrival alone.
+ *
  * Rules of a step, in this order:
  *   - Every running sequence with one pending token gets it: a prompt never holds up decoding.
- *   - Waiting groups are admitted by priority and arrival while there are free slots for them, and
- *     blocks for all they have pending on top of what is reserved for those that run. Nobody
- *     overtakes. One that was swapped out is swapped in with its blocks. A beam search takes slots
- *     for all its beams; a group of choices one, and more in its turn while there are some left, as
- *     long as its first 16 choices last. Further choices get slots that nobody waits for, and up to
- *     half of them otherwise.
+ *   - Waiting groups are admitted in order while there are free slots for them, and blocks for all
+ *     they have pending on top of what is reserved for those that run. Nobody overtakes. One that
+ *     was swapped out is swapped in with its blocks. A beam search takes slots for all its beams; a
+ *     group of choices one, and more in its turn while there are some left, as long as its first 16
+ *     choices last. Further choices get slots that nobody waits for, and up to half of them
+ *     otherwise; one only while another share waits that was served less.
  *   - What is left of the budget of tokens goes to the longer pending runs (chunked prefill): half
  *     of it at least to the first in order, so that it advances whatever arrives; the rest to the
- *     shortest of the same priority first, so that a short prompt does not wait for long ones; then
- *     to less urgent priorities. Blocks that the prefix cache has are taken from there at every
- *     block boundary; a sequence whose next block another one computes in this step, or in one that
- *     is in flight, waits for it.
+ *     shortest first of those that are the most urgent in their shares, so that a short prompt does
+ *     not wait for long ones; then to less urgent priorities. Blocks that the prefix cache has are
+ *     taken from there at every block boundary; a sequence whose next block another one computes in
+ *     this step, or in one that is in flight, waits for it.
  *   - Drafts take what is left then of the budget and of the free blocks.
  *
  * A sequence that needs a block when none is free preempts the last group in order that runs
  * (stalled ones first): that one loses all blocks, by swapping or recomputation, whichever is
  * estimated to cost less time. A sequence never takes from its own group or one before it; the
- * last in order just waits for its turn. So the first in order always advances, and there is no
- * livelock. In a step where decoding preempted someone, nobody is admitted; stalled groups give up
- * their slots and blocks to whoever waits. */
+ * last in order just waits for its turn. So the first in order always advances. Who is before a
+ * running group stays so until it ends, but for groups that are admitted with an earlier place:
+ * of shares that were served less, each of which is served more by it, and urgent ones of its own
+ * share. So there is no livelock, and every share's turn comes. In a step where decoding preempted
+ * someone, nobody is admitted; stalled groups give up their slots and blocks to whoever waits. */
 #ifndef QUIRE_ENGINE_SCHEDULE_SCHEDULER_H
 #define QUIRE_ENGINE_SCHEDULE_SCHEDULER_H
 
 #include "engine/kv/block_manager.h"
 #include "engine/schedule/kv_demand.h"
+#include "engine/schedule/share_queue.h"
 #include "engine/schedule/step_plan.h"
 
 struct scheduler_config {
     const struct serving_limits *limits; /* without host blocks preemption is by recomputation */
     int64_t swap_block_ns;               /* to move one block to the host, or back */
     int32_t num_tenants;
+    int32_t num_shares; /* 0 means 1 */
     bool prefix_caching;
     struct block_key_secret secret; /* of the keys of prefixes */
 };
@@ -50,13 +59,14 @@ struct scheduler_config {
 struct scheduler {
     struct scheduler_config config;
     struct block_manager blocks;
-    struct group_list waiting;
-    struct group_list running;
+    struct share_queue waiting;
+    struct group_list running; /* in order */
     double token_ns; /* what computing one token takes, for the choice of preemption; 0: unknown.
                         The core measures it */
     struct step_plan *plan; /* the one being planned */
-    bool must_collect; /* the last plan lacked blocks that groups in flight hold: the next one is
+    bool must_collect;  /* the last plan lacked blocks that groups in flight hold: the next one is
                           made when nothing is in flight */
+    uint64_t num_walks; /* through the running groups, to find out who is the most urgent */
     struct block_table **tables; /* scratch [max_num_seqs]: of a group that is moved, of a step */
 
     /* since start */

@@ -245,6 +245,8 @@ int32_t sequence_group_reusable(const struct sequence *sequence) {
 
 bool sequence_group_before(const struct sequence_group *a, const struct sequence_group *b) {
     const struct request *first = a->request, *second = b->request;
+    if (first->share != second->share)
+        return a->place != b->place ? a->place < b->place : first->share < second->share;
     if (first->priority != second->priority)
         return first->priority < second->priority;
     return first->id < second->id;

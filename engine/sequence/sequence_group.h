@@ -40,6 +40,8 @@ struct sequence_group {
     /* Written by the scheduler. */
     enum group_status status;
     int32_t max_running;       /* sequences that may run at once */
+    double place;              /* among groups of other shares (schedule/share_queue.h) */
+    int64_t num_reserved;      /* tokens it is expected to compute still */
     bool is_swapped;           /* waits with its blocks in the host pool */
     bool swapped_in_this_step; /* the one being planned */
     int32_t num_cached_tokens; /* prompt tokens found and never computed */
@@ -101,7 +103,8 @@ bool sequence_group_can_run(const struct sequence *sequence);
  * found. */
 int32_t sequence_group_reusable(const struct sequence *sequence);
 
-/* Returns true if a is served before b: lower priority value, then arrival. A total order. */
+/* Returns true if a is served before b: lower priority value, then arrival; those of different
+ * shares by their places. A total order, as long as the places of a share are in its own. */
 bool sequence_group_before(const struct sequence_group *a, const struct sequence_group *b);
 
 /* Groups in that order. A zeroed struct is empty. */

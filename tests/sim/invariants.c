@@ -375,9 +375,37 @@ static void check_sequences(struct simulation *sim) {
     EXPECT(sim, num_waiting == core->scheduler.waiting.count, num_waiting);
 }
 
+/* Groups stand in order, in a share by priority and arrival, and so do the places of those that run;
+ * what a share has reserved is what its groups have. */
+static void check_shares(struct simulation *sim) {
+    const struct share_queue *queue = &sim->core.scheduler.waiting;
+    const struct sequence_group *running = sim->core.scheduler.running.first;
+    int64_t num_reserved[8] = {0};
+    for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
+        num_reserved[g->request->share] += g->num_reserved;
+    for (int32_t i = 0; i < queue->num_shares; i++)
+        EXPECT(sim, queue->shares[i].num_reserved == num_reserved[i], i);
+    for (const struct sequence_group *g = running; g != NULL; g = g->list_next) {
+        const struct sequence_group *next = g->list_next;
+        EXPECT(sim, next == NULL || sequence_group_before(g, next), (int64_t)g->request->id);
+        for (; next != NULL; next = next->list_next)
+            EXPECT(sim, g->place <= next->place, (int64_t)g->request->id);
+    }
+    int32_t count = 0;
+    for (const struct sequence_group *g = share_queue_next(queue, NULL); g != NULL;
+         g = share_queue_next(queue, g)) {
+        const struct sequence_group *next = g->list_next;
+        EXPECT(sim, next == NULL || (sequence_group_before(g, next) && g->place <= next->place),
+               (int64_t)g->request->id);
+        count++;
+    }
+    EXPECT(sim, count == queue->count, count);
+}
+
 void invariants_check_state(struct simulation *sim) {
     check_pools(sim);
     check_sequences(sim);
+    check_shares(sim);
     if (!sim->broken && !has_failed(sim))
         check_cache(sim);
     EXPECT(sim, sim->core.scheduler.plan->num_tokens <= sim->limits.max_num_batched_tokens,

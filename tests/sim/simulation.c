@@ -273,6 +273,16 @@ static void draw_requests(struct simulation *sim, enum load load) {
     }
 }
 
+/* Of every second seed one share, so that orders with and without others are tried. */
+static void draw_shares(struct simulation *sim) {
+    struct random random = random_from(sim->seed + 3);
+    sim->config.num_shares = sim->seed % 2 == 0 ? 1 : random_range(&random, 2, 5);
+    for (int32_t i = 0; i < sim->num_requests; i++)
+        request_set_share(sim->requests[i].checker.request,
+                          random_range(&random, 0, sim->config.num_shares - 1),
+                          random_once_in(&random, 2) ? 1 : random_range(&random, 1, 9));
+}
+
 static void begin_executor(struct simulation *sim) {
     static const struct executor_ops ops = {
         .submit = submit_watched, .supply = supply_watched, .wait = wait_watched};
@@ -323,6 +333,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
     enum load load = draw_load(&sim->random);
     draw_server(sim, load);
     draw_requests(sim, load);
+    draw_shares(sim);
     begin_executor(sim);
     begin_drafter(sim);
     sim->shutdown_at = random_once_in(&sim->random, 10) ? random_range(&sim->random, 1, 200) : -1;

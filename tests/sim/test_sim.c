@@ -26,16 +26,28 @@ struct totals {
     struct draft_counts drafts;
 };
 
-/* The first group in order that can run must move on, or end, unless a more urgent one waits to be
- * admitted: liveness. Its request's id, or 0. */
+/* The first group in order that can run must move on, or end, unless one that waits to be admitted is
+ * before it: liveness. Its request's id, or 0. */
 static uint64_t find_front(const struct simulation *sim) {
     const struct sequence_group *g = sim->core.scheduler.running.first;
     while (g != NULL && g->stalled)
         g = g->list_next;
-    const struct sequence_group *waiting = sim->core.scheduler.waiting.first;
-    if (g == NULL || (waiting != NULL && sequence_group_before(waiting, g)))
-        return 0;
-    return g->request->id;
+    const struct sequence_group *waiting = NULL;
+    while ((waiting = share_queue_next(&sim->core.scheduler.waiting, waiting)) != NULL)
+        if (g != NULL && !waiting->stalled && sequence_group_before(waiting, g))
+            return 0;
+    return g != NULL ? g->request->id : 0;
+}
+
+/* A group that the step admitted may have got a place before the one that was in front. */
+static bool was_passed(const struct simulation *sim, uint64_t front) {
+    const struct sequence_group *first = sim->core.scheduler.running.first;
+    while (first != NULL && first->stalled)
+        first = first->list_next;
+    for (const struct sequence_group *g = first; g != NULL; g = g->list_next)
+        if (g->request->id == front)
+            return g != first;
+    return false;
 }
 
 static bool has_moved(const struct simulation *sim, uint64_t id) {
@@ -58,7 +70,7 @@ struct patience {
 static void check_progress(struct simulation *sim, struct patience *patience, uint64_t front) {
     if (front != patience->front || front == 0 || sim->core.num_stalled > 0)
         *patience = (struct patience){.front = front};
-    if (front == 0 || sim->core.num_stalled > 0 || has_moved(sim, front))
+    if (front == 0 || sim->core.num_stalled > 0 || was_passed(sim, front) || has_moved(sim, front))
         patience->num_calls = 0;
     else
         patience->num_calls++;
