@@ -1,6 +1,7 @@
 /* The subcommands of the program. Each takes the arguments behind its name and returns the exit
  * status: 0, EX_USAGE (64), EX_SOFTWARE (70: the device failed), EX_OSERR (71: the system refused,
- * for instance a port in use) or EX_CONFIG (78: configuration or model refused). */
+ * for instance a port in use) EX_CONFIG (78: configuration or model refused)
+ * or EX_UNAVAILABLE (69: the server that was asked does not answer). */
 #ifndef QUIRE_SERVER_COMMAND_LINE_H
 #define QUIRE_SERVER_COMMAND_LINE_H
 
@@ -11,6 +12,7 @@
 int command_serve(int argc, char *const *argv);
 int command_inspect(int argc, char *const *argv);
 int command_key(int argc, char *const *argv);
+int command_top(int argc, char *const *argv);
 
 /* Opens the model and its tokenizer; a file that cannot be read is refused (ERROR_MODEL) like one
  * that is broken. */

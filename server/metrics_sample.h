@@ -1,0 +1,36 @@
+/* Reads Prometheus' text format, as /metrics has it, for `quire top`: sums of samples, and
+ * histograms. The prefix of a metric's name, up to its colon, is not compared: servers choose it. */
+#ifndef QUIRE_SERVER_METRICS_SAMPLE_H
+#define QUIRE_SERVER_METRICS_SAMPLE_H
+
+#include <stdbool.h>
+
+#define METRICS_SAMPLE_BUCKETS 48
+
+/* Counts of a histogram, over all its labels but le. */
+struct metrics_sample_histogram {
+    int num_bounds;
+    double bounds[METRICS_SAMPLE_BUCKETS];     /* rising, the last may be infinite */
+    double cumulative[METRICS_SAMPLE_BUCKETS]; /* observations <= bounds[i] */
+};
+
+/* text is NUL-terminated in all of these. */
+
+/* Returns the sum of the metric's samples, of those with this label (`key="a"`) if it is not
+ * NULL. */
+double metrics_sample_sum(const char *text, const char *name, const char *label);
+void metrics_sample_histogram(const char *text, const char *name,
+                              struct metrics_sample_histogram *out);
+/* Takes the counts of an earlier time away; of a server that began anew meanwhile, none. */
+void metrics_sample_subtract(struct metrics_sample_histogram *from,
+                             const struct metrics_sample_histogram *earlier);
+/* Returns the quantile (0 to 1), with values spread evenly in a bucket as in PromQL's
+ * histogram_quantile; NaN: nothing was observed. */
+double metrics_sample_quantile(const struct metrics_sample_histogram *histogram, double quantile);
+
+/* Copies the value of a label of the metric's next sample, and moves *at behind that; *at is the
+ * text at first. False: there is no more. */
+bool metrics_sample_next(const char **at, const char *name, const char *label, char *out,
+                         int capacity);
+
+#endif
