@@ -72,13 +72,15 @@ struct options {
     int64_t max_model_len;          /* tokens; 0: what the model was trained for */
     int64_t max_num_seqs;           /* 0: by device */
     int64_t max_num_batched_tokens; /* token budget of one step; 0: by device */
-    int64_t block_size;             /* tokens per KV block */
-    int64_t kv_cache_memory_bytes;  /* 0: chosen from the memory at hand; a GPU's is filled */
-    char *kv_cache_dtype;           /* a name of kernels/kv_type.h */
-    double swap_space;              /* GiB of host memory; OPTIONS_AUTO: by device */
-    bool enable_prefix_caching;     /* equal beginnings of prompts are computed once */
-    bool async_scheduling;          /* the next step is planned while one runs */
-    char *speculative_config;       /* JSON object, or NULL: nothing is drafted */
+    double max_inter_token_ms; /* that a step is to take while sequences decode; OPTIONS_AUTO: by
+                                  what they take alone; 0: no limit */
+    int64_t block_size;        /* tokens per KV block */
+    int64_t kv_cache_memory_bytes; /* 0: chosen from the memory at hand; a GPU's is filled */
+    char *kv_cache_dtype;          /* a name of kernels/kv_type.h */
+    double swap_space;             /* GiB of host memory; OPTIONS_AUTO: by device */
+    bool enable_prefix_caching;    /* equal beginnings of prompts are computed once */
+    bool async_scheduling;         /* the next step is planned while one runs */
+    char *speculative_config;      /* JSON object, or NULL: nothing is drafted */
     int64_t max_queued_requests;
     int64_t max_queued_tokens;
     int64_t max_n;        /* choices of one prompt */

@@ -314,6 +314,14 @@ static const struct option_spec table[] = {
      .meaning =
          "tokens computed in one step; 0: 2048 on CUDA, 8192 on a GPU of 70 GiB or more, 512 on "
          "the CPU"},
+    {.name = "max-inter-token-ms",
+     .type = OPTION_DECIMAL,
+     .flags = OPTION_OR_AUTO,
+     .offset = FIELD(max_inter_token_ms),
+     .default_text = "auto",
+     .maximum = 6000000,
+     .meaning = "milliseconds that a step with prompts is to take while text is generated; auto: "
+                "three times one without, at least 100; 0: no limit"},
     {.name = "block-size",
      .type = OPTION_INTEGER,
      .offset = FIELD(block_size),

@@ -212,6 +212,7 @@ static int init_core(struct engine *engine, struct executor *executor,
     struct engine_core_config core_config = {
         .limits = config->limits,
         .swap_block_ns = config->swap_block_ns,
+        .max_step_ns = config->max_step_ns,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
         .num_shares = config->num_shares,
         .prefix_caching = config->prefix_caching,

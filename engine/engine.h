@@ -19,8 +19,11 @@ struct grammar_vocabulary;
 struct engine_config {
     const struct serving_limits *limits; /* outlive the engine */
     int64_t swap_block_ns;               /* to move one block to the host, or back */
-    int32_t num_tenants;                 /* whose prefixes are kept apart; 0 means 1 */
-    int32_t num_shares;                  /* whose requests are served in turn; 0 means 1 */
+    int64_t max_step_ns; /* that a step is to take while sequences decode; 0: as long as it
+                                    likes; negative: three times what these take alone, 100 ms at
+                                    least */
+    int32_t num_tenants; /* whose prefixes are kept apart; 0 means 1 */
+    int32_t num_shares;  /* whose requests are served in turn; 0 means 1 */
     bool prefix_caching;
     bool async_scheduling;       /* the next step is planned and submitted while one runs */
     struct drafter *drafter;     /* outlives the engine, whose thread alone calls it; NULL: none. It

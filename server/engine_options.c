@@ -1,5 +1,6 @@
 #include "server/engine_options.h"
 
+#include "config/base/clock.h"
 #include "engine/draft/ngram_drafter.h"
 #include "kernels/kv_type.h"
 #include "server/auth.h"
@@ -112,6 +113,8 @@ struct engine_config engine_options_read(const struct options *options,
         .limits = &info->limits,
         .swap_block_ns = info->swap_block_ns,
         .num_shares = AUTH_MAX_TENANTS,
+        /* OPTIONS_AUTO stays negative */
+        .max_step_ns = (int64_t)(options->max_inter_token_ms * (double)CLOCK_NS_PER_MS),
         .num_tenants = options->api_key_file != NULL ? AUTH_MAX_TENANTS
                        : options->api_keys.count > 0 ? options->api_keys.count
                                                      : 1,

@@ -42,6 +42,7 @@ static struct scheduler_config scheduler_config_of(const struct engine_core_conf
     return (struct scheduler_config){
         .limits = config->limits,
         .swap_block_ns = config->swap_block_ns,
+        .max_step_ns = config->max_step_ns,
         .num_tenants = config->num_tenants,
         .num_shares = config->num_shares,
         .prefix_caching = config->prefix_caching,

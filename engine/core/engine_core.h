@@ -15,6 +15,7 @@
 struct engine_core_config {
     const struct serving_limits *limits; /* outlive the core */
     int64_t swap_block_ns;               /* to move one block to the host, or back */
+    int64_t max_step_ns;                 /* see scheduler_config */
     int32_t num_tenants;                 /* >= 1; a request's tenant < num_tenants */
     int32_t num_shares;                  /* 0 means 1; a request's share < num_shares */
     bool prefix_caching;

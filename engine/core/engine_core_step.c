@@ -135,6 +135,7 @@ static void commit_step(struct engine_core *core, const struct step *step) {
     int64_t begin_ns = max_int64(step->submitted_ns, core->last_collected_ns);
     core->last_collected_ns = now_ns;
     note_cost(&core->scheduler, step->plan.num_tokens, now_ns - begin_ns);
+    step_cost_add(&core->scheduler.step_cost, &step->plan.work, now_ns - begin_ns);
     speculation_note_step(&core->speculation, &step->plan, now_ns - begin_ns);
     core_stats_step(&core->stats, step->plan.num_tokens, now_ns);
     engine_core_commit(core, step, now_ns);

@@ -4,8 +4,12 @@
 #include "config/base/numbers.h"
 #include "engine/schedule/scheduler_private.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Tokens of a prompt that are computed in a step although there is no time for them. */
+#define LEAST_CHUNK 4
 
 static struct block_manager_config blocks_config(const struct scheduler_config *config) {
     return (struct block_manager_config){
@@ -229,6 +233,52 @@ static int32_t budget_left(const struct scheduler *scheduler) {
     return scheduler->config.limits->max_num_batched_tokens - scheduler->plan->num_tokens;
 }
 
+/* --- Time ------------------------------------------------------------------------------------- */
+
+/* Returns the sequence's first num_tokens pending tokens as work of the step. */
+static struct step_chunk chunk_of(const struct scheduler *scheduler,
+                                  const struct sequence *sequence, int32_t num_tokens) {
+    int32_t begin = sequence_num_computed_ahead(sequence);
+    bool is_scored = sequence->choice == 0 && sequence_group_is_scoring(sequence->group);
+    bool samples = begin + num_tokens >= sequence_num_tokens_ahead(sequence);
+    return (struct step_chunk){.begin = begin,
+                               .num_tokens = num_tokens,
+                               .num_rows = is_scored ? num_tokens : samples,
+                               .window = scheduler->config.limits->window};
+}
+
+static struct step_work scheduled_work(const struct scheduler *scheduler) {
+    struct step_work work = {0};
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
+        const struct step_chunk chunk = chunk_of(scheduler, s, s->num_scheduled_tokens);
+        step_work_add(&work, &chunk);
+    }
+    return work;
+}
+
+/* Returns whether somebody may be reading the sequence's text as it grows, also if its next token
+ * depends on a step in flight. */
+static bool is_decoding(const struct sequence *sequence) {
+    const struct sequence_group *group = sequence->group;
+    return group->beams == NULL && !group->stalled && sequence_num_pending(sequence) <= 1 &&
+           sequence_num_tokens_ahead(sequence) > sequence_num_prompt(sequence);
+}
+
+/* Returns how long the step may take; 0: as long as it likes. */
+static double step_ns_limit(const struct scheduler *scheduler) {
+    int64_t limit = scheduler->config.max_step_ns;
+    struct step_work decodes = {0};
+    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
+        const struct step_chunk chunk = chunk_of(scheduler, s, 1);
+        if (is_decoding(s))
+            step_work_add(&decodes, &chunk);
+    }
+    if (limit == 0 || decodes.amounts[STEP_WORK_TOKENS] == 0)
+        return 0;
+    double auto_ns = 3 * step_cost_ns(&scheduler->step_cost, &decodes);
+    return limit > 0 ? (double)limit : fmax(auto_ns, SCHEDULER_LEAST_STEP_NS);
+}
+
 /* Schedules up to `most` further pending tokens of the sequence: as many as it gets blocks for. */
 static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_t most) {
     CHECK(sequence->status == SEQUENCE_RUNNING);
@@ -332,15 +382,36 @@ static struct sequence *first_prefill(struct scheduler *scheduler) {
     return s;
 }
 
-/* Shortest first while budget lasts. */
-static void grant_shortest_first(struct scheduler *scheduler, bool only_urgent) {
+/* Returns how many further tokens of the sequence the step has room for, `part` of the tokens and
+ * of the time that are left. */
+static int32_t room_for(const struct scheduler *scheduler, const struct sequence *sequence,
+                        double limit_ns, double part) {
+    int32_t most = min_int32((int32_t)ceil(budget_left(scheduler) * part),
+                             sequence_num_pending(sequence) - sequence->num_scheduled_tokens);
+    if (limit_ns == 0 || most <= 0)
+        return most;
+    const struct step_work work = scheduled_work(scheduler);
+    struct step_chunk chunk = chunk_of(scheduler, sequence, sequence->num_scheduled_tokens + most);
+    chunk.begin += sequence->num_scheduled_tokens;
+    chunk.num_tokens = most;
+    double used_ns = step_cost_careful_ns(&scheduler->step_cost, &work);
+    return step_cost_fit(&scheduler->step_cost, &work, &chunk,
+                         used_ns + (limit_ns - used_ns) * part);
+}
+
+/* Shortest first while budget and time last. */
+static void grant_shortest_first(struct scheduler *scheduler, double limit_ns, bool only_urgent) {
     while (budget_left(scheduler) > 0) {
         struct sequence *s = shortest_schedulable(scheduler, only_urgent);
         if (s == NULL)
             return;
         s->waits_for_prefix = waits_for_prefix(scheduler, s, NULL);
-        if (!s->waits_for_prefix)
-            grant(scheduler, s, budget_left(scheduler));
+        if (s->waits_for_prefix)
+            continue;
+        int32_t room = room_for(scheduler, s, limit_ns, 1);
+        if (room == 0)
+            return;
+        grant(scheduler, s, room);
     }
 }
 
@@ -372,10 +443,12 @@ static void plan_prefills(struct scheduler *scheduler) {
     if (first == NULL)
         return;
     note_urgent(scheduler);
-    grant(scheduler, first, (budget_left(scheduler) + 1) / 2);
-    grant_shortest_first(scheduler, true);
-    grant(scheduler, first, budget_left(scheduler));
-    grant_shortest_first(scheduler, false);
+    double limit_ns = step_ns_limit(scheduler);
+    int32_t least = min_int32(budget_left(scheduler), LEAST_CHUNK);
+    grant(scheduler, first, max_int32(room_for(scheduler, first, limit_ns, 0.5), least));
+    grant_shortest_first(scheduler, limit_ns, true);
+    grant(scheduler, first, room_for(scheduler, first, limit_ns, 1));
+    grant_shortest_first(scheduler, limit_ns, false);
 }
 
 /* Schedules drafts behind the only pending token, if that is known. They preempt nobody. Returns how
@@ -402,6 +475,9 @@ static void add_entry(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t begin = sequence_num_computed_ahead(sequence);
     int32_t end = begin + sequence->num_scheduled_tokens;
     int32_t num_drafts = grant_drafts(scheduler, sequence);
+    struct step_chunk chunk = chunk_of(scheduler, sequence, sequence->num_scheduled_tokens);
+    chunk.num_rows += num_drafts;
+    step_work_add(&plan->work, &chunk);
     plan->entries[plan->num_entries++] = (struct planned_sequence){
         .sequence = sequence,
         .begin = begin,

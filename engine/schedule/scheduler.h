@@ -28,6 +28,9 @@
  *     not wait for long ones; then to less urgent priorities. Blocks that the prefix cache has are
  *     taken from there at every block boundary; a sequence whose next block another one computes in
  *     this step, or in one that is in flight, waits for it.
+ *     While sequences decode, these runs get no more tokens than are expected to be computed within
+ *     max_step_ns, so that the text of others does not stop for a long prompt. The first in order
+ *     gets a few tokens however long they take.
  *   - Drafts take what is left then of the budget and of the free blocks.
  *
  * A sequence that needs a block when none is free preempts the last group in order that runs
@@ -46,16 +49,20 @@
 #include "engine/schedule/share_queue.h"
 #include "engine/schedule/step_plan.h"
 
+#define SCHEDULER_LEAST_STEP_NS 100000000
+
 struct scheduler_config {
     const struct serving_limits *limits; /* without host blocks preemption is by recomputation */
-    int64_t swap_block_ns;               /* to move one block to the host, or back */
+    int64_t max_step_ns;   /* that a step is to take while sequences decode; 0: as long as it likes;
+                              negative: three times what these take, SCHEDULER_LEAST_STEP_NS at least */
+    int64_t swap_block_ns; /* to move one block to the host, or back */
     int32_t num_tenants;
     int32_t num_shares; /* 0 means 1 */
     bool prefix_caching;
     struct block_key_secret secret; /* of the keys of prefixes */
 };
 
-/* Read by others, written by the scheduler alone, but for token_ns. */
+/* Read by others, written by the scheduler alone, but for token_ns and step_cost. */
 struct scheduler {
     struct scheduler_config config;
     struct block_manager blocks;
@@ -63,7 +70,8 @@ struct scheduler {
     struct group_list running; /* in order */
     double token_ns; /* what computing one token takes, for the choice of preemption; 0: unknown.
                         The core measures it */
-    struct step_plan *plan; /* the one being planned */
+    struct step_cost step_cost; /* what a step takes; the core measures it */
+    struct step_plan *plan;     /* the one being planned */
     bool must_collect;  /* the last plan lacked blocks that groups in flight hold: the next one is
                           made when nothing is in flight */
     uint64_t num_walks; /* through the running groups, to find out who is the most urgent */

@@ -4,6 +4,7 @@
 #ifndef QUIRE_ENGINE_SCHEDULE_STEP_PLAN_H
 #define QUIRE_ENGINE_SCHEDULE_STEP_PLAN_H
 
+#include "engine/schedule/step_cost.h"
 #include "engine/sequence/sequence_group.h"
 
 struct planned_sequence {
@@ -25,7 +26,8 @@ struct planned_sequence {
 struct step_plan {
     struct planned_sequence *entries; /* [num_entries], room for max_num_seqs */
     int32_t num_entries;
-    int32_t num_tokens; /* of all entries */
+    int32_t num_tokens;    /* of all entries */
+    struct step_work work; /* likewise */
     /* Groups that lost their blocks for this step. */
     int32_t num_swapped_out;
     int32_t num_dropped; /* to be recomputed */

@@ -146,6 +146,8 @@ static void draw_memory(struct simulation *sim, enum load load) {
         limits->num_host_blocks = random_range(random, 1, 2 * limits->num_blocks);
     static const int64_t costs[] = {0, 0, 1, INT64_C(1000000000)};
     config->swap_block_ns = costs[random_range(random, 0, 3)];
+    static const int64_t times[] = {0, 1, 3, -1}; /* of a step of a tick, or of none */
+    config->max_step_ns = times[sim->seed % 4];
     config->prefix_caching = !random_once_in(random, 4);
     config->num_tenants = random_range(random, 1, 3);
     for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)

@@ -105,6 +105,7 @@ static void test_defaults(void **state) {
     assert_false(options.batch_invariant);
     assert_int_equal(options.max_num_seqs, 0);
     assert_int_equal(options.max_num_batched_tokens, 0);
+    assert_true(options.max_inter_token_ms == OPTIONS_AUTO);
     assert_int_equal(options.block_size, 16);
     assert_int_equal(options.kv_cache_memory_bytes, 0);
     assert_string_equal(options.kv_cache_dtype, "auto");
@@ -204,6 +205,12 @@ static void test_decimal_or_auto(void **state) {
         assert_true(options.swap_space == good[i].value);
         options_finish(&options);
     }
+    assert_int_equal(load(WORDS(MODEL, "--max-inter-token-ms", "33.5"), NO_WORDS, &options, NULL),
+                     0);
+    assert_true(options.max_inter_token_ms == 33.5);
+    options_finish(&options);
+    assert_refused(WORDS(MODEL, "--max-inter-token-ms", "60000.5"), NO_WORDS,
+                   WORDS("max-inter-token-ms", "60000"));
     static char *const bad[] = {"-1", "16384.01", "Auto", "auto ", "4G", ""};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_refused(WORDS(MODEL, "--swap-space", bad[i]), NO_WORDS,
@@ -632,6 +639,7 @@ static void test_sample_file_comments(void **state) {
     assert_int_equal(sample.max_logprobs, plain.max_logprobs);
     assert_int_equal(sample.max_num_batched_tokens, plain.max_num_batched_tokens);
     assert_int_equal(sample.max_num_seqs, plain.max_num_seqs);
+    assert_true(sample.max_inter_token_ms == plain.max_inter_token_ms);
     assert_string_equal(sample.dtype, plain.dtype);
     assert_true(sample.gpu_memory_utilization == plain.gpu_memory_utilization);
     assert_true(sample.batch_invariant == plain.batch_invariant);

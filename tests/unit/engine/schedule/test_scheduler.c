@@ -401,6 +401,119 @@ static void test_drafts_take_what_is_left(void **state) {
     stop(&f);
 }
 
+/* A machine on which a step takes fixed_ns, a token 1 ms, and what a token of a chunk sees 10 us. */
+static void learn_costs(struct fixture *f, double fixed_ns) {
+    for (int32_t i = 0; i < 200; i++) {
+        struct step_work work = {0};
+        const struct step_chunk chunk = {.begin = 10 * (i % 7), .num_tokens = 1 + i % 40};
+        step_work_add(&work, &chunk);
+        double ns = 1e6 * work.amounts[STEP_WORK_TOKENS] + 1e4 * work.amounts[STEP_WORK_CHUNKED];
+        step_cost_add(&f->scheduler.step_cost, &work, (int64_t)(fixed_ns + ns));
+    }
+}
+
+static void start_timed(struct fixture *f, int64_t max_step_ns, double fixed_ns) {
+    struct scheduler_config config = config_of(8, 64, 1000);
+    config.max_step_ns = max_step_ns;
+    start_with(f, &config);
+    learn_costs(f, fixed_ns);
+}
+
+/* Steps until the sequence decodes. Returns the most tokens of it in a step. */
+static int32_t compute(struct fixture *f, struct sequence *sequence, double max_ns) {
+    int32_t most = 0;
+    while (sequence_num_pending(sequence) > 1) {
+        int32_t count = planned(step(f), sequence);
+        assert_true(count > 0);
+        assert_true(max_ns == 0 ||
+                    step_cost_careful_ns(&f->scheduler.step_cost, &f->plan.work) <= max_ns);
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* The farther a prompt, the smaller its chunks: a step beside others' decoding takes 30 ms at most;
+ * alone it takes the whole budget. */
+static void test_a_step_beside_decoding_keeps_its_time(void **state) {
+    struct fixture f;
+    start_timed(&f, 30000000, 0);
+    struct sequence *alone = add(&f, 0, 400);
+    assert_int_equal(compute(&f, alone, 0), 64);
+    struct sequence *beside = add(&f, 0, 450);
+    int32_t first = planned(step(&f), beside);
+    assert_in_range(first, 12, 30);
+    assert_in_range(compute(&f, beside, 30e6), 5, first);
+    assert_true(beside->num_tokens > 450 && alone->num_tokens > 420);
+    scheduler_remove(&f.scheduler, alone);
+    scheduler_remove(&f.scheduler, beside);
+    assert_int_equal(compute(&f, add(&f, 0, 400), 0), 64);
+    stop(&f);
+}
+
+static void test_decoding_that_waits_for_a_step_counts(void **state) {
+    struct fixture f;
+    start_timed(&f, 30000000, 0);
+    struct sequence *s = add(&f, 0, 3);
+    step(&f);
+    want_drafts(s, 2);
+    assert_int_equal(planned(plan_ahead(&f), s), 3);
+    const struct planned_sequence entry = f.plan.entries[0];
+    struct sequence *prompt = add(&f, 0, 400);
+    assert_int_equal(planned(plan_ahead(&f), s), 0);
+    assert_in_range(planned(&f.plan, prompt), 12, 30);
+    const struct planned_sequence chunk = f.plan.entries[0];
+    collect_all(&f);
+    scheduler_discard(&f.scheduler, &entry);
+    scheduler_commit(&f.scheduler, &chunk, 0);
+    stop(&f);
+}
+
+static void test_a_prompt_advances_without_time(void **state) {
+    struct fixture f;
+    start_timed(&f, 1, 0);
+    add(&f, 0, 3);
+    step(&f);
+    struct sequence *first = add(&f, 0, 60), *second = add(&f, 0, 20);
+    assert_int_equal(planned(step(&f), first), 4);
+    assert_int_equal(planned(&f.plan, second), 0);
+    assert_int_equal(compute(&f, first, 0), 4);
+    assert_int_equal(compute(&f, second, 0), 4);
+    stop(&f);
+}
+
+/* Three times a step of 1 ms is less than the least, and of one of 100 ms more. */
+static void test_the_time_follows_what_decodes(void **state) {
+    struct fixture f;
+    start_timed(&f, -1, 0);
+    add(&f, 0, 3);
+    step(&f);
+    struct sequence *prompt = add(&f, 0, 450);
+    assert_in_range(planned(step(&f), prompt), 50, 63);
+    compute(&f, prompt, 100e6);
+    stop(&f);
+    start_timed(&f, -1, 100e6);
+    add(&f, 0, 3);
+    step(&f);
+    assert_int_equal(planned(step(&f), add(&f, 0, 450)), 63);
+    stop(&f);
+}
+
+/* Half of the time is the first one's; a short prompt still passes. */
+static void test_a_short_prompt_passes_in_time(void **state) {
+    struct fixture f;
+    start_timed(&f, 30000000, 0);
+    add(&f, 0, 3);
+    step(&f);
+    struct sequence *first = add(&f, 0, 400);
+    add(&f, 0, 400);
+    step(&f);
+    struct sequence *late = add(&f, 0, 4);
+    const struct step_plan *plan = step(&f);
+    assert_int_equal(planned(plan, late), 4);
+    assert_in_range(planned(plan, first), 6, 15);
+    stop(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_long_prompt_comes_in_chunks),
@@ -419,6 +532,11 @@ int main(void) {
         cmocka_unit_test(test_nothing_is_planned_behind_drafts),
         cmocka_unit_test(test_no_drafts_behind_a_token_in_flight),
         cmocka_unit_test(test_drafts_take_what_is_left),
+        cmocka_unit_test(test_a_step_beside_decoding_keeps_its_time),
+        cmocka_unit_test(test_decoding_that_waits_for_a_step_counts),
+        cmocka_unit_test(test_a_prompt_advances_without_time),
+        cmocka_unit_test(test_the_time_follows_what_decodes),
+        cmocka_unit_test(test_a_short_prompt_passes_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

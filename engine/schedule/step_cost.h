@@ -1,0 +1,60 @@
+/* Predicts how long a step takes, from how long those before it took: a line through the counts of
+ * its work, fitted by recursive least squares. The prediction of a step unlike any before comes
+ * with a wide margin, so that what is sized by it starts small and grows as it is measured.
+ *
+ * Each weight is at least 0, and drifts by some per cent of itself per step, which lets the fit
+ * follow a machine that becomes slower or faster within a dozen steps (a Kalman filter whose state
+ * walks at random: Ljung, System Identification, 2nd edition, section 11.2). A time that is off by
+ * more than three standard deviations counts as one that is off by three (Huber), so that one step
+ * that was held up teaches little.
+ *
+ * No clock and no memory of its own: the same calls give the same numbers. Engine thread only. */
+#ifndef QUIRE_ENGINE_SCHEDULE_STEP_COST_H
+#define QUIRE_ENGINE_SCHEDULE_STEP_COST_H
+
+#include <stdint.h>
+
+enum step_work_kind {
+    STEP_WORK_FIXED,   /* reading the weights */
+    STEP_WORK_TOKENS,  /* products */
+    STEP_WORK_ROWS,    /* of logits */
+    STEP_WORK_DECODED, /* attention: tokens seen by a sequence's only token */
+    STEP_WORK_CHUNKED, /* attention: tokens seen by each of several tokens, summed up */
+    STEP_WORK_NUM_KINDS,
+};
+
+/* What a step computes. Zeroed: nothing. */
+struct step_work {
+    double amounts[STEP_WORK_NUM_KINDS];
+};
+
+/* What is computed of one sequence. */
+struct step_chunk {
+    int32_t begin; /* position of its first token */
+    int32_t num_tokens;
+    int32_t num_rows; /* of logits */
+    int32_t window;   /* a token sees at most so many, itself included; 0: all before it */
+};
+
+void step_work_add(struct step_work *work, const struct step_chunk *chunk);
+
+/* Zeroed: nothing was measured yet. */
+struct step_cost {
+    int64_t num_steps;
+    double weights[STEP_WORK_NUM_KINDS]; /* ns of an amount of 1 in the units of step_cost.c */
+    double covariance[STEP_WORK_NUM_KINDS][STEP_WORK_NUM_KINDS]; /* of the weights; ns squared */
+};
+
+/* Learns from a step that took so long. One of no time says nothing and is passed over. */
+void step_cost_add(struct step_cost *cost, const struct step_work *work, int64_t ns);
+/* Returns what such a step is expected to take; 0 while nothing was measured. */
+double step_cost_ns(const struct step_cost *cost, const struct step_work *work);
+/* Returns that and two standard deviations of the prediction, not of the steps. */
+double step_cost_careful_ns(const struct step_cost *cost, const struct step_work *work);
+
+/* Returns how many tokens of the largest chunk, from 0 to all, fit a step that computes `work`
+ * besides, for it to take `ns` at most by the careful prediction. */
+int32_t step_cost_fit(const struct step_cost *cost, const struct step_work *work,
+                      const struct step_chunk *largest, double ns);
+
+#endif
