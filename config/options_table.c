@@ -205,6 +205,13 @@ static const struct option_spec table[] = {
      .default_text = "30",
      .maximum = 3600,
      .meaning = "seconds to finish requests in flight after SIGTERM"},
+    {.name = "watchdog-sec",
+     .type = OPTION_INTEGER,
+     .offset = FIELD(watchdog_sec),
+     .default_text = "0",
+     .maximum = 86400,
+     .meaning = "abort when the engine has had work but finished no step for so many seconds; 0: "
+                "never. Longer than any honest step"},
     {.name = "metrics-prefix",
      .type = OPTION_STRING,
      .flags = OPTION_METRIC_NAME,

@@ -48,6 +48,7 @@ struct engine {
     int64_t num_choices; /* inside the core, that have not ended */
     bool wake_requested; /* something was cancelled or read */
     bool flush_requested;
+    bool awaits_readers; /* the thread sleeps until a stream is read, or its time is up */
     bool accepting;
     bool failed;
     struct error failure; /* why */
@@ -144,10 +145,12 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
         if (engine->core.num_stalled == 0) {
             pthread_cond_wait(&engine->wake_up, &engine->lock);
         } else {
+            engine->awaits_readers = true;
             wait_until(engine, deadline_ns);
             runnable = clock_now_ns() >= deadline_ns;
         }
     }
+    engine->awaits_readers = false;
     engine->wake_requested = false;
     *out_flush = engine->flush_requested;
     engine->flush_requested = false;
@@ -384,6 +387,7 @@ void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     *out = engine->stats;
     out->block_size = engine->config.limits->block_size;
     out->num_waiting += engine->inbox.num_choices;
+    out->has_work = (engine->busy && !engine->awaits_readers) || engine->inbox.first != NULL;
     pthread_mutex_unlock(&engine->lock);
 }
 

@@ -5,6 +5,7 @@
 #include "config/serving_limits.h"
 #include "engine/token_stream.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define HISTOGRAM_MAX_BUCKETS 32
@@ -25,6 +26,7 @@ struct engine_stats {
     int32_t num_running;     /* sequences */
     int32_t num_waiting;     /* sequences, the inbox included */
     int32_t num_swapped;     /* sequences, of the waiting ones, whose blocks are in the host pool */
+    bool has_work;           /* that does not wait for clients to read their streams */
     int32_t block_size;      /* tokens; never changes */
     int32_t num_blocks;      /* of the pool */
     int32_t num_used_blocks; /* held by at least one sequence */

@@ -306,6 +306,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
+        .watchdog_ms = options->watchdog_sec * 1000,
         .metrics_facts = {.prefix = options->metrics_prefix,
                           .model_name = serve->context.model_names[0],
                           .device = serve->info.device,

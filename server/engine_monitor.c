@@ -30,7 +30,7 @@ void engine_monitor_update(struct engine_monitor *monitor, const struct engine_s
     bool is_idle = stats->num_running == 0 && stats->num_waiting == 0;
     if (monitor->now_ms != 0 && elapsed_s > 0 && (!is_idle || num_new > 0))
         observe_rate(monitor, num_new / elapsed_s, elapsed_s);
-    if (is_idle || stats->step != monitor->step || monitor->progress_ms == 0)
+    if (!stats->has_work || stats->step != monitor->step || monitor->progress_ms == 0)
         monitor->progress_ms = now_ms;
     monitor->step = stats->step;
     monitor->now_ms = now_ms;
@@ -39,7 +39,7 @@ void engine_monitor_update(struct engine_monitor *monitor, const struct engine_s
 }
 
 bool engine_monitor_is_alive(const struct engine_monitor *monitor, int64_t now_ms) {
-    return now_ms - monitor->progress_ms <= ENGINE_STUCK_MS;
+    return engine_monitor_stuck_ms(monitor, now_ms) <= ENGINE_STUCK_MS;
 }
 
 int64_t engine_monitor_wait_ms(const struct engine_monitor *monitor) {

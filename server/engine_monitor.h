@@ -17,14 +17,20 @@ struct engine_monitor {
     uint64_t step;         /* then */
     uint64_t num_finished; /* then, sequences since the engine's start */
     int32_t num_waiting;   /* then */
-    int64_t progress_ms;   /* when a step ended, or there was nothing to do */
-    double busy_s;         /* observed with work in the engine; idle time does not count */
-    double rate;           /* finished sequences per second of it, recent ones weighing more */
+    int64_t progress_ms; /* when a step ended, or there was nothing to do but to wait for clients */
+    double busy_s;       /* observed with work in the engine; idle time does not count */
+    double rate;         /* finished sequences per second of it, recent ones weighing more */
 };
 
 /* Times must rise. */
 void engine_monitor_update(struct engine_monitor *monitor, const struct engine_stats *stats,
                            int64_t now_ms);
+
+/* Returns for how long there has been work but no finished step. */
+static inline int64_t engine_monitor_stuck_ms(const struct engine_monitor *monitor,
+                                              int64_t now_ms) {
+    return now_ms - monitor->progress_ms;
+}
 
 /* Returns false when there has been work but no finished step for ENGINE_STUCK_MS. */
 bool engine_monitor_is_alive(const struct engine_monitor *monitor, int64_t now_ms);

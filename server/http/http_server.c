@@ -291,6 +291,16 @@ static void feed_watchdog(struct http_server *server, int64_t now_ms) {
     service_watchdog();
 }
 
+/* Ends the process where nothing outside does it, with a core for whoever wants to know why. */
+static void abort_if_stuck(const struct http_server *server, int64_t now_ms) {
+    int64_t limit_ms = server->config.watchdog_ms;
+    if (limit_ms == 0 || engine_monitor_stuck_ms(&server->monitor, now_ms) <= limit_ms)
+        return;
+    log_error("watchdog: the engine has had work but finished no step for %lld ms; aborting",
+              (long long)limit_ms);
+    abort();
+}
+
 static void tick(struct http_server *server) {
     int64_t now_ms = clock_now_ms();
     if (now_ms < server->tick_ms)
@@ -301,6 +311,7 @@ static void tick(struct http_server *server) {
     engine_monitor_update(&server->monitor, &stats, now_ms);
     report_status(server, &stats, now_ms);
     feed_watchdog(server, now_ms);
+    abort_if_stuck(server, now_ms);
     double pressure = http_deadlines_pressure(server);
     for (struct connection *c = server->connections; c; c = c->next) {
         http_deadlines_check(c, pressure, now_ms);

@@ -33,6 +33,7 @@ struct http_server_config {
     size_t max_body_bytes;          /* beyond: 413 */
     int64_t shutdown_timeout_ms;    /* after the first signal, for what is in flight */
     struct metrics_facts metrics_facts;
+    int64_t watchdog_ms; /* without a step of an engine that has work: abort; 0: never */
     const struct http_origin_rules *origins;
     void (*reload)(void *context); /* on SIGHUP, in the I/O thread, between two requests */
     void *reload_context;

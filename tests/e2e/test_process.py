@@ -254,6 +254,16 @@ def test_service_manager_is_notified(run, tmp_path):
     assert process.wait(30) == 0
 
 
+def test_watchdog_aborts_an_engine_that_finishes_no_step(start_server):
+    """A step of a long prompt takes longer here than it may."""
+    server = start_server("--watchdog-sec", 1, "--max-num-batched-tokens", 8192)
+    assert server.post("/v1/completions", {"model": NAME, "prompt": "One", "max_tokens": 2}).status_code == 200
+    with connect(server) as sock:
+        sock.sendall(request_bytes("/v1/completions", {"model": NAME, "prompt": "word " * 8000, "max_tokens": 1}))
+        assert server.process.wait(60) == -signal.SIGABRT
+    assert "watchdog: the engine has had work" in server.read_log()
+
+
 def test_socket_activation(run):
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))

@@ -92,6 +92,7 @@ static void test_defaults(void **state) {
     assert_int_equal(options.max_connections, 4096);
     assert_int_equal(options.max_body_bytes, 16 << 20);
     assert_int_equal(options.shutdown_timeout, 30);
+    assert_int_equal(options.watchdog_sec, 0);
     assert_string_equal(options.metrics_prefix, "quire:");
     assert_string_equal(options.log_level, "info");
     assert_string_equal(options.device, "auto");
@@ -634,6 +635,7 @@ static void test_sample_file_comments(void **state) {
     assert_string_equal(sample.kv_cache_dtype, plain.kv_cache_dtype);
     assert_string_equal(sample.log_level, plain.log_level);
     assert_int_equal(sample.max_body_bytes, plain.max_body_bytes);
+    assert_int_equal(sample.watchdog_sec, plain.watchdog_sec);
     assert_int_equal(sample.max_queued_tokens, plain.max_queued_tokens);
     assert_int_equal(sample.max_n, plain.max_n);
     assert_int_equal(sample.max_logprobs, plain.max_logprobs);

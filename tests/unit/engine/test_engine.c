@@ -236,6 +236,7 @@ static void test_drain(void **state) {
 static void test_refusals(void **state) {
     struct fixture f;
     struct engine_config config = base_config(&f);
+    struct engine_stats stats;
     config.max_queued_requests = 3;
     config.max_queued_tokens = 50;
     f.limits.num_blocks = 20; /* 80 tokens */
@@ -247,6 +248,8 @@ static void test_refusals(void **state) {
     assert_int_equal(engine_submit(f.engine, no_room_to_answer), SUBMIT_TOO_LARGE);
     assert_int_equal(engine_submit(f.engine, over_pool), SUBMIT_TOO_LARGE);
     assert_int_equal(engine_submit(f.engine, fits_pool), SUBMIT_OK); /* alone, whatever its size */
+    engine_get_stats(f.engine, &stats);
+    assert_true(stats.has_work);
     sem_wait(&f.woken); /* it runs: the queue is empty */
     struct request *queued[4];
     for (int i = 0; i < 4; i++)
@@ -342,7 +345,7 @@ static void test_stalled_reader_resumes(void **state) {
         engine_get_stats(f.engine, &before);
         usleep(5000);
         engine_get_stats(f.engine, &after);
-    } while (before.step != after.step);
+    } while (before.step != after.step || after.has_work);
     assert_false(engine_is_idle(f.engine));
     read_until_done(&f, 1);
     idle_stats(&f);

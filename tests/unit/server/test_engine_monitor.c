@@ -17,7 +17,7 @@ static void test_idle_engine_is_alive(void **state) {
 
 static void test_working_engine_is_alive(void **state) {
     struct engine_monitor monitor = {0};
-    struct engine_stats stats = {.num_running = 1};
+    struct engine_stats stats = {.num_running = 1, .has_work = true};
     for (int64_t now_ms = 1000; now_ms < 60000; now_ms += 4000) {
         stats.step++;
         engine_monitor_update(&monitor, &stats, now_ms);
@@ -25,11 +25,20 @@ static void test_working_engine_is_alive(void **state) {
     }
 }
 
+static void test_engine_that_waits_for_readers_is_alive(void **state) {
+    struct engine_monitor monitor = {0};
+    struct engine_stats stats = {.step = 3, .num_running = 1};
+    engine_monitor_update(&monitor, &stats, 1000);
+    engine_monitor_update(&monitor, &stats, 60000);
+    assert_true(engine_monitor_is_alive(&monitor, 60000));
+    assert_int_equal(engine_monitor_stuck_ms(&monitor, 60700), 700);
+}
+
 static void test_stuck_engine_is_not(void **state) {
     struct engine_monitor monitor = {0};
     struct engine_stats stats = {.step = 3};
     engine_monitor_update(&monitor, &stats, 1000);
-    stats.num_waiting = 1;
+    stats.has_work = true; /* nobody counts it as running or waiting before its first step */
     engine_monitor_update(&monitor, &stats, 1250);
     engine_monitor_update(&monitor, &stats, 1000 + ENGINE_STUCK_MS + 1);
     assert_false(engine_monitor_is_alive(&monitor, 1000 + ENGINE_STUCK_MS + 1));
@@ -100,6 +109,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_idle_engine_is_alive),
         cmocka_unit_test(test_working_engine_is_alive),
+        cmocka_unit_test(test_engine_that_waits_for_readers_is_alive),
         cmocka_unit_test(test_stuck_engine_is_not),
         cmocka_unit_test(test_wait_is_queue_over_rate),
         cmocka_unit_test(test_idle_time_says_nothing),
