@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static char help_text[8192];
+static char help_text[32768];
 static pthread_once_t help_once = PTHREAD_ONCE_INIT;
 
 static const char *placeholder(const struct option_spec *spec) {
