@@ -48,7 +48,7 @@ static const grammar_node *items_of(const struct compiler *c, const struct node 
     bool has_items =
         node->kind == NODE_SEQUENCE || node->kind == NODE_ALTERNATIVES || node->kind == NODE_REPEAT;
     *out_count = has_items ? node->count : 0;
-    return c->builder->items + node->first;
+    return *out_count > 0 ? c->builder->items + node->first : NULL;
 }
 
 /* Counts the uses of every node below the root; c->queue is the stack. */

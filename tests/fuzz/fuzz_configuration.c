@@ -1,0 +1,70 @@
+/* Any bytes as a file of options (--config) and as a file of API keys. What is refused is said in
+ * one printable line; keys that are taken have names and hashes of their own and no value beyond
+ * its bounds. */
+#include "config/options.h"
+#include "server/keys/key_file.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+static void require(bool condition) {
+    if (!condition)
+        abort();
+}
+
+static void require_line(const struct error *err) {
+    size_t length = strlen(err->message);
+    require(err->code == ERROR_CONFIG || err->code == ERROR_MEMORY);
+    require(length > 0 && strcspn(err->message, "\n\r\t\x1b") == length);
+}
+
+static void try_options(char *path) {
+    char name[] = "serve", flag[] = "--config";
+    char *const argv[] = {name, flag, path};
+    char *const environment[] = {NULL};
+    struct options options = {0};
+    struct error err = {0};
+    if (options_load(3, argv, environment, &options, &err) != 0)
+        require_line(&err);
+    else
+        require(options.model != NULL);
+    options_finish(&options);
+}
+
+static void require_entry(const struct key_entry *entry) {
+    require(entry->weight >= 1 && entry->weight <= 1000 && entry->requests_per_minute >= 0 &&
+            entry->tokens_per_minute >= 0 && entry->max_concurrency >= 0 &&
+            entry->min_priority <= entry->max_priority && entry->num_models <= KEY_MAX_MODELS);
+}
+
+static void try_keys(const char *path) {
+    struct key_file file = {0};
+    struct error err = {0};
+    if (key_file_read(path, &file, &err) != 0)
+        require_line(&err);
+    else
+        require(file.num_keys >= 1 && file.num_keys <= KEY_FILE_MAX_KEYS);
+    for (int i = 0; i < file.num_keys; i++) {
+        require_entry(&file.keys[i]);
+        for (int k = 0; k < i && i < 64 && file.keys[i].name[0] != '\0'; k++)
+            require(strcmp(file.keys[i].name, file.keys[k].name) != 0);
+    }
+    key_file_finish(&file);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    char path[32];
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+    require(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    try_options(path);
+    try_keys(path);
+    close(fd);
+    return 0;
+}
