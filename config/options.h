@@ -46,6 +46,7 @@ struct options {
     char *admin_socket;                              /* UNIX socket path for /admin/, or NULL */
     struct option_list api_keys;
     char *api_key_file;                 /* read at start and on SIGHUP, or NULL */
+    bool trust_client_priority;         /* it orders requests of different keys and addresses */
     struct option_list allowed_hosts;   /* names in URLs of this server; empty: see help */
     struct option_list allowed_origins; /* of pages of other sites; empty: none */
     struct option_list allowed_methods, allowed_headers; /* what such pages may send */

@@ -141,6 +141,13 @@ static const struct option_spec table[] = {
      .meaning =
          "file of more such keys: one in a line, or YAML with names and limits, see `quire key "
          "--help`; read again on SIGHUP"},
+    {.name = "trust-client-priority",
+     .type = OPTION_FLAG,
+     .offset = FIELD(trust_client_priority),
+     .default_text = "false",
+     .meaning =
+         "priority orders the requests of all clients, who then take no turns; otherwise those "
+         "of one API key or address"},
     {.name = "allowed-hosts",
      .type = OPTION_LIST,
      .flags = OPTION_WORDS,

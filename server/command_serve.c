@@ -305,6 +305,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .max_connections_per_ip = options->max_connections_per_ip,
         .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
+        .trusts_priority = options->trust_client_priority,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
         .watchdog_ms = options->watchdog_sec * 1000,
         .metrics_facts = {.prefix = options->metrics_prefix,

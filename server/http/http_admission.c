@@ -84,6 +84,22 @@ static int check_api_calls(struct connection *connection) {
     return 0;
 }
 
+/* A key may be used from many addresses. */
+static int check_exchanges(struct connection *connection) {
+    const struct http_server *server = connection->server;
+    struct exchange *exchange = &connection->exchange;
+    int64_t own = exchange->owner->num_exchanges - 1; /* without this one */
+    int64_t all = server->stats.connections - server->num_closed - 1;
+    if (exchange->key == NULL || is_alone(connection) ||
+        http_owner_has_room(own, all, server->config.max_connections))
+        return 0;
+    connection->exchange.must_close = true;
+    return api_error_set(&exchange->error, 429, "requests", "too_many_connections", NULL,
+                         "%lld connections are used by this API key, as many as are left for "
+                         "others; try again",
+                         (long long)own);
+}
+
 static int check_key_limits(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (exchange->key == NULL ||
@@ -109,8 +125,9 @@ int http_admission_check(struct connection *connection) {
     if (!key_models_any(exchange->key, server->context))
         return api_error_set(&exchange->error, 404, "invalid_request_error", "model_not_found",
                              "model", "this API key may use none of the models here");
-    if (exchange->route->parse == NULL ||
-        (check_key_limits(connection) == 0 && check_api_calls(connection) == 0))
+    bool is_call = exchange->route->parse != NULL;
+    if (check_exchanges(connection) == 0 &&
+        (!is_call || (check_key_limits(connection) == 0 && check_api_calls(connection) == 0)))
         return 0;
     server->stats.rejected++;
     return -1;
@@ -162,15 +179,25 @@ void http_admission_take_output(struct connection *connection) {
     exchange->num_generated = num_generated;
 }
 
-void http_admission_prepare(const struct connection *connection, struct request *request) {
+/* Sets whose turn it is when the request is computed. */
+static void set_share(const struct connection *connection, struct request *request) {
+    const struct http_server *server = connection->server;
     const struct api_key *key = connection->exchange.key;
     const struct http_owner_id *address = &connection->address->id;
+    if (server->config.trusts_priority)
+        return;
+    if (key != NULL)
+        request_set_share(request, key->tenant, (int32_t)key->entry.weight);
+    else if (address->family != AF_UNIX)
+        request_set_share(request,
+                          auth_share(api_keys_auth(server->keys), address, sizeof(*address)), 1);
+}
+
+void http_admission_prepare(const struct connection *connection, struct request *request) {
+    const struct api_key *key = connection->exchange.key;
     if (key != NULL) {
         request->tenant = key->tenant;
         request->priority = key_limits_priority(key, request->priority);
-        request_set_share(request, key->tenant, (int32_t)key->entry.weight);
-    } else if (address->family != AF_UNIX) {
-        const struct auth *auth = api_keys_auth(connection->server->keys);
-        request_set_share(request, auth_share(auth, address, sizeof(*address)), 1);
     }
+    set_share(connection, request);
 }

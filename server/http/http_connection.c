@@ -105,6 +105,8 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
     if (exchange->is_pending)
         http_admission_end(connection);
     http_connection_release_memory(connection);
+    if (exchange->owner != NULL)
+        exchange->owner->num_exchanges--;
     http_owner_leave(&server->memory, exchange->owner);
     byte_buffer_finish(&exchange->ignored);
     byte_buffer_finish(&exchange->logged_body);

@@ -41,7 +41,10 @@ static int find_owner(struct connection *connection) {
     if (exchange->key != NULL)
         id = http_owner_of_tenant(exchange->key->tenant);
     exchange->owner = http_owner_use(&server->memory, &id);
-    return exchange->owner != NULL ? 0 : api_error_set_memory(&exchange->error);
+    if (exchange->owner == NULL)
+        return api_error_set_memory(&exchange->error);
+    exchange->owner->num_exchanges++;
+    return 0;
 }
 
 /* Makes room for so many bytes more of the body: twice what there was, as far as the body goes and

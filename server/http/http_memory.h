@@ -28,6 +28,7 @@ struct http_owner {
     struct http_owner *next; /* in its bucket */
     int64_t num_users;
     int64_t num_connections;
+    int64_t num_exchanges; /* that use a connection now */
     int64_t num_api_calls; /* in flight */
     size_t bytes;          /* held now, of the budget */
 };

@@ -1,6 +1,8 @@
 """Keys with names and limits: `quire key`, the YAML form of --api-key-file, what each limit does, SIGHUP under load."""
 
+import json
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -187,6 +189,17 @@ def test_models(keys, start_server):
     assert ask(server, keys.keys["all"]).status_code == 200
 
 
+def test_names_in_the_access_log(keys, tmp_path, start_server):
+    keys.add("team-a").add("old", "--expires", "2020-01-01")
+    server = start_server("--api-key-file", keys.path, "--api-key", "sk-fixed", "--access-log", tmp_path / "access.log")
+    for key in (keys.keys["team-a"], "sk-fixed", keys.keys["old"], "sk-unknown"):
+        ask(server, key)
+    assert server.terminate() == 0
+    lines = [json.loads(line) for line in (tmp_path / "access.log").read_text().splitlines()]
+    calls = [line for line in lines if line.get("route") == PATH]
+    assert [(line["status"], line.get("key")) for line in calls] == [(200, "team-a"), (200, "#1"), (401, "old"), (401, None)]
+
+
 def test_an_expired_key(keys, start_server):
     keys.add("old", "--expires", "2020-01-01").add("new", "--expires", "9999-12-31")
     server = start_server("--api-key-file", keys.path)
@@ -246,9 +259,17 @@ def test_reloads_under_load_touch_nobody(keys, start_server):
                 statuses.append(reply.status_code)
 
     threads = [threading.Thread(target=work, args=(keys.keys[name],)) for name in "aabb"]
+    def wait_for_more(number):
+        goal = len(statuses) + number
+        deadline = time.monotonic() + 120
+        while len(statuses) < goal:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
     for thread in threads:
         thread.start()
     for i in range(20):
+        wait_for_more(2)
         keys.add(f"extra-{i}", "--requests-per-minute", 1 + i)
         if i > 0:
             del keys.entries[f"extra-{i - 1}"]
@@ -257,13 +278,69 @@ def test_reloads_under_load_touch_nobody(keys, start_server):
     is_over.set()
     for thread in threads:
         thread.join()
-    assert len(statuses) > 20 and set(statuses) == {200}
+    assert len(statuses) >= 40 and set(statuses) == {200}
     found = samples(server, keys.keys["a"])
     assert {labels for name, labels in found if name == "api_key_requests_running"} == {'key="a"', 'key="b"', 'key="extra-19"'}
     assert found["api_key_requests_running", 'key="a"'] == 0
     answered = sum(value for (name, labels), value in found.items() if name == "api_key_requests_total" and '"2xx"' in labels)
     assert answered >= len(statuses)
     assert ask(server, keys.keys["extra-18"]).status_code == 401
+
+
+# Shares. What a loop of clients does is counted until enough of it was done, whatever time that takes.
+
+class Crowd:
+    """Clients of a key that ask without a pause until `end`."""
+
+    def __init__(self, server, key, size, **fields):
+        self.server, self.key, self.fields = server, key, fields
+        self.num_tokens, self.num_answers, self.is_over = 0, 0, threading.Event()
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.run) for _ in range(size)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self):
+        while not self.is_over.is_set():
+            usage = ask(self.server, self.key, ignore_eos=True, **self.fields).json()["usage"]
+            with self.lock:
+                self.num_tokens += usage["total_tokens"]
+                self.num_answers += 1
+
+    def wait_for(self, condition):
+        deadline = time.monotonic() + 200
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def end(self):
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_shares_go_by_weight(keys, start_server):
+    keys.add("large", "--weight", 9).add("small")
+    server = start_server("--api-key-file", keys.path, "--max-num-seqs", 4)
+    large, small = [Crowd(server, keys.keys[name], 12, max_tokens=16) for name in ("large", "small")]
+    small.wait_for(lambda: small.num_answers >= 8)
+    tokens = large.num_tokens / small.num_tokens
+    large.end(), small.end()
+    assert 4 < tokens < 20
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_priority_is_a_matter_of_the_key_unless_trusted(keys, start_server, is_trusted):
+    keys.add("urgent").add("patient")
+    server = start_server("--api-key-file", keys.path, "--max-num-seqs", 1, *["--trust-client-priority"] * is_trusted)
+    urgent = Crowd(server, keys.keys["urgent"], 6, max_tokens=8, priority=-100)
+    urgent.wait_for(lambda: urgent.num_answers >= 6)
+    patient = Crowd(server, keys.keys["patient"], 1, max_tokens=8)
+    before = urgent.num_answers
+    urgent.wait_for(lambda: patient.num_answers > 0 or urgent.num_answers >= before + 40)
+    assert (patient.num_answers == 0) == is_trusted
+    urgent.end(), patient.end()
+    assert patient.num_answers > 0
 
 
 # Connections and calls.
@@ -287,6 +364,60 @@ def test_connections_of_an_address(start_server):
     while server.post(PATH, {"model": NAME, "prompt": "Once", "max_tokens": 1}).status_code != 200:
         assert time.monotonic() < deadline
     for client in clients:
+        client.close()
+
+
+def own_address():
+    """One of this machine's addresses that are not loopback, or None."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+        except OSError:
+            return None
+        address = probe.getsockname()[0]
+    return None if address.startswith("127.") else address
+
+
+def begin_streams(url, key=None):
+    """Streams until one is refused; they and the refusal's status and code."""
+    body = {"model": NAME, "prompt": "Once", "max_tokens": 4000, "stream": True, "ignore_eos": True}
+    streams = []
+    while len(streams) < 20:
+        client = httpx.Client(timeout=300, headers=headers(key) if key else {})
+        reply = client.send(client.build_request("POST", url + PATH, json=body), stream=True)
+        if reply.status_code != 200:
+            code = json.loads(reply.read())["error"]["code"]
+            client.close()
+            return streams, (reply.status_code, code)
+        streams.append(client)
+    return streams, None
+
+
+@pytest.mark.skipif(own_address() is None, reason="this machine has no address but loopback")
+def test_an_address_leaves_as_many_connections_as_it_has(start_server):
+    server = start_server("--host", "0.0.0.0", "--max-connections", 10)
+    url = f"http://{own_address()}:{server.port}"
+    streams, refused = begin_streams(url)
+    assert (len(streams), refused) == (5, (429, "too_many_connections"))
+    assert server.post(PATH, {"model": NAME, "prompt": "Once", "max_tokens": 1}).status_code == 200
+    for client in streams:
+        client.close()
+
+
+def test_a_key_leaves_as_many_connections_as_it_has(keys, start_server):
+    keys.add("greedy").add("modest")
+    server = start_server("--api-key-file", keys.path, "--max-connections", 10)
+    streams, refused = begin_streams(server.url, keys.keys["greedy"])
+    assert (len(streams), refused) == (5, (429, "too_many_connections"))
+    assert ask(server, keys.keys["modest"]).status_code == 200
+    for client in streams:
+        client.close()
+    keys.entries.pop("modest")  # the only key takes from nobody
+    keys.write()
+    reload(server, "1 API keys from")
+    streams, refused = begin_streams(server.url, keys.keys["greedy"])
+    assert len(streams) > 5
+    for client in streams:
         client.close()
 
 
