@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_WAITING_BYTES ((size_t)4 << 20)
+#define MAX_WAITING_BYTES (ACCESS_LOG_MAX_BYTES / 2)
 #define MAX_WAITING_LINES 16384
 #define POLL_MS 100
 #define CLOSE_MS 2000

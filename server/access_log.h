@@ -10,6 +10,9 @@
 
 #include <stdint.h>
 
+/* What waits and what is being written, at most. */
+#define ACCESS_LOG_MAX_BYTES ((size_t)8 << 20)
+
 struct access_log;
 
 /* target: the path of a file, which is appended to and made with mode 0640, "-" for stdout, or

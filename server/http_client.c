@@ -180,11 +180,10 @@ static bool join_chunks(char *body, size_t *length) {
     return true;
 }
 
-/* Leaves the body alone in the buffer. Returns the status, -1: it is no whole answer. */
-static int take_apart(struct byte_buffer *answer) {
+int http_client_read_answer(struct byte_buffer *answer) {
     int status;
     byte_buffer_append(answer, "", 1);
-    if (answer->failed || sscanf(answer->data, "HTTP/1.%*1d %3d", &status) != 1)
+    if (answer->failed || sscanf(answer->data, "HTTP/1.%*1d %3d", &status) != 1 || status < 100)
         return -1;
     char *body = strstr(answer->data, "\r\n\r\n");
     if (body == NULL)
@@ -211,7 +210,7 @@ int http_client_send(const struct http_client_request *request, struct byte_buff
     int status = -1;
     if (!send_request(request, &exchange) || !receive(&exchange, out))
         fail(request, "no whole answer", err);
-    else if ((status = take_apart(out)) < 0)
+    else if ((status = http_client_read_answer(out)) < 0)
         error_set(err, ERROR_IO, "%s: the answer is not HTTP", request->url->authority);
     close(exchange.fd);
     if (status < 0)

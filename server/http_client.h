@@ -31,6 +31,10 @@ struct http_client_request {
     size_t max_answer_bytes; /* header and body; more is an error */
 };
 
+/* Reads an answer that is there as a whole, and leaves its body alone in the buffer. Returns the
+ * status; -1: it is none, or not whole. */
+int http_client_read_answer(struct byte_buffer *answer);
+
 /* Returns the status, and the body in *out; -1 (ERROR_IO) when there was no whole answer. */
 int http_client_send(const struct http_client_request *request, struct byte_buffer *out,
                      struct error *err);

@@ -12,7 +12,7 @@
 /* The sizes of OpenTelemetry's own batch processor (its SDK's environment variables, OTEL_BSP_*),
  * but sooner sent. */
 #define MAX_WAITING_SPANS 2048
-#define MAX_WAITING_BYTES ((size_t)4 << 20)
+#define MAX_WAITING_BYTES (TRACE_EXPORTER_MAX_BYTES / 4)
 #define GATHER_MS 1000
 #define SEND_MS 10000
 #define MAX_ANSWER_BYTES ((size_t)64 << 10)

@@ -9,6 +9,9 @@
 
 #include <stdint.h>
 
+/* What waits and what is being sent, twice: as spans and as the request's body; at most. */
+#define TRACE_EXPORTER_MAX_BYTES ((size_t)12 << 20)
+
 struct trace_exporter;
 
 /* endpoint: an http URL, whose path is /v1/traces if it has none; NULL: *out is NULL, and nothing is

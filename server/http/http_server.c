@@ -15,6 +15,7 @@
 #include "server/http/http_deadlines.h"
 #include "server/http/http_dispatch.h"
 #include "server/http/http_handler.h"
+#include "server/http/http_log.h"
 #include "server/http/http_reply.h"
 #include "server/http/http_task.h"
 #include "server/json/json_parse.h"
@@ -57,8 +58,12 @@ size_t http_server_memory_bytes(const struct http_server_config *config) {
     size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
     if (config->credentials)
         per_connection += TLS_CONNECTION_BYTES;
+    if (config->logs_prompts)
+        per_connection += HTTP_LOG_BODY_BYTES;
+    size_t logs = (config->access_log != NULL ? ACCESS_LOG_MAX_BYTES : 0) +
+                  (config->traces != NULL ? TRACE_EXPORTER_MAX_BYTES : 0);
     size_t admin = config->admin_fd >= 0 ? HTTP_ADMIN_BYTES : 0;
-    return (size_t)config->max_connections * per_connection + budget_bytes(config) + admin +
+    return (size_t)config->max_connections * per_connection + budget_bytes(config) + admin + logs +
            PREP_NUM_QUEUES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
 }
 

@@ -131,6 +131,7 @@ static void test_answers(void **state) {
     check("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n", -1, NULL);
     check("HTTP/1.1 200 OK\r\n", -1, NULL);
     check("SSH-2.0\r\n\r\n", -1, NULL);
+    check("HTTP/1.1 -20 No\r\n\r\n", -1, NULL);
     check(large, -1, NULL);
 }
 
