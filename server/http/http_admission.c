@@ -112,7 +112,7 @@ static int check_key_limits(struct connection *connection) {
 int http_admission_check(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
-    if (server->is_stopping || server->has_failed) {
+    if (server->refuses_work || server->has_failed) {
         server->stats.rejected++;
         return api_error_set(&exchange->error, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");

@@ -44,8 +44,9 @@
 #define SPARE_CONNECTIONS 64 /* above max_connections, so that they can be answered with 503 */
 #define SPARE_FILES 64       /* files, eventfds, and a reserve for accept */
 #define MIN_CONNECTIONS 4
-#define CANCEL_MS 5000 /* for cancelled calls to end and their answers to go out */
-#define CLOSE_MS 2000  /* for connections to close after that */
+#define FIRST_REQUEST_MS 1000 /* from SIGTERM, for requests of those that have just connected */
+#define CANCEL_MS 5000        /* for cancelled calls to end and their answers to go out */
+#define CLOSE_MS 2000         /* for connections to close after that */
 
 /* Returns room for several bodies of the largest size: one owner may hold half of it. */
 static size_t budget_bytes(const struct http_server_config *config) {
@@ -189,14 +190,22 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     return 0;
 }
 
+static void refuse_work(struct http_server *server) {
+    server->refuses_work = true;
+    engine_stop_accepting(server->engine);
+}
+
 /* Whoever connects meanwhile gets a 503, but on a socket of the service manager's, where the next
- * process answers. */
+ * process answers: there each connection that is here already has one more answer, so that a
+ * restart refuses nobody. */
 static void begin_stopping(struct http_server *server, int64_t grace_ms) {
     server->is_stopping = true;
-    server->stop_deadline_ms = clock_now_ms() + grace_ms;
-    engine_stop_accepting(server->engine);
+    server->stop_ms = clock_now_ms();
+    server->stop_deadline_ms = server->stop_ms + grace_ms;
     if (server->config.is_socket_passed)
         stop_listening(server);
+    if (!server->config.is_socket_passed || server->has_failed)
+        refuse_work(server);
     service_stopping();
     service_extend_timeout((int)((grace_ms + CANCEL_MS + CLOSE_MS) / 1000) + 5);
     log_info("stopping: %lld requests in flight, at most %lld ms for them",
@@ -389,11 +398,28 @@ static void close_everything(struct http_server *server) {
         http_connection_give_up(c);
 }
 
+/* Returns whether a request is on its way that no other process can answer: on a connection from
+ * which none has come yet, which is given a moment, or of which a part is here. */
+static bool is_request_expected(const struct http_server *server) {
+    bool are_new_due =
+        server->config.is_socket_passed && clock_now_ms() - server->stop_ms < FIRST_REQUEST_MS;
+    for (const struct connection *c = server->connections; c; c = c->next) {
+        if (c->exchange.state == EXCHANGE_READING || c->exchange.state == EXCHANGE_DRAINING ||
+            (c->is_first && are_new_due && !c->is_closed))
+            return true;
+    }
+    return false;
+}
+
 /* Gives what is in flight the grace time, then a cancellation, then a closed socket. */
 static int wind_down(struct http_server *server) {
-    if (turn_until_none(server, &server->num_pending, &server->stop_deadline_ms) != 0)
-        return -1;
+    while ((server->num_pending > 0 || is_request_expected(server)) &&
+           clock_now_ms() < server->stop_deadline_ms) {
+        if (turn(server) != 0)
+            return -1;
+    }
     int64_t deadline_ms = clock_now_ms() + CANCEL_MS;
+    refuse_work(server);
     cancel_everything(server);
     if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0)
         return -1;

@@ -145,7 +145,8 @@ struct http_server {
     int64_t start_ms;
     bool is_draining; /* by /admin/drain: as stopping, without an end */
     bool is_stopping, has_failed;
-    int64_t stop_deadline_ms;
+    bool refuses_work; /* while it stops: from its beginning or, on a passed socket, at its end */
+    int64_t stop_ms, stop_deadline_ms;
 };
 
 /* Returns whether no more work is taken. */

@@ -6,6 +6,7 @@ import signal
 import socket
 import stat
 import subprocess
+import threading
 import time
 
 import httpx
@@ -264,28 +265,68 @@ def test_watchdog_aborts_an_engine_that_finishes_no_step(start_server):
     assert "watchdog: the engine has had work" in server.read_log()
 
 
-def test_socket_activation(run):
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
-    port = listener.getsockname()[1]
-    command = ["sh", "-c", 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"', "sh", BINARY,
-               *serve("--port", free_port())]
-    process = subprocess.Popen([str(word) for word in command], env=clean_environment(),
-                               stderr=subprocess.DEVNULL, close_fds=False,
-                               preexec_fn=lambda: os.dup2(listener.fileno(), 3))
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
-            sock.sendall(request_bytes("/version"))  # waits in the backlog while the server starts
-            assert read_response(sock)[0].status == 200
-        process.terminate()
-        assert process.wait(30) == 0
-        # The socket outlives the server: connections wait for the next one.
-        socket.create_connection(("127.0.0.1", port), timeout=5).close()
-    finally:
+@pytest.fixture
+def activate():
+    """A listening socket, and what starts a server on it as a service manager does."""
+    processes = []
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(4096)
+
+        def start():
+            command = ["sh", "-c", 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"', "sh", BINARY, *serve("--port", free_port())]
+            processes.append(subprocess.Popen([str(word) for word in command], env=clean_environment(),
+                                              stderr=subprocess.DEVNULL, close_fds=False,
+                                              preexec_fn=lambda: os.dup2(listener.fileno(), 3)))
+            return processes[-1]
+
+        yield listener.getsockname()[1], start
+    for process in processes:
         process.kill()
         process.wait()
-        listener.close()
+
+
+def test_socket_activation(activate):
+    port, start = activate
+    process = start()
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+        sock.sendall(request_bytes("/version"))  # waits in the backlog while the server starts
+        assert read_response(sock)[0].status == 200
+    process.terminate()
+    assert process.wait(30) == 0
+    # The socket outlives the server: connections wait for the next one.
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def test_restarts_through_the_socket_refuse_nobody(activate):
+    port, start = activate
+    stop, answers = threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+                    sock.sendall(request_bytes("/v1/completions", {"model": NAME, "prompt": "One", "max_tokens": 2}))
+                    answers.append(read_response(sock)[0].status)
+            except (OSError, AssertionError) as err:
+                answers.append(repr(err))
+
+    process = start()
+    clients = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in clients:
+        thread.start()
+    for _ in range(3):
+        num_before = len(answers)
+        wait_until(lambda: len(answers) > num_before + 50)
+        process.terminate()
+        assert process.wait(30) == 0
+        process = start()
+    num_before = len(answers)
+    wait_until(lambda: len(answers) > num_before + 50)
+    stop.set()
+    for thread in clients:
+        thread.join()
+    assert set(answers) == {200}, [answer for answer in answers if answer != 200]
 
 
 def test_ready_log_line_names_address_and_time(start_server):
