@@ -11,6 +11,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/numbers.h"
 #include "engine/core/engine_core.h"
 
 #include <errno.h>
@@ -24,13 +25,12 @@
 /* Linked through request.next; each entry holds a reference. */
 struct request_list {
     struct request *first, *last;
-    int32_t num_requests;
     int32_t num_choices;
-    int64_t num_tokens;
 };
 
 struct engine {
     struct engine_config config;
+    struct queue_limits queue;           /* taken from under the lock */
     struct engine_core core;             /* the thread's */
     struct request_list ready_this_step; /* the thread's: requests with events of this step */
     pthread_t thread;
@@ -43,9 +43,6 @@ struct engine {
     struct request_list ready;
     struct engine_stats stats;
     uint64_t next_id;
-    int32_t num_queued_requests; /* inside the core */
-    int64_t num_queued_tokens;
-    int64_t num_choices; /* inside the core, that have not ended */
     bool wake_requested; /* something was cancelled or read */
     bool flush_requested;
     bool awaits_readers; /* the thread sleeps until a stream is read, or its time is up */
@@ -64,9 +61,7 @@ static void list_push(struct request_list *list, struct request *request) {
     request->next = NULL;
     *(list->last != NULL ? &list->last->next : &list->first) = request;
     list->last = request;
-    list->num_requests++;
     list->num_choices += request->params.num_choices;
-    list->num_tokens += request->num_prompt_tokens;
 }
 
 static struct request *list_pop(struct request_list *list) {
@@ -77,9 +72,7 @@ static struct request *list_pop(struct request_list *list) {
     if (list->first == NULL)
         list->last = NULL;
     request->next = NULL;
-    list->num_requests--;
     list->num_choices -= request->params.num_choices;
-    list->num_tokens -= request->num_prompt_tokens;
     return request;
 }
 
@@ -108,9 +101,6 @@ static void publish(struct engine *engine) {
     atomic_store(&engine->has_stalled, core->num_stalled > 0);
     pthread_mutex_lock(&engine->lock);
     engine->stats = core->stats;
-    engine->num_queued_requests = core->num_queued_requests;
-    engine->num_queued_tokens = core->num_queued_tokens;
-    engine->num_choices = core->num_choices;
     engine->failed = core->failed;
     if (core->failed)
         engine->failure = core->error;
@@ -155,9 +145,6 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
     *out_flush = engine->flush_requested;
     engine->flush_requested = false;
     *out_inbox = list_take(&engine->inbox);
-    engine->num_queued_requests += out_inbox->num_requests;
-    engine->num_queued_tokens += out_inbox->num_tokens;
-    engine->num_choices += out_inbox->num_choices;
     engine->busy = engine->busy || out_inbox->first != NULL;
     bool continues = !engine->quitting;
     pthread_mutex_unlock(&engine->lock);
@@ -207,6 +194,15 @@ static int check_limits(const struct serving_limits *limits, struct error *err) 
     return 0;
 }
 
+static struct queue_limits queue_limits_of(const struct engine_config *config) {
+    return (struct queue_limits){
+        .max_requests = config->max_queued_requests,
+        .max_tokens = config->max_queued_tokens,
+        .max_choices = config->max_choices,
+        .num_shares = max_int32(config->num_shares, 1),
+    };
+}
+
 static int init_core(struct engine *engine, struct executor *executor,
                      const struct tokenizer *tokenizer, struct error *err) {
     const struct engine_config *config = &engine->config;
@@ -217,16 +213,21 @@ static int init_core(struct engine *engine, struct executor *executor,
         .swap_block_ns = config->swap_block_ns,
         .max_step_ns = config->max_step_ns,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
-        .num_shares = config->num_shares,
+        .num_shares = max_int32(config->num_shares, 1),
         .prefix_caching = config->prefix_caching,
         .async_scheduling = config->async_scheduling,
         .drafter = config->drafter,
         .vocabulary = config->vocabulary,
+        .queue = &engine->queue,
         .stall_timeout_ns = stall_ms * CLOCK_NS_PER_MS,
         .clock = clock_ns,
         .notify = mark_ready,
         .context = engine,
     };
+    engine->queue = queue_limits_of(config);
+    if (queue_limits_init(&engine->queue) != 0)
+        return error_set(err, ERROR_MEMORY, "no memory for the queue of %d shares",
+                         engine->queue.num_shares);
     if (block_key_secret_create(&core_config.secret) != 0)
         return error_set(err, ERROR_IO, "cannot read random numbers for the prefix cache: %s",
                          strerror(errno));
@@ -244,6 +245,7 @@ static void init_sync(struct engine *engine) {
 
 static void free_engine(struct engine *engine) {
     engine_core_finish(&engine->core);
+    queue_limits_finish(&engine->queue);
     pthread_cond_destroy(&engine->wake_up);
     pthread_mutex_destroy(&engine->lock);
     free(engine);
@@ -259,6 +261,7 @@ int engine_create(const struct engine_config *config, struct executor *executor,
     engine->config = *config;
     engine->accepting = true;
     if (init_core(engine, executor, tokenizer, err) != 0) {
+        queue_limits_finish(&engine->queue);
         free(engine);
         return -1;
     }
@@ -273,22 +276,6 @@ int engine_create(const struct engine_config *config, struct executor *executor,
     return 0;
 }
 
-/* Called under the lock. A prompt longer than the token limit may still wait alone, and so may more
- * choices than there is room for. */
-static bool queue_has_room(const struct engine *engine, const struct request *request) {
-    int32_t num_requests = engine->inbox.num_requests + engine->num_queued_requests;
-    int64_t num_tokens = engine->inbox.num_tokens + engine->num_queued_tokens;
-    int64_t num_choices = engine->inbox.num_choices + engine->num_choices;
-    int64_t max_choices = engine->config.max_choices;
-    if (max_choices > 0 && num_choices > 0 &&
-        num_choices + request->params.num_choices > max_choices)
-        return false;
-    if (num_requests >= engine->config.max_queued_requests)
-        return false;
-    return num_requests == 0 ||
-           num_tokens + request->num_prompt_tokens <= engine->config.max_queued_tokens;
-}
-
 static enum submit_result try_submit(struct engine *engine, struct request *request) {
     if (engine->failed)
         return SUBMIT_FAILED;
@@ -298,7 +285,7 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
     const struct kv_demand demand = kv_demand_of(request, limits);
     if (!kv_demand_fits(&demand, limits))
         return SUBMIT_TOO_LARGE;
-    if (!queue_has_room(engine, request))
+    if (!queue_limits_take(&engine->queue, request))
         return SUBMIT_QUEUE_FULL;
     request->id = ++engine->next_id;
     request->arrival_ns = clock_now_ns();
@@ -316,13 +303,18 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
         .prefix_caching = config->prefix_caching,
         .async_scheduling = config->async_scheduling,
     };
-    size_t seqs = (size_t)limits->max_num_seqs, queued = (size_t)config->max_queued_requests;
-    size_t prompt_tokens = (size_t)config->max_queued_tokens + seqs * (size_t)limits->max_model_len;
+    int32_t num_shares = max_int32(config->num_shares, 1);
+    size_t seqs = (size_t)limits->max_num_seqs;
+    size_t queued = (size_t)queue_limits_room(config->max_queued_requests, num_shares);
+    size_t choices = (size_t)queue_limits_room(config->max_choices, num_shares);
+    size_t prompt_tokens = (size_t)queue_limits_room(config->max_queued_tokens, num_shares) +
+                           seqs * (size_t)limits->max_model_len;
     /* a reader is found to be behind only once the steps in flight have pushed theirs */
     size_t events = (size_t)engine_core_num_steps(&core) * logprob_lists_event_bytes(limits);
     return sizeof(struct engine_core) + engine_core_bytes(&core, tokenizer) + events +
            seqs * sequence_max_bytes(limits) + (seqs + queued) * request_max_bytes() +
-           (size_t)config->max_choices * CHOICE_RECORD_BYTES + prompt_tokens * sizeof(int32_t);
+           queue_limits_bytes(num_shares) + choices * CHOICE_RECORD_BYTES +
+           prompt_tokens * sizeof(int32_t);
 }
 
 const struct serving_limits *engine_limits(const struct engine *engine) {
@@ -337,13 +329,7 @@ enum submit_result engine_submit(struct engine *engine, struct request *request)
 }
 
 bool engine_queue_is_full(struct engine *engine) {
-    const struct engine_config *config = &engine->config;
-    pthread_mutex_lock(&engine->lock);
-    int32_t num_requests = engine->inbox.num_requests + engine->num_queued_requests;
-    int64_t num_tokens = engine->inbox.num_tokens + engine->num_queued_tokens;
-    pthread_mutex_unlock(&engine->lock);
-    return num_requests >= config->max_queued_requests ||
-           (num_requests > 0 && num_tokens >= config->max_queued_tokens);
+    return queue_limits_is_full(&engine->queue);
 }
 
 static void request_wake(struct engine *engine) {

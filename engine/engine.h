@@ -25,9 +25,10 @@ struct engine_config {
     int32_t num_tenants; /* whose prefixes are kept apart; 0 means 1 */
     int32_t num_shares;  /* whose requests are served in turn; 0 means 1 */
     bool prefix_caching;
-    bool async_scheduling;       /* the next step is planned and submitted while one runs */
-    struct drafter *drafter;     /* outlives the engine, whose thread alone calls it; NULL: none. It
+    bool async_scheduling;   /* the next step is planned and submitted while one runs */
+    struct drafter *drafter; /* outlives the engine, whose thread alone calls it; NULL: none. It
                                 proposes limits->num_speculative_tokens at most */
+    /* Of one share; with several shares twice as many in all (schedule/queue_limits.h). */
     int32_t max_queued_requests; /* requests not yet running */
     int64_t max_queued_tokens;   /* prompt tokens not yet running */
     int64_t max_choices;         /* of all requests, that have not ended; 0: any number */

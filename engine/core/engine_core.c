@@ -104,6 +104,10 @@ void engine_core_finish(struct engine_core *core) {
 /* Ends a request that never became a group, for instance because no memory is left to run it. Its
  * stream has room for these events since request_create. */
 static void refuse(struct engine_core *core, struct request *request) {
+    if (core->config.queue != NULL) {
+        queue_limits_leave(core->config.queue, request);
+        queue_limits_end_choices(core->config.queue, request, request->params.num_choices);
+    }
     for (int32_t i = 0; i < request->params.num_choices; i++) {
         struct token_event event = {
             .kind = TOKEN_EVENT_TEXT,
@@ -156,9 +160,6 @@ void engine_core_add(struct engine_core *core, struct request *request) {
         return;
     }
     link_group(core, group);
-    core->num_queued_requests++;
-    core->num_choices += request->params.num_choices;
-    core->num_queued_tokens += request->num_prompt_tokens;
     scheduler_add(&core->scheduler, group);
 }
 
@@ -178,8 +179,8 @@ void engine_core_leave_queue(struct engine_core *core, struct sequence_group *gr
     if (group->started)
         return;
     group->started = true;
-    core->num_queued_requests--;
-    core->num_queued_tokens -= group->request->num_prompt_tokens;
+    if (core->config.queue != NULL)
+        queue_limits_leave(core->config.queue, group->request);
 }
 
 void engine_core_retire(struct engine_core *core, struct sequence *sequence) {
@@ -191,7 +192,8 @@ void engine_core_close(struct engine_core *core, struct sequence *sequence) {
     struct sequence_group *group = sequence->group;
     CHECK(sequence->end_pushed && sequence->status == SEQUENCE_FINISHED);
     sequence_release(sequence);
-    core->num_choices--;
+    if (core->config.queue != NULL)
+        queue_limits_end_choices(core->config.queue, group->request, 1);
     if (--group->num_open > 0)
         return;
     engine_core_leave_queue(core, group);

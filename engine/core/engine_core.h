@@ -10,6 +10,7 @@
 #include "engine/core/step_output.h"
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
+#include "engine/schedule/queue_limits.h"
 #include "engine/schedule/scheduler.h"
 
 struct engine_core_config {
@@ -25,6 +26,8 @@ struct engine_core_config {
     struct block_key_secret secret;              /* of the keys of cached prefixes */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
                                                     grammar */
+    struct queue_limits *queue; /* outlives the core, which gives back what was taken of it for a
+                                   request before engine_core_add; NULL: nothing was */
     int64_t stall_timeout_ns;
     int64_t (*clock)(void *context); /* nanoseconds, never 0, never falling */
     /* Reports that the request has events to read; called for each push. */
@@ -47,9 +50,6 @@ struct engine_core {
     int64_t last_collected_ns;
     struct engine_stats stats;
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */
-    int32_t num_queued_requests;                     /* live groups that never ran */
-    int64_t num_queued_tokens;                       /* their prompts */
-    int64_t num_choices;                             /* of live groups, but for those that ended */
     int32_t num_stalled;                             /* groups, as of the last step */
     int64_t stall_deadline_ns;                       /* when the first of them is aborted */
     bool failed;        /* the executor failed: nothing runs any more */

@@ -42,6 +42,16 @@ static const struct step *step_in_flight(const struct engine_core *core, int32_t
     return &core->steps[(core->first_in_flight + place) % core->num_steps];
 }
 
+/* Compares the group in front with the first one of the plan. */
+static void watch_front(struct simulation *sim) {
+    const struct sequence_group *first = sim->core.scheduler.running.first;
+    while (first != NULL && first->stalled)
+        first = first->list_next;
+    for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
+        if (g->request->id == sim->front && first != NULL && first != g)
+            sim->front_was_passed |= sequence_group_before(first, g);
+}
+
 static void submit_watched(struct executor *executor, const struct batch *batch,
                            struct step_result *result) {
     struct simulation *sim = watching(executor);
@@ -50,6 +60,7 @@ static void submit_watched(struct executor *executor, const struct batch *batch,
     for (int32_t i = 0; i < step->plan.num_entries; i++)
         sim->ran[sim->num_ran++] = step->plan.entries[i].sequence->group->request->id;
     sim->num_ahead += sim->core.num_in_flight > 1;
+    watch_front(sim);
     invariants_check_batch(sim, batch);
     int32_t taken = flight_watch_submit(&sim->flights, &sim->core, step);
     if (taken >= 0)
@@ -336,6 +347,10 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
     draw_server(sim, load);
     draw_requests(sim, load);
     draw_shares(sim);
+    sim->queue = (struct queue_limits){
+        .max_requests = INT64_MAX, .max_tokens = INT64_MAX, .num_shares = sim->config.num_shares};
+    CHECK(queue_limits_init(&sim->queue) == 0);
+    sim->config.queue = &sim->queue;
     begin_executor(sim);
     begin_drafter(sim);
     sim->shutdown_at = random_once_in(&sim->random, 10) ? random_range(&sim->random, 1, 200) : -1;
@@ -346,6 +361,7 @@ void simulation_finish(struct simulation *sim) {
     engine_core_abort(&sim->core, FINISH_ABORT);
     engine_core_finish(&sim->core);
     fake_executor_finish(&sim->executor);
+    queue_limits_finish(&sim->queue);
     if (sim->drafter != NULL)
         sim->drafter->ops->destroy(sim->drafter);
     for (int32_t i = 0; i < sim->num_requests; i++)
@@ -370,6 +386,7 @@ void simulation_submit(struct simulation *sim) {
             }
             request->id = ++sim->next_id;
             request->arrival_ns = sim->now;
+            EXPECT(sim, queue_limits_take(&sim->queue, request), i);
             engine_core_add(&sim->core, request);
         }
         if (r->cancel_at >= 0 && sim->now >= r->cancel_at)

@@ -57,6 +57,7 @@ struct simulation {
     struct random random;
     struct serving_limits limits;
     struct engine_core_config config;
+    struct queue_limits queue;
     struct engine_core core;
     struct executor watched; /* the core's: checks the batch, then runs it on the fake one */
     struct fake_executor executor;
@@ -73,6 +74,8 @@ struct simulation {
     /* Requests of the entries that were submitted in the last step. */
     uint64_t ran[EXECUTOR_MAX_STEPS * SIMULATION_MAX_SEQS];
     int32_t num_ran;
+    uint64_t front;               /* the first request in order before the step; 0: none */
+    bool front_was_passed;        /* by one that the step admitted with an earlier place */
     uint64_t num_shared;          /* blocks with several owners, of each step */
     uint64_t num_dropped;         /* blocks that fell out of windows, of each step */
     uint64_t num_deferred;        /* blocks that become free after steps in flight, of each step */

@@ -39,17 +39,6 @@ static uint64_t find_front(const struct simulation *sim) {
     return g != NULL ? g->request->id : 0;
 }
 
-/* A group that the step admitted may have got a place before the one that was in front. */
-static bool was_passed(const struct simulation *sim, uint64_t front) {
-    const struct sequence_group *first = sim->core.scheduler.running.first;
-    while (first != NULL && first->stalled)
-        first = first->list_next;
-    for (const struct sequence_group *g = first; g != NULL; g = g->list_next)
-        if (g->request->id == front)
-            return g != first;
-    return false;
-}
-
 static bool has_moved(const struct simulation *sim, uint64_t id) {
     bool is_live = false, ran = false;
     for (const struct sequence_group *g = sim->core.first_group; g != NULL; g = g->next)
@@ -70,7 +59,7 @@ struct patience {
 static void check_progress(struct simulation *sim, struct patience *patience, uint64_t front) {
     if (front != patience->front || front == 0 || sim->core.num_stalled > 0)
         *patience = (struct patience){.front = front};
-    if (front == 0 || sim->core.num_stalled > 0 || was_passed(sim, front) || has_moved(sim, front))
+    if (front == 0 || sim->core.num_stalled > 0 || sim->front_was_passed || has_moved(sim, front))
         patience->num_calls = 0;
     else
         patience->num_calls++;
@@ -97,6 +86,8 @@ static void run_steps(struct simulation *sim, struct totals *totals) {
         if (sim->now == sim->shutdown_at)
             engine_core_abort(&sim->core, FINISH_ABORT);
         uint64_t front = find_front(sim);
+        sim->front = front;
+        sim->front_was_passed = false;
         step(sim, totals);
         invariants_check_state(sim);
         check_progress(sim, &patience, front);
@@ -155,8 +146,9 @@ static void check_outcome(struct simulation *sim, struct totals *totals) {
     EXPECT(sim, outcome.tokens == stats->generation_tokens, (int64_t)outcome.tokens);
     EXPECT(sim, outcome.finished[FINISH_ERROR] == 0 || sim->executor.fail_at_call > 0, 0);
     EXPECT(sim, stats->time_to_first_token.total <= outcome.choices, (int64_t)outcome.choices);
-    EXPECT(sim, sim->core.num_queued_requests == 0 && sim->core.num_queued_tokens == 0,
-           sim->core.num_queued_requests);
+    const struct queue_counts *queued = &sim->queue.all;
+    EXPECT(sim, queued->requests == 0 && queued->tokens == 0 && queued->choices == 0,
+           queued->requests);
     if (outcome.finished[FINISH_ABORT] + outcome.finished[FINISH_ERROR] == 0)
         check_prompts(sim);
     totals->aborted += outcome.finished[FINISH_ABORT];
