@@ -41,7 +41,8 @@ struct options {
 
     char *host; /* address to bind, default 127.0.0.1 */
     int64_t port;
-    char *uds; /* UNIX socket path; replaces host and port when set */
+    char *uds;       /* UNIX socket path; replaces host and port when set */
+    char *root_path; /* "/name", or NULL */
     char *ssl_certfile, *ssl_keyfile, *ssl_ca_certs; /* PEM files, or NULL */
     char *admin_socket;                              /* UNIX socket path for /admin/, or NULL */
     struct option_list api_keys;

@@ -100,6 +100,13 @@ static const struct option_spec table[] = {
      .minimum = 1,
      .maximum = 107,
      .meaning = "UNIX socket path to listen on instead of host and port"},
+    {.name = "root-path",
+     .type = OPTION_STRING,
+     .offset = FIELD(root_path),
+     .minimum = 2,
+     .maximum = 255,
+     .meaning = "path under which a proxy shows this server, as /llm; requests may come with or "
+                "without it"},
     {.name = "ssl-certfile",
      .type = OPTION_STRING,
      .offset = FIELD(ssl_certfile),

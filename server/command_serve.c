@@ -84,6 +84,12 @@ static double ms_since(int64_t start_ns) {
 }
 
 static int read_origins(struct serve *serve, struct error *err) {
+    const char *root = serve->options.root_path;
+    if (root && (root[0] != '/' || root[strlen(root) - 1] == '/' || strpbrk(root, "?#% ")))
+        return error_set(err, ERROR_CONFIG,
+                         "option root-path \"%.100s\": must begin with / and not end with it, "
+                         "without ?, #, %% and spaces",
+                         root);
     return http_origin_rules_init(&serve->options, &serve->origins, err);
 }
 
@@ -313,6 +319,7 @@ static struct http_server_config http_config(struct serve *serve) {
                           .device = serve->info.device,
                           .cache_dtype = kv_type_name(serve->info.kv_type),
                           .has_prefix_caching = options->enable_prefix_caching},
+        .root_path = options->root_path,
         .origins = &serve->origins,
         .access_log = serve->reload.access_log,
         .traces = serve->traces,

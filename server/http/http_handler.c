@@ -122,6 +122,7 @@ static int check_request(struct connection *connection, const char *url, const c
     exchange->must_close = exchange->must_close || path == NULL;
     if (path == NULL)
         return -1;
+    path = http_routes_strip(path, connection->server->config.root_path);
     exchange->route = http_routes_find(path, &exchange->argument);
     if (http_admission_check_connections(connection) != 0 ||
         http_origin_check(origins, &exchange->origin, &exchange->error) != 0)

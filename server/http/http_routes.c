@@ -189,6 +189,15 @@ const struct http_route *http_routes_list(size_t *out_count) {
     return routes;
 }
 
+const char *http_routes_strip(const char *path, const char *root_path) {
+    size_t length = root_path ? strlen(root_path) : 0;
+    bool is_below = length > 0 && strncmp(path, root_path, length) == 0 &&
+                    (path[length] == '/' || path[length] == '\0');
+    if (!is_below)
+        return path;
+    return path[length] == '\0' ? "/" : path + length;
+}
+
 #define VERSION "/v1"
 
 static bool has_version(const char *path) {

@@ -19,6 +19,9 @@ struct http_route {
 
 /* All of them; static. */
 const struct http_route *http_routes_list(size_t *out_count);
+/* Returns the path behind root_path, without which it is found too: a proxy may pass it on or not.
+ * root_path: "/name" or "/several/names"; NULL: none. */
+const char *http_routes_strip(const char *path, const char *root_path);
 /* NULL when there is none. Paths under /v1 are found without it too. *out_argument: the path behind
  * a prefix. */
 const struct http_route *http_routes_find(const char *path, const char **out_argument);

@@ -34,7 +34,8 @@ struct http_server_config {
     int64_t shutdown_timeout_ms;    /* after the first signal, for what is in flight */
     bool trusts_priority; /* all requests count to one share, where priority orders them */
     struct metrics_facts metrics_facts;
-    int64_t watchdog_ms; /* without a step of an engine that has work: abort; 0: never */
+    int64_t watchdog_ms;   /* without a step of an engine that has work: abort; 0: never */
+    const char *root_path; /* in front of all paths, where a proxy passes it on; or NULL */
     const struct http_origin_rules *origins;
     void (*reload)(void *context); /* on SIGHUP, in the I/O thread, between two requests */
     void *reload_context;

@@ -84,6 +84,20 @@ def test_tokenizer_info_needs_the_key_and_shows_the_template_in_use(start_server
     assert reply.json()["chat_template"] == "{{ messages[0].content }}"
 
 
+def test_root_path(start_server):
+    server = start_server("--root-path", "/llm/here")
+    for path, status in [("/health", 200), ("/llm/here/health", 200), ("/llm/here/v1/models", 200), ("/llm/here/models", 200),
+                         ("/llm/here", 200), ("/llm/here/", 200), ("/llm", 404), ("/llm/hereabouts", 404),
+                         ("/llm/here/llm/here/health", 404)]:
+        assert httpx.get(server.url + path).status_code == status, path
+
+
+@pytest.mark.parametrize("path", ["llm", "/llm/", "/l m", "/l?m"])
+def test_root_paths_that_are_refused(path, start_server):
+    with pytest.raises(RuntimeError, match="exit status 78.*root-path"):
+        start_server("--root-path", path)
+
+
 def test_ready(server):
     server.wait_idle()
     reply = httpx.get(server.url + "/ready")

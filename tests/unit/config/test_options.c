@@ -80,6 +80,7 @@ static void test_defaults(void **state) {
     assert_null(options.config);
     assert_int_equal(options.api_keys.count, 0);
     assert_null(options.admin_socket);
+    assert_null(options.root_path);
     assert_null(options.ssl_certfile);
     assert_null(options.ssl_keyfile);
     assert_null(options.ssl_ca_certs);
