@@ -397,7 +397,8 @@ static const struct option_spec table[] = {
      .default_text = "1024",
      .minimum = 1,
      .maximum = 1000000,
-     .meaning = "requests of a client waiting to run, twice as many of all; more are answered 429"},
+     .meaning = "requests waiting to run, of which a client leaves as many to others; more are "
+                "answered 429"},
     {.name = "max-queued-tokens",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_queued_tokens),

@@ -124,7 +124,8 @@ static void write_keys(const struct view *v) {
         snprintf(label, sizeof(label), "key=\"%s\"", name);
         size_t before = v->out->length;
         write_name(v->out, name);
-        byte_buffer_printf(v->out, "%*s", (int)(24 - (v->out->length - before)), "");
+        size_t written = v->out->length - before;
+        byte_buffer_printf(v->out, "%*s", written < 24 ? (int)(24 - written) : 1, "");
         byte_buffer_printf(v->out, "%9.0f%12.1f%12.1f%12.1f\n",
                            metrics_sample_sum(v->now, "api_key_requests_running", label),
                            rate_of(v, "api_key_generation_tokens_total", label),

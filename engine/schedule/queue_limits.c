@@ -71,6 +71,10 @@ void queue_limits_end_choices(struct queue_limits *limits, const struct request 
 
 bool queue_limits_is_full(const struct queue_limits *limits) {
     int64_t num_requests = limits->all.requests, num_tokens = limits->all.tokens;
+    int64_t num_choices = limits->all.choices, max_choices = limits->max_choices;
+    if (max_choices > 0 && num_choices > 0 &&
+        num_choices >= queue_limits_room(max_choices, limits->num_shares))
+        return true;
     return num_requests >= queue_limits_room(limits->max_requests, limits->num_shares) ||
            (num_requests > 0 &&
             num_tokens >= queue_limits_room(limits->max_tokens, limits->num_shares));

@@ -444,7 +444,7 @@ static void plan_prefills(struct scheduler *scheduler) {
         return;
     note_urgent(scheduler);
     double limit_ns = step_ns_limit(scheduler);
-    int32_t least = min_int32(budget_left(scheduler), LEAST_CHUNK);
+    int32_t least = limit_ns > 0 ? min_int32(budget_left(scheduler), LEAST_CHUNK) : 0;
     grant(scheduler, first, max_int32(room_for(scheduler, first, limit_ns, 0.5), least));
     grant_shortest_first(scheduler, limit_ns, true);
     grant(scheduler, first, room_for(scheduler, first, limit_ns, 1));

@@ -204,10 +204,10 @@ void share_queue_admit(struct share_queue *queue, struct sequence_group *group, 
                        int32_t num_outputs) {
     struct share *share = share_of(queue, group);
     share_queue_remove(queue, group);
-    if (has_place(group))
-        return;
-    group->place = sum_of(share);
-    queue->current = fmax(queue->current, share->virtual_time);
+    if (!has_place(group)) {
+        group->place = sum_of(share);
+        queue->current = fmax(queue->current, share->virtual_time);
+    }
     if (!group->started)
         reserve(share, group, num_pending, num_outputs);
     update(queue, share);

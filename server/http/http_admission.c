@@ -159,15 +159,22 @@ void http_admission_end(struct connection *connection) {
         key_limits_end(exchange->key);
 }
 
-int http_admission_take_prompts(struct connection *connection) {
+int http_admission_check_prompts(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (exchange->key == NULL ||
-        key_limits_take_prompt(exchange->key, api_call_num_prompt_tokens(exchange->call),
-                               clock_now_ms(), &exchange->error, &exchange->retry_ms) == 0)
+        key_limits_check_prompt(exchange->key, api_call_num_prompt_tokens(exchange->call),
+                                clock_now_ms(), &exchange->error, &exchange->retry_ms) == 0)
         return 0;
     exchange->key->stats.rate_limited++;
     connection->server->stats.rejected++;
     return -1;
+}
+
+void http_admission_take_prompts(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->key != NULL)
+        key_limits_take_prompt(exchange->key, api_call_num_prompt_tokens(exchange->call),
+                               clock_now_ms());
 }
 
 void http_admission_take_output(struct connection *connection) {

@@ -24,8 +24,10 @@ int http_admission_check(struct connection *connection);
 void http_admission_begin(struct connection *connection);
 void http_admission_end(struct connection *connection);
 
-/* Counts the prompts of the exchange's call, before it is submitted. */
-int http_admission_take_prompts(struct connection *connection);
+/* Refuses prompts of the exchange's call that its key may not send now. */
+int http_admission_check_prompts(struct connection *connection);
+/* Counts them, once they are submitted. */
+void http_admission_take_prompts(struct connection *connection);
 /* Counts what has been generated since the last time. */
 void http_admission_take_output(struct connection *connection);
 /* Sets whose request it is, and its place among those of others. */

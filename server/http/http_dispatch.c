@@ -45,7 +45,7 @@ static int submit_all(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
     int num_requests = api_call_num_requests(exchange->call);
-    if (http_admission_take_prompts(connection) != 0)
+    if (http_admission_check_prompts(connection) != 0)
         return -1;
     for (int i = 0; i < num_requests; i++) {
         struct request *request = api_call_request(exchange->call, i);
@@ -65,6 +65,7 @@ static int submit_all(struct connection *connection) {
             server->stats.rejected++;
         return refuse_submit(result, server, refused, &exchange->error);
     }
+    http_admission_take_prompts(connection);
     return 0;
 }
 

@@ -401,6 +401,8 @@ static void close_everything(struct http_server *server) {
 /* Returns whether a request is on its way that no other process can answer: on a connection from
  * which none has come yet, which is given a moment, or of which a part is here. */
 static bool is_request_expected(const struct http_server *server) {
+    if (server->refuses_work)
+        return false;
     bool are_new_due =
         server->config.is_socket_passed && clock_now_ms() - server->stop_ms < FIRST_REQUEST_MS;
     for (const struct connection *c = server->connections; c; c = c->next) {
@@ -459,8 +461,10 @@ void http_server_destroy(struct http_server *server) {
     if (server->daemon)
         stop_daemon(server);
     tls_front_destroy(server->tls);
-    if (server->admin)
+    if (server->admin) {
+        MHD_quiesce_daemon(server->admin); /* the socket stays the caller's */
         MHD_stop_daemon(server->admin);
+    }
     prep_workers_destroy(server->prep, http_task_drop);
     if (server->signal_fd >= 0)
         close(server->signal_fd);

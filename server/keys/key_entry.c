@@ -53,16 +53,24 @@ static int set_hash(struct key_entry *entry, const char *value) {
     return 0;
 }
 
+/* Returns whether the value begins as the form does, whose zeros stand for digits. */
+static bool has_form(const char *value, const char *form) {
+    for (; *form != '\0'; value++, form++)
+        if (*form == '0' ? *value < '0' || *value > '9' : *value != *form)
+            return false;
+    return true;
+}
+
 /* A date, which begins at midnight UTC, or a moment: nothing else that strptime would take. */
 static int set_expires(struct key_entry *entry, const char *value) {
     struct tm time = {0}, given;
     const char *end = strptime(value, "%Y-%m-%d", &time);
-    if (strspn(value, "0123456789") != 4 || end != value + strlen("2026-01-31"))
+    if (!has_form(value, "0000-00-00") || end != value + strlen("2026-01-31"))
         return -1;
     if (*end == 'T') {
         const char *clock = end + 1;
         end = strptime(clock, "%H:%M:%SZ", &time);
-        if (end != clock + strlen("23:59:59Z"))
+        if (!has_form(clock, "00:00:00Z") || end != clock + strlen("23:59:59Z"))
             return -1;
     }
     given = time;

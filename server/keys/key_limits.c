@@ -51,14 +51,15 @@ void key_limits_begin(struct api_key *key, int64_t now_ms) {
     key->stats.num_running++;
 }
 
-int key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t now_ms,
-                           struct api_error *err, int64_t *out_retry_ms) {
+int key_limits_check_prompt(const struct api_key *key, int64_t num_tokens, int64_t now_ms,
+                            struct api_error *err, int64_t *out_retry_ms) {
     *out_retry_ms = 0;
-    if (refuse_rate(&key->tokens, "tokens", num_tokens, now_ms, err, out_retry_ms) != 0)
-        return -1;
+    return refuse_rate(&key->tokens, "tokens", num_tokens, now_ms, err, out_retry_ms);
+}
+
+void key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t now_ms) {
     rate_limit_take(&key->tokens, num_tokens, now_ms);
     key->stats.prompt_tokens += (uint64_t)num_tokens;
-    return 0;
 }
 
 void key_limits_take_output(struct api_key *key, int64_t num_tokens, int64_t now_ms) {

@@ -19,9 +19,11 @@ int key_limits_check(const struct api_key *key, int64_t now_ms, struct api_error
                      int64_t *out_retry_ms);
 /* Counts a request that was checked; it is then running. */
 void key_limits_begin(struct api_key *key, int64_t now_ms);
-/* Counts a prompt, or refuses it like key_limits_check. */
-int key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t now_ms,
-                           struct api_error *err, int64_t *out_retry_ms);
+/* Checks a prompt before it is submitted, like key_limits_check. */
+int key_limits_check_prompt(const struct api_key *key, int64_t num_tokens, int64_t now_ms,
+                            struct api_error *err, int64_t *out_retry_ms);
+/* Counts one that was taken. */
+void key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t now_ms);
 /* Counts tokens that were generated. */
 void key_limits_take_output(struct api_key *key, int64_t num_tokens, int64_t now_ms);
 /* Ends what key_limits_begin began. */

@@ -1,5 +1,5 @@
 /* Read through libyaml's event interface, as the configuration file is: what else YAML can express
- * (anchors, tags, deeper nesting, several documents) is refused with its line. */
+ * (aliases, deeper nesting, several documents) is refused with its line. */
 #include "server/keys/key_yaml.h"
 
 #include <stdio.h>

@@ -30,6 +30,7 @@ void tls_connection_destroy(struct tls_connection *connection) {
     gnutls_deinit(connection->session);
     tls_credentials_unref(connection->credentials);
     byte_buffer_finish(&connection->to_inner);
+    byte_buffer_finish(&connection->to_outer);
     close(connection->outer);
     if (connection->inner >= 0)
         close(connection->inner);
@@ -51,15 +52,21 @@ static void linger(struct tls_connection *connection) {
         close(connection->inner);
     connection->inner = -1;
     byte_buffer_finish(&connection->to_inner);
+    byte_buffer_finish(&connection->to_outer);
     shutdown(connection->outer, SHUT_WR);
     connection->state = connection->is_outer_ended ? TLS_CLOSED : TLS_LINGER;
 }
 
 int tls_connection_handshake(struct tls_connection *connection) {
     int status = gnutls_handshake(connection->session);
+    for (int i = 0; i < MAX_RECORDS && status < 0 && !is_again(status); i++) {
+        if (gnutls_error_is_fatal(status) != 0)
+            break;
+        status = gnutls_handshake(connection->session);
+    }
     if (status == GNUTLS_E_SUCCESS)
         return 1;
-    if (gnutls_error_is_fatal(status) == 0)
+    if (is_again(status))
         return 0;
     log_debug("TLS handshake: %s", gnutls_strerror(status));
     gnutls_alert_send_appropriate(connection->session, status);
@@ -111,11 +118,24 @@ static enum flow carry_inward(struct tls_connection *connection) {
     return connection->is_outer_ended ? FLOW_BLOCKED : read_record(connection);
 }
 
-static enum flow sent_record(struct tls_connection *connection, ssize_t status) {
-    connection->is_sending = is_again(status);
-    if (status < 0 && !connection->is_sending)
+/* A client may take smaller records than ours (RFC 8449). Returns how many of the bytes are sent. The
+ * ones that GnuTLS began to send it keeps, and says how many they were once they are out. */
+static size_t send_record(struct tls_connection *connection, const char *bytes, size_t length) {
+    ssize_t sent = connection->is_sending ? gnutls_record_send(connection->session, NULL, 0)
+                                          : gnutls_record_send(connection->session, bytes, length);
+    connection->is_sending = is_again(sent);
+    if (sent < 0 && !connection->is_sending)
         connection->state = TLS_CLOSED;
-    return status < 0 ? FLOW_BLOCKED : FLOW_ON;
+    return sent > 0 ? (size_t)sent : 0;
+}
+
+static enum flow flush_to_outer(struct tls_connection *connection) {
+    struct byte_buffer *bytes = &connection->to_outer;
+    size_t sent = send_record(connection, bytes->data, bytes->length);
+    byte_buffer_consume(bytes, sent);
+    if (bytes->length == 0)
+        byte_buffer_finish(bytes);
+    return sent > 0 ? FLOW_ON : FLOW_BLOCKED;
 }
 
 static enum flow send_farewell(struct tls_connection *connection) {
@@ -127,17 +147,18 @@ static enum flow send_farewell(struct tls_connection *connection) {
 
 static enum flow carry_outward(struct tls_connection *connection) {
     char record[TLS_MAX_RECORD_BYTES];
-    if (connection->is_sending)
-        return sent_record(connection, gnutls_record_send(connection->session, NULL, 0));
-    size_t capacity = gnutls_record_get_max_size(connection->session);
-    if (capacity > sizeof(record))
-        capacity = sizeof(record);
-    ssize_t length = recv(connection->inner, record, capacity, MSG_DONTWAIT);
+    if (connection->to_outer.length > 0)
+        return flush_to_outer(connection);
+    ssize_t length = recv(connection->inner, record, sizeof(record), MSG_DONTWAIT);
     if (length < 0 && would_block())
         return FLOW_BLOCKED;
     if (length <= 0)
         return send_farewell(connection);
-    return sent_record(connection, gnutls_record_send(connection->session, record, (size_t)length));
+    size_t sent = send_record(connection, record, (size_t)length);
+    byte_buffer_append(&connection->to_outer, record + sent, (size_t)length - sent);
+    if (connection->to_outer.failed)
+        connection->state = TLS_CLOSED;
+    return sent > 0 ? FLOW_ON : FLOW_BLOCKED;
 }
 
 /* What still comes is of no interest. */

@@ -50,7 +50,8 @@ struct tls_connection {
     struct tls_address address;
 
     struct byte_buffer to_inner; /* decrypted, and not taken yet */
-    bool is_sending;             /* GnuTLS has a record that the client has not taken */
+    struct byte_buffer to_outer; /* of the answer, and not sent yet */
+    bool is_sending;             /* GnuTLS has to_outer's beginning, encrypted and not taken */
     bool is_outer_ended;
 };
 

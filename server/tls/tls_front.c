@@ -377,7 +377,7 @@ static void *front_thread(void *context) {
 
 static void free_front(struct tls_front *front) {
     struct tls_client client;
-    while (tls_front_take(front, &client))
+    while (front->handed_first && tls_front_take(front, &client))
         close(client.fd);
     int fds[] = {front->epoll_fd, front->wake_fd, front->handed_fd};
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
@@ -393,6 +393,7 @@ int tls_front_create(int listen_fd, int64_t max_connections, struct tls_credenti
     struct tls_front *front = calloc(1, sizeof(*front));
     if (!front)
         return error_set(err, ERROR_MEMORY, "no memory for TLS");
+    int status = 0;
     CHECK(pthread_mutex_init(&front->lock, NULL) == 0);
     front->listen_fd = listen_fd;
     front->max_connections = max_connections;
@@ -402,11 +403,13 @@ int tls_front_create(int listen_fd, int64_t max_connections, struct tls_credenti
     front->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     front->handed_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (front->epoll_fd < 0 || front->wake_fd < 0 || front->handed_fd < 0 ||
-        watch(front, front->wake_fd, EPOLLIN, &front->wake_fd) != 0 ||
-        pthread_create(&front->thread, NULL, front_thread, front) != 0) {
-        int reason = errno;
+        watch(front, front->wake_fd, EPOLLIN, &front->wake_fd) != 0)
+        status = errno;
+    if (status == 0)
+        status = pthread_create(&front->thread, NULL, front_thread, front);
+    if (status != 0) {
         free_front(front);
-        return error_set(err, ERROR_IO, "cannot start TLS: %s", strerror(reason));
+        return error_set(err, ERROR_IO, "cannot start TLS: %s", strerror(status));
     }
     *out = front;
     return 0;

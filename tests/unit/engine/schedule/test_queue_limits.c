@@ -98,12 +98,30 @@ static void test_tokens_and_choices(void **state) {
     queue_limits_finish(&limits);
 }
 
+/* Choices alone fill the queue too, once the last room for them is gone. */
+static void test_choices_fill_the_queue(void **state) {
+    struct queue_limits limits = limits_of(1);
+    limits.max_choices = 8;
+    struct request *request = request_of(0, 3, 4);
+    for (int i = 0; i < 2; i++) {
+        assert_false(queue_limits_is_full(&limits));
+        assert_true(queue_limits_take(&limits, request));
+    }
+    assert_true(queue_limits_is_full(&limits));
+    assert_false(queue_limits_take(&limits, request));
+    queue_limits_end_choices(&limits, request, 1);
+    assert_false(queue_limits_is_full(&limits));
+    request_unref(request);
+    queue_limits_finish(&limits);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_share_fills_the_queue),
         cmocka_unit_test(test_others_are_let_in),
         cmocka_unit_test(test_greedy_shares_get_equal_parts),
         cmocka_unit_test(test_tokens_and_choices),
+        cmocka_unit_test(test_choices_fill_the_queue),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

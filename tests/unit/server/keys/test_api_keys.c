@@ -156,7 +156,7 @@ static void test_requests(void **state) {
     assert_int_equal(key_limits_check(&key, 30000, &err, &retry_ms), 0);
     key_limits_fields(&key, 59800, fields);
     assert_string_equal(fields[2].value, "200ms");
-    assert_int_equal(key_limits_take_prompt(&key, 1000000, 0, &err, &retry_ms), 0);
+    assert_int_equal(key_limits_check_prompt(&key, 1000000, 0, &err, &retry_ms), 0);
 }
 
 static void test_tokens(void **state) {
@@ -164,12 +164,13 @@ static void test_tokens(void **state) {
     struct key_limit_field fields[KEY_LIMIT_MAX_FIELDS];
     struct api_error err;
     int64_t retry_ms;
-    assert_int_equal(key_limits_take_prompt(&key, 600, 0, &err, &retry_ms), 0);
-    assert_int_equal(key_limits_take_prompt(&key, 600, 0, &err, &retry_ms), -1);
+    assert_int_equal(key_limits_check_prompt(&key, 600, 0, &err, &retry_ms), 0);
+    key_limits_take_prompt(&key, 600, 0);
+    assert_int_equal(key_limits_check_prompt(&key, 600, 0, &err, &retry_ms), -1);
     assert_string_equal(err.type, "tokens");
     assert_int_equal(err.status, 429);
     assert_int_equal(retry_ms, 12000);
-    assert_int_equal(key_limits_take_prompt(&key, 1001, 0, &err, &retry_ms), -1);
+    assert_int_equal(key_limits_check_prompt(&key, 1001, 0, &err, &retry_ms), -1);
     assert_non_null(strstr(err.message, "1001 tokens"));
     assert_int_equal(retry_ms, 0);
     assert_int_equal(key_limits_check(&key, 0, &err, &retry_ms), 0);

@@ -162,6 +162,7 @@ static const struct {
     {AFTER("expires: 2026-01-02T24:00:00Z"), "line 4: expires must be a date"},
     {AFTER("expires: 2026-01-02T1:00:00Z"), "line 4: expires must be a date"},
     {AFTER("expires: '2026-01-02 '"), "line 4: expires must be a date"},
+    {AFTER("expires: 2026- 1- 2"), "line 4: expires must be a date"},
     {KEY_1 "- name: a\n  hash: " HASH_2 "\n", "line 4: name is that of another key"},
     {KEY_1 "- name: b\n  hash: " HASH_1 "\n", "line 4: hash is that of another key"},
     {KEY_1 "- sk-secret: [\n", "line 4: unknown field"},
