@@ -28,11 +28,10 @@ static void print_line(void *context, const char *line) {
 static void print_table(const struct options *options, const struct tokenizer *tokenizer,
                         const struct executor_info *info) {
     const struct engine_config engine = engine_options_read(options, info);
-    const struct http_server_config http = {.max_connections = options->max_connections};
     const struct memory_table table = {
         .executor = info,
         .engine_bytes = engine_memory_bytes(&engine, tokenizer),
-        .http_bytes = http_server_memory_bytes(&http),
+        .http_bytes = http_server_memory_bytes(options),
         .program_bytes = memory_table_program_bytes(info, false),
         .max_connections = options->max_connections,
     };

@@ -333,7 +333,7 @@ static struct http_server_config http_config(struct serve *serve) {
 static void complete_memory_table(struct serve *serve, const struct http_server_config *http) {
     struct memory_table *table = &serve->memory;
     table->executor = &serve->info;
-    table->http_bytes = http_server_memory_bytes(http);
+    table->http_bytes = http_server_memory_bytes(&serve->options);
     table->program_bytes = memory_table_program_bytes(&serve->info, true);
     table->max_connections = http->max_connections;
 }

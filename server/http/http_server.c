@@ -49,22 +49,24 @@
 #define CLOSE_MS 2000         /* for connections to close after that */
 
 /* Returns room for several bodies of the largest size: one owner may hold half of it. */
-static size_t budget_bytes(const struct http_server_config *config) {
-    size_t least = 4 * config->max_body_bytes;
+static size_t budget_bytes(size_t max_body_bytes) {
+    size_t least = 4 * max_body_bytes;
     return least > MIN_BUDGET_BYTES ? least : MIN_BUDGET_BYTES;
 }
 
-size_t http_server_memory_bytes(const struct http_server_config *config) {
+size_t http_server_memory_bytes(const struct options *options) {
     size_t per_connection = HEADER_MEMORY_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
     size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
-    if (config->credentials)
+    bool has_access_log = strcmp(options->access_log, "none") != 0;
+    if (options->ssl_certfile)
         per_connection += TLS_CONNECTION_BYTES;
-    if (config->logs_prompts)
+    if (options->log_prompts)
         per_connection += HTTP_LOG_BODY_BYTES;
-    size_t logs = (config->access_log != NULL ? ACCESS_LOG_MAX_BYTES : 0) +
-                  (config->traces != NULL ? TRACE_EXPORTER_MAX_BYTES : 0);
-    size_t admin = config->admin_fd >= 0 ? HTTP_ADMIN_BYTES : 0;
-    return (size_t)config->max_connections * per_connection + budget_bytes(config) + admin + logs +
+    size_t logs = (has_access_log ? ACCESS_LOG_MAX_BYTES : 0) +
+                  (options->otlp_traces_endpoint ? TRACE_EXPORTER_MAX_BYTES : 0);
+    size_t admin = options->admin_socket ? HTTP_ADMIN_BYTES : 0;
+    return (size_t)options->max_connections * per_connection +
+           budget_bytes((size_t)options->max_body_bytes) + admin + logs +
            PREP_NUM_QUEUES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
 }
 
@@ -181,7 +183,7 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     server->epoll_fd = server->signal_fd = -1;
     server->start_ms = clock_now_ms();
     server->watchdog_ms = service_watchdog_ms() / 3;
-    server->memory.budget_bytes = budget_bytes(config);
+    server->memory.budget_bytes = budget_bytes(config->max_body_bytes);
     if (fit_connections_to_files(&server->config, err) != 0 || open_parts(server, err) != 0) {
         http_server_destroy(server);
         return -1;

@@ -64,6 +64,6 @@ void http_server_destroy(struct http_server *server);
 
 /* Returns the bytes that the front end may hold at most: header memory, output buffers, bodies, and
  * what the workers make of them, for the memory table printed at start. */
-size_t http_server_memory_bytes(const struct http_server_config *config);
+size_t http_server_memory_bytes(const struct options *options);
 
 #endif

@@ -117,9 +117,17 @@ class Page:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
+    def run_between(self, expression):
+        """The same; None while the page goes from one document to the next."""
+        try:
+            return self.run(expression)
+        except AssertionError as error:
+            if "navigated or closed" not in str(error):
+                raise
+
     def wait_for(self, expression):
         deadline = time.monotonic() + TIMEOUT
-        while not (value := self.run(expression)):
+        while not (value := self.run_between(expression)):
             assert time.monotonic() < deadline, f"never true: {expression}"
             time.sleep(0.02)
         return value
