@@ -268,12 +268,15 @@ static bool is_decoding(const struct sequence *sequence) {
 static double step_ns_limit(const struct scheduler *scheduler) {
     int64_t limit = scheduler->config.max_step_ns;
     struct step_work decodes = {0};
+    if (limit == 0)
+        return 0;
     for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
+        if (!is_decoding(s))
+            continue;
         const struct step_chunk chunk = chunk_of(scheduler, s, 1);
-        if (is_decoding(s))
-            step_work_add(&decodes, &chunk);
+        step_work_add(&decodes, &chunk);
     }
-    if (limit == 0 || decodes.amounts[STEP_WORK_TOKENS] == 0)
+    if (decodes.amounts[STEP_WORK_TOKENS] == 0)
         return 0;
     double auto_ns = 3 * step_cost_ns(&scheduler->step_cost, &decodes);
     return limit > 0 ? (double)limit : fmax(auto_ns, SCHEDULER_LEAST_STEP_NS);
