@@ -6,7 +6,7 @@
 #include "engine/executor.h"
 #include "server/command_verify.h"
 #include "server/engine_options.h"
-#include "server/http/http_server.h"
+#include "server/http/http_capacity.h"
 #include "server/memory_table.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static void print_table(const struct options *options, const struct tokenizer *t
     const struct memory_table table = {
         .executor = info,
         .engine_bytes = engine_memory_bytes(&engine, tokenizer),
-        .http_bytes = http_server_memory_bytes(options),
+        .http_bytes = http_capacity_bytes(options),
         .program_bytes = memory_table_program_bytes(info, false),
         .max_connections = options->max_connections,
     };

@@ -23,6 +23,7 @@
 #include "server/command_fingerprint.h"
 #include "server/command_verify.h"
 #include "server/engine_options.h"
+#include "server/http/http_capacity.h"
 #include "server/http/http_server.h"
 #include "server/http/listen_socket.h"
 #include "server/load_progress.h"
@@ -333,7 +334,7 @@ static struct http_server_config http_config(struct serve *serve) {
 static void complete_memory_table(struct serve *serve, const struct http_server_config *http) {
     struct memory_table *table = &serve->memory;
     table->executor = &serve->info;
-    table->http_bytes = http_server_memory_bytes(&serve->options);
+    table->http_bytes = http_capacity_bytes(&serve->options);
     table->program_bytes = memory_table_program_bytes(&serve->info, true);
     table->max_connections = http->max_connections;
 }

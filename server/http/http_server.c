@@ -9,16 +9,15 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/log.h"
-#include "server/api/chat/chat_prompt.h"
 #include "server/http/http_admin.h"
+#include "server/http/http_capacity.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_dispatch.h"
 #include "server/http/http_handler.h"
-#include "server/http/http_log.h"
 #include "server/http/http_reply.h"
+#include "server/http/http_stop.h"
 #include "server/http/http_task.h"
-#include "server/json/json_parse.h"
 #include "server/page/openapi.h"
 #include "server/service.h"
 #include "server/signals.h"
@@ -29,71 +28,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define JSON_TREE_BYTES (JSON_PARSE_MAX_NODES * (size_t)80) /* a cJSON node and its malloc */
-#define KEEP_ALIVE_MS 15000             /* silence of a stream before a comment is sent */
-#define HEADER_MEMORY_BYTES (32 * 1024) /* per connection; longer headers: 431, longer URL: 414 */
+#define KEEP_ALIVE_MS 15000 /* silence of a stream before a comment is sent */
 #define MAX_EVENTS 256
-#define MIN_BUDGET_BYTES ((size_t)256 << 20) /* bodies that arrive and answers that wait */
 #define TICK_MS 250
 #define STATUS_MS 5000
-#define SPARE_CONNECTIONS 64 /* above max_connections, so that they can be answered with 503 */
-#define SPARE_FILES 64       /* files, eventfds, and a reserve for accept */
-#define MIN_CONNECTIONS 4
-#define FIRST_REQUEST_MS 1000 /* from SIGTERM, for requests of those that have just connected */
-#define CANCEL_MS 5000        /* for cancelled calls to end and their answers to go out */
-#define CLOSE_MS 2000         /* for connections to close after that */
-
-/* Returns room for several bodies of the largest size: one owner may hold half of it. */
-static size_t budget_bytes(size_t max_body_bytes) {
-    size_t least = 4 * max_body_bytes;
-    return least > MIN_BUDGET_BYTES ? least : MIN_BUDGET_BYTES;
-}
-
-size_t http_server_memory_bytes(const struct options *options) {
-    size_t per_connection = HEADER_MEMORY_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
-    size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
-    bool has_access_log = strcmp(options->access_log, "none") != 0;
-    if (options->ssl_certfile)
-        per_connection += TLS_CONNECTION_BYTES;
-    if (options->log_prompts)
-        per_connection += HTTP_LOG_BODY_BYTES;
-    size_t logs = (has_access_log ? ACCESS_LOG_MAX_BYTES : 0) +
-                  (options->otlp_traces_endpoint ? TRACE_EXPORTER_MAX_BYTES : 0);
-    size_t admin = options->admin_socket ? HTTP_ADMIN_BYTES : 0;
-    return (size_t)options->max_connections * per_connection +
-           budget_bytes((size_t)options->max_body_bytes) + admin + logs +
-           PREP_NUM_QUEUES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
-}
-
-/* Raises the limit of open files to what the connections need, or lowers their number. */
-static int fit_connections_to_files(struct http_server_config *config, struct error *err) {
-    struct rlimit limit;
-    int64_t files = config->credentials ? 1 + TLS_CONNECTION_FILES : 1; /* of a connection */
-    rlim_t needed = (rlim_t)((config->max_connections + SPARE_CONNECTIONS) * files + SPARE_FILES);
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
-        return 0;
-    limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
-    setrlimit(RLIMIT_NOFILE, &limit);
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
-        return 0;
-    int64_t possible = ((int64_t)limit.rlim_cur - SPARE_FILES) / files - SPARE_CONNECTIONS;
-    if (possible < MIN_CONNECTIONS)
-        return error_set(err, ERROR_CONFIG,
-                         "the system's limit of %lld open files is too low: %lld are needed at "
-                         "least (ulimit -n, or LimitNOFILE= of a unit)",
-                         (long long)limit.rlim_max,
-                         (MIN_CONNECTIONS + SPARE_CONNECTIONS) * (long long)files + SPARE_FILES);
-    log_warning("max-connections: %lld need more open files than this system's limit of %lld; "
-                "using %lld",
-                (long long)config->max_connections, (long long)limit.rlim_max, (long long)possible);
-    config->max_connections = possible;
-    return 0;
-}
 
 static struct MHD_Daemon *start_daemon(struct http_server *server) {
     const struct http_server_config *config = &server->config;
@@ -106,12 +48,12 @@ static struct MHD_Daemon *start_daemon(struct http_server *server) {
             MHD_USE_ERROR_LOG,
         0, NULL, NULL, http_handler_handle, server, MHD_OPTION_EXTERNAL_LOGGER, http_reply_log,
         NULL, MHD_OPTION_ARRAY, socket, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)(config->max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(config->max_connections + HTTP_SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(HTTP_IDLE_TIMEOUT_MS / 1000 + 5), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)HEADER_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_CONNECTION,
-        http_handler_notify, server, MHD_OPTION_NOTIFY_COMPLETED, http_connection_completed, server,
-        MHD_OPTION_REFUSE_CALLBACK, http_reply_refused, server, MHD_OPTION_SIGPIPE_HANDLED_BY_APP,
-        1, MHD_OPTION_END);
+        (size_t)HTTP_HEADER_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_NOTIFY_CONNECTION, http_handler_notify, server, MHD_OPTION_NOTIFY_COMPLETED,
+        http_connection_completed, server, MHD_OPTION_REFUSE_CALLBACK, http_reply_refused, server,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
 }
 
 /* The event's data is the address of a member that names the source, or a connection. */
@@ -128,19 +70,12 @@ static int start_tls(struct http_server *server, struct error *err) {
     const struct http_server_config *config = &server->config;
     if (!config->credentials)
         return 0;
-    if (tls_front_create(config->listen_fd, config->max_connections + SPARE_CONNECTIONS,
+    if (tls_front_create(config->listen_fd, config->max_connections + HTTP_SPARE_CONNECTIONS,
                          config->credentials, &server->tls, err) != 0)
         return -1;
     if (watch(server, tls_front_fd(server->tls), &server->tls) != 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
     return 0;
-}
-
-static void stop_listening(struct http_server *server) {
-    if (server->tls)
-        tls_front_quiesce(server->tls);
-    else
-        MHD_quiesce_daemon(server->daemon);
 }
 
 static int open_parts(struct http_server *server, struct error *err) {
@@ -183,35 +118,13 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     server->epoll_fd = server->signal_fd = -1;
     server->start_ms = clock_now_ms();
     server->watchdog_ms = service_watchdog_ms() / 3;
-    server->memory.budget_bytes = budget_bytes(config->max_body_bytes);
-    if (fit_connections_to_files(&server->config, err) != 0 || open_parts(server, err) != 0) {
+    server->memory.budget_bytes = http_capacity_budget_bytes(config->max_body_bytes);
+    if (http_capacity_fit_files(&server->config, err) != 0 || open_parts(server, err) != 0) {
         http_server_destroy(server);
         return -1;
     }
     *out = server;
     return 0;
-}
-
-static void refuse_work(struct http_server *server) {
-    server->refuses_work = true;
-    engine_stop_accepting(server->engine);
-}
-
-/* Whoever connects meanwhile gets a 503, but on a socket of the service manager's, where the next
- * process answers: there each connection that is here already has one more answer, so that a
- * restart refuses nobody. */
-static void begin_stopping(struct http_server *server, int64_t grace_ms) {
-    server->is_stopping = true;
-    server->stop_ms = clock_now_ms();
-    server->stop_deadline_ms = server->stop_ms + grace_ms;
-    if (server->config.is_socket_passed)
-        stop_listening(server);
-    if (!server->config.is_socket_passed || server->has_failed)
-        refuse_work(server);
-    service_stopping();
-    service_extend_timeout((int)((grace_ms + CANCEL_MS + CLOSE_MS) / 1000) + 5);
-    log_info("stopping: %lld requests in flight, at most %lld ms for them",
-             (long long)server->num_pending, (long long)grace_ms);
 }
 
 static void take_signals(struct http_server *server) {
@@ -225,7 +138,7 @@ static void take_signals(struct http_server *server) {
             if (!server->is_stopping)
                 server->config.reload(server->config.reload_context);
         } else if (!server->is_stopping) {
-            begin_stopping(server, server->config.shutdown_timeout_ms);
+            http_stop_begin(server, server->config.shutdown_timeout_ms);
         } else {
             log_info("second signal: cancelling what is in flight");
             server->stop_deadline_ms = clock_now_ms();
@@ -338,7 +251,7 @@ static void tick(struct http_server *server) {
         log_error("the device failed: %s; answering what is in flight and stopping",
                   engine_failure(server->engine).message);
         if (!server->is_stopping)
-            begin_stopping(server, CANCEL_MS);
+            http_stop_begin(server, HTTP_STOP_CANCEL_MS);
     }
 }
 
@@ -384,52 +297,21 @@ static int turn_until_none(struct http_server *server, const int64_t *remaining,
     return 0;
 }
 
-/* Ends each request with FINISH_ABORT, which completes its answer. */
-static void cancel_everything(struct http_server *server) {
-    for (struct connection *c = server->connections; c; c = c->next) {
-        struct api_call *call = c->exchange.call;
-        if (!call || api_call_is_done(call))
-            continue;
-        for (int i = 0; i < api_call_num_requests(call); i++)
-            engine_cancel(server->engine, api_call_request(call, i));
-    }
-}
-
-static void close_everything(struct http_server *server) {
-    for (struct connection *c = server->connections; c; c = c->next)
-        http_connection_give_up(c);
-}
-
-/* Returns whether a request is on its way that no other process can answer: on a connection from
- * which none has come yet, which is given a moment, or of which a part is here. */
-static bool is_request_expected(const struct http_server *server) {
-    if (server->refuses_work)
-        return false;
-    bool are_new_due =
-        server->config.is_socket_passed && clock_now_ms() - server->stop_ms < FIRST_REQUEST_MS;
-    for (const struct connection *c = server->connections; c; c = c->next) {
-        if (c->exchange.state == EXCHANGE_READING || c->exchange.state == EXCHANGE_DRAINING ||
-            (c->is_first && are_new_due && !c->is_closed))
-            return true;
-    }
-    return false;
-}
-
 /* Gives what is in flight the grace time, then a cancellation, then a closed socket. */
 static int wind_down(struct http_server *server) {
-    while ((server->num_pending > 0 || is_request_expected(server)) &&
+    while ((server->num_pending > 0 || http_stop_is_request_expected(server)) &&
            clock_now_ms() < server->stop_deadline_ms) {
         if (turn(server) != 0)
             return -1;
     }
-    int64_t deadline_ms = clock_now_ms() + CANCEL_MS;
-    refuse_work(server);
-    cancel_everything(server);
+    int64_t deadline_ms = clock_now_ms() + HTTP_STOP_CANCEL_MS;
+    http_stop_refuse_work(server);
+    http_stop_cancel(server);
     if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0)
         return -1;
-    deadline_ms = clock_now_ms() + CLOSE_MS;
-    stop_listening(server);
-    close_everything(server);
+    deadline_ms = clock_now_ms() + HTTP_STOP_CLOSE_MS;
+    http_stop_listening(server);
+    http_stop_close(server);
     return turn_until_none(server, &server->stats.connections, &deadline_ms);
 }
 
@@ -450,10 +332,10 @@ void http_server_set_credentials(struct http_server *server, struct tls_credenti
 /* libmicrohttpd aborts the process when it is stopped with suspended connections, so everything is
  * resumed and closed before. */
 static void stop_daemon(struct http_server *server) {
-    close_everything(server);
+    http_stop_close(server);
     for (int i = 0; i < 3 && server->connections; i++)
         MHD_run(server->daemon);
-    stop_listening(server);
+    http_stop_listening(server);
     MHD_stop_daemon(server->daemon);
 }
 

@@ -62,8 +62,4 @@ void http_server_set_credentials(struct http_server *server, struct tls_credenti
 /* Before run or after it returned. Accepts NULL. */
 void http_server_destroy(struct http_server *server);
 
-/* Returns the bytes that the front end may hold at most: header memory, output buffers, bodies, and
- * what the workers make of them, for the memory table printed at start. */
-size_t http_server_memory_bytes(const struct options *options);
-
 #endif
