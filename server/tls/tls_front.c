@@ -4,7 +4,7 @@
 #include "config/base/clock.h"
 #include "config/log.h"
 #include "server/http/listen_socket.h"
-#include "server/tls/tls_connection.h"
+#include "server/tls/tls_lists.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -21,15 +21,6 @@
 #define MAX_EVENTS 256
 #define MAX_ACCEPTED 16 /* at a time */
 
-/* Connections of one state, those longest in it first. */
-struct state_list {
-    struct tls_connection *first, *last;
-};
-
-struct ready_list {
-    struct tls_connection *first, *last;
-};
-
 /* For the I/O thread to take. */
 struct handed_over {
     struct handed_over *next;
@@ -45,8 +36,7 @@ struct tls_front {
 
     /* the thread's */
     int epoll_fd;
-    struct state_list lists[TLS_NUM_STATES];
-    struct ready_list relays, handshakes; /* to go on with */
+    struct tls_lists lists;
     int64_t num_connections;
     int64_t tick_ms;
     bool is_listening;
@@ -68,45 +58,7 @@ static void lower_event(int fd) {
     CHECK(read(fd, &count, sizeof(count)) == sizeof(count) || errno == EAGAIN);
 }
 
-/* ---- Lists ---- */
-
-static void unlink_state(struct tls_front *front, struct tls_connection *connection,
-                         enum tls_state state) {
-    struct state_list *list = &front->lists[state];
-    *(connection->prev ? &connection->prev->next : &list->first) = connection->next;
-    *(connection->next ? &connection->next->prev : &list->last) = connection->prev;
-}
-
-static void link_state(struct tls_front *front, struct tls_connection *connection) {
-    struct state_list *list = &front->lists[connection->state];
-    connection->since_ms = clock_now_ms();
-    connection->prev = list->last;
-    connection->next = NULL;
-    *(list->last ? &list->last->next : &list->first) = connection;
-    list->last = connection;
-}
-
-static void mark_ready(struct tls_front *front, struct tls_connection *connection) {
-    struct ready_list *list =
-        connection->state == TLS_HANDSHAKE ? &front->handshakes : &front->relays;
-    if (connection->is_ready)
-        return;
-    connection->is_ready = true;
-    connection->next_ready = NULL;
-    *(list->last ? &list->last->next_ready : &list->first) = connection;
-    list->last = connection;
-}
-
-static struct tls_connection *pop_ready(struct ready_list *list) {
-    struct tls_connection *connection = list->first;
-    if (!connection)
-        return NULL;
-    list->first = connection->next_ready;
-    if (!list->first)
-        list->last = NULL;
-    connection->is_ready = false;
-    return connection;
-}
+/* ---- Connections ---- */
 
 static int watch(struct tls_front *front, int fd, uint32_t events, void *source) {
     struct epoll_event event = {.events = events, .data.ptr = source};
@@ -128,35 +80,19 @@ static void settle(struct tls_front *front, struct tls_connection *connection,
                    enum tls_state before) {
     if (connection->state == before)
         return;
-    unlink_state(front, connection, before);
+    tls_lists_remove(&front->lists, connection, before);
     if (connection->state == TLS_CLOSED) {
         tls_connection_destroy(connection);
         front->num_connections--;
         return;
     }
-    link_state(front, connection);
-    mark_ready(front, connection);
-}
-
-/* Of connections that are not listed as ready: those of a timer are taken out first. */
-static void remove_ready(struct ready_list *list, struct tls_connection *connection) {
-    struct tls_connection *last = NULL, **link = &list->first;
-    while (*link && *link != connection) {
-        last = *link;
-        link = &last->next_ready;
-    }
-    if (!*link)
-        return;
-    *link = connection->next_ready;
-    if (list->last == connection)
-        list->last = last;
-    connection->is_ready = false;
+    tls_lists_add(&front->lists, connection);
+    tls_lists_mark_ready(&front->lists, connection);
 }
 
 static void drop(struct tls_front *front, struct tls_connection *connection) {
     enum tls_state before = connection->state;
-    if (connection->is_ready)
-        remove_ready(before == TLS_HANDSHAKE ? &front->handshakes : &front->relays, connection);
+    tls_lists_forget_ready(&front->lists, connection);
     connection->state = TLS_CLOSED;
     settle(front, connection, before);
 }
@@ -185,7 +121,7 @@ static void begin(struct tls_front *front, int fd, const struct tls_address *add
         return;
     }
     front->num_connections++;
-    link_state(front, connection);
+    tls_lists_add(&front->lists, connection);
 }
 
 static void listen_on(struct tls_front *front, bool listens) {
@@ -204,8 +140,8 @@ static bool make_room(struct tls_front *front) {
     if (front->num_connections < front->max_connections)
         return true;
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-        if (front->lists[order[i]].first) {
-            drop(front, front->lists[order[i]].first);
+        if (front->lists.states[order[i]].first) {
+            drop(front, front->lists.states[order[i]].first);
             return true;
         }
     }
@@ -231,7 +167,7 @@ static void accept_clients(struct tls_front *front) {
     }
 }
 
-/* ---- Connections ---- */
+/* ---- What they do ---- */
 
 static void hand_over(struct tls_front *front, struct handed_over *entry) {
     pthread_mutex_lock(&front->lock);
@@ -262,7 +198,7 @@ static int connect_inner(struct tls_front *front, struct tls_connection *connect
 }
 
 static void go_on_with_handshake(struct tls_front *front) {
-    struct tls_connection *connection = pop_ready(&front->handshakes);
+    struct tls_connection *connection = tls_lists_pop_ready(&front->lists.handshakes);
     if (!connection)
         return;
     if (tls_connection_handshake(connection) > 0)
@@ -272,13 +208,13 @@ static void go_on_with_handshake(struct tls_front *front) {
 
 /* Each of those that are ready now has one turn. */
 static void relay(struct tls_front *front) {
-    struct ready_list ready = front->relays;
+    struct tls_ready_list ready = front->lists.relays;
     struct tls_connection *connection;
-    front->relays = (struct ready_list){NULL, NULL};
-    while ((connection = pop_ready(&ready)) != NULL) {
+    front->lists.relays = (struct tls_ready_list){NULL, NULL};
+    while ((connection = tls_lists_pop_ready(&ready)) != NULL) {
         enum tls_state before = connection->state;
         if (tls_connection_relay(connection))
-            mark_ready(front, connection);
+            tls_lists_mark_ready(&front->lists, connection);
         settle(front, connection, before);
     }
 }
@@ -286,7 +222,8 @@ static void relay(struct tls_front *front) {
 static void drop_late(struct tls_front *front, enum tls_state state, int64_t limit_ms,
                       int64_t now_ms) {
     struct tls_connection *first;
-    while ((first = front->lists[state].first) != NULL && now_ms - first->since_ms > limit_ms)
+    while ((first = front->lists.states[state].first) != NULL &&
+           now_ms - first->since_ms > limit_ms)
         drop(front, first);
 }
 
@@ -323,7 +260,7 @@ static void handle_connection(struct tls_front *front, const struct epoll_event 
         connection->state = TLS_ENDING;
         settle(front, connection, TLS_RELAY);
     }
-    mark_ready(front, connection);
+    tls_lists_mark_ready(&front->lists, connection);
 }
 
 static void handle_event(struct tls_front *front, const struct epoll_event *event) {
@@ -339,7 +276,7 @@ static void handle_event(struct tls_front *front, const struct epoll_event *even
  * its handling. */
 static void turn(struct tls_front *front) {
     struct epoll_event events[MAX_EVENTS];
-    bool has_work = front->relays.first || front->handshakes.first, has_clients = false;
+    bool has_work = front->lists.relays.first || front->lists.handshakes.first, has_clients = false;
     int count = epoll_wait(front->epoll_fd, events, MAX_EVENTS, has_work ? 0 : TICK_MS);
     CHECK(count >= 0 || errno == EINTR);
     for (int i = 0; i < count; i++) {
@@ -355,8 +292,8 @@ static void turn(struct tls_front *front) {
 
 static void drop_all(struct tls_front *front) {
     for (int state = TLS_HANDSHAKE; state < TLS_CLOSED; state++)
-        while (front->lists[state].first)
-            drop(front, front->lists[state].first);
+        while (front->lists.states[state].first)
+            drop(front, front->lists.states[state].first);
 }
 
 static void *front_thread(void *context) {
@@ -364,8 +301,8 @@ static void *front_thread(void *context) {
     pthread_setname_np(pthread_self(), "tls");
     while (!is_ending(front))
         turn(front);
-    while (front->lists[TLS_HANDSHAKE].first)
-        drop(front, front->lists[TLS_HANDSHAKE].first);
+    while (front->lists.states[TLS_HANDSHAKE].first)
+        drop(front, front->lists.states[TLS_HANDSHAKE].first);
     int64_t deadline_ms = clock_now_ms() + LINGER_MS;
     while (front->num_connections > 0 && clock_now_ms() < deadline_ms)
         turn(front);
