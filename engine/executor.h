@@ -37,6 +37,11 @@ struct executor_ops {
     int (*wait)(struct executor *executor, struct error *err);
     /* Every step was waited for, and it does not hang. */
     void (*destroy)(struct executor *executor);
+    /* Returns the memory of one more step, for batches and results of this capacity
+     * (step_memory_bytes), the executor's; NULL when it is short. Of every step that is submitted,
+     * before the first of them, EXECUTOR_MAX_STEPS at most and all of the same capacity. Where this
+     * is NULL, any memory will do. */
+    void *(*step_memory)(struct executor *executor, const struct batch_capacity *capacity);
 };
 
 struct executor {

@@ -7,6 +7,7 @@
 
 #define ALIGNMENT 64 /* a cache line */
 #define NUM_ARRAYS 23
+#define NUM_RESULTS 3
 
 struct array {
     void *pointer; /* the address of one of the arena's */
@@ -57,12 +58,9 @@ static size_t padded_bytes(const struct array *array) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-size_t batch_arena_bytes(const struct batch_capacity *capacity) {
-    struct batch_arena none;
-    struct array arrays[NUM_ARRAYS];
+static size_t sum_bytes(const struct array *arrays, int count) {
     size_t total = 0;
-    list_arrays(&none, capacity, arrays);
-    for (int i = 0; i < NUM_ARRAYS; i++) {
+    for (int i = 0; i < count; i++) {
         size_t bytes = padded_bytes(&arrays[i]);
         if (bytes > SIZE_MAX - total)
             return SIZE_MAX;
@@ -71,16 +69,53 @@ size_t batch_arena_bytes(const struct batch_capacity *capacity) {
     return total;
 }
 
+static void place(const struct array *arrays, int count, char *memory) {
+    for (int i = 0; i < count; i++) {
+        memcpy(arrays[i].pointer, &memory, sizeof(memory));
+        memory += padded_bytes(&arrays[i]);
+    }
+}
+
+size_t batch_arena_bytes(const struct batch_capacity *capacity) {
+    struct batch_arena none;
+    struct array arrays[NUM_ARRAYS];
+    list_arrays(&none, capacity, arrays);
+    return sum_bytes(arrays, NUM_ARRAYS);
+}
+
 void batch_arena_bind(struct batch_arena *arena, const struct batch_capacity *capacity,
                       void *memory) {
     struct array arrays[NUM_ARRAYS];
-    char *next = memory;
     arena->memory = memory;
     list_arrays(arena, capacity, arrays);
-    for (int i = 0; i < NUM_ARRAYS; i++) {
-        memcpy(arrays[i].pointer, &next, sizeof(next));
-        next += padded_bytes(&arrays[i]);
-    }
+    place(arrays, NUM_ARRAYS, memory);
+}
+
+static void list_results(struct step_result *r, const struct batch_capacity *c,
+                         struct array out[static NUM_RESULTS]) {
+    const struct array arrays[NUM_RESULTS] = {
+        {&r->rows, (size_t)c->num_sample_rows, sizeof(struct sample_output)},
+        {&r->listed_logprobs, c->num_listed_logprobs, sizeof(float)},
+        {&r->hidden_sums, (size_t)c->num_seqs, (size_t)c->hidden_size * sizeof(float)},
+    };
+    memcpy(out, arrays, sizeof(arrays));
+}
+
+size_t step_memory_bytes(const struct batch_capacity *capacity) {
+    struct step_result none;
+    struct array results[NUM_RESULTS];
+    list_results(&none, capacity, results);
+    size_t arena = batch_arena_bytes(capacity), result = sum_bytes(results, NUM_RESULTS);
+    return arena > SIZE_MAX - result ? SIZE_MAX : arena + result;
+}
+
+void step_memory_bind(const struct batch_capacity *capacity, void *memory,
+                      struct batch_arena *arena, struct step_result *result) {
+    struct array results[NUM_RESULTS];
+    batch_arena_bind(arena, capacity, memory);
+    *result = (struct step_result){0};
+    list_results(result, capacity, results);
+    place(results, NUM_RESULTS, (char *)memory + batch_arena_bytes(capacity));
 }
 
 int batch_arena_init(struct batch_arena *arena, const struct batch_capacity *capacity) {

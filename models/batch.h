@@ -70,7 +70,7 @@ struct step_result {
 
 /* --- Where it is written ---------------------------------------------------------------------- */
 
-/* The largest batch that fits an arena. */
+/* The largest batch that fits an arena, and what a step of it returns. */
 struct batch_capacity {
     int32_t num_tokens;
     int32_t num_seqs;         /* and hidden sums */
@@ -79,6 +79,7 @@ struct batch_capacity {
     size_t num_counts;
     size_t num_biases;
     size_t num_listed;
+    size_t num_listed_logprobs;
     int32_t num_masks;
     int32_t vocab_size;
     int32_t hidden_size;
@@ -134,6 +135,10 @@ size_t batch_arena_bytes(const struct batch_capacity *capacity);
  * another arena of the same capacity, for instance. Not to be finished. */
 void batch_arena_bind(struct batch_arena *arena, const struct batch_capacity *capacity,
                       void *memory);
+/* Likewise for a step's memory: an arena, and behind it the arrays of the result. */
+size_t step_memory_bytes(const struct batch_capacity *capacity);
+void step_memory_bind(const struct batch_capacity *capacity, void *memory,
+                      struct batch_arena *arena, struct step_result *result);
 /* Returns the batch as the counts describe it now; its arrays are the arena's. */
 struct batch batch_arena_view(const struct batch_arena *arena);
 

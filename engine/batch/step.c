@@ -1,6 +1,5 @@
 #include "engine/batch/step.h"
 
-#include "config/base/checked.h"
 #include "engine/batch/sampling_inputs.h"
 
 #include <stdlib.h>
@@ -17,6 +16,7 @@ struct batch_capacity step_batch_capacity(const struct serving_limits *limits,
         .num_counts = serving_limits_max_counts(limits),
         .num_biases = samples * (size_t)sampling_inputs_max_biases(tokenizer),
         .num_listed = logprob_lists_max_tokens(limits),
+        .num_listed_logprobs = logprob_lists_max_of_step(limits),
         .num_masks = serving_limits_max_sampled(limits),
         .vocab_size = limits->vocab_size,
         .hidden_size = limits->hidden_size,
@@ -25,46 +25,39 @@ struct batch_capacity step_batch_capacity(const struct serving_limits *limits,
     };
 }
 
-struct sizes {
-    size_t entries, rows, outputs, listed_logprobs, hidden_sums;
-};
+static size_t entries_bytes(const struct serving_limits *limits) {
+    return (size_t)limits->max_num_seqs * sizeof(struct planned_sequence);
+}
 
-static struct sizes sizes_of(const struct serving_limits *limits) {
-    size_t seqs = (size_t)limits->max_num_seqs,
-           rows = (size_t)serving_limits_max_sample_rows(limits);
-    return (struct sizes){
-        .entries = seqs * sizeof(struct planned_sequence),
-        .rows = rows * sizeof(struct step_row),
-        .outputs = rows * sizeof(struct sample_output),
-        .listed_logprobs = logprob_lists_max_of_step(limits) * sizeof(float),
-        .hidden_sums = seqs * ((size_t)limits->hidden_size + 1) * sizeof(float),
-    };
+static size_t rows_bytes(const struct serving_limits *limits) {
+    return (size_t)serving_limits_max_sample_rows(limits) * sizeof(struct step_row);
 }
 
 size_t step_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer) {
     const struct batch_capacity capacity = step_batch_capacity(limits, tokenizer);
-    const struct sizes sizes = sizes_of(limits);
-    return batch_arena_bytes(&capacity) + sizes.entries + sizes.rows + sizes.outputs +
-           sizes.listed_logprobs + sizes.hidden_sums;
+    return step_memory_bytes(&capacity) + entries_bytes(limits) + rows_bytes(limits);
+}
+
+static void *alloc_memory(const struct batch_capacity *capacity) {
+    size_t bytes = step_memory_bytes(capacity);
+    return bytes < SIZE_MAX ? aligned_alloc(64, bytes) : NULL;
 }
 
 int step_init(struct step *step, const struct serving_limits *limits,
-              const struct tokenizer *tokenizer) {
+              const struct tokenizer *tokenizer, void *memory) {
     const struct batch_capacity capacity = step_batch_capacity(limits, tokenizer);
-    const struct sizes sizes = sizes_of(limits);
     *step = (struct step){
-        .plan = {.entries = malloc(sizes.entries)},
-        .rows = malloc(sizes.rows),
-        .result = {.rows = malloc(sizes.outputs),
-                   .listed_logprobs = malloc(sizes.listed_logprobs),
-                   .hidden_sums = malloc(sizes.hidden_sums)},
+        .plan = {.entries = malloc(entries_bytes(limits))},
+        .rows = malloc(rows_bytes(limits)),
+        .owned = memory == NULL ? alloc_memory(&capacity) : NULL,
     };
-    if (step->plan.entries == NULL || step->rows == NULL || step->result.rows == NULL ||
-        step->result.listed_logprobs == NULL || step->result.hidden_sums == NULL ||
-        batch_arena_init(&step->arena, &capacity) != 0) {
+    memory = memory == NULL ? step->owned : memory;
+    if (step->plan.entries == NULL || step->rows == NULL || memory == NULL) {
         step_finish(step);
         return -1;
     }
+    step_memory_bind(&capacity, memory, &step->arena, &step->result);
+    *step->arena.counts = (struct batch_counts){0};
     logprob_lists_init(&step->lists, limits, step->arena.listed_tokens);
     return 0;
 }
@@ -72,10 +65,7 @@ int step_init(struct step *step, const struct serving_limits *limits,
 void step_finish(struct step *step) {
     free(step->plan.entries);
     free(step->rows);
-    free(step->result.rows);
-    free(step->result.listed_logprobs);
-    free(step->result.hidden_sums);
-    batch_arena_finish(&step->arena);
+    free(step->owned);
     memset(step, 0, sizeof(*step));
 }
 

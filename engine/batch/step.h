@@ -3,8 +3,8 @@
  * builder the rest; the core submits it, waits, and applies the results by walking the rows.
  *
  * The batch and the result are what the executor sees: the batch holds no pointer into the engine.
- * All memory is allocated by step_init, for the largest step there can be; pages of it that no step
- * needs are never touched. Engine thread only, but for what a submitted batch shares with the
+ * Their memory may be the executor's. All of it is there from step_init on, for the largest step
+ * there can be; pages of it that no step needs are never touched. Engine thread only, but for what a submitted batch shares with the
  * executor. */
 #ifndef QUIRE_ENGINE_BATCH_STEP_H
 #define QUIRE_ENGINE_BATCH_STEP_H
@@ -36,14 +36,17 @@ struct step {
     struct batch batch; /* of the arena */
     struct logprob_lists lists;
     struct step_result result;
+    void *owned;        /* memory of both; NULL: it is the caller's */
     bool awaits_supply; /* submitted with late inputs, which are not filled in yet */
     int64_t submitted_ns;
 };
 
-/* The limits outlive the step. Returns -1 when memory is short. */
+/* The limits outlive the step. memory: of the batch and the result, step_memory_bytes of its
+ * capacity at an address that 64 divides, which outlives the step; NULL: it allocates that too.
+ * Returns -1 when memory is short. */
 int step_init(struct step *step, const struct serving_limits *limits,
-              const struct tokenizer *tokenizer);
-/* Returns the bytes that step_init allocates. */
+              const struct tokenizer *tokenizer, void *memory);
+/* Returns the bytes that step_init allocates where it is given no memory. */
 size_t step_bytes(const struct serving_limits *limits, const struct tokenizer *tokenizer);
 void step_finish(struct step *step); /* accepts a zeroed one */
 

@@ -30,10 +30,24 @@ int32_t engine_core_num_steps(const struct engine_core_config *config) {
     return config->async_scheduling ? EXECUTOR_MAX_STEPS : 1;
 }
 
+/* In the memory of an executor that has some of its own for steps. */
+static int init_step(struct engine_core *core, struct step *step) {
+    const struct serving_limits *limits = core->config.limits;
+    const struct executor_ops *ops = core->executor->ops;
+    void *memory = NULL;
+    if (ops->step_memory != NULL) {
+        const struct batch_capacity capacity = step_batch_capacity(limits, core->tokenizer);
+        memory = ops->step_memory(core->executor, &capacity);
+        if (memory == NULL)
+            return -1;
+    }
+    return step_init(step, limits, core->tokenizer, memory);
+}
+
 static int init_steps(struct engine_core *core) {
     core->num_steps = engine_core_num_steps(&core->config);
     for (int32_t i = 0; i < core->num_steps; i++)
-        if (step_init(&core->steps[i], core->config.limits, core->tokenizer) != 0)
+        if (init_step(core, &core->steps[i]) != 0)
             return -1;
     return 0;
 }

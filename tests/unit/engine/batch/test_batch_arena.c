@@ -31,6 +31,7 @@ struct remote {
     struct executor base;
     struct fake_executor fake;
     bool sends_copies;
+    void *step_memory; /* of the only step; NULL: not requested */
     struct step *step;
     uint64_t num_steps;
 };
@@ -42,25 +43,30 @@ static void submit(struct executor *executor, const struct batch *batch,
     remote->num_steps++;
 }
 
-static int run(struct remote *remote, const struct batch *batch, struct error *err) {
+static int run(struct remote *remote, const struct batch *batch, struct step_result *result,
+               struct error *err) {
     const struct executor_ops *ops = remote->fake.base.ops;
-    ops->submit(&remote->fake.base, batch, &remote->step->result);
+    ops->submit(&remote->fake.base, batch, result);
     return ops->wait(&remote->fake.base, err);
 }
 
+/* Only the results come back. */
 static int run_copy(struct remote *remote, struct error *err) {
     const struct batch_capacity capacity = step_batch_capacity(&limits, fake_tokenizer());
-    size_t bytes = batch_arena_bytes(&capacity);
-    void *original = remote->step->arena.memory, *sent = aligned_alloc(64, bytes);
-    void *kept = malloc(bytes);
+    size_t bytes = step_memory_bytes(&capacity), arena_bytes = batch_arena_bytes(&capacity);
+    char *original = remote->step->arena.memory, *sent = aligned_alloc(64, bytes);
+    char *kept = malloc(arena_bytes);
     struct batch_arena arena;
-    memcpy(kept, original, bytes);
-    memcpy(sent, original, bytes);
+    struct step_result result;
+    memcpy(kept, original, arena_bytes);
+    memcpy(sent, original, arena_bytes);
     memset(original, 0xa5, bytes);
-    batch_arena_bind(&arena, &capacity, sent);
+    step_memory_bind(&capacity, sent, &arena, &result);
     const struct batch batch = batch_arena_view(&arena);
-    int status = run(remote, &batch, err);
-    memcpy(original, kept, bytes);
+    int status = run(remote, &batch, &result, err);
+    memcpy(original, kept, arena_bytes);
+    memcpy(original + arena_bytes, sent + arena_bytes, bytes - arena_bytes);
+    remote->step->result.num_sample_rows = result.num_sample_rows;
     free(kept);
     free(sent);
     return status;
@@ -68,7 +74,14 @@ static int run_copy(struct remote *remote, struct error *err) {
 
 static int wait(struct executor *executor, struct error *err) {
     struct remote *remote = (struct remote *)executor;
-    return remote->sends_copies ? run_copy(remote, err) : run(remote, &remote->step->batch, err);
+    return remote->sends_copies ? run_copy(remote, err)
+                                : run(remote, &remote->step->batch, &remote->step->result, err);
+}
+
+static void *step_memory(struct executor *executor, const struct batch_capacity *capacity) {
+    struct remote *remote = (struct remote *)executor;
+    assert_null(remote->step_memory);
+    return remote->step_memory = aligned_alloc(64, step_memory_bytes(capacity));
 }
 
 static int64_t read_clock(void *context) {
@@ -104,7 +117,8 @@ static struct sampling_params params_of(int index, struct token_bias *bias) {
 }
 
 static int32_t run_requests(bool sends_copies, int32_t *tokens) {
-    static const struct executor_ops ops = {.submit = submit, .wait = wait};
+    static const struct executor_ops ops = {
+        .submit = submit, .wait = wait, .step_memory = step_memory};
     static struct engine_core core;
     struct remote remote = {.base = {.ops = &ops}, .sends_copies = sends_copies};
     const struct engine_core_config config = {.limits = &limits,
@@ -142,7 +156,9 @@ static int32_t run_requests(bool sends_copies, int32_t *tokens) {
         request_unref(requests[i]);
     }
     assert_true(remote.num_steps > MAX_TOKENS);
+    assert_ptr_equal(remote.step->arena.memory, remote.step_memory);
     engine_core_finish(&core);
+    free(remote.step_memory);
     fake_executor_finish(&remote.fake);
     return count;
 }
@@ -160,6 +176,7 @@ static void test_a_size_beyond_memory(void **state) {
     struct batch_arena arena = {0};
     capacity.num_counts = SIZE_MAX / 4;
     assert_true(batch_arena_bytes(&capacity) == SIZE_MAX);
+    assert_true(step_memory_bytes(&capacity) == SIZE_MAX);
     assert_int_equal(batch_arena_init(&arena, &capacity), -1);
     batch_arena_finish(&arena);
 }

@@ -33,7 +33,7 @@ static void start(struct fixture *f, int32_t budget) {
     const struct scheduler_config config = {.limits = &f->limits, .num_tenants = 1};
     assert_int_equal(scheduler_init(&f->scheduler, &config), 0);
     assert_int_equal(batch_builder_init(&f->builder, &f->limits, fake_tokenizer(), NULL), 0);
-    assert_int_equal(step_init(&f->step, &f->limits, fake_tokenizer()), 0);
+    assert_int_equal(step_init(&f->step, &f->limits, fake_tokenizer(), NULL), 0);
 }
 
 static struct sequence *add(struct fixture *f, int32_t num_prompt_tokens,
