@@ -14,13 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_OPTIONS 64
 #define ENV_PREFIX "QUIRE_"
 
 struct loader {
     struct options options;
-    enum option_level list_level[MAX_OPTIONS]; /* which level filled a list */
-    bool is_flag_given[MAX_OPTIONS];
+    enum option_level list_level[OPTIONS_MAX]; /* which level filled a list */
+    bool is_flag_given[OPTIONS_MAX];
     struct option_origin origin;
     struct error *err;
 };
@@ -41,7 +40,6 @@ static int apply(struct loader *loader, int index, const char *text) {
 static int apply_defaults(struct loader *loader) {
     size_t count;
     const struct option_spec *table = options_table(&count);
-    CHECK(count <= MAX_OPTIONS);
     loader->origin = (struct option_origin){.level = OPTION_LEVEL_DEFAULT};
     for (size_t i = 0; i < count; i++)
         if (table[i].default_text != NULL && apply(loader, (int)i, table[i].default_text) != 0)

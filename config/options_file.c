@@ -13,7 +13,6 @@
 #include <yaml.h>
 
 #define MAX_FILE_BYTES ((size_t)1 << 20)
-#define MAX_OPTIONS 64
 #define MAX_JSON_BYTES 4096
 
 struct file_reader {
@@ -22,7 +21,7 @@ struct file_reader {
     options_file_set set;
     void *context;
     struct error *err;
-    size_t seen_line[MAX_OPTIONS]; /* where each option was set; 0: not yet */
+    size_t seen_line[OPTIONS_MAX]; /* where each option was set; 0: not yet */
 };
 
 static int file_error(struct file_reader *reader, size_t line, const char *what) {

@@ -407,6 +407,12 @@ static const struct option_spec table[] = {
      .maximum = TIB,
      .meaning = "prompt tokens of a client waiting to run, twice as many of all; more are answered "
                 "429"},
+    {.name = "queue-timeout",
+     .type = OPTION_INTEGER,
+     .offset = FIELD(queue_timeout),
+     .default_text = "60",
+     .maximum = 86400,
+     .meaning = "seconds that a request may wait to run, then it is answered 503; 0: no limit"},
     {.name = "max-n",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_n),
@@ -430,6 +436,7 @@ static const struct option_spec table[] = {
 };
 
 #define NUM_OPTIONS (sizeof(table) / sizeof(table[0]))
+_Static_assert(NUM_OPTIONS <= OPTIONS_MAX, "OPTIONS_MAX is too small");
 
 const struct option_spec *options_table(size_t *out_count) {
     *out_count = NUM_OPTIONS;

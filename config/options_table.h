@@ -40,6 +40,7 @@ struct option_spec {
 };
 
 #define OPTION_NAME_CAPACITY 64
+#define OPTIONS_MAX 128 /* room for options_table */
 
 /* All options in the order of --help; *out_count: their number. */
 const struct option_spec *options_table(size_t *out_count);

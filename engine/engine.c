@@ -128,7 +128,7 @@ static void wait_until(struct engine *engine, int64_t deadline_ns) {
  * whether the cache is to be flushed before. Returns false when the thread is to end. */
 static bool wait_for_work(struct engine *engine, bool runnable, struct request_list *out_inbox,
                           bool *out_flush) {
-    int64_t deadline_ns = engine->core.stall_deadline_ns;
+    int64_t deadline_ns = engine->core.first_deadline_ns;
     pthread_mutex_lock(&engine->lock);
     while (!runnable && engine->inbox.first == NULL && !engine->wake_requested &&
            !engine->quitting) {
@@ -330,6 +330,11 @@ enum submit_result engine_submit(struct engine *engine, struct request *request)
 
 bool engine_queue_is_full(struct engine *engine) {
     return queue_limits_is_full(&engine->queue);
+}
+
+int64_t engine_num_queued(const struct engine *engine, int32_t share) {
+    CHECK(share >= 0 && share < engine->queue.num_shares);
+    return atomic_load(&engine->queue.of_share[share].requests);
 }
 
 static void request_wake(struct engine *engine) {

@@ -65,6 +65,8 @@ const struct serving_limits *engine_limits(const struct engine *engine);
 enum submit_result engine_submit(struct engine *engine, struct request *request);
 /* Any thread. Returns whether no request at all would be taken for want of room in the queue. */
 bool engine_queue_is_full(struct engine *engine);
+/* Any thread. Returns how many requests of the share (struct request) wait to run. */
+int64_t engine_num_queued(const struct engine *engine, int32_t share);
 /* Any thread. The request's sequences are dropped and their blocks freed before the next step; each
  * unfinished choice gets a last event with FINISH_ABORT. */
 void engine_cancel(struct engine *engine, struct request *request);

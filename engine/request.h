@@ -37,6 +37,9 @@ struct request {
     size_t cache_salt_bytes;
     int64_t arrival_ns; /* CLOCK_MONOTONIC, set by engine_submit */
     struct request_times times;
+    /* The core's clock (engine: CLOCK_MONOTONIC), set before it is submitted; 0: none. */
+    int64_t deadline_ns;       /* when it ends, with the tokens it has */
+    int64_t queue_deadline_ns; /* when it ends unless it has begun to run */
     struct token_stream stream;
     void *user; /* the front end's handle; the engine never reads it */
 

@@ -19,11 +19,13 @@
 #define TOKEN_STREAM_STALL_BYTES (48 * 1024)
 
 enum finish_reason {
-    FINISH_NONE = 0, /* not finished */
-    FINISH_STOP,     /* end token, stop string or stop token; an embedding is there */
-    FINISH_LENGTH,   /* max_tokens or the context's end */
-    FINISH_ABORT,    /* cancelled, or the server is stopping */
-    FINISH_ERROR,    /* the device failed, or memory was short */
+    FINISH_NONE = 0,      /* not finished */
+    FINISH_STOP,          /* end token, stop string or stop token; an embedding is there */
+    FINISH_LENGTH,        /* max_tokens or the context's end */
+    FINISH_DEADLINE,      /* the request's deadline passed while it ran */
+    FINISH_QUEUE_TIMEOUT, /* one of its deadlines passed before it ran: nothing was computed */
+    FINISH_ABORT,         /* cancelled, or the server is stopping */
+    FINISH_ERROR,         /* the device failed, or memory was short */
 };
 
 /* A token with its logprob and its share of the event's `top` array. */

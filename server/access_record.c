@@ -92,11 +92,11 @@ static void list_fields(const struct access_record *record, struct fields *field
 
 /* What ended the first choice, as `stop_reason` of vLLM's answers has it. */
 static void write_stop_reason(const struct api_call_summary *call, struct byte_buffer *out) {
-    if (call->stop_string.data == NULL && call->stop_token < 0)
+    if (call->stop_text.data == NULL && call->stop_token < 0)
         return;
     json_write_key(out, "stop_reason");
-    if (call->stop_string.data != NULL)
-        json_write_string(out, call->stop_string.data, call->stop_string.length);
+    if (call->stop_text.data != NULL)
+        json_write_string(out, call->stop_text.data, call->stop_text.length);
     else
         json_write_int(out, call->stop_token);
 }

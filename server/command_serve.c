@@ -313,6 +313,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
         .trusts_priority = options->trust_client_priority,
+        .queue_timeout_ms = options->queue_timeout * 1000,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
         .watchdog_ms = options->watchdog_sec * 1000,
         .metrics_facts = {.prefix = options->metrics_prefix,

@@ -7,10 +7,12 @@
 #define MAX_WAIT_MS 120000
 #define UNKNOWN_WAIT_MS 5000 /* nothing has ended yet */
 
+/* What only waited made no room for anybody. */
 static uint64_t sum_finished(const struct engine_stats *stats) {
     uint64_t sum = 0;
     for (int i = 0; i <= FINISH_ERROR; i++)
-        sum += stats->finished[i];
+        if (i != FINISH_QUEUE_TIMEOUT)
+            sum += stats->finished[i];
     return sum;
 }
 
@@ -40,6 +42,10 @@ void engine_monitor_update(struct engine_monitor *monitor, const struct engine_s
 
 bool engine_monitor_is_alive(const struct engine_monitor *monitor, int64_t now_ms) {
     return engine_monitor_stuck_ms(monitor, now_ms) <= ENGINE_STUCK_MS;
+}
+
+int64_t engine_monitor_time_ms(const struct engine_monitor *monitor, int64_t num_sequences) {
+    return monitor->rate > 0 ? (int64_t)fmin((double)num_sequences / monitor->rate * 1e3, 1e15) : 0;
 }
 
 int64_t engine_monitor_wait_ms(const struct engine_monitor *monitor) {

@@ -221,10 +221,9 @@ static void write_drafts(const struct writer *w, const struct engine_stats *s) {
 
 static void write_finished(const struct writer *w, const struct engine_stats *s) {
     static const char *const reasons[] = {
-        [FINISH_STOP] = "stop",
-        [FINISH_LENGTH] = "length",
-        [FINISH_ABORT] = "abort",
-        [FINISH_ERROR] = "error",
+        [FINISH_STOP] = "stop",         [FINISH_LENGTH] = "length",
+        [FINISH_DEADLINE] = "deadline", [FINISH_QUEUE_TIMEOUT] = "queue_timeout",
+        [FINISH_ABORT] = "abort",       [FINISH_ERROR] = "error",
     };
     write_header(w, "request_success_total", "counter", "Sequences ended, by reason.");
     for (int i = FINISH_STOP; i <= FINISH_ERROR; i++)

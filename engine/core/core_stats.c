@@ -97,11 +97,18 @@ static void observe_group(struct engine_stats *stats, const struct sequence_grou
     histogram_add(&stats->request_max_generation_tokens, most);
 }
 
+/* Returns whether the client gets the sequence's tokens, however few; beams have none to give before
+ * their end. */
+static bool is_answered(const struct sequence *sequence) {
+    return sequence->finish == FINISH_STOP || sequence->finish == FINISH_LENGTH ||
+           (sequence->finish == FINISH_DEADLINE && sequence->group->beams == NULL);
+}
+
 void core_stats_finished(struct engine_stats *stats, const struct sequence *sequence,
                          int64_t now_ns) {
     const struct request *request = sequence->group->request;
     stats->finished[sequence->finish]++;
-    if (sequence->finish != FINISH_STOP && sequence->finish != FINISH_LENGTH)
+    if (!is_answered(sequence))
         return;
     observe_times(stats, sequence, now_ns);
     observe_group(stats, sequence->group);

@@ -184,9 +184,13 @@ void engine_core_notify(struct engine_core *core, const struct sequence_group *g
 }
 
 void engine_core_note_stall(struct engine_core *core, int64_t deadline_ns) {
-    if (core->num_stalled == 0 || deadline_ns < core->stall_deadline_ns)
-        core->stall_deadline_ns = deadline_ns;
+    engine_core_note_deadline(core, deadline_ns);
     core->num_stalled++;
+}
+
+void engine_core_note_deadline(struct engine_core *core, int64_t deadline_ns) {
+    if (core->first_deadline_ns == 0 || deadline_ns < core->first_deadline_ns)
+        core->first_deadline_ns = deadline_ns;
 }
 
 void engine_core_leave_queue(struct engine_core *core, struct sequence_group *group) {

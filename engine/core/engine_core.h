@@ -51,9 +51,9 @@ struct engine_core {
     struct engine_stats stats;
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */
     int32_t num_stalled;                             /* groups, as of the last step */
-    int64_t stall_deadline_ns;                       /* when the first of them is aborted */
-    bool failed;        /* the executor failed: nothing runs any more */
-    struct error error; /* why */
+    int64_t first_deadline_ns; /* when the next group ends if nothing else happens; 0: never */
+    bool failed;               /* the executor failed: nothing runs any more */
+    struct error error;        /* why */
 };
 
 /* Returns how many steps may be in flight. */

@@ -33,5 +33,7 @@ void engine_core_leave_flight(struct engine_core *core, struct sequence_group *g
 void engine_core_commit(struct engine_core *core, const struct step *step, int64_t now_ns);
 /* Notes that a step is to be tried at deadline_ns at the latest. */
 void engine_core_note_stall(struct engine_core *core, int64_t deadline_ns);
+/* Notes that a group ends at that time. */
+void engine_core_note_deadline(struct engine_core *core, int64_t deadline_ns);
 
 #endif

@@ -37,15 +37,44 @@ static bool has_unpushed_end(const struct sequence_group *group) {
     return false;
 }
 
+static bool is_past(int64_t deadline_ns, int64_t now_ns) {
+    return deadline_ns != 0 && now_ns >= deadline_ns;
+}
+
+/* Returns why the group is to end now, or FINISH_NONE. */
+static enum finish_reason find_end(struct engine_core *core, struct sequence_group *group,
+                                   int64_t now_ns) {
+    const struct request *request = group->request;
+    if (has_unpushed_end(group))
+        return FINISH_ERROR;
+    if (atomic_load(&request->cancelled) || !update_stall(core, group, now_ns))
+        return FINISH_ABORT;
+    if (group->started)
+        return is_past(request->deadline_ns, now_ns) ? FINISH_DEADLINE : FINISH_NONE;
+    bool is_late =
+        is_past(request->deadline_ns, now_ns) || is_past(request->queue_deadline_ns, now_ns);
+    return is_late ? FINISH_QUEUE_TIMEOUT : FINISH_NONE;
+}
+
+static void note_deadlines(struct engine_core *core, const struct sequence_group *group) {
+    const struct request *request = group->request;
+    if (request->deadline_ns != 0)
+        engine_core_note_deadline(core, request->deadline_ns);
+    if (request->queue_deadline_ns != 0 && !group->started)
+        engine_core_note_deadline(core, request->queue_deadline_ns);
+}
+
 static void sweep_groups(struct engine_core *core, int64_t now_ns) {
     core->num_stalled = 0;
+    core->first_deadline_ns = 0;
     struct sequence_group *group = core->first_group, *next;
     for (; group != NULL; group = next) {
         next = group->next;
-        if (has_unpushed_end(group))
-            engine_core_end_group(core, group, FINISH_ERROR);
-        else if (atomic_load(&group->request->cancelled) || !update_stall(core, group, now_ns))
-            engine_core_end_group(core, group, FINISH_ABORT);
+        enum finish_reason reason = find_end(core, group, now_ns);
+        if (reason != FINISH_NONE)
+            engine_core_end_group(core, group, reason);
+        else
+            note_deadlines(core, group);
     }
 }
 

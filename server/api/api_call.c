@@ -43,6 +43,10 @@ int64_t api_call_num_prompt_tokens(const struct api_call *call) {
     return num_tokens;
 }
 
+int64_t api_call_timeout_ms(const struct api_call *call) {
+    return call->timeout_ms;
+}
+
 int64_t api_call_num_generated(const struct api_call *call) {
     return call->num_generated;
 }
@@ -94,6 +98,24 @@ static void update_choice(struct api_call *call, const struct request *request,
     call->num_unfinished--;
 }
 
+/* Returns -1 with call->error when the choice ended without what the answer needs. */
+static int check_end(struct api_call *call, const struct request *request,
+                     enum finish_reason reason) {
+    if (reason == FINISH_ERROR)
+        return api_error_set(&call->error, 503, "server_error", "engine_error", NULL,
+                             "The engine failed while it generated the completion");
+    if (reason == FINISH_ABORT)
+        return api_error_set(&call->error, 503, "server_error", "request_aborted", NULL,
+                             "The request was aborted before it finished");
+    if (reason == FINISH_QUEUE_TIMEOUT)
+        return api_error_set(&call->error, 503, "server_error", "queue_timeout", NULL,
+                             "The request waited too long to run; try again later");
+    if (reason == FINISH_DEADLINE && request->params.pooling != POOLING_NONE)
+        return api_error_set(&call->error, 503, "server_error", "deadline_exceeded", NULL,
+                             "The time for the request was over before its embedding was computed");
+    return 0;
+}
+
 /* -1 and call->error when the call cannot continue. */
 static int read_choice(struct api_call *call, int32_t prompt, const struct token_event *event,
                        struct byte_buffer *out) {
@@ -101,13 +123,10 @@ static int read_choice(struct api_call *call, int32_t prompt, const struct token
     struct api_call_choice *choice = &call->choices[index];
     if (choice->is_finished)
         return 0;
-    if (event->finish == FINISH_ERROR)
-        return api_error_set(&call->error, 503, "server_error", "engine_error", NULL,
-                             "The engine failed while it generated the completion");
-    if (event->finish == FINISH_ABORT)
-        return api_error_set(&call->error, 503, "server_error", "request_aborted", NULL,
-                             "The request was aborted before it finished");
-    update_choice(call, call->prompts[prompt].request, event, choice);
+    const struct request *request = call->prompts[prompt].request;
+    if (check_end(call, request, event->finish) != 0)
+        return -1;
+    update_choice(call, request, event, choice);
     if (call->operations->add(call, index, event) != 0)
         return api_error_set_memory(&call->error);
     if (call->is_stream)

@@ -32,12 +32,15 @@ const char *api_call_ignored_params(const struct api_call *call);
 int api_call_num_requests(const struct api_call *call);
 struct request *api_call_request(struct api_call *call, int index);
 int64_t api_call_num_prompt_tokens(const struct api_call *call);
+/* Returns the most milliseconds from the call's arrival to its end; 0: any. */
+int64_t api_call_timeout_ms(const struct api_call *call);
 /* Returns how many tokens of all choices have been read. */
 int64_t api_call_num_generated(const struct api_call *call);
 
 /* Takes the request's new events. For a stream, appends finished SSE frames to *out; otherwise
  * collects, and appends the whole response body once the last choice has finished. A choice that
- * ends with FINISH_ERROR or FINISH_ABORT ends the call: a stream that has begun gets an error
+ * ends without what the answer needs ends the call (FINISH_ERROR, FINISH_ABORT,
+ * FINISH_QUEUE_TIMEOUT; an embedding's FINISH_DEADLINE): a stream that has begun gets an error
  * event, otherwise api_call_error says what to answer. The caller cancels the requests that still
  * run. */
 void api_call_read(struct api_call *call, struct request *request, struct byte_buffer *out);

@@ -2,6 +2,8 @@
 
 #include "server/json/json_write.h"
 
+#include <string.h>
+
 void api_call_format_begin(const struct api_call_head *head, const char *object,
                            struct byte_buffer *out) {
     json_write_begin_object(out);
@@ -23,6 +25,7 @@ static const char *reason_word(const struct api_call_finish *finish, const char 
     case FINISH_STOP:
         return instead != NULL ? instead : "stop";
     case FINISH_LENGTH:
+    case FINISH_DEADLINE: /* OpenAI has no word for it, and clients check the word */
         return "length";
     default:
         return NULL;
@@ -37,6 +40,8 @@ void api_call_format_finish(const struct api_call_finish *finish, const char *re
         json_write_string(out, finish->stop_string.data, finish->stop_string.length);
     else if (finish->reason == FINISH_STOP && finish->stop_token >= 0)
         json_write_int(out, finish->stop_token);
+    else if (finish->reason == FINISH_DEADLINE)
+        json_write_string(out, "deadline", strlen("deadline"));
     else
         json_write_null(out);
 }

@@ -9,10 +9,16 @@ static const char *finish_word(const struct api_call *call) {
     case FINISH_STOP:
         return "stop";
     case FINISH_LENGTH:
+    case FINISH_DEADLINE:
         return "length";
     default:
         return "abort";
     }
+}
+
+static struct text stop_text(const struct api_call_finish *finish) {
+    static const struct text deadline = {.data = "deadline", .length = sizeof("deadline") - 1};
+    return finish->reason == FINISH_DEADLINE ? deadline : finish->stop_string;
 }
 
 struct api_call_summary api_call_summary_of(const struct api_call *call) {
@@ -28,7 +34,7 @@ struct api_call_summary api_call_summary_of(const struct api_call *call) {
         .cached_tokens = usage.cached_tokens,
         .completion_tokens = usage.completion_tokens,
         .finish_reason = finish_word(call),
-        .stop_string = finish->stop_string,
+        .stop_text = stop_text(finish),
         .stop_token = finish->reason == FINISH_STOP ? finish->stop_token : -1,
         .error_code = call->has_error ? call->error.code : NULL,
         .params = &request->params,

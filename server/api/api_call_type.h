@@ -30,7 +30,7 @@ struct api_call_usage {
 
 /* The reason why a choice ended; FINISH_NONE: it has not. */
 struct api_call_finish {
-    enum finish_reason reason; /* NONE, STOP or LENGTH: clients type the field as OpenAI's enum */
+    enum finish_reason reason; /* NONE, STOP, LENGTH or DEADLINE */
     int32_t stop_token;        /* -1: none */
     struct text stop_string;   /* data NULL: none */
 };
@@ -88,6 +88,7 @@ struct api_call {
     struct api_call_head head;
     struct byte_buffer ignored; /* NUL-terminated; empty: none */
     bool is_stream;
+    int64_t timeout_ms;               /* of its body; 0: none */
     int32_t num_prompts, num_choices; /* num_choices: per prompt, as the engine has them */
     int32_t num_unfinished;           /* choices, of all prompts */
     int64_t num_generated;            /* tokens of all choices */
@@ -114,6 +115,8 @@ int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_ch
  * names. cache_salt: NULL or a text; a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
 int api_call_set_priority_and_salt(struct request *request, int64_t priority,
                                    const char *cache_salt, struct api_error *err);
+/* The most of timeout_ms and of the header X-Request-Timeout: a day. */
+#define MAX_TIMEOUT_MS 86400000
 /* Takes over the buffer of names (unknown_fields.h). */
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
 

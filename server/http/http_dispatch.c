@@ -11,6 +11,7 @@
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_task.h"
+#include "server/http/http_timeout.h"
 
 #include "server/api/fields/request_limits.h"
 
@@ -48,9 +49,14 @@ static int submit_all(struct connection *connection) {
     if (http_admission_check_prompts(connection) != 0)
         return -1;
     for (int i = 0; i < num_requests; i++) {
+        http_admission_prepare(connection, api_call_request(exchange->call, i));
+        http_timeout_prepare(connection, api_call_request(exchange->call, i));
+    }
+    if (http_timeout_check(connection) != 0)
+        return -1;
+    for (int i = 0; i < num_requests; i++) {
         struct request *request = api_call_request(exchange->call, i);
         request->user = connection;
-        http_admission_prepare(connection, request);
         enum submit_result result = engine_submit(server->engine, request);
         if (result == SUBMIT_OK)
             continue;

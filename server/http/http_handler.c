@@ -15,6 +15,7 @@
 #include "server/http/http_deadlines.h"
 #include "server/http/http_log.h"
 #include "server/http/http_task.h"
+#include "server/http/http_timeout.h"
 #include "server/http/http_reply.h"
 #include "server/http/http_routes.h"
 
@@ -138,6 +139,10 @@ static int check_request(struct connection *connection, const char *url, const c
         exchange->body_length > connection->server->config.max_body_bytes)
         return refuse_size(connection);
     if (find_owner(connection) != 0)
+        return -1;
+    if (exchange->route->parse != NULL &&
+        http_timeout_read(header(connection, "X-Request-Timeout"), &exchange->timeout_ms,
+                          &exchange->error) != 0)
         return -1;
     return exchange->route->answer != NULL ? 0 : http_admission_check(connection);
 }

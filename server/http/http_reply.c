@@ -35,9 +35,11 @@ static void add_retry_headers(const struct connection *connection, int status,
                               struct MHD_Response *response) {
     char seconds[24], milliseconds[24];
     const struct http_server *server = connection->server;
-    int64_t wait_ms = connection->exchange.retry_ms > 0 ? connection->exchange.retry_ms
-                      : status == 429                   ? engine_monitor_wait_ms(&server->monitor)
-                                                        : RETRY_AFTER_MS;
+    const char *code = connection->exchange.error.code;
+    bool is_queue_timeout = code != NULL && strcmp(code, "queue_timeout") == 0;
+    int64_t wait_ms = connection->exchange.retry_ms > 0   ? connection->exchange.retry_ms
+                      : status == 429 || is_queue_timeout ? engine_monitor_wait_ms(&server->monitor)
+                                                          : RETRY_AFTER_MS;
     snprintf(seconds, sizeof(seconds), "%lld", (long long)(wait_ms + 999) / 1000);
     snprintf(milliseconds, sizeof(milliseconds), "%lld", (long long)wait_ms);
     add_header(response, "Retry-After", seconds);

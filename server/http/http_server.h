@@ -31,6 +31,7 @@ struct http_server_config {
     int64_t max_api_calls;   /* API calls in flight, queued or running; beyond: 429 */
     int64_t max_connections_per_ip; /* 0: as many as are left for all others */
     size_t max_body_bytes;          /* beyond: 413 */
+    int64_t queue_timeout_ms;       /* of a request that waits to run; 0: none */
     int64_t shutdown_timeout_ms;    /* after the first signal, for what is in flight */
     bool trusts_priority; /* all requests count to one share, where priority orders them */
     struct metrics_facts metrics_facts;

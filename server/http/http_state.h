@@ -54,7 +54,8 @@ struct exchange {
     const char *allow;    /* methods for a 405 or OPTIONS; NULL: no such path */
     uint64_t body_length; /* as announced; UINT64_MAX: chunked */
     int64_t start_ns;
-    bool must_close; /* may still become true */
+    int64_t timeout_ms; /* by its header; 0: none */
+    bool must_close;    /* may still become true */
 
     /* READING and all that follow: memory counted in http_server.memory. READING: for the body.
      * WAITING with a worker: none, the task has it. From then on: for call and `out`. */

@@ -1,7 +1,7 @@
 """/openapi.json, and what schemathesis finds when it drives every operation of it with data that the
 description allows and data that it forbids.
 
-Schemathesis checks each answer: no 5xx, only statuses, content types, header fields and bodies that the
+Schemathesis checks each answer: no 5xx (but for a request whose own time limit was over), only statuses, content types, header fields and bodies that the
 description has for the operation, and no success for data that it forbids. What it may not request is
 long work: generation is kept to a few tokens."""
 
@@ -10,6 +10,7 @@ import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
@@ -41,6 +42,13 @@ def keep_small(path, body):
         body["model"] = NAME
 
 
+def was_late(case, response):
+    """Whether the answer is a 503 that the description has for requests with little time."""
+    if response.status_code != 503 or "X-Request-Timeout" not in (case.headers or {}) and "timeout_ms" not in case.body:
+        return False
+    return response.json()["error"]["code"] in ("queue_timeout", "deadline_exceeded")
+
+
 def drive(operation, mode):
     """The statuses that came."""
     statuses = set()
@@ -50,7 +58,9 @@ def drive(operation, mode):
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case):
         keep_small(operation.path, case.body)
-        response = case.call_and_validate(excluded_checks=[positive_data_acceptance], timeout=TIMEOUT)
+        response = case.call(timeout=TIMEOUT)
+        excluded = [positive_data_acceptance] + ([not_a_server_error] if was_late(case, response) else [])
+        case.validate_response(response, excluded_checks=excluded)
         statuses.add(response.status_code)
 
     check()

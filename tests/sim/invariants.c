@@ -402,7 +402,28 @@ static void check_shares(struct simulation *sim) {
     EXPECT(sim, count == queue->count, count);
 }
 
+/* A group ends in the first step that begins behind its deadline, and whoever waits for its readers
+ * knows of the next one. */
+static void check_deadlines(struct simulation *sim) {
+    const struct engine_core *core = &sim->core;
+    int64_t step_ns = sim->now + 1;
+    for (const struct sequence_group *g = core->first_group; g != NULL; g = g->next) {
+        const struct request *request = g->request;
+        const int64_t deadlines[] = {request->deadline_ns,
+                                     g->started ? 0 : request->queue_deadline_ns};
+        for (int i = 0; i < 2; i++) {
+            bool is_set = deadlines[i] != 0;
+            EXPECT(sim, !is_set || deadlines[i] > step_ns, (int64_t)request->id);
+            EXPECT(sim,
+                   !is_set ||
+                       (core->first_deadline_ns != 0 && core->first_deadline_ns <= deadlines[i]),
+                   (int64_t)request->id);
+        }
+    }
+}
+
 void invariants_check_state(struct simulation *sim) {
+    check_deadlines(sim);
     check_pools(sim);
     check_sequences(sim);
     check_shares(sim);

@@ -296,6 +296,20 @@ static void draw_shares(struct simulation *sim) {
                           random_once_in(&random, 2) ? 1 : random_range(&random, 1, 9));
 }
 
+static int64_t draw_deadline(struct random *random, const struct simulated_request *request) {
+    return random_once_in(random, 5) ? request->arrival + random_range(random, 1, 80) : 0;
+}
+
+/* Of every third seed none, so that all else runs to its end. */
+static void draw_deadlines(struct simulation *sim) {
+    struct random random = random_from(sim->seed + 4);
+    for (int32_t i = 0; i < sim->num_requests && sim->seed % 3 != 0; i++) {
+        struct request *request = sim->requests[i].checker.request;
+        request->deadline_ns = draw_deadline(&random, &sim->requests[i]);
+        request->queue_deadline_ns = draw_deadline(&random, &sim->requests[i]);
+    }
+}
+
 static void begin_executor(struct simulation *sim) {
     static const struct executor_ops ops = {
         .submit = submit_watched, .supply = supply_watched, .wait = wait_watched};
@@ -347,6 +361,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
     draw_server(sim, load);
     draw_requests(sim, load);
     draw_shares(sim);
+    draw_deadlines(sim);
     sim->queue = (struct queue_limits){
         .max_requests = INT64_MAX, .max_tokens = INT64_MAX, .num_shares = sim->config.num_shares};
     CHECK(queue_limits_init(&sim->queue) == 0);

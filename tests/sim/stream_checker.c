@@ -21,6 +21,11 @@ void stream_checker_init(struct stream_checker *checker, struct request *request
     free(oracles);
 }
 
+bool stream_checker_is_cut(enum finish_reason finish) {
+    return finish == FINISH_ABORT || finish == FINISH_ERROR || finish == FINISH_DEADLINE ||
+           finish == FINISH_QUEUE_TIMEOUT;
+}
+
 void stream_checker_finish(struct stream_checker *checker) {
     for (int32_t i = 0; i < checker->request->params.num_choices; i++)
         oracle_finish(&checker->choices[i].oracle);
@@ -102,7 +107,14 @@ static void check_end(struct stream_checker *checker, struct choice_progress *ch
     const struct oracle_choice *oracle = &choice->oracle;
     choice->finish = event->finish;
     checker->num_finished++;
-    if (event->finish == FINISH_ABORT || event->finish == FINISH_ERROR)
+    const struct request *request = checker->request;
+    if (event->finish == FINISH_DEADLINE && request->deadline_ns == 0)
+        violate(checker, event, "no deadline");
+    if (event->finish == FINISH_QUEUE_TIMEOUT &&
+        (choice->num_tokens > 0 || checker->num_scored > 0 ||
+         (request->deadline_ns == 0 && request->queue_deadline_ns == 0)))
+        violate(checker, event, "no queue timeout");
+    if (stream_checker_is_cut(event->finish))
         return;
     if (event->finish != oracle->finish || event->stop_token != oracle->stop_token ||
         event->stop_string != oracle->stop_string)
@@ -149,8 +161,7 @@ static void check_text(struct stream_checker *checker, const struct token_event 
     if (event->num_generated != choice->num_tokens)
         violate(checker, event, "num_generated");
     /* what was held back when a choice was cut off is no prefix of the oracle's text */
-    bool cut_off = event->finish == FINISH_ABORT || event->finish == FINISH_ERROR;
-    if (!cut_off) {
+    if (!stream_checker_is_cut(event->finish)) {
         if (choice->text_bytes + event->text_bytes > oracle->text_bytes ||
             memcmp(oracle->text + choice->text_bytes, event->text, event->text_bytes) != 0)
             violate(checker, event, "wrong text");

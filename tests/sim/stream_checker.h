@@ -35,5 +35,7 @@ void stream_checker_finish(struct stream_checker *checker);
 /* Reads what is there. False once something was wrong. */
 bool stream_checker_read(struct stream_checker *checker);
 bool stream_checker_is_done(const struct stream_checker *checker);
+/* Returns whether a choice that ended so may have less than the oracle says. */
+bool stream_checker_is_cut(enum finish_reason finish);
 
 #endif

@@ -23,6 +23,7 @@ struct totals {
         recomputes, stalls, aborted, failed, finished;
     uint64_t copies, swapped_in, hits, shared, dropped, beams, refused;
     uint64_t ngrams_accepted;
+    uint64_t late, late_in_midst, late_beams, late_unread, queue_timeouts;
     struct draft_counts drafts;
 };
 
@@ -100,6 +101,7 @@ static void run_steps(struct simulation *sim, struct totals *totals) {
 struct outcome {
     uint64_t finished[FINISH_ERROR + 1];
     uint64_t tokens, choices, beams;
+    uint64_t late_in_midst, late_beams, late_unread; /* of those that ended by their deadline */
 };
 
 static void read_outcome(struct simulation *sim, struct simulated_request *request,
@@ -114,6 +116,10 @@ static void read_outcome(struct simulation *sim, struct simulated_request *reque
         out->tokens += (uint64_t)choice->num_tokens;
         out->choices++;
         out->beams += params->beam_width > 1 && choice->num_tokens > 1;
+        bool is_late = choice->finish == FINISH_DEADLINE;
+        out->late_in_midst += is_late && choice->num_tokens > 0;
+        out->late_beams += is_late && params->beam_width > 1;
+        out->late_unread += is_late && request->reader == READER_ABSENT;
     }
 }
 
@@ -149,8 +155,16 @@ static void check_outcome(struct simulation *sim, struct totals *totals) {
     const struct queue_counts *queued = &sim->queue.all;
     EXPECT(sim, queued->requests == 0 && queued->tokens == 0 && queued->choices == 0,
            queued->requests);
-    if (outcome.finished[FINISH_ABORT] + outcome.finished[FINISH_ERROR] == 0)
+    uint64_t num_cut = 0;
+    for (int reason = FINISH_NONE; reason <= FINISH_ERROR; reason++)
+        num_cut += stream_checker_is_cut(reason) ? outcome.finished[reason] : 0;
+    if (num_cut == 0)
         check_prompts(sim);
+    totals->late += outcome.finished[FINISH_DEADLINE];
+    totals->late_in_midst += outcome.late_in_midst;
+    totals->late_beams += outcome.late_beams;
+    totals->late_unread += outcome.late_unread;
+    totals->queue_timeouts += outcome.finished[FINISH_QUEUE_TIMEOUT];
     totals->aborted += outcome.finished[FINISH_ABORT];
     totals->failed += outcome.finished[FINISH_ERROR];
     totals->finished += outcome.finished[FINISH_STOP] + outcome.finished[FINISH_LENGTH];
@@ -216,10 +230,6 @@ struct ends {
     int32_t count;
 };
 
-static bool was_cut_off(const struct choice_progress *choice) {
-    return choice->finish == FINISH_ABORT || choice->finish == FINISH_ERROR;
-}
-
 static void keep_ends(const struct simulation *sim, struct ends *ends) {
     ends->count = 0;
     for (int32_t i = 0; i < sim->num_requests; i++) {
@@ -232,7 +242,7 @@ static void keep_ends(const struct simulation *sim, struct ends *ends) {
 /* What was cut off is a prefix of what the oracle says in either run; more is not known of it. */
 static void check_end(struct simulation *sim, const struct choice_progress *a,
                       const struct choice_progress *b, int64_t id) {
-    if (was_cut_off(a) || was_cut_off(b))
+    if (stream_checker_is_cut(a->finish) || stream_checker_is_cut(b->finish))
         return;
     EXPECT(sim, a->finish == b->finish, id);
     EXPECT(sim, a->num_tokens == b->num_tokens && a->tokens_hash == b->tokens_hash, id);
@@ -244,11 +254,13 @@ static void check_ends(struct simulation *sim, const struct ends *first) {
     int32_t count = 0;
     for (int32_t i = 0; i < sim->num_requests; i++) {
         const struct simulated_request *r = &sim->requests[i];
+        const struct request *request = r->checker.request;
         bool is_disturbed = sim->executor.fail_at_call > 0 || sim->shutdown_at >= 0 ||
-                            r->cancel_at >= 0 || r->reader != READER_PROMPT;
-        for (int32_t c = 0; c < r->checker.request->params.num_choices; c++) {
+                            r->cancel_at >= 0 || r->reader != READER_PROMPT ||
+                            request->deadline_ns != 0 || request->queue_deadline_ns != 0;
+        for (int32_t c = 0; c < request->params.num_choices; c++) {
             const struct choice_progress *choice = &r->checker.choices[c];
-            EXPECT(sim, is_disturbed || !was_cut_off(choice), i);
+            EXPECT(sim, is_disturbed || !stream_checker_is_cut(choice->finish), i);
             check_end(sim, &first->choices[count++], choice, i);
         }
     }
@@ -322,6 +334,11 @@ static bool print_totals(const struct totals *totals) {
         {"steps with stalled readers", totals->stalls},
         {"choices finished", totals->finished},
         {"hypotheses of beam search among them", totals->beams},
+        {"choices ended by their deadline", totals->late},
+        {"with tokens", totals->late_in_midst},
+        {"beams among them", totals->late_beams},
+        {"unread", totals->late_unread},
+        {"timed out before they ran", totals->queue_timeouts},
         {"choices aborted", totals->aborted},
         {"choices failed with the device", totals->failed},
         {"requests refused", totals->refused},

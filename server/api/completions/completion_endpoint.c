@@ -148,6 +148,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     int32_t num_prompts = body->prompts.num_prompts;
     api_call_set_ignored_params(base, &body->ignored);
     base->is_stream = sampling->stream;
+    base->timeout_ms = sampling->timeout_ms;
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
     call->return_token_ids = sampling->return_token_ids;

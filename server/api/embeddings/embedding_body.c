@@ -1,5 +1,6 @@
 #include "server/api/embeddings/embedding_body.h"
 
+#include "server/api/api_call_type.h"
 #include "server/api/api_context.h"
 #include "server/api/fields/unknown_fields.h"
 #include "server/json/json_parse.h"
@@ -21,6 +22,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(truncate_prompt_tokens),
     JSON_OTHER(truncation_side),
     JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
+    JSON_INT(MEMBER, timeout_ms, 1, MAX_TIMEOUT_MS),
     JSON_TEXT(MEMBER, cache_salt),
 };
 

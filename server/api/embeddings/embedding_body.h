@@ -21,6 +21,7 @@ struct embedding_body {
     const char *cache_salt; /* NULL: not given */
     int64_t dimensions;     /* the model's */
     int64_t priority;
+    int64_t timeout_ms; /* 0: not given */
     bool normalize, add_special_tokens, parse_special;
 };
 

@@ -77,6 +77,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     struct embedding_body *body = parsed;
     int32_t num_inputs = body->inputs.num_prompts;
     api_call_set_ignored_params(base, &body->ignored);
+    base->timeout_ms = body->timeout_ms;
     call->encoding = body->encoding;
     call->normalize = body->normalize;
     call->num_dimensions = context->limits->hidden_size;

@@ -1,5 +1,6 @@
 #include "server/api/fields/sampling_body.h"
 
+#include "server/api/api_call_type.h"
 #include "models/sampling_fields.h"
 #include "server/api/fields/request_limits.h"
 #include "server/api/api_context.h"
@@ -36,6 +37,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(early_stopping),
     JSON_INT64(MEMBER, seed),
     JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),
+    JSON_INT(MEMBER, timeout_ms, 1, MAX_TIMEOUT_MS),
     JSON_TEXT(MEMBER, cache_salt),
     JSON_INT(MEMBER, prompt_logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
     JSON_BOOL(MEMBER, ignore_eos),

@@ -53,6 +53,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
         return -1;
     api_call_set_ignored_params(base, &chat->ignored);
     base->is_stream = chat->sampling.stream;
+    base->timeout_ms = chat->sampling.timeout_ms;
     call->has_logprobs = chat->logprobs;
     call->num_logprobs = chat->sampling.lists.num_logprob_tokens > 0 ? LOGPROBS_LISTED
                                                                      : chat_body_num_logprobs(chat);
@@ -186,7 +187,8 @@ static int add_parts(struct responses_api_call *call, int32_t num_generated,
 /* --- From there to bytes --- */
 
 static bool is_cut(const struct responses_api_call *call) {
-    return call->base.choices[0].finish.reason == FINISH_LENGTH;
+    enum finish_reason reason = call->base.choices[0].finish.reason;
+    return reason == FINISH_LENGTH || reason == FINISH_DEADLINE;
 }
 
 static void write_usage(const struct responses_api_call *call, struct byte_buffer *out) {
@@ -205,6 +207,17 @@ static void write_usage(const struct responses_api_call *call, struct byte_buffe
     json_write_end_object(out);
     json_write_int_member(out, "total_tokens", usage.prompt_tokens + usage.completion_tokens);
     json_write_end_object(out);
+}
+
+/* Of OpenAI's reasons this one comes nearest to a deadline, which stop_reason names. */
+static void write_incomplete_details(const struct responses_api_call *call, bool is_end,
+                                     struct byte_buffer *out) {
+    const char *details = "null";
+    if (is_end && call->base.choices[0].finish.reason == FINISH_DEADLINE)
+        details = "{\"reason\":\"max_output_tokens\",\"stop_reason\":\"deadline\"}";
+    else if (is_end && is_cut(call))
+        details = "{\"reason\":\"max_output_tokens\"}";
+    json_write_raw_member(out, "incomplete_details", details);
 }
 
 /* Writes the response object; before its end without output and usage. */
@@ -226,8 +239,7 @@ static void write_response(const struct responses_api_call *call, const char *st
     } else {
         json_write_null(out);
     }
-    json_write_raw_member(out, "incomplete_details",
-                          is_end && is_cut(call) ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    write_incomplete_details(call, is_end, out);
     json_write_items(out, &call->echo);
     json_write_key(out, "output");
     if (is_end)

@@ -115,6 +115,7 @@ static void test_defaults(void **state) {
     assert_null(options.speculative_config);
     assert_int_equal(options.max_queued_requests, 1024);
     assert_int_equal(options.max_queued_tokens, 1000000);
+    assert_int_equal(options.queue_timeout, 60);
     assert_int_equal(options.max_n, 1024);
     assert_int_equal(options.max_logprobs, 20);
     assert_int_equal(options.seed, 0);
@@ -638,6 +639,7 @@ static void test_sample_file_comments(void **state) {
     assert_int_equal(sample.max_body_bytes, plain.max_body_bytes);
     assert_int_equal(sample.watchdog_sec, plain.watchdog_sec);
     assert_int_equal(sample.max_queued_tokens, plain.max_queued_tokens);
+    assert_int_equal(sample.queue_timeout, plain.queue_timeout);
     assert_int_equal(sample.max_n, plain.max_n);
     assert_int_equal(sample.max_logprobs, plain.max_logprobs);
     assert_int_equal(sample.max_num_batched_tokens, plain.max_num_batched_tokens);

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "config/base/clock.h"
 #include "engine/engine.h"
 #include "tests/sim/fake_executor.h"
 #include "tests/sim/fake_tokenizer.h"
@@ -319,6 +320,20 @@ static void test_device_failure(void **state) {
     stream_checker_finish(&checker);
 }
 
+/* One stream of six choices soon holds too much. */
+static struct request *stalling_request(void) {
+    struct random random = random_from(1);
+    struct request_shape shape = {1, 1, 1, SAMPLE_MAX_LOGPROBS, SAMPLE_MAX_LOGPROBS};
+    struct request *request = random_request(&random, &shape);
+    request->params.num_choices = 6;
+    request->params.max_tokens = 90;
+    request->params.num_logprobs = SAMPLE_MAX_LOGPROBS;
+    request->params.ignore_eos = true;
+    request->params.num_stop_strings = 0;
+    request->params.num_stop_tokens = 0;
+    return request;
+}
+
 /* A reader that goes away for a while: its request stops, keeps what it has, and continues when it
  * is read. Only the reader's call wakes the engine, which sleeps by then. */
 static void test_stalled_reader_resumes(void **state) {
@@ -327,15 +342,7 @@ static void test_stalled_reader_resumes(void **state) {
     struct engine_config config = base_config(&f);
     f.limits.max_num_batched_tokens = 128;
     start(&f, &config, 0, 0);
-    struct random random = random_from(1);
-    struct request_shape shape = {1, 1, 1, SAMPLE_MAX_LOGPROBS, SAMPLE_MAX_LOGPROBS};
-    struct request *request = random_request(&random, &shape);
-    request->params.num_choices = 6; /* one stream of six choices soon holds too much */
-    request->params.max_tokens = 90;
-    request->params.num_logprobs = SAMPLE_MAX_LOGPROBS;
-    request->params.ignore_eos = true;
-    request->params.num_stop_strings = 0;
-    request->params.num_stop_tokens = 0;
+    struct request *request = stalling_request();
     watch(&checker, request);
     assert_int_equal(engine_submit(f.engine, request), SUBMIT_OK);
     struct engine_stats before, after;
@@ -349,6 +356,25 @@ static void test_stalled_reader_resumes(void **state) {
     assert_false(engine_is_idle(f.engine));
     read_until_done(&f, 1);
     idle_stats(&f);
+    stop(&f);
+    stream_checker_finish(&checker);
+}
+
+/* Nobody reads it and nothing else runs: the engine must wake by itself to end it. */
+static void test_deadline_of_a_stalled_request(void **state) {
+    struct stream_checker checker;
+    struct fixture f;
+    struct engine_config config = base_config(&f);
+    f.limits.max_num_batched_tokens = 128;
+    start(&f, &config, 0, 0);
+    struct request *request = stalling_request();
+    request->deadline_ns = clock_now_ns() + 200 * CLOCK_NS_PER_MS;
+    watch(&checker, request);
+    assert_int_equal(engine_submit(f.engine, request), SUBMIT_OK);
+    struct engine_stats stats = idle_stats(&f);
+    assert_true(stats.finished[FINISH_DEADLINE] > 0);
+    assert_true(stats.finished[FINISH_DEADLINE] + stats.finished[FINISH_LENGTH] == 6);
+    assert_int_equal(read_ready(&f), 1);
     stop(&f);
     stream_checker_finish(&checker);
 }
@@ -391,6 +417,7 @@ int main(void) {
         cmocka_unit_test(test_choices_are_bounded),
         cmocka_unit_test(test_device_failure),
         cmocka_unit_test(test_stalled_reader_resumes),
+        cmocka_unit_test(test_deadline_of_a_stalled_request),
         cmocka_unit_test(test_cancel_frees_blocks),
         cmocka_unit_test(test_bad_config),
     };

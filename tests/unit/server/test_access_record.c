@@ -19,7 +19,7 @@ static const struct api_call_summary call = {
     .cached_tokens = 4,
     .completion_tokens = 20,
     .finish_reason = "stop",
-    .stop_string = {.data = "a\"\n", .length = 3},
+    .stop_text = {.data = "a\"\n", .length = 3},
     .stop_token = -1,
     .arrival_ns = 2 * S,
     .scheduled_ns = 2 * S + 500000,
@@ -81,6 +81,17 @@ static void test_call_that_never_ran(void **state) {
                         "\"sent_bytes\":0,\"stop_reason\":7}\n");
 }
 
+static void test_deadline(void **state) {
+    struct api_call_summary late = {.finish_reason = "length",
+                                    .stop_text = {.data = "deadline", .length = 8},
+                                    .stop_token = -1};
+    const struct access_record record = {.status = 200, .call = &late};
+    check_json(&record, "{\"time\":\"1970-01-01T00:00:00.000Z\",\"status\":200,"
+                        "\"stream\":false,\"choices\":0,\"prompt_tokens\":0,\"cached_tokens\":0,"
+                        "\"completion_tokens\":0,\"finish_reason\":\"length\",\"received_bytes\":0,"
+                        "\"sent_bytes\":0,\"stop_reason\":\"deadline\"}\n");
+}
+
 /* Whatever is in a body, the line stays one. */
 static void test_body(void **state) {
     const struct access_record record = {.status = 200, .body = "{\"a\":\n\xff", .body_bytes = 7};
@@ -108,6 +119,7 @@ int main(void) {
         cmocka_unit_test(test_whole_record),
         cmocka_unit_test(test_what_is_not_known_is_left_out),
         cmocka_unit_test(test_call_that_never_ran),
+        cmocka_unit_test(test_deadline),
         cmocka_unit_test(test_body),
         cmocka_unit_test(test_journal_fields),
     };

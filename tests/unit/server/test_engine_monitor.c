@@ -79,6 +79,23 @@ static void test_wait_is_queue_over_rate(void **state) {
     assert_wait(&load, 20000);
 }
 
+static void test_time_of_some(void **state) {
+    struct load load = {.now_ms = 1};
+    assert_int_equal(engine_monitor_time_ms(&load.monitor, 1000), 0);
+    run(&load, 10, 8, 99, 5);
+    assert_in_range(engine_monitor_time_ms(&load.monitor, 1), 180, 220);
+    assert_in_range(engine_monitor_time_ms(&load.monitor, 1000000), 180000000, 220000000);
+}
+
+/* Who leaves the queue for its timeout was not served. */
+static void test_queue_timeouts_are_no_rate(void **state) {
+    struct load load = {.now_ms = 1};
+    run(&load, 10, 8, 99, 5);
+    load.stats.finished[FINISH_QUEUE_TIMEOUT] = 1000;
+    run(&load, 1, 8, 99, 5);
+    assert_wait(&load, 20000);
+}
+
 static void test_idle_time_says_nothing(void **state) {
     struct load load = {.now_ms = 1};
     run(&load, 10, 8, 0, 5);
@@ -112,6 +129,8 @@ int main(void) {
         cmocka_unit_test(test_engine_that_waits_for_readers_is_alive),
         cmocka_unit_test(test_stuck_engine_is_not),
         cmocka_unit_test(test_wait_is_queue_over_rate),
+        cmocka_unit_test(test_time_of_some),
+        cmocka_unit_test(test_queue_timeouts_are_no_rate),
         cmocka_unit_test(test_idle_time_says_nothing),
         cmocka_unit_test(test_recent_rate_counts),
         cmocka_unit_test(test_wait_has_bounds),

@@ -71,8 +71,10 @@ static void counters_and_gauges_have_their_values(void **state) {
     engine.preemptions = 5;
     engine.finished[FINISH_STOP] = 6;
     engine.finished[FINISH_LENGTH] = 7;
-    engine.finished[FINISH_ABORT] = 8;
-    engine.finished[FINISH_ERROR] = 9;
+    engine.finished[FINISH_DEADLINE] = 8;
+    engine.finished[FINISH_QUEUE_TIMEOUT] = 9;
+    engine.finished[FINISH_ABORT] = 10;
+    engine.finished[FINISH_ERROR] = 11;
     struct http_stats http = {.requests_by_class = {0, 0, 100, 0, 10, 1},
                               .rejected = 2,
                               .connections = 33,
@@ -105,8 +107,9 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:prompt_tokens_total" LABELS) == 11);
     assert_true(sample(text, "quire:generation_tokens_total" LABELS) == 22);
     assert_true(sample(text, "quire:num_preemptions_total" LABELS) == 5);
-    static const char *const reasons[] = {"stop", "length", "abort", "error"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const reasons[] = {"stop",          "length", "deadline",
+                                          "queue_timeout", "abort",  "error"};
+    for (int i = 0; i < 6; i++) {
         char name[128];
         snprintf(name, sizeof(name), "quire:request_success_total" LABELS_AND("%s=\"%s\""),
                  "finished_reason", reasons[i]);

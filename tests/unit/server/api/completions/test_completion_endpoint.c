@@ -173,6 +173,9 @@ static void stop_reason_tells_the_cause(void **state) {
         {{.finish = FINISH_STOP, .stop_token = 0, .stop_string = -1}, "\"stop\"", "0"},
         {{.finish = FINISH_STOP, .stop_token = -1, .stop_string = 0}, "\"stop\"", "\"s\""},
         {{.finish = FINISH_LENGTH, .stop_token = -1, .stop_string = -1}, "\"length\"", "null"},
+        {{.finish = FINISH_DEADLINE, .stop_token = -1, .stop_string = -1},
+         "\"length\"",
+         "\"deadline\""},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct api_call *call = parse_ok("{\"prompt\":\"abc\",\"stop\":\"s\"}");
@@ -430,8 +433,10 @@ static void engine_failures_become_errors(void **state) {
         enum finish_reason finish;
         int status;
         const char *code;
-    } cases[] = {{FINISH_ERROR, 503, "engine_error"}, {FINISH_ABORT, 503, "request_aborted"}};
-    for (size_t i = 0; i < 2; i++) {
+    } cases[] = {{FINISH_ERROR, 503, "engine_error"},
+                 {FINISH_ABORT, 503, "request_aborted"},
+                 {FINISH_QUEUE_TIMEOUT, 503, "queue_timeout"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct api_error err = {0};
         struct byte_buffer out = {0};
         struct api_call *call = parse_ok("{\"prompt\":\"abc\",\"n\":2}");

@@ -1,0 +1,73 @@
+#include "server/http/http_timeout.h"
+
+#include "config/base/clock.h"
+#include "config/base/numbers.h"
+#include "server/api/api_call_type.h"
+
+#include <string.h>
+
+#define DIGITS "0123456789"
+#define MAX_WHOLE_DIGITS 5
+
+static int refuse(const char *text, struct api_error *err) {
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "X-Request-Timeout",
+                         "X-Request-Timeout is \"%.24s\": seconds from 0.001 to %d are allowed",
+                         text, MAX_TIMEOUT_MS / 1000);
+}
+
+int http_timeout_read(const char *text, int64_t *out_ms, struct api_error *err) {
+    *out_ms = 0;
+    if (text == NULL)
+        return 0;
+    size_t num_whole = strspn(text, DIGITS);
+    const char *places = text[num_whole] == '.' ? text + num_whole + 1 : text + num_whole;
+    size_t num_places = strspn(places, DIGITS);
+    bool is_number = num_whole >= 1 && num_whole <= MAX_WHOLE_DIGITS &&
+                     (text[num_whole] != '.' || num_places >= 1) && places[num_places] == '\0';
+    int64_t ms = 0;
+    for (size_t i = 0; is_number && i < num_whole; i++)
+        ms = 10 * ms + (text[i] - '0');
+    for (size_t i = 0; is_number && i < 3; i++)
+        ms = 10 * ms + (i < num_places ? places[i] - '0' : 0);
+    if (ms < 1 || ms > MAX_TIMEOUT_MS)
+        return refuse(text, err);
+    *out_ms = ms;
+    return 0;
+}
+
+/* Returns when the exchange's call is to end; 0: no limit. */
+static int64_t deadline_ns(const struct connection *connection) {
+    const struct exchange *exchange = &connection->exchange;
+    int64_t ms = api_call_timeout_ms(exchange->call), header_ms = exchange->timeout_ms;
+    if (ms == 0 || (header_ms > 0 && header_ms < ms))
+        ms = header_ms;
+    return ms > 0 ? exchange->start_ns + ms * CLOCK_NS_PER_MS : 0;
+}
+
+void http_timeout_prepare(const struct connection *connection, struct request *request) {
+    int64_t queue_ms = connection->server->config.queue_timeout_ms;
+    request->deadline_ns = deadline_ns(connection);
+    request->queue_deadline_ns = queue_ms > 0 ? clock_now_ns() + queue_ms * CLOCK_NS_PER_MS : 0;
+}
+
+/* Returns for how long the call waits at least. What other shares have does not count: it may be
+ * served before that; nor does what no step has found to lack room. */
+static int64_t least_wait_ms(const struct connection *connection) {
+    const struct http_server *server = connection->server;
+    int32_t share = api_call_request(connection->exchange.call, 0)->share;
+    int64_t num_ahead =
+        min_int64(engine_num_queued(server->engine, share), server->monitor.num_waiting);
+    return num_ahead > 0 ? engine_monitor_time_ms(&server->monitor, num_ahead) : 0;
+}
+
+int http_timeout_check(struct connection *connection) {
+    int64_t end_ns = deadline_ns(connection), wait_ms = least_wait_ms(connection);
+    int64_t left_ms = max_int64(end_ns - clock_now_ns(), 0) / CLOCK_NS_PER_MS;
+    if (end_ns == 0 || wait_ms <= left_ms)
+        return 0;
+    connection->server->stats.rejected++;
+    return api_error_set(&connection->exchange.error, 503, "server_error", "queue_timeout", NULL,
+                         "the request may take %lld ms more, and is expected to wait for %lld ms "
+                         "to run; allow more time, or try again later",
+                         (long long)left_ms, (long long)wait_ms);
+}

@@ -1,0 +1,112 @@
+"""timeout_ms, X-Request-Timeout and --queue-timeout: what runs ends with what it has, what waits is answered 503."""
+
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+FOREVER = {"prompt": "Once upon a time", "max_tokens": 8000, "ignore_eos": True, "temperature": 0}
+
+
+def post(server, path, body, **headers):
+    return httpx.post(server.url + path, json=body, headers=headers, timeout=300)
+
+
+def frames(text):
+    return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+
+
+def test_a_completion_ends_with_what_it_has(server):
+    for headers, fields in (({}, {"timeout_ms": 300}), ({"X-Request-Timeout": "0.3"}, {}),
+                            ({"X-Request-Timeout": "0.3"}, {"timeout_ms": 600000}),
+                            ({"X-Request-Timeout": "600"}, {"timeout_ms": 300})):
+        answer = post(server, "/v1/completions", {**FOREVER, **fields}, **headers).json()
+        choice = answer["choices"][0]
+        assert (choice["finish_reason"], choice["stop_reason"]) == ("length", "deadline")
+        assert answer["usage"]["completion_tokens"] < 8000
+    server.wait_idle()
+
+
+def test_streams_and_the_other_endpoints(server):
+    streamed = frames(post(server, "/v1/completions", {**FOREVER, "stream": True, "timeout_ms": 300}).text)
+    last = streamed[-1]["choices"][0]
+    assert (last["finish_reason"], last["stop_reason"]) == ("length", "deadline")
+    messages = [{"role": "user", "content": "Tell me a story"}]
+    chat = {"messages": messages, "ignore_eos": True, "max_tokens": 8000, "timeout_ms": 300}
+    choice = post(server, "/v1/chat/completions", chat).json()["choices"][0]
+    assert (choice["finish_reason"], choice["stop_reason"]) == ("length", "deadline")
+    response = post(server, "/v1/responses", {"input": "Tell me a story", "ignore_eos": True,
+                                              "max_output_tokens": 8000, "timeout_ms": 300}).json()
+    assert response["status"] == "incomplete", response
+    assert response["incomplete_details"] == {"reason": "max_output_tokens", "stop_reason": "deadline"}
+    beams = {**FOREVER, "use_beam_search": True, "n": 2, "timeout_ms": 300}
+    for choice in post(server, "/v1/completions", beams).json()["choices"]:
+        assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("", "length", "deadline")
+    embedding = post(server, "/v1/embeddings", {"input": [[100] * 8000] * 20, "timeout_ms": 1})
+    assert embedding.status_code == 503
+    assert embedding.json()["error"]["code"] in ("deadline_exceeded", "queue_timeout")
+    server.wait_idle()
+
+
+def test_enough_time_changes_nothing(server):
+    body = {**FOREVER, "max_tokens": 8}
+    plain = post(server, "/v1/completions", body).json()["choices"]
+    assert post(server, "/v1/completions", {**body, "timeout_ms": 86400000}).json()["choices"] == plain
+    assert post(server, "/v1/completions", body, **{"X-Request-Timeout": "86400"}).json()["choices"] == plain
+
+
+@pytest.mark.parametrize("value", [0, -1, 86400001, "5", 1.5, True])
+def test_bad_timeouts(server, value):
+    for path, body in (("/v1/completions", FOREVER), ("/v1/embeddings", {"input": "a"})):
+        answer = post(server, path, {**body, "timeout_ms": value})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "timeout_ms"
+
+
+@pytest.mark.parametrize("value", ["0", "0.0001", "-1", "1e3", "abc", "5s", ".5", "5.", "86400.001", "999999", "1,5"])
+def test_bad_headers(server, value):
+    answer = post(server, "/v1/completions", FOREVER, **{"X-Request-Timeout": value})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "X-Request-Timeout"
+
+
+def test_the_header_counts_for_generation_alone(server):
+    assert httpx.get(server.url + "/v1/models", headers={"X-Request-Timeout": "soon"}).status_code == 200
+
+
+def test_what_cannot_be_met_is_refused_at_once(start_server):
+    """While requests that wait take longer than a request has, as those before have shown."""
+    server = start_server("--max-num-seqs", "1", "--queue-timeout", "0")
+    for _ in range(4):
+        post(server, "/v1/completions", {**FOREVER, "max_tokens": 64})
+    with ThreadPoolExecutor(21) as pool:
+        late = [pool.submit(post, server, "/v1/completions", {**FOREVER, "timeout_ms": 5000}) for _ in range(21)]
+        server.wait_for(lambda m: m["num_requests_waiting"] >= 20)
+        time.sleep(0.5)  # two looks of the server at its engine
+        refused = post(server, "/v1/completions", {**FOREVER, "timeout_ms": 100})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "queue_timeout"
+        assert "is expected to wait" in refused.json()["error"]["message"]
+        statuses = {answer.result().status_code for answer in late}
+    assert statuses == {200, 503}
+    server.wait_idle()
+
+
+def test_what_waits_too_long_is_refused(start_server):
+    server = start_server("--max-num-seqs", "1", "--queue-timeout", "1")
+    with httpx.stream("POST", server.url + "/v1/completions", json={**FOREVER, "stream": True}, timeout=300) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        for fields in ({}, {"stream": True}, {"timeout_ms": 500}):
+            refused = post(server, "/v1/completions", {**FOREVER, **fields})
+            assert refused.status_code == 503, refused.text
+            assert refused.json()["error"]["code"] == "queue_timeout"
+            assert int(refused.headers["Retry-After"]) >= 1
+        assert next(lines) is not None
+    server.wait_idle()
+    text = httpx.get(server.url + "/metrics").text
+    line = next(line for line in text.splitlines()
+                if "request_success_total" in line and 'finished_reason="queue_timeout"' in line)
+    assert 2 <= float(line.split()[-1]) <= 3
