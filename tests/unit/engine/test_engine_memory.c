@@ -47,7 +47,8 @@ static size_t heap_bytes(void) {
 }
 
 static void test_engines_stay_below(void **state) {
-    struct executor executor = {0};
+    static const struct executor_ops ops;
+    struct executor executor = {.ops = &ops};
     for (int32_t scale = 1; scale <= 16; scale *= 4) {
         const struct engine_config config = config_of(scale);
         struct engine *engine;
