@@ -3,6 +3,7 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "engine/schedule/scheduler_private.h"
+#include "engine/schedule/step_time.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -178,11 +179,11 @@ static struct sequence *first_running_from(const struct sequence_group *group) {
     return sequence;
 }
 
-static struct sequence *first_running(const struct scheduler *scheduler) {
+struct sequence *scheduler_first_running(const struct scheduler *scheduler) {
     return first_running_from(scheduler->running.first);
 }
 
-static struct sequence *next_running(const struct sequence *sequence) {
+struct sequence *scheduler_next_running(const struct sequence *sequence) {
     struct sequence *next =
         sequence_group_find(sequence->group, sequence->choice + 1, SEQUENCE_RUNNING);
     return next != NULL ? next : first_running_from(sequence->group->list_next);
@@ -233,55 +234,6 @@ static int32_t budget_left(const struct scheduler *scheduler) {
     return scheduler->config.limits->max_num_batched_tokens - scheduler->plan->num_tokens;
 }
 
-/* --- Time ------------------------------------------------------------------------------------- */
-
-/* Returns the sequence's first num_tokens pending tokens as work of the step. */
-static struct step_chunk chunk_of(const struct scheduler *scheduler,
-                                  const struct sequence *sequence, int32_t num_tokens) {
-    int32_t begin = sequence_num_computed_ahead(sequence);
-    bool is_scored = sequence->choice == 0 && sequence_group_is_scoring(sequence->group);
-    bool samples = begin + num_tokens >= sequence_num_tokens_ahead(sequence);
-    return (struct step_chunk){.begin = begin,
-                               .num_tokens = num_tokens,
-                               .num_rows = is_scored ? num_tokens : samples,
-                               .window = scheduler->config.limits->window};
-}
-
-static struct step_work scheduled_work(const struct scheduler *scheduler) {
-    struct step_work work = {0};
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
-        const struct step_chunk chunk = chunk_of(scheduler, s, s->num_scheduled_tokens);
-        step_work_add(&work, &chunk);
-    }
-    return work;
-}
-
-/* Returns whether somebody may be reading the sequence's text as it grows, also if its next token
- * depends on a step in flight. */
-static bool is_decoding(const struct sequence *sequence) {
-    const struct sequence_group *group = sequence->group;
-    return group->beams == NULL && !group->stalled && sequence_num_pending(sequence) <= 1 &&
-           sequence_num_tokens_ahead(sequence) > sequence_num_prompt(sequence);
-}
-
-/* Returns how long the step may take; 0: as long as it likes. */
-static double step_ns_limit(const struct scheduler *scheduler) {
-    int64_t limit = scheduler->config.max_step_ns;
-    struct step_work decodes = {0};
-    if (limit == 0)
-        return 0;
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
-        if (!is_decoding(s))
-            continue;
-        const struct step_chunk chunk = chunk_of(scheduler, s, 1);
-        step_work_add(&decodes, &chunk);
-    }
-    if (decodes.amounts[STEP_WORK_TOKENS] == 0)
-        return 0;
-    double auto_ns = 3 * step_cost_ns(&scheduler->step_cost, &decodes);
-    return limit > 0 ? (double)limit : fmax(auto_ns, SCHEDULER_LEAST_STEP_NS);
-}
-
 /* Schedules up to `most` further pending tokens of the sequence: as many as it gets blocks for. */
 static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_t most) {
     CHECK(sequence->status == SEQUENCE_RUNNING);
@@ -324,9 +276,9 @@ static bool is_schedulable(struct scheduler *scheduler, const struct sequence *s
 }
 
 static struct sequence *first_schedulable(struct scheduler *scheduler) {
-    struct sequence *s = first_running(scheduler);
+    struct sequence *s = scheduler_first_running(scheduler);
     while (s != NULL && !is_schedulable(scheduler, s))
-        s = next_running(s);
+        s = scheduler_next_running(s);
     return s;
 }
 
@@ -344,7 +296,8 @@ static bool is_most_urgent(struct scheduler *scheduler, const struct sequence *s
 /* Notes for each share how urgent its first schedulable sequence is. */
 static void note_urgent(struct scheduler *scheduler) {
     uint64_t walk = ++scheduler->num_walks;
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+    for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
+         s = scheduler_next_running(s))
         if (is_schedulable(scheduler, s) && is_most_urgent(scheduler, s, walk))
             scheduler->waiting.shares[s->request->share].urgent_priority = s->request->priority;
 }
@@ -353,7 +306,8 @@ static void note_urgent(struct scheduler *scheduler) {
 static struct sequence *shortest_schedulable(struct scheduler *scheduler, bool only_urgent) {
     uint64_t walk = ++scheduler->num_walks;
     struct sequence *best = NULL;
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s)) {
+    for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
+         s = scheduler_next_running(s)) {
         const struct share *share = &scheduler->waiting.shares[s->request->share];
         if (only_urgent && s->request->priority > share->urgent_priority)
             continue;
@@ -368,7 +322,8 @@ static struct sequence *shortest_schedulable(struct scheduler *scheduler, bool o
  * flight: one of those before `end`; NULL: of all. */
 static bool waits_for_prefix(struct scheduler *scheduler, struct sequence *sequence,
                              const struct sequence *end) {
-    for (struct sequence *s = first_running(scheduler); s != end; s = next_running(s))
+    for (struct sequence *s = scheduler_first_running(scheduler); s != end;
+         s = scheduler_next_running(s))
         if (s != sequence && prefix_match_is_next_of(scheduler, sequence, s))
             return true;
     return false;
@@ -391,15 +346,8 @@ static int32_t room_for(const struct scheduler *scheduler, const struct sequence
                         double limit_ns, double part) {
     int32_t most = min_int32((int32_t)ceil(budget_left(scheduler) * part),
                              sequence_num_pending(sequence) - sequence->num_scheduled_tokens);
-    if (limit_ns == 0 || most <= 0)
-        return most;
-    const struct step_work work = scheduled_work(scheduler);
-    struct step_chunk chunk = chunk_of(scheduler, sequence, sequence->num_scheduled_tokens + most);
-    chunk.begin += sequence->num_scheduled_tokens;
-    chunk.num_tokens = most;
-    double used_ns = step_cost_careful_ns(&scheduler->step_cost, &work);
-    return step_cost_fit(&scheduler->step_cost, &work, &chunk,
-                         used_ns + (limit_ns - used_ns) * part);
+    return limit_ns == 0 || most <= 0 ? most
+                                      : step_time_fit(scheduler, sequence, most, limit_ns, part);
 }
 
 /* Shortest first while budget and time last. */
@@ -428,25 +376,28 @@ static void begin_plan(struct scheduler *scheduler, struct step_plan *plan) {
         if (sequence_group_find(g, 0, SEQUENCE_RUNNING) == NULL)
             sequence_group_leader(g)->status = SEQUENCE_RUNNING;
     }
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+    for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
+         s = scheduler_next_running(s))
         s->waits_for_prefix = false;
 }
 
 static void plan_decodes(struct scheduler *scheduler) {
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+    for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
+         s = scheduler_next_running(s))
         if (sequence_num_pending(s) == 1 && sequence_group_can_run(s))
             grant(scheduler, s, 1);
 }
 
 static void plan_prefills(struct scheduler *scheduler) {
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+    for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
+         s = scheduler_next_running(s))
         if (s->num_scheduled_tokens == 0 && sequence_group_can_run(s))
             prefix_match_extend(scheduler, s);
     struct sequence *first = budget_left(scheduler) > 0 ? first_prefill(scheduler) : NULL;
     if (first == NULL)
         return;
     note_urgent(scheduler);
-    double limit_ns = step_ns_limit(scheduler);
+    double limit_ns = step_time_limit_ns(scheduler);
     int32_t least = limit_ns > 0 ? min_int32(budget_left(scheduler), LEAST_CHUNK) : 0;
     grant(scheduler, first, max_int32(room_for(scheduler, first, limit_ns, 0.5), least));
     grant_shortest_first(scheduler, limit_ns, true);
@@ -478,7 +429,7 @@ static void add_entry(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t begin = sequence_num_computed_ahead(sequence);
     int32_t end = begin + sequence->num_scheduled_tokens;
     int32_t num_drafts = grant_drafts(scheduler, sequence);
-    struct step_chunk chunk = chunk_of(scheduler, sequence, sequence->num_scheduled_tokens);
+    struct step_chunk chunk = step_time_chunk(scheduler, sequence, sequence->num_scheduled_tokens);
     chunk.num_rows += num_drafts;
     step_work_add(&plan->work, &chunk);
     plan->entries[plan->num_entries++] = (struct planned_sequence){
@@ -497,7 +448,8 @@ void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {
     if (plan->num_swapped_out == 0 && plan->num_dropped == 0)
         admission_run(scheduler);
     plan_prefills(scheduler);
-    for (struct sequence *s = first_running(scheduler); s != NULL; s = next_running(s))
+    for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
+         s = scheduler_next_running(s))
         if (s->num_scheduled_tokens > 0)
             add_entry(scheduler, s);
 }

@@ -1,6 +1,6 @@
 /* Shared by the files of the scheduler: scheduler.c (life of groups, sharing, the plan of a step),
- * admission.c (who gets running slots, and who loses them) and prefix_match.c (tokens that need not
- * be computed). */
+ * admission.c (who gets running slots, and who loses them), prefix_match.c (tokens that need not be
+ * computed) and step_time.c (how long the step may take). */
 #ifndef QUIRE_ENGINE_SCHEDULE_SCHEDULER_PRIVATE_H
 #define QUIRE_ENGINE_SCHEDULE_SCHEDULER_PRIVATE_H
 
@@ -14,6 +14,10 @@ static inline void scheduler_release_window(struct scheduler *scheduler,
         block_manager_drop_before(&scheduler->blocks, &sequence->table,
                                   sequence->num_computed - window + 1);
 }
+
+/* Walk through the running sequences in order; NULL: no more. */
+struct sequence *scheduler_first_running(const struct scheduler *scheduler);
+struct sequence *scheduler_next_running(const struct sequence *sequence);
 
 /* Admits waiting groups in their order, as long as there are running slots for them, and blocks for
  * all they have pending on top of what is reserved for those that run; stalled groups are preempted
