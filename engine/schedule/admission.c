@@ -10,9 +10,11 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "config/log.h"
+#include "engine/schedule/fair_preemption.h"
 #include "engine/schedule/scheduler_private.h"
 
 #define CHOICES_IN_TURN 16
+#define HELD_UP_STEPS 16 /* for slots that end by themselves to become free */
 
 /* --- Moving a group's blocks ------------------------------------------------------------------ */
 
@@ -92,7 +94,8 @@ static void drop_blocks(struct scheduler *scheduler, struct sequence_group *grou
     set_status(group, SEQUENCE_RUNNING, SEQUENCE_WAITING);
 }
 
-void admission_preempt(struct scheduler *scheduler, struct sequence_group *group) {
+/* Takes slots and blocks away; the group is then to be added to those that wait. */
+static void stop_running(struct scheduler *scheduler, struct sequence_group *group) {
     struct step_plan *plan = scheduler->plan;
     CHECK(group->status == GROUP_RUNNING && !group->swapped_in_this_step);
     CHECK(group->num_in_flight == 0);
@@ -111,6 +114,10 @@ void admission_preempt(struct scheduler *scheduler, struct sequence_group *group
     *(group->is_swapped ? &scheduler->num_swaps : &scheduler->num_recomputes) += 1;
     group_list_remove(&scheduler->running, group);
     group->status = GROUP_WAITING;
+}
+
+void admission_preempt(struct scheduler *scheduler, struct sequence_group *group) {
+    stop_running(scheduler, group);
     share_queue_return(&scheduler->waiting, group);
 }
 
@@ -236,6 +243,27 @@ static bool preempt_stalled(struct scheduler *scheduler) {
     return true;
 }
 
+/* Preempts for a group that has waited at the head of the queue for some steps. */
+static bool preempt_for_fairness(struct scheduler *scheduler, const struct sequence_group *next) {
+    if (scheduler->held_up_id != next->request->id)
+        scheduler->num_held_up_steps = 0;
+    scheduler->held_up_id = next->request->id;
+    if (scheduler->num_held_up_steps++ < HELD_UP_STEPS)
+        return false;
+    struct sequence_group *victim = fair_preemption_victim(scheduler, next);
+    if (victim == NULL) {
+        scheduler->num_held_up_steps = 0;
+        return false;
+    }
+    if (victim->num_in_flight > 0) {
+        scheduler->must_collect = true;
+        return false;
+    }
+    stop_running(scheduler, victim);
+    share_queue_yield(&scheduler->waiting, victim);
+    return true;
+}
+
 /* --- Choices of one group --------------------------------------------------------------------- */
 
 /* Returns how many of the group may run while `next` waits; NULL: nobody waits. Beyond the first
@@ -298,5 +326,6 @@ void admission_run(struct scheduler *scheduler) {
         next = share_queue_first(&scheduler->waiting);
         narrow_groups(scheduler, next);
         widen_groups(scheduler, next);
-    } while (next != NULL && (admit(scheduler, next) || preempt_stalled(scheduler)));
+    } while (next != NULL && (admit(scheduler, next) || preempt_stalled(scheduler) ||
+                              preempt_for_fairness(scheduler, next)));
 }

@@ -36,7 +36,8 @@
  * A sequence that needs a block when none is free preempts the last group in order that runs
  * (stalled ones first): that one loses all blocks, by swapping or recomputation, whichever is
  * estimated to cost less time. A sequence never takes from its own group or one before it; the
- * last in order just waits for its turn. So the first in order always advances. Who is before a
+ * last in order just waits for its turn. So the first in order always advances. A share that waits
+ * takes slots and blocks from one that holds more (fair_preemption.h). Who is before a
  * running group stays so until it ends, but for groups that are admitted with an earlier place:
  * of shares that were served less, each of which is served more by it, and urgent ones of its own
  * share. So there is no livelock, and every share's turn comes. In a step where decoding preempted
@@ -72,9 +73,11 @@ struct scheduler {
                         The core measures it */
     struct step_cost step_cost; /* what a step takes; the core measures it */
     struct step_plan *plan;     /* the one being planned */
-    bool must_collect;  /* the last plan lacked blocks that groups in flight hold: the next one is
+    bool must_collect;   /* the last plan lacked blocks that groups in flight hold: the next one is
                           made when nothing is in flight */
-    uint64_t num_walks; /* through the running groups, to find out who is the most urgent */
+    uint64_t held_up_id; /* of the request that was the first to wait, and found no room, */
+    int32_t num_held_up_steps; /* in so many steps until now */
+    uint64_t num_walks;        /* through the running groups, to find out who is the most urgent */
     struct block_table **tables; /* scratch [max_num_seqs]: of a group that is moved, of a step */
 
     /* since start */

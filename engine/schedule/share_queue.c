@@ -167,13 +167,17 @@ void share_queue_return(struct share_queue *queue, struct sequence_group *group)
     update(queue, share);
 }
 
+void share_queue_yield(struct share_queue *queue, struct sequence_group *group) {
+    group->place = INFINITY;
+    share_queue_return(queue, group);
+}
+
 void share_queue_add(struct share_queue *queue, struct sequence_group *group) {
     struct share *share = share_of(queue, group);
     share->weight = group->request->weight;
     if (share->waiting.count == 0)
         lift(queue, share);
-    group->place = INFINITY;
-    share_queue_return(queue, group);
+    share_queue_yield(queue, group);
 }
 
 void share_queue_remove(struct share_queue *queue, struct sequence_group *group) {
@@ -210,6 +214,7 @@ void share_queue_admit(struct share_queue *queue, struct sequence_group *group, 
     }
     if (!group->started)
         reserve(share, group, num_pending, num_outputs);
+    group->num_served_before = group->num_served;
     update(queue, share);
 }
 
@@ -258,6 +263,7 @@ void share_queue_charge(struct share_queue *queue, struct sequence_group *group,
     int64_t num_reserved = min_int64(group->num_reserved, num_tokens);
     if (num_tokens == 0)
         return;
+    group->num_served += num_tokens;
     group->num_reserved -= num_reserved;
     share->num_reserved -= num_reserved;
     share->virtual_time += (double)num_tokens / share->weight;

@@ -12,7 +12,8 @@
  * first that arrived: a priority means nothing to other shares. When a group is admitted for the
  * first time it gets its PLACE: that least sum. Places order the groups of different shares from
  * then on, whatever their shares are served later, and a preempted group waits with its place: a
- * group never loses its turn to one of another share whose turn came later. In one share an urgent
+ * group never loses its turn to one of another share whose turn came later, but where its share holds
+ * more than that one (fair_preemption.h). In one share an urgent
  * group takes the earlier place, and the others move back by one each.
  *
  * An idle share gains no credit: one that begins to wait is lifted to the virtual time of who is
@@ -60,6 +61,9 @@ void share_queue_finish(struct share_queue *queue); /* accepts a zeroed one */
 void share_queue_add(struct share_queue *queue, struct sequence_group *group);
 /* Adds one that was preempted. */
 void share_queue_return(struct share_queue *queue, struct sequence_group *group);
+/* Adds one that was preempted for another share: it loses its place, and waits for its share's next
+ * turn. */
+void share_queue_yield(struct share_queue *queue, struct sequence_group *group);
 /* Removes a group that ends while it waits. */
 void share_queue_remove(struct share_queue *queue, struct sequence_group *group);
 /* Removes a group that is admitted, and gives it a place if it has none; it is expected to compute

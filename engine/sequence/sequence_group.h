@@ -42,6 +42,8 @@ struct sequence_group {
     int32_t max_running;       /* sequences that may run at once */
     double place;              /* among groups of other shares (schedule/share_queue.h) */
     int64_t num_reserved;      /* tokens it is expected to compute still */
+    int64_t num_served;        /* tokens that were computed for it, each once */
+    int64_t num_served_before; /* that of them, when it was admitted last */
     bool is_swapped;           /* waits with its blocks in the host pool */
     bool swapped_in_this_step; /* the one being planned */
     int32_t num_cached_tokens; /* prompt tokens found and never computed */

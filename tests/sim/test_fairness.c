@@ -265,6 +265,59 @@ static void test_fifty_kinds_of_greed(void **state) {
     check("50 shares of weights 1 to 4", loads, 50, 2000, 0.95);
 }
 
+/* A share has all running slots for requests that take hundreds of steps when others come: they are
+ * served soon all the same, and what gave way is finished. */
+static void test_slots_are_taken_back(void **state) {
+    static struct server server;
+    const struct load longs = {
+        .weight = 1, .num_prompt_tokens = 40, .max_tokens = 400, .num_choices = 1};
+    const struct load shorts = {
+        .weight = 1, .num_prompt_tokens = 40, .max_tokens = 40, .num_choices = 1};
+    for (int32_t num_blocks = 500; num_blocks <= 4000; num_blocks += 3500) {
+        start(&server, 3, num_blocks);
+        for (int32_t i = 0; i < 16; i++)
+            send(&server, 0, &longs);
+        for (; server.now < 60; server.now++)
+            assert_true(engine_core_step(&server.core));
+        send(&server, 1, &shorts);
+        send(&server, 2, &shorts);
+        int64_t came = server.now, last = 0;
+        for (; !engine_core_is_idle(&server.core); server.now++) {
+            assert_true(engine_core_step(&server.core));
+            if (last == 0 && server.last_served[1] > 0 && server.last_served[2] > 0)
+                last = server.now;
+        }
+        print_message("# %d blocks: the last of two shares is served after %lld steps, %llu "
+                      "preemptions\n",
+                      num_blocks, (long long)(last - came),
+                      (unsigned long long)server.core.stats.preemptions);
+        assert_in_range(last - came, 1, 60);
+        assert_in_range(server.core.stats.preemptions, 1, num_blocks < 1000 ? 100 : 2);
+        assert_int_equal(server.core.stats.finished[FINISH_LENGTH], 18);
+        stop(&server);
+    }
+}
+
+/* Who has taken half of the slots from the other takes no more, and nothing goes back at once. */
+static void test_slots_settle(void **state) {
+    static struct server server;
+    const struct load longs = {
+        .weight = 1, .num_prompt_tokens = 40, .max_tokens = 400, .num_choices = 1};
+    start(&server, 2, 4000);
+    for (int32_t share = 0; share < 2; share++) {
+        for (int32_t i = 0; i < 32; i++)
+            send(&server, share, &longs);
+        for (int64_t end = server.now + 200; server.now < end; server.now++)
+            assert_true(engine_core_step(&server.core));
+    }
+    assert_int_equal(server.core.stats.preemptions, 8);
+    for (; !engine_core_is_idle(&server.core); server.now++)
+        assert_true(engine_core_step(&server.core));
+    assert_int_equal(server.core.stats.finished[FINISH_LENGTH], 64);
+    assert_in_range(server.core.stats.preemptions, 8, 32);
+    stop(&server);
+}
+
 /* So few blocks that running groups are preempted all the time. */
 static void test_short_of_memory(void **state) {
     struct load loads[50];
@@ -278,6 +331,8 @@ int main(void) {
         cmocka_unit_test(test_one_to_three),
         cmocka_unit_test(test_priorities_stay_inside),
         cmocka_unit_test(test_fifty_kinds_of_greed),
+        cmocka_unit_test(test_slots_are_taken_back),
+        cmocka_unit_test(test_slots_settle),
         cmocka_unit_test(test_short_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
