@@ -170,25 +170,6 @@ void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence
     scheduler_release_window(scheduler, sequence);
 }
 
-/* --- Running sequences, in order -------------------------------------------------------------- */
-
-static struct sequence *first_running_from(const struct sequence_group *group) {
-    struct sequence *sequence = NULL;
-    for (; group != NULL && sequence == NULL; group = group->list_next)
-        sequence = sequence_group_find(group, 0, SEQUENCE_RUNNING);
-    return sequence;
-}
-
-struct sequence *scheduler_first_running(const struct scheduler *scheduler) {
-    return first_running_from(scheduler->running.first);
-}
-
-struct sequence *scheduler_next_running(const struct sequence *sequence) {
-    struct sequence *next =
-        sequence_group_find(sequence->group, sequence->choice + 1, SEQUENCE_RUNNING);
-    return next != NULL ? next : first_running_from(sequence->group->list_next);
-}
-
 /* --- Blocks ----------------------------------------------------------------------------------- */
 
 static bool holds_blocks(const struct sequence_group *group) {

@@ -15,9 +15,23 @@ static inline void scheduler_release_window(struct scheduler *scheduler,
                                   sequence->num_computed - window + 1);
 }
 
+static inline struct sequence *scheduler_running_from(const struct sequence_group *group) {
+    struct sequence *sequence = NULL;
+    for (; group != NULL && sequence == NULL; group = group->list_next)
+        sequence = sequence_group_find(group, 0, SEQUENCE_RUNNING);
+    return sequence;
+}
+
 /* Walk through the running sequences in order; NULL: no more. */
-struct sequence *scheduler_first_running(const struct scheduler *scheduler);
-struct sequence *scheduler_next_running(const struct sequence *sequence);
+static inline struct sequence *scheduler_first_running(const struct scheduler *scheduler) {
+    return scheduler_running_from(scheduler->running.first);
+}
+
+static inline struct sequence *scheduler_next_running(const struct sequence *sequence) {
+    struct sequence *next =
+        sequence_group_find(sequence->group, sequence->choice + 1, SEQUENCE_RUNNING);
+    return next != NULL ? next : scheduler_running_from(sequence->group->list_next);
+}
 
 /* Admits waiting groups in their order, as long as there are running slots for them, and blocks for
  * all they have pending on top of what is reserved for those that run; stalled groups are preempted
