@@ -2,20 +2,13 @@
  *
  * Per step of 64 tokens: the scores of every row ([rows][64]), their softmax relative to the
  * running maximum, and the weighted sum of V. Each goes over all rows before the next begins, in
- * register tiles of the level's VF_ sizes. Tiles do not change the bits: in float every score is
- * one chain of fused multiply-adds over head_dim and every output one chain over the visible
- * tokens, each in order. Where some row does not see all of a step, weights outside its visible
- * tokens are 0 and V is not read for it there, so that nothing outside is ever read into its
- * result.
+ * register tiles of the level's VF_ sizes. Tiles do not change the bits. Where some row does not see
+ * all of a step, weights outside its visible tokens are 0 and V is not read for it there, so that
+ * nothing outside is ever read into its result.
  *
- * Of an int8 cache, a query row is quantised as the cache's rows are, and a row's weights of a
- * step, times V's scales, to 0 .. 255 relative to the largest of them. Both products are then exact
- * in integers, and the rest is done by unfused operations: the same bits on every level. The sum
- * that divides the result is of the weights before they are quantised: roundings cancel in the one
- * sum, and an error in the other would be common to the whole row.
- *
- * Of a bf16 cache a level may multiply by pairs (cpu_attention_pairs_template.h), to bits of its
- * own. */
+ * The products, of queries with K and of weights with V, are written per kind of cache: by
+ * cpu_attention_float_template.h what is widened to float; by cpu_attention_codes_template.h int8;
+ * by cpu_attention_pairs_template.h bf16 on a level that multiplies pairs, to bits of its own. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 
@@ -55,39 +48,6 @@ SIMD_INLINE struct vf exp2_weight(struct vf x, bool coarse) {
     return vf_add_exponent(vf_add(vf_mul(p, r), vf_set1(1)), shifted);
 }
 
-/* Element `index` on of a K or V group; `half`: 8 elements. Codes come without their scale, which
- * load_scales has. Of types that are not packed; constant where inlined. */
-SIMD_INLINE struct vf kv_load(enum kv_type type, const void *base, size_t index, bool half) {
-    if (type == KV_F32)
-        return half ? vf_load_half((const float *)base + index)
-                    : vf_load((const float *)base + index);
-    if (type == KV_E4M3) {
-        const uint8_t *codes = (const uint8_t *)base + index;
-        return half ? vf_load_e4m3_half(codes) : vf_load_e4m3(codes);
-    }
-    const uint16_t *p = (const uint16_t *)base + index;
-    return half ? vf_load_f16_half(p) : vf_load_f16(p);
-}
-
-/* The packed elements that begin at `index`: pack of each lane. */
-SIMD_INLINE void kv_load_packed(enum kv_type type, const void *base, size_t index, bool half,
-                                struct vf *out) {
-    if (type != KV_BF16) {
-        out[0] = kv_load(type, base, index, half);
-        return;
-    }
-    const uint16_t *pairs = (const uint16_t *)base + index;
-    uint16_t padded[32] = {0};
-    if (half)
-        memcpy(padded, pairs, sizeof(padded) / 2);
-    vf_load_bf16_pairs(half ? padded : pairs, &out[0], &out[1]);
-}
-
-/* What the elements of a group's 16 tokens are times, in place of what kv_load gives. */
-SIMD_INLINE struct vf load_scales(enum kv_type type, const float *scales) {
-    return type == KV_E4M3 ? vf_mul(vf_load(scales), vf_set1(0x1p8f)) : vf_load(scales);
-}
-
 /* Asks for what the next step reads while this one's K goes by: element `index` on of the groups
  * one step ahead. Blocks are too short for the hardware to see a stream. */
 SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *tile, int32_t group,
@@ -108,98 +68,10 @@ SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *t
     }
 }
 
-/* Scores of num_rows rows with num_groups groups of 16 tokens, which are the step's from
- * `group` on; the numbers are constants. */
-SIMD_INLINE void score_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, int32_t first_group, int32_t group,
-                            const int num_groups, const bool prefetch) {
-    const int pack = KV_PACK(type);
-    struct vf acc[VF_ROW_TILE][VF_GROUP_TILE];
-    const float *q = (const float *)tile->queries.rows + (size_t)row * ATTENTION_QUERY_STRIDE;
-    const void *const *k = tile->k + first_group + group;
-    UNROLL
-    for (int r = 0; r < num_rows; r++) {
-        UNROLL
-        for (int g = 0; g < num_groups; g++)
-            acc[r][g] = vf_set1(0);
-    }
-    for (int32_t d = 0; d < tile->head_dim; d += pack) {
-        struct vf keys[VF_GROUP_TILE][2];
-        if (prefetch)
-            prefetch_step(type, tile, first_group + group, (size_t)d * KV_GROUP, num_groups);
-        UNROLL
-        for (int g = 0; g < num_groups; g++)
-            kv_load_packed(type, k[g], (size_t)d * KV_GROUP, false, keys[g]);
-        UNROLL
-        for (int i = 0; i < pack; i++) {
-            UNROLL
-            for (int r = 0; r < num_rows; r++) {
-                struct vf query = vf_set1(q[r * ATTENTION_QUERY_STRIDE + d + i]);
-                UNROLL
-                for (int g = 0; g < num_groups; g++)
-                    acc[r][g] = vf_fma(query, keys[g][i], acc[r][g]);
-            }
-        }
-    }
-    float *scores = tile->scores + (size_t)row * ATTENTION_STEP + group * KV_GROUP;
-    UNROLL
-    for (int g = 0; g < num_groups; g++) {
-        struct vf scales = vf_set1(1);
-        if (kv_type_has_scales(type))
-            scales = load_scales(type, tile->k_scales[first_group + group + g]);
-        UNROLL
-        for (int r = 0; r < num_rows; r++) {
-            struct vf score = kv_type_has_scales(type) ? vf_mul(acc[r][g], scales) : acc[r][g];
-            vf_store(scores + r * ATTENTION_STEP + g * KV_GROUP, score);
-        }
-    }
-}
-
 SIMD_INLINE struct vi load_quad(const void *p) {
     int32_t quad;
     memcpy(&quad, p, sizeof(quad));
     return vi_set1(quad);
-}
-
-/* The same of codes. */
-SIMD_INLINE void score_codes_tile(const struct attention_tile *tile, int32_t row,
-                                  const int num_rows, int32_t first_group, int32_t group,
-                                  const int num_groups, const bool prefetch) {
-    struct vi acc[VF_ROW_TILE][VF_GROUP_TILE];
-    const int8_t *q = (const int8_t *)tile->queries.rows + (size_t)row * ATTENTION_QUERY_STRIDE;
-    const void *const *k = tile->k + first_group + group;
-    UNROLL
-    for (int r = 0; r < num_rows; r++) {
-        UNROLL
-        for (int g = 0; g < num_groups; g++)
-            acc[r][g] = vi_set1(tile->queries.starts[row + r]);
-    }
-    for (int32_t d = 0; d < tile->head_dim; d += 4) {
-        struct vi keys[VF_GROUP_TILE];
-        if (prefetch)
-            prefetch_step(KV_INT8, tile, first_group + group, (size_t)d * KV_GROUP, num_groups);
-        UNROLL
-        for (int g = 0; g < num_groups; g++)
-            keys[g] = vi_load((const uint8_t *)k[g] + (size_t)d * KV_GROUP);
-        UNROLL
-        for (int r = 0; r < num_rows; r++) {
-            struct vi query = load_quad(q + r * ATTENTION_QUERY_STRIDE + d);
-            UNROLL
-            for (int g = 0; g < num_groups; g++)
-                acc[r][g] = vi_dot(acc[r][g], keys[g], query);
-        }
-    }
-    float *scores = tile->scores + (size_t)row * ATTENTION_STEP + group * KV_GROUP;
-    UNROLL
-    for (int r = 0; r < num_rows; r++) {
-        struct vf scale = vf_set1(tile->queries.scales[row + r]);
-        UNROLL
-        for (int g = 0; g < num_groups; g++) {
-            struct vf scales = vf_mul(vf_load(tile->k_scales[first_group + group + g]), scale);
-            vf_store(scores + r * ATTENTION_STEP + g * KV_GROUP,
-                     vf_mul(vf_from_vi(acc[r][g]), scales));
-        }
-    }
 }
 
 /* The lanes of scores i .. i+15 that are seen from x, the others from `other`. */
@@ -208,6 +80,8 @@ SIMD_INLINE struct vf visible(struct seen seen, int32_t i, struct vf x, struct v
     return i < seen.first ? vf_first(seen.first - i, other, up_to_end) : up_to_end;
 }
 
+#include "kernels/cpu/cpu_attention_codes_template.h"
+#include "kernels/cpu/cpu_attention_float_template.h"
 #ifdef SIMD_PAIRS
 #include "kernels/cpu/cpu_attention_pairs_template.h"
 #endif
@@ -325,117 +199,6 @@ SIMD_INLINE void soften_row(enum kv_type type, const struct attention_tile *tile
         tile->decays[row] += vf_reduce_add(check);
 }
 
-/* Turns the weights into codes in their place, and `peaks` into what these are times. A loop of its
- * own: the rows before it are then done side by side. */
-SIMD_INLINE void quantise_weights(const struct attention_tile *tile, int32_t num_rows) {
-    float factors[ATTENTION_ROW_STEP];
-    for (int32_t r = 0; r < num_rows; r++) {
-        float *weights = tile->scores + (size_t)r * ATTENTION_STEP;
-        if (r % ATTENTION_ROW_STEP == 0) {
-            struct vf peaks = vf_load(tile->peaks + r), least = vf_set1(0x1p-118f);
-            struct vf factor = vf_div(vf_set1(255), vf_max(peaks, least));
-            vf_store(factors, vf_select_gt(peaks, least, factor, vf_set1(0)));
-            vf_store(tile->peaks + r, vf_mul(peaks, vf_set1(1.0f / 255)));
-        }
-        struct vf factor = vf_set1(factors[r % ATTENTION_ROW_STEP]), x[4];
-        UNROLL
-        for (int i = 0; i < 4; i++)
-            x[i] = vf_mul(vf_load(weights + 16 * i), factor);
-        vf_store_64_uint8((uint8_t *)weights, x);
-    }
-}
-
-/* out += weights x V over the tokens `seen` for num_rows rows and num_columns vectors from `column`
- * on; `decay`: out is first multiplied. Packed elements go in whole packs, but for those of the
- * beginning and the end, which need `parts`. */
-SIMD_INLINE void weigh_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
-                            const int num_rows, const void *const *v, struct seen seen,
-                            const bool decay, const bool parts, int32_t column,
-                            const int num_columns, const bool half) {
-    const int pack = KV_PACK(type);
-    struct vf acc[VF_ROW_TILE][VF_COLUMN_TILE];
-    const float *weights = tile->scores + (size_t)row * ATTENTION_STEP;
-    float *out = tile->state.out + (size_t)row * (size_t)tile->stride + column;
-    UNROLL
-    for (int r = 0; r < num_rows; r++) {
-        UNROLL
-        for (int c = 0; c < num_columns; c++) {
-            acc[r][c] = vf_load(out + r * tile->stride + 16 * c);
-            if (decay)
-                acc[r][c] = vf_mul(acc[r][c], vf_set1(tile->decays[row + r]));
-        }
-    }
-    for (int32_t t = seen.first / pack * pack; t < seen.end; t += pack) {
-        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim;
-        struct vf values[VF_COLUMN_TILE][2];
-        UNROLL
-        for (int c = 0; c < num_columns; c++)
-            kv_load_packed(type, v[t / KV_GROUP], index + (size_t)pack * (size_t)(column + 16 * c),
-                           half, values[c]);
-        UNROLL
-        for (int i = 0; i < pack; i++) {
-            if (parts && pack > 1 && (t + i < seen.first || t + i >= seen.end))
-                continue;
-            UNROLL
-            for (int r = 0; r < num_rows; r++) {
-                struct vf weight = vf_set1(weights[r * ATTENTION_STEP + t + i]);
-                UNROLL
-                for (int c = 0; c < num_columns; c++)
-                    acc[r][c] = vf_fma(weight, values[c][i], acc[r][c]);
-            }
-        }
-    }
-    UNROLL
-    for (int r = 0; r < num_rows; r++) {
-        UNROLL
-        for (int c = 0; c < num_columns; c++)
-            vf_store(out + r * tile->stride + 16 * c, acc[r][c]);
-    }
-}
-
-/* out = out x decays + codes of weights x codes of V x peaks over the step's tokens `seen`. */
-SIMD_INLINE void weigh_codes_tile(const struct attention_tile *tile, int32_t row,
-                                  const int num_rows, const void *const *v, struct seen seen,
-                                  int32_t column, const int num_columns, const bool half) {
-    struct vi acc[VF_ROW_TILE][VF_COLUMN_TILE];
-    const uint8_t *codes = (const uint8_t *)(tile->scores + (size_t)row * ATTENTION_STEP);
-    float *out = tile->state.out + (size_t)row * (size_t)tile->stride + column;
-    UNROLL
-    for (int r = 0; r < num_rows; r++) {
-        UNROLL
-        for (int c = 0; c < num_columns; c++)
-            acc[r][c] = vi_set1(0);
-    }
-    for (int32_t t = seen.first / 4 * 4; t < seen.end; t += 4) {
-        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim + 4 * (size_t)column;
-        struct vi values[VF_COLUMN_TILE];
-        UNROLL
-        for (int c = 0; c < num_columns; c++) {
-            const int8_t *p = (const int8_t *)v[t / KV_GROUP] + index + 64 * c;
-            int8_t padded[64] = {0};
-            if (half)
-                memcpy(padded, p, sizeof(padded) / 2);
-            values[c] = vi_load(half ? padded : p);
-        }
-        UNROLL
-        for (int r = 0; r < num_rows; r++) {
-            struct vi weight = load_quad(codes + (size_t)r * ATTENTION_STEP * sizeof(float) + t);
-            UNROLL
-            for (int c = 0; c < num_columns; c++)
-                acc[r][c] = vi_dot(acc[r][c], weight, values[c]);
-        }
-    }
-    UNROLL
-    for (int r = 0; r < num_rows; r++) {
-        struct vf decay = vf_set1(tile->decays[row + r]), factor = vf_set1(tile->peaks[row + r]);
-        UNROLL
-        for (int c = 0; c < num_columns; c++) {
-            float *p = out + r * tile->stride + 16 * c;
-            vf_store(p, vf_add(vf_mul(vf_load(p), decay), vf_mul(vf_from_vi(acc[r][c]), factor)));
-        }
-    }
-}
-
 SIMD_INLINE void weigh_columns(enum kv_type type, const struct attention_tile *tile, int32_t row,
                                const int num_rows, const void *const *v, struct seen seen,
                                const bool decay, const bool parts, int32_t column,
@@ -544,16 +307,6 @@ SIMD_INLINE void attend_edge(enum kv_type type, const struct attention_tile *til
     }
 }
 
-/* Whether a scale of the step's V is NaN. */
-SIMD_INLINE bool is_spoilt(const struct attention_tile *tile, int32_t first_group) {
-    struct vf check = vf_set1(0);
-    for (int g = 0; g < ATTENTION_STEP_GROUPS; g++) {
-        struct vf scales = vf_load(tile->v_scales[first_group + g]);
-        check = vf_add(check, vf_sub(scales, scales));
-    }
-    return !(vf_reduce_add(check) == 0);
-}
-
 SIMD_INLINE void attend_chunk(enum kv_type type, const struct attention_tile *tile) {
     int32_t num_rows = tile->num_tokens * tile->num_heads;
     int32_t last_length = tile->first_length + tile->num_tokens - 1, end = last_length;
@@ -584,16 +337,6 @@ SIMD_INLINE void attend(enum kv_type type, const struct attention_tile *tile) {
     attend_chunk(type, tile);
     for (int32_t r = 0; r < num_rows; r++)
         tile->state.sum[r] = vf_reduce_add(vf_load(tile->sums + 16 * (size_t)r));
-}
-
-SIMD_INLINE void load_codes_query(const float *scaled, int32_t n,
-                                  const struct attention_queries *out, int32_t row) {
-    int8_t *codes = (int8_t *)out->rows + (size_t)row * ATTENTION_QUERY_STRIDE;
-    int32_t sum = 0;
-    store(KV_INT8, scaled, codes, &out->scales[row], n);
-    for (int32_t i = 0; i < n; i++)
-        sum += codes[i];
-    out->starts[row] = -KV_CODE_BIAS * sum;
 }
 
 SIMD_INLINE void load_query(enum kv_type type, const float *src, float factor, int32_t n,
