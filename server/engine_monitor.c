@@ -2,9 +2,7 @@
 
 #include <math.h>
 
-#define MEMORY_S 15.0 /* an observation this old weighs 1/e of a new one */
-#define MIN_WAIT_MS 1000
-#define MAX_WAIT_MS 120000
+#define MEMORY_S 15.0        /* an observation this old weighs 1/e of a new one */
 #define UNKNOWN_WAIT_MS 5000 /* nothing has ended yet */
 
 /* What only waited made no room for anybody. */
@@ -50,11 +48,11 @@ int64_t engine_monitor_time_ms(const struct engine_monitor *monitor, int64_t num
 
 int64_t engine_monitor_wait_ms(const struct engine_monitor *monitor) {
     if (monitor->num_waiting == 0)
-        return MIN_WAIT_MS;
+        return ENGINE_MIN_WAIT_MS;
     if (monitor->rate <= 0)
         return UNKNOWN_WAIT_MS;
     double wait_ms = (monitor->num_waiting + 1) / monitor->rate * 1e3;
-    if (wait_ms > MAX_WAIT_MS)
-        return MAX_WAIT_MS;
-    return wait_ms < MIN_WAIT_MS ? MIN_WAIT_MS : (int64_t)wait_ms;
+    if (wait_ms > ENGINE_MAX_WAIT_MS)
+        return ENGINE_MAX_WAIT_MS;
+    return wait_ms < ENGINE_MIN_WAIT_MS ? ENGINE_MIN_WAIT_MS : (int64_t)wait_ms;
 }

@@ -38,8 +38,11 @@ bool engine_monitor_is_alive(const struct engine_monitor *monitor, int64_t now_m
 /* Returns how long so many sequences take to finish at the rate of late, if all are of one share and
  * no other share has any; 0: nothing is known. */
 int64_t engine_monitor_time_ms(const struct engine_monitor *monitor, int64_t num_sequences);
-/* Returns 1,000 to 120,000 ms: the waiting sequences at the rate at which sequences have finished
- * lately. */
+#define ENGINE_MIN_WAIT_MS 1000
+#define ENGINE_MAX_WAIT_MS 120000
+
+/* Returns ENGINE_MIN_WAIT_MS to ENGINE_MAX_WAIT_MS: the waiting sequences at the rate at which
+ * sequences have finished lately. */
 int64_t engine_monitor_wait_ms(const struct engine_monitor *monitor);
 
 #endif

@@ -133,6 +133,40 @@ int http_admission_check(struct connection *connection) {
     return -1;
 }
 
+/* Returns whose turn it is when the exchange's requests are computed. */
+static int32_t share_of(const struct connection *connection) {
+    const struct http_server *server = connection->server;
+    const struct api_key *key = connection->exchange.key;
+    const struct http_owner_id *address = &connection->address->id;
+    if (server->config.trusts_priority)
+        return 0;
+    if (key != NULL)
+        return key->tenant;
+    return address->family == AF_UNIX
+               ? 0
+               : auth_share(api_keys_auth(server->keys), address, sizeof(*address));
+}
+
+static void observe_queue(struct connection *connection, int64_t num_ended) {
+    int64_t num_waiting = engine_num_queued(connection->server->engine, share_of(connection));
+    queue_pace_update(&connection->exchange.owner->pace, num_ended, num_waiting, clock_now_ms());
+}
+
+/* Who has a share of its own has a rate of its own. */
+int64_t http_admission_wait_ms(const struct connection *connection) {
+    const struct http_server *server = connection->server;
+    const struct http_owner *owner = connection->exchange.owner;
+    int64_t wait_ms = -1;
+    if (owner != NULL && !server->config.trusts_priority)
+        wait_ms = queue_pace_wait_ms(
+            &owner->pace, engine_num_queued(server->engine, share_of(connection)), clock_now_ms());
+    if (wait_ms < 0)
+        return engine_monitor_wait_ms(&server->monitor);
+    return wait_ms < ENGINE_MIN_WAIT_MS   ? ENGINE_MIN_WAIT_MS
+           : wait_ms > ENGINE_MAX_WAIT_MS ? ENGINE_MAX_WAIT_MS
+                                          : wait_ms;
+}
+
 void http_admission_begin(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
@@ -155,6 +189,8 @@ void http_admission_end(struct connection *connection) {
         return;
     server->num_api_calls--;
     exchange->owner->num_api_calls--;
+    if (exchange->num_requests > 0)
+        observe_queue(connection, exchange->num_requests);
     if (exchange->key != NULL)
         key_limits_end(exchange->key);
 }
@@ -172,6 +208,8 @@ int http_admission_check_prompts(struct connection *connection) {
 
 void http_admission_take_prompts(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
+    exchange->num_requests = api_call_num_requests(exchange->call);
+    observe_queue(connection, 0);
     if (exchange->key != NULL)
         key_limits_take_prompt(exchange->key, api_call_num_prompt_tokens(exchange->call),
                                clock_now_ms());
@@ -186,25 +224,12 @@ void http_admission_take_output(struct connection *connection) {
     exchange->num_generated = num_generated;
 }
 
-/* Sets whose turn it is when the request is computed. */
-static void set_share(const struct connection *connection, struct request *request) {
-    const struct http_server *server = connection->server;
-    const struct api_key *key = connection->exchange.key;
-    const struct http_owner_id *address = &connection->address->id;
-    if (server->config.trusts_priority)
-        return;
-    if (key != NULL)
-        request_set_share(request, key->tenant, (int32_t)key->entry.weight);
-    else if (address->family != AF_UNIX)
-        request_set_share(request,
-                          auth_share(api_keys_auth(server->keys), address, sizeof(*address)), 1);
-}
-
 void http_admission_prepare(const struct connection *connection, struct request *request) {
     const struct api_key *key = connection->exchange.key;
+    bool has_weight = key != NULL && !connection->server->config.trusts_priority;
     if (key != NULL) {
         request->tenant = key->tenant;
         request->priority = key_limits_priority(key, request->priority);
     }
-    set_share(connection, request);
+    request_set_share(request, share_of(connection), has_weight ? (int32_t)key->entry.weight : 1);
 }

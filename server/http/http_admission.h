@@ -26,10 +26,13 @@ void http_admission_end(struct connection *connection);
 
 /* Refuses prompts of the exchange's call that its key may not send now. */
 int http_admission_check_prompts(struct connection *connection);
-/* Counts them, once they are submitted. */
+/* Counts them, once they are submitted, and their requests. */
 void http_admission_take_prompts(struct connection *connection);
 /* Counts what has been generated since the last time. */
 void http_admission_take_output(struct connection *connection);
+/* Returns how long a request that finds the queue full would have waited in it, in ms: 1,000 to
+ * 120,000. */
+int64_t http_admission_wait_ms(const struct connection *connection);
 /* Sets whose request it is, and its place among those of others. */
 void http_admission_prepare(const struct connection *connection, struct request *request);
 

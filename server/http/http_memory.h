@@ -9,6 +9,8 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 #define QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 
+#include "server/queue_pace.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +33,7 @@ struct http_owner {
     int64_t num_exchanges; /* that use a connection now */
     int64_t num_api_calls; /* in flight */
     size_t bytes;          /* held now, of the budget */
+    struct queue_pace pace;
 };
 
 struct http_memory {

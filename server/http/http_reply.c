@@ -3,6 +3,7 @@
 #include "server/http/http_reply.h"
 
 #include "config/base/clock.h"
+#include "server/http/http_admission.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_dispatch.h"
 #include "server/http/http_log.h"
@@ -34,11 +35,10 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
 static void add_retry_headers(const struct connection *connection, int status,
                               struct MHD_Response *response) {
     char seconds[24], milliseconds[24];
-    const struct http_server *server = connection->server;
     const char *code = connection->exchange.error.code;
     bool is_queue_timeout = code != NULL && strcmp(code, "queue_timeout") == 0;
     int64_t wait_ms = connection->exchange.retry_ms > 0   ? connection->exchange.retry_ms
-                      : status == 429 || is_queue_timeout ? engine_monitor_wait_ms(&server->monitor)
+                      : status == 429 || is_queue_timeout ? http_admission_wait_ms(connection)
                                                           : RETRY_AFTER_MS;
     snprintf(seconds, sizeof(seconds), "%lld", (long long)(wait_ms + 999) / 1000);
     snprintf(milliseconds, sizeof(milliseconds), "%lld", (long long)wait_ms);

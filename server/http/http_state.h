@@ -77,6 +77,7 @@ struct exchange {
                         owner and its key */
     struct http_task *task; /* WAITING alone, while a worker has it */
     struct api_call *call;  /* once it is parsed; NULL: a transform */
+    int num_requests;       /* of it, once they are submitted */
     int64_t num_generated;  /* tokens of it, as counted for the key */
     int64_t counted_ms;     /* last time the call's and the output's memory was counted */
     bool is_unread;         /* the call has events left in the engine: output was full */

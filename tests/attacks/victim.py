@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from wire import answers, open_socket, read_to_end, request_bytes
+from wire import answers, authorization, open_socket, read_to_end, request_bytes
 
 TINY = Path(__file__).resolve().parents[1] / "golden/tiny-q8_0.gguf"
 CONTEXT_KEY = b"llama.context_length" + struct.pack("<I", 4)  # the key, and its type: a 32-bit number
@@ -18,7 +18,9 @@ BASE_OPTIONS = {"kv-cache-memory-bytes": "16M", "max-num-seqs": 16, "max-connect
                 "max-queued-requests": 1024, "threads": 1,
                 "shutdown-timeout": 10}
 START_TIMEOUT = 60
-SANITIZER_MARKS = ("AddressSanitizer", "LeakSanitizer", "runtime error:")
+SANITIZER_MARKS = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
+SANITIZERS = (b"libasan", b"libtsan")
+COUNTS = ("num_requests_running", "num_requests_waiting", "kv_blocks_used", "swap_blocks_used")
 
 
 def write_model(path):
@@ -39,17 +41,23 @@ def free_port():
 
 class Victim:
     """`options` overrides BASE_OPTIONS by name, None for one without a value; `max_files` is its RLIMIT_NOFILE;
-    `is_unix` makes it listen on a UNIX socket; `stderr` is where its log goes instead of a file."""
+    `is_unix` makes it listen on a UNIX socket; `stderr` is where its log goes instead of a file; `tls` is what its clients
+    need where it speaks TLS, `key` where it wants one; `listener` is a socket passed as systemd does."""
 
-    def __init__(self, binary, model, folder, options=None, max_files=None, is_unix=False, stderr=None):
+    def __init__(self, binary, model, folder, options=None, max_files=None, is_unix=False, stderr=None, tls=None, key=None,
+                 environment=None, listener=None):
         folder = Path(folder)
         self.log_path = folder / f"victim-{time.monotonic_ns()}.log"
-        self.address = str(folder / "victim.sock") if is_unix else free_port()
+        self.tls, self.key = tls, key
+        self.address = (listener.getsockname()[1] if listener else str(folder / "victim.sock") if is_unix else free_port())
         place = ["--uds", self.address] if is_unix else ["--port", str(self.address)]
         words = [str(binary), "serve", "--model", str(model), "--served-model-name", NAME, *place]
         for name, value in {**BASE_OPTIONS, **(options or {})}.items():
             words += [f"--{name}"] if value is None else [f"--{name}", str(value)]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("QUIRE_")}
+        if listener:  # LISTEN_PID must be the server's own
+            words = ["sh", "-c", 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"', "sh", *words]
+        environment = {**{name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")},
+                       **(environment or {})}
         environment.setdefault("ASAN_OPTIONS", "detect_leaks=1")
 
         def prepare():
@@ -58,10 +66,12 @@ class Victim:
                 signal.signal(number, signal.SIG_DFL)
             if max_files:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))
+            if listener:
+                os.dup2(listener.fileno(), 3)
 
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=stderr or log,
-                                            env=environment, preexec_fn=prepare)
+                                            env=environment, preexec_fn=prepare, close_fds=listener is None)
         self.pid = self.process.pid
         self.await_ready()
 
@@ -78,8 +88,8 @@ class Victim:
     def get(self, path, seconds=5):
         """The answer to a GET from a connection of its own; None where there is none."""
         try:
-            with open_socket(self.address, timeout=seconds) as sock:
-                sock.sendall(request_bytes(path, headers=[("Connection", "close")]))
+            with open_socket(self.address, timeout=seconds, tls=self.tls) as sock:
+                sock.sendall(request_bytes(path, headers=[("Connection", "close"), *authorization(self.key)]))
                 found = answers(read_to_end(sock, seconds)[0])
         except OSError:
             return None
@@ -121,8 +131,23 @@ class Victim:
             time.sleep(0.05)
         return max(left, 0)
 
+    def what_is_left(self, sockets, files, seconds):
+        """After the last call: names and counts of what has not been given back within that time, beyond so many sockets
+        and files."""
+        deadline = time.monotonic() + seconds
+        while True:
+            metrics = self.metrics()
+            left = {name: metrics.get(name, "unknown") for name in COUNTS if metrics.get(name) != 0}
+            left["sockets"] = self.num_sockets() - sockets
+            left["files"] = self.num_files() - files
+            left = {name: count for name, count in left.items() if count == "unknown" or count > 0}
+            if not left or time.monotonic() > deadline:
+                return left
+            time.sleep(0.1)
+
     def is_sanitized(self):
-        return b"libasan" in Path(f"/proc/{self.pid}/maps").read_bytes()
+        maps = Path(f"/proc/{self.pid}/maps").read_bytes()
+        return any(name in maps for name in SANITIZERS)
 
     def finish(self, seconds=20):
         """Stops it. A list of what is wrong with how it ended: status, sanitizer reports, or that it waits for clients

@@ -19,13 +19,19 @@ def request_bytes(path, body=None, method=None, headers=()):
     return head + b"".join(f"{name}: {value}\r\n".encode() for name, value in fields) + b"\r\n" + data
 
 
+def authorization(key):
+    """The header field of an API key; nothing for None."""
+    return [("Authorization", f"Bearer {key}")] if key else []
+
+
 def closing(request):
     """The same request, after which the connection ends."""
     return request.replace(HOST, HOST + b"Connection: close\r\n")
 
 
-def open_socket(address, source=None, receive_buffer=None, timeout=10):
-    """`address` is a port of 127.0.0.1 or the path of a UNIX socket; `source`, an address of 127/8 to come from."""
+def open_socket(address, source=None, receive_buffer=None, timeout=10, tls=None):
+    """`address` is a port of 127.0.0.1 or the path of a UNIX socket; `source`, an address of 127/8 to come from; `tls`, an
+    ssl.SSLContext."""
     is_unix = isinstance(address, str)
     sock = socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET)
     try:
@@ -36,10 +42,10 @@ def open_socket(address, source=None, receive_buffer=None, timeout=10):
             sock.bind((source, 0))
         sock.settimeout(timeout)
         sock.connect(address if is_unix else ("127.0.0.1", address))
+        return tls.wrap_socket(sock, server_hostname="localhost") if tls else sock
     except OSError:
         sock.close()
         raise
-    return sock
 
 
 def reset(sock):
@@ -138,9 +144,9 @@ def refusal_problem(found, is_closed, wanted):
     return None
 
 
-def completion(**fields):
+def completion(key=None, **fields):
     body = {"model": "victim", "prompt": "x", "max_tokens": 1, "temperature": 0, **fields}
-    return request_bytes("/v1/completions", body)
+    return request_bytes("/v1/completions", body, headers=authorization(key))
 
 
 def announce(length, path="/v1/completions", method="POST"):

@@ -3,43 +3,29 @@
 import json
 import signal
 import socket
-import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import httpx
 import pytest
 
 from quire_server import BINARY, NAME, ROOT
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attacks"))
+import key_file  # noqa: E402
+
 PATH = "/v1/completions"
 
 
-class KeyFile:
-    """A YAML file of keys made by `quire key new`; keys[name] is the secret."""
-
-    def __init__(self, path):
-        self.path, self.keys, self.entries = path, {}, {}
-
-    def add(self, name, *options):
-        made = quire_key("new", name, *options)
-        assert made.returncode == 0, made.stderr
-        self.keys[name], self.entries[name] = made.stderr.strip(), made.stdout
-        return self.write()
-
-    def write(self):
-        self.path.write_text("keys:\n" + "".join(self.entries.values()))
-        self.path.chmod(0o600)
-        return self
-
-
 def quire_key(*words):
-    return subprocess.run([str(BINARY), "key", *map(str, words)], capture_output=True, text=True, timeout=60)
+    return key_file.quire_key(BINARY, *words)
 
 
 @pytest.fixture
 def keys(tmp_path):
-    return KeyFile(tmp_path / "keys.yaml")
+    return key_file.KeyFile(BINARY, tmp_path / "keys.yaml")
 
 
 def headers(key):

@@ -99,20 +99,6 @@ class Soak:
             worker.join()
         self.seconds, self.num_calls = time.monotonic() - began, calls.value
 
-    def what_is_left(self, sockets, files):
-        """After the last call: names and counts of what has not been given back."""
-        deadline = time.monotonic() + SETTLE_S
-        while True:
-            metrics = self.victim.metrics()
-            left = {name: metrics.get(name) for name in ("num_requests_running", "num_requests_waiting", "kv_blocks_used",
-                                                         "kv_blocks_swapped") if metrics.get(name)}
-            left["sockets"] = self.victim.num_sockets() - sockets
-            left["files"] = self.victim.num_files() - files
-            left = {name: count for name, count in left.items() if count > 0}
-            if not left or time.monotonic() > deadline:
-                return left
-            time.sleep(0.1)
-
 
 def soak(binary, max_calls, max_seconds, folder, options=None, model=None, seed=0):
     """Runs it; returns the figures, of which `faults` is empty when all was as wanted."""
@@ -126,7 +112,7 @@ def soak(binary, max_calls, max_seconds, folder, options=None, model=None, seed=
         run.run(max_calls, max_seconds)
         if victim.process.poll() is not None:
             raise RuntimeError(f"the server ended with {victim.process.returncode}: {victim.read_log()}")
-        left, metrics = run.what_is_left(sockets, files), victim.metrics()
+        left, metrics = victim.what_is_left(sockets, files, SETTLE_S), victim.metrics()
         run.faults += [f"{count} {name} left" for name, count in left.items()]
         run.faults += victim.finish()
     finally:
