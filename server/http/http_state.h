@@ -70,7 +70,8 @@ struct exchange {
 
     /* DRAINING, READY_ERROR: the answer. */
     struct api_error error;
-    int64_t retry_ms; /* after which the client may try again; 0: as long as the server says */
+    int64_t retry_ms; /* after which the client may try again; 0: as long as the server says; -1:
+                         it need not */
 
     /* WAITING and all that follow it. */
     bool is_pending; /* counted in http_server.num_pending and, if a call, in num_api_calls, for its

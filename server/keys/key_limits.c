@@ -19,10 +19,11 @@ static int refuse_rate(const struct rate_limit *limit, const char *type, int64_t
     int64_t wait_ms = rate_limit_wait_ms(limit, amount, now_ms);
     if (wait_ms == 0)
         return 0;
-    *out_retry_ms = wait_ms > 0 ? wait_ms : 0;
+    *out_retry_ms = wait_ms;
     if (wait_ms < 0)
         return api_error_set(err, 429, type, "rate_limit_exceeded", NULL,
-                             "the request has %lld %s: this API key may use %lld per minute",
+                             "the request has %lld %s: this API key may use %lld per minute, so "
+                             "that trying again does not help",
                              (long long)amount, type, (long long)limit->per_minute);
     describe_wait(wait_ms, wait);
     return api_error_set(err, 429, type, "rate_limit_exceeded", NULL,

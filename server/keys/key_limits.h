@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 /* Checks what is known before the body is: requests, tokens and calls in flight. -1: *err, a 429,
- * and after how many ms it may be tried again; 0: not known. */
+ * and after how many ms it may be tried again; 0: not known; -1: never, it is too large. */
 int key_limits_check(const struct api_key *key, int64_t now_ms, struct api_error *err,
                      int64_t *out_retry_ms);
 /* Counts a request that was checked; it is then running. */

@@ -172,7 +172,7 @@ static void test_tokens(void **state) {
     assert_int_equal(retry_ms, 12000);
     assert_int_equal(key_limits_check_prompt(&key, 1001, 0, &err, &retry_ms), -1);
     assert_non_null(strstr(err.message, "1001 tokens"));
-    assert_int_equal(retry_ms, 0);
+    assert_int_equal(retry_ms, -1);
     assert_int_equal(key_limits_check(&key, 0, &err, &retry_ms), 0);
     key_limits_take_output(&key, 1400, 0); /* what has begun is finished, and paid off */
     assert_int_equal(key_limits_check(&key, 0, &err, &retry_ms), -1);
