@@ -152,6 +152,8 @@ int key_file_read(const char *path, struct key_file *out, struct error *err) {
     int rc = read_file(path, &text, &is_exposed, err);
     if (rc == 0)
         rc = key_file_parse(path, text.data, text.length, out, err);
+    else if (text.data != NULL)
+        explicit_bzero(text.data, text.length); /* it may hold keys all the same */
     if (rc == 0)
         out->is_exposed = is_exposed;
     free(text.data);
