@@ -27,6 +27,7 @@ struct engine_stats {
     int32_t num_waiting;     /* sequences, the inbox included */
     int32_t num_swapped;     /* sequences, of the waiting ones, whose blocks are in the host pool */
     bool has_work;           /* that does not wait for clients to read their streams */
+    bool is_restarting;      /* the ranks were lost and are being started again */
     int32_t block_size;      /* tokens; never changes */
     int32_t num_blocks;      /* of the pool */
     int32_t num_used_blocks; /* held by at least one sequence */
@@ -55,6 +56,7 @@ struct engine_stats {
     uint64_t preemptions_recompute; /* of them: their blocks were given up */
     uint64_t swapped_out_blocks;
     uint64_t swapped_in_blocks;
+    uint64_t rank_restarts;                 /* of ranks that were lost */
     uint64_t copied_blocks;                 /* a shared one was written to */
     uint64_t finished[FINISH_ERROR + 1];    /* sequences by finish reason */
     struct histogram time_to_first_token;   /* seconds */

@@ -33,7 +33,9 @@ struct executor_ops {
     void (*supply)(struct executor *executor);
     /* Waits for the oldest step that was submitted. 0, or -1 with ERROR_DEVICE: the executor is
      * then unusable, and so ends every later step. Of one that hangs (executor_has_hung) the
-     * memory of the steps stays the executor's for good. */
+     * memory of the steps stays the executor's for good. -1 with ERROR_RESTART: the ranks are lost,
+     * with all that the KV blocks of both pools held. So end the other steps that were submitted,
+     * whose late inputs are not supplied any more; none is submitted before a restart. */
     int (*wait)(struct executor *executor, struct error *err);
     /* Every step was waited for, and it does not hang. */
     void (*destroy)(struct executor *executor);
@@ -42,6 +44,12 @@ struct executor_ops {
      * before the first of them, EXECUTOR_MAX_STEPS at most and all of the same capacity. Where this
      * is NULL, any memory will do. */
     void *(*step_memory)(struct executor *executor, const struct batch_capacity *capacity);
+    /* Both of an executor that may lose its ranks, else NULL; while no step is submitted. check
+     * returns 0, or what wait would. restart starts the ranks again, with the same weights and
+     * limits, which takes as long as loading them: 0, -1 with ERROR_RESTART, after which it may be
+     * tried again, or -1 with another error: the executor is unusable. */
+    int (*check)(struct executor *executor, struct error *err);
+    int (*restart)(struct executor *executor, struct error *err);
 };
 
 struct executor {

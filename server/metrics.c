@@ -186,6 +186,9 @@ static void write_engine(const struct writer *w, const struct engine_stats *s) {
                  (double)s->generation_tokens);
     write_single(w, "num_preemptions_total", "counter",
                  "Sequences preempted for lack of KV blocks.", (double)s->preemptions);
+    write_single(w, "rank_restarts_total", "counter",
+                 "Times that ranks which crashed, hung or failed were started again.",
+                 (double)s->rank_restarts);
     write_pair(w, "preemptions_by_mode_total", "counter",
                "Preemptions by what became of the KV blocks.", "mode",
                (const char *const[2]){"swap", "recompute"},
@@ -223,7 +226,8 @@ static void write_finished(const struct writer *w, const struct engine_stats *s)
     static const char *const reasons[] = {
         [FINISH_STOP] = "stop",         [FINISH_LENGTH] = "length",
         [FINISH_DEADLINE] = "deadline", [FINISH_QUEUE_TIMEOUT] = "queue_timeout",
-        [FINISH_ABORT] = "abort",       [FINISH_ERROR] = "error",
+        [FINISH_ABORT] = "abort",       [FINISH_CRASHED] = "crashed",
+        [FINISH_ERROR] = "error",
     };
     write_header(w, "request_success_total", "counter", "Sequences ended, by reason.");
     for (int i = FINISH_STOP; i <= FINISH_ERROR; i++)

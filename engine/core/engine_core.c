@@ -215,6 +215,8 @@ void engine_core_close(struct engine_core *core, struct sequence *sequence) {
     if (--group->num_open > 0)
         return;
     engine_core_leave_queue(core, group);
+    if (core->scheduler.alone == group)
+        scheduler_run_alone(&core->scheduler, NULL);
     unlink_group(core, group);
     if (group->num_in_flight == 0)
         sequence_group_destroy(group);

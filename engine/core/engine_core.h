@@ -52,8 +52,11 @@ struct engine_core {
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */
     int32_t num_stalled;                             /* groups, as of the last step */
     int64_t first_deadline_ns; /* when the next group ends if nothing else happens; 0: never */
-    bool failed;               /* the executor failed: nothing runs any more */
-    struct error error;        /* why */
+    bool is_lost;       /* the executor lost its ranks: nothing runs before they are restarted */
+    bool has_suspects;  /* some group may be one */
+    int32_t num_losses; /* of ranks, since a step was done, that no request is blamed for */
+    bool failed;        /* the executor failed: nothing runs any more */
+    struct error error; /* why */
 };
 
 /* Returns how many steps may be in flight. */
@@ -73,7 +76,11 @@ void engine_core_finish(struct engine_core *core);
  * call. Ends it at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);
 /* Submits as many steps as may be in flight, and applies the results of the oldest. Returns false
- * when there was nothing that could run: nothing is in flight then. */
+ * when there was nothing that could run: nothing is in flight then.
+ *
+ * When the executor has lost its ranks, is_lost is set, and the next call begins by restarting
+ * them: every group then computes again what its blocks held, as after a preemption, and nobody
+ * who reads a stream sees more than a pause. */
 bool engine_core_step(struct engine_core *core);
 /* Makes the prefix cache forget all it knows, before the next step. */
 void engine_core_flush_cache(struct engine_core *core);

@@ -1,5 +1,5 @@
 /* Shared by the files of the core: engine_core.c (the life of groups), engine_core_step.c (the loop
- * of steps) and engine_core_commit.c (their results).
+ * of steps), engine_core_commit.c (their results) and engine_core_restart.c (ranks that are lost).
  *
  * A sequence ends in this order: its finish is set; it is retired, which frees its blocks; its last
  * event is pushed; it is closed, which frees its group with the last one, unless a step in flight
@@ -31,6 +31,17 @@ void engine_core_leave_queue(struct engine_core *core, struct sequence_group *gr
 void engine_core_leave_flight(struct engine_core *core, struct sequence_group *group);
 /* Applies the results of a step that was collected. */
 void engine_core_commit(struct engine_core *core, const struct step *step, int64_t now_ns);
+/* Notes why a wait, or a look at the executor, failed. */
+void engine_core_note_failure(struct engine_core *core, const struct error *err);
+/* Notes, of a step that was collected when the ranks were lost, what they were computing. */
+void engine_core_note_loss(struct engine_core *core, const struct step *step);
+/* Blames the group that ran alone for the loss, and ends it, or nobody. No step is in flight. */
+void engine_core_blame(struct engine_core *core);
+/* Restarts the ranks that were lost. */
+void engine_core_restart(struct engine_core *core);
+/* Returns the group that is to run alone: the oldest suspect that can run; NULL: none. */
+struct sequence_group *engine_core_find_suspect(struct engine_core *core);
+
 /* Notes that a step is to be tried at deadline_ns at the latest. */
 void engine_core_note_stall(struct engine_core *core, int64_t deadline_ns);
 /* Notes that a group ends at that time. */

@@ -84,10 +84,12 @@ static struct step *step_in_flight(struct engine_core *core, int32_t index) {
     return &core->steps[(core->first_in_flight + index) % core->num_steps];
 }
 
-/* Returns whether a plan may be made now: what is to be preempted must not be in flight, and what
- * is to be drafted for must be known. */
+/* Returns whether a plan may be made now: what is to be preempted must not be in flight, what is to
+ * be drafted for must be known, and a suspect's step is alone. */
 static bool can_plan(const struct engine_core *core) {
-    if (core->failed || core->num_in_flight == core->num_steps)
+    if (core->failed || core->is_lost || core->num_in_flight == core->num_steps)
+        return false;
+    if (core->has_suspects && core->num_in_flight > 0)
         return false;
     return core->num_in_flight == 0 || (!core->scheduler.must_collect &&
                                         !speculation_waits(&core->speculation, &core->scheduler));
@@ -109,6 +111,7 @@ static bool submit_step(struct engine_core *core) {
         return false;
     int64_t now_ns = core->config.clock(core->config.context);
     struct step *step = step_in_flight(core, core->num_in_flight);
+    scheduler_run_alone(scheduler, engine_core_find_suspect(core));
     scheduler_plan(scheduler, &step->plan);
     if (step->plan.num_entries == 0 && !block_manager_has_moves(&scheduler->blocks))
         return false;
@@ -148,11 +151,10 @@ static void supply_step(struct engine_core *core) {
 static struct step *collect_step(struct engine_core *core) {
     struct step *step = step_in_flight(core, 0);
     struct error err = {0};
-    supply_step(core);
-    if (core->executor->ops->wait(core->executor, &err) != 0 && !core->failed) {
-        core->failed = true;
-        core->error = err;
-    }
+    if (!core->is_lost)
+        supply_step(core);
+    if (core->executor->ops->wait(core->executor, &err) != 0)
+        engine_core_note_failure(core, &err);
     core->first_in_flight = (core->first_in_flight + 1) % core->num_steps;
     core->num_in_flight--;
     scheduler_collect(&core->scheduler);
@@ -160,6 +162,7 @@ static struct step *collect_step(struct engine_core *core) {
 }
 
 static void commit_step(struct engine_core *core, const struct step *step) {
+    core->num_losses = 0;
     int64_t now_ns = core->config.clock(core->config.context);
     int64_t begin_ns = max_int64(step->submitted_ns, core->last_collected_ns);
     core->last_collected_ns = now_ns;
@@ -180,6 +183,28 @@ static void discard_step(struct engine_core *core, const struct step *step) {
     }
 }
 
+/* Throws away what was in flight, the oldest step of which is collected. */
+static void lose_steps(struct engine_core *core, const struct step *step) {
+    while (step != NULL) {
+        engine_core_note_loss(core, step);
+        discard_step(core, step);
+        step = core->num_in_flight > 0 ? collect_step(core) : NULL;
+    }
+    engine_core_blame(core);
+    scheduler_restart(&core->scheduler);
+}
+
+static void check_executor(struct engine_core *core) {
+    struct error err = {0};
+    if (core->executor->ops->check == NULL || core->executor->ops->check(core->executor, &err) == 0)
+        return;
+    engine_core_note_failure(core, &err);
+    if (!core->is_lost)
+        return;
+    core->num_losses++;
+    scheduler_restart(&core->scheduler);
+}
+
 /* --- A step ----------------------------------------------------------------------------------- */
 
 /* Steps in flight come last: late inputs are needed only for what has not ended. */
@@ -191,21 +216,30 @@ void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
     }
     while (core->num_in_flight > 0)
         discard_step(core, collect_step(core));
+    if (core->is_lost)
+        scheduler_restart(&core->scheduler);
     core_stats_gauges(&core->stats, &core->scheduler);
 }
 
 bool engine_core_step(struct engine_core *core) {
+    if (core->is_lost)
+        engine_core_restart(core);
+    else if (core->num_in_flight == 0 && !core->failed)
+        check_executor(core);
     sweep_groups(core, core->config.clock(core->config.context));
     while (submit_step(core))
         ;
     bool collects = core->num_in_flight > 0;
     const struct step *step = collects ? collect_step(core) : NULL;
-    if (collects && core->failed)
+    if (collects && core->is_lost)
+        lose_steps(core, step);
+    else if (collects && core->failed)
         discard_step(core, step);
     else if (collects)
         commit_step(core, step);
     if (core->failed)
         engine_core_abort(core, FINISH_ERROR);
     core_stats_gauges(&core->stats, &core->scheduler);
-    return collects;
+    core->stats.is_restarting = core->is_lost;
+    return collects || core->is_lost;
 }

@@ -121,6 +121,28 @@ void admission_preempt(struct scheduler *scheduler, struct sequence_group *group
     share_queue_return(&scheduler->waiting, group);
 }
 
+void admission_clear(struct scheduler *scheduler) {
+    struct sequence_group *group = scheduler->running.first, *next;
+    for (; group != NULL; group = next) {
+        next = group->list_next;
+        if (group != scheduler->alone)
+            admission_preempt(scheduler, group);
+    }
+}
+
+void admission_forget(struct scheduler *scheduler, struct sequence_group *group) {
+    for (int32_t i = 0; i < group->num_sequences; i++)
+        if (group->sequences[i].status == SEQUENCE_SWAPPED)
+            group->sequences[i].status = SEQUENCE_RUNNING;
+    drop_blocks(scheduler, group);
+    group->is_swapped = false;
+    if (group->status != GROUP_RUNNING)
+        return;
+    group_list_remove(&scheduler->running, group);
+    group->status = GROUP_WAITING;
+    share_queue_return(&scheduler->waiting, group);
+}
+
 /* --- Room ------------------------------------------------------------------------------------- */
 
 /* Returns how many running slots the group has use for. */
@@ -320,8 +342,19 @@ static void widen_groups(struct scheduler *scheduler, const struct sequence_grou
             widen(scheduler, g, max_running_beside(scheduler, g, next));
 }
 
+static void run_alone(struct scheduler *scheduler, struct sequence_group *group) {
+    if (group->status == GROUP_WAITING)
+        admit(scheduler, group);
+    if (group->status == GROUP_RUNNING)
+        widen(scheduler, group, group->num_sequences);
+}
+
 void admission_run(struct scheduler *scheduler) {
     struct sequence_group *next;
+    if (scheduler->alone != NULL) {
+        run_alone(scheduler, scheduler->alone);
+        return;
+    }
     do {
         next = share_queue_first(&scheduler->waiting);
         narrow_groups(scheduler, next);

@@ -118,6 +118,22 @@ void scheduler_flush_cache(struct scheduler *scheduler) {
     block_manager_flush_cache(&scheduler->blocks);
 }
 
+void scheduler_restart(struct scheduler *scheduler) {
+    while (scheduler->running.first != NULL) {
+        admission_forget(scheduler, scheduler->running.first);
+        scheduler->num_recomputes++;
+    }
+    struct sequence_group *group = NULL;
+    while ((group = share_queue_next(&scheduler->waiting, group)) != NULL)
+        if (group->is_swapped)
+            admission_forget(scheduler, group);
+    block_manager_flush_cache(&scheduler->blocks);
+}
+
+void scheduler_run_alone(struct scheduler *scheduler, struct sequence_group *group) {
+    scheduler->alone = group;
+}
+
 void scheduler_submit(struct scheduler *scheduler, const struct step_plan *plan) {
     for (int32_t i = 0; i < plan->num_entries; i++) {
         const struct planned_sequence *entry = &plan->entries[i];
@@ -425,8 +441,10 @@ static void add_entry(struct scheduler *scheduler, struct sequence *sequence) {
 
 void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {
     begin_plan(scheduler, plan);
+    if (scheduler->alone != NULL)
+        admission_clear(scheduler);
     plan_decodes(scheduler);
-    if (plan->num_swapped_out == 0 && plan->num_dropped == 0)
+    if (scheduler->alone != NULL || (plan->num_swapped_out == 0 && plan->num_dropped == 0))
         admission_run(scheduler);
     plan_prefills(scheduler);
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;

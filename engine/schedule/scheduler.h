@@ -71,8 +71,9 @@ struct scheduler {
     struct group_list running; /* in order */
     double token_ns; /* what computing one token takes, for the choice of preemption; 0: unknown.
                         The core measures it */
-    struct step_cost step_cost; /* what a step takes; the core measures it */
-    struct step_plan *plan;     /* the one being planned */
+    struct step_cost step_cost;   /* what a step takes; the core measures it */
+    struct step_plan *plan;       /* the one being planned */
+    struct sequence_group *alone; /* the only group that runs; NULL: all do */
     bool must_collect;   /* the last plan lacked blocks that groups in flight hold: the next one is
                           made when nothing is in flight */
     uint64_t held_up_id; /* of the request that was the first to wait, and found no room, */
@@ -108,6 +109,13 @@ void scheduler_idle(struct scheduler *scheduler, struct sequence *sequence);
 
 /* Makes the prefix cache forget all it knows. What runs keeps its blocks. */
 void scheduler_flush_cache(struct scheduler *scheduler);
+
+/* Reports that what the blocks of both pools held is gone: every group loses all of them and waits,
+ * to be recomputed, and the prefix cache forgets all it knows. No step is in flight. */
+void scheduler_restart(struct scheduler *scheduler);
+/* Lets only this group, which has not ended, run in the steps planned from now on; those that run
+ * are preempted. NULL: all run again. No step is in flight, or it is what it was. */
+void scheduler_run_alone(struct scheduler *scheduler, struct sequence_group *group);
 
 /* Plans one step into *plan, whose entries have room for max_num_seqs. It may be empty although
  * sequences wait: when all of them are stalled, or depend on a step in flight. A plan that is not

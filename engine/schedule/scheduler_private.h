@@ -44,6 +44,11 @@ void admission_run(struct scheduler *scheduler);
  * this step had scheduled for it is taken back. */
 void admission_preempt(struct scheduler *scheduler, struct sequence_group *group);
 
+/* Preempts all groups that run but the one that is to run alone, for the step being planned. */
+void admission_clear(struct scheduler *scheduler);
+/* Makes all blocks of a group, on the device and the host, free. It then waits to be recomputed. */
+void admission_forget(struct scheduler *scheduler, struct sequence_group *group);
+
 /* Gives a sequence that holds nothing the cached blocks of its first tokens, and counts these as
  * computed. Returns how many they are. Must be followed by one of the next two: commit when the
  * sequence is to run, rollback to release the blocks again. */

@@ -87,6 +87,10 @@ struct sequence {
     /* Written by core/beam_group.c. */
     bool is_idle; /* a slot of a beam search in which no beam runs */
 
+    /* Written by core/engine_core_restart.c. */
+    int32_t suspect_end; /* of a suspect: tokens that it had, or was computing, when the ranks were
+                            lost */
+
     /* Written by core/core_stats.c. */
     int64_t first_scheduled_ns; /* 0: never; a fork takes its leader's */
     int64_t first_token_ns;

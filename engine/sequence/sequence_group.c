@@ -196,7 +196,8 @@ struct sequence *sequence_group_next_fork(const struct sequence_group *group, in
         return NULL;
     for (int32_t i = 0; i < group->num_sequences && num_running < group->max_running; i++) {
         struct sequence *sequence = &group->sequences[i];
-        if (sequence->status != SEQUENCE_WAITING || sequence_num_generated(sequence) > 0)
+        if (sequence->status != SEQUENCE_WAITING || sequence_num_generated(sequence) > 0 ||
+            sequence->table.blocks == NULL)
             continue;
         if (i > after)
             return sequence;

@@ -57,7 +57,8 @@ struct sequence_group {
     int32_t num_open;      /* choices whose last event is not in the stream */
     int32_t num_in_flight; /* entries of steps in flight, which keep the group alive */
     bool started;          /* some sequence was scheduled once */
-    bool stalled;          /* the stream is too far unread: left out of the steps */
+    bool is_suspect; /* the ranks were lost while they computed it (core/engine_core_restart.c) */
+    bool stalled;    /* the stream is too far unread: left out of the steps */
     int64_t stalled_since_ns;
     struct sequence_group *previous, *next; /* live groups, by arrival */
 };
@@ -91,7 +92,7 @@ struct sequence *sequence_group_find(const struct sequence_group *group, int32_t
 int32_t sequence_group_count(const struct sequence_group *group, enum sequence_status status);
 /* Walks the first-token forks: returns the next sequence after this index, or from 0 on for -1,
  * that samples its first token from the same logits as the leader and forks from it in this step.
- * NULL when there is none or no more may run. */
+ * Where ranks were lost, one behind it may already have tokens, and keeps its table. NULL when there is none or no more may run. */
 struct sequence *sequence_group_next_fork(const struct sequence_group *group, int32_t after);
 /* Returns true while choice 0 has prompt tokens left to score. */
 bool sequence_group_is_scoring(const struct sequence_group *group);

@@ -20,6 +20,13 @@ static int run(struct fake_executor *fake, const struct batch *batch, struct ste
                struct error *err) {
     fake->num_calls++;
     fake->running = batch;
+    if (fake->loses_ranks != NULL && !fake->is_lost && fake->loses_ranks(fake->context, batch)) {
+        fake->is_lost = true;
+        fake->num_losses++;
+        fake->num_losses_ahead += fake->submitted[fake->num_submitted - 1].batch != batch;
+    }
+    if (fake->is_lost)
+        return error_set(err, ERROR_RESTART, "scripted loss");
     if (fake->delay_us > 0)
         usleep((useconds_t)fake->delay_us);
     if (fake->fail_at_call > 0 && fake->num_calls >= fake->fail_at_call)
@@ -91,6 +98,7 @@ static void submit(struct executor *executor, const struct batch *batch,
                    struct step_result *result) {
     struct fake_executor *fake = (struct fake_executor *)executor;
     CHECK(fake->num_submitted < EXECUTOR_MAX_STEPS);
+    CHECK(!fake->is_lost || fake->num_submitted > 0);
     for (int32_t i = 0; i < fake->num_submitted; i++)
         CHECK(fake->submitted[i].is_supplied == fake->submitted[i].batch->has_late_inputs);
     fake->submitted[fake->num_submitted++] = (struct fake_step){.batch = batch,
@@ -114,12 +122,37 @@ static int wait(struct executor *executor, struct error *err) {
     struct fake_executor *fake = (struct fake_executor *)executor;
     CHECK(fake->num_submitted > 0);
     struct fake_step step = fake->submitted[0];
-    CHECK(step.is_supplied == step.batch->has_late_inputs);
+    CHECK(step.is_supplied == step.batch->has_late_inputs || fake->is_lost);
     run_submitted(fake, &step);
     fake->submitted[0] = fake->submitted[--fake->num_submitted];
     if (step.status != 0)
         *err = step.error;
     return step.status;
+}
+
+static int check(struct executor *executor, struct error *err) {
+    struct fake_executor *fake = (struct fake_executor *)executor;
+    CHECK(fake->num_submitted == 0 && !fake->is_lost);
+    if (fake->loses_ranks == NULL || !fake->loses_ranks(fake->context, NULL))
+        return 0;
+    fake->is_lost = true;
+    fake->num_losses++;
+    return error_set(err, ERROR_RESTART, "scripted loss");
+}
+
+static void clear_slots(struct shadow_slot *slots, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        slots[i] = (struct shadow_slot){.position = -1};
+}
+
+static int restart(struct executor *executor, struct error *err) {
+    struct fake_executor *fake = (struct fake_executor *)executor;
+    CHECK(fake->num_submitted == 0 && fake->is_lost);
+    clear_slots(fake->slots, (size_t)fake->num_blocks * (size_t)fake->block_size);
+    clear_slots(fake->host, (size_t)fake->num_host_blocks * (size_t)fake->block_size);
+    fake->num_sampled = 0;
+    fake->is_lost = false;
+    return 0;
 }
 
 static void destroy(struct executor *executor) {
@@ -152,7 +185,13 @@ static void alloc_scratch(struct fake_executor *fake) {
 void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t block_size,
                         int32_t max_num_batched_tokens) {
     static const struct executor_ops ops = {
-        .submit = submit, .supply = supply, .wait = wait, .destroy = destroy};
+        .submit = submit,
+        .supply = supply,
+        .wait = wait,
+        .destroy = destroy,
+        .check = check,
+        .restart = restart,
+    };
     *fake = (struct fake_executor){
         .base = {.ops = &ops},
         .block_size = block_size,

@@ -65,6 +65,8 @@ struct fake_executor {
     int32_t *last_to;             /* and as a destination */
     int32_t num_lists;            /* lists of moves made so far */
     uint64_t num_calls;
+    bool is_lost;
+    uint64_t num_losses, num_losses_ahead; /* of ranks; with another step in flight behind */
     uint64_t num_copied, num_swapped_out, num_swapped_in; /* blocks, since the start */
     uint64_t num_token_rows;                              /* tokens taken from a step before */
     uint64_t num_supplied;                                /* steps with late inputs */
@@ -76,7 +78,10 @@ struct fake_executor {
     int32_t max_num_seqs;  /* 0: not checked */
     int32_t window;        /* >= 2: a token attends to so many, itself included; 0: to all */
     uint64_t fail_at_call; /* this call and all after it fail; 0: never */
-    int32_t delay_us;      /* of each call, so that threads meet */
+    /* Whether the ranks are lost in this call, or, for NULL, while no step is submitted: what they
+     * held is gone with the restart. NULL: never. */
+    bool (*loses_ranks)(void *context, const struct batch *batch);
+    int32_t delay_us; /* of each call, so that threads meet */
     /* Whose prefixes the sequence of the running batch may share: its slots must be of the same
      * scope. NULL: all are of one. */
     uint64_t (*scope_of)(void *context, const struct batch *batch, int32_t seq);

@@ -156,7 +156,7 @@ static void check_pools(struct simulation *sim) {
 /* Returns whether a step was not made, which the core may not know yet. */
 static bool has_failed(const struct simulation *sim) {
     const struct fake_executor *fake = &sim->executor;
-    return fake->fail_at_call > 0 && fake->num_calls >= fake->fail_at_call;
+    return fake->is_lost || (fake->fail_at_call > 0 && fake->num_calls >= fake->fail_at_call);
 }
 
 /* --- Content ---------------------------------------------------------------------------------- */
@@ -429,8 +429,9 @@ void invariants_check_state(struct simulation *sim) {
     check_shares(sim);
     if (!sim->broken && !has_failed(sim))
         check_cache(sim);
-    EXPECT(sim, sim->core.scheduler.plan->num_tokens <= sim->limits.max_num_batched_tokens,
-           sim->core.scheduler.plan->num_tokens);
+    const struct step_plan *plan = sim->core.scheduler.plan; /* NULL: none was made yet */
+    EXPECT(sim, plan == NULL || plan->num_tokens <= sim->limits.max_num_batched_tokens,
+           plan->num_tokens);
     if (sim->executor.violation[0] != '\0')
         simulation_fail(sim, sim->executor.violation, 0);
 }

@@ -73,6 +73,36 @@ static void supply_watched(struct executor *executor) {
     sim->executor.base.ops->supply(&sim->executor.base);
 }
 
+static int check_watched(struct executor *executor, struct error *err) {
+    struct simulation *sim = watching(executor);
+    return sim->executor.base.ops->check(&sim->executor.base, err);
+}
+
+static int restart_watched(struct executor *executor, struct error *err) {
+    struct simulation *sim = watching(executor);
+    return sim->executor.base.ops->restart(&sim->executor.base, err);
+}
+
+static bool computes_poison(const struct simulation *sim, const struct batch *batch) {
+    const struct step *step =
+        (const struct step *)((const char *)batch - offsetof(struct step, batch));
+    for (int32_t i = 0; i < step->plan.num_entries; i++)
+        if (step->plan.entries[i].sequence->group->request->user == sim->poisoned &&
+            batch->inputs.context_lens[i] > sim->poison_at)
+            return true;
+    return false;
+}
+
+/* Nobody is blamed who is not poisoned, and three losses in a row would be the end. */
+static bool loses_ranks(void *context, const struct batch *batch) {
+    struct simulation *sim = context;
+    const struct engine_core *core = &sim->core;
+    if (batch != NULL && sim->poisoned != NULL && computes_poison(sim, batch))
+        return true;
+    return core->scheduler.alone == NULL && core->num_losses == 0 &&
+           random_once_in(&sim->loss_random, batch != NULL ? 15 : 100);
+}
+
 /* Returns how many of the entry's drafts are what was sampled in their place. */
 static int32_t count_accepted(const struct step *step, const struct planned_sequence *entry) {
     int32_t end = step->batch.inputs.query_start[entry - step->plan.entries + 1];
@@ -310,9 +340,23 @@ static void draw_deadlines(struct simulation *sim) {
     }
 }
 
+static void begin_losses(struct simulation *sim) {
+    sim->loss_random = random_from(sim->seed + 5);
+    sim->executor.loses_ranks = loses_ranks;
+    if (!random_once_in(&sim->loss_random, 3))
+        return;
+    sim->poisoned = &sim->requests[random_range(&sim->loss_random, 0, sim->num_requests - 1)];
+    sim->poison_at = random_range(&sim->loss_random, 0, sim->limits.max_model_len - 1);
+}
+
 static void begin_executor(struct simulation *sim) {
     static const struct executor_ops ops = {
-        .submit = submit_watched, .supply = supply_watched, .wait = wait_watched};
+        .submit = submit_watched,
+        .supply = supply_watched,
+        .wait = wait_watched,
+        .check = check_watched,
+        .restart = restart_watched,
+    };
     const struct serving_limits *limits = &sim->limits;
     fake_executor_init(&sim->executor, limits->num_blocks, limits->block_size,
                        limits->max_num_batched_tokens);
@@ -323,6 +367,8 @@ static void begin_executor(struct simulation *sim) {
     sim->executor.context = sim;
     sim->executor.random = random_from(sim->seed + 1);
     sim->executor.timing = (enum fake_timing)random_range(&sim->executor.random, 0, 2);
+    if (sim->variant.loses_ranks)
+        begin_losses(sim);
     if (random_once_in(&sim->random, 12))
         sim->executor.fail_at_call = (uint64_t)random_range(&sim->random, 1, 100);
     sim->watched.ops = &ops;
@@ -437,5 +483,5 @@ int64_t simulation_step_limit(const struct simulation *sim) {
         int64_t width = params->beam_width > 0 ? params->beam_width : params->num_choices;
         limit += width * 2 * sim->limits.max_model_len + 3 * SIMULATION_TICKS_TO_STALL_OUT;
     }
-    return limit;
+    return sim->variant.loses_ranks ? 20 * limit : limit;
 }

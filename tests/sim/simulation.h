@@ -28,6 +28,7 @@ enum drafts { DRAFTS_NONE, DRAFTS_RIGHT, DRAFTS_WRONG, DRAFTS_MIXED, DRAFTS_NGRA
 struct simulation_variant {
     bool async_scheduling;
     enum drafts drafts;
+    bool loses_ranks; /* at random moments, and whenever a poisoned request is computed */
 };
 
 struct simulated_request {
@@ -67,7 +68,10 @@ struct simulation {
     struct draft_counts drafts;
     struct simulated_request requests[SIMULATION_MAX_REQUESTS];
     int32_t num_requests;
-    int64_t shutdown_at; /* -1: never */
+    struct random loss_random;
+    const struct simulated_request *poisoned; /* NULL: none */
+    int32_t poison_at;                        /* the position in it that no rank survives */
+    int64_t shutdown_at;                      /* -1: never */
     uint64_t next_id;
     uint64_t notified; /* pushes the core has reported */
     struct flight_watch flights;

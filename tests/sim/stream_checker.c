@@ -22,8 +22,8 @@ void stream_checker_init(struct stream_checker *checker, struct request *request
 }
 
 bool stream_checker_is_cut(enum finish_reason finish) {
-    return finish == FINISH_ABORT || finish == FINISH_ERROR || finish == FINISH_DEADLINE ||
-           finish == FINISH_QUEUE_TIMEOUT;
+    return finish == FINISH_ABORT || finish == FINISH_CRASHED || finish == FINISH_ERROR ||
+           finish == FINISH_DEADLINE || finish == FINISH_QUEUE_TIMEOUT;
 }
 
 void stream_checker_finish(struct stream_checker *checker) {

@@ -2,8 +2,9 @@
  * executor, with a counter for a clock. Each seed draws a server (pools from one block up, slots,
  * budget, block size, window, cache), requests of all kinds, when they arrive, are cancelled and
  * are read, and sometimes a device that fails. After every step the invariants must hold; every
- * stream must be what the oracle says: with one step in flight, with two, and with drafts, right
- * or wrong. And all of it must occur: a run in which nothing was swapped, copied, shared or found
+ * stream must be what the oracle says: with one step in flight, with two, with drafts, right
+ * or wrong, and when the executor loses its ranks now and then, or whenever it computes a certain
+ * request, which alone may then be given up. And all of it must occur: a run in which nothing was swapped, copied, shared or found
  * again shows nothing.
  *
  *   test_sim [--seeds N] [--first-seed S]
@@ -24,6 +25,7 @@ struct totals {
     uint64_t copies, swapped_in, hits, shared, dropped, beams, refused;
     uint64_t ngrams_accepted;
     uint64_t late, late_in_midst, late_beams, late_unread, queue_timeouts;
+    uint64_t losses, losses_ahead, alone, crashed;
     struct draft_counts drafts;
 };
 
@@ -58,9 +60,11 @@ struct patience {
 /* With steps in flight its turn may have to wait for them: the tokens that it depends on, then
  * blocks that can be taken from nobody in flight, for which the call after that plans nothing. */
 static void check_progress(struct simulation *sim, struct patience *patience, uint64_t front) {
-    if (front != patience->front || front == 0 || sim->core.num_stalled > 0)
+    bool is_held = sim->core.is_lost || sim->core.has_suspects; /* another one runs alone */
+    if (front != patience->front || front == 0 || sim->core.num_stalled > 0 || is_held)
         *patience = (struct patience){.front = front};
-    if (front == 0 || sim->core.num_stalled > 0 || sim->front_was_passed || has_moved(sim, front))
+    if (front == 0 || sim->core.num_stalled > 0 || is_held || sim->front_was_passed ||
+        has_moved(sim, front))
         patience->num_calls = 0;
     else
         patience->num_calls++;
@@ -76,6 +80,7 @@ static void step(struct simulation *sim, struct totals *totals) {
     EXPECT(sim, core->num_in_flight < core->num_steps, core->num_in_flight);
     EXPECT(sim, core->num_in_flight == 0 || ran, core->num_in_flight);
     totals->steps += ran;
+    totals->alone += ran && core->scheduler.alone != NULL;
     totals->stalls += core->num_stalled > 0;
 }
 
@@ -166,6 +171,7 @@ static void check_outcome(struct simulation *sim, struct totals *totals) {
     totals->late_unread += outcome.late_unread;
     totals->queue_timeouts += outcome.finished[FINISH_QUEUE_TIMEOUT];
     totals->aborted += outcome.finished[FINISH_ABORT];
+    totals->crashed += outcome.finished[FINISH_CRASHED];
     totals->failed += outcome.finished[FINISH_ERROR];
     totals->finished += outcome.finished[FINISH_STOP] + outcome.finished[FINISH_LENGTH];
     totals->beams += outcome.beams;
@@ -175,7 +181,10 @@ static void check_outcome(struct simulation *sim, struct totals *totals) {
 static void check_moves(struct simulation *sim, struct totals *totals) {
     const struct engine_stats *stats = &sim->core.stats;
     const struct fake_executor *executor = &sim->executor;
-    if (!sim->core.failed) {
+    EXPECT(sim,
+           sim->core.failed || sim->core.is_lost || stats->rank_restarts == executor->num_losses,
+           (int64_t)executor->num_losses);
+    if (!sim->core.failed && executor->num_losses == 0) {
         EXPECT(sim, stats->copied_blocks == executor->num_copied, (int64_t)stats->copied_blocks);
         EXPECT(sim, stats->swapped_out_blocks == executor->num_swapped_out,
                (int64_t)stats->swapped_out_blocks);
@@ -218,6 +227,8 @@ static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->dead_rows += sim->num_dead_rows;
     totals->deferred += sim->num_deferred;
     totals->collected_first += sim->num_collected_first;
+    totals->losses += sim->executor.num_losses;
+    totals->losses_ahead += sim->executor.num_losses_ahead;
 }
 
 /* --- Runs that must be alike ------------------------------------------------------------------ */
@@ -255,12 +266,15 @@ static void check_ends(struct simulation *sim, const struct ends *first) {
     for (int32_t i = 0; i < sim->num_requests; i++) {
         const struct simulated_request *r = &sim->requests[i];
         const struct request *request = r->checker.request;
-        bool is_disturbed = sim->executor.fail_at_call > 0 || sim->shutdown_at >= 0 ||
-                            r->cancel_at >= 0 || r->reader != READER_PROMPT ||
-                            request->deadline_ns != 0 || request->queue_deadline_ns != 0;
+        bool is_poisoned = r == sim->poisoned;
+        bool is_disturbed = is_poisoned || sim->executor.fail_at_call > 0 ||
+                            sim->shutdown_at >= 0 || r->cancel_at >= 0 ||
+                            r->reader != READER_PROMPT || request->deadline_ns != 0 ||
+                            request->queue_deadline_ns != 0;
         for (int32_t c = 0; c < request->params.num_choices; c++) {
             const struct choice_progress *choice = &r->checker.choices[c];
             EXPECT(sim, is_disturbed || !stream_checker_is_cut(choice->finish), i);
+            EXPECT(sim, is_poisoned || choice->finish != FINISH_CRASHED, i);
             check_end(sim, &first->choices[count++], choice, i);
         }
     }
@@ -288,6 +302,7 @@ static bool run_seed(uint64_t seed, struct totals *totals) {
         {.async_scheduling = false},
         {.async_scheduling = true},
         {.async_scheduling = seed % 2 == 0, .drafts = (enum drafts)(1 + seed / 2 % 4)},
+        {.async_scheduling = seed % 3 != 0, .drafts = (enum drafts)(seed % 5), .loses_ranks = true},
     };
     static struct simulation sim;
     static struct ends ends;
@@ -341,6 +356,10 @@ static bool print_totals(const struct totals *totals) {
         {"timed out before they ran", totals->queue_timeouts},
         {"choices aborted", totals->aborted},
         {"choices failed with the device", totals->failed},
+        {"losses of ranks", totals->losses},
+        {"with another step in flight", totals->losses_ahead},
+        {"steps of suspects", totals->alone},
+        {"choices given up after two losses", totals->crashed},
         {"requests refused", totals->refused},
     };
     bool all = true;

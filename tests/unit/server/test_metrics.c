@@ -74,7 +74,9 @@ static void counters_and_gauges_have_their_values(void **state) {
     engine.finished[FINISH_DEADLINE] = 8;
     engine.finished[FINISH_QUEUE_TIMEOUT] = 9;
     engine.finished[FINISH_ABORT] = 10;
-    engine.finished[FINISH_ERROR] = 11;
+    engine.finished[FINISH_CRASHED] = 11;
+    engine.finished[FINISH_ERROR] = 12;
+    engine.rank_restarts = 4;
     struct http_stats http = {.requests_by_class = {0, 0, 100, 0, 10, 1},
                               .rejected = 2,
                               .connections = 33,
@@ -107,9 +109,10 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:prompt_tokens_total" LABELS) == 11);
     assert_true(sample(text, "quire:generation_tokens_total" LABELS) == 22);
     assert_true(sample(text, "quire:num_preemptions_total" LABELS) == 5);
-    static const char *const reasons[] = {"stop",          "length", "deadline",
-                                          "queue_timeout", "abort",  "error"};
-    for (int i = 0; i < 6; i++) {
+    assert_true(sample(text, "quire:rank_restarts_total" LABELS) == 4);
+    static const char *const reasons[] = {"stop",  "length",  "deadline", "queue_timeout",
+                                          "abort", "crashed", "error"};
+    for (int i = 0; i < 7; i++) {
         char name[128];
         snprintf(name, sizeof(name), "quire:request_success_total" LABELS_AND("%s=\"%s\""),
                  "finished_reason", reasons[i]);

@@ -94,10 +94,14 @@ static void test_who_joins_the_leader(void **state) {
     assert_ptr_equal(sequence_group_leader(group), &s[0]);
     s[0].status = SEQUENCE_RUNNING;
     group->max_running = 3;
+    for (int i = 1; i < 3; i++)
+        assert_int_equal(sequence_group_add_table(group), 0);
     assert_ptr_equal(sequence_group_next_fork(group, -1), &s[1]);
     assert_ptr_equal(sequence_group_next_fork(group, 1), &s[2]);
     assert_null(sequence_group_next_fork(group, 2));
     assert_int_equal(sequence_append(&s[2], 20), 0); /* drew before it lost its blocks */
+    assert_null(sequence_group_next_fork(group, 1)); /* s[2] keeps its table */
+    assert_int_equal(sequence_group_add_table(group), 0);
     assert_ptr_equal(sequence_group_next_fork(group, 1), &s[3]);
     s[0].in_flight.num_samples = 1; /* what it computes next is no longer the prompt */
     assert_null(sequence_group_next_fork(group, -1));
