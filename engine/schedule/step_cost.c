@@ -13,7 +13,9 @@ static const double units[STEP_WORK_NUM_KINDS] = {1, 32, 32, 32768, 32768};
 #define DRIFT 0.05       /* of a weight from step to step, likewise */
 #define MOST_DOUBT 0.5   /* standard deviation of a weight to which drift may raise it, likewise */
 #define LEAST_WEIGHT 0.1 /* of the step's time: a smaller weight drifts as if it were that */
-#define CARE 2.0         /* standard deviations of a prediction */
+#define NOISE_STEPS 16   /* with chunks, over which their noise is averaged */
+#define MOST_NOISE 1.0   /* of a step's time, likewise a part of it */
+#define CARE 2.0         /* standard deviations of a step's time */
 #define OUTLIER 3.0      /* standard deviations */
 
 /* --- Work ------------------------------------------------------------------------------------- */
@@ -65,19 +67,30 @@ static void drift(struct step_cost *cost, double ns) {
     }
 }
 
+/* What is off by more than the weights are in doubt is noise. */
+static void note_noise(struct step_cost *cost, double expected, double doubt, double measured) {
+    double error = (measured - expected) / expected;
+    double noise = fmin(error * error - doubt / (expected * expected), MOST_NOISE * MOST_NOISE);
+    cost->noise += (fmax(noise, 0) - cost->noise) / NOISE_STEPS;
+}
+
 void step_cost_add(struct step_cost *cost, const struct step_work *work, int64_t ns) {
     double x[STEP_WORK_NUM_KINDS], shared[STEP_WORK_NUM_KINDS];
     if (ns <= 0 || work->amounts[STEP_WORK_FIXED] == 0)
         return;
     double measured = (double)ns;
-    if (cost->num_steps++ == 0)
+    if (cost->num_steps++ == 0) {
+        cost->noise = NOISE * NOISE;
         for (int i = 0; i < STEP_WORK_NUM_KINDS; i++)
             cost->covariance[i][i] = measured * measured;
+    }
     scale(work, x);
     double expected = dot(cost->weights, x);
     drift(cost, expected);
     double noise = NOISE * fmax(expected, NOISE * measured);
-    double variance = spread(cost, x, shared) + noise * noise;
+    double doubt = spread(cost, x, shared), variance = doubt + noise * noise;
+    if (expected > 0 && work->amounts[STEP_WORK_CHUNKED] > 0)
+        note_noise(cost, expected, doubt, measured);
     double most = OUTLIER * sqrt(variance);
     double error = fmin(fmax(measured - expected, -most), most);
     for (int i = 0; i < STEP_WORK_NUM_KINDS; i++) {
@@ -96,7 +109,8 @@ double step_cost_ns(const struct step_cost *cost, const struct step_work *work) 
 double step_cost_careful_ns(const struct step_cost *cost, const struct step_work *work) {
     double x[STEP_WORK_NUM_KINDS], shared[STEP_WORK_NUM_KINDS];
     scale(work, x);
-    return dot(cost->weights, x) + CARE * sqrt(spread(cost, x, shared));
+    double expected = dot(cost->weights, x);
+    return expected + CARE * sqrt(spread(cost, x, shared) + cost->noise * expected * expected);
 }
 
 /* --- Sizing ----------------------------------------------------------------------------------- */

@@ -43,13 +43,15 @@ struct step_cost {
     int64_t num_steps;
     double weights[STEP_WORK_NUM_KINDS]; /* ns of an amount of 1 in the units of step_cost.c */
     double covariance[STEP_WORK_NUM_KINDS][STEP_WORK_NUM_KINDS]; /* of the weights; ns squared */
+    double noise; /* variance of what steps with chunks take, as a part of it squared */
 };
 
 /* Learns from a step that took so long. One of no time says nothing and is passed over. */
 void step_cost_add(struct step_cost *cost, const struct step_work *work, int64_t ns);
 /* Returns what such a step is expected to take; 0 while nothing was measured. */
 double step_cost_ns(const struct step_cost *cost, const struct step_work *work);
-/* Returns that and two standard deviations of the prediction, not of the steps. */
+/* Returns that and two standard deviations: of the prediction, and of what the last steps with
+ * chunks took beside theirs. A machine that is disturbed now and then so gets smaller ones. */
 double step_cost_careful_ns(const struct step_cost *cost, const struct step_work *work);
 
 /* Returns how many tokens of the largest chunk, from 0 to all, fit a step that computes `work`

@@ -179,6 +179,36 @@ static void chunks_fill_the_time(void **state) {
     assert_true(step_cost_fit(&cost, &work, &scored, 100e6) < fitting);
 }
 
+/* A machine that is held up every few steps gets smaller chunks, until it is left alone again. */
+static void noise_makes_chunks_smaller(void **state) {
+    struct step_cost cost = {0};
+    const struct step_work work = decodes(8, 300);
+    const struct step_chunk chunk = {.begin = 1000, .num_tokens = 512};
+    int32_t fitting[3];
+    for (int i = 0; i < 3; i++) {
+        for (int repeat = 0; repeat < 100; repeat++) {
+            struct step_work step = work;
+            add_chunk(&step, 1000 + 8 * repeat, 16 + repeat % 3 * 16, 0);
+            measure(&cost, &slow, &step, i == 1 && repeat % 6 == 0 ? 1.6 : 1);
+        }
+        fitting[i] = step_cost_fit(&cost, &work, &chunk, 100e6);
+    }
+    assert_true(fitting[1] < fitting[0] * 0.85 && fitting[1] > fitting[0] * 0.3);
+    assert_true(fitting[2] > fitting[0] * 0.95);
+}
+
+/* Decoding alone says nothing of the noise of chunks. */
+static void noise_of_decoding_does_not_count(void **state) {
+    struct step_cost cost = {0};
+    learn(&cost, &slow);
+    double noise = cost.noise;
+    for (int i = 0; i < 50; i++) {
+        const struct step_work work = decodes(8, 300);
+        measure(&cost, &slow, &work, i % 2 == 0 ? 0.5 : 1.5);
+    }
+    assert_true(cost.noise == noise);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_counts_the_tokens_that_are_seen),
@@ -188,6 +218,8 @@ int main(void) {
         cmocka_unit_test(a_slower_machine_is_followed),
         cmocka_unit_test(what_was_never_measured_is_doubted),
         cmocka_unit_test(chunks_fill_the_time),
+        cmocka_unit_test(noise_makes_chunks_smaller),
+        cmocka_unit_test(noise_of_decoding_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
