@@ -15,6 +15,7 @@
 #include "config/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define OPTIONS_MAX_LIST 64
@@ -58,6 +59,8 @@ struct options {
     int64_t shutdown_timeout; /* seconds to finish what is in flight after SIGTERM */
     int64_t watchdog_sec;     /* without progress: abort; 0: never */
     char *metrics_prefix;
+    char *record;               /* path of the recording, or NULL */
+    int64_t record_max_bytes;   /* of it and the one before it together */
     char *access_log;           /* path, "-" for stdout, or "none" */
     bool log_prompts;           /* the access log has the beginning of each body */
     char *otlp_traces_endpoint; /* URL of a collector, or NULL */
@@ -105,6 +108,10 @@ void options_hide_secrets(int argc, char *const *argv);
 /* Logs a warning for each QUIRE_* variable that is no option: a typing error, or not meant for us.
  * After log_set_level. */
 void options_warn_of_variables(char *const *environ);
+
+/* Writes the value of the option with that name, no list and no secret, as options_load reads it.
+ * Returns false where it has none, or it does not fit. */
+bool options_print(const struct options *options, const char *name, char *out, size_t capacity);
 
 /* Releases what options_load put in; accepts a zeroed struct. */
 void options_finish(struct options *options);

@@ -287,3 +287,36 @@ void options_clear_list(const struct option_spec *spec, struct options *options)
         free(list->items[i]);
     list->count = 0;
 }
+
+bool options_print(const struct options *options, const char *name, char *out, size_t capacity) {
+    size_t count;
+    int index = options_find(name, strlen(name)), length = -1;
+    CHECK(index >= 0);
+    const struct option_spec *spec = &options_table(&count)[index];
+    const void *field = (const char *)options + spec->offset;
+    CHECK(spec->type != OPTION_LIST && (spec->flags & OPTION_SECRET) == 0);
+    switch (spec->type) {
+    case OPTION_STRING:
+    case OPTION_CHOICE: {
+        const char *text = *(char *const *)field;
+        length = text != NULL ? snprintf(out, capacity, "%s", text) : -1;
+        break;
+    }
+    case OPTION_INTEGER:
+    case OPTION_BYTES:
+        length = snprintf(out, capacity, "%" PRId64, *(const int64_t *)field);
+        break;
+    case OPTION_DECIMAL: {
+        double value = *(const double *)field;
+        bool is_auto = (spec->flags & OPTION_OR_AUTO) != 0 && value == OPTIONS_AUTO;
+        length = is_auto ? snprintf(out, capacity, "auto") : snprintf(out, capacity, "%f", value);
+        break;
+    }
+    case OPTION_FLAG:
+        length = snprintf(out, capacity, "%s", *(const bool *)field ? "true" : "false");
+        break;
+    case OPTION_LIST:
+        break;
+    }
+    return length >= 0 && (size_t)length < capacity;
+}

@@ -13,6 +13,7 @@
 #include "config/base/clock.h"
 #include "config/base/numbers.h"
 #include "engine/core/engine_core.h"
+#include "engine/record/recorder.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -53,9 +54,34 @@ struct engine {
     bool quitting;
 };
 
-static int64_t clock_ns(void *context) {
-    return clock_now_ns();
+/* --- What the core asks ----------------------------------------------------------------------- */
+
+static struct recorder *recorder_of(void *context) {
+    return ((struct engine *)context)->config.recorder;
 }
+
+static int64_t clock_ns(void *context) {
+    int64_t now_ns = clock_now_ns();
+    recorder_note_clock(recorder_of(context), now_ns);
+    return now_ns;
+}
+
+static bool has_signal(void *context, struct request *request, enum request_signal signal) {
+    bool is_set = request_has_signal(request, signal);
+    if (is_set)
+        recorder_note_signal(recorder_of(context), request, signal);
+    return is_set;
+}
+
+static void note_collected(void *context, const struct step *step, const struct error *failure) {
+    recorder_note_collected(recorder_of(context), step, failure);
+}
+
+static void note_answer(void *context, enum executor_answer answer, const struct error *err) {
+    recorder_note_answer(recorder_of(context), answer, err);
+}
+
+/* --- Lists ------------------------------------------------------------------------------------ */
 
 static void list_push(struct request_list *list, struct request *request) {
     request->next = NULL;
@@ -101,6 +127,7 @@ static void publish(struct engine *engine) {
     atomic_store(&engine->has_stalled, core->num_stalled > 0);
     pthread_mutex_lock(&engine->lock);
     engine->stats = core->stats;
+    recorder_count(engine->config.recorder, &engine->stats);
     engine->failed = core->failed;
     if (core->failed)
         engine->failure = core->error;
@@ -151,6 +178,33 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
     return continues;
 }
 
+/* A recording begins when nothing runs, with a core that is as good as new. */
+static void begin_recording(struct engine *engine) {
+    struct recorder *recorder = engine->config.recorder;
+    if (recorder_is_due(recorder) && engine_core_renew(&engine->core))
+        recorder_begin(recorder, &engine->core);
+}
+
+static void add_requests(struct engine *engine, struct request_list *inbox) {
+    struct request *request;
+    while ((request = list_pop(inbox)) != NULL) {
+        recorder_add(engine->config.recorder, request);
+        engine_core_add(&engine->core, request);
+        request_unref(request);
+    }
+}
+
+static void flush_cache(struct engine *engine) {
+    recorder_flush(engine->config.recorder);
+    engine_core_flush_cache(&engine->core);
+}
+
+static bool step(struct engine *engine) {
+    bool runnable = engine_core_step(&engine->core);
+    recorder_end_step(engine->config.recorder, &engine->core, runnable);
+    return runnable;
+}
+
 static void *engine_thread(void *argument) {
     struct engine *engine = argument;
     bool continues = true, runnable = false;
@@ -158,16 +212,13 @@ static void *engine_thread(void *argument) {
         struct request_list inbox;
         bool flushes;
         continues = wait_for_work(engine, runnable, &inbox, &flushes);
+        begin_recording(engine);
         if (flushes)
-            engine_core_flush_cache(&engine->core);
-        struct request *request;
-        while ((request = list_pop(&inbox)) != NULL) {
-            engine_core_add(&engine->core, request);
-            request_unref(request);
-        }
+            flush_cache(engine);
+        add_requests(engine, &inbox);
         bool had_stalled = atomic_load(&engine->has_stalled);
         if (continues)
-            runnable = engine_core_step(&engine->core);
+            runnable = step(engine);
         else
             engine_core_abort(&engine->core, FINISH_ABORT);
         runnable = runnable || (engine->core.num_stalled > 0 && !had_stalled);
@@ -221,6 +272,9 @@ static int init_core(struct engine *engine, struct executor *executor,
         .queue = &engine->queue,
         .stall_timeout_ns = stall_ms * CLOCK_NS_PER_MS,
         .clock = clock_ns,
+        .has_signal = has_signal,
+        .collected = note_collected,
+        .answered = note_answer,
         .notify = mark_ready,
         .context = engine,
     };

@@ -15,6 +15,7 @@
 struct drafter;
 struct engine;
 struct grammar_vocabulary;
+struct recorder;
 
 struct engine_config {
     const struct serving_limits *limits; /* outlive the engine */
@@ -34,6 +35,7 @@ struct engine_config {
     int64_t max_choices;         /* of all requests, that have not ended; 0: any number */
     const struct grammar_vocabulary *vocabulary; /* outlives the engine; NULL: no request has a
                                                     grammar */
+    struct recorder *recorder;   /* outlives the engine, whose thread alone calls it; NULL: none */
     int32_t stall_timeout_ms;    /* unread stream: abort after this long; default 10 000 */
     void (*wake)(void *context); /* called by the engine thread at most once per step, when the
                                     ready list turned non-empty; must not block */

@@ -73,3 +73,10 @@ void engine_stats_add_draft(struct engine_stats *stats, int32_t num_tokens, int3
     for (int32_t i = 0; i < num_accepted; i++)
         stats->num_accepted_at[i]++;
 }
+
+uint64_t engine_stats_num_finished(const struct engine_stats *stats) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < sizeof(stats->finished) / sizeof(stats->finished[0]); i++)
+        count += stats->finished[i];
+    return count;
+}

@@ -40,6 +40,9 @@ struct engine_stats {
     uint64_t step;                  /* steps done; progress for health checks */
     int64_t last_step_ns;           /* CLOCK_MONOTONIC at the end of the last step */
 
+    bool is_recording;       /* see recorder.h */
+    uint64_t recorded_bytes; /* since start */
+
     /* since start, of speculation */
     uint64_t num_drafts;          /* steps of a sequence that had drafted tokens */
     uint64_t num_draft_tokens;    /* in them */
@@ -83,5 +86,8 @@ void engine_stats_init(struct engine_stats *stats);
 /* Counts a step of a sequence that had num_tokens > 0 drafted ones, of which the first num_accepted
  * were accepted. */
 void engine_stats_add_draft(struct engine_stats *stats, int32_t num_tokens, int32_t num_accepted);
+
+/* Returns how many sequences have finished, for whatever reason. */
+uint64_t engine_stats_num_finished(const struct engine_stats *stats);
 
 #endif

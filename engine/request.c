@@ -128,6 +128,12 @@ size_t request_max_bytes(void) {
     return MAX_RECORD_BYTES + TOKEN_STREAM_STALL_BYTES;
 }
 
+bool request_has_signal(struct request *request, enum request_signal signal) {
+    if (signal == REQUEST_CANCELLED)
+        return atomic_load(&request->cancelled);
+    return token_stream_pending_bytes(&request->stream) > TOKEN_STREAM_STALL_BYTES;
+}
+
 struct request *request_ref(struct request *request) {
     atomic_fetch_add_explicit(&request->references, 1, memory_order_relaxed);
     return request;

@@ -24,6 +24,12 @@ struct request_times {
     _Atomic int64_t last_token_ns;  /* of any, so far */
 };
 
+/* What the front end tells the engine while the request lives. */
+enum request_signal {
+    REQUEST_CANCELLED,
+    REQUEST_UNREAD, /* more than TOKEN_STREAM_STALL_BYTES of events wait to be read */
+};
+
 struct request {
     uint64_t id; /* set by engine_submit, rising */
     struct sampling_params params;
@@ -65,6 +71,8 @@ void request_set_share(struct request *request, int32_t share, int32_t weight);
  * the events that nobody has read yet. Grammars and long strings count with the front end, which
  * brings them. */
 size_t request_max_bytes(void);
+/* Any thread. */
+bool request_has_signal(struct request *request, enum request_signal signal);
 struct request *request_ref(struct request *request);
 void request_unref(struct request *request); /* accepts NULL */
 

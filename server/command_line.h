@@ -12,6 +12,7 @@
 int command_serve(int argc, char *const *argv);
 int command_inspect(int argc, char *const *argv);
 int command_key(int argc, char *const *argv);
+int command_replay(int argc, char *const *argv); /* and 1: a step differs */
 int command_top(int argc, char *const *argv);
 
 /* Opens the model and its tokenizer; a file that cannot be read is refused (ERROR_MODEL) like one

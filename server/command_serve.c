@@ -14,6 +14,7 @@
 #include "engine/draft/ngram_drafter.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "engine/record/recorder.h"
 #include "kernels/kv_type.h"
 #include "models/files/input_file.h"
 #include "models/model.h"
@@ -21,6 +22,7 @@
 #include "models/config/model_parts.h"
 #include "server/api/chat/chat_model.h"
 #include "server/command_fingerprint.h"
+#include "server/command_record.h"
 #include "server/command_verify.h"
 #include "server/engine_options.h"
 #include "server/http/http_capacity.h"
@@ -29,6 +31,7 @@
 #include "server/load_progress.h"
 #include "server/memory_table.h"
 #include "server/api/api_context.h"
+#include "server/record_file.h"
 #include "server/reload.h"
 #include "server/self_test.h"
 #include "server/service.h"
@@ -65,7 +68,9 @@ struct serve {
     int wake_fd;
     struct listen_socket socket;
     struct listen_socket admin;
-    struct drafter *drafter; /* NULL: nothing is drafted */
+    struct drafter *drafter;         /* NULL: nothing is drafted */
+    struct record_file *record_file; /* NULL: nothing is recorded */
+    struct recorder *recorder;       /* likewise */
     struct engine *engine;
     struct memory_table memory;
     struct api_keys *keys;
@@ -241,6 +246,26 @@ static void wake_http(void *context) {
         log_error("cannot wake the I/O thread: %s", strerror(errno));
 }
 
+static int start_recording(struct serve *serve, const struct engine_config *engine,
+                           struct error *err) {
+    const struct options *options = &serve->options;
+    if (options->record == NULL)
+        return 0;
+    if (record_file_open(options->record, &serve->record_file, err) != 0)
+        return -1;
+    const struct recorder_config config = {.max_bytes = options->record_max_bytes / 2,
+                                           .write = record_file_write,
+                                           .context = serve->record_file};
+    struct record_header *header = malloc(sizeof(*header));
+    if (header == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the recording");
+    int status = command_record_describe(options, &serve->info, engine, header, err);
+    if (status == 0)
+        status = recorder_create(&config, header, &serve->recorder, err);
+    free(header);
+    return status;
+}
+
 static int start_engine(struct serve *serve, struct error *err) {
     struct engine_config config = engine_options_read(&serve->options, &serve->info);
     if (engine_options_drafter(&serve->options, &serve->drafter, err) != 0)
@@ -250,6 +275,9 @@ static int start_engine(struct serve *serve, struct error *err) {
     config.stall_timeout_ms = STALL_TIMEOUT_MS;
     config.wake = wake_http;
     config.wake_context = serve;
+    if (start_recording(serve, &config, err) != 0)
+        return -1;
+    config.recorder = serve->recorder;
     serve->memory.engine_bytes = engine_memory_bytes(&config, serve->tokenizer);
     serve->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (serve->wake_fd < 0)
@@ -429,6 +457,8 @@ static void finish(struct serve *serve) {
     engine_destroy(serve->engine);
     if (device_hangs(serve)) /* found by the engine while it ended */
         leave(serve);
+    recorder_destroy(serve->recorder);
+    record_file_close(serve->record_file);
     if (serve->drafter)
         serve->drafter->ops->destroy(serve->drafter);
     if (serve->executor)

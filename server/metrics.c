@@ -271,6 +271,14 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
                  (double)http->planned_bytes);
 }
 
+static void write_recording(const struct writer *w, const struct engine_stats *s) {
+    write_single(w, "recording", "gauge",
+                 "1 while requests are recorded (--record); 0 too when that pauses or has failed.",
+                 s->is_recording);
+    write_single(w, "recorded_bytes_total", "counter", "Bytes that --record has written.",
+                 (double)s->recorded_bytes);
+}
+
 /* What the configuration made of itself: gauges that are 1, with labels that say it (vLLM's
  * cache_config_info, Prometheus' convention for *_info). */
 static void write_info(const struct writer *w, const struct metrics_facts *facts,
@@ -346,6 +354,7 @@ void metrics_format(const struct metrics_facts *facts, const struct engine_stats
         write_histogram(&w, &histograms[i],
                         (const struct histogram *)((const char *)engine + histograms[i].offset));
     write_http(&w, http);
+    write_recording(&w, engine);
     write_single(&w, "memory_resident_bytes", "gauge", "Memory of the process that is in use.",
                  (double)process->resident_bytes);
     write_info(&w, facts, engine);

@@ -72,6 +72,17 @@ size_t engine_core_bytes(const struct engine_core_config *config,
            (size_t)engine_core_num_steps(config) * step_bytes(config->limits, tokenizer);
 }
 
+static struct speculation new_speculation(const struct engine_core *core) {
+    return (struct speculation){.drafter = core->config.drafter,
+                                .limits = core->config.limits,
+                                .tokenizer = core->tokenizer,
+                                .vocabulary = core->config.vocabulary};
+}
+
+static bool ask_request(void *context, struct request *request, enum request_signal signal) {
+    return request_has_signal(request, signal);
+}
+
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err) {
@@ -81,10 +92,9 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->config = *config;
     core->executor = executor;
     core->tokenizer = tokenizer;
-    core->speculation = (struct speculation){.drafter = config->drafter,
-                                             .limits = limits,
-                                             .tokenizer = tokenizer,
-                                             .vocabulary = config->vocabulary};
+    core->speculation = new_speculation(core);
+    if (core->config.has_signal == NULL)
+        core->config.has_signal = ask_request;
     engine_stats_init(&core->stats);
     core->stats.num_speculative_tokens = limits->num_speculative_tokens;
     if (init_steps(core) != 0 || scheduler_init(&core->scheduler, &scheduler_config) != 0 ||
@@ -266,6 +276,16 @@ void engine_core_end_group(struct engine_core *core, struct sequence_group *grou
 
 void engine_core_flush_cache(struct engine_core *core) {
     scheduler_flush_cache(&core->scheduler);
+}
+
+bool engine_core_renew(struct engine_core *core) {
+    bool is_sound = !core->failed && !core->is_lost && core->num_losses == 0;
+    if (!is_sound || !engine_core_is_idle(core) || !scheduler_renew(&core->scheduler))
+        return false;
+    core->speculation = new_speculation(core);
+    core->last_collected_ns = 0;
+    core->has_suspects = false;
+    return true;
 }
 
 bool engine_core_is_idle(const struct engine_core *core) {

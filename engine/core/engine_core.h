@@ -13,6 +13,9 @@
 #include "engine/schedule/queue_limits.h"
 #include "engine/schedule/scheduler.h"
 
+/* What an executor that may lose its ranks was asked. */
+enum executor_answer { EXECUTOR_CHECKED, EXECUTOR_RESTARTED };
+
 struct engine_core_config {
     const struct serving_limits *limits; /* outlive the core */
     int64_t swap_block_ns;               /* to move one block to the host, or back */
@@ -30,6 +33,14 @@ struct engine_core_config {
                                    request before engine_core_add; NULL: nothing was */
     int64_t stall_timeout_ns;
     int64_t (*clock)(void *context); /* nanoseconds, never 0, never falling */
+    /* Says whether the signal is set; asked in engine_core_step only, as the clock is, before
+     * anything is planned. NULL: request_has_signal. */
+    bool (*has_signal)(void *context, struct request *request, enum request_signal signal);
+    /* Reports a step that was waited for, before anything of it is committed; failure: why it has no
+     * results, or ERROR_NONE. NULL: nobody asks. */
+    void (*collected)(void *context, const struct step *step, const struct error *failure);
+    /* Reports a check that failed, and how a restart went. NULL: nobody asks. */
+    void (*answered)(void *context, enum executor_answer answer, const struct error *err);
     /* Reports that the request has events to read; called for each push. */
     void (*notify)(void *context, struct request *request);
     void *context;
@@ -84,6 +95,11 @@ void engine_core_add(struct engine_core *core, struct request *request);
 bool engine_core_step(struct engine_core *core);
 /* Makes the prefix cache forget all it knows, before the next step. */
 void engine_core_flush_cache(struct engine_core *core);
+/* Makes an idle core as good as new, so that what it does next follows from what enters it next
+ * alone: it forgets prefixes, and what steps and shares have cost. Counters go on. Returns false,
+ * and nothing has changed, while it is not idle, once it has failed, or when memory is
+ * short. */
+bool engine_core_renew(struct engine_core *core);
 /* Ends everything that is left. */
 void engine_core_abort(struct engine_core *core, enum finish_reason reason);
 bool engine_core_is_idle(const struct engine_core *core);

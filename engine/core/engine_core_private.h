@@ -39,6 +39,9 @@ void engine_core_note_loss(struct engine_core *core, const struct step *step);
 void engine_core_blame(struct engine_core *core);
 /* Restarts the ranks that were lost. */
 void engine_core_restart(struct engine_core *core);
+/* Reports what the executor answered (engine_core_config.answered). */
+void engine_core_report(struct engine_core *core, enum executor_answer answer,
+                        const struct error *err);
 /* Returns the group that is to run alone: the oldest suspect that can run; NULL: none. */
 struct sequence_group *engine_core_find_suspect(struct engine_core *core);
 

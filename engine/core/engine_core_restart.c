@@ -50,9 +50,21 @@ void engine_core_blame(struct engine_core *core) {
     engine_core_end_group(core, alone, FINISH_CRASHED);
 }
 
+void engine_core_report(struct engine_core *core, enum executor_answer answer,
+                        const struct error *err) {
+    if (core->config.answered != NULL)
+        core->config.answered(core->config.context, answer, err);
+}
+
+static int restart_executor(struct engine_core *core, struct error *err) {
+    int status = core->executor->ops->restart(core->executor, err);
+    engine_core_report(core, EXECUTOR_RESTARTED, err);
+    return status;
+}
+
 void engine_core_restart(struct engine_core *core) {
     struct error err = {0};
-    if (core->num_losses < MAX_LOSSES && core->executor->ops->restart(core->executor, &err) == 0) {
+    if (core->num_losses < MAX_LOSSES && restart_executor(core, &err) == 0) {
         core->is_lost = false;
         core->stats.rank_restarts++;
         return;

@@ -12,10 +12,14 @@
 
 /* --- Before a step ---------------------------------------------------------------------------- */
 
+static bool has_signal(const struct engine_core *core, const struct sequence_group *group,
+                       enum request_signal signal) {
+    return core->config.has_signal(core->config.context, group->request, signal);
+}
+
 /* Returns false when the group was stalled for too long. */
 static bool update_stall(struct engine_core *core, struct sequence_group *group, int64_t now_ns) {
-    size_t pending = group->started ? token_stream_pending_bytes(&group->request->stream) : 0;
-    if (pending <= TOKEN_STREAM_STALL_BYTES) {
+    if (!group->started || !has_signal(core, group, REQUEST_UNREAD)) {
         group->stalled = false;
         return true;
     }
@@ -47,7 +51,7 @@ static enum finish_reason find_end(struct engine_core *core, struct sequence_gro
     const struct request *request = group->request;
     if (has_unpushed_end(group))
         return FINISH_ERROR;
-    if (atomic_load(&request->cancelled) || !update_stall(core, group, now_ns))
+    if (has_signal(core, group, REQUEST_CANCELLED) || !update_stall(core, group, now_ns))
         return FINISH_ABORT;
     if (group->started)
         return is_past(request->deadline_ns, now_ns) ? FINISH_DEADLINE : FINISH_NONE;
@@ -155,6 +159,8 @@ static struct step *collect_step(struct engine_core *core) {
         supply_step(core);
     if (core->executor->ops->wait(core->executor, &err) != 0)
         engine_core_note_failure(core, &err);
+    if (core->config.collected != NULL)
+        core->config.collected(core->config.context, step, &err);
     core->first_in_flight = (core->first_in_flight + 1) % core->num_steps;
     core->num_in_flight--;
     scheduler_collect(&core->scheduler);
@@ -198,6 +204,7 @@ static void check_executor(struct engine_core *core) {
     struct error err = {0};
     if (core->executor->ops->check == NULL || core->executor->ops->check(core->executor, &err) == 0)
         return;
+    engine_core_report(core, EXECUTOR_CHECKED, &err);
     engine_core_note_failure(core, &err);
     if (!core->is_lost)
         return;

@@ -9,17 +9,29 @@ static void destroy(struct grammar *grammar) {
     free(grammar);
 }
 
+struct grammar *grammar_create(int32_t num_ops) {
+    struct grammar *grammar = calloc(1, sizeof(*grammar));
+    if (grammar == NULL)
+        return NULL;
+    atomic_init(&grammar->num_refs, 1);
+    grammar->cache_bytes = GRAMMAR_CACHE_BYTES;
+    grammar->num_ops = num_ops;
+    grammar->ops = num_ops > 0 ? calloc((size_t)num_ops, sizeof(*grammar->ops)) : NULL;
+    if (num_ops == 0 || grammar->ops != NULL)
+        return grammar;
+    destroy(grammar);
+    return NULL;
+}
+
 int grammar_build(struct grammar_builder *builder, grammar_node root, struct grammar **out,
                   struct error *err) {
     if (builder->failure != ERROR_NONE)
         return error_set(err, builder->failure, "%s", builder->reason);
     if (root < 0 || root >= builder->num_nodes)
         return error_set(err, ERROR_SYNTAX, "an item of the grammar does not exist");
-    struct grammar *grammar = calloc(1, sizeof(*grammar));
+    struct grammar *grammar = grammar_create(0);
     if (grammar == NULL)
         return error_set(err, ERROR_MEMORY, "memory is short");
-    atomic_init(&grammar->num_refs, 1);
-    grammar->cache_bytes = GRAMMAR_CACHE_BYTES;
     if (grammar_program_compile(builder, root, grammar, err) != 0 ||
         grammar_program_check(grammar, err) != 0) {
         destroy(grammar);

@@ -8,6 +8,8 @@
 #ifndef QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
 #define QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
 
+#include "config/base/byte_buffer.h"
+#include "config/base/text.h"
 #include "config/error.h"
 #include "models/tokenizer/tokenizer.h"
 
@@ -67,6 +69,12 @@ int grammar_build(struct grammar_builder *builder, grammar_node root, struct gra
                   struct error *err);
 struct grammar *grammar_ref(struct grammar *grammar);
 void grammar_unref(struct grammar *grammar); /* accepts NULL */
+
+/* Appends the grammar as bytes. Any thread. */
+void grammar_write(const struct grammar *grammar, struct byte_buffer *out);
+/* Makes the grammar that was written. ERROR_SYNTAX when the bytes are none that grammar_build could
+ * have made for a vocabulary of so many tokens. */
+int grammar_read(struct text bytes, int32_t vocab_size, struct grammar **out, struct error *err);
 
 /* --- The vocabulary, prepared once per server: a prefix tree of the tokens' bytes --- */
 

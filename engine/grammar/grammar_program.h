@@ -41,6 +41,9 @@ struct grammar {
     struct grammar_machine *machine; /* engine thread; NULL before the first state */
 };
 
+/* Returns one without ops, with room for so many (0: none yet); NULL when memory is short. Ended by
+ * grammar_unref. */
+struct grammar *grammar_create(int32_t num_ops);
 /* Fills ops, num_ops and entry from the nodes below root. */
 int grammar_program_compile(const struct grammar_builder *builder, grammar_node root,
                             struct grammar *out, struct error *err);

@@ -56,6 +56,25 @@ void scheduler_finish(struct scheduler *scheduler) {
     memset(scheduler, 0, sizeof(*scheduler));
 }
 
+bool scheduler_renew(struct scheduler *scheduler) {
+    struct scheduler made;
+    if (scheduler->waiting.count > 0 || scheduler->running.count > 0 ||
+        block_manager_has_moves(&scheduler->blocks) ||
+        scheduler_init(&made, &scheduler->config) != 0)
+        return false;
+    made.num_walks = scheduler->num_walks;
+    made.num_queried_tokens = scheduler->num_queried_tokens;
+    made.num_hit_tokens = scheduler->num_hit_tokens;
+    made.num_swaps = scheduler->num_swaps;
+    made.num_recomputes = scheduler->num_recomputes;
+    made.blocks.num_copied_blocks = scheduler->blocks.num_copied_blocks;
+    made.blocks.num_swapped_out_blocks = scheduler->blocks.num_swapped_out_blocks;
+    made.blocks.num_swapped_in_blocks = scheduler->blocks.num_swapped_in_blocks;
+    scheduler_finish(scheduler);
+    *scheduler = made;
+    return true;
+}
+
 void scheduler_add(struct scheduler *scheduler, struct sequence_group *group) {
     CHECK(group->status == GROUP_NEW);
     group->max_running = kv_demand_max_running(group->request, scheduler->config.limits);

@@ -94,6 +94,11 @@ size_t scheduler_bytes(const struct scheduler_config *config); /* what it alloca
 /* Every sequence must have been removed. Accepts a zeroed one. */
 void scheduler_finish(struct scheduler *scheduler);
 
+/* Makes one without groups and moves as it was after scheduler_init, but for the counters since the
+ * start, which go on. Returns false, and nothing has changed, where there are some, or memory is
+ * short. */
+bool scheduler_renew(struct scheduler *scheduler);
+
 /* Adds a new group, whose request fits (kv_demand_fits), to those that wait. */
 void scheduler_add(struct scheduler *scheduler, struct sequence_group *group);
 /* Frees the sequence's blocks and marks it finished, in any state but finished. The group leaves

@@ -38,3 +38,7 @@ void content_hash_digest(const struct content_hash *hash, uint8_t out[static CON
     _Static_assert(sizeof(canonical.digest) == CONTENT_HASH_BYTES, "128 bits");
     memcpy(out, canonical.digest, CONTENT_HASH_BYTES);
 }
+
+uint64_t content_hash_short(const void *data, size_t bytes) {
+    return XXH3_64bits(data, bytes);
+}

@@ -6,6 +6,7 @@
 #include "server/http/http_state.h"
 #include "server/http/http_log.h"
 #include "server/json/json_parse.h"
+#include "server/record_file.h"
 #include "server/tls/tls_front.h"
 
 #include <string.h>
@@ -31,7 +32,8 @@ size_t http_capacity_bytes(const struct options *options) {
     if (options->log_prompts)
         per_connection += HTTP_LOG_BODY_BYTES;
     size_t logs = (has_access_log ? ACCESS_LOG_MAX_BYTES : 0) +
-                  (options->otlp_traces_endpoint ? TRACE_EXPORTER_MAX_BYTES : 0);
+                  (options->otlp_traces_endpoint ? TRACE_EXPORTER_MAX_BYTES : 0) +
+                  (options->record ? RECORD_FILE_MAX_BYTES : 0);
     size_t admin = options->admin_socket ? HTTP_ADMIN_BYTES : 0;
     return (size_t)options->max_connections * per_connection +
            http_capacity_budget_bytes((size_t)options->max_body_bytes) + admin + logs +

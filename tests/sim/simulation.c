@@ -18,11 +18,29 @@ void simulation_fail(struct simulation *sim, const char *what, int64_t detail) {
 }
 
 static int64_t read_clock(void *context) {
-    return ((struct simulation *)context)->now + 1;
+    struct simulation *sim = context;
+    recorder_note_clock(sim->recorder, sim->now + 1);
+    return sim->now + 1;
+}
+
+static bool has_signal(void *context, struct request *request, enum request_signal signal) {
+    struct simulation *sim = context;
+    bool is_set = request_has_signal(request, signal);
+    if (is_set)
+        recorder_note_signal(sim->recorder, request, signal);
+    return is_set;
+}
+
+static void note_collected(void *context, const struct step *step, const struct error *failure) {
+    recorder_note_collected(((struct simulation *)context)->recorder, step, failure);
 }
 
 static void on_news(void *context, struct request *request) {
     ((struct simulation *)context)->notified++;
+}
+
+static void note_answer(void *context, enum executor_answer answer, const struct error *err) {
+    recorder_note_answer(((struct simulation *)context)->recorder, answer, err);
 }
 
 static uint64_t scope_of(void *context, const struct batch *batch, int32_t seq) {
@@ -238,6 +256,9 @@ static void draw_server(struct simulation *sim, enum load load) {
     sim->config.vocabulary = sim->vocabulary;
     sim->config.stall_timeout_ns = SIMULATION_TICKS_TO_STALL_OUT;
     sim->config.clock = read_clock;
+    sim->config.has_signal = has_signal;
+    sim->config.collected = note_collected;
+    sim->config.answered = note_answer;
     sim->config.notify = on_news;
     sim->config.context = sim;
 }
@@ -448,6 +469,7 @@ void simulation_submit(struct simulation *sim) {
             request->id = ++sim->next_id;
             request->arrival_ns = sim->now;
             EXPECT(sim, queue_limits_take(&sim->queue, request), i);
+            recorder_add(sim->recorder, request);
             engine_core_add(&sim->core, request);
         }
         if (r->cancel_at >= 0 && sim->now >= r->cancel_at)

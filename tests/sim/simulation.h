@@ -6,6 +6,7 @@
 
 #include "engine/core/engine_core.h"
 #include "engine/grammar/grammar.h"
+#include "engine/record/recorder.h"
 #include "tests/sim/fake_drafter.h"
 #include "tests/sim/fake_executor.h"
 #include "tests/sim/flight_watch.h"
@@ -60,7 +61,8 @@ struct simulation {
     struct engine_core_config config;
     struct queue_limits queue;
     struct engine_core core;
-    struct executor watched; /* the core's: checks the batch, then runs it on the fake one */
+    struct recorder *recorder; /* set by who wants one, after simulation_begin; NULL: none */
+    struct executor watched;   /* the core's: checks the batch, then runs it on the fake one */
     struct fake_executor executor;
     struct grammar_vocabulary *vocabulary;
     struct fake_drafter fake_drafter;

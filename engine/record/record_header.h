@@ -1,0 +1,52 @@
+/* The first frame of a recording: what has to be the same for its steps to be repeated, and the
+ * options that make it so. */
+#ifndef QUIRE_ENGINE_RECORD_HEADER_H
+#define QUIRE_ENGINE_RECORD_HEADER_H
+
+#include "config/serving_limits.h"
+#include "engine/executor.h"
+#include "engine/record/record_codec.h"
+
+#define RECORD_VERSION 1
+#define RECORD_MAX_OPTIONS_BYTES 16384
+
+struct record_header {
+    char options[RECORD_MAX_OPTIONS_BYTES]; /* for whoever builds the executor again: "NAME=VALUE"
+                                               lines, each with its end */
+    char build[80];                         /* build_hash; another one may repeat the steps too */
+
+    /* Of the executor (executor_info): decide the bits of results. */
+    uint8_t model_digest[CONTENT_HASH_BYTES];
+    char device[32];
+    char numerics[192];
+    char kv_type[16];
+    char activation_dtype[16];
+    int32_t num_ranks;
+    bool batch_invariant;
+    int64_t kv_bytes, swap_bytes; /* of the two pools */
+
+    /* Of the core (engine_core_config): decide the plans of steps. */
+    struct serving_limits limits;
+    int64_t swap_block_ns;
+    int64_t max_step_ns;
+    int64_t stall_timeout_ns;
+    int32_t num_tenants;
+    int32_t num_shares;
+    bool prefix_caching;
+    bool async_scheduling;
+};
+
+/* Appends its values. */
+void record_header_write(const struct record_header *header, struct byte_buffer *out);
+/* Returns whether they begin as a header's do, of whatever version. */
+bool record_header_is_one(struct record_input *in);
+/* ERROR_SYNTAX for bytes that are no header, one of another version, or values that no engine has.
+ */
+int record_header_read(struct record_input *in, struct record_header *out, struct error *err);
+
+/* Compares what decides bits and plans, but for the pools' bytes. ERROR_CONFIG names the first
+ * difference. */
+int record_header_compare(const struct record_header *recorded, const struct record_header *here,
+                          struct error *err);
+
+#endif

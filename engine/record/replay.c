@@ -1,0 +1,346 @@
+/* The core's callbacks read the tape of the recorded step: what they are asked for must come next
+ * there. Else the core has done something else than it did then, which is a difference too. After
+ * the first one nothing is compared any more; the step ends, and with it the replay. */
+#include "engine/record/replay.h"
+
+#include "config/base/check.h"
+#include "config/base/numbers.h"
+#include "engine/record/record_request.h"
+#include "engine/record/record_step.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Submitted, but not handed over yet. */
+struct late_step {
+    const struct batch *batch; /* NULL: none */
+    struct step_result *result;
+};
+
+struct replay {
+    struct replay_config config;
+    struct executor executor; /* the core's: fails where the recorded one did */
+    struct executor_ops ops;
+    struct late_step late; /* the step submitted last, if that is one */
+    int32_t num_waiting;   /* steps submitted and not waited for */
+    struct engine_core core;
+    struct record_markers markers;
+    int32_t num_end_tokens;
+    uint64_t last_id;
+    int64_t last_ns;
+    uint64_t num_ended;       /* choices, before the step */
+    struct record_input tape; /* of the step */
+    bool is_over;             /* it differs, or ends: nothing is compared */
+    struct byte_buffer found, scratch;
+    struct token_buffer events;
+    struct replay_result *result;
+};
+
+static void differ(struct replay *replay, const char *what) {
+    if (replay->is_over)
+        return;
+    replay->is_over = true;
+    replay->result->differs = true;
+    snprintf(replay->result->difference, sizeof(replay->result->difference), "%s", what);
+}
+
+/* Takes the mark if it comes next. */
+static bool take_mark(struct replay *replay, enum record_mark mark) {
+    if (replay->is_over || record_peek(&replay->tape) != (int)mark)
+        return false;
+    replay->tape.at++;
+    return true;
+}
+
+/* --- What enters the core ----------------------------------------------------------------------- */
+
+static int64_t read_clock(void *context) {
+    struct replay *replay = context;
+    if (!take_mark(replay, RECORD_CLOCK)) {
+        differ(replay, "the clock is read where it was not");
+        return max_int64(replay->last_ns, 1);
+    }
+    int64_t since = record_get_signed(&replay->tape, "a time", 0, INT64_MAX - replay->last_ns);
+    replay->last_ns += since;
+    return max_int64(replay->last_ns, 1);
+}
+
+/* Only what was set is on the tape. */
+static bool has_signal(void *context, struct request *request, enum request_signal signal) {
+    struct replay *replay = context;
+    struct record_input at = replay->tape;
+    if (!take_mark(replay, RECORD_SIGNAL))
+        return false;
+    uint64_t id = record_get_unsigned(&replay->tape, "a request's id", UINT64_MAX);
+    uint64_t which = record_get_unsigned(&replay->tape, "a signal", UINT64_MAX);
+    if (id == request->id && which == (uint64_t)signal)
+        return true;
+    replay->tape = at;
+    return false;
+}
+
+static struct replay *replay_of(struct executor *executor) {
+    return (struct replay *)((char *)executor - offsetof(struct replay, executor));
+}
+
+/* A step with late inputs is not handed over before these are there: they never come when the
+ * recorded ranks were lost. */
+static void submit(struct executor *executor, const struct batch *batch,
+                   struct step_result *result) {
+    struct replay *replay = replay_of(executor);
+    struct executor *real = replay->config.executor;
+    replay->num_waiting++;
+    if (batch->has_late_inputs)
+        replay->late = (struct late_step){batch, result};
+    else
+        real->ops->submit(real, batch, result);
+}
+
+static void supply(struct executor *executor) {
+    struct replay *replay = replay_of(executor);
+    struct executor *real = replay->config.executor;
+    real->ops->submit(real, replay->late.batch, replay->late.result);
+    real->ops->supply(real);
+    replay->late.batch = NULL;
+}
+
+static void *step_memory(struct executor *executor, const struct batch_capacity *capacity) {
+    struct executor *real = replay_of(executor)->config.executor;
+    return real->ops->step_memory(real, capacity);
+}
+
+/* Returns what was recorded of the step that is waited for; empty: nothing was. */
+static struct text peek_collected(const struct replay *replay) {
+    struct record_input at = replay->tape;
+    if (replay->is_over || record_peek(&at) != RECORD_COLLECTED)
+        return (struct text){"", 0};
+    at.at++;
+    return record_get_bytes(&at, "a step", RECORD_MAX_FRAME_BYTES);
+}
+
+static int wait(struct executor *executor, struct error *err) {
+    struct replay *replay = replay_of(executor);
+    struct executor *real = replay->config.executor;
+    bool is_late = --replay->num_waiting == 0 && replay->late.batch != NULL;
+    if (is_late)
+        replay->late.batch = NULL;
+    else if (real->ops->wait(real, err) != 0)
+        return -1;
+    struct text recorded = peek_collected(replay);
+    enum error_code failure = recorded.length > 0 ? record_step_failure(recorded) : ERROR_NONE;
+    if (failure == ERROR_NONE && is_late)
+        failure = ERROR_DEVICE; /* nothing was computed */
+    if (failure == ERROR_NONE)
+        return 0;
+    return error_set(err, failure, "as it was recorded");
+}
+
+/* Returns how the executor answered then; ERROR_NONE where it was not asked, or all was well. */
+static enum error_code take_answer(struct replay *replay, enum executor_answer answer) {
+    struct record_input at = replay->tape;
+    if (!take_mark(replay, RECORD_ANSWER))
+        return ERROR_NONE;
+    uint64_t which = record_get_unsigned(&replay->tape, "an answer", UINT64_MAX);
+    uint64_t code = record_get_unsigned(&replay->tape, "an answer", ERROR_RESTART);
+    if (which == (uint64_t)answer)
+        return (enum error_code)code;
+    replay->tape = at;
+    return ERROR_NONE;
+}
+
+static int answer(struct replay *replay, enum executor_answer which, struct error *err) {
+    enum error_code code = take_answer(replay, which);
+    return code == ERROR_NONE ? 0 : error_set(err, code, "as it was recorded");
+}
+
+static int check(struct executor *executor, struct error *err) {
+    return answer(replay_of(executor), EXECUTOR_CHECKED, err);
+}
+
+static int restart(struct executor *executor, struct error *err) {
+    return answer(replay_of(executor), EXECUTOR_RESTARTED, err);
+}
+
+/* --- What leaves it ----------------------------------------------------------------------------- */
+
+static void note_collected(void *context, const struct step *step, const struct error *failure) {
+    struct replay *replay = context;
+    char difference[448];
+    if (!take_mark(replay, RECORD_COLLECTED)) {
+        differ(replay, "a step is waited for where none was");
+        return;
+    }
+    struct text recorded = record_get_bytes(&replay->tape, "a step", RECORD_MAX_FRAME_BYTES);
+    struct byte_buffer *found = &replay->found;
+    byte_buffer_clear(found);
+    record_step_write(step, failure->code, replay->config.header->limits.hidden_size,
+                      &replay->scratch, found);
+    if (found->length != recorded.length ||
+        memcmp(found->data, recorded.data, recorded.length) != 0) {
+        record_step_explain(recorded, (struct text){found->data, found->length}, difference,
+                            sizeof(difference));
+        differ(replay, difference);
+        return;
+    }
+    if (failure->code == ERROR_NONE)
+        record_step_count(recorded, &replay->result->num_entries, &replay->result->num_tokens);
+}
+
+static void read_events(void *context, struct request *request) {
+    struct replay *replay = context;
+    struct token_event event;
+    token_stream_take(&request->stream, &replay->events);
+    replay->result->num_event_bytes += replay->events.bytes;
+    while (token_buffer_next(&replay->events, &event))
+        replay->result->num_events++;
+}
+
+/* --- Frames ------------------------------------------------------------------------------------- */
+
+static int add_request(struct replay *replay, struct record_input *in, struct error *err) {
+    struct request *request;
+    if (record_request_read(in, replay->config.header, replay->num_end_tokens, &replay->markers,
+                            &request, err) != 0)
+        return -1;
+    int status = 0;
+    if (request->id <= replay->last_id)
+        status = error_set(err, ERROR_SYNTAX, "request %" PRIu64 " comes after %" PRIu64,
+                           request->id, replay->last_id);
+    else if (request->params.grammar != NULL && replay->config.vocabulary == NULL)
+        status = error_set(err, ERROR_SYNTAX, "request %" PRIu64 " has a grammar", request->id);
+    else
+        engine_core_add(&replay->core, request);
+    replay->last_id = request->id;
+    replay->result->num_requests++;
+    request_unref(request);
+    return status;
+}
+
+static void compare_end(struct replay *replay, bool ran, uint64_t ended) {
+    char difference[160];
+    if (replay->is_over)
+        return;
+    if (!take_mark(replay, RECORD_END)) {
+        differ(replay, "the step ends where it did not");
+        return;
+    }
+    bool recorded_ran = record_get_bool(&replay->tape, "whether a step ran");
+    uint64_t recorded_ended = record_get_unsigned(&replay->tape, "choices that ended", UINT64_MAX);
+    if (recorded_ran == ran && recorded_ended == ended)
+        return;
+    snprintf(difference, sizeof(difference),
+             "%" PRIu64 " choices ended%s, %" PRIu64 " were recorded%s", ended,
+             ran ? "" : " and nothing ran", recorded_ended,
+             recorded_ran ? "" : " and that nothing ran");
+    differ(replay, difference);
+}
+
+static int run_step(struct replay *replay, const struct record_input *in, struct error *err) {
+    replay->tape = *in;
+    replay->result->num_steps++;
+    bool ran = engine_core_step(&replay->core);
+    uint64_t ended = engine_stats_num_finished(&replay->core.stats);
+    compare_end(replay, ran, ended - replay->num_ended);
+    replay->num_ended = ended;
+    if (replay->found.failed || replay->scratch.failed)
+        return error_set(err, ERROR_MEMORY, "no memory for what a step computed");
+    return replay->is_over ? 0 : record_input_finish(&replay->tape, "step", err);
+}
+
+static int run_frame(struct replay *replay, enum record_kind kind, struct record_input *in,
+                     struct error *err) {
+    switch (kind) {
+    case RECORD_REQUEST:
+        return add_request(replay, in, err);
+    case RECORD_FLUSH:
+        engine_core_flush_cache(&replay->core);
+        return record_input_finish(in, "flush", err);
+    case RECORD_STEP:
+        return run_step(replay, in, err);
+    case RECORD_HEADER:
+        break;
+    }
+    return error_set(err, ERROR_SYNTAX, "a second header");
+}
+
+static int run_frames(struct replay *replay, struct error *err) {
+    enum record_kind kind;
+    struct record_input in;
+    int status = 0;
+    while (!replay->is_over && status == 0) {
+        uint64_t at = replay->config.frames->read;
+        struct error why = {0};
+        int got = record_frames_next(replay->config.frames, &kind, &in, &why);
+        if (got == 0)
+            break;
+        if (got < 0)
+            status = error_set(err, why.code, "%s", why.message);
+        else if (run_frame(replay, kind, &in, &why) != 0)
+            status =
+                error_set(err, why.code, "the record at byte %" PRIu64 ": %s", at, why.message);
+    }
+    return status;
+}
+
+/* --- From beginning to end ---------------------------------------------------------------------- */
+
+static int begin(struct replay *replay, struct error *err) {
+    const struct record_header *header = replay->config.header;
+    struct engine_core_config core = {
+        .limits = &header->limits,
+        .swap_block_ns = header->swap_block_ns,
+        .max_step_ns = header->max_step_ns,
+        .num_tenants = header->num_tenants,
+        .num_shares = header->num_shares,
+        .prefix_caching = header->prefix_caching,
+        .async_scheduling = header->async_scheduling,
+        .drafter = replay->config.drafter,
+        .vocabulary = replay->config.vocabulary,
+        .stall_timeout_ns = header->stall_timeout_ns,
+        .clock = read_clock,
+        .has_signal = has_signal,
+        .collected = note_collected,
+        .notify = read_events,
+        .context = replay,
+    };
+    replay->ops = (struct executor_ops){
+        .submit = submit, .supply = supply, .wait = wait, .check = check, .restart = restart};
+    if (replay->config.executor->ops->step_memory != NULL)
+        replay->ops.step_memory = step_memory;
+    replay->executor.ops = &replay->ops;
+    tokenizer_eos_tokens(replay->config.tokenizer, &replay->num_end_tokens);
+    if (block_key_secret_create(&core.secret) != 0)
+        return error_set(err, ERROR_IO, "cannot read random numbers");
+    return engine_core_init(&replay->core, &core, &replay->executor, replay->config.tokenizer, err);
+}
+
+static void end(struct replay *replay) {
+    replay->is_over = true;
+    for (const struct sequence_group *g = replay->core.first_group; g != NULL; g = g->next)
+        replay->result->num_open++;
+    engine_core_abort(&replay->core, FINISH_ABORT);
+    engine_core_finish(&replay->core);
+}
+
+int replay_run(const struct replay_config *config, struct replay_result *out, struct error *err) {
+    struct replay *replay = calloc(1, sizeof(*replay));
+    if (replay == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the replay");
+    memset(out, 0, sizeof(*out));
+    replay->config = *config;
+    replay->result = out;
+    int status = begin(replay, err);
+    if (status == 0) {
+        status = run_frames(replay, err);
+        end(replay);
+    }
+    record_markers_finish(&replay->markers);
+    byte_buffer_finish(&replay->found);
+    byte_buffer_finish(&replay->scratch);
+    token_buffer_finish(&replay->events);
+    free(replay);
+    return status;
+}
