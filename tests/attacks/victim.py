@@ -68,6 +68,7 @@ class Victim:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, max_files))
             if listener:
                 os.dup2(listener.fileno(), 3)
+                os.set_inheritable(3, True)  # also where it was that already
 
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=stderr or log,
