@@ -1,6 +1,7 @@
-/* Observes the engine's counters a few times a second, for two questions: whether the engine makes
- * progress, which is what /health and the service manager's watchdog report, and how long a request
- * that finds the queue full would have waited, for Retry-After. I/O thread only. */
+/* Observes the engine's counters a few times a second, for three questions: whether the engine makes
+ * progress, which is what /health and the service manager's watchdog report; how long a request
+ * that finds the queue full would have waited, for Retry-After; and whether one can run before its
+ * deadline. I/O thread only. */
 #ifndef QUIRE_SERVER_ENGINE_MONITOR_H
 #define QUIRE_SERVER_ENGINE_MONITOR_H
 
@@ -10,6 +11,8 @@
 #include <stdint.h>
 
 #define ENGINE_STUCK_MS 5000
+#define ENGINE_MIN_WAIT_MS 1000
+#define ENGINE_MAX_WAIT_MS 120000
 
 /* Zeroed: nothing is known yet. */
 struct engine_monitor {
@@ -35,12 +38,9 @@ static inline int64_t engine_monitor_stuck_ms(const struct engine_monitor *monit
 /* Returns false when there has been work but no finished step for ENGINE_STUCK_MS. */
 bool engine_monitor_is_alive(const struct engine_monitor *monitor, int64_t now_ms);
 
-/* Returns how long so many sequences take to finish at the rate of late, if all are of one share and
- * no other share has any; 0: nothing is known. */
+/* Returns how long so many sequences take to finish at the rate of late, if nobody else's do
+ * meanwhile; 0: nothing is known. */
 int64_t engine_monitor_time_ms(const struct engine_monitor *monitor, int64_t num_sequences);
-#define ENGINE_MIN_WAIT_MS 1000
-#define ENGINE_MAX_WAIT_MS 120000
-
 /* Returns ENGINE_MIN_WAIT_MS to ENGINE_MAX_WAIT_MS: the waiting sequences at the rate at which
  * sequences have finished lately. */
 int64_t engine_monitor_wait_ms(const struct engine_monitor *monitor);

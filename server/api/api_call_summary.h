@@ -14,7 +14,8 @@ struct api_call_summary {
     bool is_stream;
     int32_t num_choices; /* of all prompts */
     int64_t prompt_tokens, cached_tokens, completion_tokens;
-    /* Of the first choice: "stop"; "length", of a deadline too; "abort": it had not ended; "error": the call failed. */
+    /* Of the first choice: "stop"; "length", of a deadline too; "abort": it had not ended; "error":
+     * the call failed. */
     const char *finish_reason;
     struct text stop_text;                /* a stop string, or "deadline"; data NULL: neither */
     int32_t stop_token;                   /* -1: none */

@@ -13,6 +13,7 @@
 
 #define MAX_CACHE_SALT_BYTES 256
 #define MAX_REQUEST_ID_BYTES 128
+#define MAX_TIMEOUT_MS 86400000 /* of timeout_ms and of X-Request-Timeout: a day */
 #define API_CALL_ID_BYTES (16 + MAX_REQUEST_ID_BYTES)
 
 /* Members that are the same in every chunk of one API call. */
@@ -115,8 +116,6 @@ int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_ch
  * names. cache_salt: NULL or a text; a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
 int api_call_set_priority_and_salt(struct request *request, int64_t priority,
                                    const char *cache_salt, struct api_error *err);
-/* The most of timeout_ms and of the header X-Request-Timeout: a day. */
-#define MAX_TIMEOUT_MS 86400000
 /* Takes over the buffer of names (unknown_fields.h). */
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
 
