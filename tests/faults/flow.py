@@ -15,14 +15,13 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 class Call:
     """A request, which should end its connection, and what came of it. Times are of time.monotonic(), None where nothing
-    came; `at` is when it should be sent, in seconds after the start. `reads` is False where nobody takes the answer."""
-    __slots__ = ("request", "at", "label", "source", "reads", "began", "first", "ended", "received", "error", "sock", "unsent",
-                 "frames_at")
+    came; `at` is when it should be sent, in seconds after the start."""
+    __slots__ = ("request", "at", "label", "source", "began", "first", "ended", "received", "error", "sock", "unsent")
 
-    def __init__(self, request, at=0.0, label=None, source=None, reads=True):
-        self.request, self.at, self.label, self.source, self.reads = request, at, label, source, reads
+    def __init__(self, request, at=0.0, label=None, source=None):
+        self.request, self.at, self.label, self.source = request, at, label, source
         self.began = self.first = self.ended = self.error = self.sock = None
-        self.received, self.unsent, self.frames_at = bytearray(), request, []
+        self.received, self.unsent = bytearray(), request
 
     @property
     def status(self):
@@ -38,11 +37,11 @@ class Call:
 
 
 class Flow:
-    """`tls` is an ssl.SSLContext where the server speaks TLS. With `notes_frames` each call's `frames_at` has the time of
-    every read. `again(call)` says what follows a call that has ended: a call, or None."""
+    """`tls` is an ssl.SSLContext where the server speaks TLS; `again(call)` says what follows a call that has ended: a call,
+    or None."""
 
-    def __init__(self, address, tls=None, notes_frames=False, again=None):
-        self.address, self.tls, self.notes_frames, self.again = address, tls, notes_frames, again
+    def __init__(self, address, tls=None, again=None):
+        self.address, self.tls, self.again = address, tls, again
         self.poll, self.calls = select.epoll(), {}
 
     def run(self, calls, seconds, tick=None, tick_s=0.1):
@@ -87,16 +86,13 @@ class Flow:
             if call.unsent:
                 call.unsent = call.unsent[call.sock.send(call.unsent):]
             if not call.unsent:
-                self.poll.modify(call.sock, select.EPOLLIN if call.reads else 0)
-            if events & ~select.EPOLLOUT and call.reads:
+                self.poll.modify(call.sock, select.EPOLLIN)
+            if events & ~select.EPOLLOUT:
                 self.read(call)
         except (BlockingIOError, ssl.SSLWantReadError):
             self.poll.modify(call.sock, select.EPOLLIN)
         except ssl.SSLWantWriteError:
             self.poll.modify(call.sock, select.EPOLLIN | select.EPOLLOUT)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            call.unsent = b""
-            self.end(call, type(error).__name__)
         except OSError as error:
             self.end(call, type(error).__name__)
 
@@ -107,11 +103,8 @@ class Flow:
             if not data:
                 self.end(call, None)
                 return
-            now = time.monotonic()
-            call.first = call.first or now
+            call.first = call.first or time.monotonic()
             call.received += data
-            if self.notes_frames:
-                call.frames_at.append(now)
             if not isinstance(call.sock, ssl.SSLSocket):
                 return
 

@@ -6,11 +6,11 @@ import time
 from flow import Call, Flow, percentile
 from key_file import KeyFile
 from scenario import scenario
-from wire import completion
+from wire import closing, completion
 
 SEQS, NUM_PEAK = 16, 24
 OPTIONS = {"max-num-seqs": SEQS, "max-connections": 2048, "no-enable-prefix-caching": None, "max-model-len": 256,
-           "kv-cache-memory-bytes": "64M"}
+           "queue-timeout": 0, "kv-cache-memory-bytes": "64M"}
 PROMPT = "Once upon a time there was a little one who went into the wood"
 PROMPT_TOKENS, MEAN_TOKENS = 14, 16
 OVERLOAD = 10
@@ -27,7 +27,7 @@ class Sender:
 def call_of(secret, label, at, rng):
     tokens = rng.randint(MEAN_TOKENS // 2, MEAN_TOKENS * 3 // 2)
     request = completion(key=secret, prompt=PROMPT, max_tokens=tokens, ignore_eos=True, stream=True)
-    return Call(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1), at, label)
+    return Call(closing(request), at, label)
 
 
 def arrivals(senders, secrets, rate, seconds, rng):
@@ -182,5 +182,4 @@ def overload_by_weight(stage):
 @scenario("5.2", "ten times the capacity by 50 keys of mixed greed")
 def overload_of_fifty_keys(stage):
     rng = random.Random(50)
-    overload(stage, [Sender(f"key-{i}", 1, rng.choice((1, 2, 5, 20))) for i in range(50)], 64,
-             stage.pick(4, 60))
+    overload(stage, [Sender(f"key-{i}", 1, rng.choice((1, 2, 5, 20))) for i in range(50)], 64, stage.pick(4, 60))

@@ -75,7 +75,7 @@ def hold(stage, count, options, spread_s, tokens, **how):
 
 def options_for(count, running):
     return {"max-num-seqs": running, "max-connections": count + 64, "max-queued-requests": count,
-            "kv-cache-memory-bytes": "64M", "max-model-len": 1024, "queue-timeout": 3600, "threads": 1}
+            "kv-cache-memory-bytes": "64M", "max-model-len": 1024, "queue-timeout": 0, "threads": 1}
 
 
 @scenario("5.1", "10,000 streams at once over plain HTTP")
