@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
+#include <unistd.h>
 
 #define STATUS_DIFFERS 1
 
@@ -121,7 +122,12 @@ static int open_all(struct replaying *r, int argc, char *const *argv, struct err
     return vocabulary_loader_wait(&r->vocabulary, err);
 }
 
+/* A device that hangs keeps whoever gives something back to it. */
 static void close_all(struct replaying *r) {
+    if (r->executor != NULL && executor_has_hung(r->executor)) {
+        fflush(NULL);
+        _exit(EX_SOFTWARE);
+    }
     if (r->drafter != NULL)
         r->drafter->ops->destroy(r->drafter);
     if (r->executor != NULL)
@@ -197,11 +203,12 @@ int command_replay(int argc, char *const *argv) {
         return EX_OSERR;
     r->path = argv[0];
     int status = open_all(r, argc - 1, argv + 1, &err) == 0 ? run(r, &err) : -1;
+    if (status < 0) {
+        fflush(stdout);
+        fprintf(stderr, "quire: %s\n", err.message);
+        status = command_exit_status(&err);
+    }
     close_all(r);
     free(r);
-    if (status >= 0)
-        return status;
-    fflush(stdout);
-    fprintf(stderr, "quire: %s\n", err.message);
-    return command_exit_status(&err);
+    return status;
 }

@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#define MAX_BYTES (INT64_C(1) << 50)
+
 static const char magic[] = "quire recording";
 
 /* What is written is what is compared: one table for all of it. */
@@ -34,8 +36,8 @@ static const struct field fields[] = {
     OF(FIELD_TEXT, activation_dtype, 0, 0, true, NULL),
     OF(FIELD_INT32, num_ranks, 1, BACKEND_MAX_RANKS, true, NULL),
     OF(FIELD_BOOL, batch_invariant, 0, 1, true, NULL),
-    OF(FIELD_INT64, kv_bytes, 1, INT64_MAX, false, NULL),
-    OF(FIELD_INT64, swap_bytes, 0, INT64_MAX, false, NULL),
+    OF(FIELD_INT64, kv_bytes, 1, MAX_BYTES, false, NULL),
+    OF(FIELD_INT64, swap_bytes, 0, MAX_BYTES, false, NULL),
     OF(FIELD_INT32, limits.max_num_seqs, 1, INT32_MAX, true, NULL),
     OF(FIELD_INT32, limits.max_num_batched_tokens, 1, INT32_MAX, true, NULL),
     OF(FIELD_INT32, limits.max_logit_rows, 0, INT32_MAX, true, NULL),
@@ -48,9 +50,9 @@ static const struct field fields[] = {
     OF(FIELD_INT32, limits.vocab_size, 1, INT32_MAX, true, NULL),
     OF(FIELD_INT32, limits.hidden_size, 0, INT32_MAX, true, NULL),
     OF(FIELD_INT32, limits.window, 0, INT32_MAX, true, NULL),
-    OF(FIELD_INT64, swap_block_ns, 0, INT64_MAX, false, NULL),
-    OF(FIELD_INT64, max_step_ns, INT64_MIN, INT64_MAX, false, NULL),
-    OF(FIELD_INT64, stall_timeout_ns, 1, INT64_MAX, false, NULL),
+    OF(FIELD_INT64, swap_block_ns, 0, RECORD_MAX_NS, false, NULL),
+    OF(FIELD_INT64, max_step_ns, -RECORD_MAX_NS, RECORD_MAX_NS, false, NULL),
+    OF(FIELD_INT64, stall_timeout_ns, 1, RECORD_MAX_NS, false, NULL),
     OF(FIELD_INT32, num_tenants, 1, 1 << 20, false, NULL),
     OF(FIELD_INT32, num_shares, 1, 1 << 20, false, NULL),
     OF(FIELD_BOOL, prefix_caching, 0, 1, false, NULL),

@@ -9,6 +9,8 @@
 
 #define RECORD_VERSION 1
 #define RECORD_MAX_OPTIONS_BYTES 16384
+/* Of any time, so that sums of a few do not overflow. */
+#define RECORD_MAX_NS (INT64_MAX / 8)
 
 struct record_header {
     char options[RECORD_MAX_OPTIONS_BYTES]; /* for whoever builds the executor again: "NAME=VALUE"

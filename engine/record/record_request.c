@@ -368,9 +368,9 @@ static int read_draft(struct draft *draft, struct record_input *in, int32_t num_
                       struct request **out, struct error *err) {
     const struct record_header *header = draft->header;
     struct request scope = {.id = record_get_unsigned(in, "id", UINT64_MAX)};
-    scope.arrival_ns = record_get_signed(in, "arrival_ns", 0, INT64_MAX);
-    scope.deadline_ns = record_get_signed(in, "deadline_ns", 0, INT64_MAX);
-    scope.queue_deadline_ns = record_get_signed(in, "queue_deadline_ns", 0, INT64_MAX);
+    scope.arrival_ns = record_get_signed(in, "arrival_ns", 0, RECORD_MAX_NS);
+    scope.deadline_ns = record_get_signed(in, "deadline_ns", 0, RECORD_MAX_NS);
+    scope.queue_deadline_ns = record_get_signed(in, "queue_deadline_ns", 0, RECORD_MAX_NS);
     scope.priority = record_get_int32(in, "priority", INT32_MIN, INT32_MAX);
     scope.share = record_get_int32(in, "share", 0, header->num_shares - 1);
     scope.weight = record_get_int32(in, "weight", 1, REQUEST_MAX_WEIGHT);

@@ -113,7 +113,7 @@ static int32_t read_count(struct record_input *in) {
 
 enum error_code record_step_failure(struct text recorded) {
     struct record_input in = record_input_of(recorded);
-    return (enum error_code)record_get_unsigned(&in, "a step", INT32_MAX);
+    return (enum error_code)record_get_unsigned(&in, "a step", ERROR_RESTART);
 }
 
 void record_step_count(struct text recorded, uint64_t *num_entries, uint64_t *num_tokens) {
@@ -225,6 +225,11 @@ void record_step_explain(struct text recorded, struct text found, char *out, siz
                            .out = out,
                            .capacity = capacity};
     int32_t num_entries = 0;
+    if (record_step_failure(recorded) != record_step_failure(found)) {
+        snprintf(out, capacity, "the executor %s, which it did not when it was recorded",
+                 record_step_failure(found) != ERROR_NONE ? "failed" : "ran it");
+        return;
+    }
     if (explain_head(&c, &num_entries))
         return;
     for (int32_t i = 0; i < num_entries && c.recorded.wrong == NULL; i++)

@@ -63,7 +63,7 @@ static int64_t read_clock(void *context) {
         differ(replay, "the clock is read where it was not");
         return max_int64(replay->last_ns, 1);
     }
-    int64_t since = record_get_signed(&replay->tape, "a time", 0, INT64_MAX - replay->last_ns);
+    int64_t since = record_get_signed(&replay->tape, "a time", 0, RECORD_MAX_NS - replay->last_ns);
     replay->last_ns += since;
     return max_int64(replay->last_ns, 1);
 }
