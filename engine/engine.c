@@ -11,8 +11,10 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/cores.h"
 #include "config/base/numbers.h"
 #include "engine/core/engine_core.h"
+#include "engine/mask_workers.h"
 #include "engine/record/recorder.h"
 
 #include <errno.h>
@@ -21,6 +23,7 @@
 #include <time.h>
 
 #define DEFAULT_STALL_TIMEOUT_MS 10000
+#define MAX_MASK_THREADS 4
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
 
 /* Linked through request.next; each entry holds a reference. */
@@ -32,6 +35,7 @@ struct request_list {
 struct engine {
     struct engine_config config;
     struct queue_limits queue;           /* taken from under the lock */
+    struct mask_workers *mask_workers;   /* the core's; NULL without a vocabulary */
     struct engine_core core;             /* the thread's */
     struct request_list ready_this_step; /* the thread's: requests with events of this step */
     pthread_t thread;
@@ -46,7 +50,8 @@ struct engine {
     uint64_t next_id;
     bool wake_requested; /* something was cancelled or read */
     bool flush_requested;
-    bool awaits_readers; /* the thread sleeps until a stream is read, or its time is up */
+    bool awaits_others; /* the thread sleeps until a stream is read, or its time is up, or a mask
+                           is found */
     bool accepting;
     bool failed;
     struct error failure; /* why */
@@ -79,6 +84,10 @@ static void note_collected(void *context, const struct step *step, const struct 
 
 static void note_answer(void *context, enum executor_answer answer, const struct error *err) {
     recorder_note_answer(recorder_of(context), answer, err);
+}
+
+static void note_masks(void *context, uint64_t job) {
+    recorder_note_masks(recorder_of(context), job);
 }
 
 /* --- Lists ------------------------------------------------------------------------------------ */
@@ -151,6 +160,14 @@ static void wait_until(struct engine *engine, int64_t deadline_ns) {
     CHECK(status == 0 || status == ETIMEDOUT);
 }
 
+/* Wakes the thread for another reason than the inbox. */
+static void request_wake(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    engine->wake_requested = true;
+    pthread_cond_signal(&engine->wake_up);
+    pthread_mutex_unlock(&engine->lock);
+}
+
 /* Sleeps until there is something to do, unless `runnable`. Takes the inbox, and
  * whether the cache is to be flushed before. Returns false when the thread is to end. */
 static bool wait_for_work(struct engine *engine, bool runnable, struct request_list *out_inbox,
@@ -159,15 +176,16 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
     pthread_mutex_lock(&engine->lock);
     while (!runnable && engine->inbox.first == NULL && !engine->wake_requested &&
            !engine->quitting) {
-        if (engine->core.num_stalled == 0) {
+        engine->awaits_others =
+            engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0;
+        if (!engine->awaits_others || deadline_ns == 0) {
             pthread_cond_wait(&engine->wake_up, &engine->lock);
         } else {
-            engine->awaits_readers = true;
             wait_until(engine, deadline_ns);
             runnable = clock_now_ns() >= deadline_ns;
         }
     }
-    engine->awaits_readers = false;
+    engine->awaits_others = false;
     engine->wake_requested = false;
     *out_flush = engine->flush_requested;
     engine->flush_requested = false;
@@ -254,6 +272,23 @@ static struct queue_limits queue_limits_of(const struct engine_config *config) {
     };
 }
 
+static void wake_for_masks(void *context) {
+    request_wake(context);
+}
+
+/* Half of the cores at most: masks are found beside the steps. */
+static int start_mask_workers(struct engine *engine, struct error *err) {
+    const struct mask_workers_config config = {
+        .num_threads = max_int32(min_int32(cores_available() / 2, MAX_MASK_THREADS), 1),
+        .num_shares = max_int32(engine->config.num_shares, 1),
+        .wake = wake_for_masks,
+        .context = engine,
+    };
+    if (engine->config.vocabulary == NULL)
+        return 0;
+    return mask_workers_create(&config, &engine->mask_workers, err);
+}
+
 static int init_core(struct engine *engine, struct executor *executor,
                      const struct tokenizer *tokenizer, struct error *err) {
     const struct engine_config *config = &engine->config;
@@ -269,6 +304,9 @@ static int init_core(struct engine *engine, struct executor *executor,
         .async_scheduling = config->async_scheduling,
         .drafter = config->drafter,
         .vocabulary = config->vocabulary,
+        .mask_workers = engine->mask_workers,
+        .mask_budget = MASK_STEP_BUDGET,
+        .masks_found = note_masks,
         .queue = &engine->queue,
         .stall_timeout_ns = stall_ms * CLOCK_NS_PER_MS,
         .clock = clock_ns,
@@ -299,6 +337,7 @@ static void init_sync(struct engine *engine) {
 
 static void free_engine(struct engine *engine) {
     engine_core_finish(&engine->core);
+    mask_workers_destroy(engine->mask_workers);
     queue_limits_finish(&engine->queue);
     pthread_cond_destroy(&engine->wake_up);
     pthread_mutex_destroy(&engine->lock);
@@ -314,7 +353,8 @@ int engine_create(const struct engine_config *config, struct executor *executor,
         return error_set(err, ERROR_MEMORY, "no memory for the engine");
     engine->config = *config;
     engine->accepting = true;
-    if (init_core(engine, executor, tokenizer, err) != 0) {
+    if (start_mask_workers(engine, err) != 0 || init_core(engine, executor, tokenizer, err) != 0) {
+        mask_workers_destroy(engine->mask_workers);
         queue_limits_finish(&engine->queue);
         free(engine);
         return -1;
@@ -391,13 +431,6 @@ int64_t engine_num_queued(const struct engine *engine, int32_t share) {
     return atomic_load(&engine->queue.of_share[share].requests);
 }
 
-static void request_wake(struct engine *engine) {
-    pthread_mutex_lock(&engine->lock);
-    engine->wake_requested = true;
-    pthread_cond_signal(&engine->wake_up);
-    pthread_mutex_unlock(&engine->lock);
-}
-
 void engine_cancel(struct engine *engine, struct request *request) {
     atomic_store(&request->cancelled, true);
     request_wake(engine);
@@ -432,7 +465,7 @@ void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     *out = engine->stats;
     out->block_size = engine->config.limits->block_size;
     out->num_waiting += engine->inbox.num_choices;
-    out->has_work = (engine->busy && !engine->awaits_readers) || engine->inbox.first != NULL;
+    out->has_work = (engine->busy && !engine->awaits_others) || engine->inbox.first != NULL;
     pthread_mutex_unlock(&engine->lock);
 }
 

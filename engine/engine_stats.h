@@ -23,20 +23,21 @@ void histogram_add(struct histogram *histogram, double value);
 
 struct engine_stats {
     /* now */
-    int32_t num_running;     /* sequences */
-    int32_t num_waiting;     /* sequences, the inbox included */
-    int32_t num_swapped;     /* sequences, of the waiting ones, whose blocks are in the host pool */
-    bool has_work;           /* that does not wait for clients to read their streams */
-    bool is_restarting;      /* the ranks were lost and are being started again */
-    int32_t block_size;      /* tokens; never changes */
-    int32_t num_blocks;      /* of the pool */
-    int32_t num_used_blocks; /* held by at least one sequence */
+    int32_t num_running; /* sequences */
+    int32_t num_waiting; /* sequences, the inbox included */
+    int32_t num_swapped; /* sequences, of the waiting ones, whose blocks are in the host pool */
+    bool has_work;       /* that does not wait for clients to read their streams, or for masks */
+    bool is_restarting;  /* the ranks were lost and are being started again */
+    int32_t block_size;  /* tokens; never changes */
+    int32_t num_blocks;  /* of the pool */
+    int32_t num_used_blocks;   /* held by at least one sequence */
     int32_t num_cached_blocks; /* held by none, but found again by a prompt that begins with them */
     int32_t num_host_blocks;   /* of the host pool */
     int32_t num_used_host_blocks; /* of those */
     int64_t num_held_tokens; /* tokens whose keys and values the used blocks hold; those of a block
                                 that several sequences share count once */
     int32_t num_speculative_tokens; /* of a sequence and step at most; never changes */
+    int32_t num_mask_jobs;          /* masks that take long, being found for a grammar each */
     uint64_t step;                  /* steps done; progress for health checks */
     int64_t last_step_ns;           /* CLOCK_MONOTONIC at the end of the last step */
 
@@ -61,6 +62,8 @@ struct engine_stats {
     uint64_t swapped_in_blocks;
     uint64_t rank_restarts;                 /* of ranks that were lost */
     uint64_t copied_blocks;                 /* a shared one was written to */
+    uint64_t mask_jobs;                     /* in which masks were found that take long */
+    double mask_job_seconds;                /* that these took in all */
     uint64_t finished[FINISH_ERROR + 1];    /* sequences by finish reason */
     struct histogram time_to_first_token;   /* seconds */
     struct histogram inter_token_latency;   /* seconds */

@@ -164,6 +164,7 @@ static int run(struct replaying *r, struct error *err) {
         .tokenizer = r->tokenizer,
         .drafter = r->drafter,
         .vocabulary = r->vocabulary.vocabulary,
+        .mask_budget = MASK_STEP_BUDGET,
     };
     struct replay_result result;
     struct error why = {0};

@@ -164,6 +164,17 @@ static void write_memory(const struct writer *w, const struct engine_stats *s) {
                (const uint64_t[2]){s->swapped_out_blocks, s->swapped_in_blocks});
 }
 
+static void write_masks(const struct writer *w, const struct engine_stats *s) {
+    write_single(w, "grammar_mask_jobs_running", "gauge",
+                 "Grammars whose masks take long and are being found beside the steps.",
+                 s->num_mask_jobs);
+    write_single(w, "grammar_mask_jobs_total", "counter",
+                 "Times that masks of a grammar were found beside the steps.",
+                 (double)s->mask_jobs);
+    write_single(w, "grammar_mask_job_seconds_total", "counter",
+                 "Time from the beginning of each of them to its end.", s->mask_job_seconds);
+}
+
 static void write_engine(const struct writer *w, const struct engine_stats *s) {
     write_single(w, "num_requests_running", "gauge", "Running sequences.", s->num_running);
     write_single(w, "num_requests_waiting", "gauge", "Waiting sequences.", s->num_waiting);
@@ -348,6 +359,7 @@ void metrics_format(const struct metrics_facts *facts, const struct engine_stats
     struct writer w = begin_writer(facts, out);
     write_engine(&w, engine);
     write_memory(&w, engine);
+    write_masks(&w, engine);
     write_drafts(&w, engine);
     write_finished(&w, engine);
     for (size_t i = 0; i < sizeof(histograms) / sizeof(histograms[0]); i++)

@@ -1,6 +1,7 @@
 #include "engine/batch/batch_builder.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "engine/batch/sampling_inputs.h"
 
 #include <stdlib.h>
@@ -21,6 +22,7 @@ int batch_builder_init(struct batch_builder *builder, const struct serving_limit
     *builder = (struct batch_builder){.limits = limits,
                                       .tokenizer = tokenizer,
                                       .vocabulary = vocabulary,
+                                      .mask_budget = INT64_MAX,
                                       .scratch_mask = malloc(batch_builder_bytes(limits))};
     return builder->scratch_mask != NULL ? 0 : -1;
 }
@@ -82,24 +84,28 @@ static uint32_t *next_mask(const struct batch_builder *builder, const struct ste
            (size_t)step->arena.counts->num_masks * mask_words(builder->limits);
 }
 
-/* The row's biases were added last. */
-static void fill_mask(struct batch_builder *builder, struct step *step,
+/* The row's biases were added last. Returns false when its mask is not found yet. */
+static bool fill_mask(struct batch_builder *builder, struct step *step,
                       const struct sampling_position *at, struct sample_row *row) {
     struct batch_counts *counts = step->arena.counts;
     uint32_t *mask = next_mask(builder, step);
-    if (!sampling_inputs_fill_mask(at, builder->tokenizer, builder->vocabulary,
-                                   builder->scratch_mask, mask))
-        return;
+    int64_t most = min_int64(builder->mask_left, builder->mask_budget / 4), left = most;
+    enum sampling_mask found = sampling_inputs_fill_mask(
+        at, builder->tokenizer, builder->vocabulary, &left, builder->scratch_mask, mask);
+    builder->mask_left -= most - left;
+    if (found != SAMPLING_MASK_FILLED)
+        return found == SAMPLING_MASK_NONE;
     row->mask = counts->num_masks++;
     row->num_biases =
         sampling_inputs_drop_bans(mask, builder->limits->vocab_size,
                                   step->arena.token_biases + row->first_bias, row->num_biases);
     counts->num_biases = row->first_bias + row->num_biases;
+    return true;
 }
 
 /* With memory too short for its counts, the sequence ends when the sampled token is appended. */
 static struct sample_row fill_sampled(struct batch_builder *builder, struct step *step,
-                                      const struct sampling_position *at) {
+                                      const struct sampling_position *at, bool *out_lacks_mask) {
     struct batch_counts *counts = step->arena.counts;
     struct sample_row row = sampling_inputs_sample_row(at);
     row.first_count = counts->num_counts;
@@ -109,7 +115,7 @@ static struct sample_row fill_sampled(struct batch_builder *builder, struct step
     row.num_biases = sampling_inputs_fill_biases(at, builder->tokenizer,
                                                  step->arena.token_biases + counts->num_biases);
     counts->num_biases += row.num_biases;
-    fill_mask(builder, step, at, &row);
+    *out_lacks_mask = !fill_mask(builder, step, at, &row);
     return row;
 }
 
@@ -127,7 +133,7 @@ static struct sampling_position position_of(const struct step *step, int32_t ind
 }
 
 static struct sample_row fill_row(struct batch_builder *builder, struct step *step, int32_t index) {
-    const struct step_row *row = &step->rows[index];
+    struct step_row *row = &step->rows[index];
     const struct sampling_position at = position_of(step, index);
     struct sample_row filled = {
         .target = SAMPLE_NO_TARGET, .settings = SAMPLING_SETTINGS_NEUTRAL, .mask = SAMPLE_NO_MASK};
@@ -137,7 +143,7 @@ static struct sample_row fill_row(struct batch_builder *builder, struct step *st
         logprob_lists_add(&step->lists, NULL, 0, &filled);
     } else if (row->sequence->status != SEQUENCE_FINISHED) {
         const struct sampling_params *params = sequence_params(row->sequence);
-        filled = fill_sampled(builder, step, &at);
+        filled = fill_sampled(builder, step, &at, &row->lacks_mask);
         logprob_lists_add(&step->lists, params->logprob_tokens, params->num_logprob_tokens,
                           &filled);
     }
@@ -149,6 +155,7 @@ static struct sample_row fill_row(struct batch_builder *builder, struct step *st
 void batch_builder_supply(struct batch_builder *builder, struct step *step) {
     struct batch_counts *counts = step->arena.counts;
     logprob_lists_clear(&step->lists);
+    builder->mask_left = builder->mask_budget;
     for (int32_t i = 0; i < counts->num_sample_rows; i++)
         step->arena.sample_rows[i] = fill_row(builder, step, i);
     counts->num_listed = step->lists.num_tokens;

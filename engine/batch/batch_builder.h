@@ -12,11 +12,14 @@ struct batch_builder {
     const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
     const struct grammar_vocabulary *vocabulary;
+    int64_t mask_budget; /* what the masks of a step may cost: grammar_state_try_mask */
+    int64_t mask_left;   /* of this step's */
     uint32_t *scratch_mask;
 };
 
 /* The limits, the tokenizer and the vocabulary outlive the builder; without a vocabulary no request
- * has a grammar. Returns -1 when memory is short. */
+ * has a grammar. Masks cost whatever they cost until mask_budget is set. Returns -1 when memory is
+ * short. */
 int batch_builder_init(struct batch_builder *builder, const struct serving_limits *limits,
                        const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary);
@@ -29,7 +32,10 @@ void batch_builder_finish(struct batch_builder *builder);        /* accepts a ze
  *
  * A token that a step in flight samples is named by its row there. Where the inputs of sampling
  * depend on such a token they are left out for the whole step: the batch has late inputs, and
- * step->awaits_supply is set. */
+ * step->awaits_supply is set.
+ *
+ * Rows whose masks cost more than the step's budget, or a quarter of it each, lack them: what is
+ * sampled there is not used (step_num_accepted), and jobs find these masks (grammar_job.h). */
 void batch_builder_build(struct batch_builder *builder, struct step *step,
                          const struct block_manager *blocks);
 

@@ -141,20 +141,23 @@ static struct grammar_state *copy_grammar(struct sequence *sequence,
     return state != NULL ? grammar_state_clone(state) : NULL;
 }
 
-static bool fill_grammar(const struct sampling_position *at,
-                         const struct grammar_vocabulary *vocabulary, uint32_t *mask) {
+/* Returns what grammar_state_try_mask does, and -1 also for drafts that do not match. */
+static int try_grammar(const struct sampling_position *at,
+                       const struct grammar_vocabulary *vocabulary, int64_t *budget,
+                       uint32_t *mask) {
     CHECK(is_known(at));
     if (num_after(at) == 0) {
         struct grammar_state *state = ensure_grammar(at->sequence, vocabulary);
-        return state != NULL && grammar_state_mask(state, mask) == 0;
+        return state != NULL ? grammar_state_try_mask(state, budget, mask) : -1;
     }
     struct grammar_state *copy = copy_grammar(at->sequence, vocabulary);
-    bool fits = copy != NULL;
-    for (int32_t i = 0; fits && i < num_after(at); i++)
-        fits = grammar_state_accept(copy, at->drafts[i]) == 0;
-    fits = fits && grammar_state_mask(copy, mask) == 0;
+    int status = copy != NULL ? 0 : -1;
+    for (int32_t i = 0; status == 0 && i < num_after(at); i++)
+        status = grammar_state_accept(copy, at->drafts[i]);
+    if (status == 0)
+        status = grammar_state_try_mask(copy, budget, mask);
     grammar_state_destroy(copy);
-    return fits;
+    return status;
 }
 
 struct token_list {
@@ -196,21 +199,24 @@ static void intersect(uint32_t *mask, const uint32_t *other, int32_t num_words) 
         mask[i] &= other[i];
 }
 
-bool sampling_inputs_fill_mask(const struct sampling_position *at,
-                               const struct tokenizer *tokenizer,
-                               const struct grammar_vocabulary *vocabulary, uint32_t *scratch,
-                               uint32_t *mask) {
+enum sampling_mask sampling_inputs_fill_mask(const struct sampling_position *at,
+                                             const struct tokenizer *tokenizer,
+                                             const struct grammar_vocabulary *vocabulary,
+                                             int64_t *budget, uint32_t *scratch, uint32_t *mask) {
     const struct sampling_params *params = sequence_params(at->sequence);
     const struct thinking_state thinking = find_thinking(at, tokenizer);
     int32_t num_words = SAMPLE_MASK_WORDS(tokenizer_vocab_size(tokenizer)), forced;
-    bool has_grammar = params->grammar != NULL && fill_grammar(at, vocabulary, mask);
+    int status = params->grammar != NULL ? try_grammar(at, vocabulary, budget, mask) : -1;
+    if (status > 0)
+        return SAMPLING_MASK_UNFINISHED;
+    bool has_grammar = status == 0;
     struct token_list allowed = list_allowed(params, &thinking, &forced);
     if (allowed.count == 0)
-        return has_grammar;
+        return has_grammar ? SAMPLING_MASK_FILLED : SAMPLING_MASK_NONE;
     fill_allowed(&allowed, num_words, has_grammar ? scratch : mask);
     if (has_grammar)
         intersect(mask, scratch, num_words);
-    return true;
+    return SAMPLING_MASK_FILLED;
 }
 
 static bool bans_allowed(const struct token_bias *bias, const uint32_t *mask) {

@@ -52,16 +52,24 @@ int32_t sampling_inputs_max_biases(const struct tokenizer *tokenizer);
 int32_t sampling_inputs_fill_biases(const struct sampling_position *at,
                                     const struct tokenizer *tokenizer, struct token_bias *out);
 
+enum sampling_mask {
+    SAMPLING_MASK_NONE,
+    SAMPLING_MASK_FILLED,
+    SAMPLING_MASK_UNFINISHED, /* the grammar's takes longer: what is sampled means nothing */
+};
+
 /* Writes the mask, [SAMPLE_MASK_WORDS(vocab_size)] words, of a grammar that the output must match,
  * and of a request's allowed tokens, or the one that ends its reasoning (thinking_budget.h);
- * `scratch` is as long. Allowed tokens are ignored where the grammar takes none of them. False when
- * no mask is needed, or memory is too short for the grammar: sequence_append then refuses a token
+ * `scratch` is as long. Allowed tokens are ignored where the grammar takes none of them. The
+ * grammar's costs no more than *budget (grammar_state_try_mask), from which that is taken; where it
+ * would cost more it is found by a job (grammar_job.h), if no drafts come before. There is none when
+ * none is needed, or memory is too short for the grammar: sequence_append then refuses a token
  * that does not match. A grammar that does not take the drafts is ignored: the rows before cannot
  * sample them. Without a vocabulary no request has a grammar. */
-bool sampling_inputs_fill_mask(const struct sampling_position *at,
-                               const struct tokenizer *tokenizer,
-                               const struct grammar_vocabulary *vocabulary, uint32_t *scratch,
-                               uint32_t *mask);
+enum sampling_mask sampling_inputs_fill_mask(const struct sampling_position *at,
+                                             const struct tokenizer *tokenizer,
+                                             const struct grammar_vocabulary *vocabulary,
+                                             int64_t *budget, uint32_t *scratch, uint32_t *mask);
 
 /* Drops the bans of tokens that the mask allows when they would leave nothing to sample: an end
  * that the grammar requires comes before min_tokens. Biases are of distinct tokens; returns how

@@ -69,12 +69,21 @@ void step_finish(struct step *step) {
     memset(step, 0, sizeof(*step));
 }
 
+/* Returns how many drafts may be accepted. Choices fork from their leader all or not at all. */
+static int32_t most_accepted(const struct step *step, const struct planned_sequence *entry) {
+    const struct step_row *rows = step->rows + entry->first_row + entry->num_scores;
+    for (int32_t i = 0; i < entry->num_samples + entry->num_forks; i++)
+        if (rows[i].lacks_mask)
+            return entry->num_forks > 0 ? -1 : i - 1;
+    return entry->num_drafts;
+}
+
 int32_t step_num_accepted(const struct step *step, const struct planned_sequence *entry) {
     const struct sample_output *sampled = step->result.rows + entry->first_row + entry->num_scores;
     int32_t end = step->arena.query_start[entry - step->plan.entries + 1];
     const int32_t *drafts = step->arena.token_ids + end - entry->num_drafts;
-    int32_t count = 0;
-    while (count < entry->num_drafts && sampled[count].token == drafts[count])
+    int32_t count = 0, most = most_accepted(step, entry);
+    while (count < most && sampled[count].token == drafts[count])
         count++;
-    return count;
+    return most < 0 ? -1 : count;
 }

@@ -27,6 +27,7 @@ struct step_row {
     struct sequence *sequence; /* the owner: the entry's, or a choice that forks from it */
     int32_t position;          /* of the token that is scored or sampled */
     enum step_row_kind kind;
+    bool lacks_mask; /* which takes longer: what is sampled means nothing */
 };
 
 struct step {
@@ -54,8 +55,9 @@ void step_finish(struct step *step); /* accepts a zeroed one */
 struct batch_capacity step_batch_capacity(const struct serving_limits *limits,
                                           const struct tokenizer *tokenizer);
 
-/* Returns how many drafts of the entry are what was sampled in their place, each after such ones.
- * Of a step that has run. */
+/* Returns how many drafts of the entry are what was sampled in their place, each after such ones,
+ * and whose own rows had their masks; -1: not even the entry's first sample had its mask. Of a step
+ * that has run. */
 int32_t step_num_accepted(const struct step *step, const struct planned_sequence *entry);
 
 #endif

@@ -30,9 +30,11 @@ void core_stats_forked(const struct sequence *from, struct sequence *to) {
         to->first_scheduled_ns = from->first_scheduled_ns;
 }
 
-void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry) {
+void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry,
+                         int32_t num_accepted) {
     const struct sequence *sequence = entry->sequence;
-    int32_t begin = sequence->num_computed, end = begin + entry->num_tokens;
+    int32_t begin = sequence->num_computed;
+    int32_t end = begin + entry->num_tokens - entry->num_drafts + num_accepted;
     int32_t num_prompt = sequence->group->request->num_prompt_tokens;
     if (begin < sequence->max_computed)
         begin = sequence->max_computed;

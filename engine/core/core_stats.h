@@ -11,8 +11,10 @@ void core_stats_scheduled(struct engine_stats *stats, const struct planned_seque
                           int64_t now_ns);
 /* Notes that a fork first ran with the sequence it comes from, if it had not run before. */
 void core_stats_forked(const struct sequence *from, struct sequence *to);
-/* Counts the prompt tokens of the entry that were never computed before. */
-void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry);
+/* Counts the prompt tokens of the entry that were never computed before; num_accepted as in
+ * scheduler_commit. */
+void core_stats_computed(struct engine_stats *stats, const struct planned_sequence *entry,
+                         int32_t num_accepted);
 /* Counts a sampled token. */
 void core_stats_token(struct engine_stats *stats, struct sequence *sequence, int64_t now_ns);
 /* Counts the tokens of a choice of a beam search, which got them all at once (none: num_tokens <=

@@ -104,6 +104,10 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
         return error_set(err, ERROR_MEMORY, "no memory for the arrays of a step of %d tokens",
                          limits->max_num_batched_tokens);
     }
+    core->mask_jobs = (struct mask_jobs){
+        .workers = config->mask_workers, .taken = config->masks_found, .context = config->context};
+    if (config->mask_workers != NULL)
+        core->builder.mask_budget = config->mask_budget;
     core_stats_gauges(&core->stats, &core->scheduler);
     return 0;
 }
@@ -115,6 +119,7 @@ void engine_core_finish(struct engine_core *core) {
         unlink_group(core, group);
         sequence_group_destroy(group);
     }
+    mask_jobs_stop(&core->mask_jobs);
     scheduler_finish(&core->scheduler);
     batch_builder_finish(&core->builder);
     step_output_finish(&core->output);
@@ -279,12 +284,14 @@ void engine_core_flush_cache(struct engine_core *core) {
 }
 
 bool engine_core_renew(struct engine_core *core) {
-    bool is_sound = !core->failed && !core->is_lost && core->num_losses == 0;
+    bool is_sound = !core->failed && !core->is_lost && core->num_losses == 0 &&
+                    core->mask_jobs.num_running == 0;
     if (!is_sound || !engine_core_is_idle(core) || !scheduler_renew(&core->scheduler))
         return false;
     core->speculation = new_speculation(core);
     core->last_collected_ns = 0;
     core->has_suspects = false;
+    core->mask_jobs.last_id = 0;
     return true;
 }
 

@@ -6,6 +6,7 @@
 #define QUIRE_ENGINE_CORE_ENGINE_CORE_H
 
 #include "engine/batch/batch_builder.h"
+#include "engine/core/mask_jobs.h"
 #include "engine/core/speculation.h"
 #include "engine/core/step_output.h"
 #include "engine/engine_stats.h"
@@ -29,6 +30,11 @@ struct engine_core_config {
     struct block_key_secret secret;              /* of the keys of cached prefixes */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
                                                     grammar */
+    struct mask_workers *mask_workers;           /* outlive the core, but are stopped by it. They
+                                                    find masks that take long; NULL: none does */
+    int64_t mask_budget;                         /* with them: what the masks of a step may cost */
+    /* Learns of the jobs of which a step takes note (grammar_job.id); NULL: nobody does. */
+    void (*masks_found)(void *context, uint64_t job);
     struct queue_limits *queue; /* outlives the core, which gives back what was taken of it for a
                                    request before engine_core_add; NULL: nothing was */
     int64_t stall_timeout_ns;
@@ -55,6 +61,7 @@ struct engine_core {
     struct batch_builder builder;
     struct step_output output;
     struct speculation speculation;
+    struct mask_jobs mask_jobs;
     struct step steps[EXECUTOR_MAX_STEPS]; /* a ring of num_steps */
     int32_t num_steps;
     int32_t first_in_flight, num_in_flight; /* submitted, and not committed */
@@ -86,8 +93,10 @@ void engine_core_finish(struct engine_core *core);
 /* Takes its own reference. The request fits the limits (kv_demand.h), and its id rises from call to
  * call. Ends it at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);
-/* Submits as many steps as may be in flight, and applies the results of the oldest. Returns false
- * when there was nothing that could run: nothing is in flight then.
+/* Takes note of the masks that workers have found, submits as many steps as may be in flight, and
+ * applies the results of the oldest. Returns false when there was nothing that could run: nothing is
+ * in flight then, and if anything is left to do it waits for readers (num_stalled) or masks
+ * (mask_jobs.num_running).
  *
  * When the executor has lost its ranks, is_lost is set, and the next call begins by restarting
  * them: every group then computes again what its blocks held, as after a preemption, and nobody

@@ -3,6 +3,7 @@
 #include "engine/core/engine_core_private.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "engine/core/beam_group.h"
 #include "engine/core/core_stats.h"
 
@@ -124,7 +125,7 @@ static void commit_rows(struct engine_core *core, const struct step *step,
         }
         engine_core_notify(core, group);
     }
-    if (entry->num_samples > 0)
+    if (entry->num_samples > 0 && num_accepted >= 0)
         commit_samples(core, step, entry, num_accepted, now_ns);
     else if (sequence->num_computed == sequence->num_tokens)
         engine_core_end_group(core, group, FINISH_LENGTH); /* max_tokens is 0: the prompt is done */
@@ -162,9 +163,9 @@ static void commit_entry(struct engine_core *core, const struct step *step,
         return;
     }
     int32_t num_accepted = step_num_accepted(step, entry);
-    core_stats_computed(&core->stats, entry);
+    core_stats_computed(&core->stats, entry, num_accepted);
     if (entry->num_drafts > 0)
-        engine_stats_add_draft(&core->stats, entry->num_drafts, num_accepted);
+        engine_stats_add_draft(&core->stats, entry->num_drafts, max_int32(num_accepted, 0));
     scheduler_commit(&core->scheduler, entry, num_accepted);
     if (sequence_params(sequence)->pooling != POOLING_NONE)
         commit_hidden_sum(core, sequence, hidden_sum_of(core, step, entry));

@@ -96,7 +96,7 @@ struct sequence_group *engine_core_find_suspect(struct engine_core *core) {
     for (struct sequence_group *g = core->first_group; g != NULL; g = g->next) {
         g->is_suspect = g->is_suspect && !has_got_past(g);
         core->has_suspects |= g->is_suspect;
-        if (g->is_suspect && !g->stalled && found == NULL)
+        if (g->is_suspect && !sequence_group_is_held(g) && found == NULL)
             found = g;
     }
     return found;

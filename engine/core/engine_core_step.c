@@ -229,6 +229,8 @@ void engine_core_abort(struct engine_core *core, enum finish_reason reason) {
 }
 
 bool engine_core_step(struct engine_core *core) {
+    mask_jobs_update(&core->mask_jobs, core->first_group, &core->stats,
+                     core->config.clock(core->config.context));
     if (core->is_lost)
         engine_core_restart(core);
     else if (core->num_in_flight == 0 && !core->failed)

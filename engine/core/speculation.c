@@ -69,7 +69,7 @@ bool speculation_waits(const struct speculation *speculation, const struct sched
         return false;
     for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         for (int32_t i = 0; i < g->num_sequences; i++)
-            if (!g->stalled && wants_drafts_next(&g->sequences[i]))
+            if (!sequence_group_is_held(g) && wants_drafts_next(&g->sequences[i]))
                 return true;
     return false;
 }

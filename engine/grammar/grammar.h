@@ -28,6 +28,8 @@
  * alternatives that come first are. */
 #define GRAMMAR_MAX_PARSE_STATES 512
 
+#define GRAMMAR_WORK_COST 8 /* of a parse state that is followed: see grammar_state_try_mask */
+
 /* --- Building (any one thread) --- */
 
 struct grammar_builder;
@@ -98,8 +100,14 @@ struct grammar_state *grammar_state_clone(const struct grammar_state *state);
  * control tokens only where grammar_token names them. At least one token is always allowed. Returns
  * -1 when memory is short. */
 int grammar_state_mask(struct grammar_state *state, uint32_t *mask);
+/* Does so if it costs no more than *budget, from which it takes what it cost: 1 for each node of the
+ * vocabulary's tree, GRAMMAR_WORK_COST for each parse state followed, and nothing for a mask that is
+ * known. Otherwise returns 1, and a job is to find the mask (grammar_job.h): not tried at all where
+ * the grammar's last mask cost more. */
+int grammar_state_try_mask(struct grammar_state *state, int64_t *budget, uint32_t *mask);
 /* Moves on by a token that the mask allowed (an end token changes nothing). -1: it was not allowed,
- * or memory was short; the state is unchanged. */
+ * or memory was short; the state is unchanged. An end token that is allowed for want of others is
+ * taken only after the mask was requested. */
 int grammar_state_accept(struct grammar_state *state, int32_t token);
 /* Nothing but an end can follow: the sequence is finished. */
 bool grammar_state_is_final(const struct grammar_state *state);

@@ -21,7 +21,7 @@ void grammar_machine_destroy(struct grammar_machine *machine) {
     if (machine == NULL)
         return;
     parse_store_finish(&machine->store);
-    free(machine->path);
+    free(machine->walk.path);
     free(machine->pending);
     free(machine->seen);
     free(machine);
@@ -35,8 +35,8 @@ struct grammar_machine *grammar_machine_create(const struct grammar *grammar,
     m->grammar = grammar;
     m->vocabulary = vocabulary;
     m->max_bytes = grammar->cache_bytes;
-    m->path = calloc((size_t)vocabulary->max_token_bytes + 2, sizeof(*m->path));
-    if (m->path == NULL || parse_store_init(&m->store, grammar->num_classes) != 0) {
+    m->walk.path = calloc((size_t)vocabulary->max_token_bytes + 2, sizeof(*m->walk.path));
+    if (m->walk.path == NULL || parse_store_init(&m->store, grammar->num_classes) != 0) {
         grammar_machine_destroy(m);
         return NULL;
     }
@@ -192,28 +192,37 @@ static int32_t finish_step(struct grammar_machine *m) {
 
 /* --- Sweeping --- */
 
-/* Moves what states and path[0..depth] stand on into a new store; all else is forgotten. */
-static int sweep(struct grammar_machine *m, int depth) {
+/* Returns how many sets of its path a walk stands on. */
+static int num_on_path(const struct mask_walk *walk) {
+    return walk->state != NULL ? walk->depth + 1 : 0;
+}
+
+static int copy_kept(struct grammar_machine *m, struct parse_store *store) {
+    for (struct grammar_state *state = m->users; state != NULL; state = state->next) {
+        state->moved_set = parse_store_copy_set(store, &m->store, state->set);
+        if (state->moved_set < 0)
+            return -1;
+    }
+    for (int i = 0; i < num_on_path(&m->walk); i++)
+        if (parse_store_copy_set(store, &m->store, m->walk.path[i]) < 0)
+            return -1;
+    return parse_store_copy_set(store, &m->store, m->at) < 0 ? -1 : 0;
+}
+
+/* Moves what states, the walk and the step stand on into a new store; all else is forgotten. */
+static int sweep(struct grammar_machine *m) {
     struct parse_store store;
     if (parse_store_init(&store, m->grammar->num_classes) != 0)
         return -1;
-    for (struct grammar_state *state = m->users; state != NULL; state = state->next) {
-        state->moved_set = parse_store_copy_set(&store, &m->store, state->set);
-        if (state->moved_set < 0) {
-            parse_store_finish(&store);
-            return -1;
-        }
-    }
-    for (int i = 0; i <= depth; i++) {
-        if (parse_store_copy_set(&store, &m->store, m->path[i]) < 0) {
-            parse_store_finish(&store);
-            return -1;
-        }
+    if (copy_kept(m, &store) != 0) {
+        parse_store_finish(&store);
+        return -1;
     }
     for (struct grammar_state *state = m->users; state != NULL; state = state->next)
         state->set = state->moved_set;
-    for (int i = 0; i <= depth; i++) /* there by now */
-        m->path[i] = parse_store_copy_set(&store, &m->store, m->path[i]);
+    for (int i = 0; i < num_on_path(&m->walk); i++) /* there by now */
+        m->walk.path[i] = parse_store_copy_set(&store, &m->store, m->walk.path[i]);
+    m->at = parse_store_copy_set(&store, &m->store, m->at);
     parse_store_finish(&m->store);
     m->store = store;
     m->max_bytes = m->grammar->cache_bytes;
@@ -222,8 +231,10 @@ static int sweep(struct grammar_machine *m, int depth) {
     return 0;
 }
 
-static int bound_store(struct grammar_machine *m, int depth) {
-    return m->store.bytes > m->max_bytes ? sweep(m, depth) : 0;
+/* Before a step that leaves the set, which is machine->at then. */
+static int bound_store(struct grammar_machine *m, int32_t set) {
+    m->at = set;
+    return m->store.bytes > m->max_bytes ? sweep(m) : 0;
 }
 
 /* --- Steps --- */
@@ -234,35 +245,31 @@ int32_t grammar_machine_start(struct grammar_machine *machine) {
     return finish_step(machine);
 }
 
-int32_t grammar_machine_step(struct grammar_machine *machine, int depth, uint8_t byte) {
+int32_t grammar_machine_step(struct grammar_machine *machine, int32_t set, uint8_t byte) {
     int class = machine->grammar->classes[byte];
-    int32_t to = machine->store.sets[machine->path[depth]]->next[class];
-    if (to == PARSE_SET_UNKNOWN) {
-        if (bound_store(machine, depth) != 0)
-            return -1;
-        begin_step(machine);
-        int32_t from = machine->path[depth];
-        const struct parse_set *set = machine->store.sets[from];
-        machine->work += set->num_states;
-        for (int32_t i = set->num_states - 1; i >= 0; i--) {
-            const struct grammar_op *op = &machine->grammar->ops[set->states[i].op];
-            if (op->kind == OP_BYTE && byte >= op->first && byte <= op->last)
-                push(machine, op->next, set->states[i].frame);
-        }
-        to = finish_step(machine);
-        if (to < 0)
-            return -1;
-        machine->store.sets[from]->next[class] = to;
+    int32_t to = machine->store.sets[set]->next[class];
+    if (to != PARSE_SET_UNKNOWN)
+        return to;
+    if (bound_store(machine, set) != 0)
+        return -1;
+    begin_step(machine);
+    const struct parse_set *from = machine->store.sets[machine->at];
+    machine->work += from->num_states;
+    for (int32_t i = from->num_states - 1; i >= 0; i--) {
+        const struct grammar_op *op = &machine->grammar->ops[from->states[i].op];
+        if (op->kind == OP_BYTE && byte >= op->first && byte <= op->last)
+            push(machine, op->next, from->states[i].frame);
     }
-    machine->path[depth + 1] = to;
+    to = finish_step(machine);
+    if (to >= 0)
+        machine->store.sets[machine->at]->next[class] = to;
     return to;
 }
 
 int32_t grammar_machine_step_token(struct grammar_machine *machine, int32_t set, int32_t token) {
-    machine->path[0] = set;
-    if (bound_store(machine, 0) != 0)
+    if (bound_store(machine, set) != 0)
         return -1;
-    const struct parse_set *from = machine->store.sets[machine->path[0]];
+    const struct parse_set *from = machine->store.sets[machine->at];
     begin_step(machine);
     for (int32_t i = from->num_states - 1; i >= 0; i--) {
         const struct grammar_op *op = &machine->grammar->ops[from->states[i].op];

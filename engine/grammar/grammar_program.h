@@ -4,6 +4,7 @@
 #ifndef QUIRE_ENGINE_GRAMMAR_PROGRAM_H
 #define QUIRE_ENGINE_GRAMMAR_PROGRAM_H
 
+#include "engine/grammar/grammar_job.h"
 #include "engine/grammar/grammar_nodes.h"
 
 #include <stdatomic.h>
@@ -39,6 +40,7 @@ struct grammar {
     int num_classes;      /* 1..256 */
     size_t cache_bytes;   /* the machine drops what it remembers when it is more than this */
     struct grammar_machine *machine; /* engine thread; NULL before the first state */
+    struct grammar_job job;          /* while the machine is lent */
 };
 
 /* Returns one without ops, with room for so many (0: none yet); NULL when memory is short. Ended by

@@ -148,6 +148,7 @@ static struct parse_set *create_set(struct parse_store *store, const struct pars
     set->num_states = num_states;
     set->is_complete = is_complete;
     set->mask = NULL;
+    set->has_ends = false;
     memset(set->next, 0xff, next_bytes);
     if (num_states > 0)
         memcpy(set->states, states, (size_t)num_states * sizeof(*states));

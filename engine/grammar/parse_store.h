@@ -30,6 +30,7 @@ struct parse_set {
     int32_t num_states;
     bool is_complete; /* the text so far matches the grammar */
     uint32_t *mask;   /* NULL as long as it is not known */
+    bool has_ends;    /* it has the end tokens */
     int32_t next[];   /* [num_classes] ids of sets */
 };
 

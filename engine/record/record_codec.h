@@ -69,6 +69,7 @@ enum record_kind {
 enum record_mark {
     RECORD_CLOCK = 'c',     /* signed: nanoseconds since the reading before, of any step */
     RECORD_SIGNAL = 's',    /* unsigned: request, enum request_signal. Only of those that are set */
+    RECORD_MASKS = 'm',     /* unsigned: grammar_job.id, of a job that was done */
     RECORD_COLLECTED = 'w', /* bytes: record_step.h */
     RECORD_ANSWER = 'x',    /* unsigned: enum executor_answer, enum error_code */
     RECORD_END = 'e',       /* bool: what the call returned; unsigned: choices that ended in it */

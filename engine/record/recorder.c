@@ -153,6 +153,13 @@ void recorder_note_collected(struct recorder *recorder, const struct step *step,
         recorder->tape.failed = true;
 }
 
+void recorder_note_masks(struct recorder *recorder, uint64_t job) {
+    if (!runs(recorder))
+        return;
+    put_mark(recorder, RECORD_MASKS);
+    record_put_unsigned(&recorder->tape, job);
+}
+
 void recorder_note_answer(struct recorder *recorder, enum executor_answer answer,
                           const struct error *err) {
     if (!runs(recorder))

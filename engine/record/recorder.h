@@ -1,7 +1,7 @@
 /* Records what enters the core from outside, and what its steps computed, so that replay.h can run
  * them again: requests, when they were added; in each step the readings of the clock, the signals
- * that were seen (cancelled, not read), the steps that were waited for and ranks that were lost. All else follows from
- * these, since the core is deterministic (engine/core/engine_core.h).
+ * that were seen (cancelled, not read), the jobs that had found masks, the steps that were waited for
+ * and ranks that were lost. All else follows from these, since the core is deterministic (engine/core/engine_core.h).
  *
  * A recording begins with a core that is new, or as good as (engine_core_renew), so that it can be
  * replayed from its beginning. When it has become long its successor begins as soon as nothing runs;
@@ -50,6 +50,7 @@ void recorder_note_signal(struct recorder *recorder, const struct request *reque
                           enum request_signal signal);
 void recorder_note_collected(struct recorder *recorder, const struct step *step,
                              const struct error *failure);
+void recorder_note_masks(struct recorder *recorder, uint64_t job);
 void recorder_note_answer(struct recorder *recorder, enum executor_answer answer,
                           const struct error *err);
 /* After engine_core_step, which returned `ran`. */

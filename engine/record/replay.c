@@ -24,8 +24,11 @@ struct replay {
     struct replay_config config;
     struct executor executor; /* the core's: fails where the recorded one did */
     struct executor_ops ops;
-    struct late_step late; /* the step submitted last, if that is one */
-    int32_t num_waiting;   /* steps submitted and not waited for */
+    struct late_step late;            /* the step submitted last, if that is one */
+    int32_t num_waiting;              /* steps submitted and not waited for */
+    struct mask_workers mask_workers; /* the core's: done when the recorded ones were */
+    struct grammar_job *mask_jobs;
+    bool masks_stopped;
     struct engine_core core;
     struct record_markers markers;
     int32_t num_end_tokens;
@@ -164,6 +167,42 @@ static int restart(struct executor *executor, struct error *err) {
     return answer(replay_of(executor), EXECUTOR_RESTARTED, err);
 }
 
+static struct replay *replay_of_workers(struct mask_workers *workers) {
+    return (struct replay *)((char *)workers - offsetof(struct replay, mask_workers));
+}
+
+static void add_mask_job(struct mask_workers *workers, struct grammar_job *job) {
+    struct replay *replay = replay_of_workers(workers);
+    job->next = replay->mask_jobs;
+    replay->mask_jobs = job;
+}
+
+/* Returns the job of which the recorded step took note next; once they are stopped, any. */
+static struct grammar_job *take_mask_job(struct mask_workers *workers) {
+    struct replay *replay = replay_of_workers(workers);
+    struct grammar_job **at = &replay->mask_jobs, *job;
+    if (!replay->masks_stopped) {
+        if (!take_mark(replay, RECORD_MASKS))
+            return NULL;
+        uint64_t id = record_get_unsigned(&replay->tape, "a job", UINT64_MAX);
+        while (*at != NULL && (*at)->id != id)
+            at = &(*at)->next;
+        if (*at == NULL)
+            differ(replay, "masks were found that nobody wants");
+    }
+    job = *at;
+    if (job == NULL)
+        return NULL;
+    *at = job->next;
+    while (!replay->masks_stopped && !grammar_job_run(job, INT64_MAX))
+        ;
+    return job;
+}
+
+static void stop_masks(struct mask_workers *workers) {
+    replay_of_workers(workers)->masks_stopped = true;
+}
+
 /* --- What leaves it ----------------------------------------------------------------------------- */
 
 static void note_collected(void *context, const struct step *step, const struct error *failure) {
@@ -288,6 +327,8 @@ static int run_frames(struct replay *replay, struct error *err) {
 /* --- From beginning to end ---------------------------------------------------------------------- */
 
 static int begin(struct replay *replay, struct error *err) {
+    static const struct mask_workers_ops mask_ops = {
+        .add = add_mask_job, .take = take_mask_job, .stop = stop_masks};
     const struct record_header *header = replay->config.header;
     struct engine_core_config core = {
         .limits = &header->limits,
@@ -299,6 +340,8 @@ static int begin(struct replay *replay, struct error *err) {
         .async_scheduling = header->async_scheduling,
         .drafter = replay->config.drafter,
         .vocabulary = replay->config.vocabulary,
+        .mask_workers = &replay->mask_workers,
+        .mask_budget = replay->config.mask_budget,
         .stall_timeout_ns = header->stall_timeout_ns,
         .clock = read_clock,
         .has_signal = has_signal,
@@ -311,6 +354,7 @@ static int begin(struct replay *replay, struct error *err) {
     if (replay->config.executor->ops->step_memory != NULL)
         replay->ops.step_memory = step_memory;
     replay->executor.ops = &replay->ops;
+    replay->mask_workers.ops = &mask_ops;
     tokenizer_eos_tokens(replay->config.tokenizer, &replay->num_end_tokens);
     if (block_key_secret_create(&core.secret) != 0)
         return error_set(err, ERROR_IO, "cannot read random numbers");

@@ -14,6 +14,7 @@ struct replay_config {
     const struct tokenizer *tokenizer;
     struct drafter *drafter;                     /* or NULL, as it was recorded */
     const struct grammar_vocabulary *vocabulary; /* or NULL: a request with a grammar is refused */
+    int64_t mask_budget;                         /* as it was recorded: MASK_STEP_BUDGET */
 };
 
 struct replay_result {

@@ -192,13 +192,14 @@ void scheduler_discard(struct scheduler *scheduler, const struct planned_sequenc
 void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry,
                       int32_t num_accepted) {
     struct sequence *sequence = entry->sequence;
-    CHECK(num_accepted >= 0 && num_accepted <= entry->num_drafts);
+    CHECK(num_accepted >= -1 && num_accepted <= entry->num_drafts);
     int32_t num_known = sequence->max_computed;
     scheduler_discard(scheduler, entry);
     CHECK(sequence->status == SEQUENCE_RUNNING && sequence->num_computed == entry->begin);
     sequence->num_computed += entry->num_tokens - entry->num_drafts + num_accepted;
     sequence->max_computed = max_int32(num_known, sequence->num_computed);
     share_queue_charge(&scheduler->waiting, sequence->group, sequence->max_computed - num_known);
+    CHECK(num_accepted >= 0 || sequence->in_flight.num_tokens == 0);
     if (num_accepted < entry->num_drafts)
         block_manager_trim(&scheduler->blocks, &sequence->table, sequence->num_computed);
     publish(scheduler, sequence);

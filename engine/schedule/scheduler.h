@@ -131,7 +131,9 @@ void scheduler_submit(struct scheduler *scheduler, const struct step_plan *plan)
 /* Reports that the oldest step in flight has run. Before anything of it is committed. */
 void scheduler_collect(struct scheduler *scheduler);
 /* Reports that the entry's tokens are computed, and how many of its drafts were accepted: the keys
- * and values of the others are given up. Of a step that was collected. */
+ * and values of the others are given up. -1: those of the last token before them as well, which is
+ * then computed again, as what was sampled after it is not used. Of a step that was collected, and
+ * for -1 with no later one of the sequence in flight. */
 void scheduler_commit(struct scheduler *scheduler, const struct planned_sequence *entry,
                       int32_t num_accepted);
 /* Does without what the entry computed, instead: its sequence has ended since, or is about to. */

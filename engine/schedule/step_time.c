@@ -29,7 +29,8 @@ static struct step_work scheduled_work(const struct scheduler *scheduler) {
  * depends on a step in flight. */
 static bool is_decoding(const struct sequence *sequence) {
     const struct sequence_group *group = sequence->group;
-    return group->beams == NULL && !group->stalled && sequence_num_pending(sequence) <= 1 &&
+    return group->beams == NULL && !sequence_group_is_held(group) &&
+           sequence_num_pending(sequence) <= 1 &&
            sequence_num_tokens_ahead(sequence) > sequence_num_prompt(sequence);
 }
 

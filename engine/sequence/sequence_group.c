@@ -1,7 +1,7 @@
 #include "engine/sequence/sequence_group.h"
 
 #include "config/base/check.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/grammar_job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -229,8 +229,13 @@ static bool depends_on_flight(const struct sequence *sequence) {
     return in_flight->num_samples > 0 && has_fork_due(group);
 }
 
+bool sequence_group_is_held(const struct sequence_group *group) {
+    const struct grammar *grammar = group->request->params.grammar;
+    return group->stalled || (grammar != NULL && grammar_is_busy(grammar));
+}
+
 bool sequence_group_can_run(const struct sequence *sequence) {
-    return sequence->status == SEQUENCE_RUNNING && !sequence->group->stalled &&
+    return sequence->status == SEQUENCE_RUNNING && !sequence_group_is_held(sequence->group) &&
            !depends_on_flight(sequence);
 }
 

@@ -97,8 +97,11 @@ struct sequence *sequence_group_next_fork(const struct sequence_group *group, in
 /* Returns true while choice 0 has prompt tokens left to score. */
 bool sequence_group_is_scoring(const struct sequence_group *group);
 
-/* Returns whether the sequence may take part in the step being planned: it runs, its group's reader
- * keeps up, and the plan does not depend on what a step in flight samples. It does for beams, for a
+/* Returns whether the group is left out of the steps for a while: its reader does not keep up, or a
+ * mask of its grammar is being found. */
+bool sequence_group_is_held(const struct sequence_group *group);
+/* Returns whether the sequence may take part in the step being planned: it runs, its group is not
+ * held, and the plan does not depend on what a step in flight samples. It does for beams, for a
  * mean of hidden states, for drafts, which may not be accepted, and where choices are about to
  * fork. */
 bool sequence_group_can_run(const struct sequence *sequence);

@@ -1,15 +1,19 @@
 """Output of a form that the request sets: JSON schemas, JSON objects, choices and regular expressions,
 through the official SDK, checked by pydantic and jsonschema."""
 
+import contextlib
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, List, Literal, Optional, Union
 
+import httpx
 import jsonschema
 import openai
 import pytest
 from pydantic import BaseModel, Field
 
+from metrics_watch import deltas
 from quire_server import NAME
 
 Short = Annotated[str, Field(max_length=12)]
@@ -214,6 +218,49 @@ def test_wrong_schemas(server, schema):
         assert error["type"] == "invalid_request_error"
         assert error["message"]
     assert server.complete("x", max_tokens=1).choices[0].finish_reason == "length"
+
+
+# Hundreds of ways to read every text: a mask takes long.
+AMBIGUOUS = "|".join("(?:.{0,300}a.{0,300})" for _ in range(200))
+
+
+def ambiguous(seed, **fields):
+    return {"model": NAME, "prompt": f"Say {seed}:", "seed": seed, "ignore_eos": True, "guided_regex": AMBIGUOUS, **fields}
+
+
+def answer_of(server, fields):
+    response = server.post("/v1/completions", fields)
+    assert response.status_code == 200, response.text
+    return [choice["text"] for choice in response.json()["choices"]]
+
+
+def test_masks_that_take_long_are_the_same_beside_others(start_server):
+    server = start_server()
+    calls = [ambiguous(seed, max_tokens=8, n=1 + seed % 2) for seed in range(4)]
+    calls += [{"model": NAME, "prompt": f"Chapter {seed}.", "seed": seed, "max_tokens": 20} for seed in range(4)]
+    alone = [answer_of(server, call) for call in calls]
+    with ThreadPoolExecutor(len(calls)) as pool:
+        assert list(pool.map(lambda call: answer_of(server, call), calls)) == alone
+    assert all(all(texts) for texts in alone)
+    _, rose = deltas(server, lambda: answer_of(server, ambiguous(9, max_tokens=3)))
+    assert rose["grammar_mask_jobs_total"] >= 3
+    assert rose["grammar_mask_job_seconds_total"] > 0
+
+
+def test_streams_end_beside_masks_that_take_long(start_server):
+    server = start_server()
+    with contextlib.ExitStack() as stack:
+        streams = []
+        for seed in range(4):
+            call = ambiguous(seed, max_tokens=2000, stream=True)
+            response = stack.enter_context(httpx.stream("POST", server.url + "/v1/completions", json=call, timeout=120))
+            streams.append(line for line in response.iter_lines() if line.startswith("data: "))
+        assert all(json.loads(next(stream)[6:])["choices"] for stream in streams)
+        plain = {"model": NAME, "prompt": "Once", "max_tokens": 40, "ignore_eos": True}
+        assert len(answer_of(server, {**plain, "n": 4})) == 4
+        for stream in streams:
+            assert json.loads(next(stream)[6:])["choices"][0]["finish_reason"] is None
+    assert answer_of(server, {"model": NAME, "prompt": "Once", "max_tokens": 1})  # those that hung up hold nobody up
 
 
 @pytest.mark.parametrize("fields, param", [

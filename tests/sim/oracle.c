@@ -1,6 +1,7 @@
 #include "tests/sim/oracle.h"
 
 #include "config/base/check.h"
+#include "engine/grammar/grammar_machine.h"
 #include "tests/sim/beam_oracle.h"
 #include "tests/sim/fake_tokenizer.h"
 
@@ -321,6 +322,13 @@ static int32_t draw_token(const struct request *request, int32_t choice,
     return fake_model_sample(history, &sample);
 }
 
+/* The engine is to find them by itself. */
+static void forget_masks(struct grammar *grammar) {
+    CHECK(grammar->machine->users == NULL);
+    grammar_machine_destroy(grammar->machine);
+    grammar->machine = NULL;
+}
+
 static void draw_choice(const struct request *request, int32_t choice, int32_t most,
                         const struct grammar_vocabulary *vocabulary, struct oracle_choice *out) {
     const struct sampling_params *params = &request->params;
@@ -339,6 +347,8 @@ static void draw_choice(const struct request *request, int32_t choice, int32_t m
         goes_on = accept_token(request, token, most, complete, &bytes, out);
     }
     grammar_state_destroy(grammar);
+    if (params->grammar != NULL)
+        forget_masks(params->grammar);
     free(bytes.data);
 }
 

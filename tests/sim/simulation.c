@@ -43,6 +43,10 @@ static void note_answer(void *context, enum executor_answer answer, const struct
     recorder_note_answer(((struct simulation *)context)->recorder, answer, err);
 }
 
+static void note_masks(void *context, uint64_t job) {
+    recorder_note_masks(((struct simulation *)context)->recorder, job);
+}
+
 static uint64_t scope_of(void *context, const struct batch *batch, int32_t seq) {
     const struct step *step =
         (const struct step *)((const char *)batch - offsetof(struct step, batch));
@@ -121,13 +125,22 @@ static bool loses_ranks(void *context, const struct batch *batch) {
            random_once_in(&sim->loss_random, batch != NULL ? 15 : 100);
 }
 
+/* Returns how many of the entry's drafts are verified: their own rows have their masks. */
+static int32_t count_verified(const struct step *step, const struct planned_sequence *entry) {
+    const struct step_row *rows = step->rows + entry->first_row + entry->num_scores;
+    int32_t count = 0;
+    while (count < entry->num_drafts && !rows[count].lacks_mask && !rows[count + 1].lacks_mask)
+        count++;
+    return count;
+}
+
 /* Returns how many of the entry's drafts are what was sampled in their place. */
 static int32_t count_accepted(const struct step *step, const struct planned_sequence *entry) {
     int32_t end = step->batch.inputs.query_start[entry - step->plan.entries + 1];
     const int32_t *drafts = step->batch.inputs.token_ids + end - entry->num_drafts;
     const struct sample_output *rows = step->result.rows + entry->first_row + entry->num_scores;
-    int32_t count = 0;
-    while (count < entry->num_drafts && drafts[count] == rows[count].token)
+    int32_t count = 0, most = count_verified(step, entry);
+    while (count < most && drafts[count] == rows[count].token)
         count++;
     return count;
 }
@@ -146,7 +159,7 @@ static void count_drafts(struct simulation *sim, const struct step *step,
     EXPECT(sim, sim->variant.drafts != DRAFTS_WRONG || num_accepted == 0, num_accepted);
     EXPECT(sim,
            sim->variant.drafts != DRAFTS_RIGHT || !is_alone || ends ||
-               num_accepted == entry->num_drafts,
+               num_accepted == count_verified(step, entry),
            num_accepted);
     counts->tokens += num_drafts;
     counts->accepted += (uint64_t)num_accepted;
@@ -161,8 +174,10 @@ static void count_drafts(struct simulation *sim, const struct step *step,
 static int wait_watched(struct executor *executor, struct error *err) {
     struct simulation *sim = watching(executor);
     const struct step *step = step_in_flight(&sim->core, 0);
-    for (int32_t i = 0; i < step->batch.num_sample_rows; i++)
+    for (int32_t i = 0; i < step->batch.num_sample_rows; i++) {
         sim->num_dead_rows += step->rows[i].sequence->status == SEQUENCE_FINISHED;
+        sim->num_unmasked += step->rows[i].lacks_mask;
+    }
     invariants_check_capacity(sim, &step->batch);
     flight_watch_collect(&sim->flights);
     int status = sim->executor.base.ops->wait(&sim->executor.base, err);
@@ -395,6 +410,18 @@ static void begin_executor(struct simulation *sim) {
     sim->watched.ops = &ops;
 }
 
+/* What a step's masks may cost is little, or nothing. */
+static void begin_mask_workers(struct simulation *sim) {
+    struct random random = random_from(sim->seed + 4);
+    if (!sim->variant.mask_workers)
+        return;
+    fake_mask_workers_init(&sim->mask_workers, random_next(&random), &sim->now);
+    sim->config.mask_workers = &sim->mask_workers.base;
+    sim->config.masks_found = note_masks;
+    sim->config.mask_budget =
+        random_once_in(&random, 3) ? 0 : random_range(&random, 0, 4 * FAKE_VOCAB_SIZE * 8);
+}
+
 static void begin_drafter(struct simulation *sim) {
     static const enum fake_drafts kinds[] = {[DRAFTS_RIGHT] = FAKE_DRAFTS_RIGHT,
                                              [DRAFTS_WRONG] = FAKE_DRAFTS_WRONG,
@@ -435,6 +462,7 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
     sim->config.queue = &sim->queue;
     begin_executor(sim);
     begin_drafter(sim);
+    begin_mask_workers(sim);
     sim->shutdown_at = random_once_in(&sim->random, 10) ? random_range(&sim->random, 1, 200) : -1;
     CHECK(engine_core_init(&sim->core, &sim->config, &sim->watched, fake_tokenizer(), &err) == 0);
 }
@@ -503,6 +531,8 @@ int64_t simulation_step_limit(const struct simulation *sim) {
     for (int32_t i = 0; i < sim->num_requests; i++) {
         const struct sampling_params *params = &sim->requests[i].checker.request->params;
         int64_t width = params->beam_width > 0 ? params->beam_width : params->num_choices;
+        if (sim->variant.mask_workers)
+            width *= 8;
         limit += width * 2 * sim->limits.max_model_len + 3 * SIMULATION_TICKS_TO_STALL_OUT;
     }
     return sim->variant.loses_ranks ? 20 * limit : limit;

@@ -9,6 +9,7 @@
 #include "engine/record/recorder.h"
 #include "tests/sim/fake_drafter.h"
 #include "tests/sim/fake_executor.h"
+#include "tests/sim/fake_mask_workers.h"
 #include "tests/sim/flight_watch.h"
 #include "tests/sim/random_request.h"
 #include "tests/sim/stream_checker.h"
@@ -28,6 +29,7 @@ enum drafts { DRAFTS_NONE, DRAFTS_RIGHT, DRAFTS_WRONG, DRAFTS_MIXED, DRAFTS_NGRA
 /* What may differ between two runs of a seed without a difference in its streams. */
 struct simulation_variant {
     bool async_scheduling;
+    bool mask_workers; /* masks take long */
     enum drafts drafts;
     bool loses_ranks; /* at random moments, and whenever a poisoned request is computed */
 };
@@ -65,6 +67,7 @@ struct simulation {
     struct executor watched;   /* the core's: checks the batch, then runs it on the fake one */
     struct fake_executor executor;
     struct grammar_vocabulary *vocabulary;
+    struct fake_mask_workers mask_workers;
     struct fake_drafter fake_drafter;
     struct drafter *drafter; /* of the variant, or NULL */
     struct draft_counts drafts;
@@ -87,6 +90,7 @@ struct simulation {
     uint64_t num_deferred;        /* blocks that become free after steps in flight, of each step */
     uint64_t num_ahead;           /* steps planned with another in flight */
     uint64_t num_dead_rows;       /* whose sequence had ended when they were collected */
+    uint64_t num_unmasked;        /* rows whose mask was not found yet */
     uint64_t num_collected_first; /* steps not planned before others were collected */
     bool broken;
 };

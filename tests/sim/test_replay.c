@@ -131,12 +131,14 @@ static int replay(const struct simulation *sim, const void *data, size_t length,
     second->fake.max_num_seqs = header.limits.max_num_seqs;
     second->fake.window = header.limits.window;
     second->base.ops = &ops;
-    const struct replay_config config = {.header = &header,
-                                         .frames = frames,
-                                         .executor = &second->base,
-                                         .tokenizer = fake_tokenizer(),
-                                         .drafter = sim->drafter,
-                                         .vocabulary = sim->vocabulary};
+    const struct replay_config config = {
+        .header = &header,
+        .frames = frames,
+        .executor = &second->base,
+        .tokenizer = fake_tokenizer(),
+        .drafter = sim->drafter,
+        .vocabulary = sim->vocabulary,
+        .mask_budget = sim->variant.mask_workers ? sim->config.mask_budget : INT64_MAX};
     int status = replay_run(&config, result, err);
     fake_executor_finish(&second->fake);
     record_frames_finish(frames);
@@ -216,6 +218,7 @@ static void check_cut(struct simulation *sim, const struct byte_buffer *bytes,
 static bool run_seed(uint64_t seed, struct totals *totals) {
     const struct simulation_variant variant = {
         .async_scheduling = seed % 3 != 0,
+        .mask_workers = seed % 2 == 0,
         .drafts = seed % 4 < 2 ? DRAFTS_NONE : DRAFTS_NGRAM,
         .loses_ranks = seed % 5 == 0,
     };

@@ -24,17 +24,20 @@ struct totals {
         recomputes, stalls, aborted, failed, finished;
     uint64_t copies, swapped_in, hits, shared, dropped, beams, refused;
     uint64_t ngrams_accepted;
+    uint64_t unmasked, mask_jobs;
     uint64_t late, late_in_midst, late_beams, late_unread, queue_timeouts;
     uint64_t losses, losses_ahead, alone, crashed;
     struct draft_counts drafts;
 };
 
-/* The first group in order that can run must move on, or end, unless one that waits to be admitted is
- * before it: liveness. Its request's id, or 0. */
+/* The first group in order that can run must move on, or end, unless one that waits to be admitted, or
+ * for a mask, is before it: liveness. Its request's id, or 0. */
 static uint64_t find_front(const struct simulation *sim) {
     const struct sequence_group *g = sim->core.scheduler.running.first;
     while (g != NULL && g->stalled)
         g = g->list_next;
+    if (g != NULL && sequence_group_is_held(g))
+        return 0;
     const struct sequence_group *waiting = NULL;
     while ((waiting = share_queue_next(&sim->core.scheduler.waiting, waiting)) != NULL)
         if (g != NULL && !waiting->stalled && sequence_group_before(waiting, g))
@@ -76,7 +79,10 @@ static void step(struct simulation *sim, struct totals *totals) {
     sim->num_ran = 0;
     sim->num_collected_first += core->num_in_flight > 0 && core->scheduler.must_collect;
     bool ran = engine_core_step(&sim->core);
-    EXPECT(sim, ran || engine_core_is_idle(core) || core->num_stalled > 0, 0);
+    EXPECT(sim,
+           ran || engine_core_is_idle(core) || core->num_stalled > 0 ||
+               core->mask_jobs.num_running > 0,
+           0);
     EXPECT(sim, core->num_in_flight < core->num_steps, core->num_in_flight);
     EXPECT(sim, core->num_in_flight == 0 || ran, core->num_in_flight);
     totals->steps += ran;
@@ -229,6 +235,8 @@ static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->collected_first += sim->num_collected_first;
     totals->losses += sim->executor.num_losses;
     totals->losses_ahead += sim->executor.num_losses_ahead;
+    totals->unmasked += sim->num_unmasked;
+    totals->mask_jobs += sim->mask_workers.num_begun;
 }
 
 /* --- Runs that must be alike ------------------------------------------------------------------ */
@@ -300,9 +308,14 @@ static void run_variant(struct simulation *sim, struct ends *ends, struct totals
 static bool run_seed(uint64_t seed, struct totals *totals) {
     const struct simulation_variant variants[] = {
         {.async_scheduling = false},
-        {.async_scheduling = true},
-        {.async_scheduling = seed % 2 == 0, .drafts = (enum drafts)(1 + seed / 2 % 4)},
-        {.async_scheduling = seed % 3 != 0, .drafts = (enum drafts)(seed % 5), .loses_ranks = true},
+        {.async_scheduling = true, .mask_workers = seed % 3 > 0},
+        {.async_scheduling = seed % 2 == 0,
+         .mask_workers = seed / 8 % 2 == 0,
+         .drafts = (enum drafts)(1 + seed / 2 % 4)},
+        {.async_scheduling = seed % 3 != 0,
+         .mask_workers = seed / 4 % 2 == 0,
+         .drafts = (enum drafts)(seed % 5),
+         .loses_ranks = true},
     };
     static struct simulation sim;
     static struct ends ends;
@@ -329,6 +342,8 @@ static bool print_totals(const struct totals *totals) {
         {"supplied with late inputs", totals->supplied},
         {"tokens that a step took from the one before", totals->token_rows},
         {"rows thrown away", totals->dead_rows},
+        {"rows whose mask was not found yet", totals->unmasked},
+        {"jobs that found masks", totals->mask_jobs},
         {"blocks that become free after a step in flight, summed over steps", totals->deferred},
         {"drafted tokens verified", totals->drafts.tokens},
         {"accepted", totals->drafts.accepted},

@@ -63,6 +63,9 @@ static void counters_and_gauges_have_their_values(void **state) {
     engine.preemptions_swap = 3;
     engine.preemptions_recompute = 2;
     engine.copied_blocks = 9;
+    engine.num_mask_jobs = 4;
+    engine.mask_jobs = 55;
+    engine.mask_job_seconds = 1.5;
     engine.swapped_out_blocks = 31;
     engine.swapped_in_blocks = 30;
     engine.step = 12345678901;
@@ -99,6 +102,9 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:prefix_cache_queries_total" LABELS) == 1000);
     assert_true(sample(text, "quire:prefix_cache_hits_total" LABELS) == 640);
     assert_true(sample(text, "quire:kv_blocks_copied_total" LABELS) == 9);
+    assert_true(sample(text, "quire:grammar_mask_jobs_running" LABELS) == 4);
+    assert_true(sample(text, "quire:grammar_mask_jobs_total" LABELS) == 55);
+    assert_true(sample(text, "quire:grammar_mask_job_seconds_total" LABELS) == 1.5);
     assert_true(sample(text, "quire:kv_blocks_swapped_total" LABELS_AND("direction=\"out\"")) ==
                 31);
     assert_true(sample(text, "quire:kv_blocks_swapped_total" LABELS_AND("direction=\"in\"")) == 30);

@@ -224,7 +224,9 @@ static void stop(struct fixture *f) {
 static bool fill_mask(const struct fixture *f, uint32_t *mask) {
     const struct sampling_position at = next_of(f->sequence);
     uint32_t scratch = 0xdeadbeef;
-    return sampling_inputs_fill_mask(&at, fake_tokenizer(), f->vocabulary, &scratch, mask);
+    int64_t budget = INT64_MAX;
+    return sampling_inputs_fill_mask(&at, fake_tokenizer(), f->vocabulary, &budget, &scratch,
+                                     mask) == SAMPLING_MASK_FILLED;
 }
 
 static uint32_t mask_of(const struct fixture *f) {

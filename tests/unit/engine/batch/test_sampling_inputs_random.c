@@ -54,8 +54,9 @@ static void fill(struct sequence *sequence, int32_t num_more, const int32_t *mor
     out->row = sampling_inputs_sample_row(&at);
     out->num_counts = sampling_inputs_fill_counts(&at, out->counts);
     out->num_biases = sampling_inputs_fill_biases(&at, fake_tokenizer(), out->biases);
-    out->has_mask =
-        sampling_inputs_fill_mask(&at, fake_tokenizer(), vocabulary, &scratch, &out->mask);
+    int64_t budget = INT64_MAX;
+    out->has_mask = sampling_inputs_fill_mask(&at, fake_tokenizer(), vocabulary, &budget, &scratch,
+                                              &out->mask) == SAMPLING_MASK_FILLED;
 }
 
 static void assert_equal(const struct inputs *found, const struct inputs *expected) {

@@ -341,7 +341,10 @@ static void test_a_complete_grammar_ends(void **state) {
     grammar_unref(params.grammar);
     struct sequence *sequence = &f.group->sequences[0];
     const struct sampling_position at = {.sequence = sequence, .position = sequence->num_tokens};
-    assert_true(sampling_inputs_fill_mask(&at, fake_tokenizer(), vocabulary, &scratch, &mask));
+    int64_t budget = INT64_MAX;
+    assert_int_equal(
+        sampling_inputs_fill_mask(&at, fake_tokenizer(), vocabulary, &budget, &scratch, &mask),
+        SAMPLING_MASK_FILLED);
     const struct sample_output wrong = {.token = B};
     const struct step_rows rows = {.requested = no_list, .outputs = &wrong, .count = 1};
     assert_int_equal(step_output_token(&f.output, sequence, &rows, 0), -1);

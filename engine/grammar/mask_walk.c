@@ -1,0 +1,127 @@
+#include "engine/grammar/mask_walk.h"
+
+#include "config/base/check.h"
+#include "engine/grammar/grammar_vocabulary.h"
+
+#include <stdlib.h>
+
+/* Parse states followed for one mask, some tens of ms. A grammar that takes more (hundreds of them
+ * that continue with every token) gets the tokens found so far, once there are any; at the latest
+ * after the second number. */
+#define MAX_MASK_WORK (1 << 21)
+#define MAX_HOPELESS_WORK (1 << 23)
+
+static size_t mask_words(const struct grammar_vocabulary *vocabulary) {
+    return ((size_t)vocabulary->vocab_size + 31) / 32;
+}
+
+static void set_bit(uint32_t *mask, int32_t token) {
+    mask[token / 32] |= UINT32_C(1) << (token % 32);
+}
+
+int mask_walk_begin(struct grammar_state *state) {
+    struct mask_walk *walk = &state->grammar->machine->walk;
+    CHECK(walk->state == NULL);
+    uint32_t *mask = calloc(mask_words(state->vocabulary) + 1, sizeof(*mask));
+    if (mask == NULL)
+        return -1;
+    *walk = (struct mask_walk){.state = state, .mask = mask, .path = walk->path};
+    walk->path[0] = state->set;
+    return 0;
+}
+
+void mask_walk_drop(struct grammar_machine *machine) {
+    free(machine->walk.mask);
+    machine->walk.mask = NULL;
+    machine->walk.state = NULL;
+}
+
+static bool is_given_up(const struct mask_walk *walk) {
+    return walk->work > (walk->any ? MAX_MASK_WORK : MAX_HOPELESS_WORK);
+}
+
+/* Follows the bytes of the node that is next. Returns 0; 1 when it is given up; -1 when memory is
+ * short. */
+static int visit_node(struct grammar_machine *machine) {
+    struct mask_walk *walk = &machine->walk;
+    const struct grammar_vocabulary *vocabulary = machine->vocabulary;
+    const struct vocabulary_node *node = &vocabulary->nodes[walk->node];
+    const struct parse_set *from = machine->store.sets[walk->path[node->depth]];
+    int32_t to = from->next[machine->grammar->classes[node->byte]];
+    walk->depth = node->depth;
+    if (to == PARSE_SET_UNKNOWN) {
+        if (is_given_up(walk))
+            return 1;
+        int64_t before = machine->work;
+        to = grammar_machine_step(machine, walk->path[node->depth], node->byte);
+        if (to < 0)
+            return -1;
+        walk->work += machine->work - before;
+    }
+    if (to == PARSE_SET_EMPTY) {
+        walk->node = node->end;
+        return 0;
+    }
+    walk->path[node->depth + 1] = to;
+    for (int32_t t = 0; t < node->num_tokens; t++)
+        set_bit(walk->mask, vocabulary->tokens[node->first_token + t]);
+    walk->any |= node->num_tokens > 0;
+    walk->node++;
+    return 0;
+}
+
+/* Sets the bits of tokens that the grammar names; returns whether there is any. */
+static bool add_named_tokens(const struct grammar_machine *machine, const struct parse_set *set,
+                             uint32_t *mask) {
+    int32_t vocab_size = machine->vocabulary->vocab_size;
+    bool any = false;
+    for (int32_t i = 0; i < set->num_states; i++) {
+        const struct grammar_op *op = &machine->grammar->ops[set->states[i].op];
+        if (op->kind != OP_TOKEN || op->target < 0 || op->target >= vocab_size)
+            continue;
+        set_bit(mask, op->target);
+        any = true;
+    }
+    return any;
+}
+
+/* Keeps the mask with the set. */
+static void finish_walk(struct grammar_machine *machine) {
+    struct mask_walk *walk = &machine->walk;
+    struct parse_set *set = machine->store.sets[walk->state->set];
+    bool any = add_named_tokens(machine, set, walk->mask) || walk->any;
+    int num_ends;
+    const int32_t *ends = tokenizer_eos_tokens(machine->vocabulary->tokenizer, &num_ends);
+    if (set->is_complete || !any) {
+        for (int i = 0; i < num_ends; i++)
+            set_bit(walk->mask, ends[i]);
+        if (num_ends == 0 && !any)
+            set_bit(walk->mask, 0);
+    }
+    CHECK(set->mask == NULL);
+    set->mask = walk->mask;
+    set->has_ends = set->is_complete || !any;
+    machine->store.bytes += mask_words(machine->vocabulary) * sizeof(*walk->mask);
+    machine->last_cost = walk->cost;
+    walk->mask = NULL;
+    walk->state = NULL;
+}
+
+int mask_walk_run(struct grammar_machine *machine, int64_t *budget) {
+    struct mask_walk *walk = &machine->walk;
+    int status = 0;
+    while (status == 0 && walk->node < machine->vocabulary->num_nodes) {
+        if (*budget <= 0)
+            return 1;
+        int64_t before = walk->work;
+        status = visit_node(machine);
+        int64_t cost = 1 + (walk->work - before) * GRAMMAR_WORK_COST;
+        walk->cost += cost;
+        *budget -= cost;
+    }
+    if (status < 0)
+        mask_walk_drop(machine);
+    else
+        finish_walk(machine);
+    return status < 0 ? -1 : 0;
+}
