@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Measures what grammars whose masks take long cost those who share a server with them: the times between two tokens
+of plain streams, first alone and then beside as many requests with such grammars.
+
+  quire serve --model MODEL --port 8000 &
+  scripts/bench/bench_grammar_bombs.py --url http://127.0.0.1:8000
+
+The text of a seeded stream must be the same alone and beside them. Needs Python 3.9.
+"""
+
+import argparse
+import http.client
+import json
+import sys
+import threading
+import time
+from urllib.parse import urlsplit
+
+BOMBS = {
+    "alternatives": {"guided_regex": "|".join("(?:.{0,300}a.{0,300})" for _ in range(200))},
+    "repetitions": {"guided_regex": "|".join(f".{{0,{n}}}" for n in range(20000, 20500))},
+    "pairs": {"guided_regex": "(?:(?:a|[a-z ]|.){1,40}(?:b|[a-z ]|.){1,40}){1,40}"},
+    "schema": {"guided_json": {"anyOf": [{"type": "object", "properties": {"k": {"type": "string", "maxLength": n}},
+                                          "required": ["k"]} for n in range(5000, 5200)]}},
+}
+
+
+class Stream(threading.Thread):
+    """A completion that is streamed; `times` says when its tokens came."""
+
+    def __init__(self, address, body):
+        super().__init__(daemon=True)
+        self.connection = http.client.HTTPConnection(*address, timeout=600)
+        self.body = {"model": "default", "stream": True, "temperature": 1, **body}
+        self.times, self.text, self.error, self.stopped = [], "", None, False
+
+    def take(self, line):
+        event = json.loads(line)
+        if "error" in event:
+            self.error = str(event["error"])
+        elif event["choices"] and event["choices"][0]["text"]:
+            self.times.append(time.monotonic())
+            self.text += event["choices"][0]["text"]
+
+    def run(self):
+        try:
+            self.connection.request("POST", "/v1/completions", json.dumps(self.body),
+                                    {"Content-Type": "application/json"})
+            answer = self.connection.getresponse()
+            if answer.status != 200:
+                self.error = answer.read().decode()[:200]
+                return
+            for line in answer:
+                if self.stopped:
+                    break
+                if line.startswith(b"data: {"):
+                    self.take(line[6:])
+        except (OSError, http.client.HTTPException) as error:
+            self.error = repr(error)
+        finally:
+            self.connection.close()
+
+    def gaps(self):
+        return [1e3 * (b - a) for a, b in zip(self.times, self.times[1:])]
+
+
+def quantile(values, share):
+    values = sorted(values)
+    return values[min(int(share * len(values)), len(values) - 1)] if values else float("nan")
+
+
+def run_streams(address, model, count, tokens):
+    """Plain streams to their end; prints what came between their tokens."""
+    streams = [Stream(address, {"model": model, "prompt": f"Chapter {i}. Once upon a time", "max_tokens": tokens, "seed": i,
+                                "ignore_eos": True}) for i in range(count)]
+    for stream in streams:
+        stream.start()
+    for stream in streams:
+        stream.join()
+    for stream in streams:
+        if stream.error:
+            sys.exit(f"a plain stream failed: {stream.error}")
+    return streams
+
+
+def report(name, streams):
+    gaps = [gap for stream in streams for gap in stream.gaps()]
+    print(f"{name:24} {len(gaps):6} gaps, ms: p50 {quantile(gaps, 0.5):7.1f}  p90 {quantile(gaps, 0.9):7.1f}"
+          f"  p99 {quantile(gaps, 0.99):7.1f}  most {max(gaps):7.1f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--bombs", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=100, help="of a stream")
+    parser.add_argument("--kinds", default=",".join(BOMBS), help="of the grammars, separated by commas")
+    arguments = parser.parse_args()
+    parts = urlsplit(arguments.url)
+    address = (parts.hostname, parts.port)
+    connection = http.client.HTTPConnection(*address, timeout=60)
+    connection.request("GET", "/v1/models")
+    model = json.loads(connection.getresponse().read())["data"][0]["id"]
+    run_streams(address, model, arguments.streams, 4)
+    alone = run_streams(address, model, arguments.streams, arguments.tokens)
+    report("alone", alone)
+    changed = 0
+    for kind in arguments.kinds.split(","):
+        bombs = [Stream(address, {"model": model, "prompt": f"Say {i}:", "max_tokens": 4000, "seed": i, "ignore_eos": True, **BOMBS[kind]})
+                 for i in range(arguments.bombs)]
+        for bomb in bombs:
+            bomb.start()
+        time.sleep(1)
+        began = time.monotonic()
+        streams = run_streams(address, model, arguments.streams, arguments.tokens)
+        num_tokens = sum(t > began for bomb in bombs for t in list(bomb.times))
+        report(f"beside {len(bombs)} {kind}", streams)
+        changed += sum(a.text != b.text for a, b in zip(alone, streams))
+        errors = {bomb.error for bomb in bombs if bomb.error}
+        print(f"{'':24} {sum(bomb.is_alive() for bomb in bombs)} grammars go on, which got {num_tokens} tokens in "
+              f"{time.monotonic() - began:.1f} s {errors or ''}", flush=True)
+        for bomb in bombs:
+            bomb.stopped = True
+        for bomb in bombs:
+            bomb.join(5)
+        time.sleep(1)
+    print(f"{changed} streams with another text than alone")
+    return 1 if changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
