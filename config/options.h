@@ -69,7 +69,9 @@ struct options {
     char *device; /* auto, cuda, cpu, cuda-sim */
     char *dtype;  /* auto, bfloat16, float16: of a GPU's activations */
     double gpu_memory_utilization;
-    int64_t device_timeout;       /* seconds for a GPU to finish a step; 0: no limit */
+    char *rank_process;           /* auto, on, off */
+    int64_t device_timeout;       /* seconds for a GPU to finish a step, or a rank process to go on;
+                                     0: no limit */
     bool batch_invariant;         /* on CUDA; the CPU always is */
     int64_t threads;              /* compute threads; 0: one per available core */
     char *cpu_isa;                /* auto, or the level of backend_config.isa */

@@ -302,8 +302,17 @@ static const struct option_spec table[] = {
      .offset = FIELD(device_timeout),
      .default_text = "60",
      .maximum = 86400,
-     .meaning = "seconds for a GPU to finish a step before the program ends with status 70; 0: no "
-                "limit"},
+     .meaning =
+         "seconds for a GPU to finish a step, or for a rank process to go on, before it counts "
+         "as failed; 0: no limit"},
+    {.name = "rank-process",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(rank_process),
+     .default_text = "auto",
+     .choices = "auto on off",
+     .meaning =
+         "the device's work in a process of its own, whose crash, hang or failure is a pause "
+         "of all requests and loses none; auto: with CUDA"},
     {.name = "batch-invariant",
      .type = OPTION_FLAG,
      .offset = FIELD(batch_invariant),

@@ -24,6 +24,7 @@
 
 #define DEFAULT_STALL_TIMEOUT_MS 10000
 #define MAX_MASK_THREADS 4
+#define LOOK_NS CLOCK_NS_PER_S   /* at an executor that may lose its ranks, while nothing runs */
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
 
 /* Linked through request.next; each entry holds a reference. */
@@ -172,13 +173,17 @@ static void request_wake(struct engine *engine) {
  * whether the cache is to be flushed before. Returns false when the thread is to end. */
 static bool wait_for_work(struct engine *engine, bool runnable, struct request_list *out_inbox,
                           bool *out_flush) {
-    int64_t deadline_ns = engine->core.first_deadline_ns;
+    bool awaits_others = engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0;
+    int64_t deadline_ns = awaits_others ? engine->core.first_deadline_ns : 0; /* 0: none */
+    if (engine->core.executor->ops->check != NULL) {
+        int64_t look_ns = clock_now_ns() + LOOK_NS;
+        deadline_ns = deadline_ns == 0 ? look_ns : min_int64(deadline_ns, look_ns);
+    }
     pthread_mutex_lock(&engine->lock);
     while (!runnable && engine->inbox.first == NULL && !engine->wake_requested &&
            !engine->quitting) {
-        engine->awaits_others =
-            engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0;
-        if (!engine->awaits_others || deadline_ns == 0) {
+        engine->awaits_others = awaits_others;
+        if (deadline_ns == 0) {
             pthread_cond_wait(&engine->wake_up, &engine->lock);
         } else {
             wait_until(engine, deadline_ns);

@@ -380,14 +380,6 @@ static void free_executor(struct rank_executor *executor) {
     free(executor);
 }
 
-bool executor_has_hung(struct executor *base) {
-    struct rank_executor *executor = (struct rank_executor *)base;
-    pthread_mutex_lock(&executor->lock);
-    bool has_hung = executor->has_hung;
-    pthread_mutex_unlock(&executor->lock);
-    return has_hung;
-}
-
 static void destroy(struct executor *base) {
     struct rank_executor *executor = (struct rank_executor *)base;
     CHECK(executor->num_waited_for == executor->num_submitted && !executor->has_hung);
@@ -404,14 +396,25 @@ static void init_sync(struct rank_executor *executor) {
     pthread_condattr_destroy(&attributes);
 }
 
+static const struct executor_ops rank_ops = {
+    .submit = submit, .supply = supply, .wait = wait, .destroy = destroy};
+
+bool executor_has_hung(struct executor *base) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    if (base->ops != &rank_ops)
+        return false;
+    pthread_mutex_lock(&executor->lock);
+    bool has_hung = executor->has_hung;
+    pthread_mutex_unlock(&executor->lock);
+    return has_hung;
+}
+
 int executor_create(const struct model *model, const struct executor_config *config,
                     struct executor_info *info, struct executor **out, struct error *err) {
-    static const struct executor_ops ops = {
-        .submit = submit, .supply = supply, .wait = wait, .destroy = destroy};
     struct rank_executor *executor = calloc(1, sizeof(*executor));
     if (executor == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
-    executor->base.ops = &ops;
+    executor->base.ops = &rank_ops;
     executor->num_successful = UINT64_MAX;
     executor->device_timeout_s = config->device_timeout_s;
     init_sync(executor);

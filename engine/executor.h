@@ -18,6 +18,7 @@
 #include "models/weights/weights_reader.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 struct executor;
 
@@ -109,6 +110,7 @@ struct executor_info {
     struct executor_memory memory; /* of all ranks */
     int32_t num_ranks;
     struct executor_memory rank_memory[BACKEND_MAX_RANKS]; /* of each */
+    pid_t rank_process; /* where they live, at first (process_executor.h); 0: in this one */
 };
 
 /* Returns once the weights are loaded and the memory of both pools is allocated. The model outlives
@@ -120,7 +122,7 @@ int executor_create(const struct model *model, const struct executor_config *con
 
 /* Returns whether a device has not come back within the timeout. What it was given, executor and
  * model included, can then never be freed, and exit(3) may wait for it: the process is to leave by
- * _exit(2). Any thread; of executor_create's only. */
+ * _exit(2). Any thread; false of other executors than executor_create's. */
 bool executor_has_hung(struct executor *executor);
 
 /* Fills in what executor_create would, from the model's headers alone: the device is opened, but

@@ -14,6 +14,8 @@ int command_inspect(int argc, char *const *argv);
 int command_key(int argc, char *const *argv);
 int command_replay(int argc, char *const *argv); /* and 1: a step differs */
 int command_top(int argc, char *const *argv);
+/* Not for people: how process_executor.h starts its process. */
+int command_rank(int argc, char *const *argv);
 
 /* Opens the model and its tokenizer; a file that cannot be read is refused (ERROR_MODEL) like one
  * that is broken. */

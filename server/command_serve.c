@@ -14,6 +14,7 @@
 #include "engine/draft/ngram_drafter.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "engine/process_executor.h"
 #include "engine/record/recorder.h"
 #include "kernels/kv_type.h"
 #include "models/files/input_file.h"
@@ -208,11 +209,31 @@ static void show_load(void *context, size_t bytes_read, size_t num_bytes) {
         log_info("%s", line);
 }
 
+static bool has_rank_process(const struct serve *serve) {
+    const char *requested = serve->options.rank_process;
+    return strcmp(requested, "auto") == 0 ? process_executor_is_default(serve->options.device)
+                                          : strcmp(requested, "on") == 0;
+}
+
+static int create_executor(struct serve *serve, struct error *err) {
+    static const char *const argv[] = {"quire", "rank-process", NULL};
+    const struct process_executor_config config = {
+        .program = "/proc/self/exe",
+        .argv = argv,
+        .model_path = serve->options.model,
+        .executor = serve->executor_config,
+    };
+    if (has_rank_process(serve))
+        return process_executor_create(&config, &serve->info, &serve->executor, err);
+    return executor_create(serve->model, &serve->executor_config, &serve->info, &serve->executor,
+                           err);
+}
+
 static int open_executor(struct serve *serve, struct error *err) {
     struct executor_config *config = &serve->executor_config;
     load_progress_start(&serve->load_progress, clock_now_ns(), log_is_terminal());
     config->progress = (struct weights_progress){show_load, &serve->load_progress};
-    if (executor_create(serve->model, config, &serve->info, &serve->executor, err) != 0)
+    if (create_executor(serve, err) != 0)
         return -1;
     if (config->dtype == DTYPE_F16 && !serve->info.has_dedicated_memory)
         log_warning("dtype %s: the CPU computes in float", serve->options.dtype);

@@ -30,7 +30,8 @@ void engine_monitor_update(struct engine_monitor *monitor, const struct engine_s
     bool is_idle = stats->num_running == 0 && stats->num_waiting == 0;
     if (monitor->now_ms != 0 && elapsed_s > 0 && (!is_idle || num_new > 0))
         observe_rate(monitor, num_new / elapsed_s, elapsed_s);
-    if (!stats->has_work || stats->step != monitor->step || monitor->progress_ms == 0)
+    if (!stats->has_work || stats->is_restarting || stats->step != monitor->step ||
+        monitor->progress_ms == 0)
         monitor->progress_ms = now_ms;
     monitor->step = stats->step;
     monitor->now_ms = now_ms;

@@ -20,9 +20,10 @@ struct engine_monitor {
     uint64_t step;         /* then */
     uint64_t num_finished; /* then, sequences since the engine's start */
     int32_t num_waiting;   /* then */
-    int64_t progress_ms; /* when a step ended, or there was nothing to do but to wait for clients */
-    double busy_s;       /* observed with work in the engine; idle time does not count */
-    double rate;         /* finished sequences per second of it, recent ones weighing more */
+    int64_t
+        progress_ms; /* when a step ended, ranks were being restarted, or there was nothing to do but to wait for clients */
+    double busy_s;   /* observed with work in the engine; idle time does not count */
+    double rate;     /* finished sequences per second of it, recent ones weighing more */
 };
 
 /* Times must rise. */

@@ -24,6 +24,8 @@ int main(int argc, char **argv) {
         return command_replay(argc - 2, argv + 2);
     if (strcmp(command, "top") == 0)
         return command_top(argc - 2, argv + 2);
+    if (strcmp(command, "rank-process") == 0)
+        return command_rank(argc - 2, argv + 2);
     if (strcmp(command, "--version") == 0) {
         puts("quire " QUIRE_VERSION);
         return EX_OK;

@@ -76,9 +76,9 @@ static size_t device_bytes(const struct executor_info *info) {
                : info->memory.weight_bytes + info->memory.workspace_bytes + info->memory.kv_bytes;
 }
 
-/* The second number of /proc/self/statm: resident pages. */
-size_t memory_table_resident(void) {
-    FILE *file = fopen("/proc/self/statm", "re");
+/* The second number of statm: resident pages. */
+static size_t read_resident(const char *path) {
+    FILE *file = fopen(path, "re");
     if (file == NULL)
         return 0;
     size_t pages = 0;
@@ -89,8 +89,18 @@ size_t memory_table_resident(void) {
     return page_bytes > 0 ? pages * (size_t)page_bytes : 0;
 }
 
+size_t memory_table_resident(void) {
+    return read_resident("/proc/self/statm");
+}
+
+static size_t resident_ranks(const struct executor_info *info) {
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%lld/statm", (long long)info->rank_process);
+    return info->rank_process > 0 ? read_resident(path) : 0;
+}
+
 size_t memory_table_program_bytes(const struct executor_info *info, bool loaded) {
-    size_t resident = memory_table_resident();
+    size_t resident = memory_table_resident() + resident_ranks(info);
     size_t known = info->has_dedicated_memory ? info->memory.swap_bytes : info->memory.weight_bytes;
     if (!loaded)
         return resident;

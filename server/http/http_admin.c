@@ -77,11 +77,13 @@ static const struct admin_route *find_route(const char *path) {
     return NULL;
 }
 
-static const char *state_name(const struct http_server *server) {
+static const char *state_name(const struct http_server *server, const struct engine_stats *stats) {
     if (server->has_failed || engine_has_failed(server->engine))
         return "failed";
     if (server->is_stopping)
         return "stopping";
+    if (stats->is_restarting)
+        return "restarting";
     return server->is_draining ? "draining" : "serving";
 }
 
@@ -89,7 +91,7 @@ static void write_status(const struct http_server *server, struct byte_buffer *o
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
     const struct admin_status status = {
-        .state = state_name(server),
+        .state = state_name(server, &stats),
         .uptime_s = (clock_now_ms() - server->start_ms) / 1000,
         .num_connections = server->stats.connections,
         .num_in_flight = server->num_pending,

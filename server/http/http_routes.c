@@ -56,7 +56,11 @@ static int answer_health(struct connection *connection) {
 static int answer_ready(struct connection *connection) {
     struct http_server *server = connection->server;
     const char *trouble = find_trouble(server);
-    if (!trouble && server->is_draining)
+    struct engine_stats stats;
+    engine_get_stats(server->engine, &stats);
+    if (!trouble && stats.is_restarting)
+        trouble = "the device's process is being started again";
+    else if (!trouble && server->is_draining)
         trouble = "the server is being drained";
     else if (!trouble && (server->num_api_calls >= server->config.max_api_calls ||
                           engine_queue_is_full(server->engine)))

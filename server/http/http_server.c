@@ -204,9 +204,10 @@ static void report_status(struct http_server *server, const struct engine_stats 
         return;
     server->status_ms = now_ms + STATUS_MS;
     service_status("%srunning %d, waiting %d, blocks %.0f %%",
-                   server->is_stopping   ? "stopping: "
-                   : server->is_draining ? "draining: "
-                                         : "",
+                   server->is_stopping    ? "stopping: "
+                   : stats->is_restarting ? "restarting its ranks: "
+                   : server->is_draining  ? "draining: "
+                                          : "",
                    stats->num_running, stats->num_waiting,
                    100.0 * stats->num_used_blocks / (stats->num_blocks ? stats->num_blocks : 1));
 }

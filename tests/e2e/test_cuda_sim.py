@@ -36,7 +36,7 @@ def simulated(**variables):
 def start_gpu(start_server):
     """start_gpu(*arguments, FAIL_AFTER=...) -> QuireServer on a simulated GPU."""
     def start(*arguments, **variables):
-        return start_server(*GPU, *arguments, environment=simulated(**variables))
+        return start_server(*GPU, "--rank-process", "off", *arguments, environment=simulated(**variables))
     return start
 
 
@@ -334,6 +334,25 @@ def test_a_failing_gpu_ends_everything_at_once(start_gpu):
     assert is_device_error(log) and "the device failed" in log
 
 
+@pytest.mark.parametrize("failure", ["FAIL_AFTER", "HANG_AFTER"])
+def test_a_failing_gpu_is_a_pause(start_gpu, start_server, failure):
+    """By default the GPU is a process's of its own: requests survive it, however often it fails."""
+    body = {"model": NAME, "prompt": "abc", "max_tokens": 24, "ignore_eos": True, "temperature": 0}
+    expected = start_gpu("--batch-invariant").post("/v1/completions", body).json()["choices"]
+    server, failing = None, 16
+    while server is None:
+        try:
+            start_gpu("--batch-invariant", FAIL_AFTER=failing).kill()
+            server = start_server(*GPU, "--batch-invariant", "--device-timeout", 3,
+                                  environment=simulated(**{failure: failing + 300}))
+        except RuntimeError:
+            failing = failing * 5 // 4
+    assert server.post("/v1/completions", body).json()["choices"] == expected
+    metrics = server.wait_idle()
+    assert metrics["rank_restarts_total"] > 0 and metrics["kv_blocks_used"] == 0
+    assert server.terminate() == 0
+
+
 # A GPU that never finishes.
 
 WAIT = ("--device-timeout", 3)
@@ -369,5 +388,5 @@ def test_a_hanging_gpu_ends_everything(start_gpu):
 def test_a_gpu_that_hangs_at_start():
     """In the dry run, whichever of its first kernels it is."""
     for kernels_before in (0, 5, 100):
-        status, lines = refuse(*GPU, *WAIT, environment=simulated(HANG_AFTER=kernels_before))
+        status, lines = refuse(*GPU, "--rank-process", "off", *WAIT, environment=simulated(HANG_AFTER=kernels_before))
         assert status == 70 and is_timeout("\n".join(lines)), lines

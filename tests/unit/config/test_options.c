@@ -104,6 +104,7 @@ static void test_defaults(void **state) {
     assert_string_equal(options.dtype, "auto");
     assert_true(options.gpu_memory_utilization == 0.9);
     assert_int_equal(options.device_timeout, 60);
+    assert_string_equal(options.rank_process, "auto");
     assert_false(options.batch_invariant);
     assert_int_equal(options.max_num_seqs, 0);
     assert_int_equal(options.max_num_batched_tokens, 0);

@@ -45,6 +45,9 @@ static void test_stuck_engine_is_not(void **state) {
     stats.step++;
     engine_monitor_update(&monitor, &stats, 7000);
     assert_true(engine_monitor_is_alive(&monitor, 7000));
+    stats.is_restarting = true; /* which takes its time */
+    engine_monitor_update(&monitor, &stats, 8000 + ENGINE_STUCK_MS);
+    assert_true(engine_monitor_is_alive(&monitor, 8000 + ENGINE_STUCK_MS));
 }
 
 #define TICK_MS 250

@@ -1,0 +1,66 @@
+/* What the engine's process and the rank process say to each other, over a socket whose ends keep
+ * messages apart (SOCK_SEQPACKET). Both run the same program file, so a message is the struct as it
+ * lies in memory. A socket whose other end is closed is how either learns that the other has ended. */
+#ifndef QUIRE_ENGINE_EXECUTOR_RANK_MESSAGE_H
+#define QUIRE_ENGINE_EXECUTOR_RANK_MESSAGE_H
+
+#include "engine/executor.h"
+
+/* The rank process finds its end of the socket, and the memory of the steps, under these numbers. */
+#define RANK_SOCKET_FD 3
+#define RANK_MEMORY_FD 4
+
+#define RANK_MAX_PATH 4096
+
+enum rank_message_kind {
+    /* From the engine. */
+    RANK_START,  /* the first one */
+    RANK_MEMORY, /* before the first step */
+    RANK_SUBMIT,
+    RANK_SUPPLY,
+    RANK_WAIT, /* answered by RANK_DONE */
+    /* From the rank process. */
+    RANK_PROGRESS,
+    RANK_READY, /* or RANK_FAILED, after a start */
+    RANK_FAILED,
+    RANK_DONE,
+};
+
+/* Strings take the place of the configuration's pointers. */
+struct rank_start {
+    struct executor_config config;
+    char device[32];
+    char cpu_isa[32]; /* empty: NULL */
+    char model_path[RANK_MAX_PATH];
+    int32_t log_level;
+};
+
+/* Where the steps lie: step i at i * step_bytes. */
+struct rank_memory_layout {
+    struct batch_capacity capacity;
+    size_t step_bytes;
+};
+
+struct rank_message {
+    enum rank_message_kind kind;
+    union {
+        struct rank_start start;
+        struct rank_memory_layout memory;
+        int32_t step; /* SUBMIT, SUPPLY */
+        struct {
+            size_t bytes_read, num_bytes;
+        } progress;
+        struct executor_info info; /* READY */
+        struct {
+            struct error error; /* FAILED, or DONE unless its code is ERROR_NONE */
+            int32_t num_sample_rows;
+        } done;
+    };
+};
+
+/* Returns -1 with errno when the other end is closed, or the system refuses. Any thread. */
+int rank_message_send(int fd, const struct rank_message *message);
+/* Waits for a message. Returns -1 when the other end is closed, or what came is none. */
+int rank_message_receive(int fd, struct rank_message *out);
+
+#endif

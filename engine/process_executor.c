@@ -1,0 +1,465 @@
+#include "engine/process_executor.h"
+
+#include "config/base/check.h"
+#include "config/base/clock.h"
+#include "config/log.h"
+#include "engine/executor/rank_message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_MS 1000 /* between two looks at a process that does not answer */
+#define END_MS 30000 /* for a killed process to be gone, 5 s of it for one that is to end itself */
+#define END_ITSELF_MS 5000
+#define HIGH_FD 16 /* numbers from here on are none that the process expects */
+
+extern char **environ;
+
+struct process_executor {
+    struct executor base;
+    struct process_executor_config config;
+    struct rank_start start;   /* of the next process */
+    struct executor_info info; /* of the first */
+    _Atomic pid_t pid;         /* 0: none */
+    int socket;                /* -1: none */
+    int memory_fd;
+    struct rank_memory_layout layout; /* of the steps; step_bytes 0: not known yet */
+    char *memory;
+    int32_t num_steps;
+    struct step_result *submitted[EXECUTOR_MAX_STEPS]; /* the oldest first */
+    int32_t num_submitted;
+    int32_t last_step;         /* submitted last */
+    int32_t num_failed_starts; /* in a row */
+    struct error lost;         /* why the ranks are lost; ERROR_NONE: they are not */
+};
+
+static struct process_executor *self(struct executor *executor) {
+    return (struct process_executor *)executor;
+}
+
+/* --- The process ------------------------------------------------------------------------------ */
+
+static int spawn_failed(int status, struct error *err) {
+    return error_set(err, ERROR_IO, "cannot start the rank process: %s", strerror(status));
+}
+
+/* The process gets its end of the socket, the memory and the standard streams, but for the input,
+ * and nothing else that is open here. */
+static int spawn_with(const struct process_executor *executor, int socket_fd, char **environment,
+                      pid_t *out) {
+    posix_spawn_file_actions_t actions;
+    int status = posix_spawn_file_actions_init(&actions);
+    if (status != 0)
+        return status;
+    if ((status = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)) == 0 &&
+        (status = posix_spawn_file_actions_adddup2(&actions, socket_fd, RANK_SOCKET_FD)) == 0 &&
+        (status = posix_spawn_file_actions_adddup2(&actions, executor->memory_fd,
+                                                   RANK_MEMORY_FD)) == 0 &&
+        (status = posix_spawn_file_actions_addclosefrom_np(&actions, RANK_MEMORY_FD + 1)) == 0)
+        status = posix_spawn(out, executor->config.program, &actions, NULL,
+                             (char *const *)executor->config.argv, environment);
+    posix_spawn_file_actions_destroy(&actions);
+    return status;
+}
+
+/* Without the API keys. */
+static char **list_environment(void) {
+    size_t count = 0, kept = 0;
+    while (environ[count] != NULL)
+        count++;
+    char **list = calloc(count + 1, sizeof(*list));
+    for (size_t i = 0; i < count && list != NULL; i++)
+        if (strncmp(environ[i], "QUIRE_API_KEY", 13) != 0)
+            list[kept++] = environ[i];
+    return list;
+}
+
+static int spawn(struct process_executor *executor, struct error *err) {
+    int ends[2];
+    pid_t pid = 0;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return spawn_failed(errno, err);
+    int inherited = fcntl(ends[1], F_DUPFD_CLOEXEC, HIGH_FD);
+    char **environment = list_environment();
+    int status = inherited < 0 ? errno : ENOMEM;
+    if (inherited >= 0 && environment != NULL)
+        status = spawn_with(executor, inherited, environment, &pid);
+    free(environment);
+    close(ends[1]);
+    if (inherited >= 0)
+        close(inherited);
+    if (status != 0) {
+        close(ends[0]);
+        return spawn_failed(status, err);
+    }
+    executor->socket = ends[0];
+    atomic_store(&executor->pid, pid);
+    return 0;
+}
+
+/* Waits for the process to end; false when it has not. */
+static bool await_end(struct process_executor *executor, int timeout_ms, int *out_status) {
+    int64_t deadline_ms = clock_now_ms() + timeout_ms;
+    pid_t pid = atomic_load(&executor->pid), ended;
+    while ((ended = waitpid(pid, out_status, WNOHANG)) == 0 && clock_now_ms() < deadline_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 2 * CLOCK_NS_PER_MS}, NULL);
+    if (ended == 0)
+        return false;
+    atomic_store(&executor->pid, 0);
+    return true;
+}
+
+static void close_socket(struct process_executor *executor) {
+    if (executor->socket >= 0)
+        close(executor->socket);
+    executor->socket = -1;
+}
+
+/* Kills the process, if it has not ended by itself. Returns -1 when it does not go. */
+static int end_process(struct process_executor *executor, int *out_status, struct error *err) {
+    close_socket(executor);
+    *out_status = 0;
+    if (atomic_load(&executor->pid) == 0)
+        return 0;
+    kill(atomic_load(&executor->pid), SIGKILL);
+    if (await_end(executor, END_MS, out_status))
+        return 0;
+    return error_set(err, ERROR_DEVICE, "the rank process %d cannot be killed: its device hangs",
+                     (int)atomic_load(&executor->pid));
+}
+
+/* --- Ranks that are lost ---------------------------------------------------------------------- */
+
+static void describe_end(int status, char *text, size_t size) {
+    if (WIFSIGNALED(status))
+        snprintf(text, size, "signal %d, %s", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, size, "exit status %d", WEXITSTATUS(status));
+}
+
+/* why: NULL: the process has ended by itself. */
+static void lose(struct process_executor *executor, const char *why) {
+    struct error err = {0};
+    char end[128];
+    int status;
+    bool can_restart = end_process(executor, &status, &err) == 0;
+    describe_end(status, end, sizeof(end));
+    executor->lost.code = can_restart ? ERROR_RESTART : ERROR_DEVICE;
+    snprintf(executor->lost.message, sizeof(executor->lost.message), "%.400s",
+             !can_restart  ? err.message
+             : why != NULL ? why
+                           : end);
+    log_warning("the ranks are lost: %s%s", why != NULL ? "" : "the rank process ended with ",
+                executor->lost.message);
+}
+
+static bool is_lost(const struct process_executor *executor) {
+    return executor->lost.code != ERROR_NONE;
+}
+
+/* Returns the processor time that the process has used; -1: it is not known. */
+static int64_t processor_ns(const struct process_executor *executor) {
+    clockid_t clock;
+    struct timespec used;
+    if (clock_getcpuclockid(atomic_load(&executor->pid), &clock) != 0 ||
+        clock_gettime(clock, &used) != 0)
+        return -1;
+    return used.tv_sec * CLOCK_NS_PER_S + used.tv_nsec;
+}
+
+/* Waits for a message. A second in which this process was stopped itself counts as one at most. */
+static int receive(struct process_executor *executor, struct rank_message *out) {
+    struct pollfd poll_fd = {.fd = executor->socket, .events = POLLIN};
+    int64_t used_ns = processor_ns(executor);
+    int32_t timeout_s = executor->config.executor.device_timeout_s, num_idle = 0;
+    int count;
+    while ((count = poll(&poll_fd, 1, LOOK_MS)) <= 0) {
+        CHECK(count == 0 || errno == EINTR);
+        int64_t now_ns = processor_ns(executor);
+        num_idle = now_ns == used_ns ? num_idle + (count == 0) : 0;
+        used_ns = now_ns;
+        if (timeout_s == 0 || num_idle < timeout_s)
+            continue;
+        char why[128];
+        snprintf(why, sizeof(why),
+                 "the rank process has not run or answered for %d s (--device-timeout)", timeout_s);
+        lose(executor, why);
+        return -1;
+    }
+    if (rank_message_receive(executor->socket, out) == 0)
+        return 0;
+    lose(executor, NULL);
+    return -1;
+}
+
+static void send_message(struct process_executor *executor, const struct rank_message *message) {
+    if (!is_lost(executor) && rank_message_send(executor->socket, message) != 0)
+        lose(executor, NULL);
+}
+
+/* --- Starting --------------------------------------------------------------------------------- */
+
+static void send_memory(struct process_executor *executor) {
+    const struct rank_message message = {.kind = RANK_MEMORY, .memory = executor->layout};
+    if (executor->layout.step_bytes > 0)
+        send_message(executor, &message);
+}
+
+/* Returns -1 with what the process reports, or, when it is lost, with what is known of that. */
+static int await_ready(struct process_executor *executor, struct executor_info *info,
+                       struct error *err) {
+    const struct weights_progress *progress = &executor->config.executor.progress;
+    bool is_first = info == &executor->info; /* of others nobody shows progress */
+    struct rank_message message;
+    while (receive(executor, &message) == 0) {
+        if (message.kind == RANK_READY) {
+            *info = message.info;
+            return 0;
+        }
+        if (message.kind == RANK_FAILED) {
+            int status;
+            end_process(executor, &status, NULL);
+            return error_set(err, message.done.error.code, "%s", message.done.error.message);
+        }
+        if (message.kind == RANK_PROGRESS && is_first && progress->report != NULL)
+            progress->report(progress->context, message.progress.bytes_read,
+                             message.progress.num_bytes);
+    }
+    return error_set(err, executor->lost.code, "the rank process ended while it started: %.400s",
+                     executor->lost.message);
+}
+
+static int start(struct process_executor *executor, struct executor_info *info, struct error *err) {
+    static struct rank_message message;
+    executor->lost = (struct error){0};
+    if (spawn(executor, err) != 0)
+        return -1;
+    message.kind = RANK_START;
+    message.start = executor->start;
+    send_message(executor, &message);
+    if (is_lost(executor))
+        return error_set(err, executor->lost.code, "%s", executor->lost.message);
+    return await_ready(executor, info, err);
+}
+
+/* Keeps what was chosen for the first process, so that another one chooses the same, though the
+ * memory at hand has changed. */
+static void fix_choices(struct process_executor *executor) {
+    const struct executor_info *info = &executor->info;
+    struct executor_config *config = &executor->start.config;
+    snprintf(executor->start.device, sizeof(executor->start.device), "%s", info->device);
+    config->kv_memory_bytes = info->memory.kv_bytes;
+    config->swap_bytes = info->memory.swap_bytes;
+    config->limits = info->limits;
+}
+
+static int compare(const struct executor_info *first, const struct executor_info *now,
+                   struct error *err) {
+    const struct serving_limits *a = &first->limits, *b = &now->limits;
+    if (memcmp(first->model_digest, now->model_digest, sizeof(first->model_digest)) != 0)
+        return error_set(err, ERROR_MODEL, "the model's files have changed since the start");
+    if (a->num_blocks != b->num_blocks || a->num_host_blocks != b->num_host_blocks ||
+        a->max_num_seqs != b->max_num_seqs ||
+        a->max_num_batched_tokens != b->max_num_batched_tokens)
+        return error_set(err, ERROR_DEVICE, "the ranks have %d blocks now, and had %d",
+                         b->num_blocks, a->num_blocks);
+    return 0;
+}
+
+/* --- The engine's thread ---------------------------------------------------------------------- */
+
+static int restart(struct executor *base, struct error *err) {
+    struct process_executor *executor = self(base);
+    struct executor_info info;
+    int64_t started_ns = clock_now_ns();
+    CHECK(is_lost(executor) && executor->num_submitted == 0);
+    if (executor->num_failed_starts > 0) /* a device may need a moment to be free again */
+        sleep(1);
+    if (start(executor, &info, err) != 0) {
+        executor->num_failed_starts++;
+        executor->lost.code = ERROR_RESTART;
+        log_warning("cannot start the ranks again: %s", err->message);
+        if (err->code != ERROR_MODEL && err->code != ERROR_CONFIG)
+            err->code = ERROR_RESTART;
+        return -1;
+    }
+    if (compare(&executor->info, &info, err) != 0)
+        return -1;
+    executor->num_failed_starts = 0;
+    send_memory(executor);
+    log_info("the ranks are back after %.0f ms, process %d",
+             (double)(clock_now_ns() - started_ns) / (double)CLOCK_NS_PER_MS,
+             (int)process_executor_pid(base));
+    return 0;
+}
+
+/* A process that has died has closed its socket; nothing else comes while no step runs. */
+static int check(struct executor *base, struct error *err) {
+    struct process_executor *executor = self(base);
+    struct pollfd poll_fd = {.fd = executor->socket, .events = POLLIN};
+    if (!is_lost(executor) && poll(&poll_fd, 1, 0) > 0)
+        lose(executor, NULL);
+    return is_lost(executor) ? error_set(err, executor->lost.code, "%s", executor->lost.message)
+                             : 0;
+}
+
+static void *step_memory(struct executor *base, const struct batch_capacity *capacity) {
+    struct process_executor *executor = self(base);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = step_memory_bytes(capacity);
+    CHECK(executor->num_steps < EXECUTOR_MAX_STEPS);
+    if (executor->num_steps == 0) {
+        if (bytes > SIZE_MAX / (2 * EXECUTOR_MAX_STEPS))
+            return NULL;
+        bytes = (bytes + page - 1) / page * page;
+        size_t total = EXECUTOR_MAX_STEPS * bytes;
+        if (ftruncate(executor->memory_fd, (off_t)total) != 0)
+            return NULL;
+        void *memory =
+            mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, executor->memory_fd, 0);
+        if (memory == MAP_FAILED)
+            return NULL;
+        executor->memory = memory;
+        executor->layout = (struct rank_memory_layout){*capacity, bytes};
+        send_memory(executor);
+    }
+    return executor->memory + (size_t)executor->num_steps++ * executor->layout.step_bytes;
+}
+
+static void submit(struct executor *base, const struct batch *batch, struct step_result *result) {
+    struct process_executor *executor = self(base);
+    size_t offset = (size_t)((const char *)batch->inputs.token_ids - executor->memory);
+    int32_t step = (int32_t)(offset / executor->layout.step_bytes);
+    CHECK(step < executor->num_steps && executor->num_submitted < EXECUTOR_MAX_STEPS);
+    executor->submitted[executor->num_submitted++] = result;
+    executor->last_step = step;
+    const struct rank_message message = {.kind = RANK_SUBMIT, .step = step};
+    send_message(executor, &message);
+}
+
+static void supply(struct executor *base) {
+    struct process_executor *executor = self(base);
+    const struct rank_message message = {.kind = RANK_SUPPLY, .step = executor->last_step};
+    send_message(executor, &message);
+}
+
+static int wait_for_step(struct executor *base, struct error *err) {
+    struct process_executor *executor = self(base);
+    const struct rank_message request = {.kind = RANK_WAIT};
+    struct rank_message answer = {.kind = RANK_DONE};
+    CHECK(executor->num_submitted > 0);
+    struct step_result *result = executor->submitted[0];
+    executor->submitted[0] = executor->submitted[--executor->num_submitted];
+    send_message(executor, &request);
+    if (!is_lost(executor) && receive(executor, &answer) == 0 &&
+        answer.done.error.code != ERROR_NONE)
+        lose(executor, answer.done.error.message);
+    if (is_lost(executor))
+        return error_set(err, executor->lost.code, "%s", executor->lost.message);
+    result->num_sample_rows = answer.done.num_sample_rows;
+    return 0;
+}
+
+static void destroy(struct executor *base) {
+    struct process_executor *executor = self(base);
+    int status;
+    CHECK(executor->num_submitted == 0);
+    close_socket(executor);
+    if (atomic_load(&executor->pid) != 0 && !await_end(executor, END_ITSELF_MS, &status))
+        end_process(executor, &status, NULL);
+    if (executor->memory != NULL)
+        munmap(executor->memory, EXECUTOR_MAX_STEPS * executor->layout.step_bytes);
+    if (executor->memory_fd >= 0)
+        close(executor->memory_fd);
+    free(executor);
+}
+
+/* --- Creating --------------------------------------------------------------------------------- */
+
+static int copy_text(const char *option, const char *text, char *out, size_t size,
+                     struct error *err) {
+    if (text != NULL && strlen(text) >= size)
+        return error_set(err, ERROR_CONFIG, "%s: has %zu bytes, may have %zu at most", option,
+                         strlen(text), size - 1);
+    snprintf(out, size, "%s", text != NULL ? text : "");
+    return 0;
+}
+
+static int fill_start(struct process_executor *executor, struct error *err) {
+    const struct executor_config *config = &executor->config.executor;
+    struct rank_start *start = &executor->start;
+    start->config = *config;
+    start->log_level = (int32_t)log_get_level();
+    return copy_text("model", executor->config.model_path, start->model_path,
+                     sizeof(start->model_path), err) != 0 ||
+                   copy_text("device", config->device, start->device, sizeof(start->device), err) !=
+                       0 ||
+                   copy_text("cpu-isa", config->cpu_isa, start->cpu_isa, sizeof(start->cpu_isa),
+                             err) != 0
+               ? -1
+               : 0;
+}
+
+/* Under a high number, out of the way of those that the process expects. */
+static int create_memory(struct process_executor *executor, struct error *err) {
+    int fd = memfd_create("quire-steps", MFD_CLOEXEC);
+    if (fd >= 0) {
+        executor->memory_fd = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+        close(fd);
+    }
+    return executor->memory_fd >= 0
+               ? 0
+               : error_set(err, ERROR_IO, "memory of the steps: %s", strerror(errno));
+}
+
+int process_executor_create(const struct process_executor_config *config,
+                            struct executor_info *info, struct executor **out, struct error *err) {
+    static const struct executor_ops ops = {
+        .submit = submit,
+        .supply = supply,
+        .wait = wait_for_step,
+        .destroy = destroy,
+        .step_memory = step_memory,
+        .check = check,
+        .restart = restart,
+    };
+    struct process_executor *executor = calloc(1, sizeof(*executor));
+    *out = NULL;
+    if (executor == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the executor");
+    executor->base.ops = &ops;
+    executor->config = *config;
+    executor->socket = executor->memory_fd = -1;
+    if (fill_start(executor, err) != 0 || create_memory(executor, err) != 0 ||
+        start(executor, &executor->info, err) != 0) {
+        if (err != NULL && err->code == ERROR_RESTART)
+            err->code = ERROR_DEVICE;
+        destroy(&executor->base);
+        return -1;
+    }
+    fix_choices(executor);
+    executor->info.rank_process = process_executor_pid(&executor->base);
+    *info = executor->info;
+    *out = &executor->base;
+    return 0;
+}
+
+pid_t process_executor_pid(const struct executor *executor) {
+    return atomic_load(&((const struct process_executor *)executor)->pid);
+}
+
+bool process_executor_is_default(const char *device) {
+    if (strcmp(device, "auto") == 0)
+        return backend_device_memory("cuda") > 0;
+    return strncmp(device, "cuda", 4) == 0;
+}
