@@ -19,6 +19,7 @@ import breakage  # noqa: F401
 import drain  # noqa: F401
 import neighbours  # noqa: F401
 import overload  # noqa: F401
+import rank_process  # noqa: F401
 import streams  # noqa: F401
 
 
