@@ -501,9 +501,16 @@ bool engine_is_idle(struct engine *engine) {
     return idle;
 }
 
+void engine_stop_restarting(struct engine *engine) {
+    struct executor *executor = engine->core.executor;
+    if (executor->ops->stop_restarting != NULL)
+        executor->ops->stop_restarting(executor);
+}
+
 void engine_destroy(struct engine *engine) {
     if (engine == NULL)
         return;
+    engine_stop_restarting(engine);
     pthread_mutex_lock(&engine->lock);
     engine->accepting = false;
     engine->quitting = true;

@@ -72,6 +72,9 @@ int64_t engine_num_queued(const struct engine *engine, int32_t share);
 /* Any thread. The request's sequences are dropped and their blocks freed before the next step; each
  * unfinished choice gets a last event with FINISH_ABORT. */
 void engine_cancel(struct engine *engine, struct request *request);
+/* Any thread; before the engine ends. Ranks that are lost are not waited for any more, so that what
+ * is cancelled ends at once. */
+void engine_stop_restarting(struct engine *engine);
 
 /* Any thread. Requests submitted after it find no prefix in the cache that was complete before;
  * those that run keep what they share and are not disturbed. */

@@ -51,6 +51,9 @@ struct executor_ops {
      * tried again, or -1 with another error: the executor is unusable. */
     int (*check)(struct executor *executor, struct error *err);
     int (*restart)(struct executor *executor, struct error *err);
+    /* Likewise of one that may lose them, but from any thread: a restart that runs ends soon, and
+     * each later one at once, with ERROR_RESTART. */
+    void (*stop_restarting)(struct executor *executor);
 };
 
 struct executor {

@@ -22,7 +22,8 @@
 #define LOOK_MS 1000 /* between two looks at a process that does not answer */
 #define END_MS 30000 /* for a killed process to be gone, 5 s of it for one that is to end itself */
 #define END_ITSELF_MS 5000
-#define HIGH_FD 16 /* numbers from here on are none that the process expects */
+#define IDLE_NS 5000000 /* of processor time between two looks; less is nothing */
+#define HIGH_FD 16      /* numbers from here on are none that the process expects */
 
 extern char **environ;
 
@@ -32,7 +33,8 @@ struct process_executor {
     struct rank_start start;   /* of the next process */
     struct executor_info info; /* of the first */
     _Atomic pid_t pid;         /* 0: none */
-    int socket;                /* -1: none */
+    atomic_bool stops_restarting;
+    int socket; /* -1: none */
     int memory_fd;
     struct rank_memory_layout layout; /* of the steps; step_bytes 0: not known yet */
     char *memory;
@@ -178,8 +180,9 @@ static int64_t processor_ns(const struct process_executor *executor) {
     return used.tv_sec * CLOCK_NS_PER_S + used.tv_nsec;
 }
 
-/* Waits for a message. A second in which this process was stopped itself counts as one at most. */
-static int receive(struct process_executor *executor, struct rank_message *out) {
+/* Waits for a message. A process whose threads only look whether something has come uses some
+ * microseconds a second. A second in which this process was stopped itself counts as one at most. */
+static int receive(struct process_executor *executor, bool is_starting, struct rank_message *out) {
     struct pollfd poll_fd = {.fd = executor->socket, .events = POLLIN};
     int64_t used_ns = processor_ns(executor);
     int32_t timeout_s = executor->config.executor.device_timeout_s, num_idle = 0;
@@ -187,8 +190,12 @@ static int receive(struct process_executor *executor, struct rank_message *out) 
     while ((count = poll(&poll_fd, 1, LOOK_MS)) <= 0) {
         CHECK(count == 0 || errno == EINTR);
         int64_t now_ns = processor_ns(executor);
-        num_idle = now_ns == used_ns ? num_idle + (count == 0) : 0;
+        num_idle = now_ns - used_ns < IDLE_NS ? num_idle + (count == 0) : 0;
         used_ns = now_ns;
+        if (is_starting && atomic_load(&executor->stops_restarting)) {
+            lose(executor, "nobody waits for it any more");
+            return -1;
+        }
         if (timeout_s == 0 || num_idle < timeout_s)
             continue;
         char why[128];
@@ -222,14 +229,15 @@ static int await_ready(struct process_executor *executor, struct executor_info *
     const struct weights_progress *progress = &executor->config.executor.progress;
     bool is_first = info == &executor->info; /* of others nobody shows progress */
     struct rank_message message;
-    while (receive(executor, &message) == 0) {
+    while (receive(executor, true, &message) == 0) {
         if (message.kind == RANK_READY) {
             *info = message.info;
             return 0;
         }
         if (message.kind == RANK_FAILED) {
             int status;
-            end_process(executor, &status, NULL);
+            if (end_process(executor, &status, err) != 0)
+                return -1;
             return error_set(err, message.done.error.code, "%s", message.done.error.message);
         }
         if (message.kind == RANK_PROGRESS && is_first && progress->report != NULL)
@@ -284,13 +292,16 @@ static int restart(struct executor *base, struct error *err) {
     struct executor_info info;
     int64_t started_ns = clock_now_ns();
     CHECK(is_lost(executor) && executor->num_submitted == 0);
+    if (atomic_load(&executor->stops_restarting))
+        return error_set(err, ERROR_RESTART, "nobody waits for the ranks any more");
     if (executor->num_failed_starts > 0) /* a device may need a moment to be free again */
         sleep(1);
     if (start(executor, &info, err) != 0) {
         executor->num_failed_starts++;
         executor->lost.code = ERROR_RESTART;
         log_warning("cannot start the ranks again: %s", err->message);
-        if (err->code != ERROR_MODEL && err->code != ERROR_CONFIG)
+        bool has_ended = atomic_load(&executor->pid) == 0;
+        if (has_ended && err->code != ERROR_MODEL && err->code != ERROR_CONFIG)
             err->code = ERROR_RESTART;
         return -1;
     }
@@ -302,6 +313,10 @@ static int restart(struct executor *base, struct error *err) {
              (double)(clock_now_ns() - started_ns) / (double)CLOCK_NS_PER_MS,
              (int)process_executor_pid(base));
     return 0;
+}
+
+static void stop_restarting(struct executor *base) {
+    atomic_store(&self(base)->stops_restarting, true);
 }
 
 /* A process that has died has closed its socket; nothing else comes while no step runs. */
@@ -361,7 +376,7 @@ static int wait_for_step(struct executor *base, struct error *err) {
     struct step_result *result = executor->submitted[0];
     executor->submitted[0] = executor->submitted[--executor->num_submitted];
     send_message(executor, &request);
-    if (!is_lost(executor) && receive(executor, &answer) == 0 &&
+    if (!is_lost(executor) && receive(executor, false, &answer) == 0 &&
         answer.done.error.code != ERROR_NONE)
         lose(executor, answer.done.error.message);
     if (is_lost(executor))
@@ -432,6 +447,7 @@ int process_executor_create(const struct process_executor_config *config,
         .step_memory = step_memory,
         .check = check,
         .restart = restart,
+        .stop_restarting = stop_restarting,
     };
     struct process_executor *executor = calloc(1, sizeof(*executor));
     *out = NULL;

@@ -32,6 +32,9 @@ static int print_options(const struct options *options, char *out, size_t capaci
         int length = fits ? snprintf(out + used, capacity - used, "--%s=%s\n", names[i], value) : 0;
         if (!fits || length >= (int)(capacity - used))
             return error_set(err, ERROR_CONFIG, "record: the option %s is too long", names[i]);
+        if (memchr(out + used, '\n', (size_t)length - 1) != NULL)
+            return error_set(err, ERROR_CONFIG,
+                             "record: the option %s has several lines; write it in one", names[i]);
         used += (size_t)length;
     }
     return 0;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,8 +27,12 @@ struct record_file {
 
 /* --- The outbox's thread -------------------------------------------------------------------------- */
 
+/* Locked, so that another process does not take it for an old one. */
 static int make(const struct record_file *file) {
-    return open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        flock(fd, LOCK_EX | LOCK_NB);
+    return fd;
 }
 
 static int begin_next(struct record_file *file) {
@@ -100,6 +105,15 @@ static bool is_recording(const char *path) {
     return is_one;
 }
 
+/* Returns whether a process still writes it. */
+static bool is_written(const char *path) {
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    bool is_locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return is_locked;
+}
+
 /* Returns 1 for a recording, or an empty file; 0 where nothing is; -1 for anything else. */
 static int look_at(const char *path, struct error *err) {
     struct stat status;
@@ -112,6 +126,14 @@ static int look_at(const char *path, struct error *err) {
     return error_set(err, ERROR_CONFIG, "record %.400s: is there and is not a recording", path);
 }
 
+/* One to which nothing came is no loss, and does not take the place of one that has something. */
+static int put_aside(const struct record_file *file) {
+    struct stat status;
+    if (lstat(file->path, &status) == 0 && status.st_size == 0)
+        return unlink(file->path);
+    return rename(file->path, file->old_path);
+}
+
 static int open_path(struct record_file *file, const char *path, struct error *err) {
     if (snprintf(file->path, sizeof(file->path), "%s", path) >= (int)sizeof(file->path) ||
         snprintf(file->old_path, sizeof(file->old_path), "%s.1", path) >=
@@ -120,7 +142,9 @@ static int open_path(struct record_file *file, const char *path, struct error *e
     int found = look_at(file->path, err);
     if (found < 0 || look_at(file->old_path, err) < 0)
         return -1;
-    if ((found == 0 || rename(file->path, file->old_path) == 0) && (file->fd = make(file)) >= 0)
+    if (found == 1 && is_written(file->path))
+        return error_set(err, ERROR_CONFIG, "record %.400s: another process writes it", path);
+    if ((found == 0 || put_aside(file) == 0) && (file->fd = make(file)) >= 0)
         return 0;
     return error_set(err, ERROR_CONFIG, "record %.400s: %s", path, strerror(errno));
 }

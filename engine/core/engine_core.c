@@ -284,13 +284,14 @@ void engine_core_flush_cache(struct engine_core *core) {
 }
 
 bool engine_core_renew(struct engine_core *core) {
-    bool is_sound = !core->failed && !core->is_lost && core->num_losses == 0 &&
-                    core->mask_jobs.num_running == 0;
+    bool is_sound = !core->failed && !core->is_lost && core->mask_jobs.num_running == 0;
     if (!is_sound || !engine_core_is_idle(core) || !scheduler_renew(&core->scheduler))
         return false;
     core->speculation = new_speculation(core);
     core->last_collected_ns = 0;
     core->has_suspects = false;
+    core->num_losses = 0;
+    core->lost_since_ns = 0;
     core->mask_jobs.last_id = 0;
     return true;
 }

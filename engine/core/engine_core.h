@@ -70,11 +70,12 @@ struct engine_core {
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */
     int32_t num_stalled;                             /* groups, as of the last step */
     int64_t first_deadline_ns; /* when the next group ends if nothing else happens; 0: never */
-    bool is_lost;       /* the executor lost its ranks: nothing runs before they are restarted */
-    bool has_suspects;  /* some group may be one */
-    int32_t num_losses; /* of ranks, since a step was done, that no request is blamed for */
-    bool failed;        /* the executor failed: nothing runs any more */
-    struct error error; /* why */
+    bool is_lost;          /* the executor lost its ranks: nothing runs before they are restarted */
+    int64_t lost_since_ns; /* then: when they last did something */
+    bool has_suspects;     /* some group may be one */
+    int32_t num_losses;    /* of ranks, since a step was done, that no request is blamed for */
+    bool failed;           /* the executor failed: nothing runs any more */
+    struct error error;    /* why */
 };
 
 /* Returns how many steps may be in flight. */

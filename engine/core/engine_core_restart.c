@@ -62,11 +62,23 @@ static int restart_executor(struct engine_core *core, struct error *err) {
     return status;
 }
 
+/* What waited meanwhile has not waited for others: the time does not count as time in the queue. */
+static void extend_queue_deadlines(struct engine_core *core) {
+    int64_t now_ns = core->config.clock(core->config.context);
+    for (struct sequence_group *g = core->first_group; g != NULL; g = g->next) {
+        struct request *request = g->request;
+        int64_t since_ns = max_int64(core->lost_since_ns, request->arrival_ns);
+        if (request->queue_deadline_ns != 0)
+            request->queue_deadline_ns += max_int64(now_ns - since_ns, 0);
+    }
+}
+
 void engine_core_restart(struct engine_core *core) {
     struct error err = {0};
     if (core->num_losses < MAX_LOSSES && restart_executor(core, &err) == 0) {
         core->is_lost = false;
         core->stats.rank_restarts++;
+        extend_queue_deadlines(core);
         return;
     }
     if (core->num_losses < MAX_LOSSES && err.code == ERROR_RESTART) {

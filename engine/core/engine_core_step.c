@@ -8,7 +8,8 @@
 #include "config/base/numbers.h"
 #include "engine/core/core_stats.h"
 
-#define LARGE_STEP 32 /* tokens */
+#define LOSSES_IN_A_ROW_NS (60 * INT64_C(1000000000)) /* of an idle engine */
+#define LARGE_STEP 32                                 /* tokens */
 
 /* --- Before a step ---------------------------------------------------------------------------- */
 
@@ -191,6 +192,7 @@ static void discard_step(struct engine_core *core, const struct step *step) {
 
 /* Throws away what was in flight, the oldest step of which is collected. */
 static void lose_steps(struct engine_core *core, const struct step *step) {
+    core->lost_since_ns = max_int64(step->submitted_ns, core->last_collected_ns);
     while (step != NULL) {
         engine_core_note_loss(core, step);
         discard_step(core, step);
@@ -208,7 +210,10 @@ static void check_executor(struct engine_core *core) {
     engine_core_note_failure(core, &err);
     if (!core->is_lost)
         return;
-    core->num_losses++;
+    int64_t now_ns = core->config.clock(core->config.context);
+    bool is_in_a_row = now_ns - core->lost_since_ns < LOSSES_IN_A_ROW_NS;
+    core->num_losses = is_in_a_row ? core->num_losses + 1 : 1;
+    core->lost_since_ns = now_ns;
     scheduler_restart(&core->scheduler);
 }
 

@@ -192,9 +192,12 @@ static int32_t finish_step(struct grammar_machine *m) {
 
 /* --- Sweeping --- */
 
-/* Returns how many sets of its path a walk stands on. */
-static int num_on_path(const struct mask_walk *walk) {
-    return walk->state != NULL ? walk->depth + 1 : 0;
+/* Returns how many sets of its path a walk stands on: those of the bytes before its next node. */
+static int num_on_path(const struct grammar_machine *m) {
+    const struct mask_walk *walk = &m->walk;
+    if (walk->state == NULL || walk->node >= m->vocabulary->num_nodes)
+        return 0;
+    return m->vocabulary->nodes[walk->node].depth + 1;
 }
 
 static int copy_kept(struct grammar_machine *m, struct parse_store *store) {
@@ -203,7 +206,7 @@ static int copy_kept(struct grammar_machine *m, struct parse_store *store) {
         if (state->moved_set < 0)
             return -1;
     }
-    for (int i = 0; i < num_on_path(&m->walk); i++)
+    for (int i = 0; i < num_on_path(m); i++)
         if (parse_store_copy_set(store, &m->store, m->walk.path[i]) < 0)
             return -1;
     return parse_store_copy_set(store, &m->store, m->at) < 0 ? -1 : 0;
@@ -220,7 +223,7 @@ static int sweep(struct grammar_machine *m) {
     }
     for (struct grammar_state *state = m->users; state != NULL; state = state->next)
         state->set = state->moved_set;
-    for (int i = 0; i < num_on_path(&m->walk); i++) /* there by now */
+    for (int i = 0; i < num_on_path(m); i++) /* there by now */
         m->walk.path[i] = parse_store_copy_set(&store, &m->store, m->walk.path[i]);
     m->at = parse_store_copy_set(&store, &m->store, m->at);
     parse_store_finish(&m->store);

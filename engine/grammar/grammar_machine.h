@@ -30,8 +30,7 @@ struct mask_walk {
     struct grammar_state *state; /* whose mask; NULL: none is searched */
     uint32_t *mask;              /* the tokens found so far */
     int32_t node;                /* of the vocabulary: the next one */
-    int32_t depth;               /* its */
-    int32_t *path; /* [longest token + 1] the sets of the bytes before it: [0..depth] */
+    int32_t *path; /* [longest token + 1] the sets of the bytes before it: [0..its depth] */
     int64_t work;  /* parse states followed for it */
     int64_t cost;  /* so far */
     bool any;      /* there is a token in it */
@@ -50,7 +49,8 @@ struct grammar_machine {
     struct grammar_state *users; /* all that stand on a set of the store */
     int32_t at;                  /* the set that a step leaves */
     struct mask_walk walk;
-    int64_t last_cost;  /* of the last mask that was found, walking */
+    int64_t
+        last_cost; /* of the last mask that was found, walking, or that a longer walk did not find */
     int32_t num_wanted; /* masks that states want */
     bool is_lent;       /* to a job. Engine thread; the only member that it may then read */
     int64_t work;       /* parse states followed; counts on */

@@ -31,6 +31,9 @@ int mask_walk_begin(struct grammar_state *state) {
 }
 
 void mask_walk_drop(struct grammar_machine *machine) {
+    if (machine->walk.cost > machine->last_cost)
+        machine->last_cost = machine->walk.cost;
+    machine->walk.cost = 0;
     free(machine->walk.mask);
     machine->walk.mask = NULL;
     machine->walk.state = NULL;
@@ -48,7 +51,6 @@ static int visit_node(struct grammar_machine *machine) {
     const struct vocabulary_node *node = &vocabulary->nodes[walk->node];
     const struct parse_set *from = machine->store.sets[walk->path[node->depth]];
     int32_t to = from->next[machine->grammar->classes[node->byte]];
-    walk->depth = node->depth;
     if (to == PARSE_SET_UNKNOWN) {
         if (is_given_up(walk))
             return 1;

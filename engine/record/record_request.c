@@ -59,7 +59,8 @@ static void write_thinking(const struct thinking_budget *thinking, struct byte_b
     record_put_signed(out, thinking->max_tokens);
 }
 
-static void write_params(const struct sampling_params *params, struct byte_buffer *out) {
+static void write_params(const struct sampling_params *params, const struct grammar *last,
+                         struct byte_buffer *out) {
     record_put_signed(out, (int64_t)params->pooling);
     record_put_signed(out, params->num_choices);
     record_put_signed(out, params->beam_width);
@@ -76,11 +77,15 @@ static void write_params(const struct sampling_params *params, struct byte_buffe
     record_put_bool(out, params->skip_special_tokens);
     write_arrays(params, out);
     write_thinking(&params->thinking, out);
-    if (params->grammar != NULL)
+    if (params->grammar == NULL)
+        return;
+    record_put_bool(out, params->grammar == last);
+    if (params->grammar != last)
         grammar_write(params->grammar, out);
 }
 
-void record_request_write(const struct request *request, struct byte_buffer *out) {
+void record_request_write(const struct request *request, const struct grammar *last,
+                          struct byte_buffer *out) {
     record_put_unsigned(out, request->id);
     record_put_signed(out, request->arrival_ns);
     record_put_signed(out, request->deadline_ns);
@@ -91,7 +96,7 @@ void record_request_write(const struct request *request, struct byte_buffer *out
     record_put_signed(out, request->tenant);
     record_put_bytes(out, request->cache_salt, request->cache_salt_bytes);
     write_tokens(request->prompt, request->num_prompt_tokens, out);
-    write_params(&request->params, out);
+    write_params(&request->params, last, out);
 }
 
 /* --- Reading ---------------------------------------------------------------------------------- */
@@ -234,6 +239,7 @@ static void read_arrays(struct draft *draft, struct record_input *in) {
 void record_markers_finish(struct record_markers *markers) {
     for (int32_t i = 0; i < markers->count; i++)
         free(markers->markers[i]);
+    grammar_unref(markers->grammar);
     *markers = (struct record_markers){.count = 0};
 }
 
@@ -269,15 +275,26 @@ static void read_thinking(struct draft *draft, struct record_input *in) {
     thinking->max_tokens = record_get_int32(in, "thinking.max_tokens", 0, INT32_MAX);
 }
 
+static int read_new_grammar(struct draft *draft, struct record_input *in, struct error *err) {
+    struct text bytes = {(const char *)in->at, (size_t)(in->end - in->at)};
+    struct grammar **known = &draft->markers->grammar;
+    in->at = in->end;
+    grammar_unref(*known);
+    *known = NULL;
+    return grammar_read(bytes, draft->header->limits.vocab_size, known, err);
+}
+
 /* What is left is the grammar, if there is one. */
 static void read_grammar(struct draft *draft, struct record_input *in) {
-    struct text bytes = {(const char *)in->at, (size_t)(in->end - in->at)};
-    struct error err;
-    if (bytes.length == 0)
+    struct error err = {0};
+    if (in->wrong != NULL || in->at == in->end)
         return;
-    in->at = in->end;
-    if (grammar_read(bytes, draft->header->limits.vocab_size, &draft->params.grammar, &err) == 0)
+    bool is_last = record_get_bool(in, "shares_grammar");
+    if (in->wrong == NULL && (is_last || read_new_grammar(draft, in, &err) == 0) &&
+        draft->markers->grammar != NULL) {
+        draft->params.grammar = grammar_ref(draft->markers->grammar);
         return;
+    }
     draft->lacks_memory = draft->lacks_memory || err.code == ERROR_MEMORY;
     record_input_refuse(in, "grammar");
 }

@@ -10,11 +10,14 @@
 struct record_markers {
     char *markers[RECORD_MAX_MARKERS];
     int32_t count;
+    struct grammar *grammar; /* of the last request that had one; a reference */
 };
 void record_markers_finish(struct record_markers *markers);
 
-/* Appends the values of a request that was submitted. */
-void record_request_write(const struct request *request, struct byte_buffer *out);
+/* Appends the values of a request that was submitted. `last`: the grammar of the one before that had
+ * one, or NULL: one that both share is written once, since what was found for one serves both. */
+void record_request_write(const struct request *request, const struct grammar *last,
+                          struct byte_buffer *out);
 
 /* Creates the request that was written, with all that makes it one the engine of that header, with
  * so many end tokens in its model, takes. It does not outlive the markers. ERROR_SYNTAX names the

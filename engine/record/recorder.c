@@ -21,6 +21,7 @@ struct recorder {
     int64_t written;      /* bytes of the recording */
     uint64_t written_all; /* of all of them */
     int64_t last_ns;
+    struct grammar *grammar;   /* of the last request that had one; a reference */
     uint64_t num_ended;        /* choices, before the step */
     struct byte_buffer frame;  /* under construction */
     struct byte_buffer tape;   /* of the step */
@@ -39,9 +40,15 @@ int recorder_create(const struct recorder_config *config, const struct record_he
     return 0;
 }
 
+static void set_grammar(struct recorder *recorder, struct grammar *grammar) {
+    grammar_unref(recorder->grammar);
+    recorder->grammar = grammar;
+}
+
 void recorder_destroy(struct recorder *recorder) {
     if (recorder == NULL)
         return;
+    set_grammar(recorder, NULL);
     byte_buffer_finish(&recorder->frame);
     byte_buffer_finish(&recorder->tape);
     byte_buffer_finish(&recorder->values);
@@ -96,6 +103,7 @@ void recorder_begin(struct recorder *recorder, const struct engine_core *core) {
     recorder->state = RECORDER_RUNS;
     recorder->written = 0;
     recorder->last_ns = 0;
+    set_grammar(recorder, NULL);
     recorder->num_ended = engine_stats_num_finished(&core->stats);
     byte_buffer_clear(&recorder->tape);
     record_frame_begin(&recorder->frame, RECORD_HEADER);
@@ -107,8 +115,10 @@ void recorder_add(struct recorder *recorder, const struct request *request) {
     if (!runs(recorder))
         return;
     record_frame_begin(&recorder->frame, RECORD_REQUEST);
-    record_request_write(request, &recorder->frame);
+    record_request_write(request, recorder->grammar, &recorder->frame);
     put_frame(recorder, false);
+    if (request->params.grammar != NULL)
+        set_grammar(recorder, grammar_ref(request->params.grammar));
 }
 
 void recorder_flush(struct recorder *recorder) {

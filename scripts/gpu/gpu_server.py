@@ -103,10 +103,15 @@ class GpuServer:
             raise Failed(f"/metrics: {error}; the server's last line: {self.last_line()}") from error
 
     def metrics_when_idle(self):
-        """The same once no request is left: those that were cut short end with their step."""
+        """The same once no request is left: those that were cut short end with their step. A device that failed meanwhile is
+        a pause for clients, and a failure here."""
         deadline = time.monotonic() + IDLE_SECONDS
         while True:
             metrics = self.metrics()
+            if metrics.get("rank_restarts_total", 0) > 0:
+                lost = [line for line in self.read_log().splitlines() if "the ranks are lost" in line]
+                self.refusal = Failed(f"the device failed, and its ranks were restarted: {(lost or ['?'])[0]}")
+                raise self.refusal
             if metrics["num_requests_running"] + metrics["num_requests_waiting"] == 0:
                 return metrics
             if time.monotonic() > deadline:

@@ -189,8 +189,8 @@ void http_admission_end(struct connection *connection) {
         return;
     server->num_api_calls--;
     exchange->owner->num_api_calls--;
-    if (exchange->num_requests > 0)
-        observe_queue(connection, exchange->num_requests);
+    if (exchange->num_requests > 0) /* what failed, or ended in the queue, was not served */
+        observe_queue(connection, exchange->error.code == NULL ? exchange->num_requests : 0);
     if (exchange->key != NULL)
         key_limits_end(exchange->key);
 }

@@ -50,7 +50,7 @@ static int submit_all(struct connection *connection) {
         return -1;
     for (int i = 0; i < num_requests; i++) {
         http_admission_prepare(connection, api_call_request(exchange->call, i));
-        http_timeout_prepare(connection, api_call_request(exchange->call, i));
+        http_timeout_prepare(connection, i);
     }
     if (http_timeout_check(connection) != 0)
         return -1;

@@ -35,11 +35,12 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
 static void add_retry_headers(const struct connection *connection, int status,
                               struct MHD_Response *response) {
     char seconds[24], milliseconds[24];
-    if (connection->exchange.retry_ms < 0) {
+    const char *code = connection->exchange.error.code;
+    bool would_crash_again = code != NULL && strcmp(code, "device_crashed") == 0;
+    if (connection->exchange.retry_ms < 0 || would_crash_again) {
         add_header(response, "x-should-retry", "false"); /* as OpenAI's SDKs read it */
         return;
     }
-    const char *code = connection->exchange.error.code;
     bool is_queue_timeout = code != NULL && strcmp(code, "queue_timeout") == 0;
     int64_t wait_ms = connection->exchange.retry_ms > 0   ? connection->exchange.retry_ms
                       : status == 429 || is_queue_timeout ? http_admission_wait_ms(connection)

@@ -18,7 +18,7 @@ bool http_stop_is_request_expected(const struct http_server *server);
 
 /* What comes from now on is answered with 503. */
 void http_stop_refuse_work(struct http_server *server);
-/* Ends each request with FINISH_ABORT, which completes its answer. */
+/* Ends each request with FINISH_ABORT, which completes its answer, also while ranks restart. */
 void http_stop_cancel(struct http_server *server);
 /* Nobody connects any more. */
 void http_stop_listening(struct http_server *server);

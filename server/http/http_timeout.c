@@ -44,8 +44,9 @@ static int64_t deadline_ns(const struct connection *connection) {
     return ms > 0 ? exchange->start_ns + ms * CLOCK_NS_PER_MS : 0;
 }
 
-void http_timeout_prepare(const struct connection *connection, struct request *request) {
-    int64_t queue_ms = connection->server->config.queue_timeout_ms;
+void http_timeout_prepare(const struct connection *connection, int index) {
+    struct request *request = api_call_request(connection->exchange.call, index);
+    int64_t queue_ms = index == 0 ? connection->server->config.queue_timeout_ms : 0;
     request->deadline_ns = deadline_ns(connection);
     request->queue_deadline_ns = queue_ms > 0 ? clock_now_ns() + queue_ms * CLOCK_NS_PER_MS : 0;
 }
@@ -54,9 +55,11 @@ void http_timeout_prepare(const struct connection *connection, struct request *r
  * served before that; nor does what no step has found to lack room. */
 static int64_t least_wait_ms(const struct connection *connection) {
     const struct http_server *server = connection->server;
-    int32_t share = api_call_request(connection->exchange.call, 0)->share;
+    const struct request *request = api_call_request(connection->exchange.call, 0);
+    if (request->priority < 0) /* it may be before them */
+        return 0;
     int64_t num_ahead =
-        min_int64(engine_num_queued(server->engine, share), server->monitor.num_waiting);
+        min_int64(engine_num_queued(server->engine, request->share), server->monitor.num_waiting);
     return num_ahead > 0 ? engine_monitor_time_ms(&server->monitor, num_ahead) : 0;
 }
 

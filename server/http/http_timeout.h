@@ -10,8 +10,9 @@
  * else. */
 int http_timeout_read(const char *text, int64_t *out_ms, struct api_error *err);
 
-/* Sets the deadlines of a request of the exchange's call. */
-void http_timeout_prepare(const struct connection *connection, struct request *request);
+/* Sets the deadlines of a request of the exchange's call. Its first one alone has a time to wait: a
+ * call with many prompts that has begun to run goes on, however long the last of them wait. */
+void http_timeout_prepare(const struct connection *connection, int index);
 
 /* Returns -1 with exchange.error, a 503, when the exchange's call, whose requests are prepared, is
  * not expected to run before its deadline. */

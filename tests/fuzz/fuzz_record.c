@@ -53,10 +53,10 @@ static void try_request(struct record_input in) {
     struct error err = {0};
     if (record_request_read(&in, &engine, 1, &markers, &request, &err) == 0) {
         check_request(request);
-        record_request_write(request, &once);
+        record_request_write(request, NULL, &once);
         struct record_input written = record_input_of((struct text){once.data, once.length});
         require(record_request_read(&written, &engine, 1, &markers, &again, &err) == 0);
-        record_request_write(again, &twice);
+        record_request_write(again, NULL, &twice);
         require(once.length == twice.length && memcmp(once.data, twice.data, once.length) == 0);
         request_unref(again);
         request_unref(request);

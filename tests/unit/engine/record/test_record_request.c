@@ -191,10 +191,10 @@ static void every_field_comes_back(void **state) {
     struct byte_buffer bytes = {0}, again = {0};
     struct record_markers markers = {.count = 0};
     struct error err;
-    record_request_write(request, &bytes);
+    record_request_write(request, NULL, &bytes);
     struct request *read = read_back(&bytes, bytes.length, &markers, &err);
     assert_non_null(read);
-    record_request_write(read, &again);
+    record_request_write(read, NULL, &again);
     assert_int_equal(again.length, bytes.length);
     assert_memory_equal(again.data, bytes.data, bytes.length);
     const struct sampling_params *p = &read->params;
@@ -236,7 +236,7 @@ static void what_is_cut_off_is_refused(void **state) {
     struct record_markers markers = {.count = 0};
     struct byte_buffer bytes = {0};
     struct error err;
-    record_request_write(request, &bytes);
+    record_request_write(request, NULL, &bytes);
     for (size_t length = 0; length < bytes.length; length++) {
         assert_null(read_back(&bytes, length, &markers, &err));
         assert_int_equal(err.code, ERROR_SYNTAX);
@@ -251,7 +251,7 @@ static void refuses(const struct sampling_params *params, const char *name) {
     struct record_markers markers = {.count = 0};
     struct byte_buffer bytes = {0};
     struct error err = {0};
-    record_request_write(request, &bytes);
+    record_request_write(request, NULL, &bytes);
     assert_null(read_back(&bytes, bytes.length, &markers, &err));
     assert_non_null(strstr(err.message, name));
     request_unref(request);
