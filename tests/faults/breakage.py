@@ -30,7 +30,10 @@ def kill(stage):
             stage.want(not hung, f"{hung} of {CLIENTS} clients still wait after the server was killed")
             victim = Victim(stage.binary, stage.model, stage.folder, listener=listener)
             longest = max(longest, time.monotonic() - began)
-            stage.problems += victim.finish()
+            try:
+                stage.problems += victim.finish()
+            finally:
+                victim.kill()
     stage.figure("clients that hang after kill -9", "see below" if stage.problems else 0, 0, not stage.problems)
     stage.most("from kill -9 until it answers again", longest, 2, " s", is_timed=True)
 

@@ -78,20 +78,24 @@ def restart(stage):
         listener.bind(("127.0.0.1", 0))
         listener.listen(4096)
         victim = Victim(stage.binary, stage.model, stage.folder, listener=listener)
-        threads = [threading.Thread(target=ask, args=(victim.address,)) for _ in range(8)]
+        threads = [threading.Thread(target=ask, args=(victim.address,), daemon=True) for _ in range(8)]
         for thread in threads:
             thread.start()
         ended = []
-        for _ in range(stage.pick(2, 10)):
-            before = len(statuses)
-            await_true(lambda: len(statuses) > before + 100)
-            victim.process.send_signal(signal.SIGTERM)
-            ended.append(victim.process.wait(30))
-            victim = Victim(stage.binary, stage.model, stage.folder, listener=listener)
-        is_over.set()
-        for thread in threads:
-            thread.join()
-        stage.problems += victim.finish()
+        try:
+            for _ in range(stage.pick(2, 10)):
+                before = len(statuses)
+                await_true(lambda: len(statuses) > before + 100)
+                victim.process.send_signal(signal.SIGTERM)
+                ended.append(victim.process.wait(30))
+                victim = Victim(stage.binary, stage.model, stage.folder, listener=listener)
+            is_over.set()
+            for thread in threads:
+                thread.join()
+            stage.problems += victim.finish()
+        finally:
+            is_over.set()
+            victim.kill()
     bad = [status for status in statuses if status != 200]
     stage.figure(f"refused of {len(statuses)} in {len(ended)} restarts", f"{len(bad)} {bad[:3]}", 0, not bad and not any(ended))
 
