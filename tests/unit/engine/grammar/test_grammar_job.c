@@ -147,6 +147,36 @@ static void test_many_states(void **unused) {
     grammar_unref(grammar);
 }
 
+/* Wherever a search pauses, another state of the grammar may move on, and have the store swept. */
+static void test_swept_while_paused(void **unused) {
+    uint32_t expected[FIXTURE_WORDS], found[FIXTURE_WORDS];
+    size_t bytes = ((size_t)tokenizer.num_tokens + 31) / 32 * sizeof(*found);
+    int num_paused = 0;
+    for (int64_t given = 1; given < 4000; given += 3) {
+        struct grammar *grammar = build(patterns[2], 0), *other = build(patterns[2], 1 << 20);
+        struct grammar_state *searched = grammar_state_create(grammar, vocabulary);
+        struct grammar_state *moving = grammar_state_create(grammar, vocabulary);
+        struct grammar_state *at_once = grammar_state_create(other, vocabulary);
+        int64_t budget = given;
+        assert_int_equal(grammar_state_mask(at_once, expected), 0);
+        if (grammar_state_try_mask(searched, &budget, found) > 0) {
+            num_paused++;
+            for (int i = 0; i < 3; i++)
+                assert_int_equal(grammar_state_accept(moving, "cab"[i]), 0);
+            run_job(grammar);
+            budget = 0;
+            assert_int_equal(grammar_state_try_mask(searched, &budget, found), 0);
+        }
+        assert_memory_equal(found, expected, bytes);
+        grammar_state_destroy(searched);
+        grammar_state_destroy(moving);
+        grammar_state_destroy(at_once);
+        grammar_unref(grammar);
+        grammar_unref(other);
+    }
+    assert_true(num_paused > 20);
+}
+
 /* A state that is destroyed while a job has its grammar is not searched for any more. */
 static void test_destroyed(void **unused) {
     struct grammar *grammar = build(patterns[0], 100000);
@@ -218,9 +248,13 @@ static void test_dear(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_many_states),
-        cmocka_unit_test(test_destroyed), cmocka_unit_test(test_all_destroyed),
-        cmocka_unit_test(test_given_up),  cmocka_unit_test(test_dear),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_many_states),
+        cmocka_unit_test(test_destroyed),
+        cmocka_unit_test(test_all_destroyed),
+        cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_dear),
+        cmocka_unit_test(test_swept_while_paused),
     };
     return cmocka_run_group_tests_name("grammar_job", tests, set_up, tear_down);
 }
