@@ -20,10 +20,11 @@ struct engine_monitor {
     uint64_t step;         /* then */
     uint64_t num_finished; /* then, sequences since the engine's start */
     int32_t num_waiting;   /* then */
-    int64_t
-        progress_ms; /* when a step ended, ranks were being restarted, or there was nothing to do but to wait for clients */
-    double busy_s;   /* observed with work in the engine; idle time does not count */
-    double rate;     /* finished sequences per second of it, recent ones weighing more */
+    /* When a step ended, ranks were being restarted, or there was nothing to do but to wait for
+     * clients. */
+    int64_t progress_ms;
+    double busy_s; /* observed with work in the engine; idle time does not count */
+    double rate;   /* finished sequences per second of it, recent ones weighing more */
 };
 
 /* Times must rise. */

@@ -4,8 +4,8 @@
  *
  * The batch and the result are what the executor sees: the batch holds no pointer into the engine.
  * Their memory may be the executor's. All of it is there from step_init on, for the largest step
- * there can be; pages of it that no step needs are never touched. Engine thread only, but for what a submitted batch shares with the
- * executor. */
+ * there can be; pages of it that no step needs are never touched. Engine thread only, but for what
+ * a submitted batch shares with the executor. */
 #ifndef QUIRE_ENGINE_BATCH_STEP_H
 #define QUIRE_ENGINE_BATCH_STEP_H
 

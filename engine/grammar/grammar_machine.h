@@ -25,7 +25,8 @@ struct grammar_state {
 };
 
 /* The search for a mask: a walk through the vocabulary's tree, which can be interrupted anywhere.
- * The mask is the same wherever it was. */
+ * The mask that is found is the same wherever that was; whether one is found may depend on it, where
+ * memory is short or the cost is bounded. */
 struct mask_walk {
     struct grammar_state *state; /* whose mask; NULL: none is searched */
     uint32_t *mask;              /* the tokens found so far */
@@ -49,8 +50,8 @@ struct grammar_machine {
     struct grammar_state *users; /* all that stand on a set of the store */
     int32_t at;                  /* the set that a step leaves */
     struct mask_walk walk;
-    int64_t
-        last_cost; /* of the last mask that was found, walking, or that a longer walk did not find */
+    /* Of the last mask that was found, walking, or that a longer walk did not find. */
+    int64_t last_cost;
     int32_t num_wanted; /* masks that states want */
     bool is_lent;       /* to a job. Engine thread; the only member that it may then read */
     int64_t work;       /* parse states followed; counts on */

@@ -1,7 +1,8 @@
 /* Records what enters the core from outside, and what its steps computed, so that replay.h can run
  * them again: requests, when they were added; in each step the readings of the clock, the signals
  * that were seen (cancelled, not read), the jobs that had found masks, the steps that were waited for
- * and ranks that were lost. All else follows from these, since the core is deterministic (engine/core/engine_core.h).
+ * and ranks that were lost. All else follows from these, since the core is deterministic
+ * (engine/core/engine_core.h).
  *
  * A recording begins with a core that is new, or as good as (engine_core_renew), so that it can be
  * replayed from its beginning. When it has become long its successor begins as soon as nothing runs;

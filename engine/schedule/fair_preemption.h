@@ -5,9 +5,9 @@
  * What shares hold is compared by dominant resource fairness (Ghodsi et al., NSDI 2011): of running
  * slots and KV blocks the one of which a share holds the larger part of the server's, by its weight.
  * A group gives way when its share, without it, still holds as much as the other one would with the
- * group that waits: so nothing moves back, and the first group of a share always stays. What computing it
- * again costs is bounded: since it was admitted last, at least half of the tokens that it was ever
- * served were computed. */
+ * group that waits: so nothing moves back, and the first group of a share always stays. What
+ * computing it again costs is bounded: since it was admitted last, at least half of the tokens that
+ * it was ever served were computed. */
 #ifndef QUIRE_ENGINE_SCHEDULE_FAIR_PREEMPTION_H
 #define QUIRE_ENGINE_SCHEDULE_FAIR_PREEMPTION_H
 

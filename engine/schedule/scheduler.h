@@ -54,8 +54,9 @@
 
 struct scheduler_config {
     const struct serving_limits *limits; /* without host blocks preemption is by recomputation */
-    int64_t max_step_ns;   /* that a step is to take while sequences decode; 0: as long as it likes;
-                              negative: three times what these take, SCHEDULER_LEAST_STEP_NS at least */
+    /* That a step is to take while sequences decode; 0: as long as it likes; negative: three times
+     * what these take, SCHEDULER_LEAST_STEP_NS at least. */
+    int64_t max_step_ns;
     int64_t swap_block_ns; /* to move one block to the host, or back */
     int32_t num_tenants;
     int32_t num_shares; /* 0 means 1 */

@@ -92,7 +92,8 @@ struct sequence *sequence_group_find(const struct sequence_group *group, int32_t
 int32_t sequence_group_count(const struct sequence_group *group, enum sequence_status status);
 /* Walks the first-token forks: returns the next sequence after this index, or from 0 on for -1,
  * that samples its first token from the same logits as the leader and forks from it in this step.
- * Where ranks were lost, one behind it may already have tokens, and keeps its table. NULL when there is none or no more may run. */
+ * Where ranks were lost, one behind it may already have tokens, and keeps its table. NULL when
+ * there is none or no more may run. */
 struct sequence *sequence_group_next_fork(const struct sequence_group *group, int32_t after);
 /* Returns true while choice 0 has prompt tokens left to score. */
 bool sequence_group_is_scoring(const struct sequence_group *group);

@@ -19,7 +19,8 @@ void token_counts_finish(struct token_counts *counts) {
     memset(counts, 0, sizeof(*counts));
 }
 
-/* Returns the slot of the token, or the empty one it belongs in: open addressing with linear probing. */
+/* Returns the slot of the token, or the empty one it belongs in: open addressing with linear
+ * probing. */
 static int32_t *find_slot(const struct token_counts *counts, int32_t token) {
     uint32_t mask = (uint32_t)counts->num_slots - 1;
     uint32_t i = (uint32_t)token * UINT32_C(2654435769) & mask;

@@ -1,5 +1,5 @@
-/* Private to chat_template/: the filters, tests, functions and methods that every template has: Jinja's
- * own, those Transformers adds, and the methods of Python's types. */
+/* Private to chat_template/: the filters, tests, functions and methods that every template has:
+ * Jinja's own, those Transformers adds, and the methods of Python's types. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_LIBRARY_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_LIBRARY_H
 

@@ -26,8 +26,8 @@ int template_strings_lines(struct template_run *run, const struct template_value
 int template_strings_escape(struct template_run *run, const struct template_value *string,
                             struct template_value *out);
 
-/* As upper, lower, capitalize and title of Python's str, and Jinja's filter title, whose words end only
- * at white space, dashes and opening brackets, and whose result is no Markup. */
+/* As upper, lower, capitalize and title of Python's str, and Jinja's filter title, whose words end
+ * only at white space, dashes and opening brackets, and whose result is no Markup. */
 enum template_strings_case {
     TEMPLATE_STRINGS_UPPER,
     TEMPLATE_STRINGS_LOWER,

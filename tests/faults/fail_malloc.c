@@ -1,7 +1,7 @@
-/* Loaded before a program's libraries (LD_PRELOAD): makes chosen allocations of it fail while it runs.
- * The file named by FAIL_MALLOC_FILE holds a struct control, which another process maps and writes
- * (allocations.py). Works on top of AddressSanitizer's allocator too, if both are preloaded, this one
- * first. */
+/* Loaded before a program's libraries (LD_PRELOAD): makes chosen allocations of it fail while it
+ * runs. The file named by FAIL_MALLOC_FILE holds a struct control, which another process maps and
+ * writes (allocations.py). Works on top of AddressSanitizer's allocator too, if both are preloaded,
+ * this one first. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -6,8 +6,8 @@
  * in such a folder is in a GGUF file too, and only compared with Transformers. A device that rounds
  * to 16 bits is given a tolerance; a greedy choice of it may differ from Transformers' where its
  * own logits have the two tokens as close as that; and only when it is opened as batch-invariant
- * are bits compared. With RANKS the model is computed by so many together, and compared with one, too.
- * With quantised keys and values there is a wider tolerance, and the same freedom of choice.
+ * are bits compared. With RANKS the model is computed by so many together, and compared with one,
+ * too. With quantised keys and values there is a wider tolerance, and the same freedom of choice.
  * Exit status 77 when the machine lacks ISA, or a GPU.
  */
 #include "kernels/kv_type.h"
@@ -329,8 +329,8 @@ static void test_blocks_behind_the_window(void **state) {
     free(logits);
 }
 
-/* The ranks' partial sums are added in another order than one rank's, and where activations are rounded
- * to 8 bits, each rank rounds its own. */
+/* The ranks' partial sums are added in another order than one rank's, and where activations are
+ * rounded to 8 bits, each rank rounds its own. */
 static void test_ranks_as_one(void **state) {
     struct fixture *f = *state;
     struct fixture one = {.folder = f->folder, .name = f->name, .device = f->device};

@@ -4,8 +4,8 @@
  * are read, and sometimes a device that fails. After every step the invariants must hold; every
  * stream must be what the oracle says: with one step in flight, with two, with drafts, right
  * or wrong, and when the executor loses its ranks now and then, or whenever it computes a certain
- * request, which alone may then be given up. And all of it must occur: a run in which nothing was swapped, copied, shared or found
- * again shows nothing.
+ * request, which alone may then be given up. And all of it must occur: a run in which nothing was
+ * swapped, copied, shared or found again shows nothing.
  *
  *   test_sim [--seeds N] [--first-seed S]
  *
@@ -30,8 +30,8 @@ struct totals {
     struct draft_counts drafts;
 };
 
-/* The first group in order that can run must move on, or end, unless one that waits to be admitted, or
- * for a mask, is before it: liveness. Its request's id, or 0. */
+/* The first group in order that can run must move on, or end, unless one that waits to be admitted,
+ * or for a mask, is before it: liveness. Its request's id, or 0. */
 static uint64_t find_front(const struct simulation *sim) {
     const struct sequence_group *g = sim->core.scheduler.running.first;
     while (g != NULL && g->stalled)

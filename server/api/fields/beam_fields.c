@@ -41,8 +41,8 @@ static int refuse(const cJSON *item, const char *allowed, struct api_error *err)
     return -1;
 }
 
-/* Checks that what the body gives is as the search has it; what the model authors recommend for sampling
- * does not count. */
+/* Checks that what the body gives is as the search has it; what the model authors recommend for
+ * sampling does not count. */
 static int check_settings(const cJSON *json, struct api_error *err) {
     static const struct sampling_settings greedy = SAMPLING_SETTINGS_GREEDY;
     int num_fields;

@@ -1,4 +1,5 @@
-/* engine_memory_bytes against what engines of several sizes take from the heap when they are created. */
+/* engine_memory_bytes against what engines of several sizes take from the heap when they are
+ * created. */
 #include "engine/engine.h"
 
 #include "engine/batch/logprob_lists.h"

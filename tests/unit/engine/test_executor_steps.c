@@ -179,8 +179,8 @@ static void add_token(struct step *s, int index, int seq, int32_t position,
     s->slots[t] = (seq * NUM_BLOCKS + position / BLOCK_SIZE) * BLOCK_SIZE + position % BLOCK_SIZE;
 }
 
-/* Adds what is known before the step before is complete. Sequences are in turn in either order, and in some steps one is
- * scored first: rows have other numbers from step to step. */
+/* Adds what is known before the step before is complete. Sequences are in turn in either order, and
+ * in some steps one is scored first: rows have other numbers from step to step. */
 static void build(struct step *s, int index, const struct step *before, bool ahead) {
     memset(s, 0, sizeof(*s));
     for (int i = 0; i < NUM_SEQS; i++) {

@@ -1,5 +1,6 @@
 /* Masks that are found in parts and by jobs are those that are found at once, wherever the search was
- * interrupted, and also where it was given up after MAX_MASK_WORK or the store was swept meanwhile. */
+ * interrupted, and also where it was given up after MAX_MASK_WORK or the store was swept
+ * meanwhile. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

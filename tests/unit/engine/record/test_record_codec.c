@@ -111,7 +111,8 @@ static struct byte_buffer two_frames(void) {
     return all;
 }
 
-/* Returns how many frames were read before the end, or before the error whose message is filled in. */
+/* Returns how many frames were read before the end, or before the error whose message is filled
+ * in. */
 static int read_all(void *data, size_t length, struct record_frames *frames, struct error *err) {
     enum record_kind kind;
     struct record_input in;
