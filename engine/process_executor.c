@@ -27,6 +27,11 @@
 
 extern char **environ;
 
+struct submitted_step {
+    const struct batch *batch;
+    struct step_result *result;
+};
+
 struct process_executor {
     struct executor base;
     struct process_executor_config config;
@@ -39,7 +44,7 @@ struct process_executor {
     struct rank_memory_layout layout; /* of the steps; step_bytes 0: not known yet */
     char *memory;
     int32_t num_steps;
-    struct step_result *submitted[EXECUTOR_MAX_STEPS]; /* the oldest first */
+    struct submitted_step submitted[EXECUTOR_MAX_STEPS]; /* the oldest first */
     int32_t num_submitted;
     int32_t last_step;         /* submitted last */
     int32_t num_failed_starts; /* in a row */
@@ -166,6 +171,13 @@ static void lose(struct process_executor *executor, const char *why) {
                 executor->lost.message);
 }
 
+/* What comes from the process is wrong: it is as good as dead. */
+static void lose_for_answer(struct process_executor *executor, const char *what) {
+    char why[300];
+    snprintf(why, sizeof(why), "the rank process answers wrongly: %.250s", what);
+    lose(executor, why);
+}
+
 static bool is_lost(const struct process_executor *executor) {
     return executor->lost.code != ERROR_NONE;
 }
@@ -206,7 +218,10 @@ static int receive(struct process_executor *executor, bool is_starting, struct r
     }
     if (rank_message_receive(executor->socket, out) == 0)
         return 0;
-    lose(executor, NULL);
+    if (errno == EBADMSG)
+        lose_for_answer(executor, "what came is no message");
+    else
+        lose(executor, NULL);
     return -1;
 }
 
@@ -240,7 +255,11 @@ static int await_ready(struct process_executor *executor, struct executor_info *
                 return -1;
             return error_set(err, message.done.error.code, "%s", message.done.error.message);
         }
-        if (message.kind == RANK_PROGRESS && is_first && progress->report != NULL)
+        if (message.kind != RANK_PROGRESS) {
+            lose_for_answer(executor, "a message came that belongs to no start");
+            break;
+        }
+        if (is_first && progress->report != NULL)
             progress->report(progress->context, message.progress.bytes_read,
                              message.progress.num_bytes);
     }
@@ -323,8 +342,9 @@ static void stop_restarting(struct executor *base) {
 static int check(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
     struct pollfd poll_fd = {.fd = executor->socket, .events = POLLIN};
-    if (!is_lost(executor) && poll(&poll_fd, 1, 0) > 0)
-        lose(executor, NULL);
+    struct rank_message message;
+    if (!is_lost(executor) && poll(&poll_fd, 1, 0) > 0 && receive(executor, false, &message) == 0)
+        lose_for_answer(executor, "a message came that nobody waits for");
     return is_lost(executor) ? error_set(err, executor->lost.code, "%s", executor->lost.message)
                              : 0;
 }
@@ -356,7 +376,7 @@ static void submit(struct executor *base, const struct batch *batch, struct step
     size_t offset = (size_t)((const char *)batch->inputs.token_ids - executor->memory);
     int32_t step = (int32_t)(offset / executor->layout.step_bytes);
     CHECK(step < executor->num_steps && executor->num_submitted < EXECUTOR_MAX_STEPS);
-    executor->submitted[executor->num_submitted++] = result;
+    executor->submitted[executor->num_submitted++] = (struct submitted_step){batch, result};
     executor->last_step = step;
     const struct rank_message message = {.kind = RANK_SUBMIT, .step = step};
     send_message(executor, &message);
@@ -368,21 +388,31 @@ static void supply(struct executor *base) {
     send_message(executor, &message);
 }
 
+static void receive_result(struct process_executor *executor, const struct submitted_step *step) {
+    struct rank_message answer;
+    struct error wrong;
+    if (receive(executor, false, &answer) != 0)
+        return;
+    if (rank_message_check_done(&answer, step->batch, step->result,
+                                executor->layout.capacity.vocab_size, &wrong) != 0)
+        lose_for_answer(executor, wrong.message);
+    else if (answer.done.error.code != ERROR_NONE)
+        lose(executor, answer.done.error.message);
+    else
+        step->result->num_sample_rows = answer.done.num_sample_rows;
+}
+
 static int wait_for_step(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
     const struct rank_message request = {.kind = RANK_WAIT};
-    struct rank_message answer = {.kind = RANK_DONE};
     CHECK(executor->num_submitted > 0);
-    struct step_result *result = executor->submitted[0];
+    struct submitted_step step = executor->submitted[0];
     executor->submitted[0] = executor->submitted[--executor->num_submitted];
     send_message(executor, &request);
-    if (!is_lost(executor) && receive(executor, false, &answer) == 0 &&
-        answer.done.error.code != ERROR_NONE)
-        lose(executor, answer.done.error.message);
-    if (is_lost(executor))
-        return error_set(err, executor->lost.code, "%s", executor->lost.message);
-    result->num_sample_rows = answer.done.num_sample_rows;
-    return 0;
+    if (!is_lost(executor))
+        receive_result(executor, &step);
+    return is_lost(executor) ? error_set(err, executor->lost.code, "%s", executor->lost.message)
+                             : 0;
 }
 
 static void destroy(struct executor *base) {

@@ -3,6 +3,9 @@
  * dies, hangs or reports that the device failed, the executor says ERROR_RESTART (executor.h), and
  * restart begins a new one: the engine's process holds nothing of the device that could be broken.
  *
+ * What a step returns is checked before anybody reads it (rank_message_check_done): a process that
+ * answers wrongly is killed, as if it had crashed.
+ *
  * A process that has neither answered nor used processor time for device_timeout_s is taken to
  * hang, on the CPU too: it was stopped, or waits for ever. A device that does not come back is found
  * in the rank process, as in any. */

@@ -60,7 +60,16 @@ struct rank_message {
 
 /* Returns -1 with errno when the other end is closed, or the system refuses. Any thread. */
 int rank_message_send(int fd, const struct rank_message *message);
-/* Waits for a message. Returns -1 when the other end is closed, or what came is none. */
+/* Waits for a message. Returns -1 with errno when the other end is closed; EBADMSG: what came is
+ * none. */
 int rank_message_receive(int fd, struct rank_message *out);
+
+/* Checks what came for the step that was waited for first: that it is RANK_DONE, which it is with
+ * an error too, and otherwise that the result is one that the batch may have: its number of rows,
+ * tokens of the vocabulary, as many top logprobs as a row wants. Returns -1 with ERROR_RESTART and
+ * what is wrong. */
+int rank_message_check_done(const struct rank_message *message, const struct batch *batch,
+                            const struct step_result *result, int32_t vocab_size,
+                            struct error *err);
 
 #endif

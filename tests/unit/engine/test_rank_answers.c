@@ -1,0 +1,289 @@
+/* A rank process that answers wrongly is as good as one that died. The program starts itself as
+ * such a process, which says over the socket and in the memory of the steps what a test wants. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "config/base/clock.h"
+#include "engine/executor/rank_message.h"
+#include "engine/process_executor.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#define VOCAB_SIZE 320
+#define NUM_ROWS 3 /* the last one wants no logprobs */
+#define NUM_LOGPROBS 2
+
+/* --- The process ------------------------------------------------------------------------------ */
+
+struct answer {
+    struct rank_message *message;
+    struct sample_output *rows;
+};
+
+static void say_nothing_wrong(const struct answer *a) {
+}
+static void say_ready(const struct answer *a) {
+    a->message->kind = RANK_READY;
+}
+static void say_submit(const struct answer *a) {
+    a->message->kind = RANK_SUBMIT;
+}
+static void say_no_kind(const struct answer *a) {
+    a->message->kind = (enum rank_message_kind)99;
+}
+static void leave_error_open(const struct answer *a) {
+    struct error *err = &a->message->done.error;
+    err->code = ERROR_DEVICE;
+    memset(err->message, 'x', sizeof(err->message));
+}
+static void add_row(const struct answer *a) {
+    a->message->done.num_sample_rows++;
+}
+static void take_row(const struct answer *a) {
+    a->message->done.num_sample_rows--;
+}
+static void have_negative_rows(const struct answer *a) {
+    a->message->done.num_sample_rows = -1;
+}
+static void exceed_vocabulary(const struct answer *a) {
+    a->rows[2].token = VOCAB_SIZE;
+}
+static void have_negative_token(const struct answer *a) {
+    a->rows[0].token = -1;
+}
+static void add_top(const struct answer *a) {
+    a->rows[1].num_top = NUM_LOGPROBS + 1;
+}
+static void take_top(const struct answer *a) {
+    a->rows[1].num_top = NUM_LOGPROBS - 1;
+}
+static void have_negative_top(const struct answer *a) {
+    a->rows[0].num_top = -1;
+}
+static void exceed_vocabulary_at_top(const struct answer *a) {
+    a->rows[1].top_tokens[NUM_LOGPROBS - 1] = VOCAB_SIZE;
+}
+static void have_negative_top_token(const struct answer *a) {
+    a->rows[0].top_tokens[0] = -7;
+}
+/* Nothing is said of it, since nobody asked. */
+static void fill_what_nobody_reads(const struct answer *a) {
+    a->rows[2].num_top = 1000;
+    a->rows[0].top_tokens[NUM_LOGPROBS] = -1;
+}
+
+static const struct lie {
+    void (*spoil)(const struct answer *answer);
+    const char *why; /* NULL: nothing is wrong */
+} lies[] = {
+    {say_nothing_wrong, NULL},
+    {fill_what_nobody_reads, NULL},
+    {say_ready, "a message of kind 6"},
+    {say_submit, "a message of kind 2"},
+    {say_no_kind, "no message"},
+    {leave_error_open, "error of a step has no end"},
+    {add_row, "4 rows came for a step of 3"},
+    {take_row, "2 rows came for a step of 3"},
+    {have_negative_rows, "-1 rows came for a step of 3"},
+    {exceed_vocabulary, "row 2 has token 320 of 320"},
+    {have_negative_token, "row 0 has token -1 of 320"},
+    {add_top, "row 1 has 3 top logprobs and wants 2"},
+    {take_top, "row 1 has 1 top logprobs and wants 2"},
+    {have_negative_top, "row 0 has -1 top logprobs and wants 2"},
+    {exceed_vocabulary_at_top, "row 1 has top token 320 of 320"},
+    {have_negative_top_token, "row 0 has top token -7 of 320"},
+};
+#define NUM_LIES ((int)(sizeof(lies) / sizeof(lies[0])))
+
+/* Where messages come that nobody waits for. */
+#define WHILE_IDLE "idle"
+#define WHILE_STARTING "starting"
+
+static struct step_result map_step(const struct rank_memory_layout *layout) {
+    struct batch_arena arena;
+    struct step_result result;
+    void *memory =
+        mmap(NULL, layout->step_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, RANK_MEMORY_FD, 0);
+    if (memory == MAP_FAILED)
+        _Exit(1);
+    step_memory_bind(&layout->capacity, memory, &arena, &result);
+    return result;
+}
+
+/* A message of no kind has the size of one that has. */
+static void send_any(const struct rank_message *message) {
+    if (message->kind <= RANK_DONE)
+        rank_message_send(RANK_SOCKET_FD, message);
+    else
+        send(RANK_SOCKET_FD, message, sizeof(*message), 0);
+}
+
+static void answer_wait(const struct step_result *result, const struct lie *lie) {
+    struct rank_message message = {.kind = RANK_DONE, .done = {.num_sample_rows = NUM_ROWS}};
+    for (int i = 0; i < NUM_ROWS; i++)
+        result->rows[i] = (struct sample_output){.token = VOCAB_SIZE - 1,
+                                                 .num_top = i < 2 ? NUM_LOGPROBS : 0,
+                                                 .top_tokens = {0, VOCAB_SIZE - 1}};
+    lie->spoil(&(struct answer){&message, result->rows});
+    send_any(&message);
+}
+
+static int run_process(const char *how) {
+    struct rank_message message;
+    struct step_result result = {0};
+    const struct lie *lie = &lies[atoi(how)];
+    const struct rank_message unasked = {.kind = RANK_DONE};
+    while (rank_message_receive(RANK_SOCKET_FD, &message) == 0) {
+        if (message.kind == RANK_START) {
+            message = (struct rank_message){.kind = RANK_READY};
+            message.info.limits.num_blocks = 8;
+            rank_message_send(RANK_SOCKET_FD,
+                              strcmp(how, WHILE_STARTING) == 0 ? &unasked : &message);
+        } else if (message.kind == RANK_MEMORY) {
+            result = map_step(&message.memory);
+            if (strcmp(how, WHILE_IDLE) == 0)
+                rank_message_send(RANK_SOCKET_FD, &unasked);
+        } else if (message.kind == RANK_WAIT) {
+            answer_wait(&result, lie);
+        }
+    }
+    return 0;
+}
+
+/* --- The engine's side ------------------------------------------------------------------------ */
+
+struct fixture {
+    struct executor *executor;
+    struct batch_arena arena;
+    struct step_result result;
+    struct batch batch;
+};
+
+static int create(struct fixture *f, const char *how, struct error *err) {
+    const char *const argv[] = {"test_rank_answers", how, NULL};
+    const struct process_executor_config config = {
+        .program = "/proc/self/exe",
+        .argv = argv,
+        .model_path = "",
+        .executor = {.device = "cpu"},
+    };
+    struct executor_info info;
+    return process_executor_create(&config, &info, &f->executor, err);
+}
+
+static void start(struct fixture *f, const char *how) {
+    const struct batch_capacity capacity = {.num_tokens = 4,
+                                            .num_seqs = 1,
+                                            .num_table_blocks = 1,
+                                            .num_sample_rows = NUM_ROWS,
+                                            .vocab_size = VOCAB_SIZE,
+                                            .num_blocks = 8};
+    struct error err = {0};
+    if (create(f, how, &err) != 0)
+        fail_msg("%s", err.message);
+    void *memory = f->executor->ops->step_memory(f->executor, &capacity);
+    assert_non_null(memory);
+    step_memory_bind(&capacity, memory, &f->arena, &f->result);
+    f->arena.counts->num_sample_rows = NUM_ROWS;
+    for (int i = 0; i < NUM_ROWS; i++)
+        f->arena.sample_rows[i] = (struct sample_row){.target = SAMPLE_NO_TARGET,
+                                                      .num_logprobs = i < 2 ? NUM_LOGPROBS : -1};
+    f->batch = batch_arena_view(&f->arena);
+}
+
+static void expect_lost(struct fixture *f, const struct error *err, const char *why) {
+    assert_int_equal(err->code, ERROR_RESTART);
+    if (strstr(err->message, "the rank process answers wrongly: ") == NULL ||
+        strstr(err->message, why) == NULL)
+        fail_msg("%s, not %s", err->message, why);
+    assert_int_equal(process_executor_pid(f->executor), 0);
+}
+
+static void expect_answer(const struct lie *lie) {
+    struct fixture f;
+    struct error err = {0};
+    char how[16];
+    snprintf(how, sizeof(how), "%d", (int)(lie - lies));
+    start(&f, how);
+    f.executor->ops->submit(f.executor, &f.batch, &f.result);
+    int status = f.executor->ops->wait(f.executor, &err);
+    if (lie->why != NULL) {
+        assert_int_equal(status, -1);
+        expect_lost(&f, &err, lie->why);
+        assert_int_equal(f.result.num_sample_rows, 0);
+    } else {
+        if (status != 0)
+            fail_msg("%s", err.message);
+        assert_int_equal(f.result.num_sample_rows, NUM_ROWS);
+        assert_int_equal(f.result.rows[NUM_ROWS - 1].token, VOCAB_SIZE - 1);
+    }
+    f.executor->ops->destroy(f.executor);
+}
+
+static void test_answers(void **state) {
+    for (int i = 0; i < NUM_LIES; i++)
+        expect_answer(&lies[i]);
+}
+
+/* More than a row can hold, from memory that both may write to. */
+static void test_more_logprobs_than_a_row_holds(void **state) {
+    struct sample_output rows[1] = {{.num_top = SAMPLE_MAX_LOGPROBS + 1}};
+    const struct sample_row requested[1] = {
+        {.target = SAMPLE_NO_TARGET, .num_logprobs = SAMPLE_MAX_LOGPROBS + 1}};
+    const struct batch batch = {.num_sample_rows = 1, .sample_rows = requested};
+    const struct step_result result = {.rows = rows};
+    const struct rank_message message = {.kind = RANK_DONE, .done = {.num_sample_rows = 1}};
+    struct error err = {0};
+    assert_int_equal(rank_message_check_done(&message, &batch, &result, VOCAB_SIZE, &err), -1);
+    assert_non_null(strstr(err.message, "21 top logprobs"));
+}
+
+static void test_a_small_vocabulary_bounds_the_logprobs(void **state) {
+    struct sample_output rows[1] = {{.num_top = 2, .top_tokens = {1, 0}}};
+    const struct sample_row requested[1] = {{.target = SAMPLE_NO_TARGET, .num_logprobs = 5}};
+    const struct batch batch = {.num_sample_rows = 1, .sample_rows = requested};
+    const struct step_result result = {.rows = rows};
+    const struct rank_message message = {.kind = RANK_DONE, .done = {.num_sample_rows = 1}};
+    struct error err = {0};
+    assert_int_equal(rank_message_check_done(&message, &batch, &result, 2, &err), 0);
+    assert_int_equal(rank_message_check_done(&message, &batch, &result, 6, &err), -1);
+}
+
+static void test_a_message_that_nobody_waits_for(void **state) {
+    struct fixture f;
+    struct error err = {0};
+    start(&f, WHILE_IDLE);
+    while (f.executor->ops->check(f.executor, &err) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = CLOCK_NS_PER_MS}, NULL);
+    expect_lost(&f, &err, "a message came that nobody waits for");
+    f.executor->ops->destroy(f.executor);
+}
+
+static void test_a_start_with_a_wrong_answer(void **state) {
+    struct fixture f;
+    struct error err = {0};
+    assert_int_equal(create(&f, WHILE_STARTING, &err), -1);
+    assert_null(f.executor);
+    assert_int_equal(err.code, ERROR_DEVICE);
+    assert_non_null(strstr(err.message, "a message came that belongs to no start"));
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers),
+        cmocka_unit_test(test_more_logprobs_than_a_row_holds),
+        cmocka_unit_test(test_a_small_vocabulary_bounds_the_logprobs),
+        cmocka_unit_test(test_a_message_that_nobody_waits_for),
+        cmocka_unit_test(test_a_start_with_a_wrong_answer),
+    };
+    return argc > 1 ? run_process(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+}
