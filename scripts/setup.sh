@@ -1,4 +1,4 @@
-# Sourced by scripts/serve and scripts/test: installs what is missing, builds, fetches the default
+# Sourced by the scripts beside it: installs what is missing, builds, fetches the default
 # model. Every step looks first and does nothing when nothing is to do, so that a second run takes
 # seconds and needs no network. Debian 12; other systems need the packages installed beforehand.
 
