@@ -24,8 +24,13 @@ struct process_executor_config {
 };
 
 /* As executor_create, in the process. All that the configuration points to outlives the executor.
- * Never leaves an executor that hangs: such a process is killed. The thread that calls it, or
- * restart, is to live as long as the process. */
+ * Never leaves an executor that hangs: such a process is killed.
+ *
+ * The system kills the process, stopped or hanging as it may be, when the thread that started it
+ * ends (PR_SET_PDEATHSIG goes by threads): the one that called this, or restart since. That is how
+ * it ends with a server that is killed. A thread that ends before destroy costs the ranks, as a
+ * crash would, so it is to live until the last step was waited for; the engine's, which restarts,
+ * ends just before destroy, and nothing is lost any more. */
 int process_executor_create(const struct process_executor_config *config,
                             struct executor_info *info, struct executor **out, struct error *err);
 

@@ -3,6 +3,7 @@
 #include "config/log.h"
 #include "engine/executor/rank_message.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -124,6 +125,13 @@ static void finish(struct rank_process *process) {
     model_close(process->model);
 }
 
+/* An engine that ended before the signal was asked for has closed its end, but what it has sent can
+ * still be read, and would be obeyed: weights would be loaded for nobody. */
+static bool engine_is_gone(void) {
+    struct pollfd poll_fd = {.fd = RANK_SOCKET_FD};
+    return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & POLLHUP) != 0;
+}
+
 bool rank_process_is_expected(void) {
     int type = 0;
     socklen_t size = sizeof(type);
@@ -135,6 +143,8 @@ int rank_process_run(void) {
     static struct rank_process process;
     struct rank_message message;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (engine_is_gone())
+        return 0;
     if (start(&process) == 0)
         while (rank_message_receive(RANK_SOCKET_FD, &message) == 0 && obey(&process, &message) == 0)
             continue;

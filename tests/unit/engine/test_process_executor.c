@@ -7,12 +7,21 @@
 #include <cmocka.h>
 
 #include "config/base/clock.h"
+#include "engine/executor/rank_message.h"
 #include "engine/process_executor.h"
 #include "engine/rank_process.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MODEL_PATH GOLDEN_DIR "/tiny-f32.gguf"
 
@@ -124,18 +133,96 @@ static void test_a_process_that_is_stopped(void **state) {
     f.executor->ops->destroy(f.executor);
 }
 
+static void await_loss(struct fixture *f) {
+    struct error err = {0};
+    while (f->executor->ops->check(f->executor, &err) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = CLOCK_NS_PER_MS}, NULL);
+    assert_int_equal(err.code, ERROR_RESTART);
+}
+
 static void test_a_process_that_dies_idle(void **state) {
     struct fixture f;
     struct error err = {0};
     start(&f);
     assert_int_equal(f.executor->ops->check(f.executor, &err), 0);
     kill(process_executor_pid(f.executor), SIGABRT);
-    while (f.executor->ops->check(f.executor, &err) == 0)
-        nanosleep(&(struct timespec){.tv_nsec = CLOCK_NS_PER_MS}, NULL);
-    assert_int_equal(err.code, ERROR_RESTART);
+    await_loss(&f);
     restart(&f);
     run_both(&f);
     f.executor->ops->destroy(f.executor);
+}
+
+static void *start_in_thread(void *f) {
+    start(f);
+    return NULL;
+}
+
+static void *restart_in_thread(void *f) {
+    restart(f);
+    return NULL;
+}
+
+static void run_in_thread(void *(*function)(void *), struct fixture *f) {
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, function, f), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* The process goes with it. */
+static void test_a_thread_that_ends(void **state) {
+    struct fixture f;
+    run_in_thread(start_in_thread, &f);
+    await_loss(&f);
+    run_in_thread(restart_in_thread, &f);
+    await_loss(&f);
+    restart(&f);
+    run_both(&f);
+    f.executor->ops->destroy(f.executor);
+}
+
+/* As the engine's thread does at the end of a server. */
+static void test_a_thread_that_ends_before_destroy(void **state) {
+    struct fixture f;
+    start(&f);
+    kill(process_executor_pid(f.executor), SIGKILL);
+    await_loss(&f);
+    run_in_thread(restart_in_thread, &f);
+    pid_t pid = process_executor_pid(f.executor);
+    assert_true(pid > 0);
+    f.executor->ops->destroy(f.executor);
+    assert_int_equal(kill(pid, 0), -1);
+}
+
+static pid_t spawn_for(int socket_fd) {
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    if (dup2(socket_fd, RANK_SOCKET_FD) >= 0)
+        execv("/proc/self/exe", (char *const *)arguments);
+    _exit(9);
+}
+
+/* The model is a pipe, so that whoever opens it is seen, and waits. */
+static void test_an_engine_that_is_gone_before_the_process_runs(void **state) {
+    static struct rank_message message = {.kind = RANK_START};
+    char folder[] = "/tmp/quire-rank-XXXXXX";
+    int ends[2], status;
+    assert_non_null(mkdtemp(folder));
+    snprintf(message.start.model_path, sizeof(message.start.model_path), "%s/model.gguf", folder);
+    assert_int_equal(mkfifo(message.start.model_path, 0600), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    assert_int_equal(rank_message_send(ends[0], &message), 0);
+    close(ends[0]);
+    pid_t pid = spawn_for(ends[1]), ended;
+    bool is_opened = false;
+    while ((ended = waitpid(pid, &status, WNOHANG)) == 0 && !is_opened)
+        is_opened = open(message.start.model_path, O_WRONLY | O_NONBLOCK) >= 0;
+    assert_false(is_opened);
+    assert_int_equal(ended, pid);
+    assert_int_equal(status, 0);
+    close(ends[1]);
+    unlink(message.start.model_path);
+    rmdir(folder);
 }
 
 static void expect_refused(const struct process_executor_config *config, enum error_code code,
@@ -180,6 +267,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_steps_before_and_after),
         cmocka_unit_test(test_a_process_that_is_stopped),
         cmocka_unit_test(test_a_process_that_dies_idle),
+        cmocka_unit_test(test_a_thread_that_ends),
+        cmocka_unit_test(test_a_thread_that_ends_before_destroy),
+        cmocka_unit_test(test_an_engine_that_is_gone_before_the_process_runs),
         cmocka_unit_test(test_what_cannot_start),
     };
     if (argc > 1 && strcmp(argv[1], "rank-process") == 0)
