@@ -38,7 +38,10 @@ int process_executor_create(const struct process_executor_config *config,
 pid_t process_executor_pid(const struct executor *executor);
 
 /* Returns whether ranks on this device, as executor_config names it, live in a process of their own
- * unless somebody says otherwise: on a GPU, whose failures stay with the process that saw them. */
+ * unless somebody says otherwise: on a GPU, whose failures stay with the process that saw them.
+ * For "auto" the CUDA module is loaded and asked for the GPU's memory, which initialises the driver
+ * in this process but makes no context (kernels/module.h). That state does not survive a fork, and
+ * need not: the rank process is another program, and inherits none of the driver's files. */
 bool process_executor_is_default(const char *device);
 
 #endif

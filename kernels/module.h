@@ -18,7 +18,9 @@ struct backend_module {
     int interface; /* QUIRE_MODULE_INTERFACE */
     /* ERROR_DEVICE: there is no device, or none that can be used, and why. */
     struct backend *(*open)(const struct backend_config *config, struct error *err);
-    /* Bytes of the device's memory in all, known before it is opened; 0: there is no device. */
+    /* Bytes of the device's memory in all, known before it is opened; 0: there is no device. Makes
+     * no context and takes no memory of the device: it is also asked by a process whose ranks live
+     * in another one. */
     size_t (*device_memory)(void);
 };
 

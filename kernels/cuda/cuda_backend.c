@@ -120,7 +120,8 @@ static int open_device(struct cuda_backend *b, struct error *err) {
     return CUDA_START(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), err);
 }
 
-/* Why there is none is told by opening it. */
+/* Why there is none is told by opening it. Properties are asked of the driver by the device's
+ * number, which takes cuInit and no context; cudaSetDevice and cudaMemGetInfo would make one. */
 size_t cuda_device_memory(void) {
     struct cudaDeviceProp prop;
     if (cudaGetDeviceProperties(&prop, 0) == cudaSuccess)

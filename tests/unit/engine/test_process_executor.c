@@ -11,12 +11,14 @@
 #include "engine/process_executor.h"
 #include "engine/rank_process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -131,6 +133,36 @@ static void test_a_process_that_is_stopped(void **state) {
     restart(&f);
     run_both(&f);
     f.executor->ops->destroy(f.executor);
+}
+
+/* Returns how many files of the process have such a name. */
+static int count_open(pid_t pid, const char *name) {
+    char path[64], target[256];
+    int count = 0;
+    snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        ssize_t length = readlinkat(dirfd(folder), entry->d_name, target, sizeof(target) - 1);
+        target[length > 0 ? length : 0] = '\0';
+        count += strstr(target, name) != NULL;
+    }
+    closedir(folder);
+    return count;
+}
+
+/* A driver's, for instance, which are not all closed on exec. */
+static void test_files_that_are_open(void **state) {
+    struct fixture f;
+    int first = memfd_create("open-here", 0), fd = fcntl(first, F_DUPFD, 40);
+    assert_true(fd >= 40); /* no number that the process's own files take the place of */
+    close(first);
+    start(&f);
+    assert_int_equal(count_open(getpid(), "open-here"), 1);
+    assert_int_equal(count_open(process_executor_pid(f.executor), "open-here"), 0);
+    assert_int_equal(count_open(process_executor_pid(f.executor), "quire-steps"), 1);
+    f.executor->ops->destroy(f.executor);
+    close(fd);
 }
 
 static void await_loss(struct fixture *f) {
@@ -267,6 +299,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_steps_before_and_after),
         cmocka_unit_test(test_a_process_that_is_stopped),
         cmocka_unit_test(test_a_process_that_dies_idle),
+        cmocka_unit_test(test_files_that_are_open),
         cmocka_unit_test(test_a_thread_that_ends),
         cmocka_unit_test(test_a_thread_that_ends_before_destroy),
         cmocka_unit_test(test_an_engine_that_is_gone_before_the_process_runs),
