@@ -131,7 +131,7 @@ static void answer(struct api_call *call) {
 
 static void check_ignored(const char *names_list) {
     static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-,";
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-,[]";
     if (names_list != NULL)
         require(strspn(names_list, allowed) == strlen(names_list) && strlen(names_list) <= 1024);
 }
