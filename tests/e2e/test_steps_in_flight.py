@@ -46,6 +46,8 @@ def requests():
                                          **extra})
                for heat in (0, 0.8) for extra in ({}, {"response_format": SCHEMA}, {"logprobs": True})]
     bodies.append(("/v1/embeddings", {"input": [REPEATING * 8, CODE]}))
+    bodies.append(("/v1/completions", {"prompt": [REPEATING, CODE] * 3, "max_tokens": 160, "seed": 5,
+                                       "temperature": 0.8, "ignore_eos": True}))
     return bodies
 
 
@@ -90,7 +92,8 @@ def test_one_step_at_a_time_side_by_side(start_server, expected):
 
 
 def test_few_blocks(start_server, expected):
-    """Preemption, with steps in flight and drafts."""
+    """Preemption, with steps in flight and drafts: six sequences that arrive together, a block or two each, grow to
+    some 70 blocks of 22, whatever runs beside them."""
     server = start_server("--max-model-len", 256, "--kv-cache-memory-bytes", "8M", "--swap-space", "0.02",
                           "--speculative-config", json.dumps(SPECULATIVE))
     assert_same(answers(server, 16), expected)
