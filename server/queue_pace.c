@@ -22,6 +22,7 @@ int64_t queue_pace_wait_ms(const struct queue_pace *pace, int64_t num_waiting, i
     double unseen_s = pace->has_queue ? (double)(now_ms - pace->now_ms) / 1e3 : 0;
     if (pace->ended < MIN_ENDED)
         return -1;
-    double wait_ms = (double)(num_waiting + 1) * (pace->seconds + unseen_s) / pace->ended * 1e3;
+    double turns = num_waiting > 0 ? (double)num_waiting : 1;
+    double wait_ms = turns * (pace->seconds + unseen_s) / pace->ended * 1e3;
     return wait_ms < MAX_WAIT_MS ? (int64_t)wait_ms : (int64_t)MAX_WAIT_MS;
 }

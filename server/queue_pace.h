@@ -1,5 +1,5 @@
 /* Observes how fast the requests of one client end while some of it wait, which with shares is how
- * fast its turn comes: for Retry-After, how long one more would wait. I/O thread only. */
+ * fast its turn comes: for Retry-After, how long one that is refused would wait. I/O thread only. */
 #ifndef QUIRE_SERVER_QUEUE_PACE_H
 #define QUIRE_SERVER_QUEUE_PACE_H
 
@@ -19,8 +19,9 @@ struct queue_pace {
 void queue_pace_update(struct queue_pace *pace, int64_t num_ended, int64_t num_waiting,
                        int64_t now_ms);
 
-/* Returns how long a request would wait behind num_waiting of the same client, in ms; -1: not known
- * yet. */
+/* Returns how long a request that is refused now would wait when it is sent again and taken, in ms;
+ * -1: not known yet. It is taken when one of the client's num_waiting has left the queue, so it is
+ * the last of as many. */
 int64_t queue_pace_wait_ms(const struct queue_pace *pace, int64_t num_waiting, int64_t now_ms);
 
 #endif
