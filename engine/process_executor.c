@@ -4,6 +4,7 @@
 #include "config/base/clock.h"
 #include "config/log.h"
 #include "engine/executor/rank_message.h"
+#include "engine/executor/step_mapping.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -40,9 +40,9 @@ struct process_executor {
     _Atomic pid_t pid;         /* 0: none */
     atomic_bool stops_restarting;
     int socket; /* -1: none */
-    int memory_fd;
-    struct rank_memory_layout layout; /* of the steps; step_bytes 0: not known yet */
-    char *memory;
+    struct step_files files;
+    struct batch_capacity capacity; /* of a step, once there is memory */
+    struct step_mapping memory;
     int32_t num_steps;
     struct submitted_step submitted[EXECUTOR_MAX_STEPS]; /* the oldest first */
     int32_t num_submitted;
@@ -61,7 +61,7 @@ static int spawn_failed(int status, struct error *err) {
     return error_set(err, ERROR_IO, "cannot start the rank process: %s", strerror(status));
 }
 
-/* The process gets its end of the socket, the memory and the standard streams, but for the input,
+/* The process gets its end of the socket, the files of the steps and the standard streams, but for the input,
  * and nothing else that is open here. */
 static int spawn_with(const struct process_executor *executor, int socket_fd, char **environment,
                       pid_t *out) {
@@ -71,9 +71,11 @@ static int spawn_with(const struct process_executor *executor, int socket_fd, ch
         return status;
     if ((status = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)) == 0 &&
         (status = posix_spawn_file_actions_adddup2(&actions, socket_fd, RANK_SOCKET_FD)) == 0 &&
-        (status = posix_spawn_file_actions_adddup2(&actions, executor->memory_fd,
-                                                   RANK_MEMORY_FD)) == 0 &&
-        (status = posix_spawn_file_actions_addclosefrom_np(&actions, RANK_MEMORY_FD + 1)) == 0)
+        (status = posix_spawn_file_actions_adddup2(&actions, executor->files.batches,
+                                                   RANK_BATCHES_FD)) == 0 &&
+        (status = posix_spawn_file_actions_adddup2(&actions, executor->files.results,
+                                                   RANK_RESULTS_FD)) == 0 &&
+        (status = posix_spawn_file_actions_addclosefrom_np(&actions, RANK_RESULTS_FD + 1)) == 0)
         status = posix_spawn(out, executor->config.program, &actions, NULL,
                              (char *const *)executor->config.argv, environment);
     posix_spawn_file_actions_destroy(&actions);
@@ -233,8 +235,8 @@ static void send_message(struct process_executor *executor, const struct rank_me
 /* --- Starting --------------------------------------------------------------------------------- */
 
 static void send_memory(struct process_executor *executor) {
-    const struct rank_message message = {.kind = RANK_MEMORY, .memory = executor->layout};
-    if (executor->layout.step_bytes > 0)
+    const struct rank_message message = {.kind = RANK_MEMORY, .capacity = executor->capacity};
+    if (executor->memory.memory != NULL)
         send_message(executor, &message);
 }
 
@@ -245,11 +247,20 @@ static int await_ready(struct process_executor *executor, struct executor_info *
     bool is_first = info == &executor->info; /* of others nobody shows progress */
     struct rank_message message;
     while (receive(executor, true, &message) == 0) {
+        struct error wrong;
         if (message.kind == RANK_READY) {
-            *info = message.info;
-            return 0;
+            if (rank_message_check_ready(&message.info, &executor->start.config, &wrong) == 0) {
+                *info = message.info;
+                return 0;
+            }
+            lose_for_answer(executor, wrong.message);
+            break;
         }
         if (message.kind == RANK_FAILED) {
+            if (rank_message_check_error(&message.done.error, &wrong) != 0) {
+                lose_for_answer(executor, wrong.message);
+                break;
+            }
             int status;
             if (end_process(executor, &status, err) != 0)
                 return -1;
@@ -351,30 +362,19 @@ static int check(struct executor *base, struct error *err) {
 
 static void *step_memory(struct executor *base, const struct batch_capacity *capacity) {
     struct process_executor *executor = self(base);
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = step_memory_bytes(capacity);
     CHECK(executor->num_steps < EXECUTOR_MAX_STEPS);
     if (executor->num_steps == 0) {
-        if (bytes > SIZE_MAX / (2 * EXECUTOR_MAX_STEPS))
+        if (step_mapping_create(&executor->memory, capacity, &executor->files) != 0)
             return NULL;
-        bytes = (bytes + page - 1) / page * page;
-        size_t total = EXECUTOR_MAX_STEPS * bytes;
-        if (ftruncate(executor->memory_fd, (off_t)total) != 0)
-            return NULL;
-        void *memory =
-            mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, executor->memory_fd, 0);
-        if (memory == MAP_FAILED)
-            return NULL;
-        executor->memory = memory;
-        executor->layout = (struct rank_memory_layout){*capacity, bytes};
+        executor->capacity = *capacity;
         send_memory(executor);
     }
-    return executor->memory + (size_t)executor->num_steps++ * executor->layout.step_bytes;
+    return step_mapping_step(&executor->memory, executor->num_steps++);
 }
 
 static void submit(struct executor *base, const struct batch *batch, struct step_result *result) {
     struct process_executor *executor = self(base);
-    size_t offset = (size_t)((const char *)batch->inputs.token_ids - executor->memory);
-    int32_t step = (int32_t)(offset / executor->layout.step_bytes);
+    int32_t step = step_mapping_find(&executor->memory, batch->inputs.token_ids);
     CHECK(step < executor->num_steps && executor->num_submitted < EXECUTOR_MAX_STEPS);
     executor->submitted[executor->num_submitted++] = (struct submitted_step){batch, result};
     executor->last_step = step;
@@ -393,8 +393,8 @@ static void receive_result(struct process_executor *executor, const struct submi
     struct error wrong;
     if (receive(executor, false, &answer) != 0)
         return;
-    if (rank_message_check_done(&answer, step->batch, step->result,
-                                executor->layout.capacity.vocab_size, &wrong) != 0)
+    if (rank_message_check_done(&answer, step->batch, step->result, executor->capacity.vocab_size,
+                                &wrong) != 0)
         lose_for_answer(executor, wrong.message);
     else if (answer.done.error.code != ERROR_NONE)
         lose(executor, answer.done.error.message);
@@ -422,10 +422,8 @@ static void destroy(struct executor *base) {
     close_socket(executor);
     if (atomic_load(&executor->pid) != 0 && !await_end(executor, END_ITSELF_MS, &status))
         end_process(executor, &status, NULL);
-    if (executor->memory != NULL)
-        munmap(executor->memory, EXECUTOR_MAX_STEPS * executor->layout.step_bytes);
-    if (executor->memory_fd >= 0)
-        close(executor->memory_fd);
+    step_mapping_finish(&executor->memory);
+    step_files_close(&executor->files);
     free(executor);
 }
 
@@ -455,18 +453,6 @@ static int fill_start(struct process_executor *executor, struct error *err) {
                : 0;
 }
 
-/* Under a high number, out of the way of those that the process expects. */
-static int create_memory(struct process_executor *executor, struct error *err) {
-    int fd = memfd_create("quire-steps", MFD_CLOEXEC);
-    if (fd >= 0) {
-        executor->memory_fd = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-        close(fd);
-    }
-    return executor->memory_fd >= 0
-               ? 0
-               : error_set(err, ERROR_IO, "memory of the steps: %s", strerror(errno));
-}
-
 int process_executor_create(const struct process_executor_config *config,
                             struct executor_info *info, struct executor **out, struct error *err) {
     static const struct executor_ops ops = {
@@ -485,8 +471,9 @@ int process_executor_create(const struct process_executor_config *config,
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
     executor->base.ops = &ops;
     executor->config = *config;
-    executor->socket = executor->memory_fd = -1;
-    if (fill_start(executor, err) != 0 || create_memory(executor, err) != 0 ||
+    executor->socket = -1;
+    executor->files = (struct step_files){-1, -1};
+    if (fill_start(executor, err) != 0 || step_files_create(&executor->files, HIGH_FD, err) != 0 ||
         start(executor, &executor->info, err) != 0) {
         if (err != NULL && err->code == ERROR_RESTART)
             err->code = ERROR_DEVICE;

@@ -2,11 +2,11 @@
 
 #include "config/log.h"
 #include "engine/executor/rank_message.h"
+#include "engine/executor/step_mapping.h"
 
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -20,6 +20,7 @@ struct rank_process {
     struct rank_start start;
     struct model *model;
     struct executor *executor;
+    struct step_mapping memory;
     struct rank_step steps[EXECUTOR_MAX_STEPS];
     int32_t submitted[EXECUTOR_MAX_STEPS]; /* the oldest first */
     int32_t num_submitted;
@@ -57,14 +58,13 @@ static int start(struct rank_process *process) {
     return status;
 }
 
-static int map_steps(struct rank_process *process, const struct rank_memory_layout *layout) {
-    size_t bytes = EXECUTOR_MAX_STEPS * layout->step_bytes;
-    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, RANK_MEMORY_FD, 0);
-    if (memory == MAP_FAILED)
+static int map_steps(struct rank_process *process, const struct batch_capacity *capacity) {
+    const struct step_files files = {RANK_BATCHES_FD, RANK_RESULTS_FD};
+    if (step_mapping_open(&process->memory, capacity, &files) != 0)
         return -1;
     for (int32_t i = 0; i < EXECUTOR_MAX_STEPS; i++)
-        step_memory_bind(&layout->capacity, memory + (size_t)i * layout->step_bytes,
-                         &process->steps[i].arena, &process->steps[i].result);
+        step_memory_bind(capacity, step_mapping_step(&process->memory, i), &process->steps[i].arena,
+                         &process->steps[i].result);
     return 0;
 }
 
@@ -99,7 +99,7 @@ static void wait_for_step(struct rank_process *process) {
 static int obey(struct rank_process *process, const struct rank_message *message) {
     switch (message->kind) {
     case RANK_MEMORY:
-        return map_steps(process, &message->memory);
+        return map_steps(process, &message->capacity);
     case RANK_SUBMIT:
         submit(process, message->step);
         return 0;

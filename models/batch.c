@@ -101,12 +101,19 @@ static void list_results(struct step_result *r, const struct batch_capacity *c,
     memcpy(out, arrays, sizeof(arrays));
 }
 
+size_t step_result_offset(const struct batch_capacity *capacity) {
+    size_t bytes = batch_arena_bytes(capacity);
+    if (bytes > SIZE_MAX - STEP_PART_ALIGNMENT)
+        return SIZE_MAX;
+    return (bytes + STEP_PART_ALIGNMENT - 1) / STEP_PART_ALIGNMENT * STEP_PART_ALIGNMENT;
+}
+
 size_t step_memory_bytes(const struct batch_capacity *capacity) {
     struct step_result none;
     struct array results[NUM_RESULTS];
     list_results(&none, capacity, results);
-    size_t arena = batch_arena_bytes(capacity), result = sum_bytes(results, NUM_RESULTS);
-    return arena > SIZE_MAX - result ? SIZE_MAX : arena + result;
+    size_t offset = step_result_offset(capacity), result = sum_bytes(results, NUM_RESULTS);
+    return offset > SIZE_MAX - result ? SIZE_MAX : offset + result;
 }
 
 void step_memory_bind(const struct batch_capacity *capacity, void *memory,
@@ -115,7 +122,7 @@ void step_memory_bind(const struct batch_capacity *capacity, void *memory,
     batch_arena_bind(arena, capacity, memory);
     *result = (struct step_result){0};
     list_results(result, capacity, results);
-    place(results, NUM_RESULTS, (char *)memory + batch_arena_bytes(capacity));
+    place(results, NUM_RESULTS, (char *)memory + step_result_offset(capacity));
 }
 
 int batch_arena_init(struct batch_arena *arena, const struct batch_capacity *capacity) {

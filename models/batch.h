@@ -135,7 +135,10 @@ size_t batch_arena_bytes(const struct batch_capacity *capacity);
  * another arena of the same capacity, for instance. Not to be finished. */
 void batch_arena_bind(struct batch_arena *arena, const struct batch_capacity *capacity,
                       void *memory);
-/* Likewise for a step's memory: an arena, and behind it the arrays of the result. */
+/* Likewise for a step's memory: an arena, and behind it, at an offset that STEP_PART_ALIGNMENT
+ * divides, the arrays of the result: no page holds some of both. */
+#define STEP_PART_ALIGNMENT 65536 /* the largest page of the systems that this runs on */
+size_t step_result_offset(const struct batch_capacity *capacity);
 size_t step_memory_bytes(const struct batch_capacity *capacity);
 void step_memory_bind(const struct batch_capacity *capacity, void *memory,
                       struct batch_arena *arena, struct step_result *result);

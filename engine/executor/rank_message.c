@@ -15,7 +15,7 @@ static size_t size_of(enum rank_message_kind kind) {
     case RANK_START:
         return head + sizeof(m->start);
     case RANK_MEMORY:
-        return head + sizeof(m->memory);
+        return head + sizeof(m->capacity);
     case RANK_SUBMIT:
     case RANK_SUPPLY:
         return head + sizeof(m->step);
@@ -56,12 +56,63 @@ int rank_message_receive(int fd, struct rank_message *out) {
     return -1;
 }
 
+static bool has_end(const char *text, size_t size) {
+    return memchr(text, '\0', size) != NULL;
+}
+
+int rank_message_check_error(const struct error *reported, struct error *err) {
+    if (!has_end(reported->message, sizeof(reported->message)))
+        return error_set(err, ERROR_RESTART, "an error has no end");
+    if ((unsigned)reported->code > ERROR_RESTART)
+        return error_set(err, ERROR_RESTART, "there is no error %d", (int)reported->code);
+    return 0;
+}
+
+/* What was left to the ranks is chosen; all else is as requested. */
+static bool is_chosen(int32_t value, int32_t requested) {
+    return requested > 0 ? value == requested : value > 0;
+}
+
+static int check_limits(const struct serving_limits *l, const struct serving_limits *requested,
+                        struct error *err) {
+    if (l->max_model_len != requested->max_model_len || l->block_size != requested->block_size ||
+        l->num_speculative_tokens != requested->num_speculative_tokens ||
+        l->max_logprobs != requested->max_logprobs || l->vocab_size != requested->vocab_size ||
+        l->hidden_size != requested->hidden_size || l->window != requested->window)
+        return error_set(err, ERROR_RESTART, "its limits are not those requested");
+    if (!is_chosen(l->max_num_seqs, requested->max_num_seqs) ||
+        !is_chosen(l->max_num_batched_tokens, requested->max_num_batched_tokens) ||
+        l->max_num_batched_tokens < l->max_num_seqs)
+        return error_set(err, ERROR_RESTART, "it has %d sequences and %d tokens a step",
+                         l->max_num_seqs, l->max_num_batched_tokens);
+    if (l->max_logit_rows <= 0 || l->num_blocks <= 0 || l->num_host_blocks < 0 ||
+        l->num_blocks > INT32_MAX / l->block_size)
+        return error_set(err, ERROR_RESTART,
+                         "it has %d rows of logits, %d blocks and %d on the host",
+                         l->max_logit_rows, l->num_blocks, l->num_host_blocks);
+    return 0;
+}
+
+int rank_message_check_ready(const struct executor_info *info,
+                             const struct executor_config *requested, struct error *err) {
+    if (!has_end(info->device, sizeof(info->device)) ||
+        !has_end(info->description, sizeof(info->description)) ||
+        !has_end(info->why_cpu, sizeof(info->why_cpu)) ||
+        !has_end(info->numerics, sizeof(info->numerics)))
+        return error_set(err, ERROR_RESTART, "a text has no end");
+    if ((unsigned)info->activation_dtype >= DTYPE_COUNT || (unsigned)info->kv_type >= NUM_KV_TYPES)
+        return error_set(err, ERROR_RESTART, "there is no type %d or %d",
+                         (int)info->activation_dtype, (int)info->kv_type);
+    if (info->num_ranks < 1 || info->num_ranks > BACKEND_MAX_RANKS || info->swap_block_ns < 0)
+        return error_set(err, ERROR_RESTART, "it has %d ranks, and moves a block in %lld ns",
+                         info->num_ranks, (long long)info->swap_block_ns);
+    return check_limits(&info->limits, &requested->limits, err);
+}
+
 static bool is_token(int32_t token, int32_t vocab_size) {
     return token >= 0 && token < vocab_size;
 }
 
-/* What is requested lies in memory that the process may have written to as well: it bounds
- * nothing. */
 static int check_row(const struct sample_row *requested, const struct sample_output *row,
                      int32_t index, int32_t vocab_size, struct error *err) {
     if (!is_token(row->token, vocab_size))
@@ -70,7 +121,7 @@ static int check_row(const struct sample_row *requested, const struct sample_out
     if (requested->num_logprobs < 0)
         return 0;
     int32_t wanted = min_int32(requested->num_logprobs, vocab_size), num_top = row->num_top;
-    if (num_top != wanted || num_top > SAMPLE_MAX_LOGPROBS)
+    if (num_top != wanted)
         return error_set(err, ERROR_RESTART, "row %d has %d top logprobs and wants %d", index,
                          num_top, wanted);
     for (int32_t i = 0; i < num_top; i++)
@@ -86,10 +137,9 @@ int rank_message_check_done(const struct rank_message *message, const struct bat
     if (message->kind != RANK_DONE)
         return error_set(err, ERROR_RESTART, "a message of kind %d came for a step",
                          (int)message->kind);
-    const struct error *failure = &message->done.error;
-    if (memchr(failure->message, '\0', sizeof(failure->message)) == NULL)
-        return error_set(err, ERROR_RESTART, "the error of a step has no end");
-    if (failure->code != ERROR_NONE)
+    if (rank_message_check_error(&message->done.error, err) != 0)
+        return -1;
+    if (message->done.error.code != ERROR_NONE)
         return 0;
     if (message->done.num_sample_rows != batch->num_sample_rows)
         return error_set(err, ERROR_RESTART, "%d rows came for a step of %d",

@@ -6,9 +6,11 @@
 
 #include "engine/executor.h"
 
-/* The rank process finds its end of the socket, and the memory of the steps, under these numbers. */
+/* The rank process finds its end of the socket, and the files of step_mapping.h, under these
+ * numbers. */
 #define RANK_SOCKET_FD 3
-#define RANK_MEMORY_FD 4
+#define RANK_BATCHES_FD 4
+#define RANK_RESULTS_FD 5
 
 #define RANK_MAX_PATH 4096
 
@@ -35,18 +37,12 @@ struct rank_start {
     int32_t log_level;
 };
 
-/* Where the steps lie: step i at i * step_bytes. */
-struct rank_memory_layout {
-    struct batch_capacity capacity;
-    size_t step_bytes;
-};
-
 struct rank_message {
     enum rank_message_kind kind;
     union {
         struct rank_start start;
-        struct rank_memory_layout memory;
-        int32_t step; /* SUBMIT, SUPPLY */
+        struct batch_capacity capacity; /* MEMORY: of a step */
+        int32_t step;                   /* SUBMIT, SUPPLY */
         struct {
             size_t bytes_read, num_bytes;
         } progress;
@@ -63,6 +59,14 @@ int rank_message_send(int fd, const struct rank_message *message);
 /* Waits for a message. Returns -1 with errno when the other end is closed; EBADMSG: what came is
  * none. */
 int rank_message_receive(int fd, struct rank_message *out);
+
+/* Checks what came with RANK_READY for what was requested: sizes that are those, or that a choice
+ * could have been, values that are there, text with an end. Returns -1 with ERROR_RESTART and what
+ * is wrong. */
+int rank_message_check_ready(const struct executor_info *info,
+                             const struct executor_config *requested, struct error *err);
+/* Checks that what came with RANK_FAILED, or RANK_DONE, is text with an end. Likewise. */
+int rank_message_check_error(const struct error *reported, struct error *err);
 
 /* Checks what came for the step that was waited for first: that it is RANK_DONE, which it is with
  * an error too, and otherwise that the result is one that the batch may have: its number of rows,

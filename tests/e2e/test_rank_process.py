@@ -115,7 +115,7 @@ def test_nothing_is_left_of_a_killed_server(start_server):
     pid = rank_process(server)
     links = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
     inherited = [link for link in links if not link.startswith(("/dev/null", "socket:", str(MODEL.resolve()),
-                                                                 "/memfd:quire-steps", str(server.log_path)))]
+                                                                 "/memfd:quire-batches", "/memfd:quire-results", str(server.log_path)))]
     assert inherited == [] and sum(link.startswith("socket:") for link in links) == 1, links
     server.process.kill()
     server.process.wait()

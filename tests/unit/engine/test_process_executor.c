@@ -160,7 +160,8 @@ static void test_files_that_are_open(void **state) {
     start(&f);
     assert_int_equal(count_open(getpid(), "open-here"), 1);
     assert_int_equal(count_open(process_executor_pid(f.executor), "open-here"), 0);
-    assert_int_equal(count_open(process_executor_pid(f.executor), "quire-steps"), 1);
+    assert_int_equal(count_open(process_executor_pid(f.executor), "quire-batches"), 1);
+    assert_int_equal(count_open(process_executor_pid(f.executor), "quire-results"), 1);
     f.executor->ops->destroy(f.executor);
     close(fd);
 }

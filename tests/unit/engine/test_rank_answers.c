@@ -8,6 +8,7 @@
 
 #include "config/base/clock.h"
 #include "engine/executor/rank_message.h"
+#include "engine/executor/step_mapping.h"
 #include "engine/process_executor.h"
 
 #include <signal.h>
@@ -17,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #define VOCAB_SIZE 320
 #define NUM_ROWS 3 /* the last one wants no logprobs */
@@ -90,7 +92,7 @@ static const struct lie {
     {say_ready, "a message of kind 6"},
     {say_submit, "a message of kind 2"},
     {say_no_kind, "no message"},
-    {leave_error_open, "error of a step has no end"},
+    {leave_error_open, "an error has no end"},
     {add_row, "4 rows came for a step of 3"},
     {take_row, "2 rows came for a step of 3"},
     {have_negative_rows, "-1 rows came for a step of 3"},
@@ -107,16 +109,81 @@ static const struct lie {
 /* Where messages come that nobody waits for. */
 #define WHILE_IDLE "idle"
 #define WHILE_STARTING "starting"
+#define WITH_READY "ready" /* and the number of what is wrong with it */
+#define WITH_FAILED "failed"
+/* What else a process does that breaks its word. */
+#define WRITES_BATCH "writes"
+#define TAKES_BATCH "takes"
 
-static struct step_result map_step(const struct rank_memory_layout *layout) {
-    struct batch_arena arena;
-    struct step_result result;
-    void *memory =
-        mmap(NULL, layout->step_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, RANK_MEMORY_FD, 0);
-    if (memory == MAP_FAILED)
+static void have_endless_text(struct executor_info *info) {
+    memset(info->numerics, 'x', sizeof(info->numerics));
+}
+static void have_no_blocks(struct executor_info *info) {
+    info->limits.num_blocks = 0;
+}
+static void have_too_many_blocks(struct executor_info *info) {
+    info->limits.num_blocks = INT32_MAX;
+}
+static void have_negative_host_blocks(struct executor_info *info) {
+    info->limits.num_host_blocks = -1;
+}
+static void have_other_vocabulary(struct executor_info *info) {
+    info->limits.vocab_size++;
+}
+static void have_more_sequences(struct executor_info *info) {
+    info->limits.max_num_seqs = 1 << 20;
+}
+static void have_fewer_tokens(struct executor_info *info) {
+    info->limits.max_num_batched_tokens = 3;
+}
+static void have_no_ranks(struct executor_info *info) {
+    info->num_ranks = 0;
+}
+static void have_many_ranks(struct executor_info *info) {
+    info->num_ranks = BACKEND_MAX_RANKS + 1;
+}
+static void have_no_type(struct executor_info *info) {
+    info->kv_type = (enum kv_type)77;
+}
+
+static const struct boast {
+    void (*spoil)(struct executor_info *info);
+    const char *why;
+} boasts[] = {
+    {have_endless_text, "a text has no end"},
+    {have_no_blocks, "0 blocks"},
+    {have_too_many_blocks, "2147483647 blocks"},
+    {have_negative_host_blocks, "-1 on the host"},
+    {have_other_vocabulary, "not those requested"},
+    {have_more_sequences, "1048576 sequences"},
+    {have_fewer_tokens, "3 tokens a step"},
+    {have_no_ranks, "0 ranks"},
+    {have_many_ranks, "ranks"},
+    {have_no_type, "no type"},
+};
+#define NUM_BOASTS ((int)(sizeof(boasts) / sizeof(boasts[0])))
+
+static void map_step(const struct batch_capacity *capacity, struct batch_arena *arena,
+                     struct step_result *result) {
+    const struct step_files files = {RANK_BATCHES_FD, RANK_RESULTS_FD};
+    struct step_mapping mapping;
+    if (step_mapping_open(&mapping, capacity, &files) != 0)
         _Exit(1);
-    step_memory_bind(&layout->capacity, memory, &arena, &result);
-    return result;
+    step_memory_bind(capacity, step_mapping_step(&mapping, 0), arena, result);
+}
+
+/* What is left of a batch when a process has tried to write to it: its end, or nothing. */
+static void spoil_batch(const struct batch_capacity *capacity, const char *how,
+                        struct batch_arena *arena) {
+    void *writable = mmap(NULL, step_result_offset(capacity), PROT_READ | PROT_WRITE, MAP_SHARED,
+                          RANK_BATCHES_FD, 0);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *first = (char *)arena->counts;
+    if (strcmp(how, WRITES_BATCH) == 0)
+        arena->sample_rows[0].num_logprobs = 1000;
+    else if (writable != MAP_FAILED || mprotect(first, page, PROT_READ | PROT_WRITE) == 0 ||
+             ftruncate(RANK_BATCHES_FD, 0) == 0 || ftruncate(RANK_RESULTS_FD, 0) == 0)
+        _Exit(2);
 }
 
 /* A message of no kind has the size of one that has. */
@@ -137,19 +204,37 @@ static void answer_wait(const struct step_result *result, const struct lie *lie)
     send_any(&message);
 }
 
+static void answer_start(struct rank_message *message, const char *how) {
+    const struct serving_limits limits = message->start.config.limits;
+    *message = (struct rank_message){.kind = RANK_READY};
+    message->info.limits = limits;
+    message->info.limits.num_blocks = 8;
+    message->info.limits.max_logit_rows = 1;
+    message->info.num_ranks = 1;
+    if (strncmp(how, WITH_READY, strlen(WITH_READY)) == 0)
+        boasts[atoi(how + strlen(WITH_READY))].spoil(&message->info);
+    if (strcmp(how, WHILE_STARTING) == 0)
+        *message = (struct rank_message){.kind = RANK_DONE};
+    if (strcmp(how, WITH_FAILED) == 0) {
+        *message = (struct rank_message){.kind = RANK_FAILED, .done = {.error = {ERROR_MODEL, ""}}};
+        memset(message->done.error.message, 'x', sizeof(message->done.error.message));
+    }
+    rank_message_send(RANK_SOCKET_FD, message);
+}
+
 static int run_process(const char *how) {
-    struct rank_message message;
+    static struct rank_message message;
+    struct batch_arena arena;
     struct step_result result = {0};
     const struct lie *lie = &lies[atoi(how)];
     const struct rank_message unasked = {.kind = RANK_DONE};
     while (rank_message_receive(RANK_SOCKET_FD, &message) == 0) {
         if (message.kind == RANK_START) {
-            message = (struct rank_message){.kind = RANK_READY};
-            message.info.limits.num_blocks = 8;
-            rank_message_send(RANK_SOCKET_FD,
-                              strcmp(how, WHILE_STARTING) == 0 ? &unasked : &message);
+            answer_start(&message, how);
         } else if (message.kind == RANK_MEMORY) {
-            result = map_step(&message.memory);
+            map_step(&message.capacity, &arena, &result);
+            if (strcmp(how, WRITES_BATCH) == 0 || strcmp(how, TAKES_BATCH) == 0)
+                spoil_batch(&message.capacity, how, &arena);
             if (strcmp(how, WHILE_IDLE) == 0)
                 rank_message_send(RANK_SOCKET_FD, &unasked);
         } else if (message.kind == RANK_WAIT) {
@@ -174,7 +259,12 @@ static int create(struct fixture *f, const char *how, struct error *err) {
         .program = "/proc/self/exe",
         .argv = argv,
         .model_path = "",
-        .executor = {.device = "cpu"},
+        .executor = {.device = "cpu",
+                     .limits = {.max_num_seqs = 1,
+                                .max_num_batched_tokens = 4,
+                                .max_model_len = 16,
+                                .block_size = 16,
+                                .vocab_size = VOCAB_SIZE}},
     };
     struct executor_info info;
     return process_executor_create(&config, &info, &f->executor, err);
@@ -234,17 +324,52 @@ static void test_answers(void **state) {
         expect_answer(&lies[i]);
 }
 
-/* More than a row can hold, from memory that both may write to. */
-static void test_more_logprobs_than_a_row_holds(void **state) {
-    struct sample_output rows[1] = {{.num_top = SAMPLE_MAX_LOGPROBS + 1}};
-    const struct sample_row requested[1] = {
-        {.target = SAMPLE_NO_TARGET, .num_logprobs = SAMPLE_MAX_LOGPROBS + 1}};
-    const struct batch batch = {.num_sample_rows = 1, .sample_rows = requested};
-    const struct step_result result = {.rows = rows};
-    const struct rank_message message = {.kind = RANK_DONE, .done = {.num_sample_rows = 1}};
+/* Until the process has done what it does. */
+static void expect_end(struct fixture *f, struct error *err) {
+    while (f->executor->ops->check(f->executor, err) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = CLOCK_NS_PER_MS}, NULL);
+}
+
+static void test_batches_cannot_be_written_to(void **state) {
+    struct fixture f;
     struct error err = {0};
-    assert_int_equal(rank_message_check_done(&message, &batch, &result, VOCAB_SIZE, &err), -1);
-    assert_non_null(strstr(err.message, "21 top logprobs"));
+    start(&f, WRITES_BATCH);
+    expect_end(&f, &err);
+    assert_int_equal(err.code, ERROR_RESTART);
+    assert_non_null(strstr(err.message, "signal 11"));
+    assert_int_equal(f.arena.sample_rows[0].num_logprobs, NUM_LOGPROBS);
+    f.executor->ops->destroy(f.executor);
+}
+
+/* Neither by another mapping, nor by taking the memory away. */
+static void test_batches_stay(void **state) {
+    struct fixture f;
+    struct error err = {0};
+    start(&f, TAKES_BATCH);
+    f.executor->ops->submit(f.executor, &f.batch, &f.result);
+    if (f.executor->ops->wait(f.executor, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_int_equal(f.arena.sample_rows[0].num_logprobs, NUM_LOGPROBS);
+    f.executor->ops->destroy(f.executor);
+}
+
+static void expect_no_start(const char *how, const char *why) {
+    struct fixture f;
+    struct error err = {0};
+    assert_int_equal(create(&f, how, &err), -1);
+    assert_null(f.executor);
+    assert_int_equal(err.code, ERROR_DEVICE);
+    if (strstr(err.message, why) == NULL)
+        fail_msg("%s, not %s", err.message, why);
+}
+
+static void test_starts_with_wrong_sizes(void **state) {
+    for (int i = 0; i < NUM_BOASTS; i++) {
+        char how[16];
+        snprintf(how, sizeof(how), WITH_READY "%d", i);
+        expect_no_start(how, boasts[i].why);
+    }
+    expect_no_start(WITH_FAILED, "an error has no end");
 }
 
 static void test_a_small_vocabulary_bounds_the_logprobs(void **state) {
@@ -269,21 +394,18 @@ static void test_a_message_that_nobody_waits_for(void **state) {
 }
 
 static void test_a_start_with_a_wrong_answer(void **state) {
-    struct fixture f;
-    struct error err = {0};
-    assert_int_equal(create(&f, WHILE_STARTING, &err), -1);
-    assert_null(f.executor);
-    assert_int_equal(err.code, ERROR_DEVICE);
-    assert_non_null(strstr(err.message, "a message came that belongs to no start"));
+    expect_no_start(WHILE_STARTING, "a message came that belongs to no start");
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
-        cmocka_unit_test(test_more_logprobs_than_a_row_holds),
         cmocka_unit_test(test_a_small_vocabulary_bounds_the_logprobs),
         cmocka_unit_test(test_a_message_that_nobody_waits_for),
         cmocka_unit_test(test_a_start_with_a_wrong_answer),
+        cmocka_unit_test(test_starts_with_wrong_sizes),
+        cmocka_unit_test(test_batches_cannot_be_written_to),
+        cmocka_unit_test(test_batches_stay),
     };
     return argc > 1 ? run_process(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
 }

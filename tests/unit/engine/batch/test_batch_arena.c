@@ -54,6 +54,7 @@ static int run(struct remote *remote, const struct batch *batch, struct step_res
 static int run_copy(struct remote *remote, struct error *err) {
     const struct batch_capacity capacity = step_batch_capacity(&limits, fake_tokenizer());
     size_t bytes = step_memory_bytes(&capacity), arena_bytes = batch_arena_bytes(&capacity);
+    size_t results = step_result_offset(&capacity);
     char *original = remote->step->arena.memory, *sent = aligned_alloc(64, bytes);
     char *kept = malloc(arena_bytes);
     struct batch_arena arena;
@@ -65,7 +66,7 @@ static int run_copy(struct remote *remote, struct error *err) {
     const struct batch batch = batch_arena_view(&arena);
     int status = run(remote, &batch, &result, err);
     memcpy(original, kept, arena_bytes);
-    memcpy(original + arena_bytes, sent + arena_bytes, bytes - arena_bytes);
+    memcpy(original + results, sent + results, bytes - results);
     remote->step->result.num_sample_rows = result.num_sample_rows;
     free(kept);
     free(sent);
