@@ -131,23 +131,24 @@ install_python() {
     cp "$wanted" "$stamp"
 }
 
-# install_promtool: unpacked from Debian's package, which would start a Prometheus if it were installed.
-install_promtool() {
-    local folder
-    if command -v promtool >/dev/null || [ -x "$TOOLS_DIR/promtool" ] || ! command -v dpkg-deb >/dev/null; then
+# install_unpacked PROGRAM PACKAGE PATH: unpacked from Debian's package, which would start a service if it were installed.
+install_unpacked() {
+    local program=$1 package=$2 path=$3 folder
+    if command -v "$program" >/dev/null || [ -x "$TOOLS_DIR/$program" ] || ! command -v dpkg-deb >/dev/null; then
         return 0
     fi
-    say "fetching promtool"
+    say "fetching $program"
     mkdir -p "$TOOLS_DIR"
     folder=$(mktemp -d "$CACHE_DIR/fetch.XXXXXX")
-    (cd "$folder" && apt-get download -q prometheus && dpkg-deb -x prometheus_*.deb .) &&
-        mv "$folder/usr/bin/promtool" "$TOOLS_DIR/" || say "promtool is not there: what needs it is skipped"
+    (cd "$folder" && apt-get download -q "$package" && dpkg-deb -x "$package"_*.deb .) &&
+        mv "$folder/$path" "$TOOLS_DIR/" || say "$program is not there: what needs it is skipped"
     rm -rf "$folder"
 }
 
 install_test_tools() {
     install_python "$VENV_DIR" tests/e2e/requirements.txt
-    install_promtool
+    install_unpacked promtool prometheus usr/bin/promtool
+    install_unpacked nginx nginx usr/sbin/nginx
 }
 
 # client_packages NAME: the list of the environment that tests/e2e/clients/test_NAME.py runs in.
