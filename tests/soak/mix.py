@@ -4,6 +4,8 @@ import http.client
 import json
 import socket
 
+from front import context_of
+
 MODEL = "victim"
 WORDS = "once upon a time there was little one who went into the wood and saw what no other had seen before".split()
 PREFIXES = [" ".join(WORDS[i:] + WORDS[:i]) * 3 for i in range(8)]  # of many prompts, for the prefix cache
@@ -29,8 +31,10 @@ class Unexpected(Exception):
 class Client:
     """One keep-alive connection, opened again where a call closes it."""
 
-    def __init__(self, port, rng):
-        self.port, self.rng, self.connection = port, rng, None
+    def __init__(self, door, rng):
+        self.door, self.rng, self.connection = door, rng, None
+        self.tls = context_of(door)
+        self.headers = {"Authorization": f"Bearer {door.key}"} if door.key else {}
         self.first = {}  # seed -> what it gave
         self.num_busy = 0  # calls that were answered so
 
@@ -39,14 +43,23 @@ class Client:
             self.connection.close()
         self.connection = None
 
+    def connect(self):
+        if self.tls:
+            return http.client.HTTPSConnection("localhost", self.door.port, timeout=SECONDS, context=self.tls)
+        return http.client.HTTPConnection("127.0.0.1", self.door.port, timeout=SECONDS)
+
+    def open_socket(self):
+        sock = socket.create_connection(("127.0.0.1", self.door.port), SECONDS)
+        return self.tls.wrap_socket(sock, server_hostname="localhost") if self.tls else sock
+
     def send(self, path, body):
         """The response, not read yet. A connection that the server closed while idle is opened once more."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         for is_last in (False, True):
             is_new = self.connection is None
-            self.connection = self.connection or http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+            self.connection = self.connection or self.connect()
             try:
-                self.connection.request("POST", path, data, {"Content-Type": "application/json"})
+                self.connection.request("POST", path, data, {"Content-Type": "application/json", **self.headers})
                 return self.connection.getresponse()
             except (http.client.RemoteDisconnected, ConnectionError):
                 self.close()
@@ -146,9 +159,10 @@ def hang_up(client):
     if client.rng.random() < 0.5:
         begin_stream(client).read(client.rng.randint(1, 2000))
     else:
-        with socket.create_connection(("127.0.0.1", client.port), SECONDS) as sock:
+        fields = "".join(f"{name}: {value}\r\n" for name, value in client.headers.items())
+        with client.open_socket() as sock:
             body = json.dumps(client.completion(max_tokens=400, ignore_eos=True)).encode()
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{fields}Content-Length: {len(body)}\r\n\r\n".encode()
             sock.sendall((head + body)[:client.rng.randint(1, len(head) + len(body))])
     client.close()
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Loads a server of its own with a mix of calls for a long time, and says what is left of them at the end:
 
-    soak.py --binary build/server/quire --hours 2 | --requests 1000000 [--no-prefix-caching] [--json FILE]
+    soak.py --binary build/server/quire --hours 2 | --requests 1000000 [--no-prefix-caching] [--front] [--json FILE]
 
 Ends with 1 where an answer was not as wanted, a block, socket or file stays, or the server does not end well. Beside that it
 prints the slope of the memory that is the process's own (RssAnon and VmSwap) over the second half, in bytes a call."""
@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from front import Door, Front
 from mix import WEIGHTS, Client, Unexpected
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,10 +33,10 @@ SETTLE_S = 20
 MAX_FAULTS = 20
 
 
-def act(port, seed, counts, calls, faults, stopping):
+def act(door, seed, counts, calls, faults, stopping):
     """One client, until told to stop."""
     rng = random.Random(seed)
-    client = Client(port, rng)
+    client = Client(door, rng)
     kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
     while not stopping.is_set():
         kind = rng.choices(kinds, weights)[0]
@@ -51,10 +52,10 @@ def act(port, seed, counts, calls, faults, stopping):
     counts["answered busy"] += client.num_busy
 
 
-def work(port, seed, calls, stopping, results):
+def work(door, seed, calls, stopping, results):
     """A process with CLIENTS clients."""
     counts, faults = Counter(), []
-    threads = [threading.Thread(target=act, args=(port, f"{seed}.{i}", counts, calls, faults, stopping))
+    threads = [threading.Thread(target=act, args=(door, f"{seed}.{i}", counts, calls, faults, stopping))
                for i in range(CLIENTS)]
     for thread in threads:
         thread.start()
@@ -72,8 +73,8 @@ def slope(samples):
 
 
 class Soak:
-    def __init__(self, victim, seed):
-        self.victim, self.seed = victim, seed
+    def __init__(self, victim, seed, doors):
+        self.victim, self.seed, self.doors = victim, seed, doors
         self.samples, self.faults, self.counts = [], [], Counter()
 
     def own_bytes(self):
@@ -82,7 +83,7 @@ class Soak:
     def run(self, max_calls, max_seconds):
         context = multiprocessing.get_context("spawn")
         calls, stopping, results = context.Value("q", 0), context.Event(), context.Queue()
-        workers = [context.Process(target=work, args=(self.victim.address, f"{self.seed}.{i}", calls, stopping, results))
+        workers = [context.Process(target=work, args=(self.doors[i % len(self.doors)], f"{self.seed}.{i}", calls, stopping, results))
                    for i in range(PROCESSES)]
         began = time.monotonic()
         for worker in workers:
@@ -100,21 +101,39 @@ class Soak:
         self.seconds, self.num_calls = time.monotonic() - began, calls.value
 
 
-def soak(binary, max_calls, max_seconds, folder, options=None, model=None, seed=0):
+def soak(binary, max_calls, max_seconds, folder, options=None, model=None, seed=0, has_front=False):
     """Runs it; returns the figures, of which `faults` is empty when all was as wanted."""
+    front = Front(folder) if has_front else None
+    try:
+        return load(binary, max_calls, max_seconds, folder, options, model, seed, front)
+    finally:
+        if front:
+            front.close()
+
+
+def load(binary, max_calls, max_seconds, folder, options, model, seed, front):
     template = Path(folder) / "template.jinja"
     template.write_text(TEMPLATE)
     model = model or write_model(Path(folder) / "tiny.gguf")
-    victim = Victim(binary, model, folder, {**OPTIONS, "chat-template": template, **(options or {})})
+    victim = Victim(binary, model, folder, {**OPTIONS, "chat-template": template, **(front.options if front else {}),
+                                            **(options or {})}, tls=front and front.tls, key=front and front.key)
     try:
-        run = Soak(victim, seed)
+        run = Soak(victim, seed, front.doors(victim.address) if front else [Door(victim.address)])
         sockets, files = victim.num_sockets(), victim.num_files()
-        run.run(max_calls, max_seconds)
+        if front:
+            front.start(victim, run.faults)
+        try:
+            run.run(max_calls, max_seconds)
+        finally:
+            if front:
+                front.stop()
         if victim.process.poll() is not None:
             raise RuntimeError(f"the server ended with {victim.process.returncode}: {victim.read_log()}")
         left, metrics = victim.what_is_left(sockets, files, SETTLE_S), victim.metrics()
         run.faults += [f"{count} {name} left" for name, count in left.items()]
         run.faults += victim.finish()
+        if front and not (front.collector.num_spans and front.num_rounds):
+            run.faults.append("no span came, or nothing was read again")
     finally:
         victim.kill()
     half = run.samples[len(run.samples) // 2:]
@@ -136,13 +155,15 @@ def main():
     length.add_argument("--hours", type=float)
     length.add_argument("--requests", type=int)
     parser.add_argument("--no-prefix-caching", action="store_true")
+    parser.add_argument("--front", action="store_true", help="with TLS, API keys, access log, spans and the admin socket, read again "
+                        "all the time")
     parser.add_argument("--seed", type=int, default=0, help="of the mix; default 0")
     parser.add_argument("--json", type=Path, help="figures, written there too")
     arguments = parser.parse_args()
     options = {"no-enable-prefix-caching": None} if arguments.no_prefix_caching else {}
     with tempfile.TemporaryDirectory(prefix="quire-soak-") as folder:
         figures = soak(arguments.binary, arguments.requests or 1 << 62, 3600 * (arguments.hours or 1 << 20), folder, options,
-                       arguments.model, arguments.seed)
+                       arguments.model, arguments.seed, arguments.front)
     for name, value in figures.items():
         if name != "faults":
             print(f"{name:24} {value}")
