@@ -21,10 +21,14 @@ def retry_after_follows_the_queue(arena):
     began = time.monotonic()
     exchange(arena.victim.address, closing(completion(**fields)), seconds=60)
     one = time.monotonic() - began
-    for _ in range(17):
+    for _ in range(16):
         arena.send(completion(**fields))
-    time.sleep(0.5)
-    status, seconds = retry_after(arena, completion())
+    for _ in range(10):  # where a call takes less than the pause, one of them has ended: another takes its place
+        arena.send(completion(**fields))
+        time.sleep(0.3)
+        status, seconds = retry_after(arena, completion())
+        if status == 429:
+            break
     arena.want(status == 429, f"17 calls before it: {status}")
     long_enough = 2 if 16 * one > 4 else 1  # how fast a call goes changes with what else runs here
     if status == 429:

@@ -51,16 +51,17 @@ static void check_span(const struct tokenizer *tokenizer, const char *text, size
                        uint8_t choices) {
     struct text_span span = {length * (choices >> 3 & 3) / 4, 0};
     span.end = span.begin + (length - span.begin) * (choices >> 5 & 3) / 3;
+    size_t num_spans = span.begin < span.end;
     size_t capacity = length + 1, position = 0;
     int32_t *ids = malloc(capacity * sizeof(*ids));
     if (ids == NULL)
         abort();
-    int64_t count = tokenizer_encode_spans(tokenizer, text, length, &span, span.begin < span.end,
+    int64_t count = tokenizer_encode_spans(tokenizer, text, length, &span, num_spans,
                                            TOKENIZER_PARSE_SPECIAL, ids, capacity);
     if (count < 0 || (size_t)count > length)
         abort();
     bool whole = strstr(tokenizer_description(tokenizer), "without a token") == NULL;
-    for (int64_t i = 0; i < count && whole; i++) {
+    for (int64_t i = 0; i < count && whole && num_spans > 0; i++) {
         size_t end = position + tokenizer_piece(tokenizer, ids[i]).length;
         if (tokenizer_is_special(tokenizer, ids[i]) && position < span.end && end > span.begin)
             abort();
