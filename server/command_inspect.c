@@ -28,11 +28,12 @@ static void print_line(void *context, const char *line) {
 static void print_table(const struct options *options, const struct tokenizer *tokenizer,
                         const struct executor_info *info) {
     const struct engine_config engine = engine_options_read(options, info);
+    size_t num_processes = engine_options_have_rank_process(options) ? 2 : 1;
     const struct memory_table table = {
         .executor = info,
         .engine_bytes = engine_memory_bytes(&engine, tokenizer),
         .http_bytes = http_capacity_bytes(options),
-        .program_bytes = memory_table_program_bytes(info, false),
+        .program_bytes = num_processes * memory_table_program_bytes(info, false),
         .max_connections = options->max_connections,
     };
     memory_table_write(&table, print_line, NULL);

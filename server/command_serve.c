@@ -209,12 +209,6 @@ static void show_load(void *context, size_t bytes_read, size_t num_bytes) {
         log_info("%s", line);
 }
 
-static bool has_rank_process(const struct serve *serve) {
-    const char *requested = serve->options.rank_process;
-    return strcmp(requested, "auto") == 0 ? process_executor_is_default(serve->options.device)
-                                          : strcmp(requested, "on") == 0;
-}
-
 static int create_executor(struct serve *serve, struct error *err) {
     static const char *const argv[] = {"quire", "rank-process", NULL};
     const struct process_executor_config config = {
@@ -223,7 +217,7 @@ static int create_executor(struct serve *serve, struct error *err) {
         .model_path = serve->options.model,
         .executor = serve->executor_config,
     };
-    if (has_rank_process(serve))
+    if (engine_options_have_rank_process(&serve->options))
         return process_executor_create(&config, &serve->info, &serve->executor, err);
     return executor_create(serve->model, &serve->executor_config, &serve->info, &serve->executor,
                            err);
@@ -377,6 +371,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .logs_prompts = options->log_prompts,
         .reload = reload_run,
         .reload_context = &serve->reload,
+        .rank_process = serve->info.rank_process > 0 ? serve->executor : NULL,
     };
 }
 

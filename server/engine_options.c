@@ -2,6 +2,7 @@
 
 #include "config/base/clock.h"
 #include "engine/draft/ngram_drafter.h"
+#include "engine/process_executor.h"
 #include "kernels/kv_type.h"
 #include "server/auth.h"
 #include "server/speculative_config.h"
@@ -95,6 +96,12 @@ int engine_options_drafter(const struct options *options, struct drafter **out, 
     if (config.num_speculative_tokens == 0)
         return 0;
     return ngram_drafter_create(config.prompt_lookup_max, config.prompt_lookup_min, out, err);
+}
+
+bool engine_options_have_rank_process(const struct options *options) {
+    const char *requested = options->rank_process;
+    return strcmp(requested, "auto") == 0 ? process_executor_is_default(options->device)
+                                          : strcmp(requested, "on") == 0;
 }
 
 int32_t engine_options_call_choices(const struct options *options) {

@@ -16,6 +16,9 @@ int32_t engine_options_call_choices(const struct options *options);
 int engine_options_executor(const struct options *options, const struct model *model,
                             struct executor_config *out, struct error *err);
 
+/* Returns whether the ranks live in a process of their own (process_executor.h). */
+bool engine_options_have_rank_process(const struct options *options);
+
 /* Creates the drafter of speculative-config, or stores NULL where nothing is drafted. The caller
  * ends it by its ops->destroy, after the engine. */
 int engine_options_drafter(const struct options *options, struct drafter **out, struct error *err);

@@ -278,7 +278,7 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
                  "Spans that the collector of traces did not take.",
                  (double)http->trace_spans_lost);
     write_single(w, "memory_planned_bytes", "gauge",
-                 "Memory that the process uses at most: the total printed at start.",
+                 "Memory that is used at most: the total printed at start.",
                  (double)http->planned_bytes);
 }
 
@@ -332,6 +332,22 @@ static void write_process(struct byte_buffer *out, const struct process_stats *p
     }
 }
 
+/* The process metrics know nothing of a rank process, which holds weights and KV blocks. */
+static void write_resident(const struct writer *w, const struct process_stats *process,
+                           const struct process_stats *ranks) {
+    size_t of_ranks = ranks != NULL ? ranks->resident_bytes : 0;
+    write_single(w, "memory_resident_bytes", "gauge",
+                 "Memory that is in use, of the rank process too.",
+                 (double)(process->resident_bytes + of_ranks));
+    if (ranks == NULL)
+        return;
+    write_single(w, "rank_process_resident_memory_bytes", "gauge",
+                 "Memory of the rank process that is in use.", (double)of_ranks);
+    write_single(w, "rank_process_cpu_seconds_total", "counter",
+                 "CPU time of the rank process; begins at 0 when it is started again.",
+                 ranks->cpu_seconds);
+}
+
 void metrics_count_error(struct http_stats *http, int status, const char *code) {
     int i = 0;
     code = code != NULL ? code : "";
@@ -355,7 +371,7 @@ static struct writer begin_writer(const struct metrics_facts *facts, struct byte
 
 void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
                     const struct http_stats *http, const struct process_stats *process,
-                    struct byte_buffer *out) {
+                    const struct process_stats *ranks, struct byte_buffer *out) {
     struct writer w = begin_writer(facts, out);
     write_engine(&w, engine);
     write_memory(&w, engine);
@@ -367,8 +383,7 @@ void metrics_format(const struct metrics_facts *facts, const struct engine_stats
                         (const struct histogram *)((const char *)engine + histograms[i].offset));
     write_http(&w, http);
     write_recording(&w, engine);
-    write_single(&w, "memory_resident_bytes", "gauge", "Memory of the process that is in use.",
-                 (double)process->resident_bytes);
+    write_resident(&w, process, ranks);
     write_info(&w, facts, engine);
     write_process(out, process);
     byte_buffer_finish(&w.labels);

@@ -27,7 +27,7 @@ struct http_stats {
     int64_t connections;
     size_t held_bytes; /* of the memory budget for bodies and answers */
     uint64_t log_lines_lost, access_log_lines_lost, trace_spans_lost;
-    size_t planned_bytes; /* of the process at most, see memory_table.h */
+    size_t planned_bytes; /* at most, see memory_table.h */
 };
 
 /* Counts an answer with an error. code: static, or NULL. One of more than METRICS_MAX_CAUSES causes
@@ -43,9 +43,10 @@ struct metrics_facts {
     bool has_prefix_caching;
 };
 
+/* ranks: of the rank process; NULL: the ranks live in this one. */
 void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
                     const struct http_stats *http, const struct process_stats *process,
-                    struct byte_buffer *out);
+                    const struct process_stats *ranks, struct byte_buffer *out);
 /* The same for each key that is listed, by its name in the label `key`; nothing where no key is
  * needed. */
 void metrics_format_keys(const struct metrics_facts *facts, const struct api_keys *keys,

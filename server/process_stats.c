@@ -32,11 +32,11 @@ static double boot_seconds(void) {
 }
 
 /* The name, in brackets, may hold anything: the fields are those behind its end. */
-static void read_stat(struct process_stats *out) {
+static void read_stat(const char *path, struct process_stats *out) {
     char text[1024];
     unsigned long long user, system, start, virtual_bytes;
     long long pages;
-    FILE *file = fopen("/proc/self/stat", "re");
+    FILE *file = fopen(path, "re");
     if (file == NULL)
         return;
     size_t length = fread(text, 1, sizeof(text) - 1, file);
@@ -61,5 +61,13 @@ void process_stats_read(struct process_stats *out) {
     *out = (struct process_stats){.num_files = count_files()};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
         out->max_files = (int64_t)limit.rlim_cur;
-    read_stat(out);
+    read_stat("/proc/self/stat", out);
+}
+
+void process_stats_read_child(pid_t pid, struct process_stats *out) {
+    char path[64];
+    *out = (struct process_stats){0};
+    snprintf(path, sizeof(path), "/proc/%lld/stat", (long long)pid);
+    if (pid > 0)
+        read_stat(path, out);
 }

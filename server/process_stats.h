@@ -1,19 +1,22 @@
-/* What the system says of this process, from /proc (proc(5)). */
+/* What the system says of a process, from /proc (proc(5)). */
 #ifndef QUIRE_SERVER_PROCESS_STATS_H
 #define QUIRE_SERVER_PROCESS_STATS_H
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* What cannot be read is 0. */
 struct process_stats {
     double cpu_seconds;   /* of all threads, user and system */
     double start_seconds; /* since 1970 */
     size_t virtual_bytes, resident_bytes;
-    int64_t num_files, max_files; /* descriptors open, and how many may be */
+    int64_t num_files, max_files; /* descriptors open, and how many may be; of this process alone */
 };
 
 /* Any thread. Takes some microseconds, and more with thousands of open files. */
 void process_stats_read(struct process_stats *out);
+/* Of a child of this process; all 0 where there is none of that id, or it has ended. Any thread. */
+void process_stats_read_child(pid_t pid, struct process_stats *out);
 
 #endif

@@ -54,7 +54,7 @@ static void write_head(const struct view *v) {
     metrics_sample_next(&at, "num_requests_running", "model_name", name, sizeof(name));
     write_name(v->out, name);
     byte_buffer_printf(v->out, ", up %.0f s, %.0f MiB resident\n\n", uptime(v),
-                       value_of(v, "process_resident_memory_bytes") / 1048576);
+                       value_of(v, "memory_resident_bytes") / 1048576);
 }
 
 static void write_state(const struct view *v) {

@@ -2,6 +2,7 @@
 
 #include "config/base/clock.h"
 #include "config/log.h"
+#include "engine/process_executor.h"
 #include "server/http/http_connection.h"
 #include "server/json/json_write.h"
 #include "server/keys/key_models.h"
@@ -72,15 +73,17 @@ static int answer_metrics(struct connection *connection) {
     struct http_server *server = connection->server;
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
-    struct process_stats process;
+    struct process_stats process, ranks;
     process_stats_read(&process);
+    if (server->config.rank_process != NULL)
+        process_stats_read_child(process_executor_pid(server->config.rank_process), &ranks);
     server->stats.log_lines_lost = log_num_lost();
     server->stats.trace_spans_lost = trace_exporter_num_lost(server->config.traces);
     server->stats.access_log_lines_lost = access_log_num_lost(server->config.access_log);
     server->stats.planned_bytes = server->config.planned_bytes;
     server->stats.held_bytes = server->memory.used_bytes;
     metrics_format(&server->config.metrics_facts, &stats, &server->stats, &process,
-                   &connection->exchange.out);
+                   server->config.rank_process != NULL ? &ranks : NULL, &connection->exchange.out);
     metrics_format_keys(&server->config.metrics_facts, server->keys, &connection->exchange.out);
     return 0;
 }

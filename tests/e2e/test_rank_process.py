@@ -108,6 +108,10 @@ def test_an_idle_process_is_replaced(start_server):
     server.wait_for(lambda m: m["rank_restarts_total"] == 1)
     await_other(server, pid)
     assert choices(server, MIX[2]) == expected
+    metrics = server.metrics()  # of the process that is there now
+    assert metrics["rank_process_resident_memory_bytes"] > os.path.getsize(MODEL) and metrics["rank_process_cpu_seconds_total"] > 0
+    assert metrics["memory_resident_bytes"] > metrics["rank_process_resident_memory_bytes"] + 1e7
+    assert metrics["memory_resident_bytes"] < metrics["memory_planned_bytes"]
 
 
 def test_nothing_is_left_of_a_killed_server(start_server):

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-static char *format(const struct engine_stats *engine, const struct http_stats *http,
-                    const char *model) {
+static char *format_with(const struct engine_stats *engine, const struct http_stats *http,
+                         const char *model, const struct process_stats *ranks) {
     struct byte_buffer out = {0};
     const struct metrics_facts facts = {.prefix = "quire:",
                                         .model_name = model,
@@ -25,10 +25,15 @@ static char *format(const struct engine_stats *engine, const struct http_stats *
                                           .resident_bytes = 1000000000,
                                           .num_files = 12,
                                           .max_files = 1024};
-    metrics_format(&facts, engine, http, &process, &out);
+    metrics_format(&facts, engine, http, &process, ranks, &out);
     byte_buffer_append(&out, "", 1);
     assert_false(out.failed);
     return out.data;
+}
+
+static char *format(const struct engine_stats *engine, const struct http_stats *http,
+                    const char *model) {
+    return format_with(engine, http, model, NULL);
 }
 
 /* The value of the sample that the line's start names exactly; labels included. */
@@ -240,6 +245,22 @@ static bool is_name_char(char c) {
 }
 
 /* Every line is HELP, TYPE or a sample of the metric they announced; every number is one. */
+static void memory_of_a_rank_process_counts(void **state) {
+    const struct process_stats ranks = {.cpu_seconds = 7.5, .resident_bytes = 500000000};
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    engine_stats_init(&engine);
+    char *text = format_with(&engine, &http, "m", &ranks);
+    assert_true(sample(text, "quire:memory_resident_bytes" LABELS) == 1.5e9);
+    assert_true(sample(text, "quire:rank_process_resident_memory_bytes" LABELS) == 5e8);
+    assert_true(sample(text, "quire:rank_process_cpu_seconds_total" LABELS) == 7.5);
+    assert_true(sample(text, "process_resident_memory_bytes") == 1e9);
+    free(text);
+    text = format(&engine, &http, "m");
+    assert_null(strstr(text, "rank_process_"));
+    free(text);
+}
+
 static void text_follows_the_format(void **state) {
     struct engine_stats engine;
     struct http_stats http = {0};
@@ -338,6 +359,7 @@ int main(void) {
         cmocka_unit_test(drafts_are_counted_where_they_are_configured),
         cmocka_unit_test(histograms_are_cumulative),
         cmocka_unit_test(errors_are_counted_by_cause),
+        cmocka_unit_test(memory_of_a_rank_process_counts),
         cmocka_unit_test(text_follows_the_format),
         cmocka_unit_test(label_values_are_escaped),
         cmocka_unit_test(an_empty_pool_is_not_a_division_by_zero),

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,11 +60,42 @@ static void test_times(void **state) {
                 stats.start_seconds < (double)time(NULL) + 1);
 }
 
+static void test_child(void **state) {
+    struct process_stats own, of_child;
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[1]);
+        void *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        /* until the parent closes its end */
+        _exit(memory == MAP_FAILED || read(ends[0], &byte, 1) != 0);
+    }
+    assert_true(pid > 0);
+    close(ends[0]);
+    do
+        process_stats_read_child(pid, &of_child);
+    while (of_child.resident_bytes < BYTES && waitpid(pid, NULL, WNOHANG) == 0);
+    process_stats_read(&own);
+    assert_true(of_child.resident_bytes >= BYTES);
+    assert_true(of_child.start_seconds >= own.start_seconds);
+    assert_int_equal(of_child.num_files, 0);
+    close(ends[1]);
+    waitpid(pid, NULL, 0);
+    process_stats_read_child(pid, &of_child);
+    assert_int_equal(of_child.resident_bytes, 0);
+    process_stats_read_child(0, &of_child);
+    assert_int_equal(of_child.resident_bytes, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_times),
+        cmocka_unit_test(test_child),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
