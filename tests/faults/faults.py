@@ -20,6 +20,7 @@ import drain  # noqa: F401
 import neighbours  # noqa: F401
 import overload  # noqa: F401
 import rank_process  # noqa: F401
+import step_time  # noqa: F401
 import streams  # noqa: F401
 
 
