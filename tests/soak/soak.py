@@ -88,10 +88,14 @@ class Soak:
         began = time.monotonic()
         for worker in workers:
             worker.start()
-        while calls.value < max_calls and time.monotonic() - began < max_seconds and self.victim.process.poll() is None:
+        while (calls.value < max_calls and time.monotonic() - began < max_seconds and self.victim.process.poll() is None
+               and any(worker.is_alive() for worker in workers)):
             time.sleep(SAMPLE_S)
             self.samples.append((calls.value, self.own_bytes()))
         stopping.set()
+        for worker in workers:
+            if worker.exitcode:
+                raise RuntimeError(f"a process of clients ended with {worker.exitcode}")
         for _ in workers:
             counts, faults, num_faults = results.get(timeout=300)
             self.counts += counts
