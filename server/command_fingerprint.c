@@ -11,6 +11,13 @@ static void add_text(struct content_hash *hash, const char *text) {
     content_hash_add_sized(hash, text, strlen(text));
 }
 
+static void add_template(struct content_hash *hash, const char *template) {
+    const uint8_t is_there = template != NULL;
+    content_hash_add(hash, &is_there, sizeof(is_there));
+    if (is_there)
+        add_text(hash, template);
+}
+
 /* The tables of rotary embeddings and more come from the system's libm. */
 static void add_system(struct content_hash *hash) {
     char version[64] = "";
@@ -19,7 +26,8 @@ static void add_system(struct content_hash *hash) {
 }
 
 int command_fingerprint(const struct executor_config *config, const struct executor_info *info,
-                        const char *build, char out[static FINGERPRINT_BYTES], struct error *err) {
+                        const struct model *model, const char *build,
+                        char out[static FINGERPRINT_BYTES], struct error *err) {
     const int32_t settings[] = {
         (int32_t)config->quantization,
         info->limits.max_model_len,
@@ -35,6 +43,8 @@ int command_fingerprint(const struct executor_config *config, const struct execu
     if (hash == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the fingerprint");
     content_hash_add(hash, info->model_digest, sizeof(info->model_digest));
+    add_template(hash, model->chat_template);
+    add_template(hash, model->tool_chat_template);
     content_hash_add(hash, settings, sizeof(settings));
     add_text(hash, build);
     add_text(hash, info->device);

@@ -4,14 +4,16 @@
 
 #include "config/error.h"
 #include "engine/executor.h"
+#include "models/model.h"
 
 #define FINGERPRINT_BYTES 32 /* "quire-", 16 digits, "-variant" */
 
 /* Equal fingerprints promise equal bytes for equal requests with equal seeds: `build` (build_hash),
- * the model's digest, what of the machine decides the bits, and the options that decide how it
+ * the model's digest and chat templates, what of the machine decides the bits, and the options that decide how it
  * computes. One that ends in "-variant" promises nothing, because which requests run together
  * decides too. ERROR_MEMORY. */
 int command_fingerprint(const struct executor_config *config, const struct executor_info *info,
-                        const char *build, char out[static FINGERPRINT_BYTES], struct error *err);
+                        const struct model *model, const char *build,
+                        char out[static FINGERPRINT_BYTES], struct error *err);
 
 #endif

@@ -231,7 +231,8 @@ static int open_executor(struct serve *serve, struct error *err) {
         return -1;
     if (config->dtype == DTYPE_F16 && !serve->info.has_dedicated_memory)
         log_warning("dtype %s: the CPU computes in float", serve->options.dtype);
-    return command_fingerprint(config, &serve->info, build_hash(), serve->fingerprint, err);
+    return command_fingerprint(config, &serve->info, serve->model, build_hash(), serve->fingerprint,
+                               err);
 }
 
 static int open_socket(struct serve *serve, struct error *err) {

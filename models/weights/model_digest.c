@@ -68,17 +68,10 @@ static int add_folder(struct content_hash *hash, const char *folder, void *chunk
     return 0;
 }
 
-/* A template may come from another file than the model. */
-static void add_template(struct content_hash *hash, const char *template) {
-    content_hash_add_sized(hash, template, template != NULL ? strlen(template) : 0);
-}
-
 int model_digest_add_settings(struct content_hash *hash, const struct model *model, void *chunk,
                               size_t chunk_bytes, struct error *err) {
     for (size_t i = 0; i < tensor_file_num_metadata(model->file); i++)
         add_metadata(hash, tensor_file_metadata(model->file, i));
-    add_template(hash, model->chat_template);
-    add_template(hash, model->tool_chat_template);
     return model->folder != NULL ? add_folder(hash, model->folder, chunk, chunk_bytes, err) : 0;
 }
 

@@ -171,6 +171,23 @@ def test_a_killed_server_leaves_a_recording(start_server, tmp_path):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.parametrize("ranks", ["on", "off"])
+def test_a_chat_template_of_its_own(start_server, tmp_path, ranks):
+    """Prompts are recorded as tokens: the file need not be there any more."""
+    template, path = tmp_path / "template.jinja", tmp_path / "record"
+    template.write_text("{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}")
+    server = start_server("--record", path, "--chat-template", template, "--rank-process", ranks)
+    prints = {server.complete("One, two,", max_tokens=5).system_fingerprint}
+    assert server.post("/v1/chat/completions", {"model": NAME, "messages": [{"role": "user", "content": "Hello"}],
+                                                "max_tokens": 5}).status_code == 200
+    assert server.terminate() == 0
+    template.unlink()
+    result = replay(path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    prints.add(start_server("--rank-process", ranks).complete("One, two,", max_tokens=5).system_fingerprint)
+    assert len(prints) == 2
+
+
 def test_rotates_when_nothing_runs(start_server, tmp_path):
     path, old = tmp_path / "record", tmp_path / "record.1"
     server = start_server("--record", path, "--record-max-bytes", "1M", "--generation-config", "none")

@@ -12,6 +12,7 @@
 struct machine {
     struct executor_config config;
     struct executor_info info;
+    struct model model;
     const char *build;
 };
 
@@ -33,8 +34,9 @@ static struct machine usual(void) {
 
 static void print_of(const struct machine *machine, char out[static FINGERPRINT_BYTES]) {
     struct error err;
-    assert_int_equal(
-        command_fingerprint(&machine->config, &machine->info, machine->build, out, &err), 0);
+    assert_int_equal(command_fingerprint(&machine->config, &machine->info, &machine->model,
+                                         machine->build, out, &err),
+                     0);
 }
 
 static void test_form(void **state) {
@@ -87,6 +89,12 @@ static void test_what_changes_the_bytes(void **state) {
     assert_same(&machine, false);
     machine = usual();
     machine.info.num_ranks = 2; /* another order of sums */
+    assert_same(&machine, false);
+    machine = usual();
+    machine.model.chat_template = "{{ messages }}";
+    assert_same(&machine, false);
+    machine.model.tool_chat_template = machine.model.chat_template;
+    machine.model.chat_template = NULL;
     assert_same(&machine, false);
 }
 
