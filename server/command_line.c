@@ -9,6 +9,10 @@ int command_exit_status(const struct error *err) {
         return EX_CONFIG;
     case ERROR_DEVICE:
         return EX_SOFTWARE;
+    case ERROR_UNAVAILABLE:
+        return EX_UNAVAILABLE;
+    case ERROR_INTERRUPTED:
+        return EX_TEMPFAIL;
     default:
         return EX_OSERR;
     }

@@ -35,7 +35,7 @@ THIRD_PARTY = [
     (re.compile(r"utf8proc\.h"), re.compile(r"models/(tokenizer/(characters|normalizer|unicode_form)|chat_template/template_characters)\.c")),
     (re.compile(r"xxhash\.h"), re.compile(r"models/files/content_hash\.c|engine/kv/block_key\.c")),
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c|server/keys/key_yaml\.c")),
-    (re.compile(r"gnutls/.*"), re.compile(r"server/(auth|command_verify)\.c|server/tls/\w+\.[ch]")),
+    (re.compile(r"gnutls/.*"), re.compile(r"server/(auth|command_verify|hub/hub_digest)\.c|server/tls/\w+\.[ch]")),
     (re.compile(r"curl/.*"), re.compile(r"server/(http_client|hub/\w+)\.[ch]")),
     (re.compile(r"systemd/.*"), re.compile(r"server/service\.c")),
     (re.compile(r"(.*intrin|arm_neon|cpuid)\.h"), re.compile(r"kernels/.*")),
