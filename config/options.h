@@ -28,8 +28,8 @@ struct option_list {
 };
 
 struct options {
-    char *config;                          /* path of the YAML file, or NULL */
-    char *model;                           /* GGUF file or Hugging Face folder; required */
+    char *config; /* path of the YAML file, or NULL */
+    char *model;  /* GGUF file, Hugging Face folder or name of the hub; required */
     struct option_list served_model_names; /* empty: the file's or folder's name */
     char *unknown_params;                  /* ignore; reject */
     char *pooling;                         /* last; mean */

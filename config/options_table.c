@@ -23,14 +23,16 @@ static const struct option_spec table[] = {
      .offset = FIELD(model),
      .minimum = 1,
      .maximum = 4095,
-     .meaning = "GGUF file or Hugging Face folder to serve; required"},
+     .meaning =
+         "GGUF file or Hugging Face folder to serve, or ORG/NAME[@REVISION][:Q4_K_M] of a hub, "
+         "see `quire pull --help`; required"},
     {.name = "served-model-name",
      .type = OPTION_LIST,
      .offset = FIELD(served_model_names),
      .minimum = 1,
      .maximum = 255,
-     .meaning = "name clients use; repeatable, the first is reported; default: the model's file or "
-                "folder"},
+     .meaning = "name clients use; repeatable, the first is reported; default: the model's file, "
+                "folder or ORG/NAME"},
     {.name = "unknown-params",
      .type = OPTION_CHOICE,
      .offset = FIELD(unknown_params),

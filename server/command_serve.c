@@ -23,6 +23,7 @@
 #include "models/config/model_parts.h"
 #include "server/api/chat/chat_model.h"
 #include "server/command_fingerprint.h"
+#include "server/command_pull.h"
 #include "server/command_record.h"
 #include "server/command_verify.h"
 #include "server/engine_options.h"
@@ -78,8 +79,8 @@ struct serve {
     struct reload reload;
     struct trace_exporter *traces;
     struct tls_credentials *credentials; /* NULL: plain HTTP */
-    char model_name[256];
-    char *default_names[1]; /* -> model_name */
+    char model_name[256];                /* of one that was given none; "": not known yet */
+    char *default_names[1];              /* -> model_name */
     char fingerprint[FINGERPRINT_BYTES];
     struct api_context context;
     struct http_origin_rules origins;
@@ -124,6 +125,26 @@ static int open_tls(struct serve *serve, struct error *err) {
         return tls_credentials_load(&serve->reload.tls, &serve->credentials, err);
     if (options->ssl_keyfile || options->ssl_ca_certs)
         return error_set(err, ERROR_CONFIG, "option %s: needs ssl-certfile", missing);
+    return 0;
+}
+
+/* A name of the hub becomes the path of what lies in the cache. */
+static int find_model(struct serve *serve, struct error *err) {
+    struct hub_reference reference;
+    struct hub_model model;
+    if (!command_pull_is_reference(serve->options.model))
+        return 0;
+    if (hub_reference_parse(serve->options.model, &reference, err) != 0 ||
+        command_pull_model(&reference, HUB_CACHE_FIRST, &model, err) != 0)
+        return -1;
+    char *path = strdup(model.path);
+    if (path == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the model's path");
+    free(serve->options.model);
+    serve->options.model = path;
+    snprintf(serve->model_name, sizeof(serve->model_name), "%s", reference.repository);
+    log_info("model      %s at %.12s, in %s", reference.repository, model.commit, path);
+    service_extend_timeout(LOAD_TIMEOUT_S);
     return 0;
 }
 
@@ -308,7 +329,8 @@ static int test_engine(struct serve *serve, struct error *err) {
 }
 
 static void set_model_name(struct serve *serve) {
-    api_context_model_name(serve->options.model, serve->model_name, sizeof(serve->model_name));
+    if (serve->model_name[0] == '\0')
+        api_context_model_name(serve->options.model, serve->model_name, sizeof(serve->model_name));
     serve->default_names[0] = serve->model_name;
 }
 
@@ -415,17 +437,21 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    read_origins, open_logs,        open_keys,     open_tls,    open_model,        open_chat,
-    start_verify, start_vocabulary, open_executor, open_socket, open_admin_socket, await_vocabulary,
-    await_verify, start_engine,     test_engine,   start_http,
+    read_origins,     open_logs,    open_keys,        open_tls,      find_model,  open_model,
+    open_chat,        start_verify, start_vocabulary, open_executor, open_socket, open_admin_socket,
+    await_vocabulary, await_verify, start_engine,     test_engine,   start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
 static int start(struct serve *serve, struct error *err) {
     service_extend_timeout(LOAD_TIMEOUT_S);
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
-        if (steps[i](serve, err) != 0)
-            return -1;
+        if (steps[i](serve, err) != 0) {
+            if (err->code != ERROR_INTERRUPTED)
+                return -1;
+            log_info("%s", err->message);
+            return 0;
+        }
         if (steps[i] == open_executor)
             set_context(serve);
         if (signals_take_stop())
