@@ -1,16 +1,10 @@
 /* `quire inspect`: what a model is, and with --plan what serving it would take. */
 #include "server/command_line.h"
 
-#include "config/options.h"
-#include "engine/engine.h"
-#include "engine/executor.h"
+#include "server/command_plan.h"
 #include "server/command_verify.h"
-#include "server/engine_options.h"
-#include "server/http/http_capacity.h"
-#include "server/memory_table.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -25,51 +19,20 @@ static void print_line(void *context, const char *line) {
     puts(line);
 }
 
-static void print_table(const struct options *options, const struct tokenizer *tokenizer,
-                        const struct executor_info *info) {
-    const struct engine_config engine = engine_options_read(options, info);
-    size_t num_processes = engine_options_have_rank_process(options) ? 2 : 1;
-    const struct memory_table table = {
-        .executor = info,
-        .engine_bytes = engine_memory_bytes(&engine, tokenizer),
-        .http_bytes = http_capacity_bytes(options),
-        .program_bytes = num_processes * memory_table_program_bytes(info, false),
-        .max_connections = options->max_connections,
-    };
-    memory_table_write(&table, print_line, NULL);
-}
-
 static int plan(const struct model *model, const struct tokenizer *tokenizer,
                 const struct options *options, struct error *err) {
-    struct executor_config config;
-    struct executor_info info;
-    if (engine_options_executor(options, model, &config, err) != 0 ||
-        executor_plan(model, &config, &info, err) != 0)
+    struct command_plan made;
+    if (command_plan_make(model, tokenizer, options, &made, err) != 0)
         return -1;
     putchar('\n');
-    print_table(options, tokenizer, &info);
+    memory_table_write(&made.memory, print_line, NULL);
     return 0;
-}
-
-/* The options of `quire serve` behind --plan, for this model. */
-static int load_options(char *path, int argc, char *const *argv, struct options *out,
-                        struct error *err) {
-    static char model_flag[] = "--model";
-    char **words = calloc((size_t)argc + 2, sizeof(*words));
-    if (words == NULL)
-        return error_set(err, ERROR_MEMORY, "no memory for %d options", argc);
-    memcpy(words, argv, (size_t)argc * sizeof(*words));
-    words[argc] = model_flag;
-    words[argc + 1] = path;
-    int status = options_load(argc + 2, words, environ, out, err);
-    free(words);
-    return status;
 }
 
 static int plan_with_options(const struct model *model, const struct tokenizer *tokenizer,
                              char *path, int argc, char *const *argv, struct error *err) {
     struct options options;
-    if (load_options(path, argc, argv, &options, err) != 0)
+    if (command_plan_options(path, argc, argv, &options, err) != 0)
         return -1;
     options_warn_of_variables(environ);
     int status = plan(model, tokenizer, &options, err);

@@ -12,6 +12,7 @@
 int command_serve(int argc, char *const *argv);
 int command_inspect(int argc, char *const *argv);
 int command_key(int argc, char *const *argv);
+int command_list(int argc, char *const *argv);
 int command_pull(int argc, char *const *argv);   /* and EX_TEMPFAIL (75): interrupted */
 int command_replay(int argc, char *const *argv); /* and 1: a step differs */
 int command_top(int argc, char *const *argv);

@@ -8,6 +8,7 @@ static const char usage[] =
     "usage: quire serve [--name value ...]   serve a model over HTTP; --help lists the options\n"
     "       quire inspect PATH [--plan ...]  say what a model is, and what serving it takes\n"
     "       quire key new NAME | check FILE  make API keys with limits; --help says more\n"
+    "       quire list [PATH ...]            show the models that are here; --help says more\n"
     "       quire pull ORG/NAME[:Q4_K_M]     fetch a model from a hub; --help says more\n"
     "       quire replay FILE                run what --record kept again; --help says more\n"
     "       quire top [URL] [--once]         show what a running server does; --help says more\n"
@@ -21,6 +22,8 @@ int main(int argc, char **argv) {
         return command_inspect(argc - 2, argv + 2);
     if (strcmp(command, "key") == 0)
         return command_key(argc - 2, argv + 2);
+    if (strcmp(command, "list") == 0)
+        return command_list(argc - 2, argv + 2);
     if (strcmp(command, "pull") == 0)
         return command_pull(argc - 2, argv + 2);
     if (strcmp(command, "replay") == 0)

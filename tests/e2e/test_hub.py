@@ -395,7 +395,7 @@ def test_variables_that_make_no_sense(quire, variables, words):
 
 
 def test_help(quire):
-    for command in ("pull",):
+    for command in ("pull", "list"):
         done = quire(command, "--help")
         assert done.returncode == 0 and done.stdout.startswith(f"usage: quire {command}")
         assert f"quire {command}" in quire("--help").stdout

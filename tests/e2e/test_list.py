@@ -1,0 +1,51 @@
+"""`quire list`: the models in the hub's cache, and those that are named."""
+
+import json
+import subprocess
+
+import pytest
+
+from hub_stage import FAMILY, NAME, folder_files, pulled
+from hub_stage import environment, home, hub, quire  # noqa: F401 (fixtures)
+from quire_server import BINARY, MODEL, clean_environment
+
+
+def test_list(hub, quire, tmp_path):
+    hub.add(NAME, folder_files())
+    hub.add("org/broken", {"m.gguf": b"GGUF"})
+    pulled(quire("pull", NAME))
+    pulled(quire("pull", "org/broken"))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models/smol.gguf").symlink_to(MODEL)
+    done = quire("list", tmp_path / "models", "--json")
+    assert done.returncode == 0, done.stderr
+    models = {model["name"]: model for model in json.loads(done.stdout)["models"]}
+    assert list(models) == ["org/broken:m.gguf", NAME, f"{tmp_path}/models/smol.gguf"]
+    assert models[NAME]["family"] and models[NAME]["fits"] and models[NAME]["problem"] is None
+    assert models["org/broken:m.gguf"]["problem"] and not models["org/broken:m.gguf"]["fits"]
+    smol = models[f"{tmp_path}/models/smol.gguf"]
+    assert (smol["family"], smol["weights"], smol["bytes"]) == ("llama", "q4_1", MODEL.stat().st_size)
+    plan = subprocess.run([BINARY, "inspect", MODEL, "--plan"], env=clean_environment(), text=True, capture_output=True).stdout
+    total = float(next(line for line in plan.splitlines() if line.startswith("total")).split()[1])
+    assert smol["memory_bytes"] / 2**20 == pytest.approx(total, abs=16)
+    table = quire("list").stdout.splitlines()
+    assert table[0].split() == ["NAME", "FAMILY", "WEIGHTS", "SIZE", "FITS"] and len(table) == 3
+    assert table[2].split()[0] == NAME and table[2].split()[-1] == "yes"
+
+
+def test_list_names_what_can_be_served(hub, quire):
+    hub.add(NAME, {"m.Q8_0.gguf": MODEL.read_bytes()})
+    commit = hub.add(NAME, {"m.Q4_1.gguf": MODEL.read_bytes()}, revision="v2")
+    pulled(quire("pull", NAME))
+    pulled(quire("pull", NAME + "@v2"))
+    names = [model["name"] for model in json.loads(quire("list", "--json").stdout)["models"]]
+    assert sorted(names) == [f"{NAME}:m.Q8_0.gguf", f"{NAME}@v2:m.Q4_1.gguf"]
+    for name in names:
+        assert pulled(quire("pull", name, HF_HUB_OFFLINE="1")).exists()
+    assert pulled(quire("pull", f"{NAME}@{commit}", HF_HUB_OFFLINE="1")).name == "m.Q4_1.gguf"
+
+
+def test_list_of_nothing(quire, tmp_path):
+    assert json.loads(quire("list", "--json").stdout) == {"models": []}
+    assert quire("list", tmp_path / "missing").returncode == 78
+    assert quire("list", "--what").returncode == 64
