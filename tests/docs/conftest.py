@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 
+from hub_server import Hub  # noqa: E402
 from quire_server import BINARY, MODEL, QuireServer, clean_environment, free_port  # noqa: E402
 from snippets import ROOT, localise  # noqa: E402
 
@@ -18,14 +19,15 @@ NOT_RUN = pytest.StashKey()
 class Stage:
     """Where the blocks of one page run: a folder with `quire` on the path and what the repository has in config/."""
 
-    def __init__(self, folder, server):
+    def __init__(self, folder, server, hub):
         self.folder, self.server = folder, server
         (folder / "bin").mkdir()
         (folder / "bin/quire").symlink_to(BINARY.resolve())
         for name in ("config", "scripts"):
             (folder / name).symlink_to(ROOT / name)
         self.environment = clean_environment(
-            PATH=f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}", HOME=str(folder))
+            PATH=f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}", HOME=str(folder), HF_HOME=str(folder / "huggingface"),
+            HF_ENDPOINT=hub.url)
 
     def text(self, block, address=None):
         return localise(block.text, self.folder, MODEL, address or self.server.url.removeprefix("http://"))
@@ -43,13 +45,22 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def stages(server, tmp_path_factory):
+def hub():
+    """Has what the pages fetch; the small model stands for it."""
+    with Hub() as started:
+        started.add("bartowski/SmolLM2-135M-Instruct-GGUF", {"SmolLM2-135M-Instruct-Q4_K_M.gguf": MODEL.read_bytes(),
+                                                             "SmolLM2-135M-Instruct-Q8_0.gguf": b"not fetched"})
+        yield started
+
+
+@pytest.fixture(scope="session")
+def stages(server, hub, tmp_path_factory):
     """stages(page) -> Stage, the same for all blocks of a page."""
     made = {}
 
     def get(page):
         if page not in made:
-            made[page] = Stage(tmp_path_factory.mktemp(page.stem), server)
+            made[page] = Stage(tmp_path_factory.mktemp(page.stem), server, hub)
         return made[page]
     return get
 
