@@ -270,7 +270,7 @@ static const struct option_spec table[] = {
      .minimum = 1,
      .maximum = 1023,
      .meaning =
-         "collector that gets a span of each API call by OTLP/HTTP in JSON, as "
+         "collector that gets a span of each API call by OTLP in JSON over HTTP or HTTPS, as "
          "http://HOST:4318/v1/traces; a client's traceparent decides whether; default: none"},
     {.name = "log-level",
      .type = OPTION_CHOICE,

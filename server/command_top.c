@@ -15,14 +15,14 @@
 
 #define ASK_MS 10000
 #define MAX_METRICS_BYTES ((size_t)16 << 20)
-#define MAX_KEY_BYTES 255
 #define MAX_SECONDS 3600
 #define CLEAR_SCREEN "\x1b[H\x1b[2J" /* ECMA-48: CUP, ED */
 
 static const char usage[] =
     "usage: quire top [URL] [--once] [--interval SECONDS] [--api-key-env NAME]\n"
-    "  URL                 of the server, http://127.0.0.1:8000 if not given; its /metrics is "
-    "read\n"
+    "  URL                 of the server, http or https; http://127.0.0.1:8000 if not given; its\n"
+    "                      /metrics is read. CURL_CA_BUNDLE names a file of other authorities\n"
+    "                      than the system's\n"
     "  --once              show the state once, with rates and latencies since the server's start\n"
     "  --interval SECONDS  between two looks, 1 to 3600; default 2\n"
     "  --api-key-env NAME  environment variable with the API key; default QUIRE_API_KEY\n";
@@ -32,8 +32,9 @@ struct top {
     int interval_s;
     bool is_once;
     struct http_url url;
-    char path[HTTP_CLIENT_PATH_BYTES + 16];
-    char fields[MAX_KEY_BYTES + 64];
+    char path[HTTP_URL_BYTES + 16];
+    char key_field[HTTP_KEY_FIELD_BYTES];
+    struct http_client *client;
 };
 
 /* Returns -1 when the words are not as usage says. */
@@ -62,17 +63,12 @@ static int refuse(const char *what, const char *why) {
     return -1;
 }
 
-/* A key becomes part of a header: nothing but printable letters may. */
 static int set_key(struct top *top) {
-    const char *key = getenv(top->key_name);
-    top->fields[0] = '\0';
-    if (key == NULL || key[0] == '\0')
+    struct error err;
+    if (http_client_key_field(top->key_name, top->key_field, &err) == 0)
         return 0;
-    for (const char *c = key; *c != '\0'; c++)
-        if (*c <= ' ' || *c >= 0x7f || c - key >= MAX_KEY_BYTES)
-            return refuse(top->key_name, "no key of 1 to 255 printable characters");
-    snprintf(top->fields, sizeof(top->fields), "Authorization: Bearer %s\r\n", key);
-    return 0;
+    fprintf(stderr, "quire top: %s\n", err.message);
+    return -1;
 }
 
 static int set_url(struct top *top) {
@@ -94,19 +90,21 @@ static int ask(const struct top *top, struct byte_buffer *out) {
     const struct http_client_request request = {
         .url = &top->url,
         .path = top->path,
-        .fields = top->fields,
+        .fields = {top->key_field[0] != '\0' ? top->key_field : NULL},
         .timeout_ms = ASK_MS,
         .max_answer_bytes = MAX_METRICS_BYTES,
     };
-    int status = http_client_send(&request, out, &err);
-    if (status < 0)
+    struct http_answer answer;
+    if (http_client_send(top->client, &request, &answer, &err) != 0)
         return refuse(top->path, err.message);
+    *out = answer.body;
+    out->max_length = 0;
     byte_buffer_append(out, "", 1);
-    if (status == 200 && !out->failed)
+    if (answer.status == 200 && !out->failed)
         return 0;
     byte_buffer_finish(out);
     char why[64];
-    snprintf(why, sizeof(why), "the server answers with status %d", status);
+    snprintf(why, sizeof(why), "the server answers with status %d", answer.status);
     return refuse(top->path, why);
 }
 
@@ -165,5 +163,12 @@ int command_top(int argc, char *const *argv) {
     }
     if (set_url(&top) != 0 || set_key(&top) != 0)
         return EX_USAGE;
-    return (top.is_once ? show_once(&top) : show_often(&top)) == 0 ? EX_OK : EX_UNAVAILABLE;
+    top.client = http_client_create();
+    if (top.client == NULL) {
+        refuse(top.path, "no memory for a client");
+        return EX_OSERR;
+    }
+    int status = top.is_once ? show_once(&top) : show_often(&top);
+    http_client_destroy(top.client);
+    return status == 0 ? EX_OK : EX_UNAVAILABLE;
 }

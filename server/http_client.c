@@ -1,219 +1,274 @@
 #include "server/http_client.h"
 
-#include "config/base/clock.h"
-
-#include <errno.h>
-#include <netdb.h>
-#include <stdbool.h>
+#include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
-static const char scheme[] = "http://";
+#define MAX_KEY_BYTES 255
+#define KEEP_ALIVE_S 60L
+
+struct http_client {
+    CURL *curl;
+    char why[CURL_ERROR_SIZE];
+};
 
 static int refuse_url(struct error *err, const char *why) {
-    return error_set(err, ERROR_CONFIG, "%s: http://HOST[:PORT][/PATH] is allowed", why);
+    return error_set(err, ERROR_CONFIG,
+                     "%s: http://HOST[:PORT][/PATH] or https://HOST[:PORT][/PATH] is allowed", why);
 }
 
-/* Returns where the port begins or the authority ends. */
-static const char *take_host(const char *text, size_t length, struct http_url *out) {
-    const char *end = text + length;
-    bool is_bracketed = length > 0 && text[0] == '[';
-    const char *stop = is_bracketed ? memchr(text, ']', length) : memchr(text, ':', length);
-    const char *begin = text + is_bracketed;
-    stop = stop != NULL || is_bracketed ? stop : end;
-    if (stop == NULL || stop == begin || stop - begin >= HTTP_CLIENT_HOST_BYTES)
-        return NULL;
-    memcpy(out->host, begin, (size_t)(stop - begin));
-    return stop + is_bracketed;
+/* Copies a part of the URL, or all of it; one that is not there is "". */
+static bool take_part(CURLU *handle, CURLUPart part, char *out, size_t capacity) {
+    char *text = NULL;
+    CURLUcode rc = curl_url_get(handle, part, &text, 0);
+    int length = snprintf(out, capacity, "%s", rc == CURLUE_OK ? text : "");
+    curl_free(text);
+    return length >= 0 && (size_t)length < capacity;
 }
 
-static bool take_port(const char *text, const char *end, struct http_url *out) {
-    size_t length = (size_t)(end - text);
-    strcpy(out->port, "80");
-    if (length == 0)
-        return true;
-    if (text[0] != ':' || length < 2 || length > 6 || strspn(text + 1, "0123456789") < length - 1)
-        return false;
-    memcpy(out->port, text + 1, length - 1);
-    out->port[length - 1] = '\0';
-    return atoi(out->port) >= 1 && atoi(out->port) <= 65535;
-}
-
-int http_url_parse(const char *text, struct http_url *out, struct error *err) {
-    *out = (struct http_url){0};
-    if (strncasecmp(text, scheme, strlen(scheme)) != 0)
-        return refuse_url(err, "no http:// at its beginning");
-    const char *authority = text + strlen(scheme);
-    size_t length = strcspn(authority, "/?#");
-    const char *path = authority + length;
-    for (const char *c = text; *c != '\0'; c++)
-        if (*c <= ' ' || *c >= 0x7f || *c == '#' || *c == '@')
-            return refuse_url(err, "a space, a letter beyond ASCII, a fragment or a user's name");
-    const char *port = take_host(authority, length, out);
-    if (port == NULL || !take_port(port, path, out))
-        return refuse_url(err, "no host, or no port of 1 to 65535");
-    if (strlen(path) >= sizeof(out->path) - 1)
-        return refuse_url(err, "the path is too long");
-    memcpy(out->authority, authority, length);
-    snprintf(out->path, sizeof(out->path), "%s%s", *path == '?' ? "/" : "", path);
+static int refuse_parts(CURLU *handle, struct error *err) {
+    static const CURLUPart refused[] = {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_FRAGMENT};
+    char text[HTTP_URL_BYTES];
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        if (!take_part(handle, refused[i], text, sizeof(text)) || text[0] != '\0')
+            return refuse_url(err, "a user's name, a password or a fragment");
+    if (!take_part(handle, CURLUPART_SCHEME, text, sizeof(text)) ||
+        (strcmp(text, "http") != 0 && strcmp(text, "https") != 0))
+        return refuse_url(err, "no http:// or https:// at its beginning");
     return 0;
 }
 
-struct exchange {
-    int fd;
-    int64_t deadline_ms;
+static int split_url(CURLU *handle, struct http_url *out, struct error *err) {
+    char query[HTTP_URL_BYTES];
+    if (refuse_parts(handle, err) != 0)
+        return -1;
+    if (!take_part(handle, CURLUPART_PATH, out->path, sizeof(out->path)) ||
+        !take_part(handle, CURLUPART_QUERY, query, sizeof(query)) ||
+        strlen(out->path) + strlen(query) + 2 > sizeof(out->path))
+        return refuse_url(err, "the path is too long");
+    if (query[0] != '\0')
+        strcat(strcat(out->path, "?"), query);
+    else if (strcmp(out->path, "/") == 0)
+        out->path[0] = '\0';
+    if (curl_url_set(handle, CURLUPART_PATH, NULL, 0) != CURLUE_OK ||
+        curl_url_set(handle, CURLUPART_QUERY, NULL, 0) != CURLUE_OK ||
+        !take_part(handle, CURLUPART_URL, out->origin, sizeof(out->origin)))
+        return refuse_url(err, "the host is too long");
+    size_t length = strlen(out->origin);
+    if (length > 0 && out->origin[length - 1] == '/')
+        out->origin[length - 1] = '\0';
+    return 0;
+}
+
+int http_url_parse(const char *text, struct http_url *out, struct error *err) {
+    if (strlen(text) >= HTTP_URL_BYTES)
+        return refuse_url(err, "longer than 2047 bytes");
+    CURLU *handle = curl_url();
+    if (handle == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for a URL");
+    CURLUcode rc = curl_url_set(handle, CURLUPART_URL, text, 0);
+    int status = rc == CURLUE_OK ? split_url(handle, out, err)
+                 : rc == CURLUE_UNSUPPORTED_SCHEME || rc == CURLUE_BAD_SCHEME
+                     ? refuse_url(err, "no http:// or https:// at its beginning")
+                     : refuse_url(err, curl_url_strerror(rc));
+    curl_url_cleanup(handle);
+    return status;
+}
+
+struct http_client *http_client_create(void) {
+    struct http_client *client = calloc(1, sizeof(*client));
+    if (client == NULL)
+        return NULL;
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+        free(client);
+        return NULL;
+    }
+    client->curl = curl_easy_init();
+    if (client->curl == NULL) {
+        http_client_destroy(client);
+        return NULL;
+    }
+    return client;
+}
+
+/* libcurl counts who uses it. */
+void http_client_destroy(struct http_client *client) {
+    if (client == NULL)
+        return;
+    curl_easy_cleanup(client->curl);
+    curl_global_cleanup();
+    free(client);
+}
+
+/* What a transfer's callbacks know. */
+struct transfer {
+    const struct http_client_request *request;
+    struct http_answer *answer;
+    CURL *curl;
 };
 
-/* Has the next system call end by the deadline. */
-static bool set_timeout(const struct exchange *exchange) {
-    int64_t left_ms = exchange->deadline_ms - clock_now_ms();
-    struct timeval left = {.tv_sec = (time_t)(left_ms / 1000),
-                           .tv_usec = (suseconds_t)(left_ms % 1000 * 1000)};
-    if (left_ms <= 0) {
-        errno = ETIMEDOUT;
-        return false;
+static size_t take_body(char *data, size_t one, size_t length, void *context) {
+    const struct transfer *transfer = context;
+    const struct http_client_request *request = transfer->request;
+    long status = 0;
+    curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (request->take != NULL && status / 100 == 2) {
+        transfer->answer->is_stopped = !request->take(request->context, data, length);
+        return transfer->answer->is_stopped ? CURL_WRITEFUNC_ERROR : length;
     }
-    setsockopt(exchange->fd, SOL_SOCKET, SO_RCVTIMEO, &left, sizeof(left));
-    setsockopt(exchange->fd, SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left));
-    return true;
+    byte_buffer_append(&transfer->answer->body, data, length);
+    return transfer->answer->body.failed ? CURL_WRITEFUNC_ERROR : length;
 }
 
-static int fail(const struct http_client_request *request, const char *what, struct error *err) {
-    bool is_late = errno == EAGAIN || errno == EINPROGRESS || errno == ETIMEDOUT;
-    return error_set(err, ERROR_IO, "%s: %s: %s", request->url->authority, what,
-                     is_late ? "no answer in time" : strerror(errno));
+static int look_for_stop(void *context, curl_off_t total, curl_off_t got, curl_off_t to_send,
+                         curl_off_t sent) {
+    const struct transfer *transfer = context;
+    transfer->answer->is_stopped = transfer->request->is_stopped(transfer->request->context);
+    return transfer->answer->is_stopped;
 }
 
-static int open_connection(const struct http_client_request *request, struct exchange *exchange,
-                           struct error *err) {
-    const struct http_url *url = request->url;
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG};
-    struct addrinfo *list;
-    int rc = getaddrinfo(url->host, url->port, &hints, &list);
-    if (rc != 0)
-        return error_set(err, ERROR_IO, "%s: %s", url->authority, gai_strerror(rc));
-    exchange->fd = -1;
-    for (const struct addrinfo *a = list; a != NULL && exchange->fd < 0; a = a->ai_next) {
-        exchange->fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (exchange->fd < 0 ||
-            (set_timeout(exchange) && connect(exchange->fd, a->ai_addr, a->ai_addrlen) == 0))
-            continue;
-        int error = errno;
-        close(exchange->fd);
-        exchange->fd = -1;
-        errno = error;
+/* As curl(1) does, in its order. */
+static void set_authorities(CURL *curl) {
+    const char *bundle = getenv("CURL_CA_BUNDLE");
+    const char *folder = getenv("SSL_CERT_DIR"), *file = getenv("SSL_CERT_FILE");
+    bool has_bundle = bundle != NULL && bundle[0] != '\0';
+    if (!has_bundle && folder != NULL && folder[0] != '\0')
+        curl_easy_setopt(curl, CURLOPT_CAPATH, folder);
+    if (has_bundle || (file != NULL && file[0] != '\0'))
+        curl_easy_setopt(curl, CURLOPT_CAINFO, has_bundle ? bundle : file);
+}
+
+static bool is_this_machine(const char *origin) {
+    const char *host = strstr(origin, "://") + 3;
+    size_t length = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
+    return strncmp(host, "127.", 4) == 0 || (length == 5 && strncmp(host, "[::1]", length) == 0) ||
+           (length == 9 && strncmp(host, "localhost", length) == 0);
+}
+
+/* "Expect:" without a value: libcurl does not wait for leave to send a long body. */
+static struct curl_slist *make_fields(const struct http_client_request *request) {
+    struct curl_slist *list = curl_slist_append(NULL, "Expect:"), *longer = list;
+    for (int i = 0; i < HTTP_CLIENT_MAX_FIELDS && request->fields[i] != NULL; i++) {
+        longer = longer != NULL ? curl_slist_append(list, request->fields[i]) : NULL;
+        list = list != NULL ? list : longer;
     }
-    freeaddrinfo(list);
-    return exchange->fd >= 0 ? 0 : fail(request, "cannot connect", err);
+    if (longer == NULL)
+        curl_slist_free_all(list);
+    return longer != NULL ? list : NULL;
 }
 
-static bool send_all(const struct exchange *exchange, const char *data, size_t length) {
-    while (length > 0) {
-        ssize_t count = set_timeout(exchange) ? send(exchange->fd, data, length, MSG_NOSIGNAL) : -1;
-        if (count < 0 && errno != EINTR)
-            return false;
-        data += count > 0 ? count : 0;
-        length -= count > 0 ? (size_t)count : 0;
+static void set_body(CURL *curl, const struct http_client_request *request) {
+    if (request->body == NULL)
+        return;
+    curl_easy_setopt(curl, CURLOPT_POST, 1L);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body);
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_bytes);
+}
+
+static void set_times(CURL *curl, const struct http_client_request *request) {
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)request->timeout_ms);
+    if (request->connect_timeout_ms > 0)
+        curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)request->connect_timeout_ms);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPIDLE, KEEP_ALIVE_S);
+}
+
+/* A request sets everything: what the last one set is gone, but for its connection. The first failure
+ * would be one of memory, which the transfer meets as well. */
+static void set_options(struct http_client *client, const struct http_client_request *request,
+                        struct transfer *transfer) {
+    CURL *curl = client->curl;
+    curl_easy_reset(curl);
+    client->why[0] = '\0';
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, client->why);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L); /* there may be other threads */
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_MAXCONNECTS, 1L);
+    curl_easy_setopt(curl, CURLOPT_USERAGENT, "quire/" QUIRE_VERSION);
+    if (is_this_machine(request->url->origin))
+        curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, request->socket_path);
+    set_authorities(curl);
+    set_times(curl, request);
+    set_body(curl, request);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, transfer);
+    if (request->is_stopped == NULL)
+        return;
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_for_stop);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, transfer);
+}
+
+static int explain(struct http_client *client, const struct transfer *transfer, CURLcode rc,
+                   struct error *err) {
+    const char *origin = transfer->request->url->origin;
+    const char *why = client->why[0] != '\0' ? client->why : curl_easy_strerror(rc);
+    long number = 0;
+    curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &number);
+    if (transfer->answer->body.is_full)
+        return error_set(err, ERROR_IO, "%.200s: the answer is longer than %zu bytes", origin,
+                         transfer->request->max_answer_bytes);
+    switch (rc) {
+    case CURLE_COULDNT_CONNECT:
+        return error_set(err, ERROR_IO, "%.200s: cannot connect: %s", origin,
+                         number != 0 ? strerror((int)number) : why);
+    case CURLE_OPERATION_TIMEDOUT:
+        return error_set(err, ERROR_IO, "%.200s: no answer in time", origin);
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+        return error_set(err, ERROR_IO,
+                         "%.200s: its certificate is refused: %.200s (CURL_CA_BUNDLE names a file "
+                         "of authorities)",
+                         origin, why);
+    default:
+        return error_set(err, ERROR_IO, "%.200s: no whole answer: %.200s", origin, why);
     }
-    return true;
 }
 
-static bool send_request(const struct http_client_request *request,
-                         const struct exchange *exchange) {
-    struct byte_buffer head = {0};
-    const char *path = request->path[0] != '\0' ? request->path : "/";
-    byte_buffer_printf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%s",
-                       request->body != NULL ? "POST" : "GET", path, request->url->authority,
-                       request->fields);
-    if (request->body != NULL)
-        byte_buffer_printf(&head, "Content-Length: %zu\r\n", request->body_bytes);
-    byte_buffer_append_text(&head, "\r\n");
-    errno = ENOMEM;
-    bool is_sent =
-        !head.failed && send_all(exchange, head.data, head.length) &&
-        (request->body == NULL || send_all(exchange, request->body, request->body_bytes));
-    byte_buffer_finish(&head);
-    return is_sent;
+static void take_facts(CURL *curl, struct http_answer *answer) {
+    long status = 0;
+    curl_off_t retry_after_s = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &retry_after_s);
+    answer->status = (int)status;
+    answer->retry_after_s = retry_after_s;
 }
 
-/* Reads to the end of the connection. */
-static bool receive(const struct exchange *exchange, struct byte_buffer *out) {
-    char data[16384];
-    ssize_t count = -1;
-    do {
-        count = set_timeout(exchange) ? recv(exchange->fd, data, sizeof(data), 0) : -1;
-        if (count > 0)
-            byte_buffer_append(out, data, (size_t)count);
-    } while ((count > 0 && !out->failed) || (count < 0 && errno == EINTR));
-    if (out->failed)
-        errno = out->is_full ? EMSGSIZE : ENOMEM;
-    return count == 0 && !out->failed;
-}
-
-static bool has_field(const char *head, const char *field) {
-    return strcasestr(head, field) != NULL;
-}
-
-/* Puts the chunks of a body one behind the other (RFC 9112, section 7.1). */
-static bool join_chunks(char *body, size_t *length) {
-    char *to = body, *from = body, *end = body + *length;
-    for (;;) {
-        char *line = memchr(from, '\n', (size_t)(end - from));
-        if (line == NULL || strspn(from, "0123456789abcdefABCDEF") == 0)
-            return false;
-        unsigned long long size = strtoull(from, NULL, 16);
-        from = line + 1;
-        if (size == 0)
-            break;
-        if (size > (size_t)(end - from) || (size_t)(end - from) - size < 2)
-            return false;
-        memmove(to, from, (size_t)size);
-        to += size;
-        from += size + 2;
-    }
-    *length = (size_t)(to - body);
-    return true;
-}
-
-int http_client_read_answer(struct byte_buffer *answer) {
-    int status;
-    byte_buffer_append(answer, "", 1);
-    if (answer->failed || sscanf(answer->data, "HTTP/1.%*1d %3d", &status) != 1 || status < 100)
-        return -1;
-    char *body = strstr(answer->data, "\r\n\r\n");
-    if (body == NULL)
-        return -1;
-    *body = '\0';
-    size_t skipped = (size_t)(body - answer->data) + 4;
-    size_t length = answer->length - 1 - skipped;
-    const char *announced = strcasestr(answer->data, "\r\nContent-Length:");
-    bool is_chunked = has_field(answer->data, "\r\nTransfer-Encoding: chunked");
-    if (is_chunked ? !join_chunks(body + 4, &length)
-                   : announced != NULL && strtoull(announced + 17, NULL, 10) > length)
-        return -1;
-    byte_buffer_consume(answer, skipped);
-    answer->length = length;
+int http_client_send(struct http_client *client, const struct http_client_request *request,
+                     struct http_answer *out, struct error *err) {
+    char url[2 * HTTP_URL_BYTES];
+    struct http_answer answer = {.body.max_length = request->max_answer_bytes};
+    struct transfer transfer = {request, &answer, client->curl};
+    struct curl_slist *fields = make_fields(request);
+    if (fields == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for a request");
+    set_options(client, request, &transfer);
+    snprintf(url, sizeof(url), "%s%s", request->url->origin, request->path);
+    curl_easy_setopt(client->curl, CURLOPT_URL, url);
+    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
+    CURLcode rc = curl_easy_perform(client->curl);
+    take_facts(client->curl, &answer);
+    int status = rc == CURLE_OK || answer.is_stopped ? 0 : explain(client, &transfer, rc, err);
+    curl_slist_free_all(fields);
+    if (status == 0)
+        *out = answer;
+    else
+        byte_buffer_finish(&answer.body);
     return status;
 }
 
-int http_client_send(const struct http_client_request *request, struct byte_buffer *out,
-                     struct error *err) {
-    struct exchange exchange = {.deadline_ms = clock_now_ms() + request->timeout_ms};
-    *out = (struct byte_buffer){.max_length = request->max_answer_bytes};
-    if (open_connection(request, &exchange, err) != 0)
-        return -1;
-    int status = -1;
-    if (!send_request(request, &exchange) || !receive(&exchange, out))
-        fail(request, "no whole answer", err);
-    else if ((status = http_client_read_answer(out)) < 0)
-        error_set(err, ERROR_IO, "%s: the answer is not HTTP", request->url->authority);
-    close(exchange.fd);
-    if (status < 0)
-        byte_buffer_finish(out);
-    return status;
+int http_client_key_field(const char *variable, char out[static HTTP_KEY_FIELD_BYTES],
+                          struct error *err) {
+    const char *key = getenv(variable);
+    out[0] = '\0';
+    if (key == NULL || key[0] == '\0')
+        return 0;
+    for (const char *c = key; *c != '\0'; c++)
+        if (*c <= ' ' || *c >= 0x7f || c - key >= MAX_KEY_BYTES)
+            return error_set(err, ERROR_CONFIG, "%.200s: no key of 1 to 255 printable characters",
+                             variable);
+    snprintf(out, HTTP_KEY_FIELD_BYTES, "Authorization: Bearer %s", key);
+    return 0;
 }

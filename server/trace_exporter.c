@@ -21,7 +21,9 @@
 struct trace_exporter {
     struct http_url url;
     struct outbox *outbox;
-    bool is_failing; /* of the outbox's thread */
+    /* Of the outbox's thread: */
+    struct http_client *client;
+    bool is_failing;
 };
 
 static void write_scope(struct byte_buffer *out) {
@@ -68,20 +70,19 @@ static int send_request(const struct trace_exporter *exporter, const struct byte
     const struct http_client_request request = {
         .url = &exporter->url,
         .path = exporter->url.path[0] != '\0' ? exporter->url.path : "/v1/traces",
-        .fields = "Content-Type: application/json\r\n",
+        .fields = {"Content-Type: application/json"},
         .body = body->data,
         .body_bytes = body->length,
         .timeout_ms = SEND_MS,
         .max_answer_bytes = MAX_ANSWER_BYTES,
     };
-    struct byte_buffer answer;
-    int status = http_client_send(&request, &answer, err);
-    if (status < 0)
+    struct http_answer answer;
+    if (http_client_send(exporter->client, &request, &answer, err) != 0)
         return -1;
-    byte_buffer_finish(&answer);
-    return status / 100 == 2
+    byte_buffer_finish(&answer.body);
+    return answer.status / 100 == 2
                ? 0
-               : error_set(err, ERROR_IO, "%s: status %d", exporter->url.authority, status);
+               : error_set(err, ERROR_IO, "%.300s: status %d", exporter->url.origin, answer.status);
 }
 
 static int send_spans(const struct trace_exporter *exporter, const struct byte_buffer *items,
@@ -107,27 +108,37 @@ static int32_t deliver(void *context, const struct byte_buffer *items, int32_t n
     return is_failing ? num_items : 0;
 }
 
-int trace_exporter_open(const char *endpoint, struct trace_exporter **out, struct error *err) {
+static void destroy(struct trace_exporter *exporter) {
+    http_client_destroy(exporter->client);
+    free(exporter);
+}
+
+static int start(struct trace_exporter *exporter, const char *endpoint, struct error *err) {
     struct error why;
-    *out = NULL;
-    if (endpoint == NULL)
-        return 0;
-    struct trace_exporter *exporter = calloc(1, sizeof(*exporter));
-    if (exporter == NULL)
-        return error_set(err, ERROR_MEMORY, "no memory for the traces");
     const struct outbox_config config = {.name = "quire-traces",
                                          .max_bytes = MAX_WAITING_BYTES,
                                          .max_items = MAX_WAITING_SPANS,
                                          .gather_ms = GATHER_MS,
                                          .deliver = deliver,
                                          .context = exporter};
-    int status = http_url_parse(endpoint, &exporter->url, &why);
-    if (status != 0)
-        error_set(err, ERROR_CONFIG, "otlp-traces-endpoint %.200s: %s", endpoint, why.message);
-    else
-        status = outbox_create(&config, &exporter->outbox, err);
-    if (status != 0) {
-        free(exporter);
+    if (http_url_parse(endpoint, &exporter->url, &why) != 0)
+        return error_set(err, ERROR_CONFIG, "otlp-traces-endpoint %.200s: %s", endpoint,
+                         why.message);
+    exporter->client = http_client_create();
+    if (exporter->client == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the traces");
+    return outbox_create(&config, &exporter->outbox, err);
+}
+
+int trace_exporter_open(const char *endpoint, struct trace_exporter **out, struct error *err) {
+    *out = NULL;
+    if (endpoint == NULL)
+        return 0;
+    struct trace_exporter *exporter = calloc(1, sizeof(*exporter));
+    if (exporter == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the traces");
+    if (start(exporter, endpoint, err) != 0) {
+        destroy(exporter);
         return -1;
     }
     *out = exporter;
@@ -156,5 +167,5 @@ uint64_t trace_exporter_num_lost(struct trace_exporter *exporter) {
 /* A thread that does not end in time keeps the exporter, and the process ends with it. */
 void trace_exporter_close(struct trace_exporter *exporter) {
     if (exporter != NULL && outbox_destroy(exporter->outbox, CLOSE_MS))
-        free(exporter);
+        destroy(exporter);
 }

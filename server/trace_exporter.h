@@ -14,8 +14,9 @@
 
 struct trace_exporter;
 
-/* endpoint: an http URL, whose path is /v1/traces if it has none; NULL: *out is NULL, and nothing is
- * sent. ERROR_CONFIG for another URL. The service's name is OTEL_SERVICE_NAME's, or "quire". */
+/* endpoint: an http or https URL, whose path is /v1/traces if it has none; NULL: *out is NULL, and
+ * nothing is sent. ERROR_CONFIG for another URL. To be called before the process has other threads
+ * (http_client.h). The service's name is OTEL_SERVICE_NAME's, or "quire". */
 int trace_exporter_open(const char *endpoint, struct trace_exporter **out, struct error *err);
 /* These accept NULL. */
 /* Takes the record if its trace is to be recorded. */

@@ -127,6 +127,27 @@ def test_answers_are_those_of_plain_http(start_tls, server):
     assert len(texts[0]) > 20 and texts[0] == texts[1]
 
 
+def test_quire_top_over_https(start_tls):
+    """The certificate must be of an authority that the environment names, as for curl(1), and for the URL's name."""
+    server = start_tls("--host", "0.0.0.0")
+    known = str(DATA / "authority.pem")
+
+    def top(url, **environment):
+        environment = {"CURL_CA_BUNDLE": "", "SSL_CERT_FILE": "", **environment}
+        return subprocess.run([BINARY, "top", url, "--once"], capture_output=True, text=True, timeout=60,
+                              env=clean_environment(**environment))
+
+    for name in ("CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        shown = top(server.url, **{name: known})
+        assert shown.returncode == 0 and shown.stdout.startswith(f"{NAME}, up "), shown.stderr
+    wrong_name = server.url.replace("localhost", "127.0.0.2")
+    for url, environment in [(server.url, {}), (server.url, {"CURL_CA_BUNDLE": str(DATA / "foreign.pem")}),
+                             (wrong_name, {"CURL_CA_BUNDLE": known})]:
+        shown = top(url, **environment)
+        assert shown.returncode == 69 and shown.stdout == "" and len(shown.stderr.splitlines()) == 1
+        assert "certificate" in shown.stderr, shown.stderr
+
+
 def test_a_client_that_hangs_up_is_noticed(start_tls):
     server = start_tls()
     socks = [open_stream(server, max_tokens=4000) for _ in range(4)]

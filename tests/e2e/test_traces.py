@@ -3,7 +3,9 @@ traceparent says."""
 
 import http.server
 import json
+import ssl
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
@@ -18,20 +20,28 @@ LATENCIES = {"time_in_queue", "time_to_first_token", "e2e", "time_in_model_prefi
              "time_in_model_inference"}
 
 
-class Collector:
-    """Keeps what is POSTed; answers with `status`, or not before `gate` is set."""
+TLS = Path(__file__).parent / "data/tls"
 
-    def __init__(self):
+
+class Collector:
+    """Keeps what is POSTed; answers with `status`, or not before `gate` is set. certificate: for HTTPS."""
+
+    def __init__(self, certificate=None):
         self.requests, self.status, self.gate = [], 200, threading.Event()
         self.gate.set()
+        self.connections = set()
         collector = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_POST(self):
+                collector.connections.add(self.client_address)
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 collector.requests.append((self.path, self.headers["Content-Type"], body))
                 collector.gate.wait()
                 self.send_response(collector.status)
+                self.send_header("Content-Length", "2")
                 self.end_headers()
                 self.wfile.write(b"{}")
 
@@ -40,6 +50,11 @@ class Collector:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+            self.url = f"https://localhost:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def spans(self):
@@ -164,7 +179,27 @@ def test_what_waits_at_the_end_is_sent(start_server, collector):
     assert len(collector.spans()) == 1
 
 
-@pytest.mark.parametrize("url", ["https://localhost/v1/traces", "localhost:4317", "http://:1"])
+@pytest.mark.parametrize("authority, certificate, is_good", [
+    ("authority.pem", "server.pem", True), (None, "server.pem", False), ("authority.pem", "foreign.pem", False)])
+def test_https(start_server, authority, certificate, is_good):
+    """A certificate must be of an authority that is known: here one of the environment's."""
+    collector = Collector(TLS / certificate)
+    environment = {"CURL_CA_BUNDLE": str(TLS / authority) if authority else ""}
+    server = start_server("--otlp-traces-endpoint", collector.url, environment=environment)
+    try:
+        for num_calls in (1, 2):
+            assert complete(server, prompt=1).status_code == 400
+            if is_good:
+                collector.wait_for(num_calls)
+            else:
+                server.wait_for(lambda metrics: metrics["trace_spans_lost_total"] == num_calls)
+        assert len(collector.connections) == int(is_good)  # which stays open
+        assert ("its certificate is refused" in server.read_log()) != is_good
+    finally:
+        collector.close()
+
+
+@pytest.mark.parametrize("url", ["ftp://localhost/v1/traces", "localhost:4317", "http://:1", "https://user@localhost"])
 def test_bad_endpoint(start_server, url):
     with pytest.raises(RuntimeError, match="exit status 78: .*otlp-traces-endpoint .*http://HOST"):
         start_server("--otlp-traces-endpoint", url)
