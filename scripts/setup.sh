@@ -17,7 +17,7 @@ MODEL_BYTES=98362432
 MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
 BUILD_PACKAGES=(gcc g++ libc6-dev pkg-config meson ninja-build patch libgnutls28-dev
-                libcurl4-gnutls-dev libcjson-dev libxxhash-dev libyaml-dev libpcre2-dev libutf8proc-dev libsystemd-dev
+                libcurl4-gnutls-dev libedit-dev libcjson-dev libxxhash-dev libyaml-dev libpcre2-dev libutf8proc-dev libsystemd-dev
                 libcmocka-dev)
 MODEL_PACKAGES=(ca-certificates python3 python3-venv)
 TEST_PACKAGES=(curl systemd chromium-headless-shell)

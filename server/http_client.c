@@ -124,8 +124,9 @@ static size_t take_body(char *data, size_t one, size_t length, void *context) {
 static int look_for_stop(void *context, curl_off_t total, curl_off_t got, curl_off_t to_send,
                          curl_off_t sent) {
     const struct transfer *transfer = context;
-    transfer->answer->is_stopped = transfer->request->is_stopped(transfer->request->context);
-    return transfer->answer->is_stopped;
+    struct http_answer *answer = transfer->answer;
+    answer->is_stopped |= transfer->request->is_stopped(transfer->request->context);
+    return answer->is_stopped;
 }
 
 /* As curl(1) does, in its order. */

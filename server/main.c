@@ -11,6 +11,8 @@ static const char usage[] =
     "       quire list [PATH ...]            show the models that are here; --help says more\n"
     "       quire pull ORG/NAME[:Q4_K_M]     fetch a model from a hub; --help says more\n"
     "       quire replay FILE                run what --record kept again; --help says more\n"
+    "       quire chat [QUESTION]            talk to a running server, or a model; --help says "
+    "more\n"
     "       quire top [URL] [--once]         show what a running server does; --help says more\n"
     "       quire --version | --help\n";
 
@@ -30,6 +32,8 @@ int main(int argc, char **argv) {
         return command_replay(argc - 2, argv + 2);
     if (strcmp(command, "top") == 0)
         return command_top(argc - 2, argv + 2);
+    if (strcmp(command, "chat") == 0)
+        return command_chat(argc - 2, argv + 2);
     if (strcmp(command, "rank-process") == 0)
         return command_rank(argc - 2, argv + 2);
     if (strcmp(command, "--version") == 0) {

@@ -37,6 +37,7 @@ THIRD_PARTY = [
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c|server/keys/key_yaml\.c")),
     (re.compile(r"gnutls/.*"), re.compile(r"server/(auth|command_verify|hub/hub_digest)\.c|server/tls/\w+\.[ch]")),
     (re.compile(r"curl/.*"), re.compile(r"server/(http_client|hub/\w+)\.[ch]")),
+    (re.compile(r"(histedit|editline/.*)\.h"), re.compile(r"server/chat/chat_terminal\.c")),
     (re.compile(r"systemd/.*"), re.compile(r"server/service\.c")),
     (re.compile(r"(.*intrin|arm_neon|cpuid)\.h"), re.compile(r"kernels/.*")),
     (re.compile(r"(cuda|cublas|nccl|mpi)\w*\.h"), re.compile(r"kernels/cuda/.*")),

@@ -127,19 +127,27 @@ def test_answers_are_those_of_plain_http(start_tls, server):
     assert len(texts[0]) > 20 and texts[0] == texts[1]
 
 
-def test_quire_top_over_https(start_tls):
+def test_quire_as_a_client_over_https(start_tls):
     """The certificate must be of an authority that the environment names, as for curl(1), and for the URL's name."""
     server = start_tls("--host", "0.0.0.0")
     known = str(DATA / "authority.pem")
 
-    def top(url, **environment):
+    def run(*words, **environment):
         environment = {"CURL_CA_BUNDLE": "", "SSL_CERT_FILE": "", **environment}
-        return subprocess.run([BINARY, "top", url, "--once"], capture_output=True, text=True, timeout=60,
+        return subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=60,
                               env=clean_environment(**environment))
+
+    def top(url, **environment):
+        return run("top", url, "--once", **environment)
 
     for name in ("CURL_CA_BUNDLE", "SSL_CERT_FILE"):
         shown = top(server.url, **{name: known})
         assert shown.returncode == 0 and shown.stdout.startswith(f"{NAME}, up "), shown.stderr
+    chat = ("chat", "--url", server.url, "--set", "max_tokens=4", "Hi")
+    answered = run(*chat, CURL_CA_BUNDLE=known)
+    assert answered.returncode == 0 and answered.stdout, answered.stderr
+    refused_chat = run(*chat)
+    assert refused_chat.returncode == 1 and "certificate is refused" in refused_chat.stderr
     wrong_name = server.url.replace("localhost", "127.0.0.2")
     for url, environment in [(server.url, {}), (server.url, {"CURL_CA_BUNDLE": str(DATA / "foreign.pem")}),
                              (wrong_name, {"CURL_CA_BUNDLE": known})]:

@@ -201,6 +201,10 @@ static bool take(void *context, const char *data, size_t length) {
     return strlen(taken->text) < taken->enough;
 }
 
+static bool is_never_stopped(void *context) {
+    return false;
+}
+
 static void check_taken(const char *answer, size_t enough, int status, const char *text,
                         const char *body, bool is_stopped) {
     struct peer peer;
@@ -212,6 +216,7 @@ static void check_taken(const char *answer, size_t enough, int status, const cha
     struct http_client *client = http_client_create();
     struct http_client_request request = request_to(&peer);
     request.take = take;
+    request.is_stopped = is_never_stopped;
     request.context = &taken;
     assert_int_equal(http_client_send(client, &request, &got, &err), 0);
     assert_int_equal(got.status, status);
