@@ -16,7 +16,8 @@ int command_list(int argc, char *const *argv);
 int command_pull(int argc, char *const *argv);   /* and EX_TEMPFAIL (75): interrupted */
 int command_replay(int argc, char *const *argv); /* and 1: a step differs */
 int command_top(int argc, char *const *argv);
-int command_chat(int argc, char *const *argv); /* and 1: no answer; 130: interrupted */
+int command_bench(int argc, char *const *argv); /* and 1: a request failed */
+int command_chat(int argc, char *const *argv);  /* and 1: no answer; 130: interrupted */
 /* Not for people: how process_executor.h starts its process. */
 int command_rank(int argc, char *const *argv);
 

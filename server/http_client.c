@@ -8,9 +8,25 @@
 #define MAX_KEY_BYTES 255
 #define KEEP_ALIVE_S 60L
 
+/* A request under way. */
+struct transfer {
+    const struct http_client_request *request;
+    struct http_answer answer;
+    CURL *curl;
+    struct curl_slist *fields;
+    void (*done)(void *context, int status, struct http_answer *answer, const struct error *err);
+    void *context; /* of done */
+};
+
 struct http_client {
     CURL *curl;
+    struct transfer transfer;
     char why[CURL_ERROR_SIZE];
+};
+
+struct http_client_group {
+    CURLM *multi;
+    int num_running;
 };
 
 static int refuse_url(struct error *err, const char *why) {
@@ -101,30 +117,23 @@ void http_client_destroy(struct http_client *client) {
     free(client);
 }
 
-/* What a transfer's callbacks know. */
-struct transfer {
-    const struct http_client_request *request;
-    struct http_answer *answer;
-    CURL *curl;
-};
-
 static size_t take_body(char *data, size_t one, size_t length, void *context) {
-    const struct transfer *transfer = context;
+    struct transfer *transfer = context;
     const struct http_client_request *request = transfer->request;
     long status = 0;
     curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &status);
     if (request->take != NULL && status / 100 == 2) {
-        transfer->answer->is_stopped = !request->take(request->context, data, length);
-        return transfer->answer->is_stopped ? CURL_WRITEFUNC_ERROR : length;
+        transfer->answer.is_stopped = !request->take(request->context, data, length);
+        return transfer->answer.is_stopped ? CURL_WRITEFUNC_ERROR : length;
     }
-    byte_buffer_append(&transfer->answer->body, data, length);
-    return transfer->answer->body.failed ? CURL_WRITEFUNC_ERROR : length;
+    byte_buffer_append(&transfer->answer.body, data, length);
+    return transfer->answer.body.failed ? CURL_WRITEFUNC_ERROR : length;
 }
 
 static int look_for_stop(void *context, curl_off_t total, curl_off_t got, curl_off_t to_send,
                          curl_off_t sent) {
-    const struct transfer *transfer = context;
-    struct http_answer *answer = transfer->answer;
+    struct transfer *transfer = context;
+    struct http_answer *answer = &transfer->answer;
     answer->is_stopped |= transfer->request->is_stopped(transfer->request->context);
     return answer->is_stopped;
 }
@@ -208,7 +217,7 @@ static int explain(struct http_client *client, const struct transfer *transfer, 
     const char *why = client->why[0] != '\0' ? client->why : curl_easy_strerror(rc);
     long number = 0;
     curl_easy_getinfo(client->curl, CURLINFO_OS_ERRNO, &number);
-    if (transfer->answer->body.is_full)
+    if (transfer->answer.body.is_full)
         return error_set(err, ERROR_IO, "%.200s: the answer is longer than %zu bytes", origin,
                          transfer->request->max_answer_bytes);
     switch (rc) {
@@ -237,27 +246,108 @@ static void take_facts(CURL *curl, struct http_answer *answer) {
     answer->retry_after_s = retry_after_s;
 }
 
-int http_client_send(struct http_client *client, const struct http_client_request *request,
-                     struct http_answer *out, struct error *err) {
+static int begin(struct http_client *client, const struct http_client_request *request,
+                 struct error *err) {
     char url[2 * HTTP_URL_BYTES];
-    struct http_answer answer = {.body.max_length = request->max_answer_bytes};
-    struct transfer transfer = {request, &answer, client->curl};
-    struct curl_slist *fields = make_fields(request);
-    if (fields == NULL)
+    struct transfer *transfer = &client->transfer;
+    *transfer = (struct transfer){.request = request,
+                                  .answer.body.max_length = request->max_answer_bytes,
+                                  .curl = client->curl,
+                                  .fields = make_fields(request)};
+    if (transfer->fields == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for a request");
-    set_options(client, request, &transfer);
+    set_options(client, request, transfer);
     snprintf(url, sizeof(url), "%s%s", request->url->origin, request->path);
     curl_easy_setopt(client->curl, CURLOPT_URL, url);
-    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, fields);
-    CURLcode rc = curl_easy_perform(client->curl);
-    take_facts(client->curl, &answer);
-    int status = rc == CURLE_OK || answer.is_stopped ? 0 : explain(client, &transfer, rc, err);
-    curl_slist_free_all(fields);
-    if (status == 0)
-        *out = answer;
-    else
-        byte_buffer_finish(&answer.body);
+    curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, transfer->fields);
+    curl_easy_setopt(client->curl, CURLOPT_PRIVATE, client);
+    return 0;
+}
+
+/* Leaves the answer in the transfer; returns as http_client_send does. */
+static int end(struct http_client *client, CURLcode rc, struct error *err) {
+    struct transfer *transfer = &client->transfer;
+    take_facts(client->curl, &transfer->answer);
+    int status =
+        rc == CURLE_OK || transfer->answer.is_stopped ? 0 : explain(client, transfer, rc, err);
+    curl_slist_free_all(transfer->fields);
+    transfer->fields = NULL;
+    if (status != 0)
+        byte_buffer_finish(&transfer->answer.body);
     return status;
+}
+
+int http_client_send(struct http_client *client, const struct http_client_request *request,
+                     struct http_answer *out, struct error *err) {
+    if (begin(client, request, err) != 0)
+        return -1;
+    int status = end(client, curl_easy_perform(client->curl), err);
+    if (status == 0)
+        *out = client->transfer.answer;
+    return status;
+}
+
+struct http_client_group *http_client_group_create(void) {
+    struct http_client_group *group = calloc(1, sizeof(*group));
+    if (group == NULL)
+        return NULL;
+    group->multi = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? curl_multi_init() : NULL;
+    if (group->multi != NULL)
+        return group;
+    free(group);
+    return NULL;
+}
+
+void http_client_group_destroy(struct http_client_group *group) {
+    if (group == NULL)
+        return;
+    curl_multi_cleanup(group->multi);
+    curl_global_cleanup();
+    free(group);
+}
+
+int http_client_group_start(struct http_client_group *group, struct http_client *client,
+                            const struct http_client_request *request,
+                            void (*done)(void *context, int status, struct http_answer *answer,
+                                         const struct error *err),
+                            void *context) {
+    struct error err;
+    if (begin(client, request, &err) != 0)
+        return -1;
+    client->transfer.done = done;
+    client->transfer.context = context;
+    if (curl_multi_add_handle(group->multi, client->curl) == CURLM_OK) {
+        group->num_running++;
+        return 0;
+    }
+    curl_slist_free_all(client->transfer.fields);
+    return -1;
+}
+
+static void end_of_group(struct http_client_group *group, CURL *curl, CURLcode rc) {
+    struct error err = {0};
+    char *private = NULL;
+    curl_easy_getinfo(curl, CURLINFO_PRIVATE, &private);
+    struct http_client *client = (struct http_client *)(void *)private;
+    curl_multi_remove_handle(group->multi, curl);
+    group->num_running--;
+    int status = end(client, rc, &err);
+    struct http_answer answer = client->transfer.answer; /* done may start the next */
+    client->transfer.done(client->transfer.context, status, &answer, &err);
+}
+
+int http_client_group_run(struct http_client_group *group, int wait_ms) {
+    int num_active, num_left;
+    CURLMsg *message;
+    curl_multi_perform(group->multi, &num_active);
+    if (num_active > 0) {
+        curl_multi_poll(group->multi, NULL, 0, wait_ms, NULL);
+        curl_multi_perform(group->multi, &num_active);
+    }
+    while ((message = curl_multi_info_read(group->multi, &num_left)) != NULL)
+        if (message->msg == CURLMSG_DONE)
+            end_of_group(group, message->easy_handle, message->data.result);
+    return group->num_running;
 }
 
 int http_client_key_field(const char *variable, char out[static HTTP_KEY_FIELD_BYTES],

@@ -1,5 +1,5 @@
-/* Requests over HTTP and HTTPS to other servers, by libcurl, one at a time and by a thread that may
- * wait: for the collector of traces, `quire top` and `quire chat`. No redirect is followed, and the
+/* Requests over HTTP and HTTPS to other servers, by libcurl and by a thread that may wait: for the
+ * collector of traces, `quire top`, `quire chat` and `quire bench`. No redirect is followed, and the
  * certificate of a server must be valid for its name: by the authorities of CURL_CA_BUNDLE, or of
  * SSL_CERT_FILE and SSL_CERT_DIR, or else the system's. The proxies of http_proxy, https_proxy and
  * no_proxy are used as curl(1) does, but never towards this machine. */
@@ -62,6 +62,27 @@ void http_client_destroy(struct http_client *client); /* accepts NULL */
  * (ERROR_IO) when there was no whole answer. */
 int http_client_send(struct http_client *client, const struct http_client_request *request,
                      struct http_answer *out, struct error *err);
+
+/* Many requests at a time on one thread, each of a client of its own, whose `take` and `is_stopped` are
+ * called in http_client_group_run. */
+struct http_client_group;
+
+/* NULL: there is no memory. */
+struct http_client_group *http_client_group_create(void);
+/* What still runs is ended without a word. The clients outlive the group. Accepts NULL. */
+void http_client_group_destroy(struct http_client_group *group);
+
+/* Starts a request. The client has no other one under way; the request and its texts stay until done.
+ * done: called by http_client_group_run at the end, status and err as http_client_send has them, and
+ * may start the next. -1: there is no memory. */
+int http_client_group_start(struct http_client_group *group, struct http_client *client,
+                            const struct http_client_request *request,
+                            void (*done)(void *context, int status, struct http_answer *answer,
+                                         const struct error *err),
+                            void *context);
+
+/* Takes what has come, or waits for that up to wait_ms. Returns how many requests are under way. */
+int http_client_group_run(struct http_client_group *group, int wait_ms);
 
 /* Writes "Authorization: Bearer KEY" of the environment variable, or "" if that is not set. A key
  * becomes part of a header: ERROR_CONFIG for one that is not 1 to 255 printable letters of ASCII. */

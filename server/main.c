@@ -13,8 +13,20 @@ static const char usage[] =
     "       quire replay FILE                run what --record kept again; --help says more\n"
     "       quire chat [QUESTION]            talk to a running server, or a model; --help says "
     "more\n"
+    "       quire bench [URL] [--json FILE]  put a load on a running server; --help says more\n"
     "       quire top [URL] [--once]         show what a running server does; --help says more\n"
     "       quire --version | --help\n";
+
+/* To whoever types the name alone. */
+static const char next[] =
+    "What to type next:\n"
+    "  quire inspect MODEL           what a model is, and what serving it takes\n"
+    "  quire chat --model MODEL      talk to it in this terminal\n"
+    "  quire serve --model MODEL     serve it at http://127.0.0.1:8000/v1, with a chat page at /\n"
+    "  quire chat                    talk to a running server\n"
+    "  quire bench                   how fast that is\n"
+    "MODEL: a .gguf file, or a folder with config.json and .safetensors files.\n"
+    "quire --help lists all commands, quire COMMAND --help what each takes.\n";
 
 int main(int argc, char **argv) {
     const char *command = argc > 1 ? argv[1] : "";
@@ -32,6 +44,8 @@ int main(int argc, char **argv) {
         return command_replay(argc - 2, argv + 2);
     if (strcmp(command, "top") == 0)
         return command_top(argc - 2, argv + 2);
+    if (strcmp(command, "bench") == 0)
+        return command_bench(argc - 2, argv + 2);
     if (strcmp(command, "chat") == 0)
         return command_chat(argc - 2, argv + 2);
     if (strcmp(command, "rank-process") == 0)
@@ -44,8 +58,11 @@ int main(int argc, char **argv) {
         fputs(usage, stdout);
         return EX_OK;
     }
-    if (command[0])
-        fprintf(stderr, "quire: unknown command '%.64s'\n", command);
+    if (argc < 2) {
+        fputs(next, stderr);
+        return EX_USAGE;
+    }
+    fprintf(stderr, "quire: unknown command '%.64s'\n", command);
     fputs(usage, stderr);
     return EX_USAGE;
 }

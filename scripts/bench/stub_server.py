@@ -13,6 +13,7 @@ import socket
 import sys
 
 MAX_TOKENS = re.compile(rb'"max_tokens": ?(\d{1,7})')
+STREAM = re.compile(rb'"stream": ?true')
 LENGTH = re.compile(rb"\r\nContent-Length: (\d{1,9})\r\n", re.IGNORECASE)
 EVENT = (b'data: {"id":"cmpl-0","object":"text_completion","created":0,"model":"stub","choices":[{"index":0,'
          b'"text":" word","logprobs":null,"finish_reason":null}],"usage":null}\n\n')
@@ -68,7 +69,7 @@ class Client:
     def answer(self, body):
         found = MAX_TOKENS.search(body)
         tokens = int(found[1]) if found else 16
-        if b'"stream": true' in body:
+        if STREAM.search(body):
             self.tokens = self.left = tokens
             self.send(STREAM_HEAD)
         else:

@@ -165,3 +165,17 @@ def test_truncated_everywhere(tmp_path):
         with open(path, "r+b") as file:
             file.truncate(size * i // 13 // 4096 * 4096)
         assert run("inspect", path).returncode == 78
+
+
+def test_the_name_alone_says_what_to_type_next():
+    result = run()
+    assert result.returncode == 64 and result.stdout == ""
+    for command in ("quire serve", "quire chat", "quire inspect", "quire bench", "quire --help"):
+        assert command in result.stderr
+    listed = run("--help")
+    assert listed.returncode == 0
+    for command in ("serve", "inspect", "key", "replay", "top", "chat", "bench"):
+        assert f" quire {command} " in listed.stdout
+        assert f"quire {command}" in run(command, "--help").stdout or command == "serve"
+    unknown = run("srve")
+    assert unknown.returncode == 64 and "unknown command 'srve'" in unknown.stderr and "quire serve" in unknown.stderr
