@@ -1,3 +1,4 @@
+#include "server/build_facts.h"
 #include "server/command_line.h"
 
 #include <stdio.h>
@@ -51,7 +52,7 @@ int main(int argc, char **argv) {
     if (strcmp(command, "rank-process") == 0)
         return command_rank(argc - 2, argv + 2);
     if (strcmp(command, "--version") == 0) {
-        puts("quire " QUIRE_VERSION);
+        fputs(build_facts(), stdout);
         return EX_OK;
     }
     if (strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0) {

@@ -117,7 +117,7 @@ def version_of(binary):
         done = subprocess.run([binary, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     except OSError as error:
         sys.exit(f"{binary}: {error.strerror}; see --quire")
-    return done.stdout.strip()
+    return done.stdout.partition("\n")[0]
 
 
 def describe(options):

@@ -1,6 +1,7 @@
 """Start, stop and the service manager."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -56,7 +57,11 @@ def serve(*arguments):
 
 def test_version_and_usage(run):
     status, text = finish(run("--version"))
-    assert status == 0 and text.startswith("quire ")
+    assert status == 0
+    facts = dict(line.split(" ", 1) for line in text.splitlines())
+    assert re.fullmatch(r"\d+\.\d+\.\d+", facts["quire"])
+    assert re.fullmatch(r"[\w.-]+", facts["source:"]) and "-O" in facts["build:"]
+    assert "portable" in facts["backends:"] and re.search(r"gnutls \d", facts["libraries:"])
     for arguments in ((), ("dance",), ("inspect",), ("inspect", "a", "b")):
         status, text = finish(run(*arguments))
         assert status == 64 and "usage:" in text
