@@ -10,7 +10,7 @@
 static char help_text[32768];
 static pthread_once_t help_once = PTHREAD_ONCE_INIT;
 
-static const char *placeholder(const struct option_spec *spec) {
+const char *options_placeholder(const struct option_spec *spec) {
     switch (spec->type) {
     case OPTION_INTEGER:
         return "N";
@@ -23,6 +23,8 @@ static const char *placeholder(const struct option_spec *spec) {
     case OPTION_CHOICE:
         return "WORD";
     case OPTION_STRING:
+        if ((spec->flags & OPTION_PATH) != 0)
+            return "PATH";
         return (spec->flags & OPTION_JSON) != 0 ? "JSON" : "TEXT";
     case OPTION_LIST:
         return "TEXT";
@@ -30,8 +32,7 @@ static const char *placeholder(const struct option_spec *spec) {
     CHECK(!"every option type is handled");
 }
 
-/* "1 to 1024", "16, 32, 64", or nothing for free text. */
-static void format_range(const struct option_spec *spec, char out[static 80]) {
+void options_format_range(const struct option_spec *spec, char out[static 80]) {
     size_t length = 0;
     out[0] = '\0';
     if (spec->choices == NULL) {
@@ -51,8 +52,8 @@ static void format_range(const struct option_spec *spec, char out[static 80]) {
 
 static size_t format_option(const struct option_spec *spec, char *out, size_t capacity) {
     char flag[OPTION_NAME_CAPACITY], range[80];
-    snprintf(flag, sizeof(flag), "--%s %s", spec->name, placeholder(spec));
-    format_range(spec, range);
+    snprintf(flag, sizeof(flag), "--%s %s", spec->name, options_placeholder(spec));
+    options_format_range(spec, range);
     bool has_range = range[0] != '\0', has_default = spec->default_text != NULL;
     int length =
         snprintf(out, capacity, "  %-32s %s%s%s%s%s%s%s\n", flag, spec->meaning,

@@ -26,6 +26,7 @@ enum option_flags {
                            a JSON array of strings; none holds a comma */
     OPTION_JSON = 32,   /* OPTION_STRING: a JSON object, in the file also as a map of plain values;
                            whoever reads it checks what it holds */
+    OPTION_PATH = 64,   /* OPTION_STRING: of a file, folder or UNIX socket */
 };
 
 struct option_spec {
@@ -79,6 +80,12 @@ int options_error(const struct option_spec *spec, const char *text,
 typedef int (*options_file_set)(void *context, int option, const char *text, size_t line,
                                 struct error *err);
 int options_file_read(const char *path, options_file_set set, void *context, struct error *err);
+
+/* How help texts show an option's value, "PATH" or "N"; empty for OPTION_FLAG. Static storage. */
+const char *options_placeholder(const struct option_spec *spec);
+
+/* Writes what is allowed: "1 to 1024", "16, 32, 64", or nothing for free text. */
+void options_format_range(const struct option_spec *spec, char out[static 80]);
 
 /* Makes text safe to show in one line: control characters become '?', long text is cut. */
 void options_quote(const char *text, size_t length, char out[static 80]);

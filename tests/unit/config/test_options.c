@@ -666,6 +666,7 @@ static void test_help(void **state) {
     assert_non_null(strstr(help, "0.1 to 1; default 0.9"));
     assert_non_null(strstr(help, "error, warning, info, debug; default info"));
     assert_non_null(strstr(help, "--speculative-config JSON"));
+    assert_non_null(strstr(help, "--api-key-file PATH"));
     assert_ptr_equal(help, options_help());
 }
 
