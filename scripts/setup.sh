@@ -20,6 +20,7 @@ BUILD_PACKAGES=(gcc g++ libc6-dev pkg-config meson ninja-build patch libgnutls28
                 libcurl4-gnutls-dev libedit-dev libcjson-dev libxxhash-dev libyaml-dev libpcre2-dev libutf8proc-dev libsystemd-dev
                 libcmocka-dev)
 MODEL_PACKAGES=(ca-certificates python3 python3-venv)
+DEB_PACKAGES=(debhelper dpkg-dev fakeroot python3)
 TEST_PACKAGES=(curl systemd chromium-headless-shell man-db groff-base mandoc zsh)
 
 say() { echo "== $*" >&2; }
