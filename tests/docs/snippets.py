@@ -15,8 +15,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Kinds that cannot run here, and why. Their syntax and their options of quire are checked all the same.
 NOT_RUN = {
     "build": "installs packages and builds: what scripts/test, which runs this, does first itself",
-    "root": "changes the machine that it runs on",
-    "container": "there is no container engine in the tests",
+    "root": "changes the machine that it runs on; scripts/package/check_install and check_tarball do the same in a system of their own",
+    "container": "there is no container engine in the tests; scripts/package/check_container does what the Containerfile says",
     "cluster": "there is no Kubernetes cluster in the tests",
     "gpu": "needs an NVIDIA GPU",
     "program": "starts a program that is not among those installed for the tests",

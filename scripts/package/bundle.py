@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Puts the libraries that the program needs into its lib/quire, with their licences, and writes sbom.cdx.json.
+Usage: bundle.py FOLDER VERSION SYSROOT "PACKAGE ..."; the packages are this machine's, other libraries are the sysroot's."""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import elf_file
+import sbom
+
+LIBRARY_DIRS = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")
+
+
+def find_library(name, sysroot):
+    for folder in LIBRARY_DIRS:
+        if (sysroot / folder / name).exists():
+            return sysroot / folder / name
+    raise SystemExit(f"{name} is not in {sysroot}")
+
+
+def bundle_libraries(program, target, sysroot):
+    """Copies what the program needs, what that needs, and so on; each finds the others in its own folder."""
+    target.mkdir(parents=True, exist_ok=True)
+    waiting, found = elf_file.needed(program), {}
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name] = find_library(name, sysroot)
+        copy = target / name
+        shutil.copyfile(found[name].resolve(), copy)
+        copy.chmod(0o644)
+        subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", copy], check=True)
+        waiting += elf_file.needed(copy)
+    return found
+
+
+def package_of(path, sysroot, packages):
+    """The Debian package that a library is from: (name, version, its copyright file)."""
+    for package in packages:
+        files = subprocess.run(["dpkg-query", "-L", package], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+        if any(Path(file).name == path.name for file in files):
+            return package, query([], package), Path("/usr/share/doc") / package / "copyright"
+    admin = [f"--admindir={sysroot}/var/lib/dpkg"]
+    found = subprocess.run(["dpkg-query", *admin, "-S", f"*/{path.name}"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    package = re.match(r"[^:,]+", found)[0]
+    return package, query(admin, package), sysroot / "usr/share/doc" / package / "copyright"
+
+
+def query(admin, package):
+    version = subprocess.run(["dpkg-query", *admin, "-W", "-f", "${Version}\n", package], stdout=subprocess.PIPE, text=True, check=True)
+    return version.stdout.split("\n")[0]
+
+
+def main():
+    folder, version, sysroot, packages = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), sys.argv[4].split()
+    libraries = folder / "lib/quire"
+    components, licences = [], folder / "licenses"
+    licences.mkdir()
+    for name, path in sorted(bundle_libraries(folder / "bin/quire", libraries, sysroot).items()):
+        package, package_version, copyright_file = package_of(path, sysroot, packages)
+        shutil.copyfile(copyright_file.resolve(), licences / package)
+        digest = hashlib.sha256((libraries / name).read_bytes()).hexdigest()
+        components.append(sbom.component(package, package_version, copyright_file.read_text(), name, digest))
+    program = hashlib.sha256((folder / "bin/quire").read_bytes()).hexdigest()
+    (folder / "sbom.cdx.json").write_text(sbom.document(version, program, components))
+
+
+if __name__ == "__main__":
+    main()

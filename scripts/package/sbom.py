@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""A bill of materials in CycloneDX 1.5 (https://cyclonedx.org/docs/1.5/json/). As a program, of a binary that uses this
+system's libraries: sbom.py BINARY VERSION > FILE."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import uuid
+from datetime import datetime, timezone
+from pathlib import Path
+
+MICROHTTPD = Path(__file__).resolve().parents[2] / "subprojects"
+
+
+def licences_of(copyright_text):
+    """The short names of a copyright file in Debian's machine-readable form; one that is not in it is named as a whole."""
+    names = re.findall(r"^License: *(\S.*)$", copyright_text, re.MULTILINE)
+    return [{"license": {"name": name}} for name in sorted(set(names))] or [{"license": {"name": "see licenses/ or the package"}}]
+
+
+def component(package, version, copyright_text, file, digest):
+    return {"type": "library", "bom-ref": f"{package}/{file}", "name": package, "version": version,
+            "purl": f"pkg:deb/debian/{package}@{version}?arch=amd64", "licenses": licences_of(copyright_text),
+            "hashes": [{"alg": "SHA-256", "content": digest}], "properties": [{"name": "file", "value": file}]}
+
+
+def microhttpd():
+    """What is compiled in: its source as it was packaged, before the patch."""
+    wrap = (MICROHTTPD / "libmicrohttpd.wrap").read_text()
+    version = re.search(r"directory = libmicrohttpd-(\S+)", wrap)[1]
+    return {"type": "library", "bom-ref": "libmicrohttpd", "name": "libmicrohttpd", "version": version,
+            "purl": f"pkg:generic/libmicrohttpd@{version}", "licenses": [{"license": {"id": "LGPL-2.1-or-later"}}],
+            "hashes": [{"alg": "SHA-256", "content": re.search(r"source_hash = (\w+)", wrap)[1]}],
+            "properties": [{"name": "linked", "value": "statically, with subprojects/packagefiles/libmicrohttpd/quire.patch"}]}
+
+
+def document(version, program_digest, components):
+    components = sorted([*components, microhttpd()], key=lambda item: item["bom-ref"])
+    time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), timezone.utc)
+    bom = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
+           "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, program_digest)}",
+           "metadata": {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                        "component": {"type": "application", "bom-ref": "quire", "name": "quire", "version": version,
+                                      "licenses": [{"license": {"id": "Apache-2.0"}}],
+                                      "hashes": [{"alg": "SHA-256", "content": program_digest}]}},
+           "components": components,
+           "dependencies": [{"ref": "quire", "dependsOn": [item["bom-ref"] for item in components]}]}
+    return json.dumps(bom, indent=1) + "\n"
+
+
+def system_components(binary):
+    """The libraries that this system's loader finds for it, but for its own parts."""
+    loaded = subprocess.run(["ldd", binary], stdout=subprocess.PIPE, text=True, check=True).stdout
+    for path in sorted(set(re.findall(r"=> (/\S+)", loaded))):
+        file = Path(path).resolve()
+        found = subprocess.run(["dpkg-query", "-S", f"*/{file.name}"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        package = re.match(r"[^:,]+", found)[0]
+        version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}\n", package], stdout=subprocess.PIPE, text=True, check=True)
+        text = (Path("/usr/share/doc") / package / "copyright").read_text()
+        yield component(package, version.stdout.split("\n")[0], text, Path(path).name, hashlib.sha256(file.read_bytes()).hexdigest())
+
+
+def main():
+    binary, version = sys.argv[1:3]
+    digest = hashlib.sha256(Path(binary).read_bytes()).hexdigest()
+    print(document(version, digest, list(system_components(binary))), end="")
+
+
+if __name__ == "__main__":
+    main()
