@@ -15,7 +15,7 @@ import yaml
 
 from options_of_quire import check_yaml_keys, check_words
 from quire_server import CACHE, MODEL
-from snippets import NOT_RUN, PAGES, output_pattern, read_blocks
+from snippets import NOT_RUN, PAGES, ROOT, output_pattern, read_blocks
 
 BLOCKS = [block for page in PAGES for block in read_blocks(page)]
 CLIENTS = ("langchain", "litellm", "llama_index")
@@ -33,7 +33,6 @@ KNOWN = {
     "sh": {"", "serve", *NOT_RUN}, "python": {"", *CLIENTS}, "js": {"", "sdk"},
     "yaml": {"quire.yaml", "keys.yaml", "kubernetes", "proxy", "program"}, "nginx": {""},  # by test_nginx.py
     "ini": {"systemd"},
-    "dockerfile": {"container"},
 }
 
 
@@ -170,11 +169,14 @@ def test_configuration_of_others(block, not_run):
     not_run(block, NOT_RUN[block.kind])
 
 
-@named("dockerfile")
-def test_container_file(block, not_run):
-    words = block.text.split("ENTRYPOINT", 1)[1]
+def test_container_file():
+    """What the image starts with are options, and the page names the paths and the user that it has."""
+    text, page = (ROOT / "Containerfile").read_text(), (ROOT / "docs/deploy.md").read_text()
+    words = text.split("ENTRYPOINT", 1)[1]
     check_words(" ".join(json.loads(words[:words.index("]") + 1])))
-    not_run(block, NOT_RUN["container"])
+    variables = dict(re.findall(r"(QUIRE_[A-Z_]+)=(\S+)", text))
+    check_yaml_keys(name.removeprefix("QUIRE_").lower().replace("_", "-") for name in variables)
+    assert f"`{variables['QUIRE_MODEL']}`" in page and "USER quire" in text
 
 
 @named("ini", "systemd")
