@@ -3,7 +3,6 @@
 Usage: bundle.py FOLDER VERSION SYSROOT "PACKAGE ..."; the packages are this machine's, other libraries are the sysroot's."""
 
 import hashlib
-import re
 import shutil
 import subprocess
 import sys
@@ -41,19 +40,11 @@ def bundle_libraries(program, target, sysroot):
 
 def package_of(path, sysroot, packages):
     """The Debian package that a library is from: (name, version, its copyright file)."""
-    for package in packages:
-        files = subprocess.run(["dpkg-query", "-L", package], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-        if any(Path(file).name == path.name for file in files):
-            return package, query([], package), Path("/usr/share/doc") / package / "copyright"
-    admin = [f"--admindir={sysroot}/var/lib/dpkg"]
-    found = subprocess.run(["dpkg-query", *admin, "-S", f"*/{path.name}"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    package = re.match(r"[^:,]+", found)[0]
-    return package, query(admin, package), sysroot / "usr/share/doc" / package / "copyright"
-
-
-def query(admin, package):
-    version = subprocess.run(["dpkg-query", *admin, "-W", "-f", "${Version}\n", package], stdout=subprocess.PIPE, text=True, check=True)
-    return version.stdout.split("\n")[0]
+    inside = Path("/") / path.resolve().relative_to(sysroot.resolve())
+    if Path(inside).exists() and (found := sbom.owner(inside.resolve()))[0] in packages:
+        return *found, Path("/usr/share/doc") / found[0] / "copyright"
+    package, version = sbom.owner(inside, [f"--admindir={sysroot}/var/lib/dpkg"])
+    return package, version, sysroot / "usr/share/doc" / package / "copyright"
 
 
 def main():

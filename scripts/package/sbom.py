@@ -51,16 +51,29 @@ def document(version, program_digest, components):
     return json.dumps(bom, indent=1) + "\n"
 
 
+def query(admin, *words):
+    """dpkg-query's answer, or "" where it has none."""
+    return subprocess.run(["dpkg-query", *admin, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+
+
+def owner(path, admin=()):
+    """The Debian package that a library's file is from, and its version; dpkg may know the file with or without /usr."""
+    short = str(path).removeprefix("/usr")
+    for name in (short, "/usr" + short):
+        package = query(admin, "-S", name).partition(":")[0]
+        if package:
+            return package, query(admin, "-W", "-f", "${Version}\n", package).split("\n")[0]
+    raise SystemExit(f"no package has {path}")
+
+
 def system_components(binary):
     """The libraries that this system's loader finds for it, but for its own parts."""
     loaded = subprocess.run(["ldd", binary], stdout=subprocess.PIPE, text=True, check=True).stdout
     for path in sorted(set(re.findall(r"=> (/\S+)", loaded))):
         file = Path(path).resolve()
-        found = subprocess.run(["dpkg-query", "-S", f"*/{file.name}"], stdout=subprocess.PIPE, text=True, check=True).stdout
-        package = re.match(r"[^:,]+", found)[0]
-        version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}\n", package], stdout=subprocess.PIPE, text=True, check=True)
+        package, version = owner(file)
         text = (Path("/usr/share/doc") / package / "copyright").read_text()
-        yield component(package, version.stdout.split("\n")[0], text, Path(path).name, hashlib.sha256(file.read_bytes()).hexdigest())
+        yield component(package, version, text, Path(path).name, hashlib.sha256(file.read_bytes()).hexdigest())
 
 
 def main():
