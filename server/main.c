@@ -26,7 +26,7 @@ static const char next[] =
     "  quire serve --model MODEL     serve it at http://127.0.0.1:8000/v1, with a chat page at /\n"
     "  quire chat                    talk to a running server\n"
     "  quire bench                   how fast that is\n"
-    "MODEL: a .gguf file, or a folder with config.json and .safetensors files.\n"
+    "MODEL: a .gguf file, a folder with config.json and .safetensors files, or ORG/NAME of a hub.\n"
     "quire --help lists all commands, quire COMMAND --help what each takes.\n";
 
 int main(int argc, char **argv) {

@@ -78,7 +78,8 @@ def zsh_commands(commands, options):
         kinds = value_kinds(command, options)
         specs = [zsh_flag(flag, kinds) for flag in command.flags] + ["'--help[say what it does]'"]
         if command.takes_serve_options:
-            specs += [spec for option in options for spec in zsh_option(option)]
+            own = {flag.name for flag in command.flags}
+            specs += [spec for option in options if option.name not in own for spec in zsh_option(option)]
         if command.verbs:
             specs.append(f"'1:verb:({' '.join(command.verbs)})'")
         if PATHS & set(command.arguments):

@@ -78,7 +78,7 @@ static void add_cause(struct bench_figures *figures, const char *text) {
     if (i == BENCH_MAX_CAUSES)
         i--;
     if (i == figures->num_causes) {
-        snprintf(figures->causes[i].text, BENCH_CAUSE_BYTES, "%s", text);
+        snprintf(figures->causes[i].text, BENCH_CAUSE_BYTES, "%.*s", BENCH_CAUSE_BYTES - 1, text);
         figures->num_causes++;
     }
     figures->causes[i].count++;

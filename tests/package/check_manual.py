@@ -78,6 +78,8 @@ def check_shell(shell, quire):
     shell.complete("quire serve --no-as", {"--no-async-scheduling"})
     shell.complete("quire key ", {"new", "check"})
     shell.complete("quire top --", {"--once", "--interval"})
+    shell.complete("quire chat --s", {"--system", "--set", "--seed"})
+    shell.complete("quire bench --se", {"--seconds", "--seed"})
     port = shell.complete("quire serve --port mod", set())
     assert "model-b.gguf" not in port, "a port is no file"
 
