@@ -26,17 +26,29 @@ NAME = "bench/large"
 FILE = "large.gguf"
 
 
+def peak_kib(pid):
+    """The highest resident size so far (proc(5)); 0 once the process has ended. What wait4(2) says counts the program that
+    started it as well."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")), 0)
+
+
 def run(command, environment):
     """Returns seconds and the highest resident size in MiB."""
-    start = time.perf_counter()
-    process = subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE)
-    log = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    if status != 0:
-        sys.exit(f"{command[0]}: {log.decode()}")
-    return seconds, usage.ru_maxrss / 1024
+    with tempfile.TemporaryFile() as log:
+        start, peak = time.perf_counter(), 0
+        process = subprocess.Popen([str(word) for word in command], env=environment, stdout=subprocess.DEVNULL, stderr=log)
+        while process.poll() is None:
+            peak = max(peak, peak_kib(process.pid))
+            time.sleep(0.005)
+        seconds = time.perf_counter() - start
+        if process.returncode != 0:
+            log.seek(0)
+            sys.exit(f"{command[0]}: {log.read().decode()}")
+    return seconds, peak / 1024
 
 
 def fetch(program, arguments, hub, commit, folder):
