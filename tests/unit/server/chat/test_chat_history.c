@@ -22,9 +22,8 @@ static void take(void *context, const char *text) {
     struct seen *seen = context;
     seen->num_entries++;
     snprintf(seen->last, sizeof(seen->last), "%s", text);
-    strncat(seen->all, text, 100);
-    strncat(seen->all, "|", 1);
-    seen->all[300] = '\0';
+    size_t used = strlen(seen->all);
+    snprintf(seen->all + used, sizeof(seen->all) - used, "%.100s|", text);
 }
 
 static void test_entries(void **state) {
