@@ -93,6 +93,7 @@ static int read_model(const cJSON *json, struct hub_listing *out, struct error *
 int hub_listing_parse(const char *json, size_t length, struct hub_listing *out, struct error *err) {
     struct hub_listing listing = {0};
     struct api_error why;
+    *out = listing;
     cJSON *tree = json_parse(json, length, &why);
     if (tree == NULL)
         return error_set(err, why.status == 503 ? ERROR_MEMORY : ERROR_SYNTAX, "%.300s",
