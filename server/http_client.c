@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define MAX_KEY_BYTES 255
 #define KEEP_ALIVE_S 60L
@@ -49,9 +50,6 @@ static int refuse_parts(CURLU *handle, struct error *err) {
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
         if (!take_part(handle, refused[i], text, sizeof(text)) || text[0] != '\0')
             return refuse_url(err, "a user's name, a password or a fragment");
-    if (!take_part(handle, CURLUPART_SCHEME, text, sizeof(text)) ||
-        (strcmp(text, "http") != 0 && strcmp(text, "https") != 0))
-        return refuse_url(err, "no http:// or https:// at its beginning");
     return 0;
 }
 
@@ -80,14 +78,13 @@ static int split_url(CURLU *handle, struct http_url *out, struct error *err) {
 int http_url_parse(const char *text, struct http_url *out, struct error *err) {
     if (strlen(text) >= HTTP_URL_BYTES)
         return refuse_url(err, "longer than 2047 bytes");
+    if (strncasecmp(text, "http://", 7) != 0 && strncasecmp(text, "https://", 8) != 0)
+        return refuse_url(err, "no http:// or https:// at its beginning");
     CURLU *handle = curl_url();
     if (handle == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for a URL");
     CURLUcode rc = curl_url_set(handle, CURLUPART_URL, text, 0);
-    int status = rc == CURLUE_OK ? split_url(handle, out, err)
-                 : rc == CURLUE_UNSUPPORTED_SCHEME || rc == CURLUE_BAD_SCHEME
-                     ? refuse_url(err, "no http:// or https:// at its beginning")
-                     : refuse_url(err, curl_url_strerror(rc));
+    int status = rc == CURLUE_OK ? split_url(handle, out, err) : refuse_url(err, "no URL");
     curl_url_cleanup(handle);
     return status;
 }
@@ -124,10 +121,10 @@ static size_t take_body(char *data, size_t one, size_t length, void *context) {
     curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &status);
     if (request->take != NULL && status / 100 == 2) {
         transfer->answer.is_stopped = !request->take(request->context, data, length);
-        return transfer->answer.is_stopped ? CURL_WRITEFUNC_ERROR : length;
+        return transfer->answer.is_stopped ? 0 : length;
     }
     byte_buffer_append(&transfer->answer.body, data, length);
-    return transfer->answer.body.failed ? CURL_WRITEFUNC_ERROR : length;
+    return transfer->answer.body.failed ? 0 : length;
 }
 
 static int look_for_stop(void *context, curl_off_t total, curl_off_t got, curl_off_t to_send,
@@ -136,6 +133,18 @@ static int look_for_stop(void *context, curl_off_t total, curl_off_t got, curl_o
     struct http_answer *answer = &transfer->answer;
     answer->is_stopped |= transfer->request->is_stopped(transfer->request->context);
     return answer->is_stopped;
+}
+
+/* The texts are known since 7.85, and the numbers deprecated since. */
+bool http_client_restrict(void *curl) {
+#if LIBCURL_VERSION_NUM >= 0x075500
+    return curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https") == CURLE_OK;
+#else
+    const long allowed = CURLPROTO_HTTP | CURLPROTO_HTTPS;
+    return curl_easy_setopt(curl, CURLOPT_PROTOCOLS, allowed) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS, allowed) == CURLE_OK;
+#endif
 }
 
 /* As curl(1) does, in its order. */
@@ -193,7 +202,7 @@ static void set_options(struct http_client *client, const struct http_client_req
     client->why[0] = '\0';
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, client->why);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L); /* there may be other threads */
-    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    http_client_restrict(curl);
     curl_easy_setopt(curl, CURLOPT_MAXCONNECTS, 1L);
     curl_easy_setopt(curl, CURLOPT_USERAGENT, "quire/" QUIRE_VERSION);
     if (is_this_machine(request->url->origin))

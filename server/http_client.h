@@ -84,6 +84,9 @@ int http_client_group_start(struct http_client_group *group, struct http_client 
 /* Takes what has come, or waits for that up to wait_ms. Returns how many requests are under way. */
 int http_client_group_run(struct http_client_group *group, int wait_ms);
 
+/* Has a handle of libcurl (CURL) speak http and https alone. Returns false where it refuses that. */
+bool http_client_restrict(void *curl);
+
 /* Writes "Authorization: Bearer KEY" of the environment variable, or "" if that is not set. A key
  * becomes part of a header: ERROR_CONFIG for one that is not 1 to 255 printable letters of ASCII. */
 #define HTTP_KEY_FIELD_BYTES 320

@@ -1,6 +1,7 @@
 #include "server/hub/hub_http.h"
 
 #include "config/base/check.h"
+#include "server/http_client.h"
 #include "server/hub/hub_answer.h"
 
 #include <ctype.h>
@@ -134,9 +135,9 @@ static bool set_up(struct hub_exchange *exchange) {
     const struct hub_settings *settings = exchange->http->settings;
     exchange->easy = curl_easy_init();
     return exchange->easy != NULL && SET(CURLOPT_PRIVATE, exchange) &&
-           SET(CURLOPT_ERRORBUFFER, exchange->detail) && SET(CURLOPT_PROTOCOLS_STR, "http,https") &&
-           SET(CURLOPT_REDIR_PROTOCOLS_STR, "http,https") && SET(CURLOPT_FOLLOWLOCATION, 0L) &&
-           SET(CURLOPT_NOSIGNAL, 1L) && SET(CURLOPT_NOBODY, exchange->request->is_head ? 1L : 0L) &&
+           SET(CURLOPT_ERRORBUFFER, exchange->detail) && http_client_restrict(exchange->easy) &&
+           SET(CURLOPT_FOLLOWLOCATION, 0L) && SET(CURLOPT_NOSIGNAL, 1L) &&
+           SET(CURLOPT_NOBODY, exchange->request->is_head ? 1L : 0L) &&
            SET(CURLOPT_HEADERFUNCTION, take_field) && SET(CURLOPT_HEADERDATA, exchange) &&
            SET(CURLOPT_WRITEFUNCTION, take_body) && SET(CURLOPT_WRITEDATA, exchange) &&
            SET(CURLOPT_BUFFERSIZE, RECEIVED_AT_ONCE) &&

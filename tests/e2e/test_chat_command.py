@@ -223,7 +223,7 @@ def test_commands(chat, stub, tmp_path):
     path = tmp_path / "saved.json"
     say(terminal, f"/save {path}")
     assert json.loads(path.read_text())["messages"][-1] == {"role": "assistant", "content": "two"}
-    assert "File exists" in say(terminal, f"/save {path}")
+    assert "File exists" in say(terminal, f"/save {path}").replace("\n", "")  # a long path is folded
     say(terminal, "/clear")
     say(terminal, "/etc/passwd is no command")
     assert spoken(stub) == [("system", "Be brief"), ("user", "/etc/passwd is no command")]

@@ -62,7 +62,9 @@ def test_version_and_usage(run):
     assert re.fullmatch(r"\d+\.\d+\.\d+", facts["quire"])
     assert re.fullmatch(r"[\w.-]+", facts["source:"]) and "-O" in facts["build:"]
     assert "portable" in facts["backends:"] and re.search(r"gnutls \d", facts["libraries:"])
-    for arguments in ((), ("dance",), ("inspect",), ("inspect", "a", "b")):
+    status, text = finish(run())
+    assert status == 64 and "quire serve --model MODEL" in text
+    for arguments in (("dance",), ("inspect",), ("inspect", "a", "b")):
         status, text = finish(run(*arguments))
         assert status == 64 and "usage:" in text
 
