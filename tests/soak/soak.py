@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from front import Door, Front
-from mix import WEIGHTS, Client, Unexpected
+from mix import WEIGHTS, Client, Unexpected, complete
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/attacks"))
@@ -115,6 +115,18 @@ def soak(binary, max_calls, max_seconds, folder, options=None, model=None, seed=
             front.close()
 
 
+def send_span(front, door):
+    """Has a span arrive: libcurl keeps what it opens for the first."""
+    client = Client(door, random.Random(0))
+    complete(client)
+    client.close()
+    deadline = time.monotonic() + SETTLE_S
+    while not front.collector.num_spans:
+        if time.monotonic() > deadline:
+            raise RuntimeError("no span came")
+        time.sleep(0.05)
+
+
 def load(binary, max_calls, max_seconds, folder, options, model, seed, front):
     template = Path(folder) / "template.jinja"
     template.write_text(TEMPLATE)
@@ -123,6 +135,8 @@ def load(binary, max_calls, max_seconds, folder, options, model, seed, front):
                                             **(options or {})}, tls=front and front.tls, key=front and front.key)
     try:
         run = Soak(victim, seed, front.doors(victim.address) if front else [Door(victim.address)])
+        if front:
+            send_span(front, run.doors[0])
         sockets, files = victim.num_sockets(), victim.num_files()
         if front:
             front.start(victim, run.faults)
