@@ -39,7 +39,9 @@ class Stage:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    started = QuireServer(tmp_path_factory.mktemp("docs") / "server.log", "--admin-socket", tmp_path_factory.mktemp("a") / "s")
+    """Its answers end, as some blocks set no max_tokens."""
+    started = QuireServer(tmp_path_factory.mktemp("docs") / "server.log", "--admin-socket", tmp_path_factory.mktemp("a") / "s",
+                          "--max-model-len", 1024)
     yield started
     started.kill()
 
