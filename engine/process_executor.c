@@ -61,8 +61,8 @@ static int spawn_failed(int status, struct error *err) {
     return error_set(err, ERROR_IO, "cannot start the rank process: %s", strerror(status));
 }
 
-/* The process gets its end of the socket, the files of the steps and the standard streams, but for the input,
- * and nothing else that is open here. */
+/* The process gets its end of the socket, the files of the steps and the standard streams, but for
+ * the input; what else is not closed by exec(3) it closes itself (rank_process.c). */
 static int spawn_with(const struct process_executor *executor, int socket_fd, char **environment,
                       pid_t *out) {
     posix_spawn_file_actions_t actions;
@@ -74,8 +74,7 @@ static int spawn_with(const struct process_executor *executor, int socket_fd, ch
         (status = posix_spawn_file_actions_adddup2(&actions, executor->files.batches,
                                                    RANK_BATCHES_FD)) == 0 &&
         (status = posix_spawn_file_actions_adddup2(&actions, executor->files.results,
-                                                   RANK_RESULTS_FD)) == 0 &&
-        (status = posix_spawn_file_actions_addclosefrom_np(&actions, RANK_RESULTS_FD + 1)) == 0)
+                                                   RANK_RESULTS_FD)) == 0)
         status = posix_spawn(out, executor->config.program, &actions, NULL,
                              (char *const *)executor->config.argv, environment);
     posix_spawn_file_actions_destroy(&actions);
