@@ -137,7 +137,7 @@ static bool engine_is_gone(void) {
 /* What a library of the engine's process has opened without O_CLOEXEC. Linux has the call since 5.9;
  * nothing of ours is open without it. */
 static void close_inherited(void) {
-    syscall(SYS_close_range, (unsigned)RANK_RESULTS_FD + 1, ~0U, 0U);
+    syscall(__NR_close_range, (unsigned)RANK_RESULTS_FD + 1, ~0U, 0U);
 }
 
 bool rank_process_is_expected(void) {
