@@ -41,8 +41,25 @@ export_source() {
     echo "$DESCRIPTION" >"$1/scripts/tree/archived_commit"
 }
 
-# work_folder: a new folder, removed when the script ends.
+# work_folder: a new folder, removed when the script ends. What the script started in the background ends before.
 work_folder() {
     WORK_DIR=$(mktemp -d "${TMPDIR:-/tmp}/quire-package.XXXXXX")
-    trap 'rm -rf "$WORK_DIR"' EXIT
+    trap 'end_jobs; rm -rf "$WORK_DIR"' EXIT
+}
+
+# end_jobs: with all that they have started; a first process of a namespace heeds no other signal.
+end_jobs() {
+    local job
+    for job in $(jobs -rp); do
+        end_process "$job"
+    done
+    wait
+}
+
+end_process() {
+    local child
+    for child in $(pgrep -P "$1"); do
+        end_process "$child"
+    done
+    kill -KILL "$1" 2>/dev/null || true
 }
