@@ -15,7 +15,7 @@ cp "$1/quire.socket" "$folder/cpu"
 cp "$unit" "$1/quire.socket" "$folder/gpu"
 cp "$1/quire-gpu.conf" "$folder/gpu/quire.service.d/gpu.conf"
 
-verify() { SYSTEMD_UNIT_PATH="$folder/$1:" systemd-analyze verify --recursive-errors=no "$folder/$1/$2"; }
+verify() { SYSTEMD_UNIT_PATH="$folder/$1:" systemd-analyze verify --man=no --recursive-errors=no "$folder/$1/$2"; }
 for form in cpu gpu; do
     verify $form quire.service
     verify $form quire.socket
