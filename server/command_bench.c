@@ -17,7 +17,8 @@
 #define MAX_ROUNDS 16
 #define STATUS_FAILED 1
 #define WARM_UP_SEED 1
-#define BUSY_SHARE 0.5 /* of a core, above which this program may be what is measured */
+#define WARM_UP_TOKENS 16 /* of an answer, at most */
+#define BUSY_SHARE 0.5    /* of a core, above which this program may be what is measured */
 
 static const char usage[] =
     "usage: quire bench [URL] [--NAME VALUE ...]\n"
@@ -29,7 +30,7 @@ static const char usage[] =
     "                      for; default 0: no two prompts begin alike\n"
     "  --requests N        of each stream, 1 to 1000000; default 2\n"
     "  --seconds N         end each round then, 1 to 86400, instead of by requests\n"
-    "  --warm-up N         requests before the first round, 0 to 1000; default 1\n"
+    "  --warm-up N         short requests before the first round, 0 to 1000; default 1\n"
     "  --temperature N     0 to 2; default 0\n"
     "  --seed N            of the prompts; default 0, the same prompts each time\n"
     "  --model NAME        default: the first of /v1/models\n"
@@ -260,6 +261,8 @@ static int warm_up(const struct bench *bench, struct error *err) {
     load.requests_per_stream = (int)bench->warm_up;
     load.seconds = 0;
     load.seed = WARM_UP_SEED;
+    if (load.output_tokens > WARM_UP_TOKENS)
+        load.output_tokens = WARM_UP_TOKENS;
     if (bench->warm_up < 1)
         return 0;
     if (bench_load_run(&load, &figures, err) != 0)

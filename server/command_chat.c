@@ -52,10 +52,19 @@ struct chat {
     struct chat_client client;
 };
 
-static volatile sig_atomic_t is_interrupted;
+static volatile sig_atomic_t is_interrupted, is_told_to_end;
 
 static void note_interrupt(int number) {
     is_interrupted = 1;
+}
+
+/* A server of ours and its folder are not to be left behind. */
+static void note_end(int number) {
+    is_told_to_end = 1;
+}
+
+static bool must_end(void) {
+    return is_told_to_end != 0;
 }
 
 static bool take_interrupt(void) {
@@ -64,10 +73,17 @@ static bool take_interrupt(void) {
     return was;
 }
 
-/* System calls end with EINTR, also those of libcurl. */
+static bool take_stop(void) {
+    return take_interrupt() || must_end();
+}
+
+/* System calls end with EINTR, also those of libcurl and libedit. */
 static void catch_signals(void) {
-    const struct sigaction action = {.sa_handler = note_interrupt};
-    sigaction(SIGINT, &action, NULL);
+    const struct sigaction interrupt = {.sa_handler = note_interrupt};
+    const struct sigaction end = {.sa_handler = note_end};
+    sigaction(SIGINT, &interrupt, NULL);
+    sigaction(SIGTERM, &end, NULL);
+    sigaction(SIGHUP, &end, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
 
@@ -168,7 +184,7 @@ static int connect_client(struct chat *chat, struct error *err) {
     struct error why;
     if (chat->has_model &&
         chat_server_start(chat->server_words, chat->num_server_words, isatty(STDERR_FILENO),
-                          take_interrupt, &chat->server, err) != 0)
+                          take_stop, &chat->server, err) != 0)
         return -1;
     if (chat_client_open(url, socket_path, chat->key_variable, &chat->client, err) != 0)
         return -1;
@@ -208,7 +224,7 @@ static void write_part(void *context, bool is_reasoning, const char *data, size_
 
 static bool is_stopped(void *context) {
     struct one_answer *one = context;
-    return is_interrupted != 0 || one->has_failed;
+    return is_interrupted != 0 || must_end() || one->has_failed;
 }
 
 /* Messages come from the server as well. */
@@ -297,7 +313,8 @@ static int converse(struct chat *chat) {
     struct chat_loop loop = {.client = &chat->client,
                              .session = &chat->session,
                              .terminal = terminal,
-                             .take_interrupt = take_interrupt};
+                             .take_interrupt = take_interrupt,
+                             .must_end = must_end};
     chat_loop_run(&loop);
     chat_terminal_destroy(terminal);
     return EX_OK;

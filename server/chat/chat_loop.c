@@ -13,7 +13,7 @@ static void write_part(void *context, bool is_reasoning, const char *data, size_
 
 static bool is_stopped(void *context) {
     struct chat_loop *loop = context;
-    return loop->take_interrupt();
+    return loop->take_interrupt() || loop->must_end();
 }
 
 /* One line about an answer that is none, or not a whole one. */
@@ -214,7 +214,8 @@ void chat_loop_run(struct chat_loop *loop) {
     struct byte_buffer text = {0};
     enum chat_input input;
     bool stays = true;
-    while (stays && (input = chat_terminal_read(loop->terminal, &text)) != CHAT_INPUT_LEAVE) {
+    while (stays && !loop->must_end() &&
+           (input = chat_terminal_read(loop->terminal, &text)) != CHAT_INPUT_LEAVE) {
         if (input != CHAT_INPUT_TEXT)
             continue;
         if (is_command(text.data)) {

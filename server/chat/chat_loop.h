@@ -12,12 +12,14 @@ struct chat_loop {
     struct chat_terminal *terminal;
     /* Has Ctrl-C been pressed since this was called last? */
     bool (*take_interrupt)(void);
+    /* Has the program been told to end, by SIGTERM or because the terminal is gone? */
+    bool (*must_end)(void);
     /* Of the last answer, and of all since the begin: */
     struct chat_answer last; /* without its content */
     int64_t num_answers, completion_tokens;
 };
 
-/* The members but for the last three are set; returns when the user leaves. */
+/* The members but for the last three are set; returns when the user leaves, or it must end. */
 void chat_loop_run(struct chat_loop *loop);
 
 #endif

@@ -33,13 +33,9 @@ class Terminal:
 
     def __exit__(self, *_):
         if self.status is None:
-            self.kill(signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
         os.close(self.fd)
-
-    def kill(self, number):
-        os.kill(self.pid, number)
-        _, status = os.waitpid(self.pid, 0)
-        self.status = os.waitstatus_to_exitcode(status)
 
     def set_size(self, columns, lines):
         self.screen.resize(lines, columns)

@@ -2,6 +2,8 @@
 (scripted_server.py), but for the tests that name the real binary's server."""
 
 import json
+import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -293,17 +295,29 @@ def children_of(pid):
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-@pytest.mark.parametrize("end", ["exit", "kill"])
+def folders():
+    return set(Path("/tmp").glob("quire-chat-*"))
+
+
+@pytest.mark.parametrize("end", ["exit", "SIGTERM", "SIGHUP", "in an answer", "SIGKILL"])
 def test_its_own_server_ends_with_it(chat, end):
-    terminal = chat("--model", MODEL, "--max-model-len", "256", url=None)
+    before = folders()
+    terminal = chat("--model", MODEL, "--max-model-len", "4096", "--set", "max_tokens=4000", url=None)
     server, = children_of(terminal.pid)
-    say(terminal, "Say hi.")
+    folder, = folders() - before
+    assert folder.stat().st_mode & 0o777 == 0o700
     if end == "exit":
         terminal.type("/exit\r")
-        assert terminal.wait_until_ended() == 0
+    elif end == "in an answer":
+        terminal.type("Write a very long story about the pages of a quire.\r")
+        wait_until(lambda: terminal.receive(0.1) and len(terminal.text().split("quire.")[-1]) > 20)
+        os.kill(terminal.pid, signal.SIGTERM)
     else:
-        terminal.kill(signal.SIGKILL)
+        os.kill(terminal.pid, signal.Signals[end])
+    assert terminal.wait_until_ended() == (-signal.SIGKILL if end == "SIGKILL" else 0)
     wait_until(lambda: not Path(f"/proc/{server}/exe").exists())
+    assert folder.exists() == (end == "SIGKILL")
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_real_server_frees_what_is_stopped(start_server, chat):
