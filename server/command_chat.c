@@ -58,9 +58,11 @@ static void note_interrupt(int number) {
     is_interrupted = 1;
 }
 
-/* A server of ours and its folder are not to be left behind. */
+/* A server of ours and its folder are not to be left behind. A signal that comes just before a system call
+ * does not end it, and libedit tries once more after one that did: hence SIGALRM, until the end. */
 static void note_end(int number) {
     is_told_to_end = 1;
+    alarm(1);
 }
 
 static bool must_end(void) {
@@ -84,6 +86,7 @@ static void catch_signals(void) {
     sigaction(SIGINT, &interrupt, NULL);
     sigaction(SIGTERM, &end, NULL);
     sigaction(SIGHUP, &end, NULL);
+    sigaction(SIGALRM, &end, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
 

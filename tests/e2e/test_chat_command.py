@@ -295,16 +295,17 @@ def children_of(pid):
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def folders():
-    return set(Path("/tmp").glob("quire-chat-*"))
+def folder_of(server):
+    """Where the server that a conversation has started listens."""
+    words = Path(f"/proc/{server}/cmdline").read_text().split("\0")
+    return Path(words[words.index("--uds") + 1]).parent
 
 
 @pytest.mark.parametrize("end", ["exit", "SIGTERM", "SIGHUP", "in an answer", "SIGKILL"])
 def test_its_own_server_ends_with_it(chat, end):
-    before = folders()
     terminal = chat("--model", MODEL, "--max-model-len", "4096", "--set", "max_tokens=4000", url=None)
     server, = children_of(terminal.pid)
-    folder, = folders() - before
+    folder = folder_of(server)
     assert folder.stat().st_mode & 0o777 == 0o700
     if end == "exit":
         terminal.type("/exit\r")
