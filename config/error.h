@@ -27,8 +27,8 @@ struct error {
     char message[512];
 };
 
-/* Formats into err (which may be NULL), with '?' for each control character, and returns -1, so that
- * `return error_set(...)` reads well. */
+/* Formats into err (which may be NULL), with '?' for each control character, and returns -1, so
+ * that `return error_set(...)` reads well. */
 int error_set(struct error *err, enum error_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -194,7 +194,8 @@ static int64_t processor_ns(const struct process_executor *executor) {
 }
 
 /* Waits for a message. A process whose threads only look whether something has come uses some
- * microseconds a second. A second in which this process was stopped itself counts as one at most. */
+ * microseconds a second. A second in which this process was stopped itself counts as one at
+ * most. */
 static int receive(struct process_executor *executor, bool is_starting, struct rank_message *out) {
     struct pollfd poll_fd = {.fd = executor->socket, .events = POLLIN};
     int64_t used_ns = processor_ns(executor);

@@ -134,8 +134,8 @@ static bool engine_is_gone(void) {
     return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & POLLHUP) != 0;
 }
 
-/* What a library of the engine's process has opened without O_CLOEXEC. Linux has the call since 5.9;
- * nothing of ours is open without it. */
+/* What a library of the engine's process has opened without O_CLOEXEC. Linux has the call since
+ * 5.9; nothing of ours is open without it. */
 static void close_inherited(void) {
     syscall(__NR_close_range, (unsigned)RANK_RESULTS_FD + 1, ~0U, 0U);
 }

@@ -2,7 +2,8 @@
 #ifndef QUIRE_SERVER_BUILD_FACTS_H
 #define QUIRE_SERVER_BUILD_FACTS_H
 
-/* Returns lines of text: release and commit, compiler and options, backends, libraries it was built with. Static storage. */
+/* Returns lines of text: release and commit, compiler and options, backends, libraries it was built
+ * with. Static storage. */
 const char *build_facts(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* `quire chat`: a conversation in the terminal with a running server, or with one that it starts for
- * itself. With a question, or where input or output is no terminal, one answer on stdout. */
+/* `quire chat`: a conversation in the terminal with a running server, or with one that it starts
+ * for itself. With a question, or where input or output is no terminal, one answer on stdout. */
 #include "server/command_line.h"
 
 #include "config/options_table.h"
@@ -58,8 +58,9 @@ static void note_interrupt(int number) {
     is_interrupted = 1;
 }
 
-/* A server of ours and its folder are not to be left behind. A signal that comes just before a system call
- * does not end it, and libedit tries once more after one that did: hence SIGALRM, until the end. */
+/* A server of ours and its folder are not to be left behind. A signal that comes just before a
+ * system call does not end it, and libedit tries once more after one that did: hence SIGALRM, until
+ * the end. */
 static void note_end(int number) {
     is_told_to_end = 1;
     alarm(1);

@@ -193,8 +193,8 @@ static void set_times(CURL *curl, const struct http_client_request *request) {
     curl_easy_setopt(curl, CURLOPT_TCP_KEEPIDLE, KEEP_ALIVE_S);
 }
 
-/* A request sets everything: what the last one set is gone, but for its connection. The first failure
- * would be one of memory, which the transfer meets as well. */
+/* A request sets everything: what the last one set is gone, but for its connection. The first
+ * failure would be one of memory, which the transfer meets as well. */
 static void set_options(struct http_client *client, const struct http_client_request *request,
                         struct transfer *transfer) {
     CURL *curl = client->curl;

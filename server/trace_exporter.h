@@ -1,6 +1,6 @@
 /* Sends spans of API calls to a collector of OpenTelemetry, by OTLP over HTTP with JSON, from a
- * thread of its own (outbox.h). Nobody waits for it: spans that the collector does not take are lost
- * and counted; nothing is sent twice. */
+ * thread of its own (outbox.h). Nobody waits for it: spans that the collector does not take are
+ * lost and counted; nothing is sent twice. */
 #ifndef QUIRE_SERVER_TRACE_EXPORTER_H
 #define QUIRE_SERVER_TRACE_EXPORTER_H
 

@@ -1,5 +1,6 @@
-/* Prints the option table for manual.py, a line of fields separated by tabs for each option: name, type, what its value is
- * called, whether the file may have it, default, range, choices, meaning. A build-time program. */
+/* Prints the option table for manual.py, a line of fields separated by tabs for each option: name,
+ * type, what its value is called, whether the file may have it, default, range, choices, meaning. A
+ * build-time program. */
 #include "config/options_table.h"
 
 #include <stdio.h>

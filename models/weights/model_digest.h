@@ -1,5 +1,6 @@
 /* Private to models/: a digest that is equal for models whose files are the same in everything that
- * could change an answer. A chat template from elsewhere does not count. The bytes of tensors are added where they are read (weights_loader.c). */
+ * could change an answer. A chat template from elsewhere does not count. The bytes of tensors are
+ * added where they are read (weights_loader.c). */
 #ifndef QUIRE_MODELS_WEIGHTS_MODEL_DIGEST_H
 #define QUIRE_MODELS_WEIGHTS_MODEL_DIGEST_H
 

@@ -1,5 +1,5 @@
-/* A load of streamed completions on a server: so many streams at a time, each of which sends its next
- * request when the last was answered (a closed loop), on one thread. */
+/* A load of streamed completions on a server: so many streams at a time, each of which sends its
+ * next request when the last was answered (a closed loop), on one thread. */
 #ifndef QUIRE_SERVER_BENCH_BENCH_LOAD_H
 #define QUIRE_SERVER_BENCH_BENCH_LOAD_H
 

@@ -22,8 +22,8 @@ struct chat_client {
 };
 
 /* url: of the server, with or without /v1 at its end. key_variable: the environment's variable with
- * the API key, if there is one. The texts outlive the client. ERROR_CONFIG for what is no URL or key;
- * ERROR_MEMORY. */
+ * the API key, if there is one. The texts outlive the client. ERROR_CONFIG for what is no URL or
+ * key; ERROR_MEMORY. */
 int chat_client_open(const char *url, const char *socket_path, const char *key_variable,
                      struct chat_client *out, struct error *err);
 void chat_client_close(struct chat_client *client);

@@ -13,8 +13,8 @@
  * no such place. */
 bool chat_history_path(char *out, size_t capacity);
 
-/* Calls take with each entry, oldest first. A file of more than CHAT_HISTORY_MAX_BYTES is shortened to
- * the newer half of that first. */
+/* Calls take with each entry, oldest first. A file of more than CHAT_HISTORY_MAX_BYTES is shortened
+ * to the newer half of that first. */
 void chat_history_load(const char *path, void (*take)(void *context, const char *text),
                        void *context);
 void chat_history_add(const char *path, const char *text);

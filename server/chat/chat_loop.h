@@ -1,4 +1,5 @@
-/* The conversation itself: reads what the user says, does what a /command says, and shows answers. */
+/* The conversation itself: reads what the user says, does what a /command says, and shows
+ * answers. */
 #ifndef QUIRE_SERVER_CHAT_CHAT_LOOP_H
 #define QUIRE_SERVER_CHAT_CHAT_LOOP_H
 

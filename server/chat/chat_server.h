@@ -15,10 +15,10 @@ struct chat_server {
     char log_path[80]; /* what the server says */
 };
 
-/* Starts it with these arguments of `quire serve`, in which there is no --uds, and waits until it is
- * ready. shows_progress: with the last line of its log, on stderr, which is a terminal. ERROR_CONFIG
- * with the last line of its log if it ends before, ERROR_IO for what the system refuses, and if
- * take_interrupt says that it is to end. *out is to be stopped in any case. */
+/* Starts it with these arguments of `quire serve`, in which there is no --uds, and waits until it
+ * is ready. shows_progress: with the last line of its log, on stderr, which is a terminal.
+ * ERROR_CONFIG with the last line of its log if it ends before, ERROR_IO for what the system
+ * refuses, and if take_interrupt says that it is to end. *out is to be stopped in any case. */
 int chat_server_start(char *const *arguments, int num_arguments, bool shows_progress,
                       bool (*take_interrupt)(void), struct chat_server *out, struct error *err);
 /* Ends the server and removes its folder. Accepts a zeroed struct. */

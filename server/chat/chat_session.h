@@ -45,7 +45,8 @@ void chat_session_show_settings(const struct chat_session *session, struct byte_
 /* Appends the body of a streamed /v1/chat/completions that asks for the next answer. */
 void chat_session_write_body(const struct chat_session *session, const char *model,
                              struct byte_buffer *out);
-/* Writes {"model", "messages"} to a new file of mode 0600. ERROR_IO, also if there is such a file. */
+/* Writes {"model", "messages"} to a new file of mode 0600. ERROR_IO, also if there is such a
+ * file. */
 int chat_session_save(const struct chat_session *session, const char *model, const char *path,
                       struct error *err);
 

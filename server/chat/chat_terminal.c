@@ -1,7 +1,8 @@
-/* On SIGINT libedit gives the terminal back, sends the signal once more, to the handler that was there
- * before, and its reading fails: what had been typed is still to be seen then. A paste comes between two sequences of the terminal ("bracketed
- * paste", xterm's control sequences, mode 2004), of which the first is bound to a function that reads
- * to the second, so that line breaks in it do not end the line. */
+/* On SIGINT libedit gives the terminal back, sends the signal once more, to the handler that was
+ * there before, and its reading fails: what had been typed is still to be seen then. A paste comes
+ * between two sequences of the terminal ("bracketed paste", xterm's control sequences, mode 2004),
+ * of which the first is bound to a function that reads to the second, so that line breaks in it do
+ * not end the line. */
 #include "server/chat/chat_terminal.h"
 
 #include "config/base/check.h"

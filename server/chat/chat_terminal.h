@@ -23,9 +23,10 @@ enum chat_input {
 struct chat_terminal *chat_terminal_create(const char *history_path, bool (*take_interrupt)(void));
 void chat_terminal_destroy(struct chat_terminal *terminal); /* accepts NULL */
 
-/* Reads what the user says: a line, several where a line ends in a backslash, or what stands between
- * """ at the begin of a line and """ at the end of one. Pasted text is one line, with its line breaks in it. out: NUL-terminated behind
- * its length, without leading and trailing white space; not empty. */
+/* Reads what the user says: a line, several where a line ends in a backslash, or what stands
+ * between """ at the begin of a line and """ at the end of one. Pasted text is one line, with its
+ * line breaks in it. out: NUL-terminated behind its length, without leading and trailing white
+ * space; not empty. */
 enum chat_input chat_terminal_read(struct chat_terminal *terminal, struct byte_buffer *out);
 
 /* Show text of a model or a server, at once. */

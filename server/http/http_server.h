@@ -43,8 +43,9 @@ struct http_server_config {
     struct access_log *access_log; /* NULL: none */
     struct trace_exporter *traces; /* NULL: none */
     bool logs_prompts;
-    /* For /metrics: the system's memory that all takes at most, and the executor (process_executor.h)
-     * whose ranks live in a process of their own; NULL: they live in this one. */
+    /* For /metrics: the system's memory that all takes at most, and the executor
+     * (process_executor.h) whose ranks live in a process of their own; NULL: they live in this
+     * one. */
     size_t planned_bytes;
     const struct executor *rank_process;
 };

@@ -48,7 +48,8 @@ int hub_cache_link(const struct hub_cache *cache, const char *commit, const char
 void hub_cache_set_commit(const struct hub_cache *cache, const char *revision, const char *commit);
 void hub_cache_set_absent(const struct hub_cache *cache, const char *commit, const char *name);
 
-/* Says in one line that the system refuses this of a path in the cache: ERROR_IO, and what to do. */
+/* Says in one line that the system refuses this of a path in the cache: ERROR_IO, and what to
+ * do. */
 int hub_cache_refuse(const char *path, const char *what, int failure, struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* HTTP requests to a hub and to where it redirects, several at once, by libcurl's multi interface in
- * one thread.
+/* HTTP requests to a hub and to where it redirects, several at once, by libcurl's multi interface
+ * in one thread.
  *
  * Redirects are followed here and not by libcurl: the token goes to requests whose scheme, host and
  * port are the endpoint's and to no other, https never becomes http, and only these two schemes are

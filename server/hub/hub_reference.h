@@ -22,12 +22,12 @@ struct hub_reference {
 /* ERROR_CONFIG with what is wrong of which name. */
 int hub_reference_parse(const char *text, struct hub_reference *out, struct error *err);
 
-/* Returns whether a text that names nothing in this file system was meant as a path all the same: it
- * begins with a slash, a dot or a tilde, ends with a slash, or is the name of a GGUF file. */
+/* Returns whether a text that names nothing in this file system was meant as a path all the same:
+ * it begins with a slash, a dot or a tilde, ends with a slash, or is the name of a GGUF file. */
 bool hub_reference_is_path(const char *text);
 
-/* Returns whether a name that a hub gives is one of a file below its folder: relative, without "..",
- * empty parts and control characters, no part longer than a file system takes. */
+/* Returns whether a name that a hub gives is one of a file below its folder: relative, without
+ * "..", empty parts and control characters, no part longer than a file system takes. */
 bool hub_reference_is_file_name(const char *name);
 /* Returns whether the text is a commit: 40 lower-case hexadecimal digits. */
 bool hub_reference_is_commit(const char *text);

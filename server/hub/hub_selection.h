@@ -31,7 +31,8 @@ int hub_selection_make(const struct hub_listing *listing, const char *choice,
 int hub_selection_add_shards(struct hub_selection *selection, const struct hub_listing *listing,
                              const char *index, size_t length, struct error *err);
 
-/* Returns whether the file is a GGUF that can be chosen: whole, or the first part of a split one. */
+/* Returns whether the file is a GGUF that can be chosen: whole, or the first part of a split
+ * one. */
 bool hub_selection_is_gguf(const char *name);
 /* Returns the names of the files of a folder that need not be there, NULL behind the last. */
 const char *const *hub_selection_optional_names(void);
