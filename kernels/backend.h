@@ -84,18 +84,29 @@ struct kv_cache {
  *
  * Where token_rows[i] is >= 0, token i is the one that the step before this one sampled in that of
  * its sample rows, and token_ids[i] means nothing; where it is -1, or token_rows is NULL, token i
- * is token_ids[i]. */
+ * is token_ids[i].
+ *
+ * logit_rows and sample_rows are what gather_rows and sample will be given, named here so that a
+ * device takes them with the rest; NULL: they come with the op.
+ *
+ * num_padding rows follow the T tokens where a device replays a recorded step of more rows
+ * (recording.h): each is a token of its own sequence and a greedy sample row, and reads and writes
+ * no block of the KV pool; what is computed for it means nothing. */
 struct step_inputs {
-    int32_t num_tokens;          /* T */
-    int32_t num_seqs;            /* S */
-    int32_t max_blocks_per_seq;  /* row stride of block_tables */
-    const int32_t *token_ids;    /* [T] */
-    const int32_t *token_rows;   /* [T] or NULL */
-    const int32_t *positions;    /* [T] */
-    const int32_t *slot_mapping; /* [T] */
-    const int32_t *query_start;  /* [S + 1] */
-    const int32_t *context_lens; /* [S] tokens in the cache after this step */
-    const int32_t *block_tables; /* [S][max_blocks_per_seq] */
+    int32_t num_tokens;                   /* T */
+    int32_t num_seqs;                     /* S */
+    int32_t num_padding;                  /* 0 on a backend without recordings */
+    int32_t num_sample_rows;              /* R; read where there are logit_rows */
+    int32_t max_blocks_per_seq;           /* row stride of block_tables */
+    const int32_t *token_ids;             /* [T] */
+    const int32_t *token_rows;            /* [T] or NULL */
+    const int32_t *positions;             /* [T] */
+    const int32_t *slot_mapping;          /* [T] */
+    const int32_t *query_start;           /* [S + 1] */
+    const int32_t *context_lens;          /* [S] tokens in the cache after this step */
+    const int32_t *block_tables;          /* [S][max_blocks_per_seq] */
+    const int32_t *logit_rows;            /* [R] or NULL */
+    const struct sample_row *sample_rows; /* [R] or NULL */
 };
 
 struct embed_args {
@@ -185,7 +196,8 @@ struct soft_cap_args {
 
 struct gather_rows_args {
     const void *x;       /* [any, width] */
-    const int32_t *rows; /* [num_rows] host memory, valid until the step was waited for */
+    const int32_t *rows; /* [num_rows] host memory, valid until the step was waited for; NULL: the
+                            step's logit rows and its padding, on a backend with recordings */
     void *out;           /* [num_rows, width] */
     int32_t num_rows;
     int32_t width;
@@ -234,7 +246,11 @@ struct share_samples_args {
 };
 
 /* `rows`, `counts`, `biases`, `masks` and `listed` are host memory; `out` and `listed_logprobs` are
- * host memory, filled by the wait for the step. The op may overwrite `logits`. */
+ * host memory, filled by the wait for the step. The op may overwrite `logits`.
+ *
+ * On a backend with recordings `rows` may be NULL: the step's sample rows and its padding, which
+ * have no edits, masks or logprobs; and `out` may then be NULL: recording_ops.fetch_tokens brings
+ * the tokens. */
 struct sample_args {
     float *logits;     /* [num_sample_rows, vocab_size + padding] device memory */
     int32_t first_row; /* number of the first of them among the step's sample rows */

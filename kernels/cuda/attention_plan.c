@@ -27,26 +27,37 @@ static int64_t div_up(int64_t a, int64_t b) {
 }
 
 /* A sequence of n tokens has at most n * group / ATTENTION_WIDE_ROWS + 1 tiles per KV head. */
-static int64_t max_items_of(const struct backend_config *config, int32_t num_blocks) {
-    return (int64_t)config->limits.max_num_batched_tokens * config->num_q_heads /
-               ATTENTION_WIDE_ROWS +
-           (int64_t)config->limits.max_num_seqs * config->num_kv_heads +
-           attention_plan_max_parts(num_blocks);
+static int64_t max_items_of(int32_t num_q_heads, int32_t num_kv_heads, int32_t num_blocks,
+                            int32_t num_tokens, int32_t num_seqs) {
+    return (int64_t)num_tokens * num_q_heads / ATTENTION_WIDE_ROWS +
+           (int64_t)num_seqs * num_kv_heads + attention_plan_max_parts(num_blocks);
+}
+
+int32_t attention_plan_max_items(const struct attention_plan *plan, int32_t num_tokens,
+                                 int32_t num_seqs) {
+    return (int32_t)max_items_of(plan->num_q_heads, plan->num_kv_heads, plan->num_blocks,
+                                 num_tokens, num_seqs);
 }
 
 int attention_plan_init(struct attention_plan *plan, const struct backend_config *config,
                         int32_t num_blocks, struct error *err) {
+    int64_t max_items =
+        max_items_of(config->num_q_heads, config->num_kv_heads, num_blocks,
+                     config->limits.max_num_batched_tokens, config->limits.max_num_seqs);
     if (config->limits.max_num_batched_tokens <= 0 || config->limits.max_num_seqs <= 0 ||
         config->num_kv_heads <= 0 || config->num_kv_heads > INT16_MAX ||
         config->num_q_heads < config->num_kv_heads ||
-        max_items_of(config, num_blocks) > INT32_MAX / (int64_t)sizeof(struct attention_item))
+        max_items > INT32_MAX / (int64_t)sizeof(struct attention_item))
         return error_set(err, ERROR_CONFIG,
                          "attention of steps of %d tokens and %d sequences with %d query and %d KV "
                          "heads is too large to plan, or no attention at all",
                          config->limits.max_num_batched_tokens, config->limits.max_num_seqs,
                          config->num_q_heads, config->num_kv_heads);
-    size_t n = (size_t)max_items_of(config, num_blocks);
-    *plan = (struct attention_plan){.num_blocks = num_blocks, .max_items = (int32_t)n};
+    size_t n = (size_t)max_items;
+    *plan = (struct attention_plan){.num_blocks = num_blocks,
+                                    .max_items = (int32_t)n,
+                                    .num_q_heads = config->num_q_heads,
+                                    .num_kv_heads = config->num_kv_heads};
     plan->items = calloc(n, sizeof(*plan->items));
     plan->block_items = calloc((size_t)num_blocks + 1, sizeof(*plan->block_items));
     plan->found = calloc(n, sizeof(*plan->found));

@@ -1,6 +1,6 @@
 /* The plan of a step's attention: which tile of query rows goes over which part of its context, and
  * which block of the grid does it. Plain C, no device: made once per step from the host's arrays
- * and used by every layer.
+ * and used by every layer of its kind.
  *
  * A sequence with more packed rows (attention_launch.h) than ATTENTION_NARROW_ROWS is cut into wide
  * tiles, one with fewer is a single narrow tile. A tile's range leaves out the tokens that none of
@@ -32,11 +32,12 @@ struct attention_plan {
     /* Private: */
     int32_t num_blocks;
     int32_t max_items;
-    struct attention_item *found;     /* [max_items] in order of sequences */
-    int32_t *order;                   /* [max_items] of `found`, longest first */
-    int32_t *block_of;                /* [max_items] of `order` */
-    struct attention_plan_load *heap; /* [num_blocks] */
-    int32_t *cost_starts;             /* counts of the sort by cost */
+    int32_t num_q_heads, num_kv_heads; /* of the config */
+    struct attention_item *found;      /* [max_items] in order of sequences */
+    int32_t *order;                    /* [max_items] of `found`, longest first */
+    int32_t *block_of;                 /* [max_items] of `order` */
+    struct attention_plan_load *heap;  /* [num_blocks] */
+    int32_t *cost_starts;              /* counts of the sort by cost */
 };
 
 /* Slots that no plan for a grid of num_blocks exceeds. */
@@ -48,9 +49,13 @@ static inline int32_t attention_plan_max_parts(int32_t num_blocks) {
  * > 0. ERROR_CONFIG when the config's sizes make a plan too large, or ERROR_MEMORY. */
 int attention_plan_init(struct attention_plan *plan, const struct backend_config *config,
                         int32_t num_blocks, struct error *err);
+/* Items that no plan of a step of so many tokens and sequences exceeds. */
+int32_t attention_plan_max_items(const struct attention_plan *plan, int32_t num_tokens,
+                                 int32_t num_seqs);
 /* Accepts a zeroed plan. */
 void attention_plan_finish(struct attention_plan *plan);
 
+/* Padding (step_inputs.num_padding) has no items. */
 void attention_plan_make(struct attention_plan *plan, const struct step_inputs *step,
                          const struct attention_plan_shape *shape);
 

@@ -1,20 +1,25 @@
-/* The attention op: the step's plan is made when its first layer needs it, sent to the device,
- * and used by the layers that follow. Layers that differ in their window have a plan each;
- * NUM_PLANS are kept, which is enough for models that alternate between two. */
+/* The attention op. Layers that differ in their window or heads have a plan each; which a model
+ * needs is known from the step before, so that the step's arrays take them along. The first time
+ * one is made when the layer asks. Each has its place on the device, NUM_PLANS of them, where what
+ * was recorded for one step finds that of another. */
 #include "config/base/check.h"
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_packed.h"
 #include "kernels/cuda/cuda_staging.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define NUM_PLANS 2
+#define NUM_PLANS 4
+#define ITEM_WORDS (sizeof(struct attention_item) / sizeof(int32_t))
 
 /* A plan on the device. */
 struct sent_plan {
     uint64_t step; /* it was made for; 0: none */
+    bool is_used;  /* by a layer of it */
     struct attention_plan_shape shape;
     struct attention_item *items; /* [plan.max_items] */
     int32_t *block_items;         /* [num_blocks + 1] */
@@ -24,7 +29,6 @@ struct cuda_attention {
     int32_t num_blocks; /* of the grid: as many as the GPU holds at once */
     struct attention_plan plan;
     struct sent_plan sent[NUM_PLANS];
-    int32_t next_sent; /* is overwritten next */
     struct buffer plans;
     struct buffer part_out, part_state, part_counts;
 };
@@ -147,20 +151,83 @@ static bool is_same_shape(const struct attention_plan_shape *a,
     return a->num_kv_heads == b->num_kv_heads && a->group == b->group && a->window == b->window;
 }
 
+void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, int32_t num_seqs,
+                              size_t *out_arrays, size_t *out_words) {
+    const struct cuda_attention *attention = b->attention;
+    *out_arrays = *out_words = 0;
+    if (attention == NULL)
+        return;
+    int64_t items = attention_plan_max_items(&attention->plan, num_tokens, num_seqs);
+    *out_arrays = 2 * NUM_PLANS;
+    *out_words = NUM_PLANS * ((size_t)items * ITEM_WORDS + (size_t)attention->num_blocks + 1);
+}
+
+/* Those that no layer asked for are not made again, unless no layer asked for any: the step was a
+ * recorded one. */
+static void forget_unused(struct cuda_attention *attention) {
+    bool any_used = false;
+    for (int32_t i = 0; i < NUM_PLANS; i++)
+        any_used |= attention->sent[i].is_used;
+    for (int32_t i = 0; i < NUM_PLANS; i++) {
+        struct sent_plan *sent = &attention->sent[i];
+        if (any_used && !sent->is_used)
+            sent->step = 0;
+        sent->is_used = false;
+    }
+}
+
+void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packed) {
+    struct cuda_attention *attention = b->attention;
+    if (attention == NULL || packed->segments == NULL)
+        return;
+    const struct attention_plan *plan = &attention->plan;
+    forget_unused(attention);
+    for (int32_t i = 0; i < NUM_PLANS; i++) {
+        struct sent_plan *sent = &attention->sent[i];
+        if (sent->step == 0)
+            continue;
+        attention_plan_make(&attention->plan, &b->step.host, &sent->shape);
+        sent->step = b->step.number;
+        size_t item_words = (size_t)plan->num_items * ITEM_WORDS;
+        size_t num_starts = (size_t)attention->num_blocks + 1;
+        void *items = cuda_packed_add(packed, sent->items, item_words);
+        if (items != NULL)
+            memcpy(items, plan->items, item_words * sizeof(int32_t));
+        memcpy(cuda_packed_add(packed, sent->block_items, num_starts), plan->block_items,
+               num_starts * sizeof(int32_t));
+    }
+}
+
+/* A free one, or else the first. */
+static struct sent_plan *replaced_plan(struct cuda_attention *attention, uint64_t step) {
+    for (int32_t i = 0; i < NUM_PLANS; i++)
+        if (attention->sent[i].step != step)
+            return &attention->sent[i];
+    return &attention->sent[0];
+}
+
 /* The plan of this step for such layers, on the device. */
 static const struct sent_plan *plan_for(struct cuda_backend *b,
                                         const struct attention_plan_shape *shape) {
     struct cuda_attention *attention = b->attention;
-    for (int32_t i = 0; i < NUM_PLANS; i++)
-        if (attention->sent[i].step == b->step.number &&
-            is_same_shape(&attention->sent[i].shape, shape))
-            return &attention->sent[i];
-    struct sent_plan *sent = &attention->sent[attention->next_sent];
-    attention->next_sent = (attention->next_sent + 1) % NUM_PLANS;
+    for (int32_t i = 0; i < NUM_PLANS; i++) {
+        struct sent_plan *sent = &attention->sent[i];
+        if (sent->step == b->step.number && is_same_shape(&sent->shape, shape)) {
+            sent->is_used = true;
+            return sent;
+        }
+    }
+    if (b->recording != NULL && !b->step.is_recorded) {
+        error_set(&b->failure, ERROR_DEVICE,
+                  "a step whose attention has no plan yet cannot be recorded");
+        return NULL;
+    }
+    struct sent_plan *sent = replaced_plan(attention, b->step.number);
     struct attention_plan *plan = &attention->plan;
     attention_plan_make(plan, &b->step.host, shape);
     sent->step = b->step.number;
     sent->shape = *shape;
+    sent->is_used = true;
     cuda_staging_upload(b, sent->items, plan->items,
                         (size_t)plan->num_items * sizeof(*plan->items));
     cuda_staging_upload(b, sent->block_items, plan->block_items,
@@ -174,13 +241,15 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
     const struct kv_layout *layout = &args->cache->layout;
     CHECK(attention != NULL && layout->head_dim <= find_kernel(b->config.head_dim)->head_dim);
     CHECK(layout->head_dim % KV_HEAD_DIM_STEP == 0 && layout->block_size % KV_TOKEN_STEP == 0);
-    if (!CUDA_OK(b) || b->step.host.num_tokens == 0)
+    if (!CUDA_OK(b) || b->step.num_tokens == 0)
         return;
     const struct attention_plan_shape shape = {.num_kv_heads = layout->num_kv_heads,
                                                .group = args->num_q_heads / layout->num_kv_heads,
                                                .window = args->window,
                                                .batch_invariant = b->config.batch_invariant};
     const struct sent_plan *plan = plan_for(b, &shape);
+    if (plan == NULL)
+        return;
     const struct attention_launch launch = {
         .qkv = args->qkv,
         .out = args->out,
@@ -195,7 +264,7 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
         .part_state = attention->part_state.data,
         .part_counts = attention->part_counts.data,
         .num_blocks = attention->num_blocks,
-        .max_blocks_per_seq = b->step.host.max_blocks_per_seq,
+        .max_blocks_per_seq = b->step.table_stride,
         .num_q_heads = args->num_q_heads,
         .num_kv_heads = layout->num_kv_heads,
         .group = shape.group,

@@ -19,9 +19,9 @@ static struct cuda_backend *state_of(struct backend *b) {
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = state_of(base);
     cuda_sampler_destroy(b);
-    cuda_attention_destroy(b);
     cuda_gemm_destroy(b);
     cuda_staging_destroy(b);
+    cuda_attention_destroy(b);
     cuda_step_destroy(b);
     if (b->stream != NULL)
         CUDA_RELEASE(b, cudaStreamDestroy(b->stream));
@@ -133,9 +133,9 @@ size_t cuda_device_memory(void) {
 static int create_parts(struct cuda_backend *b, struct error *err) {
     size_t free_before, free_after, total;
     cuda_memory_info(&b->base, &free_before, &total);
-    if (cuda_step_create(b, err) != 0 || cuda_staging_create(b, err) != 0 ||
-        cuda_gemm_create(b, err) != 0 || cuda_attention_create(b, err) != 0 ||
-        cuda_sampler_create(b, err) != 0)
+    if (cuda_step_create(b, err) != 0 || cuda_attention_create(b, err) != 0 ||
+        cuda_staging_create(b, cuda_step_packed_bytes(b), err) != 0 ||
+        cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0)
         return -1;
     cuda_memory_info(&b->base, &free_after, &total);
     b->base.workspace_bytes = free_before > free_after ? free_before - free_after : 0;

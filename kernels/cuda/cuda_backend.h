@@ -16,25 +16,34 @@
 struct cuda_staging;   /* cuda_staging.h: pinned memory between host arrays and the device */
 struct cuda_gemm;      /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algorithms */
 struct cuda_attention; /* cuda_attention.c: plan, partial results */
+struct cuda_packed;    /* cuda_packed.h: the step's arrays on their way */
 struct cuda_sampler;   /* cuda_sample.c: edited logits, device copies of rows and results */
 struct recording;      /* cuda_record.c */
 
 #define CUDA_LIST_LENGTH 4096
 #define CUDA_HEAD_ROWS_STEP 8 /* cuBLASLt loads 16 bytes of a row at once only then */
 
-/* The arrays of the step on the device, and the caller's on the host. */
+/* The arrays of the step on the device, each at its place whatever the step's size, so that what
+ * was recorded for one step reads those of another. */
 struct cuda_step {
-    struct buffer memory; /* of all arrays at their largest */
+    struct buffer memory; /* of all of them at their largest */
     struct step_inputs host;
-    uint64_t number;       /* of steps begun; 0: none yet */
-    int32_t *token_ids;    /* [T] */
-    int32_t *token_rows;   /* [T]; NULL where the host's is */
-    int32_t *positions;    /* [T] */
-    int32_t *slot_mapping; /* [T] */
-    int32_t *query_start;  /* [S + 1] */
-    int32_t *context_lens; /* [S] */
-    int32_t *block_tables; /* [S][host.max_blocks_per_seq] */
-    int32_t *list;         /* [CUDA_LIST_LENGTH] what one op reads: rows, spans, pairs of blocks */
+    int32_t num_tokens;             /* T, padding included; 0: no step is begun */
+    int32_t num_sample_rows;        /* that the device has, padding included */
+    uint64_t number;                /* of steps begun; 0: none yet */
+    int32_t *token_ids;             /* [T] */
+    int32_t *token_rows;            /* [T] */
+    int32_t *positions;             /* [T] */
+    int32_t *slot_mapping;          /* [T] */
+    int32_t *query_start;           /* [S + 1], as all that follows without padding */
+    int32_t *context_lens;          /* [S] */
+    int32_t *block_tables;          /* [S][table_stride] */
+    int32_t *logit_rows;            /* [num_sample_rows], with padding */
+    struct sample_row *sample_rows; /* likewise */
+    int32_t *list; /* [CUDA_LIST_LENGTH] what one op reads: rows, spans, pairs of blocks */
+    int32_t table_stride;
+    int32_t *known_tables; /* host: block_tables, once what is enqueued is done; -1: not known */
+    bool is_recorded;      /* was begun within the recording */
     struct buffer sampled_tokens; /* int32_t [serving_limits_max_sample_rows] by `sample`, which
                                      comes after `embed` in a step: until then of the step before */
 };
@@ -58,12 +67,13 @@ struct cuda_backend {
  * reverse; a destroyer accepts a part that was never created. */
 int cuda_step_create(struct cuda_backend *b, struct error *err);
 void cuda_step_destroy(struct cuda_backend *b);
-int cuda_staging_create(struct cuda_backend *b, struct error *err);
+int cuda_attention_create(struct cuda_backend *b, struct error *err);
+void cuda_attention_destroy(struct cuda_backend *b);
+/* step_bytes: of the largest step's arrays. */
+int cuda_staging_create(struct cuda_backend *b, size_t step_bytes, struct error *err);
 void cuda_staging_destroy(struct cuda_backend *b);
 int cuda_gemm_create(struct cuda_backend *b, struct error *err);
 void cuda_gemm_destroy(struct cuda_backend *b);
-int cuda_attention_create(struct cuda_backend *b, struct error *err);
-void cuda_attention_destroy(struct cuda_backend *b);
 int cuda_sampler_create(struct cuda_backend *b, struct error *err);
 void cuda_sampler_destroy(struct cuda_backend *b);
 
@@ -80,6 +90,12 @@ void cuda_memory_info(struct backend *b, size_t *out_free, size_t *out_total);
 
 /* cuda_step.c */
 void cuda_step_begin(struct backend *b, const struct step_inputs *inputs);
+/* Bytes of pinned memory that the largest step's arrays take. */
+size_t cuda_step_packed_bytes(const struct cuda_backend *b);
+/* Where the device has these host arrays, or for NULL all of the step's; NULL: it has not. */
+const int32_t *cuda_step_logit_rows(const struct cuda_backend *b, const int32_t *rows);
+const struct sample_row *cuda_step_sample_rows(const struct cuda_backend *b,
+                                               const struct sample_row *rows);
 /* No step is begun any more; nor has attention a plan of it. */
 void cuda_step_forget(struct cuda_backend *b);
 
@@ -107,12 +123,19 @@ void cuda_embed(struct backend *b, const struct embed_args *args);
 void cuda_linear(struct backend *b, const struct linear_args *args);
 
 /* cuda_attention.c */
+/* Arrays and words that the plans of a step of so many tokens and sequences take at most. */
+void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, int32_t num_seqs,
+                              size_t *out_arrays, size_t *out_words);
+/* Adds the plans of the step that was begun, for the layers that asked in the one before. */
+void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packed);
 void cuda_paged_attention(struct backend *b, const struct attention_args *args);
 
 /* cuda_record.c */
 extern const struct recording_ops cuda_recording_ops;
 
 /* cuda_sample.c */
+void cuda_fetch_tokens(struct backend *b, int32_t first_row, int32_t num_rows,
+                       struct sample_output *out);
 void cuda_sample(struct backend *b, const struct sample_args *args);
 
 #endif

@@ -214,7 +214,7 @@ void cuda_matrix_destroy(struct backend *b, struct matrix *matrix) {
 
 void cuda_embed(struct backend *base, const struct embed_args *args) {
     struct cuda_backend *b = (struct cuda_backend *)base;
-    if (b->step.host.num_tokens == 0)
+    if (b->step.num_tokens == 0)
         return;
     const struct embed_launch launch = {.table = args->table->values,
                                         .token_ids = b->step.token_ids,
@@ -223,7 +223,7 @@ void cuda_embed(struct backend *base, const struct embed_args *args) {
                                         .out = args->out,
                                         .first_row = args->first_row,
                                         .num_rows = args->table->rows,
-                                        .num_tokens = b->step.host.num_tokens,
+                                        .num_tokens = b->step.num_tokens,
                                         .width = args->table->cols,
                                         .scale = args->scale,
                                         .bf16 = base->activation_dtype == DTYPE_BF16};

@@ -50,6 +50,13 @@ void cuda_soft_cap(struct backend *base, const struct soft_cap_args *args) {
 
 void cuda_gather_rows(struct backend *base, const struct gather_rows_args *args) {
     struct cuda_backend *b = state_of(base);
+    const int32_t *sent = cuda_step_logit_rows(b, args->rows);
+    if (sent != NULL) {
+        if (args->num_rows > 0)
+            CUDA_TRY(b, launch_gather_rows(b->stream, args->x, sent, args->out, args->num_rows,
+                                           args->width));
+        return;
+    }
     size_t row_bytes = dtype_row_bytes(base->activation_dtype, (size_t)args->width);
     for (int32_t first = 0, count; first < args->num_rows && CUDA_OK(b); first += count) {
         count = min_int32(args->num_rows - first, CUDA_LIST_LENGTH);
@@ -76,7 +83,7 @@ void cuda_add_rows(struct backend *base, const struct add_rows_args *args) {
 
 void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args) {
     struct cuda_backend *b = state_of(base);
-    if (b->step.host.num_tokens == 0)
+    if (b->step.num_tokens == 0)
         return;
     struct rope_store_launch launch = {
         .qkv = args->qkv,
@@ -86,7 +93,7 @@ void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args
         .cache = args->cache->buffer.data,
         .layout = args->cache->layout,
         .layer = args->layer,
-        .num_tokens = b->step.host.num_tokens,
+        .num_tokens = b->step.num_tokens,
         .num_q_heads = args->num_q_heads,
         .rotary_dim = args->rope_table != NULL ? args->rotary_dim : 0,
         .interleaved = args->interleaved,

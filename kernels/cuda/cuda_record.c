@@ -13,6 +13,7 @@
 struct recording {
     cudaGraphExec_t graph;
     struct staging_set *staging; /* pinned memory of its copies */
+    bool begins_step;
 };
 
 struct mark {
@@ -52,6 +53,7 @@ static int record_begin(struct backend *base, size_t host_bytes, struct error *e
         return -1;
     }
     b->recording = recording;
+    b->step.is_recorded = false;
     return 0;
 }
 
@@ -82,7 +84,9 @@ static int record_end(struct backend *base, struct recording **out, struct error
     CHECK(recording != NULL);
     b->recording = NULL;
     cuda_staging_record_end(b);
-    cuda_step_forget(b);
+    recording->begins_step = b->step.is_recorded;
+    if (recording->begins_step)
+        cuda_step_forget(b);
     if (instantiate(b, recording, err) != 0) {
         cudaGetLastError();
         record_free(base, recording);
@@ -96,7 +100,8 @@ static void record_replay(struct backend *base, struct recording *recording) {
     struct cuda_backend *b = state_of(base);
     CHECK(b->recording == NULL);
     cuda_staging_promise(b, recording->staging);
-    cuda_step_forget(b);
+    if (recording->begins_step)
+        cuda_step_forget(b);
     CUDA_TRY(b, cudaGraphLaunch(recording->graph, b->stream));
 }
 
@@ -135,6 +140,7 @@ const struct recording_ops cuda_recording_ops = {
     .begin = record_begin,
     .end = record_end,
     .replay = record_replay,
+    .fetch_tokens = cuda_fetch_tokens,
     .free = record_free,
     .mark_create = mark_create,
     .mark_destroy = mark_destroy,

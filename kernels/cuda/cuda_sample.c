@@ -107,7 +107,7 @@ static void plan_mask(struct plan *plan, int32_t mask) {
 
 static struct plan plan_call(const struct sample_args *args) {
     struct plan plan = {0};
-    for (int32_t r = 0; r < args->num_sample_rows; r++) {
+    for (int32_t r = 0; args->rows != NULL && r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         plan.biases |= sample_is_edited(row) && row->num_biases > 0;
         plan.penalties |= sample_is_edited(row) && sample_has_penalties(row);
@@ -207,6 +207,14 @@ static void fetch_listed(struct cuda_backend *b, const struct sample_args *args,
     fetch_list(b, tensors);
 }
 
+void cuda_fetch_tokens(struct backend *base, int32_t first_row, int32_t num_rows,
+                       struct sample_output *out) {
+    struct cuda_backend *b = state_of(base);
+    cuda_staging_download_tokens(b, out, (int32_t *)b->step.sampled_tokens.data + first_row,
+                                 num_rows);
+}
+
+/* Whole, where a row reports. */
 static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args) {
     const struct sample_output *outputs = b->sampler->outputs.data;
     int32_t most = (int32_t)(CUDA_STAGING_DOWNLOAD_BYTES / sizeof(outputs[0]));
@@ -229,8 +237,9 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     if (args->num_sample_rows == 0)
         return;
     struct plan plan = plan_call(args);
+    const struct sample_row *sent = cuda_step_sample_rows(b, args->rows);
     const struct sample_tensors tensors = {
-        .rows = s->rows.data,
+        .rows = sent != NULL ? sent : s->rows.data,
         .logits = args->logits,
         .edited = s->edited.data,
         .masks = s->masks.data,
@@ -241,8 +250,9 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
         .vocab_size = args->vocab_size,
         .row_stride = args->vocab_size + args->padding,
         .first_mask = plan.first_mask};
-    cuda_staging_upload(b, s->rows.data, args->rows,
-                        (size_t)args->num_sample_rows * sizeof(*args->rows));
+    if (sent == NULL)
+        cuda_staging_upload(b, s->rows.data, args->rows,
+                            (size_t)args->num_sample_rows * sizeof(*args->rows));
     send_masks(b, args, &plan);
     if (plan.copies || plan.first_mask < plan.end_mask)
         CUDA_TRY(b, launch_sample_mask(b->stream, &tensors));
@@ -251,8 +261,11 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     if (plan.penalties)
         send_penalties(b, args, &tensors);
     CUDA_TRY(b, launch_sample_choose(b->stream, &tensors));
-    if (plan.reports)
+    if (plan.reports) {
         CUDA_TRY(b, launch_sample_report(b->stream, &tensors));
-    fetch_outputs(b, args);
-    fetch_listed(b, args, &tensors);
+        fetch_outputs(b, args);
+        fetch_listed(b, args, &tensors);
+    } else if (args->out != NULL) {
+        cuda_fetch_tokens(base, args->first_row, args->num_sample_rows, args->out);
+    }
 }

@@ -22,6 +22,7 @@ struct download {
     void *dst;
     const void *pinned;
     size_t bytes;
+    bool is_tokens; /* of sample outputs */
 };
 
 struct arena {
@@ -69,20 +70,19 @@ static void finish_set(struct cuda_backend *b, struct staging_set *set) {
         CUDA_RELEASE(b, cudaEventDestroy(set->end));
 }
 
-static int create_set(struct cuda_backend *b, struct staging_set *set, struct error *err) {
-    size_t step_bytes = b->step.memory.bytes;
-    size_t up_bytes = step_bytes > UPLOAD_BYTES ? step_bytes : UPLOAD_BYTES;
-    if (alloc_set(b, set, up_bytes, DOWNLOAD_BYTES, err) != 0)
+static int create_set(struct cuda_backend *b, struct staging_set *set, size_t step_bytes,
+                      struct error *err) {
+    if (alloc_set(b, set, UPLOAD_BYTES + step_bytes, DOWNLOAD_BYTES, err) != 0)
         return -1;
     return CUDA_START(cudaEventCreateWithFlags(&set->end, cudaEventDisableTiming), err);
 }
 
-int cuda_staging_create(struct cuda_backend *b, struct error *err) {
+int cuda_staging_create(struct cuda_backend *b, size_t step_bytes, struct error *err) {
     b->staging = calloc(1, sizeof(*b->staging));
     if (b->staging == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for the cuda device");
     for (int i = 0; i < NUM_SETS; i++)
-        if (create_set(b, &b->staging->sets[i], err) != 0)
+        if (create_set(b, &b->staging->sets[i], step_bytes, err) != 0)
             return -1;
     return 0;
 }
@@ -105,11 +105,22 @@ static struct staging_set *current_set(const struct cuda_backend *b) {
     return &staging->sets[staging->num_ended % NUM_SETS];
 }
 
+static void keep_promise(const struct download *download) {
+    if (!download->is_tokens) {
+        memcpy(download->dst, download->pinned, download->bytes);
+        return;
+    }
+    struct sample_output *out = download->dst;
+    const int32_t *tokens = download->pinned;
+    for (size_t i = 0; i < download->bytes / sizeof(*tokens); i++)
+        out[i].token = tokens[i];
+}
+
 /* Once its copies are done. After a failure the promises are dropped, not left: their targets may
  * be gone by the next call. */
 static void empty_set(struct cuda_backend *b, struct staging_set *set) {
     for (int i = 0; CUDA_OK(b) && i < set->num_downloads; i++)
-        memcpy(set->downloads[i].dst, set->downloads[i].pinned, set->downloads[i].bytes);
+        keep_promise(&set->downloads[i]);
     set->num_downloads = 0;
     set->up.used = 0;
     set->down.used = 0;
@@ -159,13 +170,6 @@ void *cuda_staging_reserve(struct cuda_backend *b, size_t bytes) {
     return CUDA_OK(b) ? arena_take(up, bytes) : NULL;
 }
 
-void cuda_staging_send(struct cuda_backend *b, void *device_dst, const void *reserved,
-                       size_t bytes) {
-    if (bytes > 0)
-        CUDA_TRY(b,
-                 cudaMemcpyAsync(device_dst, reserved, bytes, cudaMemcpyHostToDevice, b->stream));
-}
-
 void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *src, size_t bytes) {
     while (bytes > 0) {
         size_t chunk = bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES;
@@ -173,15 +177,15 @@ void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *s
         if (pinned == NULL)
             return;
         memcpy(pinned, src, chunk);
-        cuda_staging_send(b, device_dst, pinned, chunk);
+        CUDA_TRY(b, cudaMemcpyAsync(device_dst, pinned, chunk, cudaMemcpyHostToDevice, b->stream));
         device_dst = (char *)device_dst + chunk;
         src = (const char *)src + chunk;
         bytes -= chunk;
     }
 }
 
-void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device_src,
-                           size_t bytes) {
+static void download(struct cuda_backend *b, void *dst, const void *device_src, size_t bytes,
+                     bool is_tokens) {
     struct staging_set *set = current_set(b);
     CHECK(bytes <= CUDA_STAGING_DOWNLOAD_BYTES);
     if (set->num_downloads == MAX_DOWNLOADS || !arena_has_room(&set->down, bytes))
@@ -190,7 +194,17 @@ void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device
         return;
     void *pinned = arena_take(&set->down, bytes);
     if (CUDA_TRY(b, cudaMemcpyAsync(pinned, device_src, bytes, cudaMemcpyDeviceToHost, b->stream)))
-        set->downloads[set->num_downloads++] = (struct download){dst, pinned, bytes};
+        set->downloads[set->num_downloads++] = (struct download){dst, pinned, bytes, is_tokens};
+}
+
+void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device_src,
+                           size_t bytes) {
+    download(b, dst, device_src, bytes, false);
+}
+
+void cuda_staging_download_tokens(struct cuda_backend *b, struct sample_output *out,
+                                  const int32_t *device_src, int32_t num_tokens) {
+    download(b, out, device_src, (size_t)num_tokens * sizeof(*device_src), true);
 }
 
 int cuda_staging_record(struct cuda_backend *b, size_t bytes, struct staging_set **out,

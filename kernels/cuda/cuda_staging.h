@@ -11,16 +11,17 @@ struct staging_set;
 /* Copies to the device; `src` may be changed as soon as the call returns. Any size. */
 void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *src, size_t bytes);
 
-/* The same without the copy on the host: pinned memory to be written by the caller, at most the
- * largest step, then sent. NULL after a failure. */
+/* Returns pinned memory for the caller to fill in before it enqueues what reads it, at most the
+ * largest step's arrays; it is the caller's until the step was waited for. NULL after a failure. */
 void *cuda_staging_reserve(struct cuda_backend *b, size_t bytes);
-void cuda_staging_send(struct cuda_backend *b, void *device_dst, const void *reserved,
-                       size_t bytes);
 
 /* Copies to the host; `dst` is filled by the wait for the step. At most CUDA_STAGING_DOWNLOAD_BYTES
  * a call (CHECKed). */
 #define CUDA_STAGING_DOWNLOAD_BYTES ((size_t)1 << 20)
 void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device_src, size_t bytes);
+/* The same for token i of num_tokens, to out[i].token. */
+void cuda_staging_download_tokens(struct cuda_backend *b, struct sample_output *out,
+                                  const int32_t *device_src, int32_t num_tokens);
 
 /* Ends a step, and waits for the oldest that ended, or for everything: what cuda_staging_download
  * promised is filled in then. A failure is kept. */

@@ -1,25 +1,24 @@
-/* The arrays of a step go to the device in one copy: side by side in pinned memory, each aligned to
- * 16 bytes, and so on the device. */
+/* The arrays of a step go to the device packed, in one launch that puts each in its place; block
+ * tables stay there, and only the part of a row that changed goes. */
 #include "config/base/check.h"
 #include "config/base/checked.h"
 #include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/cuda_staging.h"
+#include "kernels/cuda/cuda_packed.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define ALIGNMENT 16
-#define NUM_ARRAYS 7
+#define NUM_ARRAYS 8 /* beside the rows of block_tables */
+#define SAMPLE_ROW_WORDS (sizeof(struct sample_row) / sizeof(int32_t))
+
+_Static_assert(sizeof(struct sample_row) % sizeof(int32_t) == 0, "sent in words");
 
 static struct cuda_backend *state_of(struct backend *b) {
     return (struct cuda_backend *)b;
 }
 
-static size_t padded_bytes(size_t num_ints) {
-    size_t bytes = num_ints * sizeof(int32_t);
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
-static int largest_bytes(const struct serving_limits *limits, size_t *out, struct error *err) {
+static int check_limits(const struct serving_limits *limits, struct error *err) {
     size_t table = 0;
     int32_t blocks = limits->block_size > 0 ? serving_limits_max_blocks(limits) : 0;
     if (limits->max_num_batched_tokens <= 0 || limits->max_num_seqs <= 0 || blocks <= 0 ||
@@ -28,72 +27,216 @@ static int largest_bytes(const struct serving_limits *limits, size_t *out, struc
                          "cuda device: steps of %d tokens, %d sequences and %d blocks a sequence; "
                          "all must be > 0 and there may be 2^31-1 blocks in all",
                          limits->max_num_batched_tokens, limits->max_num_seqs, blocks);
-    *out = 4 * padded_bytes((size_t)limits->max_num_batched_tokens) +
-           2 * padded_bytes((size_t)limits->max_num_seqs + 1) + padded_bytes(table) +
-           padded_bytes(CUDA_LIST_LENGTH);
     return 0;
 }
 
+/* Gives an array its place behind those before, or only measures where there is no memory. */
+static void *place(char *memory, size_t *offset, size_t bytes) {
+    void *at = memory != NULL ? memory + *offset : NULL;
+    *offset += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return at;
+}
+
+static size_t place_arrays(struct cuda_step *step, const struct serving_limits *limits) {
+    size_t tokens = (size_t)limits->max_num_batched_tokens * sizeof(int32_t);
+    size_t seqs = (size_t)limits->max_num_seqs * sizeof(int32_t);
+    size_t rows = (size_t)serving_limits_max_sample_rows(limits), offset = 0;
+    char *memory = step->memory.data;
+    step->list = place(memory, &offset, CUDA_LIST_LENGTH * sizeof(int32_t));
+    step->token_ids = place(memory, &offset, tokens);
+    step->token_rows = place(memory, &offset, tokens);
+    step->positions = place(memory, &offset, tokens);
+    step->slot_mapping = place(memory, &offset, tokens);
+    step->query_start = place(memory, &offset, seqs + sizeof(int32_t));
+    step->context_lens = place(memory, &offset, seqs);
+    step->logit_rows = place(memory, &offset, rows * sizeof(int32_t));
+    step->sample_rows = place(memory, &offset, rows * sizeof(struct sample_row));
+    step->block_tables = place(memory, &offset, seqs * (size_t)step->table_stride);
+    return offset;
+}
+
+static size_t tables_bytes(const struct cuda_backend *b) {
+    return (size_t)b->config.limits.max_num_seqs * (size_t)b->step.table_stride * sizeof(int32_t);
+}
+
 int cuda_step_create(struct cuda_backend *b, struct error *err) {
-    size_t bytes = 0;
-    if (largest_bytes(&b->config.limits, &bytes, err) != 0)
+    const struct serving_limits *limits = &b->config.limits;
+    struct cuda_step *step = &b->step;
+    if (check_limits(limits, err) != 0)
         return -1;
-    size_t num_rows = (size_t)serving_limits_max_sample_rows(&b->config.limits);
-    if (cuda_buffer_alloc(&b->base, bytes, &b->step.memory, err) != 0 ||
-        cuda_buffer_alloc(&b->base, num_rows * sizeof(int32_t), &b->step.sampled_tokens, err) != 0)
+    step->table_stride = serving_limits_max_blocks(limits);
+    step->known_tables = malloc(tables_bytes(b));
+    if (step->known_tables == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory for the block tables of a cuda device");
+    memset(step->known_tables, 0xff, tables_bytes(b));
+    size_t num_rows = (size_t)serving_limits_max_sample_rows(limits);
+    if (cuda_buffer_alloc(&b->base, place_arrays(step, limits), &step->memory, err) != 0 ||
+        cuda_buffer_alloc(&b->base, num_rows * sizeof(int32_t), &step->sampled_tokens, err) != 0)
         return -1;
-    b->step.list = b->step.memory.data;
+    place_arrays(step, limits);
     return 0;
 }
 
 void cuda_step_destroy(struct cuda_backend *b) {
     cuda_buffer_free(&b->base, &b->step.sampled_tokens);
     cuda_buffer_free(&b->base, &b->step.memory);
+    free(b->step.known_tables);
+    b->step.known_tables = NULL;
+}
+
+/* --- What is sent ----------------------------------------------------------------------------- */
+
+struct packed_size {
+    size_t num_arrays, num_words;
+};
+
+static struct packed_size size_of(const struct cuda_backend *b, size_t num_tokens, size_t num_seqs,
+                                  size_t num_rows, size_t num_blocks) {
+    struct packed_size plans, size = {NUM_ARRAYS + num_seqs, 0};
+    cuda_attention_plan_size(b, (int32_t)num_tokens, (int32_t)num_seqs, &plans.num_arrays,
+                             &plans.num_words);
+    size.num_arrays += plans.num_arrays;
+    size.num_words = 4 * num_tokens + 2 * num_seqs + 1 + num_rows * (1 + SAMPLE_ROW_WORDS) +
+                     num_seqs * num_blocks + plans.num_words;
+    return size;
+}
+
+size_t cuda_step_packed_bytes(const struct cuda_backend *b) {
+    const struct serving_limits *limits = &b->config.limits;
+    struct packed_size size =
+        size_of(b, (size_t)limits->max_num_batched_tokens, (size_t)limits->max_num_seqs,
+                (size_t)serving_limits_max_sample_rows(limits), (size_t)b->step.table_stride);
+    return cuda_packed_bytes(size.num_arrays, size.num_words);
+}
+
+/* The host's n, all `filler` where there are none, and the filler for each row of padding. */
+static void add_ints(struct cuda_packed *packed, int32_t *device, const int32_t *host, int32_t n,
+                     int32_t num_padding, int32_t filler) {
+    int32_t *to = cuda_packed_add(packed, device, (size_t)n + (size_t)num_padding);
+    if (to == NULL)
+        return;
+    int32_t num_copied = host != NULL ? n : 0;
+    if (num_copied > 0)
+        memcpy(to, host, (size_t)num_copied * sizeof(*to));
+    for (int32_t i = num_copied; i < n + num_padding; i++)
+        to[i] = filler;
+}
+
+static void add_tokens(struct cuda_packed *packed, struct cuda_step *step) {
+    const struct step_inputs *host = &step->host;
+    int32_t n = host->num_tokens, padding = host->num_padding;
+    add_ints(packed, step->token_ids, host->token_ids, n, padding, 0);
+    add_ints(packed, step->token_rows, host->token_rows, n, padding, -1);
+    add_ints(packed, step->positions, host->positions, n, padding, 0);
+    add_ints(packed, step->slot_mapping, host->slot_mapping, n, padding, -1);
+}
+
+/* A row of padding samples from its own token. */
+static void add_logit_rows(struct cuda_packed *packed, struct cuda_step *step) {
+    const struct step_inputs *host = &step->host;
+    int32_t *to = cuda_packed_add(packed, step->logit_rows, (size_t)step->num_sample_rows);
+    if (to == NULL)
+        return;
+    int32_t num_copied = host->logit_rows != NULL ? host->num_sample_rows : 0;
+    if (num_copied > 0)
+        memcpy(to, host->logit_rows, (size_t)num_copied * sizeof(*to));
+    for (int32_t i = 0; i < host->num_padding; i++)
+        to[num_copied + i] = host->num_tokens + i;
+}
+
+static void add_sample_rows(struct cuda_packed *packed, struct cuda_step *step) {
+    static const struct sample_row padding = {.target = SAMPLE_NO_TARGET,
+                                              .num_logprobs = -1,
+                                              .settings = SAMPLING_SETTINGS_GREEDY,
+                                              .mask = SAMPLE_NO_MASK};
+    const struct step_inputs *host = &step->host;
+    int32_t num_copied = host->sample_rows != NULL ? host->num_sample_rows : 0;
+    int32_t num_rows = num_copied + host->num_padding;
+    char *to = cuda_packed_add(packed, step->sample_rows, (size_t)num_rows * SAMPLE_ROW_WORDS);
+    if (to == NULL)
+        return;
+    if (num_copied > 0)
+        memcpy(to, host->sample_rows, (size_t)num_copied * sizeof(padding));
+    for (int32_t i = num_copied; i < num_rows; i++)
+        memcpy(to + (size_t)i * sizeof(padding), &padding, sizeof(padding));
+}
+
+/* From the first of a row's blocks that the device has not to the last. */
+static void add_table(struct cuda_packed *packed, struct cuda_step *step, int32_t sequence) {
+    size_t n = (size_t)step->host.max_blocks_per_seq, first = 0;
+    size_t offset = (size_t)sequence * (size_t)step->table_stride;
+    const int32_t *row = step->host.block_tables + (size_t)sequence * n;
+    int32_t *known = step->known_tables + offset;
+    if (memcmp(row, known, n * sizeof(*row)) == 0)
+        return;
+    while (row[first] == known[first])
+        first++;
+    while (row[n - 1] == known[n - 1])
+        n--;
+    size_t bytes = (n - first) * sizeof(*row);
+    int32_t *to = cuda_packed_add(packed, step->block_tables + offset + first, n - first);
+    if (to == NULL)
+        return;
+    memcpy(to, row + first, bytes);
+    memcpy(known + first, row + first, bytes);
+}
+
+static void forget_tables(struct cuda_backend *b) {
+    memset(b->step.known_tables, 0xff, tables_bytes(b));
 }
 
 void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     struct cuda_backend *b = state_of(base);
     struct cuda_step *step = &b->step;
-    CHECK(inputs->num_tokens <= b->config.limits.max_num_batched_tokens);
-    CHECK(inputs->num_seqs <= b->config.limits.max_num_seqs);
-    CHECK(inputs->max_blocks_per_seq <= serving_limits_max_blocks(&b->config.limits));
+    int32_t padding = inputs->num_padding;
+    CHECK(inputs->num_tokens <= b->config.limits.max_num_batched_tokens - padding);
+    CHECK(inputs->num_seqs <= b->config.limits.max_num_seqs - padding);
+    CHECK(inputs->max_blocks_per_seq <= step->table_stride);
     step->host = *inputs;
+    step->num_tokens = inputs->num_tokens + padding;
+    step->num_sample_rows = (inputs->logit_rows != NULL ? inputs->num_sample_rows : 0) + padding;
+    CHECK(step->num_sample_rows <= serving_limits_max_sample_rows(&b->config.limits));
     step->number++;
-    size_t num_tokens = (size_t)inputs->num_tokens, num_seqs = (size_t)inputs->num_seqs;
-    size_t num_token_rows = inputs->token_rows != NULL ? num_tokens : 0;
-    const struct {
-        const int32_t *host;
-        size_t length;
-        int32_t **device;
-    } arrays[NUM_ARRAYS] = {
-        {inputs->token_ids, num_tokens, &step->token_ids},
-        {inputs->token_rows, num_token_rows, &step->token_rows},
-        {inputs->positions, num_tokens, &step->positions},
-        {inputs->slot_mapping, num_tokens, &step->slot_mapping},
-        {inputs->query_start, num_seqs + 1, &step->query_start},
-        {inputs->context_lens, num_seqs, &step->context_lens},
-        {inputs->block_tables, num_seqs * (size_t)inputs->max_blocks_per_seq, &step->block_tables},
-    };
-    size_t total = 0;
-    for (int i = 0; i < NUM_ARRAYS; i++)
-        total += padded_bytes(arrays[i].length);
-    char *pinned = cuda_staging_reserve(b, total);
-    if (pinned == NULL)
-        return;
-    char *device = (char *)step->memory.data + padded_bytes(CUDA_LIST_LENGTH);
-    size_t offset = 0;
-    for (int i = 0; i < NUM_ARRAYS; i++) {
-        *arrays[i].device = (int32_t *)(device + offset);
-        if (arrays[i].host != NULL)
-            memcpy(pinned + offset, arrays[i].host, arrays[i].length * sizeof(int32_t));
-        offset += padded_bytes(arrays[i].length);
-    }
-    if (inputs->token_rows == NULL)
-        step->token_rows = NULL;
-    cuda_staging_send(b, device, pinned, total);
+    step->is_recorded = b->recording != NULL;
+    if (step->is_recorded)
+        forget_tables(b);
+    struct packed_size size =
+        size_of(b, (size_t)step->num_tokens, (size_t)inputs->num_seqs,
+                (size_t)step->num_sample_rows, (size_t)inputs->max_blocks_per_seq);
+    struct cuda_packed packed = cuda_packed_begin(b, size.num_arrays, size.num_words);
+    add_tokens(&packed, step);
+    add_ints(&packed, step->query_start, inputs->query_start, inputs->num_seqs + 1, 0, 0);
+    add_ints(&packed, step->context_lens, inputs->context_lens, inputs->num_seqs, 0, 0);
+    add_logit_rows(&packed, step);
+    add_sample_rows(&packed, step);
+    for (int32_t s = 0; s < inputs->num_seqs; s++)
+        add_table(&packed, step, s);
+    cuda_attention_pack_plans(b, &packed);
+    cuda_packed_send(b, &packed);
 }
 
 void cuda_step_forget(struct cuda_backend *b) {
     b->step.host = (struct step_inputs){0};
+    b->step.num_tokens = b->step.num_sample_rows = 0;
     b->step.number++;
+    forget_tables(b);
+}
+
+const int32_t *cuda_step_logit_rows(const struct cuda_backend *b, const int32_t *rows) {
+    const struct cuda_step *step = &b->step;
+    const int32_t *host = step->host.logit_rows;
+    if (rows == NULL)
+        return step->logit_rows;
+    bool is_sent = host != NULL && rows >= host && rows < host + step->host.num_sample_rows;
+    return is_sent ? step->logit_rows + (rows - host) : NULL;
+}
+
+const struct sample_row *cuda_step_sample_rows(const struct cuda_backend *b,
+                                               const struct sample_row *rows) {
+    const struct cuda_step *step = &b->step;
+    const struct sample_row *host = step->host.sample_rows;
+    if (rows == NULL)
+        return step->sample_rows;
+    bool is_sent = host != NULL && rows >= host && rows < host + step->host.num_sample_rows;
+    return is_sent ? step->sample_rows + (rows - host) : NULL;
 }

@@ -86,7 +86,7 @@ __global__ void rope_store_kernel(const rope_store_launch a, const head_tasks ta
     int32_t per_head = tasks.rotate + tasks.copy_rest + tasks.copy_all;
     int32_t head = task / per_head, slot = a.slots[token];
     task %= per_head;
-    if (head >= a.layout.num_kv_heads)
+    if (head >= a.layout.num_kv_heads || slot < 0)
         return;
     const T *k = row + (a.num_q_heads + head) * a.layout.head_dim;
     const T *v = k + a.layout.num_kv_heads * a.layout.head_dim;
@@ -188,10 +188,11 @@ __global__ void rope_store_codes_kernel(const rope_store_launch a, int32_t head_
     float scale = kv_scale_of(a.layout.type, max_of_lanes(largest, row_lanes));
     if (a.layout.type == KV_E4M3)
         scale = best_e4m3_scale(x, scale, row_lanes);
-    if (!is_used)
+    int32_t slot = a.slots[token];
+    if (!is_used || slot < 0)
         return;
     kv_part part = index < a.layout.num_kv_heads ? KV_PART_K : KV_PART_V;
-    int32_t kv_head = index - (int32_t)part * a.layout.num_kv_heads, slot = a.slots[token];
+    int32_t kv_head = index - (int32_t)part * a.layout.num_kv_heads;
     *reinterpret_cast<uint2 *>(cache_row<uint8_t>(a, slot, part, kv_head) + first) =
         pack_codes(a.layout.type, x, scale);
     if (first == 0)

@@ -325,8 +325,12 @@ class Library(unittest.TestCase):
             result = make_account(timeline, round(1e9 * line["start"]), round(1e9 * line["end"]), line["calls"])
             parts = {part["part"]: part for part in result["parts"]}
             for part in ("embed", "norm", "linear", "rope_store", "attention", "act_mul", "gather_rows", "sample",
-                         "copy to the device", "copy to the host", "gap between steps"):
+                         "step arrays", "copy to the host", "gap between steps"):
                 self.assertGreater(parts[part]["us"], 0, part)
+            # A step's arrays go over in one launch and its tokens come back in one copy.
+            self.assertEqual(parts["step arrays"]["per_step"], 1)
+            self.assertEqual(parts["copy to the host"]["per_step"], 1)
+            self.assertNotIn("copy to the device", parts)
             self.assertEqual(parts["attention"]["per_step"], 2)
             self.assertEqual(result["work_of_unknown_calls"], 0)
             self.assertNotIn("other", parts)

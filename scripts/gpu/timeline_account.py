@@ -6,11 +6,11 @@
 START and END are the host's, by CLOCK_MONOTONIC, around N steps one after another: those of the batch that
 bench_model prints. Prints the account as JSON.
 
-A step begins with its embed kernel and the copies to the device and fills that come straight before it; it is one
-of the N when the call that enqueued its embed kernel lies between START and END. Its time is from the end of all
-work of the steps before it to the end of its own. Each nanosecond of it goes to one part: a kernel that runs, else
-a copy or fill that runs, else a gap, named by what is on both sides of it. Of several kernels at once the one that
-began first has it, so that the parts add up to the time exactly; they are also compared with the host's."""
+A step begins with its embed kernel and what comes straight before it: its arrays, copies to the device and fills;
+it is one of the N when the call that enqueued its embed kernel lies between START and END. Its time is from the end
+of all work of the steps before it to the end of its own. Each nanosecond of it goes to one part: a kernel that runs,
+else a copy or fill that runs, else a gap, named by what is on both sides of it. Of several kernels at once the one
+that began first has it, so that the parts add up to the time exactly; they are also compared with the host's."""
 
 import argparse
 import bisect
@@ -24,11 +24,13 @@ from typing import NamedTuple
 MAX_LINES = 4_000_000
 MAX_DIFFERENCE = 0.03  # between the steps' time and the host's
 
+ARRAYS = "step arrays"
 # Kernels by their names, mangled or not; the first that fits.
 OPS = (
     ("embed", "embed_kernel"), ("rope_store", "rope_store"), ("attention", "attention_kernel"),
     ("act_mul", "act_mul_kernel"), ("soft_cap", "soft_cap_kernel"), ("gather_rows", "gather_rows_kernel"),
     ("add_rows", "add_rows_kernel"), ("copy_blocks", "copy_blocks_kernel"), ("norm", "norm_kernel"),
+    (ARRAYS, "unpack_arrays_kernel"),
     ("sample", "(choose|mask|edit|report|list)_kernel"),
     ("linear: split-K sum", "splitK_?reduce|split_k_reduce|reduce_kernel"),
     ("linear", "nvjet|cutlass|xmma|gemm|gemv|cublas|dot_kernel|matmul"),
@@ -116,7 +118,8 @@ class Timeline:
             names[int(words[1])] = words[2].strip()
         elif kind == "kernel":
             start, end, _, correlation, _, name = map(int, words[1:])
-            self.add_work(Work(start, end, op_of(names[name]), False, False, correlation, names[name]))
+            op = op_of(names[name])
+            self.add_work(Work(start, end, op, False, op == ARRAYS, correlation, names[name]))
         elif kind == "copy":
             start, end, _, correlation = map(int, words[1:5])
             self.add_work(Work(start, end, COPIES[words[6]], True, words[6] == "htod", correlation))

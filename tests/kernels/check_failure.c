@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 enum { WIDTH = 64, ROWS = 3, BLOCKS = 2 };
-enum { NUM_KERNELS = 15 }; /* of call_ops: one of each op, five of sample */
+enum { NUM_KERNELS = 16 }; /* of call_ops: one of each op, five of sample */
 
 static struct backend *open_failing(const char *kernels_before) {
     assert_int_equal(setenv("QUIRE_CUDASIM_FAIL_AFTER", kernels_before, 1), 0);

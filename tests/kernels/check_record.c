@@ -455,19 +455,29 @@ static void test_replays_in_steps(void **state) {
     parts_finish(&p);
 }
 
-/* Attention that was planned before the recording began, and direct work behind a replay, which
- * needs a step of its own. */
+/* The other step's sequences change their blocks. */
+static void swap_blocks_of(struct inputs *in) {
+    for (int t = 0; t < TOKENS; t++)
+        in->slots[t] += (t < FIRST ? 2 : -2) * BLOCK_SIZE;
+    for (int i = 0; i < SEQS * 2; i++)
+        in->tables[i] = (i + 2) % (SEQS * 2);
+    in->context_lens[0]--; /* one token less is seen of what was there */
+}
+
+/* Recorded work without a step of its own is done for the step that was begun last, and direct work
+ * behind it for the same. */
 static void test_step_begun_before(void **state) {
     struct parts p;
     struct results results;
     struct error err = {0};
     parts_init(&p, fixture.backends[0]);
     struct backend *b = p.backend;
-    struct inputs *in = make_inputs();
+    struct inputs *in = make_inputs(), *other = make_inputs();
     struct recording *recording = NULL;
+    swap_blocks_of(other);
     put_back(&p, &results);
-    for (int i = 0; i < 3; i++) {
-        begin_step(&p, in);
+    for (int i = 0; i < 4; i++) {
+        begin_step(&p, i == 1 || i == 2 ? other : in);
         enqueue_attention(&p);
     }
     kernel_fixture_synchronize(b);
@@ -479,14 +489,40 @@ static void test_step_begun_before(void **state) {
     assert_int_equal(b->ops->recording->begin(b, 0, &err), 0);
     enqueue_attention(&p);
     assert_int_equal(b->ops->recording->end(b, &recording, &err), 0);
+    begin_step(&p, other);
     b->ops->recording->replay(b, recording);
-    enqueue_attention(&p); /* no step is begun */
-    begin_step(&p, in);
     enqueue_attention(&p);
+    begin_step(&p, in);
+    b->ops->recording->replay(b, recording);
     kernel_fixture_synchronize(b);
     struct state actual = read_state(&p, &results);
     assert_same(&p, &actual, &expected);
     b->ops->recording->free(b, recording);
+    parts_finish(&p);
+    free(other);
+    free(in);
+}
+
+/* Attention of a kind that no step had yet cannot be recorded without a step: its plan would be
+ * that of the one it was recorded in. */
+static void test_no_plan(void **state) {
+    struct parts p;
+    struct error err = {0};
+    parts_init(&p, fixture.backends[0]);
+    struct backend *b = p.backend;
+    struct inputs *in = make_inputs();
+    struct recording *recording = NULL;
+    begin_step(&p, in);
+    assert_int_equal(b->ops->recording->begin(b, HOST_BYTES, &err), 0);
+    b->ops->paged_attention(b, &(struct attention_args){.qkv = array_of(&p, QKV),
+                                                        .out = array_of(&p, ATTENDED),
+                                                        .cache = &p.cache,
+                                                        .num_q_heads = HEADS,
+                                                        .scale = 0.125f,
+                                                        .window = 7});
+    assert_int_equal(b->ops->recording->end(b, &recording, &err), -1);
+    assert_non_null(strstr(err.message, "plan"));
+    kernel_fixture_synchronize(b);
     parts_finish(&p);
     free(in);
 }
@@ -576,9 +612,13 @@ int main(int argc, char **argv) {
                                                  .num_kv_heads = KV_HEADS};
     const struct CMUnitTest of_cpu[] = {cmocka_unit_test(test_cpu_has_none)};
     const struct CMUnitTest of_device[] = {
-        cmocka_unit_test(test_replays_are_the_batch), cmocka_unit_test(test_replays_in_steps),
-        cmocka_unit_test(test_step_begun_before),     cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_forbidden_call),        cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_replays_are_the_batch),
+        cmocka_unit_test(test_replays_in_steps),
+        cmocka_unit_test(test_step_begun_before),
+        cmocka_unit_test(test_no_plan),
+        cmocka_unit_test(test_no_room),
+        cmocka_unit_test(test_forbidden_call),
+        cmocka_unit_test(test_marks),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);
     bool is_cpu = fixture.dtype == DTYPE_F32;

@@ -1,0 +1,25 @@
+/* Packs host arrays into one piece of pinned memory, from where one kernel puts them in their
+ * places (packed_arrays_launch.h). Lengths are in words of 32 bits. */
+#ifndef QUIRE_KERNELS_CUDA_CUDA_PACKED_H
+#define QUIRE_KERNELS_CUDA_CUDA_PACKED_H
+
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/packed_arrays_launch.h"
+
+struct cuda_packed {
+    struct packed_segment *segments; /* NULL: the device has failed, and nothing is packed */
+    int32_t *words;
+    size_t max_segments, max_words;
+    size_t num_segments, num_words;
+};
+
+/* Bytes of pinned memory for so many arrays with so many words in all. */
+size_t cuda_packed_bytes(size_t num_arrays, size_t num_words);
+/* Takes that memory of the step that is being enqueued, or recorded. */
+struct cuda_packed cuda_packed_begin(struct cuda_backend *b, size_t num_arrays, size_t num_words);
+/* Returns where to write an array of so many words for that place on the device; NULL when there
+ * are none, or the device has failed. */
+void *cuda_packed_add(struct cuda_packed *packed, void *device_dst, size_t num_words);
+void cuda_packed_send(struct cuda_backend *b, const struct cuda_packed *packed);
+
+#endif
