@@ -92,6 +92,7 @@ struct executor_memory {
     size_t workspace_bytes; /* of the forward pass and of the backend's operations */
     size_t kv_bytes;        /* of the KV block pool */
     size_t swap_bytes;      /* of the host block pool */
+    size_t recorded_bytes;  /* of a GPU: recorded decode steps */
     size_t overhead_bytes;  /* of a GPU: driver, libraries and other processes */
     size_t free_bytes;      /* of a GPU */
 };
@@ -110,6 +111,8 @@ struct executor_info {
     uint8_t model_digest[CONTENT_HASH_BYTES]; /* see weights.h; zeros of what is only planned */
     int64_t swap_block_ns; /* to move one block to the host block pool, measured at start; 0: there
                               is none, or it is only planned */
+    int32_t num_recorded;  /* decode steps that a GPU replays; 0: it runs them op by op */
+    int64_t recording_ns;  /* that took at start */
     struct executor_memory memory; /* of all ranks */
     int32_t num_ranks;
     struct executor_memory rank_memory[BACKEND_MAX_RANKS]; /* of each */

@@ -19,7 +19,9 @@
  *
  * What a rank has of the model is in struct model_shard: each computes its heads, its part of the
  * FFN and its rows of the vocabulary, and projection_add_to_hidden, the embedding and the gathered
- * logits bring the parts together. */
+ * logits bring the parts together.
+ *
+ * A decode step that was recorded is one replay of all of this but its hidden sums. */
 #include "models/llama.h"
 
 #include "config/base/check.h"
@@ -28,6 +30,7 @@
 #include "models/attention.h"
 #include "models/ffn.h"
 #include "models/forward_pass.h"
+#include "models/recorded_steps.h"
 
 #include <stdlib.h>
 
@@ -39,6 +42,9 @@ struct llama {
     struct buffer logits;       /* float [max_logit_rows, vocab]; empty on ranks other than 0 */
     struct buffer hidden_sums;  /* float [max_num_seqs, hidden]; likewise */
     size_t workspace_bytes;     /* of all of them */
+    struct recorded_steps recorded;
+    const struct recorded_step *replayed; /* by the last llama_forward; NULL: none */
+    bool was_recorded;                    /* every size has run */
 };
 
 /* Sizes are in elements; the first NUM_ACTIVATIONS are of the backend's activation type, the others
@@ -159,6 +165,7 @@ void llama_destroy(struct llama *llama) {
         return;
     struct backend *b = llama->pass.backend;
     struct buffer *buffers[NUM_WORKSPACE_PARTS];
+    llama_forget_recorded(llama);
     list_buffers(llama, buffers);
     for (int i = 0; i < NUM_WORKSPACE_PARTS; i++)
         b->ops->buffer_free(b, buffers[i]);
@@ -210,18 +217,41 @@ static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
     ffn_forward(pass, layer, x);
 }
 
-void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch) {
+/* Of the step that was begun. */
+static void run_layers(struct llama *llama) {
     struct forward_pass *pass = &llama->pass;
-    pass->cache = cache;
-    pass->num_tokens = batch->inputs.num_tokens;
-    CHECK(pass->num_tokens > 0 && pass->num_tokens <= llama->limits->max_num_batched_tokens);
-    pass->backend->ops->step_begin(pass->backend, &batch->inputs);
     embed(pass);
     for (int32_t layer = 0; layer < pass->config->num_layers; layer++)
         if (pass->config->parallel_residual)
             run_parallel_layer(pass, layer);
         else
             run_layer(pass, layer);
+}
+
+/* What is sampled is known before the forward pass, unless it comes late. */
+static struct step_inputs inputs_of(const struct batch *batch) {
+    struct step_inputs inputs = batch->inputs;
+    inputs.num_sample_rows = batch->num_sample_rows;
+    inputs.logit_rows = batch->num_sample_rows > 0 ? batch->logit_rows : NULL;
+    inputs.sample_rows = inputs.logit_rows && !batch->has_late_inputs ? batch->sample_rows : NULL;
+    return inputs;
+}
+
+void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch) {
+    struct forward_pass *pass = &llama->pass;
+    struct backend *b = pass->backend;
+    struct step_inputs inputs = inputs_of(batch);
+    pass->cache = cache;
+    pass->num_tokens = inputs.num_tokens;
+    CHECK(pass->num_tokens > 0 && pass->num_tokens <= llama->limits->max_num_batched_tokens);
+    llama->replayed = recorded_steps_find(&llama->recorded, batch);
+    if (llama->replayed != NULL)
+        inputs.num_padding = llama->replayed->num_rows - inputs.num_tokens;
+    b->ops->step_begin(b, &inputs);
+    if (llama->replayed != NULL)
+        b->ops->recording->replay(b, llama->replayed->recording);
+    else
+        run_layers(llama);
 }
 
 /* --- The head --------------------------------------------------------------------------------- */
@@ -245,7 +275,8 @@ static void compute_logits(struct llama *llama, const struct buffer *rows, int32
                                                                 .width = pass->shard->vocab_size});
 }
 
-/* Samples from the logits of sample rows first .. first + count - 1. */
+/* Samples from the logits of sample rows first .. first + count - 1, or without a batch from those
+ * of all rows of the step. */
 static void sample_rows(struct llama *llama, const struct batch *batch, int32_t first,
                         int32_t count, const struct step_result *result) {
     struct backend *b = llama->pass.backend;
@@ -258,18 +289,21 @@ static void sample_rows(struct llama *llama, const struct batch *batch, int32_t 
                                                     .num_rows = count,
                                                     .width = width,
                                                     .cap = config->final_soft_cap});
-    b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
-                                            .first_row = first,
-                                            .num_sample_rows = count,
-                                            .vocab_size = config->vocab_size,
-                                            .padding = width - config->vocab_size,
-                                            .rows = batch->sample_rows + first,
-                                            .counts = batch->token_counts,
-                                            .biases = batch->token_biases,
-                                            .masks = batch->token_masks,
-                                            .listed = batch->listed_tokens,
-                                            .out = result->rows + first,
-                                            .listed_logprobs = result->listed_logprobs});
+    struct sample_args args = {.logits = llama->logits.data,
+                               .first_row = first,
+                               .num_sample_rows = count,
+                               .vocab_size = config->vocab_size,
+                               .padding = width - config->vocab_size};
+    if (batch != NULL) {
+        args.rows = batch->sample_rows + first;
+        args.counts = batch->token_counts;
+        args.biases = batch->token_biases;
+        args.masks = batch->token_masks;
+        args.listed = batch->listed_tokens;
+        args.out = result->rows + first;
+        args.listed_logprobs = result->listed_logprobs;
+    }
+    b->ops->sample(b, &args);
 }
 
 /* count <= max_logit_rows. Rank 0 has all logits and samples; the others learn its tokens. */
@@ -278,11 +312,12 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
     const struct forward_pass *pass = &llama->pass;
     struct backend *b = pass->backend;
     const struct buffer *rows = &llama->head_rows;
-    b->ops->gather_rows(b, &(struct gather_rows_args){.x = pass->hidden.data,
-                                                      .rows = batch->logit_rows + first,
-                                                      .out = rows->data,
-                                                      .num_rows = count,
-                                                      .width = pass->config->hidden_size});
+    b->ops->gather_rows(
+        b, &(struct gather_rows_args){.x = pass->hidden.data,
+                                      .rows = batch != NULL ? batch->logit_rows + first : NULL,
+                                      .out = rows->data,
+                                      .num_rows = count,
+                                      .width = pass->config->hidden_size});
     forward_pass_norm(pass, &pass->weights->output_norm, rows->data, rows->data, count, false);
     compute_logits(llama, rows, count);
     if (pass->shard->rank == 0)
@@ -316,6 +351,12 @@ static void add_to_hidden_sums(struct llama *llama, const struct batch *batch, f
 
 void llama_sample(struct llama *llama, const struct batch *batch, struct step_result *result) {
     bool is_first = llama->pass.shard->rank == 0;
+    struct backend *b = llama->pass.backend;
+    if (llama->replayed != NULL) {
+        b->ops->recording->fetch_tokens(b, 0, batch->num_sample_rows, result->rows);
+        result->num_sample_rows = batch->num_sample_rows;
+        return;
+    }
     int32_t chunk = llama->limits->max_logit_rows;
     for (int32_t first = 0; first < batch->num_sample_rows; first += chunk) {
         int32_t left = batch->num_sample_rows - first;
@@ -333,4 +374,65 @@ int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *
     llama_forward(llama, cache, batch);
     llama_sample(llama, batch, result);
     return b->ops->synchronize(b, err);
+}
+
+/* --- Recorded steps --------------------------------------------------------------------------- */
+
+/* All of a decode step of num_rows sequences, after its step_begin. */
+static void enqueue_decode(struct llama *llama, int32_t num_rows) {
+    llama->pass.num_tokens = num_rows;
+    run_layers(llama);
+    sample_chunk(llama, NULL, 0, num_rows, NULL);
+}
+
+/* Of nothing but padding, which touches no block of the cache. What attention plans is known to the
+ * step after the first; what a size needs is loaded once. */
+static int record_step(struct llama *llama, int32_t num_rows, struct recording **out,
+                       struct error *err) {
+    static const int32_t no_tokens[1] = {0};
+    struct backend *b = llama->pass.backend;
+    const struct step_inputs padding = {.num_padding = num_rows, .query_start = no_tokens};
+    if (!llama->was_recorded) {
+        b->ops->step_begin(b, &padding);
+        enqueue_decode(llama, num_rows);
+    }
+    b->ops->step_begin(b, &padding);
+    if (b->ops->synchronize(b, err) != 0 || b->ops->recording->begin(b, 0, err) != 0)
+        return -1;
+    enqueue_decode(llama, num_rows);
+    return b->ops->recording->end(b, out, err);
+}
+
+int llama_record(struct llama *llama, struct kv_cache *cache, struct error *err) {
+    const struct serving_limits *limits = llama->limits;
+    int32_t sizes[RECORDED_STEPS_MAX_SIZES];
+    if (llama->pass.backend->ops->recording == NULL || llama->pass.shard->num_ranks > 1)
+        return 0;
+    llama->pass.cache = cache;
+    int32_t count = recorded_steps_sizes(
+        min_int32(limits->max_num_seqs,
+                  min_int32(limits->max_num_batched_tokens, limits->max_logit_rows)),
+        sizes);
+    for (int32_t i = 0; i < count; i++) {
+        struct recorded_step step = {.num_rows = sizes[i]};
+        if (record_step(llama, step.num_rows, &step.recording, err) != 0) {
+            llama_forget_recorded(llama);
+            return -1;
+        }
+        llama->recorded.steps[llama->recorded.count++] = step;
+    }
+    llama->was_recorded = true;
+    return 0;
+}
+
+void llama_forget_recorded(struct llama *llama) {
+    struct backend *b = llama->pass.backend;
+    for (int32_t i = 0; i < llama->recorded.count; i++)
+        b->ops->recording->free(b, llama->recorded.steps[i].recording);
+    llama->recorded.count = 0;
+    llama->replayed = NULL;
+}
+
+int32_t llama_num_recorded(const struct llama *llama) {
+    return llama->recorded.count;
 }

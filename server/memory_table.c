@@ -36,6 +36,9 @@ static void put_device_parts(const struct printer *out, const struct executor_in
     put(out, "workspace  %8.1f MiB for steps of %d tokens, %d sequences",
         mib(info->memory.workspace_bytes), info->limits.max_num_batched_tokens,
         info->limits.max_num_seqs);
+    if (info->num_recorded > 0)
+        put(out, "recorded   %8.1f MiB for decode steps of %d sizes, in %.1f s",
+            mib(info->memory.recorded_bytes), info->num_recorded, (double)info->recording_ns / 1e9);
     if (info->has_dedicated_memory)
         put(out, "overhead   %8.1f MiB driver, libraries, other processes",
             mib(info->memory.overhead_bytes));

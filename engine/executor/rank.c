@@ -3,15 +3,18 @@
  *   backend      with the workspace of its operations
  *   weights      \ checked against what is free before anything is read
  *   llama        /
- *   dry run      a GPU only: drivers and libraries take what they need on first use
+ *   dry run      a GPU only: drivers and libraries take what they need on first use; so do recorded
+ *                steps, which are dropped again
  *
  * then, when it is known how many blocks every rank has room for (sizing.h)
  *
  *   KV cache
+ *   recorded     decode steps, which read and write this cache
  *   host pool    for swapped blocks, of the system's memory */
 #include "engine/executor/rank.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
 #include "engine/executor/dry_run.h"
 #include "engine/executor/rank_memory.h"
 #include "engine/executor/rank_moves.h"
@@ -189,22 +192,45 @@ static int alloc_blocks(struct rank *rank, int32_t num_blocks, struct error *err
                                 &rank->cache.buffer, err);
 }
 
-static int run_dry(struct rank *rank, struct error *err) {
+static int record_steps(struct rank *rank, struct error *err) {
+    struct error why = {0};
+    int64_t begin = clock_now_ns();
+    device_watch_begin(rank->watch);
+    int status = llama_record(rank->llama, &rank->cache, &why);
+    device_watch_end(rank->watch);
+    rank->recording_ns += clock_now_ns() - begin;
+    return status == 0 ? 0
+                       : explain(&why, "recorded decode steps",
+                                 "lower --gpu-memory-utilization or --max-num-seqs", err);
+}
+
+/* *out_returned: bytes of the recorded steps' that are free again, until they are recorded for the
+ * cache. */
+static int run_dry(struct rank *rank, size_t *out_returned, struct error *err) {
     struct error why = {0};
     if (alloc_blocks(rank, 2, &why) != 0 ||
         dry_run(rank->backend, rank->llama, &rank->cache, &rank->limits, rank->watch, &why) != 0)
         return explain(&why, "largest step", "lower --max-num-batched-tokens or --max-num-seqs",
                        err);
+    size_t before = rank_memory_free(rank);
+    if (record_steps(rank, err) != 0)
+        return -1;
+    size_t with_steps = rank_memory_free(rank);
+    llama_forget_recorded(rank->llama);
+    size_t after = rank_memory_free(rank);
+    rank->memory.recorded_bytes = before > with_steps ? before - with_steps : 0;
+    *out_returned = after > with_steps ? after - with_steps : 0;
     rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
     return 0;
 }
 
 int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
               struct error *err) {
+    size_t planned_bytes = 0;
     if (open_backend(setup, index, num_threads, out, err) == 0 &&
         load_weights(out, setup->reader, err) == 0 && create_llama(out, err) == 0 &&
-        (!out->backend->has_dedicated_memory || run_dry(out, err) == 0)) {
-        rank_memory_measure(out, 0);
+        (!out->backend->has_dedicated_memory || run_dry(out, &planned_bytes, err) == 0)) {
+        rank_memory_measure(out, planned_bytes);
         return 0;
     }
     rank_close(out);
@@ -235,6 +261,8 @@ static int create_cache(struct rank *rank, struct error *err) {
     if (status != 0)
         return explain(&why, "KV cache",
                        "lower --gpu-memory-utilization or --kv-cache-memory-bytes", err);
+    if (b->has_dedicated_memory && record_steps(rank, err) != 0)
+        return -1;
     rank->memory.free_bytes = rank_memory_free(rank);
     return 0;
 }

@@ -57,6 +57,7 @@ void rank_memory_measure(struct rank *rank, size_t planned_bytes) {
     rank->total_bytes = total;
     rank->planned_bytes = planned_bytes;
     size_t left = free > planned_bytes ? free - planned_bytes : 0;
-    size_t used = total - left, known = memory->weight_bytes + memory->workspace_bytes;
+    size_t used = total - left,
+           known = memory->weight_bytes + memory->workspace_bytes + memory->recorded_bytes;
     memory->overhead_bytes = used > known ? used - known : 0;
 }

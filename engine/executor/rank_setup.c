@@ -150,6 +150,7 @@ static void add_memory(struct executor_memory *sum, const struct executor_memory
     sum->workspace_bytes += more->workspace_bytes;
     sum->kv_bytes += more->kv_bytes;
     sum->swap_bytes += more->swap_bytes;
+    sum->recorded_bytes += more->recorded_bytes;
     sum->overhead_bytes += more->overhead_bytes;
     sum->free_bytes += more->free_bytes;
 }
@@ -186,6 +187,8 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
     if (first->weights != NULL)
         memcpy(out->model_digest, first->weights->digest, sizeof(out->model_digest));
     for (int32_t r = 0; r < num_ranks; r++) {
+        out->num_recorded = ranks[r].llama != NULL ? llama_num_recorded(ranks[r].llama) : 0;
+        out->recording_ns = max_int64(out->recording_ns, ranks[r].recording_ns);
         out->swap_block_ns = max_int64(out->swap_block_ns, ranks[r].swap_block_ns);
         out->rank_memory[r] = ranks[r].memory;
         add_memory(&out->memory, &ranks[r].memory);

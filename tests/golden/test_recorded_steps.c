@@ -1,0 +1,274 @@
+/* Decode steps replayed against the same steps enqueued op by op: the same tokens and the same KV
+ * pool, for every size that is recorded and for one more and one less; without batch invariance for
+ * the sizes alone, as padding may change the order of a product's sums. Steps follow each other two
+ * at a time, tokens go from step to step on the device, and what a step read on the host is
+ * overwritten once it was waited for. */
+#include "models/llama.h"
+#include "models/recorded_steps.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    MAX_SEQS = 41,
+    BLOCK_SIZE = 16,
+    BLOCKS_EACH = 3,
+    NUM_BLOCKS = 1 + MAX_SEQS * BLOCKS_EACH, /* the first is nobody's */
+    MAX_MODEL_LEN = BLOCK_SIZE * BLOCKS_EACH,
+    MAX_PROMPT = 17,
+    NUM_DECODES = 3,
+    MAX_TOKENS = MAX_SEQS * MAX_PROMPT,
+};
+
+static struct {
+    const char *model_path, *device;
+    enum dtype dtype;
+    bool batch_invariant;
+} options;
+
+struct run {
+    struct model *model;
+    struct backend *backend;
+    struct model_shard shard;
+    struct weights *weights;
+    struct serving_limits limits;
+    struct llama *llama;
+    struct kv_cache cache;
+};
+
+static void open_run(struct run *run) {
+    struct error err = {0};
+    *run = (struct run){0};
+    if (model_open(options.model_path, &run->model, &err) != 0 ||
+        model_shard_init(run->model, DTYPE_NONE, 0, 1, &run->shard, &err) != 0)
+        fail_msg("%s", err.message);
+    const struct model_config *model = &run->model->config;
+    run->limits = (struct serving_limits){.max_num_seqs = MAX_SEQS,
+                                          .max_num_batched_tokens = MAX_TOKENS,
+                                          .max_logit_rows = MAX_SEQS,
+                                          .max_model_len = MAX_MODEL_LEN,
+                                          .block_size = BLOCK_SIZE,
+                                          .vocab_size = model->vocab_size};
+    const struct backend_config config = {.limits = run->limits,
+                                          .head_dim = model->head_dim,
+                                          .num_q_heads = model->num_heads,
+                                          .num_kv_heads = model->num_kv_heads,
+                                          .activation_dtype = options.dtype,
+                                          .batch_invariant = options.batch_invariant};
+    const struct weights_options weights = {.max_model_len = MAX_MODEL_LEN,
+                                            .quantization = DTYPE_NONE};
+    run->backend = backend_open(options.device, &config, &err);
+    if (run->backend == NULL ||
+        weights_load_alone(run->backend, run->model, &run->shard, &weights, &run->weights, &err) !=
+            0 ||
+        llama_create(run->backend, model, &run->shard, run->weights, &run->limits, &run->llama,
+                     &err) != 0)
+        fail_msg("%s", err.message);
+    run->cache.layout = (struct kv_layout){.num_layers = model->num_layers,
+                                           .num_kv_heads = model->num_kv_heads,
+                                           .head_dim = model->head_dim,
+                                           .block_size = BLOCK_SIZE,
+                                           .type = options.dtype == DTYPE_BF16 ? KV_BF16 : KV_F16};
+    run->cache.num_blocks = NUM_BLOCKS;
+    if (run->backend->ops->buffer_alloc(run->backend,
+                                        NUM_BLOCKS * kv_block_bytes(&run->cache.layout),
+                                        &run->cache.buffer, &err) != 0)
+        fail_msg("%s", err.message);
+}
+
+static void close_run(struct run *run) {
+    llama_destroy(run->llama);
+    run->backend->ops->buffer_free(run->backend, &run->cache.buffer);
+    weights_free(run->backend, run->weights);
+    backend_close(run->backend);
+    model_close(run->model);
+}
+
+/* What a step reads on the host. */
+struct step {
+    int32_t token_ids[MAX_TOKENS], token_rows[MAX_TOKENS], positions[MAX_TOKENS], slots[MAX_TOKENS];
+    int32_t query_start[MAX_SEQS + 1], context_lens[MAX_SEQS];
+    int32_t tables[MAX_SEQS * BLOCKS_EACH];
+    int32_t logit_rows[MAX_SEQS];
+    struct sample_row rows[MAX_SEQS];
+    struct sample_output out[MAX_SEQS];
+    struct batch batch;
+    struct step_result result;
+};
+
+static int32_t prompt_length(int32_t sequence) {
+    return 1 + sequence * 5 % MAX_PROMPT;
+}
+
+static int32_t block_of(int32_t sequence, int32_t index) {
+    return 1 + index * MAX_SEQS + (MAX_SEQS - 1 - sequence);
+}
+
+/* Every second one is greedy. */
+static struct sample_row sample_row_of(int32_t sequence, int32_t position) {
+    struct sample_row row = {.target = SAMPLE_NO_TARGET,
+                             .num_logprobs = -1,
+                             .seed = 77 + (uint64_t)sequence,
+                             .position = (uint64_t)position,
+                             .settings = SAMPLING_SETTINGS_NEUTRAL,
+                             .mask = SAMPLE_NO_MASK};
+    row.settings.temperature = sequence % 2 == 0 ? 0 : 1.3f;
+    row.settings.top_p = sequence % 3 == 0 ? 0.8f : 1;
+    return row;
+}
+
+/* The prompts, or the `decode`-th token after them, which the step before sampled. */
+static void fill_step(struct step *step, const struct run *run, int32_t num_seqs, int32_t decode) {
+    int32_t t = 0;
+    memset(step, 0, sizeof(*step));
+    for (int32_t s = 0; s < num_seqs; s++) {
+        int32_t length = prompt_length(s), first = decode > 0 ? length + decode - 1 : 0;
+        int32_t count = decode > 0 ? 1 : length;
+        for (int32_t i = 0; i < BLOCKS_EACH; i++)
+            step->tables[s * BLOCKS_EACH + i] = block_of(s, i);
+        for (int32_t i = 0; i < count; i++, t++) {
+            int32_t position = first + i;
+            step->token_ids[t] = (position * 31 + s * 17) % run->limits.vocab_size;
+            step->token_rows[t] = decode > 0 ? s : -1;
+            step->positions[t] = position;
+            step->slots[t] =
+                block_of(s, position / BLOCK_SIZE) * BLOCK_SIZE + position % BLOCK_SIZE;
+        }
+        step->query_start[s + 1] = t;
+        step->context_lens[s] = first + count;
+        step->logit_rows[s] = t - 1;
+        step->rows[s] = sample_row_of(s, first + count);
+    }
+    step->batch = (struct batch){.inputs = {.num_tokens = t,
+                                            .num_seqs = num_seqs,
+                                            .max_blocks_per_seq = BLOCKS_EACH,
+                                            .token_ids = step->token_ids,
+                                            .token_rows = decode > 0 ? step->token_rows : NULL,
+                                            .positions = step->positions,
+                                            .slot_mapping = step->slots,
+                                            .query_start = step->query_start,
+                                            .context_lens = step->context_lens,
+                                            .block_tables = step->tables},
+                                 .num_sample_rows = num_seqs,
+                                 .logit_rows = step->logit_rows,
+                                 .sample_rows = step->rows};
+    step->result.rows = step->out;
+}
+
+static void enqueue(struct run *run, struct step *step) {
+    llama_forward(run->llama, &run->cache, &step->batch);
+    llama_sample(run->llama, &step->batch, &step->result);
+    run->backend->ops->step_end(run->backend);
+}
+
+static void wait_for(struct run *run, struct step *step, int32_t num_seqs, int32_t *out_tokens) {
+    struct error err = {0};
+    if (run->backend->ops->step_wait(run->backend, &err) != 0)
+        fail_msg("%s", err.message);
+    assert_int_equal(step->result.num_sample_rows, num_seqs);
+    for (int32_t s = 0; s < num_seqs; s++)
+        out_tokens[s] = step->out[s].token;
+    memset(step, 0xa5, sizeof(*step));
+}
+
+struct outcome {
+    int32_t tokens[1 + NUM_DECODES][MAX_SEQS];
+    char *pool;
+};
+
+/* Prompts and decodes of so many sequences, in a pool of zeros. */
+static struct outcome generate(struct run *run, struct step steps[2], int32_t num_seqs) {
+    const struct backend_ops *ops = run->backend->ops;
+    size_t bytes = run->cache.buffer.bytes;
+    struct outcome outcome = {.pool = calloc(1, bytes)};
+    assert_non_null(outcome.pool);
+    ops->upload(run->backend, run->cache.buffer.data, outcome.pool, bytes);
+    for (int32_t i = 0; i <= NUM_DECODES; i++) {
+        fill_step(&steps[i % 2], run, num_seqs, i);
+        enqueue(run, &steps[i % 2]);
+        if (i > 0)
+            wait_for(run, &steps[(i - 1) % 2], num_seqs, outcome.tokens[i - 1]);
+    }
+    wait_for(run, &steps[NUM_DECODES % 2], num_seqs, outcome.tokens[NUM_DECODES]);
+    ops->download(run->backend, outcome.pool, run->cache.buffer.data, bytes);
+    assert_int_equal(ops->synchronize(run->backend, NULL), 0);
+    return outcome;
+}
+
+/* Returns whether one of the sizes is num_seqs, or almost. */
+static bool is_near_size(int32_t num_seqs, int32_t distance) {
+    int32_t sizes[RECORDED_STEPS_MAX_SIZES];
+    for (int32_t i = recorded_steps_sizes(MAX_SEQS, sizes) - 1; i >= 0; i--)
+        if (abs(sizes[i] - num_seqs) <= distance)
+            return true;
+    return false;
+}
+
+static void test_same_bits(void **state) {
+    struct run direct, recorded;
+    struct error err = {0};
+    struct step *steps = calloc(2, sizeof(*steps));
+    assert_non_null(steps);
+    open_run(&direct);
+    open_run(&recorded);
+    if (llama_record(recorded.llama, &recorded.cache, &err) != 0)
+        fail_msg("%s", err.message);
+    int32_t sizes[RECORDED_STEPS_MAX_SIZES];
+    assert_int_equal(llama_num_recorded(recorded.llama), recorded_steps_sizes(MAX_SEQS, sizes));
+    assert_int_equal(llama_num_recorded(direct.llama), 0);
+    for (int32_t n = 1; n <= MAX_SEQS; n++) {
+        if (!is_near_size(n, options.batch_invariant ? 1 : 0))
+            continue;
+        struct outcome expected = generate(&direct, steps, n);
+        struct outcome actual = generate(&recorded, steps, n);
+        for (int32_t i = 0; i <= NUM_DECODES; i++)
+            for (int32_t s = 0; s < n; s++)
+                if (actual.tokens[i][s] != expected.tokens[i][s])
+                    fail_msg("%d sequences, step %d: sequence %d has token %d, not %d", n, i, s,
+                             actual.tokens[i][s], expected.tokens[i][s]);
+        assert_memory_equal(actual.pool, expected.pool, direct.cache.buffer.bytes);
+        free(expected.pool);
+        free(actual.pool);
+    }
+    close_run(&recorded);
+    close_run(&direct);
+    free(steps);
+}
+
+/* What was recorded may be recorded again, for another cache, and forgotten. */
+static void test_record_again(void **state) {
+    struct run run;
+    struct step *steps = calloc(2, sizeof(*steps));
+    assert_non_null(steps);
+    open_run(&run);
+    struct outcome expected = generate(&run, steps, 6);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(llama_record(run.llama, &run.cache, NULL), 0);
+        struct outcome actual = generate(&run, steps, 6);
+        assert_memory_equal(actual.tokens, expected.tokens, sizeof(actual.tokens));
+        assert_memory_equal(actual.pool, expected.pool, run.cache.buffer.bytes);
+        free(actual.pool);
+        llama_forget_recorded(run.llama);
+        assert_int_equal(llama_num_recorded(run.llama), 0);
+    }
+    free(expected.pool);
+    close_run(&run);
+    free(steps);
+}
+
+/* test_recorded_steps MODEL DEVICE bf16|f16 [batch-invariant] */
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
+                                       cmocka_unit_test(test_record_again)};
+    if (argc < 4)
+        return 2;
+    options.model_path = argv[1];
+    options.device = argv[2];
+    options.dtype = strcmp(argv[3], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
+    options.batch_invariant = argc > 4;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
