@@ -72,6 +72,11 @@ static int64_t clock_ns(void *context) {
     return now_ns;
 }
 
+/* Not recorded, since nothing follows from it. */
+static int64_t stopwatch_ns(void *context) {
+    return clock_now_ns();
+}
+
 static bool has_signal(void *context, struct request *request, enum request_signal signal) {
     bool is_set = request_has_signal(request, signal);
     if (is_set)
@@ -315,6 +320,7 @@ static int init_core(struct engine *engine, struct executor *executor,
         .queue = &engine->queue,
         .stall_timeout_ns = stall_ms * CLOCK_NS_PER_MS,
         .clock = clock_ns,
+        .stopwatch = stopwatch_ns,
         .has_signal = has_signal,
         .collected = note_collected,
         .answered = note_answer,

@@ -20,6 +20,28 @@ struct histogram {
 };
 
 void histogram_add(struct histogram *histogram, double value);
+/* Takes away what was observed until an earlier time. */
+void histogram_subtract(struct histogram *from, const struct histogram *earlier);
+/* Returns the quantile (0 to 1), with values spread evenly in a bucket as in PromQL's
+ * histogram_quantile; NaN: nothing was observed. */
+double histogram_quantile(const struct histogram *histogram, double quantile);
+
+/* Parts of the engine thread's time for a step. Together they are all of it but what passes while
+ * nothing can run; with two steps in flight, parts of the one lie between those of the other. */
+enum step_part {
+    /* Before the plan: counters and tokens of the last step are published, new requests taken,
+     * cancelled ones ended. */
+    STEP_PART_LOOP,
+    STEP_PART_SCHEDULE, /* planning, and noting what is in flight */
+    STEP_PART_BUILD,    /* the arrays of the batch, late inputs too */
+    STEP_PART_LAUNCH,   /* the executor's submit and supply; its own threads go on from there */
+    STEP_PART_WAIT,     /* blocked in the executor's wait */
+    STEP_PART_COMMIT,   /* results applied, tokens pushed into their streams */
+    NUM_STEP_PARTS,
+};
+
+/* Returns the part's name as in metrics: "schedule". */
+const char *step_part_name(enum step_part part);
 
 struct engine_stats {
     /* now */
@@ -81,9 +103,17 @@ struct engine_stats {
     struct histogram request_max_tokens;
     struct histogram request_n;
     struct histogram iteration_tokens;
+    /* Seconds, once for each step done: how long the executor had no step before this one though
+     * requests could run. It begins when the wait for the step before returns with no other in
+     * flight, and ends when submit has returned; 0 when another step was in flight, or there was
+     * nothing to run. This is the host's view: a device may have been done for long when the host
+     * saw it, with another step in flight too, and begins before or after submit returns. */
+    struct histogram step_gap;
+    struct histogram step_host[NUM_STEP_PARTS]; /* seconds, of each step done */
 };
 
-/* Zeroes *stats and sets every histogram's bounds (those of vLLM, so that its dashboards fit). */
+/* Zeroes *stats and sets every histogram's bounds (those of vLLM where it has the metric, so that
+ * its dashboards fit). */
 void engine_stats_init(struct engine_stats *stats);
 
 /* Counts a step of a sequence that had num_tokens > 0 drafted ones, of which the first num_accepted

@@ -48,6 +48,9 @@ static const struct histogram_metric histograms[] = {
     HISTOGRAM("request_params_max_tokens", request_max_tokens, "max_tokens of a request."),
     HISTOGRAM("request_params_n", request_n, "n of a request."),
     HISTOGRAM("iteration_tokens_total", iteration_tokens, "Tokens of an engine step."),
+    HISTOGRAM("step_gap_seconds", step_gap,
+              "Time without a step in flight before a step, though requests could run, as the host "
+              "sees it."),
 };
 
 static void write_label_value(struct byte_buffer *out, const char *value) {
@@ -105,19 +108,36 @@ static void write_single(const struct writer *w, const char *name, const char *t
     write_sample(w, name, "", NULL, NULL, value);
 }
 
-static void write_histogram(const struct writer *w, const struct histogram_metric *metric,
-                            const struct histogram *histogram) {
+static void write_observations(const struct writer *w, const char *name,
+                               const struct histogram *histogram) {
     uint64_t below = 0;
-    write_header(w, metric->name, "histogram", metric->help);
     for (int i = 0; i < histogram->num_bounds; i++) {
         char bound[NUMBER_CHARS];
         describe_double(histogram->bounds[i], bound);
         below += histogram->counts[i];
-        write_sample(w, metric->name, "_bucket", "le", bound, (double)below);
+        write_sample(w, name, "_bucket", "le", bound, (double)below);
     }
-    write_sample(w, metric->name, "_bucket", "le", "+Inf", (double)histogram->total);
-    write_sample(w, metric->name, "_sum", NULL, NULL, histogram->sum);
-    write_sample(w, metric->name, "_count", NULL, NULL, (double)histogram->total);
+    write_sample(w, name, "_bucket", "le", "+Inf", (double)histogram->total);
+    write_sample(w, name, "_sum", NULL, NULL, histogram->sum);
+    write_sample(w, name, "_count", NULL, NULL, (double)histogram->total);
+}
+
+static void write_histogram(const struct writer *w, const struct histogram_metric *metric,
+                            const struct histogram *histogram) {
+    write_header(w, metric->name, "histogram", metric->help);
+    write_observations(w, metric->name, histogram);
+}
+
+static void write_step_parts(const struct writer *w, const struct engine_stats *s) {
+    static const char name[] = "step_host_seconds";
+    write_header(w, name, "histogram", "Time of the engine's thread for a step, by what it did.");
+    for (int i = 0; i < NUM_STEP_PARTS; i++) {
+        struct writer of_part = {.prefix = w->prefix, .out = w->out};
+        byte_buffer_append(&of_part.labels, w->labels.data, w->labels.length);
+        byte_buffer_printf(&of_part.labels, ",part=\"%s\"", step_part_name((enum step_part)i));
+        write_observations(&of_part, name, &s->step_host[i]);
+        byte_buffer_finish(&of_part.labels);
+    }
 }
 
 /* Writes two samples of one metric. */
@@ -381,6 +401,7 @@ void metrics_format(const struct metrics_facts *facts, const struct engine_stats
     for (size_t i = 0; i < sizeof(histograms) / sizeof(histograms[0]); i++)
         write_histogram(&w, &histograms[i],
                         (const struct histogram *)((const char *)engine + histograms[i].offset));
+    write_step_parts(&w, engine);
     write_http(&w, http);
     write_recording(&w, engine);
     write_resident(&w, process, ranks);

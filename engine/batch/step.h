@@ -10,6 +10,7 @@
 #define QUIRE_ENGINE_BATCH_STEP_H
 
 #include "engine/batch/logprob_lists.h"
+#include "engine/engine_stats.h"
 #include "engine/schedule/step_plan.h"
 #include "models/batch.h"
 #include "models/tokenizer/tokenizer.h"
@@ -30,6 +31,12 @@ struct step_row {
     bool lacks_mask; /* which takes longer: what is sampled means nothing */
 };
 
+/* Measured by the core (step_timer.h); what they mean stands in engine_stats.h. */
+struct step_times {
+    int64_t gap_ns;
+    int64_t host_ns[NUM_STEP_PARTS];
+};
+
 struct step {
     struct step_plan plan;
     struct step_row *rows; /* [batch.num_sample_rows] */
@@ -40,6 +47,7 @@ struct step {
     void *owned;        /* memory of both; NULL: it is the caller's */
     bool awaits_supply; /* submitted with late inputs, which are not filled in yet */
     int64_t submitted_ns;
+    struct step_times times;
 };
 
 /* The limits outlive the step. memory: of the batch and the result, step_memory_bytes of its

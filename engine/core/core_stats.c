@@ -184,3 +184,9 @@ void core_stats_step(struct engine_stats *stats, int32_t num_tokens, int64_t now
     stats->last_step_ns = now_ns;
     histogram_add(&stats->iteration_tokens, num_tokens);
 }
+
+void core_stats_step_times(struct engine_stats *stats, const struct step_times *times) {
+    histogram_add(&stats->step_gap, seconds(0, times->gap_ns));
+    for (int i = 0; i < NUM_STEP_PARTS; i++)
+        histogram_add(&stats->step_host[i], seconds(0, times->host_ns[i]));
+}

@@ -3,6 +3,7 @@
 #ifndef QUIRE_ENGINE_CORE_STATS_H
 #define QUIRE_ENGINE_CORE_STATS_H
 
+#include "engine/batch/step.h"
 #include "engine/engine_stats.h"
 #include "engine/schedule/scheduler.h"
 
@@ -27,6 +28,8 @@ void core_stats_finished(struct engine_stats *stats, const struct sequence *sequ
                          int64_t now_ns);
 /* Counts a step that ran. */
 void core_stats_step(struct engine_stats *stats, int32_t num_tokens, int64_t now_ns);
+/* Counts the times of a step that was committed. */
+void core_stats_step_times(struct engine_stats *stats, const struct step_times *times);
 /* Sets the gauges: what runs, waits and is held now. */
 void core_stats_gauges(struct engine_stats *stats, const struct scheduler *scheduler);
 

@@ -93,6 +93,7 @@ int engine_core_init(struct engine_core *core, const struct engine_core_config *
     core->executor = executor;
     core->tokenizer = tokenizer;
     core->speculation = new_speculation(core);
+    core->timer = (struct step_timer){.clock = config->stopwatch, .context = config->context};
     if (core->config.has_signal == NULL)
         core->config.has_signal = ask_request;
     engine_stats_init(&core->stats);

@@ -9,6 +9,7 @@
 #include "engine/core/mask_jobs.h"
 #include "engine/core/speculation.h"
 #include "engine/core/step_output.h"
+#include "engine/core/step_timer.h"
 #include "engine/engine_stats.h"
 #include "engine/executor.h"
 #include "engine/schedule/queue_limits.h"
@@ -39,6 +40,9 @@ struct engine_core_config {
                                    request before engine_core_add; NULL: nothing was */
     int64_t stall_timeout_ns;
     int64_t (*clock)(void *context); /* nanoseconds, never 0, never falling */
+    /* Likewise, to measure steps with; nothing follows from what it says. NULL: they are not
+     * measured. */
+    int64_t (*stopwatch)(void *context);
     /* Says whether the signal is set; asked in engine_core_step only, as the clock is, before
      * anything is planned. NULL: request_has_signal. */
     bool (*has_signal)(void *context, struct request *request, enum request_signal signal);
@@ -66,6 +70,7 @@ struct engine_core {
     int32_t num_steps;
     int32_t first_in_flight, num_in_flight; /* submitted, and not committed */
     int64_t last_collected_ns;
+    struct step_timer timer;
     struct engine_stats stats;
     struct sequence_group *first_group, *last_group; /* live groups, by arrival */
     int32_t num_stalled;                             /* groups, as of the last step */

@@ -112,20 +112,25 @@ static void note_submitted(struct engine_core *core, const struct step_plan *pla
 /* Returns false when there is nothing to run. */
 static bool submit_step(struct engine_core *core) {
     struct scheduler *scheduler = &core->scheduler;
+    struct step_timer *timer = &core->timer;
     if (!can_plan(core))
         return false;
     int64_t now_ns = core->config.clock(core->config.context);
     struct step *step = step_in_flight(core, core->num_in_flight);
     scheduler_run_alone(scheduler, engine_core_find_suspect(core));
     scheduler_plan(scheduler, &step->plan);
+    step_timer_end(timer, STEP_PART_SCHEDULE, &timer->next);
     if (step->plan.num_entries == 0 && !block_manager_has_moves(&scheduler->blocks))
         return false;
     batch_builder_build(&core->builder, step, &scheduler->blocks);
+    step_timer_end(timer, STEP_PART_BUILD, &timer->next);
     note_submitted(core, &step->plan, now_ns);
     scheduler_submit(scheduler, &step->plan);
     step->submitted_ns = now_ns;
     core->num_in_flight++;
+    step_timer_end(timer, STEP_PART_SCHEDULE, &timer->next);
     core->executor->ops->submit(core->executor, &step->batch, &step->result);
+    step_timer_launched(timer, &step->times);
     return true;
 }
 
@@ -149,7 +154,9 @@ static void supply_step(struct engine_core *core) {
     if (core->num_in_flight == 0 || !step->awaits_supply)
         return;
     batch_builder_supply(&core->builder, step);
+    step_timer_end(&core->timer, STEP_PART_BUILD, &step->times);
     core->executor->ops->supply(core->executor);
+    step_timer_end(&core->timer, STEP_PART_LAUNCH, &step->times);
 }
 
 /* Waits for the oldest step in flight. */
@@ -158,7 +165,9 @@ static struct step *collect_step(struct engine_core *core) {
     struct error err = {0};
     if (!core->is_lost)
         supply_step(core);
-    if (core->executor->ops->wait(core->executor, &err) != 0)
+    int status = core->executor->ops->wait(core->executor, &err);
+    step_timer_waited(&core->timer, &step->times, core->num_in_flight == 1);
+    if (status != 0)
         engine_core_note_failure(core, &err);
     if (core->config.collected != NULL)
         core->config.collected(core->config.context, step, &err);
@@ -168,7 +177,7 @@ static struct step *collect_step(struct engine_core *core) {
     return step;
 }
 
-static void commit_step(struct engine_core *core, const struct step *step) {
+static void commit_step(struct engine_core *core, struct step *step) {
     core->num_losses = 0;
     int64_t now_ns = core->config.clock(core->config.context);
     int64_t begin_ns = max_int64(step->submitted_ns, core->last_collected_ns);
@@ -178,6 +187,9 @@ static void commit_step(struct engine_core *core, const struct step *step) {
     speculation_note_step(&core->speculation, &step->plan, now_ns - begin_ns);
     core_stats_step(&core->stats, step->plan.num_tokens, now_ns);
     engine_core_commit(core, step, now_ns);
+    step_timer_end(&core->timer, STEP_PART_COMMIT, &step->times);
+    if (core->config.stopwatch != NULL)
+        core_stats_step_times(&core->stats, &step->times);
     supply_step(core);
 }
 
@@ -240,11 +252,13 @@ bool engine_core_step(struct engine_core *core) {
         engine_core_restart(core);
     else if (core->num_in_flight == 0 && !core->failed)
         check_executor(core);
+    step_timer_start(&core->timer);
     sweep_groups(core, core->config.clock(core->config.context));
+    step_timer_end(&core->timer, STEP_PART_LOOP, &core->timer.next);
     while (submit_step(core))
         ;
     bool collects = core->num_in_flight > 0;
-    const struct step *step = collects ? collect_step(core) : NULL;
+    struct step *step = collects ? collect_step(core) : NULL;
     if (collects && core->is_lost)
         lose_steps(core, step);
     else if (collects && core->failed)
@@ -253,6 +267,8 @@ bool engine_core_step(struct engine_core *core) {
         commit_step(core, step);
     if (core->failed)
         engine_core_abort(core, FINISH_ERROR);
+    if (!collects || core->is_lost || engine_core_is_idle(core))
+        step_timer_stop(&core->timer);
     core_stats_gauges(&core->stats, &core->scheduler);
     core->stats.is_restarting = core->is_lost;
     return collects || core->is_lost;

@@ -17,7 +17,9 @@
  * A prompt's tokens are random, so that no two begin alike. An answer of another length than
  * requested ends the program with status 1, a device that is not there with 77. `wait_us` is how long the engine waited for a step,
  * `empty_us` how long no step was submitted, so that the device had nothing to do; both of a step.
- * `mean_batch` is the output tokens of a step, `step_tokens` all that it computed. */
+ * `mean_batch` is the output tokens of a step, `step_tokens` all that it computed. `gap_p50_us` and `gap_p99_us` are of the gap
+ * before a step, `host_p50_us` has the median of each part of the engine thread's time for a step (engine_stats.h), all
+ * interpolated in the buckets of /metrics; null: there was no step. */
 #include "config/base/clock.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
@@ -327,6 +329,31 @@ static void read_counts(struct engine_bench *bench, struct reading *out) {
     out->empty_ns = atomic_load(&bench->watched.empty_ns);
 }
 
+/* Prints microseconds of what a histogram of seconds counted in between. */
+static void print_quantile(const char *name, double quantile, const struct histogram *start,
+                           const struct histogram *end) {
+    struct histogram between = *end;
+    histogram_subtract(&between, start);
+    double seconds = histogram_quantile(&between, quantile);
+    if (isnan(seconds))
+        printf("\"%s\": null", name);
+    else
+        printf("\"%s\": %.2f", name, seconds * 1e6);
+}
+
+static void print_step_times(const struct engine_stats *start, const struct engine_stats *end) {
+    print_quantile("gap_p50_us", 0.5, &start->step_gap, &end->step_gap);
+    printf(", ");
+    print_quantile("gap_p99_us", 0.99, &start->step_gap, &end->step_gap);
+    printf(", \"host_p50_us\": {");
+    for (int i = 0; i < NUM_STEP_PARTS; i++) {
+        printf("%s", i > 0 ? ", " : "");
+        print_quantile(step_part_name((enum step_part)i), 0.5, &start->step_host[i],
+                       &end->step_host[i]);
+    }
+    printf("}, ");
+}
+
 static void print_point(struct point *p, const struct reading *start, const struct reading *end) {
     double seconds = (double)(end->time_ns - start->time_ns) / (double)CLOCK_NS_PER_S;
     double steps = (double)(end->stats.step - start->stats.step);
@@ -346,6 +373,7 @@ static void print_point(struct point *p, const struct reading *start, const stru
            1e-9 * (double)(end->wait_ns - start->wait_ns) * step_us,
            1e-9 * (double)(end->empty_ns - start->empty_ns) * step_us,
            (unsigned long long)(end->stats.preemptions - start->stats.preemptions));
+    print_step_times(&start->stats, &end->stats);
     printf(
         "\"ttft_p50_ms\": %.3f, \"ttft_p99_ms\": %.3f, \"request_p50_ms\": %.3f, "
         "\"request_p99_ms\": %.3f}\n",

@@ -1,5 +1,8 @@
 """/metrics: all that vLLM has (under our prefix or its own), in the format that Prometheus reads, and it counts."""
 
+import math
+import time
+
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,6 +28,9 @@ DRAFTS = {"spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode
 PROCESS = {"process_cpu_seconds": "counter", "process_resident_memory_bytes": "gauge",
            "process_virtual_memory_bytes": "gauge", "process_start_time_seconds": "gauge", "process_open_fds": "gauge",
            "process_max_fds": "gauge"}
+
+# Not vLLM's: what the host does for each step.
+STEP_PARTS = {"loop", "schedule", "build", "launch", "wait", "commit"}
 
 
 def families(server):
@@ -76,6 +82,37 @@ def test_a_call_counts(start_server):
                  "request_decode_time_seconds", "e2e_request_latency_seconds", "request_inference_time_seconds"):
         assert risen[name + "_count"] == 2, name
     assert risen["inter_token_latency_seconds_count"] == 8
+
+
+def step_samples(server):
+    """The gap's samples and those of each part's time, (part or None, suffix and le) -> value."""
+    found = families(server)
+    return {(sample.labels.get("part"), sample.name.rsplit("_", 1)[1] + sample.labels.get("le", "")): sample.value
+            for name in ("step_gap_seconds", "step_host_seconds") for sample in found["quire:" + name].samples}
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_every_step_is_timed(start_server, overlap):
+    server = start_server(*([] if overlap else ["--no-async-scheduling"]))
+    server.wait_idle()
+    before = step_samples(server)
+    for _ in range(3):
+        server.complete("word " * 20, max_tokens=9, extra_body={"ignore_eos": True})
+        time.sleep(0.5)  # idle: no gap
+    num_steps = server.wait_idle()["engine_steps_total"]
+    found = step_samples(server)
+    assert {part for part, _ in found} == {None} | STEP_PARTS
+    for part in {None} | STEP_PARTS:
+        assert found[part, "count"] == found[part, "bucket+Inf"] == num_steps, part
+        assert math.isfinite(found[part, "sum"]), part
+    assert all(found[part, "sum"] > 0 for part in STEP_PARTS)
+    risen = {key: found[key] - before[key] for key in found}
+    assert risen[None, "count"] >= 27
+    if overlap:
+        assert risen[None, "bucket0.0"] > risen[None, "count"] / 2
+    else:  # only what comes after a pause has no gap
+        assert risen[None, "bucket0.0"] == 3
+        assert 0 < risen[None, "sum"] < 0.5
 
 
 def test_errors_by_cause(start_server):

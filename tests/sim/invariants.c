@@ -422,7 +422,17 @@ static void check_deadlines(struct simulation *sim) {
     }
 }
 
+static void check_step_times(struct simulation *sim) {
+    const struct engine_stats *stats = &sim->core.stats;
+    EXPECT(sim, stats->step_gap.total == stats->step, (int64_t)stats->step_gap.total);
+    for (int i = 0; i < NUM_STEP_PARTS; i++) {
+        EXPECT(sim, stats->step_host[i].total == stats->step, i);
+        EXPECT(sim, stats->step_host[i].sum >= 0, i);
+    }
+}
+
 void invariants_check_state(struct simulation *sim) {
+    check_step_times(sim);
     check_deadlines(sim);
     check_pools(sim);
     check_sequences(sim);

@@ -23,6 +23,11 @@ static int64_t read_clock(void *context) {
     return sim->now + 1;
 }
 
+/* Goes on by itself, unlike the clock, since nothing may follow from it. */
+static int64_t read_stopwatch(void *context) {
+    return ++((struct simulation *)context)->stopwatch_ns;
+}
+
 static bool has_signal(void *context, struct request *request, enum request_signal signal) {
     struct simulation *sim = context;
     bool is_set = request_has_signal(request, signal);
@@ -271,6 +276,7 @@ static void draw_server(struct simulation *sim, enum load load) {
     sim->config.vocabulary = sim->vocabulary;
     sim->config.stall_timeout_ns = SIMULATION_TICKS_TO_STALL_OUT;
     sim->config.clock = read_clock;
+    sim->config.stopwatch = read_stopwatch;
     sim->config.has_signal = has_signal;
     sim->config.collected = note_collected;
     sim->config.answered = note_answer;

@@ -58,6 +58,7 @@ struct simulation {
     uint64_t seed;
     struct simulation_variant variant;
     int64_t now;
+    int64_t stopwatch_ns; /* its last reading */
     struct random random;
     struct serving_limits limits;
     struct engine_core_config config;

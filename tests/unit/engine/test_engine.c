@@ -182,6 +182,8 @@ static void test_many_threads(void **state) {
     for (int c = 0; c < NUM_CLIENTS; c++)
         pthread_join(threads[c], NULL);
     struct engine_stats stats = idle_stats(&f);
+    assert_int_equal(stats.step_gap.total, stats.step);
+    assert_true(stats.step_host[STEP_PART_WAIT].sum > 0);
     uint64_t finished = 0, choices = 0;
     for (int reason = 0; reason <= FINISH_ERROR; reason++)
         finished += stats.finished[reason];

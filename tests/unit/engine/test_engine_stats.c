@@ -6,6 +6,8 @@
 
 #include "engine/engine_stats.h"
 
+#include <math.h>
+
 static void test_buckets(void **state) {
     static const double bounds[] = {1, 2, 5};
     struct histogram histogram = {.bounds = bounds, .num_bounds = 3};
@@ -35,8 +37,38 @@ static void test_init_sets_every_histogram(void **state) {
     engine_stats_init(&stats);
     assert_int_equal(stats.preemptions, 0);
     const struct histogram *first = &stats.time_to_first_token;
-    for (const struct histogram *h = first; h <= &stats.iteration_tokens; h++)
+    for (const struct histogram *h = first; h <= &stats.step_host[NUM_STEP_PARTS - 1]; h++)
         assert_rising(h);
+}
+
+/* The first bucket's values lie between 0 and its bound, or are its bound where that is 0. */
+static void test_quantiles(void **state) {
+    static const double bounds[] = {0, 1, 2, 5};
+    struct histogram histogram = {.bounds = bounds, .num_bounds = 4}, earlier = histogram;
+    assert_true(isnan(histogram_quantile(&histogram, 0.5)));
+    histogram_add(&histogram, 0);
+    assert_true(histogram_quantile(&histogram, 0.5) == 0);
+    for (int i = 0; i < 4; i++)
+        histogram_add(&histogram, 3);
+    assert_true(histogram_quantile(&histogram, 0.2) == 0);
+    assert_true(histogram_quantile(&histogram, 0.4) == 2.75);
+    assert_true(histogram_quantile(&histogram, 1) == 5);
+    earlier = histogram;
+    histogram_add(&histogram, 1);
+    histogram_add(&histogram, 7);
+    histogram_subtract(&histogram, &earlier);
+    assert_int_equal(histogram.total, 2);
+    assert_true(histogram.sum == 8);
+    assert_true(histogram_quantile(&histogram, 0.25) == 0.5);
+    assert_true(histogram_quantile(&histogram, 0.99) == 5); /* above all bounds: the last one */
+}
+
+static void test_names_of_parts(void **state) {
+    for (int i = 0; i < NUM_STEP_PARTS; i++)
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(step_part_name((enum step_part)i),
+                                    step_part_name((enum step_part)k));
+    assert_string_equal(step_part_name(STEP_PART_SCHEDULE), "schedule");
 }
 
 static void test_drafts(void **state) {
@@ -55,8 +87,8 @@ static void test_drafts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_init_sets_every_histogram),
+        cmocka_unit_test(test_buckets),   cmocka_unit_test(test_init_sets_every_histogram),
+        cmocka_unit_test(test_quantiles), cmocka_unit_test(test_names_of_parts),
         cmocka_unit_test(test_drafts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

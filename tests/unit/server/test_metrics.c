@@ -214,6 +214,37 @@ static void histograms_are_cumulative(void **state) {
     free(text);
 }
 
+static void steps_are_timed_by_part(void **state) {
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    engine_stats_init(&engine);
+    histogram_add(&engine.step_gap, 0);
+    histogram_add(&engine.step_gap, 18e-6);
+    histogram_add(&engine.step_host[STEP_PART_BUILD], 3e-6);
+    histogram_add(&engine.step_host[STEP_PART_COMMIT], 0.25);
+    char *text = format(&engine, &http, "m");
+    assert_true(sample(text, "quire:step_gap_seconds_bucket" LABELS_AND("le=\"0.0\"")) == 1);
+    assert_true(sample(text, "quire:step_gap_seconds_bucket" LABELS_AND("le=\"1.5e-05\"")) == 1);
+    assert_true(sample(text, "quire:step_gap_seconds_bucket" LABELS_AND("le=\"2e-05\"")) == 2);
+    assert_true(sample(text, "quire:step_gap_seconds_bucket" LABELS_AND("le=\"1.0\"")) == 2);
+    assert_true(sample(text, "quire:step_gap_seconds_count" LABELS) == 2);
+#define OF_PART(part, more) LABELS_AND("part=\"" part "\"" more)
+    assert_true(sample(text, "quire:step_host_seconds_bucket" OF_PART("build", ",le=\"2e-06\"")) ==
+                0);
+    assert_true(sample(text, "quire:step_host_seconds_bucket" OF_PART("build", ",le=\"5e-06\"")) ==
+                1);
+    assert_true(sample(text, "quire:step_host_seconds_sum" OF_PART("commit", "")) == 0.25);
+    assert_true(sample(text, "quire:step_host_seconds_count" OF_PART("commit", "")) == 1);
+    static const char *const others[] = {"loop", "schedule", "launch", "wait"};
+    for (int i = 0; i < 4; i++) {
+        char name[128];
+        snprintf(name, sizeof(name), "quire:step_host_seconds_count" LABELS_AND("part=\"%s\""),
+                 others[i]);
+        assert_true(sample(text, name) == 0);
+    }
+    free(text);
+}
+
 static void errors_are_counted_by_cause(void **state) {
     struct engine_stats engine;
     struct http_stats http = {0};
@@ -358,6 +389,7 @@ int main(void) {
         cmocka_unit_test(counters_and_gauges_have_their_values),
         cmocka_unit_test(drafts_are_counted_where_they_are_configured),
         cmocka_unit_test(histograms_are_cumulative),
+        cmocka_unit_test(steps_are_timed_by_part),
         cmocka_unit_test(errors_are_counted_by_cause),
         cmocka_unit_test(memory_of_a_rank_process_counts),
         cmocka_unit_test(text_follows_the_format),
