@@ -14,6 +14,8 @@
  *   pool-mib            of the KV cache; what needs more is left out
  *   batch-us            length of a timed batch of steps
  *   batch-invariant     1: the device is opened so
+ *   replay              1: decode steps are recorded, as the server's are, and replayed; a device
+ *                       that does not record runs them op by op
  *
  * A step is timed with what the host does for it: from the call of llama_forward until all was
  * waited for ("us"). Beside it stand the time that the device's own clock shows between the
@@ -265,6 +267,12 @@ static void start(struct model_bench *m, int argc, char **argv,
     fflush(stdout);
 }
 
+static void record_decodes(struct model_bench *m) {
+    struct error err = {0};
+    if (llama_record(m->llama, &m->cache, &err) != 0)
+        device_bench_fail("%s", err.message);
+}
+
 static void measure_all(struct model_bench *m, const struct bench_model_settings *s) {
     for (int i = 0; i < s->num_samplings; i++)
         for (int b = 0; b < s->batches.num_values; b++)
@@ -295,6 +303,8 @@ int main(int argc, char **argv) {
     struct bench_model_settings s;
     bench_model_settings_read(&s, argc, argv);
     start(&m, argc, argv, &s);
+    if (s.replay != 0)
+        record_decodes(&m);
     measure_all(&m, &s);
     close_model(&m);
     return 0;

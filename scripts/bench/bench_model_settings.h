@@ -17,7 +17,7 @@ struct bench_model_settings {
     int64_t mixed_seqs, mixed_context; /* 0: there are no mixed steps */
     int num_samplings;
     enum bench_model_sampling samplings[NUM_SAMPLINGS];
-    int64_t pool_mib, batch_us, batch_invariant;
+    int64_t pool_mib, batch_us, batch_invariant, replay;
     const char *kv_type; /* NULL: as the activations */
     const char *isa;     /* NULL: what is fastest */
 };

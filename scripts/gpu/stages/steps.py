@@ -1,11 +1,11 @@
 """Whole steps of models, as the server computes them: decodes, prompts and both mixed, greedy and sampled, in
-the batch-invariant mode; and the start from nothing."""
+the batch-invariant mode; decodes recorded and replayed, beside those op by op; and the start from nothing."""
 
 from gpu_figures import percent, share, table
 from gpu_models import MODELS, WEIGHT_MIB, make_model, make_seconds, pool_mib
 
 EXPECTED_S = {"llama-3-8b": 50, "llama-3.2-1b": 35, "smollm2-135m": 25}
-LABELS = ("", " sampled", " batch-invariant")
+LABELS = ("", " replayed", " sampled", " batch-invariant")
 STARTED = [(shape, dtype) for shape in ("llama-3.2-1b", "llama-3-8b") for dtype in ("bf16", "q4_k")]
 PARTS_OF_START = ("open_us", "weights_us", "first_step_us")
 
@@ -32,6 +32,8 @@ def measure_steps(context, shape):
     expect = EXPECTED_S.get(shape, 5)
     name = f"steps/{shape}"
     context.results.item(name, lambda: measure(context, name, shape), expect + make_seconds(context, shape))
+    replayed = f"steps/{shape} replayed"
+    context.results.item(replayed, lambda: measure(context, replayed, shape, "replay", 1), expect)
     sampled = f"steps/{shape} sampled"
     context.results.item(sampled, lambda: measure(context, sampled, shape, "sampling", "temperature,top-p", few=True),
                          expect // 2)
@@ -97,11 +99,11 @@ def is_summed_up(shape, of):
 
 def summary(context):
     lines = []
-    for shape in [*MODELS, "tiny"]:
-        for op, sampling, of, ms, device, enqueue, rate, part in rows_of(context.results, f"steps/{shape}"):
-            if not is_summed_up(shape, of):
+    for shape, label in [(shape, label) for shape in [*MODELS, "tiny"] for label in ("", " replayed")]:
+        for op, sampling, of, ms, device, enqueue, rate, part in rows_of(context.results, f"steps/{shape}{label}"):
+            if not is_summed_up(shape, of) or (label and op != "decode"):
                 continue
-            lines.append(f"{shape:13} {op:8} {of:24} {ms:>9} ms, device {device:>9}, enqueue {enqueue:>7}, "
+            lines.append(f"{shape:13} {op + label:17} {of:24} {ms:>9} ms, device {device:>9}, enqueue {enqueue:>7}, "
                          f"{rate:>7} tok/s, {part}")
     return lines + [f"start {row[0].removeprefix('start/'):20} {row[1]:>6} s" for row in start_rows(context.results)
                     if row[0].startswith("start/")]
