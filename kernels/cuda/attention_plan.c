@@ -14,13 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Items that cost more are sorted as if they cost this much. */
-#define MAX_SORT_COST 4096
-
-struct attention_plan_load {
-    int64_t cost;
-    int32_t block;
-};
+/* Items that cost more, of a million tokens, are dealt as if they cost this much. */
+#define MAX_COST 16384
+#define NO_BLOCK (-1)
 
 static int64_t div_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
@@ -63,10 +59,11 @@ int attention_plan_init(struct attention_plan *plan, const struct backend_config
     plan->found = calloc(n, sizeof(*plan->found));
     plan->order = calloc(n, sizeof(*plan->order));
     plan->block_of = calloc(n, sizeof(*plan->block_of));
-    plan->heap = calloc((size_t)num_blocks, sizeof(*plan->heap));
-    plan->cost_starts = calloc(MAX_SORT_COST + 1, sizeof(*plan->cost_starts));
+    plan->costs = calloc(n, sizeof(*plan->costs));
+    plan->next_block = calloc((size_t)num_blocks, sizeof(*plan->next_block));
+    plan->by_cost = calloc(MAX_COST + 1, sizeof(*plan->by_cost));
     if (plan->items && plan->block_items && plan->found && plan->order && plan->block_of &&
-        plan->heap && plan->cost_starts)
+        plan->costs && plan->next_block && plan->by_cost)
         return 0;
     attention_plan_finish(plan);
     return error_set(err, ERROR_MEMORY, "out of memory for an attention plan of %zu items", n);
@@ -78,8 +75,9 @@ void attention_plan_finish(struct attention_plan *plan) {
     free(plan->found);
     free(plan->order);
     free(plan->block_of);
-    free(plan->heap);
-    free(plan->cost_starts);
+    free(plan->costs);
+    free(plan->next_block);
+    free(plan->by_cost);
     *plan = (struct attention_plan){0};
 }
 
@@ -145,61 +143,61 @@ static void split_long_ranges(struct attention_plan *plan) {
     int32_t limit = piece_limit(plan);
     int32_t num_whole = plan->num_items;
     for (int32_t i = 0; i < num_whole; i++) {
-        int32_t num_pieces = (int32_t)div_up(num_tiles_of(&plan->found[i]), limit);
-        if (num_pieces <= 1)
+        int32_t num_tiles = num_tiles_of(&plan->found[i]);
+        if (num_tiles <= limit)
             continue;
+        int32_t num_pieces = (int32_t)div_up(num_tiles, limit);
         CHECK(plan->num_items + num_pieces - 1 <= plan->max_items);
         CHECK(plan->num_parts + num_pieces <= attention_plan_max_parts(plan->num_blocks));
         split(plan, i, num_pieces);
     }
 }
 
-static int32_t cost_of(const struct attention_item *item) {
-    return num_tiles_of(item) + 1;
+/* Of each found item. Returns the largest. */
+static int32_t find_costs(struct attention_plan *plan) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < plan->num_items; i++) {
+        plan->costs[i] = min_int32(num_tiles_of(&plan->found[i]) + 1, MAX_COST);
+        most = plan->costs[i] > most ? plan->costs[i] : most;
+    }
+    return most;
 }
 
 /* Counting sort, longest first; equals stay in order. */
-static void sort_by_cost(struct attention_plan *plan) {
-    int32_t *starts = plan->cost_starts;
-    memset(starts, 0, (MAX_SORT_COST + 1) * sizeof(*starts));
+static void sort_by_cost(struct attention_plan *plan, int32_t most) {
+    int32_t *starts = plan->by_cost;
+    memset(starts, 0, ((size_t)most + 1) * sizeof(*starts));
     for (int32_t i = 0; i < plan->num_items; i++)
-        starts[min_int32(cost_of(&plan->found[i]), MAX_SORT_COST)]++;
+        starts[plan->costs[i]]++;
     int32_t start = 0;
-    for (int32_t cost = MAX_SORT_COST; cost >= 0; cost--) {
+    for (int32_t cost = most; cost >= 0; cost--) {
         int32_t count = starts[cost];
         starts[cost] = start;
         start += count;
     }
     for (int32_t i = 0; i < plan->num_items; i++)
-        plan->order[starts[min_int32(cost_of(&plan->found[i]), MAX_SORT_COST)]++] = i;
+        plan->order[starts[plan->costs[i]]++] = i;
 }
 
-static bool has_less(const struct attention_plan_load *a, const struct attention_plan_load *b) {
-    return a->cost != b->cost ? a->cost < b->cost : a->block < b->block;
-}
-
-/* Restores the heap, least first, after its top grew. */
-static void sift_down(struct attention_plan_load *heap, int32_t n) {
-    struct attention_plan_load moved = heap[0];
-    int32_t at = 0;
-    for (int32_t child = 1; child < n; child = 2 * at + 1) {
-        if (child + 1 < n && has_less(&heap[child + 1], &heap[child]))
-            child++;
-        if (has_less(&moved, &heap[child]))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moved;
-}
-
-static void assign_blocks(struct attention_plan *plan) {
+/* Blocks wait in lists by their load. Loads differ by the largest cost at most, so that as many
+ * lists and one, used in turns, are enough; nothing is searched or sifted for an item but the next
+ * list that is not empty. */
+static void assign_blocks(struct attention_plan *plan, int32_t most) {
+    int32_t *first = plan->by_cost, *next = plan->next_block, at = 0;
+    for (int32_t i = 0; i <= most; i++)
+        first[i] = NO_BLOCK;
     for (int32_t b = 0; b < plan->num_blocks; b++)
-        plan->heap[b] = (struct attention_plan_load){.block = b};
+        next[b] = b + 1 < plan->num_blocks ? b + 1 : NO_BLOCK;
+    first[0] = 0;
     for (int32_t i = 0; i < plan->num_items; i++) {
-        plan->block_of[i] = plan->heap[0].block;
-        plan->heap[0].cost += cost_of(&plan->found[plan->order[i]]);
-        sift_down(plan->heap, plan->num_blocks);
+        while (first[at] == NO_BLOCK)
+            at = at < most ? at + 1 : 0;
+        int32_t block = first[at], to = at + plan->costs[plan->order[i]];
+        to -= to > most ? most + 1 : 0;
+        first[at] = next[block];
+        next[block] = first[to];
+        first[to] = block;
+        plan->block_of[i] = block;
     }
 }
 
@@ -228,7 +226,8 @@ void attention_plan_make(struct attention_plan *plan, const struct step_inputs *
         find_tiles(plan, step, shape, s);
     if (!shape->batch_invariant)
         split_long_ranges(plan);
-    sort_by_cost(plan);
-    assign_blocks(plan);
+    int32_t most = find_costs(plan);
+    sort_by_cost(plan, most);
+    assign_blocks(plan, most);
     list_by_block(plan);
 }

@@ -36,8 +36,9 @@ struct attention_plan {
     struct attention_item *found;      /* [max_items] in order of sequences */
     int32_t *order;                    /* [max_items] of `found`, longest first */
     int32_t *block_of;                 /* [max_items] of `order` */
-    struct attention_plan_load *heap;  /* [num_blocks] */
-    int32_t *cost_starts;              /* counts of the sort by cost */
+    int32_t *costs;                    /* [max_items] of `found` */
+    int32_t *next_block;               /* [num_blocks] of the same load */
+    int32_t *by_cost;                  /* counts of the sort, then the first block of each load */
 };
 
 /* Slots that no plan for a grid of num_blocks exceeds. */
