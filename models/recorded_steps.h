@@ -10,7 +10,7 @@
 
 /* Of 1, 2, 4, every 8 to 64, every 16 to 256, every 32 to as many sequences as a step may have. */
 #define RECORDED_STEPS_MAX_ROWS 4096
-#define RECORDED_STEPS_MAX_SIZES (3 + 8 + 12 + (RECORDED_STEPS_MAX_ROWS - 256) / 32 + 1)
+#define RECORDED_STEPS_MAX_SIZES (3 + 8 + 12 + (RECORDED_STEPS_MAX_ROWS - 256) / 32)
 
 struct recorded_step {
     int32_t num_rows;

@@ -3,9 +3,12 @@
  * The limit L of a piece is at least the sum of all ranges, in tiles, over the blocks, so one piece
  * is never more than a fair share. A range of n > L tiles becomes ceil(n / L) < n / L + 1 < 2 n / L
  * pieces; over all split ranges these are fewer than 2 * (sum of n) / L <= 2 * num_blocks: the
- * bound of the slots for partial results, and of the items that splitting adds. Pieces differ by a
- * tile at most and, as n >= L + 1 >= 5, hold floor(n / ceil(n / L)) >= 2 whole tiles; the last one,
- * which may end within a tile, is among the longest, of 3 or more. */
+ * bound of the slots for partial results, and of the items that splitting adds.
+ *
+ * A row must see a token of every piece. One of a decode sees all of its range. Of several tokens
+ * the rows differ by less than a tile in where their ranges begin and end: pieces differ by a tile
+ * at most and, as n >= L + 1 >= 5, hold floor(n / ceil(n / L)) >= 2 whole tiles; the last one, which
+ * may end within a tile, is among the longest, of 3 or more. */
 #include "kernels/cuda/attention_plan.h"
 
 #include "config/base/check.h"
@@ -111,13 +114,16 @@ static void find_tiles(struct attention_plan *plan, const struct step_inputs *st
         }
 }
 
-static int32_t piece_limit(const struct attention_plan *plan) {
+/* In tiles: what one block has to do, if all have the same. */
+static int32_t fair_share(const struct attention_plan *plan) {
     int64_t total = 0;
     for (int32_t i = 0; i < plan->num_items; i++)
         total += num_tiles_of(&plan->found[i]);
-    int64_t share = div_up(total, plan->num_blocks);
-    int64_t least = ATTENTION_MIN_PIECE / ATTENTION_KV_TILE;
-    return (int32_t)(share > least ? share : least);
+    return (int32_t)div_up(total, plan->num_blocks);
+}
+
+static bool is_decode(const struct step_inputs *step, int32_t sequence) {
+    return step->query_start[sequence + 1] - step->query_start[sequence] == 1;
 }
 
 static void split(struct attention_plan *plan, int32_t index, int32_t num_pieces) {
@@ -139,11 +145,13 @@ static void split(struct attention_plan *plan, int32_t index, int32_t num_pieces
     plan->num_parts += num_pieces;
 }
 
-static void split_long_ranges(struct attention_plan *plan) {
-    int32_t limit = piece_limit(plan);
-    int32_t num_whole = plan->num_items;
+static void split_long_ranges(struct attention_plan *plan, const struct step_inputs *step) {
+    int32_t share = fair_share(plan), num_whole = plan->num_items;
     for (int32_t i = 0; i < num_whole; i++) {
         int32_t num_tiles = num_tiles_of(&plan->found[i]);
+        int32_t least = is_decode(step, plan->found[i].sequence) ? ATTENTION_MIN_DECODE_PIECE
+                                                                 : ATTENTION_MIN_PIECE;
+        int32_t limit = max_int32(share, least / ATTENTION_KV_TILE);
         if (num_tiles <= limit)
             continue;
         int32_t num_pieces = (int32_t)div_up(num_tiles, limit);
@@ -225,7 +233,7 @@ void attention_plan_make(struct attention_plan *plan, const struct step_inputs *
     for (int32_t s = 0; s < step->num_seqs; s++)
         find_tiles(plan, step, shape, s);
     if (!shape->batch_invariant)
-        split_long_ranges(plan);
+        split_long_ranges(plan, step);
     int32_t most = find_costs(plan);
     sort_by_cost(plan, most);
     assign_blocks(plan, most);

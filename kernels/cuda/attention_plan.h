@@ -13,8 +13,9 @@
 #include "kernels/cuda/attention_launch.h"
 
 /* A range is split into pieces of at most so many tokens, or more when there is more to do; none
- * is shorter than half. */
+ * but a decode's, whose rows are of one token, is shorter than half. */
 #define ATTENTION_MIN_PIECE 256
+#define ATTENTION_MIN_DECODE_PIECE 64
 
 struct attention_plan_shape {
     int32_t num_kv_heads;

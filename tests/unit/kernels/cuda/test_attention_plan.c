@@ -76,7 +76,7 @@ static void check_rows(const struct attention_plan *plan, const struct batch *ba
 }
 
 /* Parts of a tile have its slots, each once, in the order of their ranges. */
-static void check_parts(const struct attention_plan *plan) {
+static void check_parts(const struct attention_plan *plan, const struct step_inputs *step) {
     int32_t *ends = calloc((size_t)plan->num_parts + 1, sizeof(*ends));
     int32_t *begins = calloc((size_t)plan->num_parts + 1, sizeof(*begins));
     assert_true(ends != NULL && begins != NULL);
@@ -84,7 +84,9 @@ static void check_parts(const struct attention_plan *plan) {
         const struct attention_item *item = &plan->items[i];
         if (item->num_parts == 1)
             continue;
-        assert_true(item->kv_end - item->kv_begin >= ATTENTION_MIN_PIECE / 2);
+        const int32_t *start = step->query_start + item->sequence;
+        int32_t least = start[1] - start[0] == 1 ? 1 : ATTENTION_MIN_PIECE / 2;
+        assert_true(item->kv_end - item->kv_begin >= least);
         assert_in_range(item->part, item->first_part, item->first_part + item->num_parts - 1);
         assert_true(item->first_part + item->num_parts <= plan->num_parts);
         assert_int_equal(ends[item->part], 0);
@@ -134,7 +136,7 @@ static void check(const struct batch *batch, const struct attention_plan_shape *
     for (int32_t s = 0; s < batch->step.num_seqs; s++)
         for (int32_t head = 0; head < shape->num_kv_heads; head++)
             check_rows(plan, batch, shape, s, head);
-    check_parts(plan);
+    check_parts(plan, &batch->step);
     check_balance(plan);
 }
 
@@ -161,6 +163,22 @@ static void test_tile_shapes(void **state) {
     attention_plan_finish(&plan);
 }
 
+/* A decode keeps as many blocks busy as its range has tiles, a chunk of a prompt fewer; padding,
+ * which no sequence of the step is, has no item. */
+static void test_few_items(void **state) {
+    const struct attention_plan_shape shape = {.num_kv_heads = 1, .group = 4};
+    struct attention_plan plan;
+    for (int32_t num_tokens = 1; num_tokens <= 4; num_tokens += 3) {
+        struct batch batch = {0};
+        add(&batch, 1024, num_tokens);
+        batch.step.num_padding = 7;
+        check(&batch, &shape, 64, &plan);
+        assert_int_equal(plan.num_items, num_tokens == 1 ? 1024 / ATTENTION_MIN_DECODE_PIECE
+                                                         : 1024 / ATTENTION_MIN_PIECE);
+        attention_plan_finish(&plan);
+    }
+}
+
 static void test_window_cuts(void **state) {
     const struct attention_plan_shape shape = {.num_kv_heads = 1, .group = 1, .window = 100};
     struct batch batch = {0};
@@ -168,9 +186,11 @@ static void test_window_cuts(void **state) {
     add(&batch, 1000, 1);
     add(&batch, 1000, 70);
     check(&batch, &shape, 64, &plan);
-    for (int32_t i = 0; i < plan.num_items; i++)
-        if (plan.items[i].sequence == 0)
-            assert_int_equal(plan.items[i].kv_begin, 896); /* 900 is the first token seen */
+    for (int32_t i = 0; i < plan.num_items; i++) {
+        const struct attention_item *item = &plan.items[i];
+        if (item->sequence == 0 && item->part == item->first_part)
+            assert_int_equal(item->kv_begin, 896); /* 900 is the first token seen */
+    }
     attention_plan_finish(&plan);
 }
 
@@ -251,10 +271,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tile_shapes),  cmocka_unit_test(test_window_cuts),
-        cmocka_unit_test(test_split),        cmocka_unit_test(test_batch_invariant),
-        cmocka_unit_test(test_random_steps), cmocka_unit_test(test_worst_split),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_tile_shapes), cmocka_unit_test(test_window_cuts),
+        cmocka_unit_test(test_split),       cmocka_unit_test(test_batch_invariant),
+        cmocka_unit_test(test_few_items),   cmocka_unit_test(test_random_steps),
+        cmocka_unit_test(test_worst_split), cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
