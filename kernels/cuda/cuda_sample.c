@@ -21,6 +21,7 @@ struct cuda_sampler {
     struct buffer masks;           /* uint32_t [max_logit_rows][SAMPLE_MASK_WORDS(vocab_size)] */
     struct buffer edits;           /* struct sample_edit [EDITS_PER_CHUNK] */
     struct buffer log_totals;      /* double [max_logit_rows] */
+    struct buffer scratch;         /* struct sample_scratch [max_logit_rows] */
     struct buffer listed;          /* struct sample_listed [LISTED_PER_CHUNK] */
     struct buffer listed_logprobs; /* float [LISTED_PER_CHUNK] */
     struct sample_edit chunk[EDITS_PER_CHUNK];
@@ -34,6 +35,7 @@ struct cuda_sampler {
 struct plan {
     bool biases, penalties, copies, reports;
     int32_t first_mask, end_mask; /* the masks that rows name; equal: none */
+    struct sample_choice choice;
 };
 
 static struct cuda_backend *state_of(struct backend *b) {
@@ -50,11 +52,13 @@ static int alloc_buffers(struct cuda_backend *b, struct error *err) {
     struct cuda_sampler *s = b->sampler;
     size_t num_rows = (size_t)b->config.limits.max_logit_rows,
            vocab = (size_t)b->config.limits.vocab_size;
-    size_t words = SAMPLE_MASK_WORDS(vocab), logits, logits_bytes, mask_bytes, output_bytes;
+    size_t words = SAMPLE_MASK_WORDS(vocab), logits, logits_bytes, mask_bytes, output_bytes,
+           scratch_bytes;
     if (!checked_mul(num_rows, padded_vocab(b), &logits) ||
         !checked_mul(logits, sizeof(float), &logits_bytes) ||
         !checked_mul(num_rows, words * sizeof(uint32_t), &mask_bytes) ||
-        !checked_mul(num_rows, sizeof(struct sample_output), &output_bytes))
+        !checked_mul(num_rows, sizeof(struct sample_output), &output_bytes) ||
+        !checked_mul(num_rows, sizeof(struct sample_scratch), &scratch_bytes))
         return error_set(err, ERROR_MEMORY, "%d rows of %d logits are too many",
                          b->config.limits.max_logit_rows, b->config.limits.vocab_size);
     if (cuda_buffer_alloc(&b->base, num_rows * sizeof(struct sample_row), &s->rows, err) != 0 ||
@@ -63,6 +67,7 @@ static int alloc_buffers(struct cuda_backend *b, struct error *err) {
         cuda_buffer_alloc(&b->base, mask_bytes, &s->masks, err) != 0 ||
         cuda_buffer_alloc(&b->base, sizeof(s->chunk), &s->edits, err) != 0 ||
         cuda_buffer_alloc(&b->base, num_rows * sizeof(double), &s->log_totals, err) != 0 ||
+        cuda_buffer_alloc(&b->base, scratch_bytes, &s->scratch, err) != 0 ||
         cuda_buffer_alloc(&b->base, sizeof(s->list), &s->listed, err) != 0 ||
         cuda_buffer_alloc(&b->base, LISTED_PER_CHUNK * sizeof(float), &s->listed_logprobs, err) !=
             0)
@@ -93,6 +98,7 @@ void cuda_sampler_destroy(struct cuda_backend *b) {
     cuda_buffer_free(&b->base, &b->sampler->masks);
     cuda_buffer_free(&b->base, &b->sampler->edits);
     cuda_buffer_free(&b->base, &b->sampler->log_totals);
+    cuda_buffer_free(&b->base, &b->sampler->scratch);
     cuda_buffer_free(&b->base, &b->sampler->listed);
     cuda_buffer_free(&b->base, &b->sampler->listed_logprobs);
     free(b->sampler);
@@ -105,14 +111,21 @@ static void plan_mask(struct plan *plan, int32_t mask) {
     plan->end_mask = is_first || mask >= plan->end_mask ? mask + 1 : plan->end_mask;
 }
 
-static struct plan plan_call(const struct sample_args *args) {
-    struct plan plan = {0};
+static struct plan plan_call(const struct sample_args *args, int32_t num_multiprocessors) {
+    bool may_draw = args->rows == NULL; /* the rows come when this is replayed */
+    struct plan plan = {
+        .choice = {.any_drawn = may_draw,
+                   .any_cut = may_draw,
+                   .num_ranges = sample_num_ranges(args->num_sample_rows, args->vocab_size,
+                                                   num_multiprocessors)}};
     for (int32_t r = 0; args->rows != NULL && r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         plan.biases |= sample_is_edited(row) && row->num_biases > 0;
         plan.penalties |= sample_is_edited(row) && sample_has_penalties(row);
         plan.copies |= sample_is_copied(row);
         plan.reports |= row->num_logprobs >= 0;
+        plan.choice.any_drawn |= sample_is_drawn(row);
+        plan.choice.any_cut |= sample_is_cut(row, args->vocab_size);
         if (sample_is_masked(row))
             plan_mask(&plan, row->mask);
     }
@@ -236,7 +249,7 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
           serving_limits_max_sample_rows(&b->config.limits));
     if (args->num_sample_rows == 0)
         return;
-    struct plan plan = plan_call(args);
+    struct plan plan = plan_call(args, b->num_multiprocessors);
     const struct sample_row *sent = cuda_step_sample_rows(b, args->rows);
     const struct sample_tensors tensors = {
         .rows = sent != NULL ? sent : s->rows.data,
@@ -246,6 +259,7 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
         .out = s->outputs.data,
         .sampled_tokens = (int32_t *)b->step.sampled_tokens.data + args->first_row,
         .log_totals = s->log_totals.data,
+        .scratch = s->scratch.data,
         .num_rows = args->num_sample_rows,
         .vocab_size = args->vocab_size,
         .row_stride = args->vocab_size + args->padding,
@@ -260,7 +274,7 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
         send_biases(b, args, &tensors);
     if (plan.penalties)
         send_penalties(b, args, &tensors);
-    CUDA_TRY(b, launch_sample_choose(b->stream, &tensors));
+    CUDA_TRY(b, launch_sample_choose(b->stream, &tensors, &plan.choice));
     if (plan.reports) {
         CUDA_TRY(b, launch_sample_report(b->stream, &tensors));
         fetch_outputs(b, args);

@@ -12,7 +12,6 @@
 
 #include "kernels/cuda/sample_row.cuh"
 
-#define SAMPLE_BINS 512
 #define SAMPLE_BINS_PER_LANE (SAMPLE_BINS / WARP_SIZE)
 
 /* Says what the logits of a row weigh. */
@@ -104,14 +103,15 @@ __device__ __forceinline__ void add_to_bin(struct bin_table *table, uint32_t bin
 }
 
 /* bin_of gives the bin of a logit, or SAMPLE_BINS for none. Without use_mass only counts. The
- * last reader of the table has passed a barrier since, that of find_boundary. */
-template <class BinOf>
-__device__ __forceinline__ void fill_table(const struct logit_row &row, const struct weighing &w,
+ * last reader of the table has passed a barrier since, that of find_boundary. Source: a logit_row,
+ * or what else visit_row takes. */
+template <class Source, class BinOf>
+__device__ __forceinline__ void fill_table(const Source &source, const struct weighing &w,
                                            bool use_mass, struct bin_table *table, BinOf bin_of) {
     for (int i = threadIdx.x; i < SAMPLE_BINS; i += SAMPLE_THREADS)
         table->count[i] = table->mass_low[i] = table->mass_high[i] = 0;
     __syncthreads();
-    visit_row(row, [&](int32_t, float x) {
+    visit_row(source, [&](int32_t, float x) {
         uint32_t bin = bin_of(x);
         if (bin < SAMPLE_BINS)
             add_to_bin(table, bin, use_mass ? weight_of(w, x) : 0);
@@ -204,17 +204,24 @@ __device__ __forceinline__ uint32_t lowest_key(const struct weighing &w, uint32_
     return low;
 }
 
+/* The bin of the coarse table in which `limit` is reached. */
+__device__ __forceinline__ struct boundary
+find_coarse_boundary(const struct weighing &w, struct tally limit, struct cut_memory *memory) {
+    return find_boundary(memory->coarse, {0, 0}, limit, memory,
+                         [&](uint32_t bin, struct boundary *b) {
+                             b->high_key = bin == 0 ? key_of(w.max) : lowest_key(w, bin - 1) - 1;
+                             b->low_key = lowest_key(w, bin);
+                         });
+}
+
 /* Finds where `limit`, a count or a mass of at least 1, is reached in the row whose coarse table is
  * filled; false when it is not, and of `out` only the mass, that of the whole table, is set. The
- * tables hold masses if use_mass. */
-__device__ __forceinline__ bool find_cut(const struct logit_row &row, const struct weighing &w,
+ * tables hold masses if use_mass. `source` has all tokens of the boundary bin. */
+template <class Source>
+__device__ __forceinline__ bool find_cut(const Source &source, const struct weighing &w,
                                          bool use_mass, struct tally limit,
                                          struct cut_memory *memory, struct cut *out) {
-    struct boundary at =
-        find_boundary(memory->coarse, {0, 0}, limit, memory, [&](uint32_t bin, struct boundary *b) {
-            b->high_key = bin == 0 ? key_of(w.max) : lowest_key(w, bin - 1) - 1;
-            b->low_key = lowest_key(w, bin);
-        });
+    struct boundary at = find_coarse_boundary(w, limit, memory);
     out->mass = at.total.mass;
     if (!at.is_reached)
         return false;
@@ -222,7 +229,7 @@ __device__ __forceinline__ bool find_cut(const struct logit_row &row, const stru
         uint32_t low = at.low_key, high = at.high_key, shift = 0;
         while ((high - low) >> shift >= SAMPLE_BINS)
             shift++;
-        fill_table(row, w, use_mass, &memory->fine, [=](float x) {
+        fill_table(source, w, use_mass, &memory->fine, [=](float x) {
             uint32_t key = key_of(x);
             return key < low || key > high ? SAMPLE_BINS : (high - key) >> shift;
         });

@@ -12,15 +12,58 @@
 #define SAMPLE_WEIGHT_BITS 42
 #define SAMPLE_MAX_VOCAB ((1 << (63 - SAMPLE_WEIGHT_BITS)) - 1)
 
+/* A row of logits is cut into ranges, a block each, and a range into chunks, a warp each. */
+#define SAMPLE_MAX_RANGES 32
+#define SAMPLE_MIN_RANGE 4096 /* tokens of one, where there are several */
+#define SAMPLE_WARPS 16       /* of a block */
+#define SAMPLE_MAX_CHUNKS (SAMPLE_MAX_RANGES * SAMPLE_WARPS)
+#define SAMPLE_BINS 512
+#define SAMPLE_MAX_UNDECIDED 2048
+
+struct sample_logit {
+    float logit;
+    int32_t token;
+};
+
+/* Logits in integer order; low > high: none. */
+struct sample_keys {
+    uint32_t low, high;
+};
+
+/* What a row's table of bins says of the tokens before the cuts are known to the token. */
+struct sample_undecided {
+    bool is_listed;             /* they are few enough; else nothing below is set */
+    uint32_t kept_above;        /* all tokens with larger keys are kept */
+    struct sample_keys keys[2]; /* those in here may be; the rest are not */
+};
+
+/* What the blocks of one row tell each other, within a launch and from one to the next. */
+struct sample_scratch {
+    /* Zero whenever the row is done. */
+    unsigned long long best; /* packed as in sample_row.cuh */
+    unsigned long long bin_masses[SAMPLE_BINS];
+    uint32_t bin_counts[SAMPLE_BINS];
+    int32_t num_done; /* blocks, of those that work on the same */
+    int32_t num_undecided;
+    /* Written before they are read. */
+    bool is_sampled; /* else the token is known */
+    float max;       /* the largest logit */
+    float bound;     /* no logit below it is kept */
+    struct sample_undecided undecided;
+    uint64_t chunk_sums[SAMPLE_MAX_CHUNKS]; /* of the weights of the tokens surely kept */
+    struct sample_logit undecided_tokens[SAMPLE_MAX_UNDECIDED]; /* in any order */
+};
+
 /* Device memory, all of it. */
 struct sample_tensors {
-    const struct sample_row *rows; /* [num_rows] */
-    float *logits;                 /* [num_rows, row_stride]; edited in place where nobody looks */
-    float *edited;                 /* [num_rows, row_stride]; rows with edits and logprobs */
-    const uint32_t *masks;         /* [..][SAMPLE_MASK_WORDS(vocab_size)], from first_mask on */
-    struct sample_output *out;     /* [num_rows] */
-    int32_t *sampled_tokens;       /* [num_rows] what stays on the device of out[].token */
-    double *log_totals;            /* [num_rows] of the rows that are reported on */
+    const struct sample_row *rows;  /* [num_rows] */
+    float *logits;                  /* [num_rows, row_stride]; edited in place where nobody looks */
+    float *edited;                  /* [num_rows, row_stride]; rows with edits and logprobs */
+    const uint32_t *masks;          /* [..][SAMPLE_MASK_WORDS(vocab_size)], from first_mask on */
+    struct sample_output *out;      /* [num_rows] */
+    int32_t *sampled_tokens;        /* [num_rows] what stays on the device of out[].token */
+    double *log_totals;             /* [num_rows] of the rows that are reported on */
+    struct sample_scratch *scratch; /* [num_rows], zero before the first launch of all */
     int32_t num_rows;
     int32_t vocab_size;
     int32_t row_stride; /* >= vocab_size; what lies between is not read */
@@ -59,6 +102,36 @@ SAMPLE_INLINE bool sample_is_masked(const struct sample_row *row) {
     return row->target == SAMPLE_NO_TARGET && row->mask != SAMPLE_NO_MASK;
 }
 
+/* Its token is drawn, unless no token is allowed. */
+SAMPLE_INLINE bool sample_is_drawn(const struct sample_row *row) {
+    return row->target == SAMPLE_NO_TARGET && row->settings.temperature > 0;
+}
+
+SAMPLE_INLINE bool sample_has_top_k(const struct sample_row *row, int32_t vocab_size) {
+    return row->settings.top_k > 0 && row->settings.top_k < vocab_size;
+}
+
+/* It is drawn from what top_k or top_p leave. */
+SAMPLE_INLINE bool sample_is_cut(const struct sample_row *row, int32_t vocab_size) {
+    return sample_is_drawn(row) && (sample_has_top_k(row, vocab_size) || row->settings.top_p < 1);
+}
+
+/* What launch_sample_choose has to do. */
+struct sample_choice {
+    bool any_drawn, any_cut; /* of the rows; true where that is not known */
+    int32_t num_ranges;      /* that each row is cut into */
+};
+
+/* Ranges enough to keep every multiprocessor busy. */
+SAMPLE_INLINE int32_t sample_num_ranges(int32_t num_rows, int32_t vocab_size,
+                                        int32_t num_multiprocessors) {
+    int32_t wanted = (num_multiprocessors + num_rows - 1) / num_rows;
+    int32_t most = vocab_size / SAMPLE_MIN_RANGE;
+    most = most < SAMPLE_MAX_RANGES ? most : SAMPLE_MAX_RANGES;
+    wanted = wanted < most ? wanted : most;
+    return wanted > 1 ? wanted : 1;
+}
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -69,8 +142,10 @@ cudaError_t launch_sample_mask(cudaStream_t stream, const struct sample_tensors 
 cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors *tensors,
                                const struct sample_edit *edits, int32_t num_edits,
                                enum sample_edit_kind kind);
-/* Writes out[].token and sampled_tokens. */
-cudaError_t launch_sample_choose(cudaStream_t stream, const struct sample_tensors *tensors);
+/* Writes out[].token and sampled_tokens, the same whatever the number of ranges. One launch when
+ * rows have one range or none is drawn, else two, or three when one is cut. */
+cudaError_t launch_sample_choose(cudaStream_t stream, const struct sample_tensors *tensors,
+                                 const struct sample_choice *choice);
 /* Writes the rest of out[] where logprobs are requested; the tokens are there. */
 cudaError_t launch_sample_report(cudaStream_t stream, const struct sample_tensors *tensors);
 /* Writes the logprobs of these tokens, of rows that were reported on. */

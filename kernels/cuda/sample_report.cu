@@ -6,15 +6,10 @@
  * find the list's end, and one to collect it. */
 #include "kernels/cuda/sample_cut.cuh"
 
-struct listed_token {
-    float logit;
-    int32_t token;
-};
-
 struct report_memory {
     uint64_t of_warps[2][SAMPLE_WARPS];
     struct cut_memory cut;
-    struct listed_token list[SAMPLE_MAX_LOGPROBS]; /* as they came */
+    struct sample_logit list[SAMPLE_MAX_LOGPROBS]; /* as they came */
     int32_t num_listed;
 };
 
@@ -41,9 +36,9 @@ __device__ __forceinline__ void collect_top(const struct logit_row &row, struct 
 }
 
 /* Thread i of the first n puts entry i of the list in its place. */
-__device__ __forceinline__ void write_top(const struct listed_token *list, int32_t n,
+__device__ __forceinline__ void write_top(const struct sample_logit *list, int32_t n,
                                           double log_total, struct sample_output *out) {
-    struct listed_token own = list[threadIdx.x];
+    struct sample_logit own = list[threadIdx.x];
     int32_t place = 0;
     for (int32_t i = 0; i < n; i++)
         place +=
@@ -60,7 +55,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) report_kernel(struct sample_te
     struct sample_output *out = &t.out[blockIdx.x];
     const float *logits = t.logits + static_cast<size_t>(blockIdx.x) * t.row_stride;
     struct logit_row row = logit_row_at(logits, t.vocab_size);
-    struct weighing w = weighing_of(find_best(row, memory.of_warps[0]).logit, 1, -INFINITY);
+    struct weighing w =
+        weighing_of(unpack_logit(find_best(row, memory.of_warps[0])).logit, 1, -INFINITY);
     float own = tame(logits[out->token]);
     uint64_t mass = 0, num_above = 0;
     visit_row(row, [&](int32_t, float x) {

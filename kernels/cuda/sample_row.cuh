@@ -1,4 +1,5 @@
-/* A block's view of one row of logits: passes over it, reductions, and the search in id order.
+/* A block's view of one row of logits, or of a part of it: passes over it, reductions, and the
+ * search in id order.
  *
  * Sums are of integers, so they do not depend on which thread adds what, or when. A pass reads four
  * logits at a time, aligned whatever the row's address is. */
@@ -11,25 +12,27 @@
 #include <float.h>
 #include <math.h>
 
-#define SAMPLE_THREADS 512
-#define SAMPLE_WARPS (SAMPLE_THREADS / WARP_SIZE)
+#define SAMPLE_THREADS (SAMPLE_WARPS * WARP_SIZE)
 
+/* Quads are aligned groups of four; quad 0 is the first that holds a logit of the row. */
 struct logit_row {
     const float *logits; /* [size] */
     int32_t size;
-    int32_t lead;      /* places before logits[0] in its quad, 0..3 */
-    int32_t num_quads; /* aligned groups of four that hold the row */
-};
-
-/* The most probable token: of the largest logit, the lowest id. */
-struct best_logit {
-    float logit;
-    int32_t token;
+    int32_t lead;       /* places before logits[0] in its quad, 0..3 */
+    int32_t begin, end; /* quads in view: of a whole row, all that hold it */
 };
 
 __device__ __forceinline__ struct logit_row logit_row_at(const float *logits, int32_t size) {
     int32_t lead = static_cast<int32_t>(reinterpret_cast<uintptr_t>(logits) / sizeof(float) % 4);
-    return {logits, size, lead, (lead + size + 3) / 4};
+    return {logits, size, lead, 0, (lead + size + 3) / 4};
+}
+
+/* `count` quads of a whole row, or fewer at its end. */
+__device__ __forceinline__ struct logit_row part_of(struct logit_row row, int32_t first,
+                                                    int32_t count) {
+    row.begin = min(first, row.end);
+    row.end = min(first + count, row.end);
+    return row;
 }
 
 /* Returns what a logit counts as: no NaN, nothing above the largest float. */
@@ -50,6 +53,8 @@ __device__ __forceinline__ float logit_of(uint32_t key) {
 __device__ __forceinline__ float4 load_edge_quad(const struct logit_row &row, int32_t first,
                                                  int32_t low, int32_t high) {
     const float *at = row.logits + first;
+    if (first >= low && first + 4 <= high)
+        return __ldg(reinterpret_cast<const float4 *>(at));
     float4 quad = {};
     if (first >= low && first < high)
         quad.x = at[0];
@@ -91,10 +96,10 @@ __device__ __forceinline__ void visit_quads(const struct logit_row &row, int32_t
     }
 }
 
-/* A pass of the block over the row; a thread sees its tokens by rising id. */
+/* A pass of the block over what is in view; a thread sees its tokens by rising id. */
 template <class Visit>
 __device__ __forceinline__ void visit_row(const struct logit_row &row, Visit visit) {
-    visit_quads<SAMPLE_THREADS>(row, 0, row.num_quads, threadIdx.x, visit);
+    visit_quads<SAMPLE_THREADS>(row, row.begin, row.end, threadIdx.x, visit);
 }
 
 template <class Combine>
@@ -123,27 +128,36 @@ __device__ __forceinline__ uint64_t block_sum(uint64_t x, uint64_t (&of_warps)[S
     return block_reduce(x, of_warps, [](uint64_t a, uint64_t b) { return a + b; });
 }
 
-__device__ __forceinline__ struct best_logit find_best(const struct logit_row &row,
-                                                       uint64_t (&of_warps)[SAMPLE_WARPS]) {
+/* A token as an integer that is the larger the more probable it is: of the largest logit, the
+ * lowest id. */
+__device__ __forceinline__ uint64_t pack_logit(float logit, int32_t token) {
+    return static_cast<uint64_t>(key_of(logit)) << 32 | (UINT32_MAX - token);
+}
+__device__ __forceinline__ struct sample_logit unpack_logit(uint64_t packed) {
+    return {logit_of(packed >> 32), static_cast<int32_t>(UINT32_MAX - (packed & UINT32_MAX))};
+}
+
+/* The most probable token in view, packed; less than any token when there is none. */
+__device__ __forceinline__ uint64_t find_best(const struct logit_row &row,
+                                              uint64_t (&of_warps)[SAMPLE_WARPS]) {
     float logit = -INFINITY;
     int32_t token = INT32_MAX;
     visit_row(row, [&](int32_t i, float x) {
         if (x > logit || token == INT32_MAX)
             logit = x, token = i;
     });
-    uint64_t packed = static_cast<uint64_t>(key_of(logit)) << 32 | (UINT32_MAX - token);
-    packed = block_reduce(packed, of_warps, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
-    return {logit_of(packed >> 32), static_cast<int32_t>(UINT32_MAX - (packed & UINT32_MAX))};
+    return block_reduce(pack_logit(logit, token), of_warps,
+                        [](uint64_t a, uint64_t b) { return a > b ? a : b; });
 }
 
-/* The first token, in id order, at which the sum of weigh(token, logit) exceeds target_of(total),
- * which is less than the total. Each warp sums one chunk of the row, then of the chunk in which the
- * target lies, and so on: one pass over the row and little more, without a scan. */
+/* The first token in view, in id order, at which the sum of weigh(token, logit) exceeds
+ * target_of(total), which is less than the total. Each warp sums one chunk of what is in view, then
+ * of the chunk in which the target lies, and so on: one pass and little more, without a scan. */
 template <class Weigh, class TargetOf>
 __device__ __forceinline__ int32_t first_to_exceed(const struct logit_row &row,
                                                    uint64_t (&of_warps)[2][SAMPLE_WARPS],
                                                    Weigh weigh, TargetOf target_of) {
-    int32_t begin = 0, size = row.num_quads;
+    int32_t begin = row.begin, size = row.end - row.begin;
     uint64_t before = 0, target = 0;
     __syncthreads();
     for (int round = 0; round == 0 || size > 1; round++) {

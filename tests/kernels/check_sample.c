@@ -1,8 +1,7 @@
 /* Sampling against the oracle: tokens, log probabilities, ranks and lists, for every combination of
  * parameters; each filter, edit and mask; the distribution of the sampled tokens. The CPU gives the
  * oracle's tokens, and the same bytes on every level and thread count. */
-#include "tests/kernels/kernel_fixture.h"
-#include "tests/kernels/sample_fixture.h"
+#include "tests/kernels/sample_compare.h"
 
 #include <float.h>
 #include <math.h>
@@ -16,6 +15,7 @@
 enum { MAX_ROWS = 64, MAX_VOCAB = 49152 };
 
 static struct kernel_fixture fixture;
+static const struct sample_compare compare = {&fixture, MAX_VOCAB};
 
 static void *allocate(size_t n, size_t bytes) {
     void *memory = calloc(n, bytes);
@@ -25,198 +25,6 @@ static void *allocate(size_t n, size_t bytes) {
 
 static size_t num_logits(const struct sample_call *call) {
     return (size_t)call->num_rows * (size_t)call->vocab_size;
-}
-
-/* Leaves out what was not requested, so that a device's outputs can be compared as bytes. */
-static void keep_meaningful(const struct sample_call *call, struct sample_output *outputs) {
-    for (int32_t r = 0; r < call->num_rows; r++) {
-        const struct sample_output full = outputs[r];
-        memset(&outputs[r], 0, sizeof(full));
-        outputs[r].token = full.token;
-        if (call->rows[r].num_logprobs < 0)
-            continue;
-        outputs[r].logprob = full.logprob;
-        outputs[r].rank = full.rank;
-        outputs[r].num_top = full.num_top;
-        for (int i = 0; i < full.num_top; i++) {
-            outputs[r].top_tokens[i] = full.top_tokens[i];
-            outputs[r].top_logprobs[i] = full.top_logprobs[i];
-        }
-    }
-}
-
-/* Returns the backend's copy of the logits, behind each row of which lie columns that would be
- * sampled, or spoil every sum. */
-static void *put_padded(struct backend *b, const struct sample_call *call) {
-    static const float poison[] = {NAN, INFINITY, FLT_MAX, 1e30f};
-    size_t vocab = (size_t)call->vocab_size, stride = vocab + (size_t)call->padding;
-    float *logits = allocate((size_t)call->num_rows * stride, sizeof(*logits));
-    for (int32_t r = 0; r < call->num_rows; r++) {
-        float *row = logits + (size_t)r * stride;
-        memcpy(row, call->logits + (size_t)r * vocab, vocab * sizeof(*row));
-        for (size_t i = vocab; i < stride; i++)
-            row[i] = poison[(i + (size_t)r) % (sizeof(poison) / sizeof(poison[0]))];
-    }
-    void *out = kernel_fixture_put(b, DTYPE_F32, logits, (size_t)call->num_rows * stride);
-    free(logits);
-    return out;
-}
-
-/* Each run has another padding, up to what the backends have room for. listed_logprobs: NULL where
- * no row lists any. */
-static void run_listed(struct backend *b, const struct sample_call *call, struct sample_output *out,
-                       float *listed_logprobs) {
-    static int32_t num_runs;
-    struct sample_call padded = *call;
-    padded.padding = num_runs++ % 10;
-    if (padded.padding > MAX_VOCAB - call->vocab_size)
-        padded.padding = MAX_VOCAB - call->vocab_size;
-    void *logits = put_padded(b, &padded);
-    sample_fixture_run(b, &padded, logits, out, listed_logprobs);
-    kernel_fixture_free(b, logits);
-    if (fixture.dtype != DTYPE_F32)
-        keep_meaningful(call, out);
-}
-
-static void run(struct backend *b, const struct sample_call *call, struct sample_output *out) {
-    run_listed(b, call, out, NULL);
-}
-
-/* For kernel_fixture_run, which compares arrays of the backend. */
-struct compared {
-    const struct sample_call *call;
-    struct sample_output *out;
-    void *device_out; /* struct sample_output [num_rows] */
-};
-
-static void run_compared(struct backend *b, const void *args) {
-    const struct compared *c = args;
-    run(b, c->call, c->out);
-    b->ops->upload(b, c->device_out, c->out, (size_t)c->call->num_rows * sizeof(c->out[0]));
-}
-
-/* The same bits in every order of threads. */
-static void run_in_all_orders(struct backend *b, const struct sample_call *call,
-                              struct sample_output *out) {
-    size_t bytes = (size_t)call->num_rows * sizeof(*out);
-    struct compared c = {call, out, kernel_fixture_put(b, DTYPE_F32, NULL, bytes / sizeof(float))};
-    kernel_fixture_run(b, run_compared, &c, c.device_out, bytes);
-    kernel_fixture_free(b, c.device_out);
-}
-
-static struct sample_call one_row(const struct sample_call *call, int32_t r,
-                                  struct sample_row *row) {
-    struct sample_call one = *call;
-    *row = call->rows[r];
-    one.num_rows = 1;
-    one.logits = call->logits + (size_t)r * (size_t)call->vocab_size;
-    one.rows = row;
-    return one;
-}
-
-/* Returns whether a small change of a parameter makes the oracle choose `token`: a device rounds
- * its weights otherwise, so a token or a cut may fall on the other side of a limit it nearly hits.
- */
-static bool is_nearly_chosen(const struct sample_call *call, int32_t r, int32_t token) {
-    for (int change = -3; change <= 3; change++) {
-        struct sample_row row;
-        struct sample_output out;
-        struct sample_call one = one_row(call, r, &row);
-        float factor = change < 0 ? 1 - 4e-6f : 1 + 4e-6f;
-        row.num_logprobs = -1;
-        row.settings.temperature *= abs(change) == 1 ? factor : 1;
-        row.settings.top_p = fminf(row.settings.top_p * (abs(change) == 2 ? factor : 1), 1);
-        row.settings.min_p = fminf(row.settings.min_p * (abs(change) == 3 ? factor : 1), 1);
-        run(fixture.oracle, &one, &out);
-        if (out.token == token)
-            return true;
-    }
-    return false;
-}
-
-/* Returns how many tokens are only nearly the oracle's: on the CPU none. */
-static int assert_outputs(const struct sample_call *call, const struct sample_output *actual,
-                          const struct sample_output *expected) {
-    int num_near = 0;
-    for (int32_t r = 0; r < call->num_rows; r++) {
-        bool is_same = actual[r].token == expected[r].token;
-        if (!is_same && (fixture.dtype == DTYPE_F32 || !is_nearly_chosen(call, r, actual[r].token)))
-            fail_msg("row %d: token %d, expected %d", r, actual[r].token, expected[r].token);
-        num_near += !is_same;
-        if (call->rows[r].num_logprobs < 0)
-            continue;
-        if (is_same) {
-            sample_fixture_assert_logprob(actual[r].logprob, expected[r].logprob);
-            assert_int_equal(actual[r].rank, expected[r].rank);
-        }
-        sample_fixture_assert_top(&actual[r], &expected[r]);
-    }
-    return num_near;
-}
-
-/* Compares every backend with the oracle, and all of them with the first by bytes; leaves the
- * first's results in `out`. Returns how many tokens are only nearly the oracle's. */
-static int check_call(const struct sample_call *call, struct sample_output *out) {
-    size_t num_rows = (size_t)call->num_rows;
-    struct sample_output *expected = allocate(num_rows, sizeof(*expected));
-    struct sample_output *other = allocate(num_rows, sizeof(*other));
-    int num_near = 0;
-    run(fixture.oracle, call, expected);
-    memset(out, 0, num_rows * sizeof(*out));
-    for (int i = 0; i < fixture.num_backends; i++) {
-        struct sample_output *actual = i == 0 ? out : other;
-        run_in_all_orders(fixture.backends[i], call, actual);
-        num_near += assert_outputs(call, actual, expected);
-        assert_memory_equal(actual, out, num_rows * sizeof(*out));
-    }
-    free(other);
-    free(expected);
-    return num_near;
-}
-
-/* Each row by itself gives the bits it gives in company. */
-static void check_rows_alone(const struct sample_call *call, struct sample_output *together) {
-    for (int32_t r = 0; r < call->num_rows; r++) {
-        struct sample_row row;
-        struct sample_call one = one_row(call, r, &row);
-        struct sample_output alone = {0};
-        run(fixture.backends[0], &one, &alone);
-        assert_memory_equal(&alone, &together[r], sizeof(alone));
-    }
-}
-
-#define PICK(seed, values)                                                                         \
-    (values)[kernel_fixture_random_in(seed, 0, (int)(sizeof(values) / sizeof((values)[0])) - 1)]
-
-/* A row of random parameters, bounds among them; its edits are a slice of the call's arrays. */
-static struct sample_row random_row(uint64_t *seed, int32_t vocab_size, int32_t num_edits) {
-    static const float temperatures[] = {0, 1e-40f, 0.01f, 0.3f, 0.7f, 1, 1, 1.5f, 3, 100, 1e6f};
-    static const float top_ps[] = {1, 1, 1, 0.99f, 0.95f, 0.5f, 0.1f, 1e-6f, 1e-30f};
-    static const float min_ps[] = {0, 0, 0, 0, 1, 0.1f, 0.02f, 1e-5f, 1e-30f};
-    const int32_t top_ks[] = {0, -1, 0, 1, 2, 40, 1000, vocab_size - 1, vocab_size, 1 << 30};
-    struct sample_row row = sample_fixture_plain;
-    row.seed = kernel_fixture_random(seed);
-    row.position = kernel_fixture_random(seed);
-    row.settings.temperature = PICK(seed, temperatures);
-    row.settings.top_p = PICK(seed, top_ps);
-    row.settings.min_p = PICK(seed, min_ps);
-    row.settings.top_k = PICK(seed, top_ks);
-    row.num_logprobs = kernel_fixture_random_in(seed, -10, SAMPLE_MAX_LOGPROBS);
-    if (row.num_logprobs < 0)
-        row.num_logprobs = -1;
-    if (kernel_fixture_random_in(seed, 0, 1)) {
-        row.settings.repetition_penalty = kernel_fixture_random_in(seed, 0, 1) ? 1.3f : 1;
-        row.settings.frequency_penalty = kernel_fixture_random_in(seed, 0, 1) ? 0.4f : 0;
-        row.settings.presence_penalty = kernel_fixture_random_in(seed, 0, 1) ? -0.7f : 0;
-        row.num_counts = kernel_fixture_random_in(seed, 0, num_edits);
-        row.num_biases = kernel_fixture_random_in(seed, 0, num_edits);
-        row.first_bias = num_edits - row.num_biases;
-    }
-    if (kernel_fixture_random_in(seed, 0, 9) == 0)
-        row.target = kernel_fixture_random_in(seed, 0, vocab_size - 1);
-    if (kernel_fixture_random_in(seed, 0, 2) == 0)
-        row.mask = kernel_fixture_random_in(seed, 0, SAMPLE_FIXTURE_NUM_MASKS - 1);
-    return row;
 }
 
 /* Returns the number of near tokens. */
@@ -241,12 +49,12 @@ static int check_random_rows(int32_t vocab_size, float spread, int32_t num_rows,
         biases[i] = (struct token_bias){token, i % 3 ? -INFINITY : 5 * spread};
     }
     for (int32_t r = 0; r < num_rows; r++)
-        rows[r] = random_row(&seed, vocab_size, num_edits);
+        rows[r] = sample_compare_random_row(&seed, vocab_size, num_edits);
     uint32_t *masks = sample_fixture_masks(&seed, vocab_size);
     call.masks = masks;
-    int num_near = check_call(&call, out);
+    int num_near = sample_compare_check(&compare, &call, out);
     if (vocab_size <= 1000)
-        check_rows_alone(&call, out);
+        sample_compare_check_batches(&compare, &call, 1, out);
     free(masks);
     free(call.logits);
     return num_near;
@@ -291,7 +99,7 @@ static void test_ties(void **state) {
     }
     struct sample_call call = {
         .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows};
-    assert_int_equal(check_call(&call, out), 0);
+    assert_int_equal(sample_compare_check(&compare, &call, out), 0);
     free(logits);
 }
 
@@ -323,7 +131,7 @@ static void test_long_edit_lists(void **state) {
         rows[r].settings.frequency_penalty = r == 2 ? 1e38f : 0.3f;
         rows[r].settings.presence_penalty = r == 3 ? -2 : 0.2f;
     }
-    assert_int_equal(check_call(&call, out), 0);
+    assert_int_equal(sample_compare_check(&compare, &call, out), 0);
     free(call.logits);
 }
 
@@ -338,12 +146,12 @@ static void test_distribution(void **state) {
         struct sample_output out[MAX_ROWS];
         for (int r = 0; r < MAX_ROWS; r++)
             rows[r] = sample_fixture_distribution_row((uint64_t)(c * MAX_ROWS + r));
-        run(fixture.backends[fixture.num_backends - 1],
-            &(struct sample_call){.num_rows = MAX_ROWS,
-                                  .vocab_size = SAMPLE_FIXTURE_VOCAB,
-                                  .logits = logits[0],
-                                  .rows = rows},
-            out);
+        sample_compare_run(&compare, fixture.backends[fixture.num_backends - 1],
+                           &(struct sample_call){.num_rows = MAX_ROWS,
+                                                 .vocab_size = SAMPLE_FIXTURE_VOCAB,
+                                                 .logits = logits[0],
+                                                 .rows = rows},
+                           out);
         for (int r = 0; r < MAX_ROWS; r++)
             seen[out[r].token]++;
     }
@@ -365,16 +173,16 @@ static void test_token_is_a_function_of_seed_and_position(void **state) {
         rows[r].seed = r < 25 ? 5 : (uint64_t)r << 32;
         rows[r].position = r < 25 ? (uint64_t)r << 33 : 5;
     }
-    run(b,
-        &(struct sample_call){
-            .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows},
-        out);
+    sample_compare_run(&compare, b,
+                       &(struct sample_call){
+                           .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows},
+                       out);
     int num_repeats = 0;
     for (int r = 0; r < ROWS; r++) {
-        run(b,
-            &(struct sample_call){
-                .num_rows = 1, .vocab_size = VOCAB, .logits = one, .rows = &rows[r]},
-            &single);
+        sample_compare_run(&compare, b,
+                           &(struct sample_call){
+                               .num_rows = 1, .vocab_size = VOCAB, .logits = one, .rows = &rows[r]},
+                           &single);
         assert_int_equal(single.token, out[r].token);
         num_repeats += r > 0 && out[r].token == out[r - 1].token;
     }
@@ -417,7 +225,7 @@ static void test_bans_and_odd_logits(void **state) {
                                    .logits = logits[0],
                                    .rows = rows,
                                    .biases = bans};
-        assert_int_equal(check_call(&call, out), 0);
+        assert_int_equal(sample_compare_check(&compare, &call, out), 0);
         assert_int_equal(out[0].token, VOCAB - 1);
         assert_int_equal(out[1].token, 0);
         assert_int_equal(out[2].token, 0);
@@ -447,10 +255,10 @@ static void check_masked(const struct sample_row *kind, const struct token_count
                                .rows = rows,
                                .counts = counts,
                                .masks = masks};
-    assert_int_equal(check_call(&call, out), 0);
+    assert_int_equal(sample_compare_check(&compare, &call, out), 0);
     call.num_rows = 1;
     call.rows = &plain;
-    run(fixture.backends[0], &call, &unmasked);
+    sample_compare_run(&compare, fixture.backends[0], &call, &unmasked);
     assert_memory_equal(&out[SAMPLE_FIXTURE_ALL], &unmasked, sizeof(unmasked));
     assert_int_equal(out[SAMPLE_FIXTURE_NONE].token, 0);
     assert_int_equal(out[SAMPLE_FIXTURE_ONE].token, VOCAB / 2);
@@ -505,7 +313,7 @@ static void test_masks_of_large_numbers(void **state) {
     }
     struct sample_call call = {
         .num_rows = ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows, .masks = shifted};
-    assert_int_equal(check_call(&call, out), 0);
+    assert_int_equal(sample_compare_check(&compare, &call, out), 0);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(out[4 * SAMPLE_FIXTURE_NONE + i].token, 0);
         assert_int_equal(out[4 * SAMPLE_FIXTURE_ONE + i].token, VOCAB / 2);
@@ -539,11 +347,11 @@ static float *check_listed(const struct sample_call *call) {
     struct sample_output *out = allocate((size_t)call->num_rows, sizeof(*out));
     float *expected = allocate(n, sizeof(float)), *first = allocate(n, sizeof(float));
     float *other = allocate(n, sizeof(float));
-    run_listed(fixture.oracle, call, out, expected);
+    sample_compare_run_listed(&compare, fixture.oracle, call, out, expected);
     assert_listed(call, out, expected);
     for (int i = 0; i < fixture.num_backends; i++) {
         float *actual = i == 0 ? first : other;
-        run_listed(fixture.backends[i], call, out, actual);
+        sample_compare_run_listed(&compare, fixture.backends[i], call, out, actual);
         for (size_t k = 0; k < n; k++)
             sample_fixture_assert_logprob(actual[k], expected[k]);
         assert_listed(call, out, actual);
