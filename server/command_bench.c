@@ -2,7 +2,7 @@
 #include "server/command_line.h"
 
 #include "config/base/byte_buffer.h"
-#include "server/bench/bench_load.h"
+#include "server/bench_load.h"
 #include "server/chat/chat_client.h"
 #include "server/json/json_write.h"
 

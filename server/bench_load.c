@@ -1,4 +1,4 @@
-#include "server/bench/bench_load.h"
+#include "server/bench_load.h"
 
 #include "config/base/check.h"
 #include "config/base/clock.h"

@@ -1,7 +1,7 @@
 /* A load of streamed completions on a server: so many streams at a time, each of which sends its
  * next request when the last was answered (a closed loop), on one thread. */
-#ifndef QUIRE_SERVER_BENCH_BENCH_LOAD_H
-#define QUIRE_SERVER_BENCH_BENCH_LOAD_H
+#ifndef QUIRE_SERVER_BENCH_LOAD_H
+#define QUIRE_SERVER_BENCH_LOAD_H
 
 #include "config/error.h"
 #include "server/http_client.h"

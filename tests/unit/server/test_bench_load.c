@@ -1,5 +1,5 @@
 /* Quantiles, and a load that nobody answers. What servers do: tests/e2e/test_bench_command.py. */
-#include "server/bench/bench_load.h"
+#include "server/bench_load.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
