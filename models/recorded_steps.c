@@ -19,7 +19,7 @@ int32_t recorded_steps_sizes(int32_t max_rows, int32_t out[static RECORDED_STEPS
     return count;
 }
 
-/* There is no penalty without counts, nor one whose counts are all zero. */
+/* A penalty without counts changes nothing. */
 static bool is_plain(const struct sample_row *row) {
     return row->target == SAMPLE_NO_TARGET && row->num_logprobs < 0 && row->num_counts == 0 &&
            row->num_biases == 0 && row->mask == SAMPLE_NO_MASK;

@@ -261,9 +261,6 @@ static int create_cache(struct rank *rank, struct error *err) {
     if (status != 0)
         return explain(&why, "KV cache",
                        "lower --gpu-memory-utilization or --kv-cache-memory-bytes", err);
-    if (b->has_dedicated_memory && record_steps(rank, err) != 0)
-        return -1;
-    rank->memory.free_bytes = rank_memory_free(rank);
     return 0;
 }
 
@@ -284,7 +281,11 @@ static int create_host_pool(struct rank *rank, struct error *err) {
 }
 
 int rank_allocate(struct rank *rank, struct error *err) {
-    return create_cache(rank, err) == 0 && create_host_pool(rank, err) == 0 ? 0 : -1;
+    if (create_cache(rank, err) != 0 ||
+        (rank->backend->has_dedicated_memory && record_steps(rank, err) != 0))
+        return -1;
+    rank->memory.free_bytes = rank_memory_free(rank);
+    return create_host_pool(rank, err);
 }
 
 void rank_close(struct rank *rank) {
