@@ -36,10 +36,13 @@ static struct executor_info info(bool is_gpu) {
                                   .has_dedicated_memory = is_gpu,
                                   .kv_type = KV_F16,
                                   .swap_block_ns = 12340,
+                                  .num_recorded = is_gpu ? 23 : 0,
+                                  .recording_ns = 1500000000,
                                   .memory = {.weight_bytes = 10 * MIB,
                                              .workspace_bytes = 20 * MIB,
                                              .kv_bytes = 40 * MIB,
                                              .swap_bytes = 320 * MIB,
+                                             .recorded_bytes = 7 * MIB,
                                              .overhead_bytes = 80 * MIB,
                                              .free_bytes = 160 * MIB}};
 }
@@ -66,6 +69,7 @@ static void test_cpu(void **state) {
     }
     assert_true(part(text, "total") == total && total == sum && sum == 4870);
     assert_true(part(text, "overhead") < 0 && part(text, "left free") < 0);
+    assert_true(part(text, "recorded") < 0);
     assert_non_null(
         strstr(text, "KV cache       40.0 MiB = 100 blocks of 16 = 1600 tokens in f16, 26214 bytes "
                      "each"));
@@ -80,6 +84,8 @@ static void test_gpu(void **state) {
     assert_true(write_table(&worker, text) == 320 + 640 + 1280 + 2560);
     assert_true(part(text, "total") == 4800);
     assert_true(part(text, "weights") == 10 && part(text, "overhead") == 80);
+    assert_true(part(text, "recorded") == 7);
+    assert_non_null(strstr(text, "for decode steps of 23 sizes, in 1.5 s"));
     assert_true(part(text, "left free") == 160);
 }
 

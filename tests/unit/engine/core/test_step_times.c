@@ -217,6 +217,15 @@ static void assert_steps(const struct fixture *f, uint64_t num_steps, uint64_t n
         assert_int_equal(stats->step_host[i].total, num_steps);
 }
 
+/* Each of NUM_TOKENS steps takes in each part but the loop what the fixture makes it take. */
+static void assert_parts(const struct fixture *f) {
+    assert_int_equal(part_ns(f, STEP_PART_SCHEDULE), NUM_TOKENS * PLAN_NS);
+    assert_int_equal(part_ns(f, STEP_PART_BUILD), NUM_TOKENS * BUILD_NS);
+    assert_int_equal(part_ns(f, STEP_PART_LAUNCH), NUM_TOKENS * SUBMIT_NS);
+    assert_int_equal(part_ns(f, STEP_PART_WAIT), NUM_TOKENS * WAIT_NS);
+    assert_int_equal(part_ns(f, STEP_PART_COMMIT), NUM_TOKENS * COMMIT_NS);
+}
+
 /* --- The tests -------------------------------------------------------------------------------- */
 
 static void test_one_step_at_a_time_leaves_gaps(void **state) {
@@ -227,11 +236,7 @@ static void test_one_step_at_a_time_leaves_gaps(void **state) {
     assert_steps(&f, NUM_TOKENS, 1);
     assert_int_equal(sum_ns(&f.core.stats.step_gap), (NUM_TOKENS - 1) * HOST_NS);
     assert_int_equal(part_ns(&f, STEP_PART_LOOP), (NUM_TOKENS - 1) * LOOP_NS);
-    assert_int_equal(part_ns(&f, STEP_PART_SCHEDULE), NUM_TOKENS * PLAN_NS);
-    assert_int_equal(part_ns(&f, STEP_PART_BUILD), NUM_TOKENS * BUILD_NS);
-    assert_int_equal(part_ns(&f, STEP_PART_LAUNCH), NUM_TOKENS * SUBMIT_NS);
-    assert_int_equal(part_ns(&f, STEP_PART_WAIT), NUM_TOKENS * WAIT_NS);
-    assert_int_equal(part_ns(&f, STEP_PART_COMMIT), NUM_TOKENS * COMMIT_NS);
+    assert_parts(&f);
     stop(&f);
 }
 
@@ -243,11 +248,7 @@ static void test_steps_that_overlap_leave_none(void **state) {
     run(&f);
     assert_steps(&f, NUM_TOKENS, NUM_TOKENS);
     assert_int_equal(sum_ns(&f.core.stats.step_gap), 0);
-    assert_int_equal(part_ns(&f, STEP_PART_SCHEDULE), NUM_TOKENS * PLAN_NS);
-    assert_int_equal(part_ns(&f, STEP_PART_BUILD), NUM_TOKENS * BUILD_NS);
-    assert_int_equal(part_ns(&f, STEP_PART_LAUNCH), NUM_TOKENS * SUBMIT_NS);
-    assert_int_equal(part_ns(&f, STEP_PART_WAIT), NUM_TOKENS * WAIT_NS);
-    assert_int_equal(part_ns(&f, STEP_PART_COMMIT), NUM_TOKENS * COMMIT_NS);
+    assert_parts(&f);
     stop(&f);
 }
 
