@@ -90,13 +90,13 @@ struct kv_cache {
  * device takes them with the rest; NULL: they come with the op.
  *
  * num_padding rows follow the T tokens where a device replays a recorded step of more rows
- * (recording.h): each is a token of its own sequence and a greedy sample row, and reads and writes
- * no block of the KV pool; what is computed for it means nothing. */
+ * (recording.h): each is a token of its own sequence, and reads and writes no block of the KV pool;
+ * what is computed for it means nothing. */
 struct step_inputs {
     int32_t num_tokens;                   /* T */
     int32_t num_seqs;                     /* S */
     int32_t num_padding;                  /* 0 on a backend without recordings */
-    int32_t num_sample_rows;              /* R; read where there are logit_rows */
+    int32_t num_sample_rows;              /* R; read where one of the last two is there */
     int32_t max_blocks_per_seq;           /* row stride of block_tables */
     const int32_t *token_ids;             /* [T] */
     const int32_t *token_rows;            /* [T] or NULL */
@@ -196,8 +196,7 @@ struct soft_cap_args {
 
 struct gather_rows_args {
     const void *x;       /* [any, width] */
-    const int32_t *rows; /* [num_rows] host memory, valid until the step was waited for; NULL: the
-                            step's logit rows and its padding, on a backend with recordings */
+    const int32_t *rows; /* [num_rows] host memory, valid until the step was waited for */
     void *out;           /* [num_rows, width] */
     int32_t num_rows;
     int32_t width;
@@ -246,11 +245,7 @@ struct share_samples_args {
 };
 
 /* `rows`, `counts`, `biases`, `masks` and `listed` are host memory; `out` and `listed_logprobs` are
- * host memory, filled by the wait for the step. The op may overwrite `logits`.
- *
- * On a backend with recordings `rows` may be NULL: the step's sample rows and its padding, which
- * have no edits, masks or logprobs; and `out` may then be NULL: recording_ops.fetch_tokens brings
- * the tokens. */
+ * host memory, filled by the wait for the step. The op may overwrite `logits`. */
 struct sample_args {
     float *logits;     /* [num_sample_rows, vocab_size + padding] device memory */
     int32_t first_row; /* number of the first of them among the step's sample rows */

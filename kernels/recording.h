@@ -19,8 +19,8 @@
  *   recording that has any is not replayed again in a later step before that wait.
  * - The arrays of the step: those of a step_begin that is recorded itself, and neither `end` nor
  *   `replay` leaves a step begun then: ops that read its arrays do nothing until the next
- *   step_begin. Or else those of the last step_begin before each replay, which has as many tokens
- *   and sample rows, padding included (step_inputs.num_padding), as the one before `begin` had.
+ *   step_begin. Or else those of the last step_begin before each replay, which has as many tokens,
+ *   padding included (step_inputs.num_padding), as the one before `begin` had.
  *
  * A MARK is a place in the order of what is enqueued, and has the device's time once that came to
  * it. */
@@ -33,7 +33,6 @@
 #include <stdint.h>
 
 struct backend;
-struct sample_output;
 struct recording;
 struct mark;
 
@@ -47,10 +46,6 @@ struct recording_ops {
     int (*end)(struct backend *b, struct recording **out, struct error *err);
     /* A failure is kept, as an op's. */
     void (*replay)(struct backend *b, struct recording *recording);
-    /* The tokens sampled in these of the step's sample rows, into out[].token, by the wait for the
-     * step. */
-    void (*fetch_tokens)(struct backend *b, int32_t first_row, int32_t num_rows,
-                         struct sample_output *out);
     /* Accepts NULL. Its replays were waited for. */
     void (*free)(struct backend *b, struct recording *recording);
 

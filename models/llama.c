@@ -21,7 +21,7 @@
  * FFN and its rows of the vocabulary, and projection_add_to_hidden, the embedding and the gathered
  * logits bring the parts together.
  *
- * A decode step that was recorded is one replay of all of this but its hidden sums. */
+ * A decode step that was recorded is one replay of all of this up to the logits. */
 #include "models/llama.h"
 
 #include "config/base/check.h"
@@ -245,8 +245,10 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
     pass->num_tokens = inputs.num_tokens;
     CHECK(pass->num_tokens > 0 && pass->num_tokens <= llama->limits->max_num_batched_tokens);
     llama->replayed = recorded_steps_find(&llama->recorded, batch);
-    if (llama->replayed != NULL)
+    if (llama->replayed != NULL) {
         inputs.num_padding = llama->replayed->num_rows - inputs.num_tokens;
+        inputs.logit_rows = NULL;
+    }
     b->ops->step_begin(b, &inputs);
     if (llama->replayed != NULL)
         b->ops->recording->replay(b, llama->replayed->recording);
@@ -256,13 +258,22 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
 
 /* --- The head --------------------------------------------------------------------------------- */
 
+static int32_t logits_width(const struct llama *llama) {
+    const struct forward_pass *pass = &llama->pass;
+    return pass->shard->num_ranks > 1
+               ? pass->config->vocab_size
+               : weights_head_rows(pass->shard, pass->backend->head_rows_step);
+}
+
 /* Logits of `count` rows of hidden states, of the whole vocabulary on rank 0. */
-static void compute_logits(struct llama *llama, const struct buffer *rows, int32_t count) {
+static void compute_logits(struct llama *llama, const void *hidden, int32_t count) {
     const struct forward_pass *pass = &llama->pass;
     struct backend *b = pass->backend;
+    void *rows = llama->head_rows.data;
     bool is_divided = pass->shard->num_ranks > 1;
+    forward_pass_norm(pass, &pass->weights->output_norm, hidden, rows, count, false);
     b->ops->linear(
-        b, &(struct linear_args){.x = rows->data,
+        b, &(struct linear_args){.x = rows,
                                  .weight = pass->weights->head,
                                  .out = is_divided ? llama->logits_share.data : llama->logits.data,
                                  .num_rows = count,
@@ -273,37 +284,30 @@ static void compute_logits(struct llama *llama, const struct buffer *rows, int32
                                                                 .out = llama->logits.data,
                                                                 .num_rows = count,
                                                                 .width = pass->shard->vocab_size});
+    if (pass->config->final_soft_cap > 0.0F && pass->shard->rank == 0)
+        b->ops->soft_cap(b, &(struct soft_cap_args){.x = llama->logits.data,
+                                                    .num_rows = count,
+                                                    .width = logits_width(llama),
+                                                    .cap = pass->config->final_soft_cap});
 }
 
-/* Samples from the logits of sample rows first .. first + count - 1, or without a batch from those
- * of all rows of the step. */
+/* Samples from the logits of sample rows first .. first + count - 1. */
 static void sample_rows(struct llama *llama, const struct batch *batch, int32_t first,
                         int32_t count, const struct step_result *result) {
     struct backend *b = llama->pass.backend;
-    const struct model_config *config = llama->pass.config;
-    bool is_divided = llama->pass.shard->num_ranks > 1;
-    int32_t width =
-        is_divided ? config->vocab_size : weights_head_rows(llama->pass.shard, b->head_rows_step);
-    if (config->final_soft_cap > 0.0F)
-        b->ops->soft_cap(b, &(struct soft_cap_args){.x = llama->logits.data,
-                                                    .num_rows = count,
-                                                    .width = width,
-                                                    .cap = config->final_soft_cap});
-    struct sample_args args = {.logits = llama->logits.data,
-                               .first_row = first,
-                               .num_sample_rows = count,
-                               .vocab_size = config->vocab_size,
-                               .padding = width - config->vocab_size};
-    if (batch != NULL) {
-        args.rows = batch->sample_rows + first;
-        args.counts = batch->token_counts;
-        args.biases = batch->token_biases;
-        args.masks = batch->token_masks;
-        args.listed = batch->listed_tokens;
-        args.out = result->rows + first;
-        args.listed_logprobs = result->listed_logprobs;
-    }
-    b->ops->sample(b, &args);
+    int32_t vocab_size = llama->pass.config->vocab_size;
+    b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
+                                            .first_row = first,
+                                            .num_sample_rows = count,
+                                            .vocab_size = vocab_size,
+                                            .padding = logits_width(llama) - vocab_size,
+                                            .rows = batch->sample_rows + first,
+                                            .counts = batch->token_counts,
+                                            .biases = batch->token_biases,
+                                            .masks = batch->token_masks,
+                                            .listed = batch->listed_tokens,
+                                            .out = result->rows + first,
+                                            .listed_logprobs = result->listed_logprobs});
 }
 
 /* count <= max_logit_rows. Rank 0 has all logits and samples; the others learn its tokens. */
@@ -311,14 +315,12 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                          int32_t count, const struct step_result *result) {
     const struct forward_pass *pass = &llama->pass;
     struct backend *b = pass->backend;
-    const struct buffer *rows = &llama->head_rows;
-    b->ops->gather_rows(
-        b, &(struct gather_rows_args){.x = pass->hidden.data,
-                                      .rows = batch != NULL ? batch->logit_rows + first : NULL,
-                                      .out = rows->data,
-                                      .num_rows = count,
-                                      .width = pass->config->hidden_size});
-    forward_pass_norm(pass, &pass->weights->output_norm, rows->data, rows->data, count, false);
+    void *rows = llama->head_rows.data;
+    b->ops->gather_rows(b, &(struct gather_rows_args){.x = pass->hidden.data,
+                                                      .rows = batch->logit_rows + first,
+                                                      .out = rows,
+                                                      .num_rows = count,
+                                                      .width = pass->config->hidden_size});
     compute_logits(llama, rows, count);
     if (pass->shard->rank == 0)
         sample_rows(llama, batch, first, count, result);
@@ -351,21 +353,16 @@ static void add_to_hidden_sums(struct llama *llama, const struct batch *batch, f
 
 void llama_sample(struct llama *llama, const struct batch *batch, struct step_result *result) {
     bool is_first = llama->pass.shard->rank == 0;
-    struct backend *b = llama->pass.backend;
-    if (llama->replayed != NULL) {
-        b->ops->recording->fetch_tokens(b, 0, batch->num_sample_rows, result->rows);
-        result->num_sample_rows = batch->num_sample_rows;
-        return;
-    }
-    int32_t chunk = llama->limits->max_logit_rows;
-    for (int32_t first = 0; first < batch->num_sample_rows; first += chunk) {
-        int32_t left = batch->num_sample_rows - first;
-        sample_chunk(llama, batch, first, min_int32(left, chunk), result);
-    }
+    int32_t num_rows = batch->num_sample_rows, chunk = llama->limits->max_logit_rows;
+    if (llama->replayed != NULL)
+        sample_rows(llama, batch, 0, num_rows, result);
+    else
+        for (int32_t first = 0; first < num_rows; first += chunk)
+            sample_chunk(llama, batch, first, min_int32(num_rows - first, chunk), result);
     if (batch->num_hidden_sums > 0 && is_first)
         add_to_hidden_sums(llama, batch, result->hidden_sums);
     if (is_first)
-        result->num_sample_rows = batch->num_sample_rows;
+        result->num_sample_rows = num_rows;
 }
 
 int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *batch,
@@ -378,11 +375,12 @@ int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *
 
 /* --- Recorded steps --------------------------------------------------------------------------- */
 
-/* All of a decode step of num_rows sequences, after its step_begin. */
+/* A decode step of num_rows sequences up to the logits, after its step_begin. Each sequence has one
+ * token, so that the hidden states are the rows of the head. */
 static void enqueue_decode(struct llama *llama, int32_t num_rows) {
     llama->pass.num_tokens = num_rows;
     run_layers(llama);
-    sample_chunk(llama, NULL, 0, num_rows, NULL);
+    compute_logits(llama, llama->pass.hidden.data, num_rows);
 }
 
 /* Of nothing but padding, which touches no block of the cache. What attention plans is known to the

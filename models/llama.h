@@ -28,8 +28,8 @@ size_t llama_workspace_needed(const struct model_config *config, const struct mo
                               const struct serving_limits *limits);
 size_t llama_workspace_bytes(const struct llama *llama);
 
-/* Records decode steps of up to max_num_seqs sequences (recorded_steps.h), which llama_forward and
- * llama_sample replay from then on for this cache; its memory, which is not touched here, outlives
+/* Records decode steps of up to max_num_seqs sequences (recorded_steps.h), which llama_forward
+ * replays from then on for this cache; its memory, which is not touched here, outlives
  * the llama or llama_forget_recorded. Runs each size once, so that the device loads and chooses
  * what it needs. Where the backend does not record, or the model has several ranks, nothing is
  * done. ERROR_MEMORY, ERROR_DEVICE: nothing is recorded then. */

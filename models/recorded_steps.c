@@ -19,19 +19,12 @@ int32_t recorded_steps_sizes(int32_t max_rows, int32_t out[static RECORDED_STEPS
     return count;
 }
 
-/* A penalty without counts changes nothing. */
-static bool is_plain(const struct sample_row *row) {
-    return row->target == SAMPLE_NO_TARGET && row->num_logprobs < 0 && row->num_counts == 0 &&
-           row->num_biases == 0 && row->mask == SAMPLE_NO_MASK;
-}
-
 static bool is_recordable(const struct batch *batch) {
     int32_t n = batch->inputs.num_seqs;
-    if (batch->inputs.num_tokens != n || batch->num_sample_rows != n || batch->has_late_inputs ||
-        batch->num_hidden_sums > 0)
+    if (batch->inputs.num_tokens != n || batch->num_sample_rows != n || batch->num_hidden_sums > 0)
         return false;
     for (int32_t i = 0; i < n; i++)
-        if (batch->logit_rows[i] != i || !is_plain(&batch->sample_rows[i]))
+        if (batch->logit_rows[i] != i)
             return false;
     return n > 0;
 }

@@ -1,7 +1,7 @@
-/* Decode steps that a device has recorded (recording.h; CUDA graphs), by their number of rows: a
- * step is enqueued as one piece instead of op by op. One is taken where it has at least as many
- * rows as the step, and what is left over is padding (step_inputs.num_padding). Of the rank's
- * thread. */
+/* Decode steps that a device has recorded (recording.h; CUDA graphs) up to their logits, by their
+ * number of rows: that much of a step is enqueued as one piece instead of op by op, and sampling
+ * follows it. One is taken where it has at least as many rows as the step, and what is left over is
+ * padding (step_inputs.num_padding). Of the rank's thread. */
 #ifndef QUIRE_MODELS_RECORDED_STEPS_H
 #define QUIRE_MODELS_RECORDED_STEPS_H
 
@@ -26,9 +26,9 @@ struct recorded_steps {
  * max_rows or RECORDED_STEPS_MAX_ROWS. Returns their number. */
 int32_t recorded_steps_sizes(int32_t max_rows, int32_t out[static RECORDED_STEPS_MAX_SIZES]);
 
-/* Returns what to replay for the batch: the smallest that holds it. NULL: there is none, or
- * something in the batch is not part of a recorded step, which has one token and one sample row of
- * each sequence, and of those only the settings of sampling. */
+/* Returns what to replay for the batch: the smallest that holds it. NULL: there is none, or the
+ * batch is no decode step: one token and one sample row of each sequence, and no hidden sums. Reads
+ * no late input. */
 const struct recorded_step *recorded_steps_find(const struct recorded_steps *steps,
                                                 const struct batch *batch);
 

@@ -29,7 +29,6 @@ struct cuda_step {
     struct buffer memory; /* of all of them at their largest */
     struct step_inputs host;
     int32_t num_tokens;             /* T, padding included; 0: no step is begun */
-    int32_t num_sample_rows;        /* that the device has, padding included */
     uint64_t number;                /* of steps begun; 0: none yet */
     int32_t *token_ids;             /* [T] */
     int32_t *token_rows;            /* [T] */
@@ -38,7 +37,7 @@ struct cuda_step {
     int32_t *query_start;           /* [S + 1], as all that follows without padding */
     int32_t *context_lens;          /* [S] */
     int32_t *block_tables;          /* [S][table_stride] */
-    int32_t *logit_rows;            /* [num_sample_rows], with padding */
+    int32_t *logit_rows;            /* [host.num_sample_rows] */
     struct sample_row *sample_rows; /* likewise */
     int32_t *list; /* [CUDA_LIST_LENGTH] what one op reads: rows, spans, pairs of blocks */
     int32_t table_stride;
@@ -92,7 +91,7 @@ void cuda_memory_info(struct backend *b, size_t *out_free, size_t *out_total);
 void cuda_step_begin(struct backend *b, const struct step_inputs *inputs);
 /* Bytes of pinned memory that the largest step's arrays take. */
 size_t cuda_step_packed_bytes(const struct cuda_backend *b);
-/* Where the device has these host arrays, or for NULL all of the step's; NULL: it has not. */
+/* Where the device has these host arrays; NULL: they did not come with the step. */
 const int32_t *cuda_step_logit_rows(const struct cuda_backend *b, const int32_t *rows);
 const struct sample_row *cuda_step_sample_rows(const struct cuda_backend *b,
                                                const struct sample_row *rows);
@@ -134,8 +133,6 @@ void cuda_paged_attention(struct backend *b, const struct attention_args *args);
 extern const struct recording_ops cuda_recording_ops;
 
 /* cuda_sample.c */
-void cuda_fetch_tokens(struct backend *b, int32_t first_row, int32_t num_rows,
-                       struct sample_output *out);
 void cuda_sample(struct backend *b, const struct sample_args *args);
 
 #endif

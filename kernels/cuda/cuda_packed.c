@@ -5,6 +5,8 @@
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 
+#include <string.h>
+
 /* Every array but a full one has a segment that is not full. */
 static size_t max_segments_of(size_t num_arrays, size_t num_words) {
     return num_arrays + num_words / PACKED_SEGMENT_WORDS;
@@ -39,6 +41,14 @@ void *cuda_packed_add(struct cuda_packed *packed, void *device_dst, size_t num_w
                                     .num_words = (int32_t)count};
     }
     return packed->words + first;
+}
+
+bool cuda_packed_copy(struct cuda_packed *packed, void *device_dst, const void *src,
+                      size_t num_words) {
+    void *to = cuda_packed_add(packed, device_dst, num_words);
+    if (to != NULL)
+        memcpy(to, src, num_words * sizeof(int32_t));
+    return to != NULL;
 }
 
 void cuda_packed_send(struct cuda_backend *b, const struct cuda_packed *packed) {

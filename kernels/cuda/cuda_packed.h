@@ -20,6 +20,9 @@ struct cuda_packed cuda_packed_begin(struct cuda_backend *b, size_t num_arrays, 
 /* Returns where to write an array of so many words for that place on the device; NULL when there
  * are none, or the device has failed. */
 void *cuda_packed_add(struct cuda_packed *packed, void *device_dst, size_t num_words);
+/* Adds a copy of the array; false where cuda_packed_add is NULL. */
+bool cuda_packed_copy(struct cuda_packed *packed, void *device_dst, const void *src,
+                      size_t num_words);
 void cuda_packed_send(struct cuda_backend *b, const struct cuda_packed *packed);
 
 #endif

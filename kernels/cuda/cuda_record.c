@@ -140,7 +140,6 @@ const struct recording_ops cuda_recording_ops = {
     .begin = record_begin,
     .end = record_end,
     .replay = record_replay,
-    .fetch_tokens = cuda_fetch_tokens,
     .free = record_free,
     .mark_create = mark_create,
     .mark_destroy = mark_destroy,

@@ -112,13 +112,9 @@ static void plan_mask(struct plan *plan, int32_t mask) {
 }
 
 static struct plan plan_call(const struct sample_args *args, int32_t num_multiprocessors) {
-    bool may_draw = args->rows == NULL; /* the rows come when this is replayed */
-    struct plan plan = {
-        .choice = {.any_drawn = may_draw,
-                   .any_cut = may_draw,
-                   .num_ranges = sample_num_ranges(args->num_sample_rows, args->vocab_size,
-                                                   num_multiprocessors)}};
-    for (int32_t r = 0; args->rows != NULL && r < args->num_sample_rows; r++) {
+    struct plan plan = {.choice.num_ranges = sample_num_ranges(
+                            args->num_sample_rows, args->vocab_size, num_multiprocessors)};
+    for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
         plan.biases |= sample_is_edited(row) && row->num_biases > 0;
         plan.penalties |= sample_is_edited(row) && sample_has_penalties(row);
@@ -220,13 +216,6 @@ static void fetch_listed(struct cuda_backend *b, const struct sample_args *args,
     fetch_list(b, tensors);
 }
 
-void cuda_fetch_tokens(struct backend *base, int32_t first_row, int32_t num_rows,
-                       struct sample_output *out) {
-    struct cuda_backend *b = state_of(base);
-    cuda_staging_download_tokens(b, out, (int32_t *)b->step.sampled_tokens.data + first_row,
-                                 num_rows);
-}
-
 /* Whole, where a row reports. */
 static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args) {
     const struct sample_output *outputs = b->sampler->outputs.data;
@@ -279,7 +268,7 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
         CUDA_TRY(b, launch_sample_report(b->stream, &tensors));
         fetch_outputs(b, args);
         fetch_listed(b, args, &tensors);
-    } else if (args->out != NULL) {
-        cuda_fetch_tokens(base, args->first_row, args->num_sample_rows, args->out);
+    } else {
+        cuda_staging_download_tokens(b, args->out, tensors.sampled_tokens, args->num_sample_rows);
     }
 }

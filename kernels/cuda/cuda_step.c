@@ -131,34 +131,13 @@ static void add_tokens(struct cuda_packed *packed, struct cuda_step *step) {
     add_ints(packed, step->slot_mapping, host->slot_mapping, n, padding, -1);
 }
 
-/* A row of padding samples from its own token. */
-static void add_logit_rows(struct cuda_packed *packed, struct cuda_step *step) {
+static void add_rows(struct cuda_packed *packed, struct cuda_step *step) {
     const struct step_inputs *host = &step->host;
-    int32_t *to = cuda_packed_add(packed, step->logit_rows, (size_t)step->num_sample_rows);
-    if (to == NULL)
-        return;
-    int32_t num_copied = host->logit_rows != NULL ? host->num_sample_rows : 0;
-    if (num_copied > 0)
-        memcpy(to, host->logit_rows, (size_t)num_copied * sizeof(*to));
-    for (int32_t i = 0; i < host->num_padding; i++)
-        to[num_copied + i] = host->num_tokens + i;
-}
-
-static void add_sample_rows(struct cuda_packed *packed, struct cuda_step *step) {
-    static const struct sample_row padding = {.target = SAMPLE_NO_TARGET,
-                                              .num_logprobs = -1,
-                                              .settings = SAMPLING_SETTINGS_GREEDY,
-                                              .mask = SAMPLE_NO_MASK};
-    const struct step_inputs *host = &step->host;
-    int32_t num_copied = host->sample_rows != NULL ? host->num_sample_rows : 0;
-    int32_t num_rows = num_copied + host->num_padding;
-    char *to = cuda_packed_add(packed, step->sample_rows, (size_t)num_rows * SAMPLE_ROW_WORDS);
-    if (to == NULL)
-        return;
-    if (num_copied > 0)
-        memcpy(to, host->sample_rows, (size_t)num_copied * sizeof(padding));
-    for (int32_t i = num_copied; i < num_rows; i++)
-        memcpy(to + (size_t)i * sizeof(padding), &padding, sizeof(padding));
+    size_t n = (size_t)host->num_sample_rows;
+    if (host->logit_rows != NULL)
+        cuda_packed_copy(packed, step->logit_rows, host->logit_rows, n);
+    if (host->sample_rows != NULL)
+        cuda_packed_copy(packed, step->sample_rows, host->sample_rows, n * SAMPLE_ROW_WORDS);
 }
 
 /* From the first of a row's blocks that the device has not to the last. */
@@ -173,12 +152,8 @@ static void add_table(struct cuda_packed *packed, struct cuda_step *step, int32_
         first++;
     while (row[n - 1] == known[n - 1])
         n--;
-    size_t bytes = (n - first) * sizeof(*row);
-    int32_t *to = cuda_packed_add(packed, step->block_tables + offset + first, n - first);
-    if (to == NULL)
-        return;
-    memcpy(to, row + first, bytes);
-    memcpy(known + first, row + first, bytes);
+    if (cuda_packed_copy(packed, step->block_tables + offset + first, row + first, n - first))
+        memcpy(known + first, row + first, (n - first) * sizeof(*row));
 }
 
 static void forget_tables(struct cuda_backend *b) {
@@ -194,21 +169,21 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     CHECK(inputs->max_blocks_per_seq <= step->table_stride);
     step->host = *inputs;
     step->num_tokens = inputs->num_tokens + padding;
-    step->num_sample_rows = (inputs->logit_rows != NULL ? inputs->num_sample_rows : 0) + padding;
-    CHECK(step->num_sample_rows <= serving_limits_max_sample_rows(&b->config.limits));
+    if (inputs->logit_rows == NULL && inputs->sample_rows == NULL)
+        step->host.num_sample_rows = 0;
+    CHECK(step->host.num_sample_rows <= serving_limits_max_sample_rows(&b->config.limits));
     step->number++;
     step->is_recorded = b->recording != NULL;
     if (step->is_recorded)
         forget_tables(b);
     struct packed_size size =
         size_of(b, (size_t)step->num_tokens, (size_t)inputs->num_seqs,
-                (size_t)step->num_sample_rows, (size_t)inputs->max_blocks_per_seq);
+                (size_t)step->host.num_sample_rows, (size_t)inputs->max_blocks_per_seq);
     struct cuda_packed packed = cuda_packed_begin(b, size.num_arrays, size.num_words);
     add_tokens(&packed, step);
     add_ints(&packed, step->query_start, inputs->query_start, inputs->num_seqs + 1, 0, 0);
     add_ints(&packed, step->context_lens, inputs->context_lens, inputs->num_seqs, 0, 0);
-    add_logit_rows(&packed, step);
-    add_sample_rows(&packed, step);
+    add_rows(&packed, step);
     for (int32_t s = 0; s < inputs->num_seqs; s++)
         add_table(&packed, step, s);
     cuda_attention_pack_plans(b, &packed);
@@ -217,26 +192,27 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
 
 void cuda_step_forget(struct cuda_backend *b) {
     b->step.host = (struct step_inputs){0};
-    b->step.num_tokens = b->step.num_sample_rows = 0;
+    b->step.num_tokens = 0;
     b->step.number++;
     forget_tables(b);
 }
 
+/* Returns the index of `row` in the host's array of that many sample rows; -1: it is elsewhere. */
+static ptrdiff_t index_in(const struct cuda_step *step, const void *array, size_t size,
+                          const void *row) {
+    const char *first = array, *at = row;
+    bool is_inside =
+        first != NULL && at >= first && at < first + (size_t)step->host.num_sample_rows * size;
+    return is_inside ? (at - first) / (ptrdiff_t)size : -1;
+}
+
 const int32_t *cuda_step_logit_rows(const struct cuda_backend *b, const int32_t *rows) {
-    const struct cuda_step *step = &b->step;
-    const int32_t *host = step->host.logit_rows;
-    if (rows == NULL)
-        return step->logit_rows;
-    bool is_sent = host != NULL && rows >= host && rows < host + step->host.num_sample_rows;
-    return is_sent ? step->logit_rows + (rows - host) : NULL;
+    ptrdiff_t i = index_in(&b->step, b->step.host.logit_rows, sizeof(*rows), rows);
+    return i >= 0 ? b->step.logit_rows + i : NULL;
 }
 
 const struct sample_row *cuda_step_sample_rows(const struct cuda_backend *b,
                                                const struct sample_row *rows) {
-    const struct cuda_step *step = &b->step;
-    const struct sample_row *host = step->host.sample_rows;
-    if (rows == NULL)
-        return step->sample_rows;
-    bool is_sent = host != NULL && rows >= host && rows < host + step->host.num_sample_rows;
-    return is_sent ? step->sample_rows + (rows - host) : NULL;
+    ptrdiff_t i = index_in(&b->step, b->step.host.sample_rows, sizeof(*rows), rows);
+    return i >= 0 ? b->step.sample_rows + i : NULL;
 }

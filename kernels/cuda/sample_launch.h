@@ -118,7 +118,7 @@ SAMPLE_INLINE bool sample_is_cut(const struct sample_row *row, int32_t vocab_siz
 
 /* What launch_sample_choose has to do. */
 struct sample_choice {
-    bool any_drawn, any_cut; /* of the rows; true where that is not known */
+    bool any_drawn, any_cut; /* of the rows */
     int32_t num_ranges;      /* that each row is cut into */
 };
 

@@ -2,7 +2,7 @@
  * pool, for every size that is recorded and for one more and one less; without batch invariance for
  * the sizes alone, as padding may change the order of a product's sums. Steps follow each other two
  * at a time, tokens go from step to step on the device, and what a step read on the host is
- * overwritten once it was waited for. */
+ * overwritten once it was waited for. Rows have edits, masks and logprobs, late in one of the steps. */
 #include "models/llama.h"
 #include "models/recorded_steps.h"
 
@@ -95,6 +95,11 @@ struct step {
     int32_t tables[MAX_SEQS * BLOCKS_EACH];
     int32_t logit_rows[MAX_SEQS];
     struct sample_row rows[MAX_SEQS];
+    struct token_count counts[MAX_SEQS];
+    struct token_bias biases[MAX_SEQS];
+    int32_t listed[MAX_SEQS];
+    float listed_logprobs[MAX_SEQS];
+    uint32_t *masks; /* [MAX_SEQS] */
     struct sample_output out[MAX_SEQS];
     struct batch batch;
     struct step_result result;
@@ -108,23 +113,45 @@ static int32_t block_of(int32_t sequence, int32_t index) {
     return 1 + index * MAX_SEQS + (MAX_SEQS - 1 - sequence);
 }
 
-/* Every second one is greedy. */
-static struct sample_row sample_row_of(int32_t sequence, int32_t position) {
-    struct sample_row row = {.target = SAMPLE_NO_TARGET,
-                             .num_logprobs = -1,
-                             .seed = 77 + (uint64_t)sequence,
-                             .position = (uint64_t)position,
-                             .settings = SAMPLING_SETTINGS_NEUTRAL,
-                             .mask = SAMPLE_NO_MASK};
-    row.settings.temperature = sequence % 2 == 0 ? 0 : 1.3f;
-    row.settings.top_p = sequence % 3 == 0 ? 0.8f : 1;
-    return row;
+/* Every second one is greedy; edits, masks and logprobs are some's, which the first of all are
+ * not. */
+static void fill_sample_row(struct step *step, const struct run *run, int32_t sequence,
+                            int32_t position) {
+    int32_t s = sequence, vocab = run->limits.vocab_size;
+    struct sample_row *row = &step->rows[s];
+    *row = (struct sample_row){.target = SAMPLE_NO_TARGET,
+                               .num_logprobs = s % 5 == 4 ? 3 : -1,
+                               .seed = 77 + (uint64_t)s,
+                               .position = (uint64_t)position,
+                               .settings = SAMPLING_SETTINGS_NEUTRAL,
+                               .mask = SAMPLE_NO_MASK};
+    row->settings.temperature = s % 2 == 0 ? 0 : 1.3f;
+    row->settings.top_p = s % 3 == 0 ? 0.8f : 1;
+    row->settings.frequency_penalty = 0.7f;
+    row->first_count = row->first_bias = row->first_listed = s;
+    row->first_listed_logprob = s;
+    row->num_counts = s % 6 == 5;
+    row->num_biases = s % 7 == 6;
+    row->num_listed = s % 5 == 4;
+    step->counts[s] = (struct token_count){(s * 13 + position) % vocab, 1 + s % 3};
+    step->biases[s] = (struct token_bias){(s * 11 + position) % vocab, 4};
+    step->listed[s] = s % vocab;
+    if (s % 4 != 3)
+        return;
+    uint32_t *mask = step->masks + (size_t)step->batch.num_masks * SAMPLE_MASK_WORDS((size_t)vocab);
+    row->mask = step->batch.num_masks++;
+    for (int32_t token = 0; token < vocab; token++)
+        if ((token + s + position) % 3 == 0)
+            mask[token / 32] |= 1U << token % 32;
 }
 
 /* The prompts, or the `decode`-th token after them, which the step before sampled. */
 static void fill_step(struct step *step, const struct run *run, int32_t num_seqs, int32_t decode) {
+    size_t mask_words = SAMPLE_MASK_WORDS((size_t)run->limits.vocab_size);
     int32_t t = 0;
     memset(step, 0, sizeof(*step));
+    step->masks = calloc(MAX_SEQS * mask_words, sizeof(uint32_t));
+    assert_non_null(step->masks);
     for (int32_t s = 0; s < num_seqs; s++) {
         int32_t length = prompt_length(s), first = decode > 0 ? length + decode - 1 : 0;
         int32_t count = decode > 0 ? 1 : length;
@@ -141,9 +168,10 @@ static void fill_step(struct step *step, const struct run *run, int32_t num_seqs
         step->query_start[s + 1] = t;
         step->context_lens[s] = first + count;
         step->logit_rows[s] = t - 1;
-        step->rows[s] = sample_row_of(s, first + count);
+        fill_sample_row(step, run, s, first + count);
     }
-    step->batch = (struct batch){.inputs = {.num_tokens = t,
+    step->batch = (struct batch){.num_masks = step->batch.num_masks,
+                                 .inputs = {.num_tokens = t,
                                             .num_seqs = num_seqs,
                                             .max_blocks_per_seq = BLOCKS_EACH,
                                             .token_ids = step->token_ids,
@@ -155,48 +183,85 @@ static void fill_step(struct step *step, const struct run *run, int32_t num_seqs
                                             .block_tables = step->tables},
                                  .num_sample_rows = num_seqs,
                                  .logit_rows = step->logit_rows,
-                                 .sample_rows = step->rows};
-    step->result.rows = step->out;
+                                 .has_late_inputs = decode == 2,
+                                 .sample_rows = decode == 2 ? NULL : step->rows,
+                                 .token_counts = step->counts,
+                                 .token_biases = step->biases,
+                                 .listed_tokens = step->listed,
+                                 .token_masks = step->masks};
+    step->result =
+        (struct step_result){.rows = step->out, .listed_logprobs = step->listed_logprobs};
 }
 
+/* Late inputs come between the two parts. */
 static void enqueue(struct run *run, struct step *step) {
     llama_forward(run->llama, &run->cache, &step->batch);
+    step->batch.sample_rows = step->rows;
     llama_sample(run->llama, &step->batch, &step->result);
     run->backend->ops->step_end(run->backend);
 }
 
-static void wait_for(struct run *run, struct step *step, int32_t num_seqs, int32_t *out_tokens) {
+struct outcome {
+    int32_t tokens[1 + NUM_DECODES][MAX_SEQS];
+    struct sample_output reports[1 + NUM_DECODES][MAX_SEQS]; /* zeros where none is requested */
+    float listed_logprobs[1 + NUM_DECODES][MAX_SEQS];
+    char *pool;
+};
+
+static void wait_for(struct run *run, struct step *step, int32_t num_seqs, int32_t index,
+                     struct outcome *out) {
     struct error err = {0};
     if (run->backend->ops->step_wait(run->backend, &err) != 0)
         fail_msg("%s", err.message);
     assert_int_equal(step->result.num_sample_rows, num_seqs);
-    for (int32_t s = 0; s < num_seqs; s++)
-        out_tokens[s] = step->out[s].token;
+    for (int32_t s = 0; s < num_seqs; s++) {
+        out->tokens[index][s] = step->out[s].token;
+        if (step->rows[s].num_logprobs >= 0)
+            out->reports[index][s] = step->out[s];
+    }
+    memcpy(out->listed_logprobs[index], step->listed_logprobs, sizeof(step->listed_logprobs));
+    free(step->masks);
     memset(step, 0xa5, sizeof(*step));
 }
 
-struct outcome {
-    int32_t tokens[1 + NUM_DECODES][MAX_SEQS];
-    char *pool;
-};
-
 /* Prompts and decodes of so many sequences, in a pool of zeros. */
-static struct outcome generate(struct run *run, struct step steps[2], int32_t num_seqs) {
+static struct outcome *generate(struct run *run, struct step steps[2], int32_t num_seqs) {
     const struct backend_ops *ops = run->backend->ops;
     size_t bytes = run->cache.buffer.bytes;
-    struct outcome outcome = {.pool = calloc(1, bytes)};
-    assert_non_null(outcome.pool);
-    ops->upload(run->backend, run->cache.buffer.data, outcome.pool, bytes);
+    struct outcome *outcome = calloc(1, sizeof(*outcome));
+    assert_non_null(outcome);
+    outcome->pool = calloc(1, bytes);
+    assert_non_null(outcome->pool);
+    ops->upload(run->backend, run->cache.buffer.data, outcome->pool, bytes);
     for (int32_t i = 0; i <= NUM_DECODES; i++) {
         fill_step(&steps[i % 2], run, num_seqs, i);
         enqueue(run, &steps[i % 2]);
         if (i > 0)
-            wait_for(run, &steps[(i - 1) % 2], num_seqs, outcome.tokens[i - 1]);
+            wait_for(run, &steps[(i - 1) % 2], num_seqs, i - 1, outcome);
     }
-    wait_for(run, &steps[NUM_DECODES % 2], num_seqs, outcome.tokens[NUM_DECODES]);
-    ops->download(run->backend, outcome.pool, run->cache.buffer.data, bytes);
+    wait_for(run, &steps[NUM_DECODES % 2], num_seqs, NUM_DECODES, outcome);
+    ops->download(run->backend, outcome->pool, run->cache.buffer.data, bytes);
     assert_int_equal(ops->synchronize(run->backend, NULL), 0);
     return outcome;
+}
+
+static void free_outcome(struct outcome *outcome) {
+    free(outcome->pool);
+    free(outcome);
+}
+
+/* Frees the first. */
+static void assert_same(struct outcome *actual, const struct outcome *expected, size_t pool_bytes) {
+    for (int32_t i = 0; i <= NUM_DECODES; i++)
+        for (int32_t s = 0; s < MAX_SEQS; s++)
+            if (actual->tokens[i][s] != expected->tokens[i][s])
+                fail_msg("step %d: sequence %d has token %d, not %d", i, s, actual->tokens[i][s],
+                         expected->tokens[i][s]);
+    assert_memory_equal(actual->reports, expected->reports, sizeof(actual->reports));
+    assert_memory_equal(actual->listed_logprobs, expected->listed_logprobs,
+                        sizeof(actual->listed_logprobs));
+    assert_memory_equal(actual->pool, expected->pool, pool_bytes);
+    free_outcome(actual);
 }
 
 /* Returns whether one of the sizes is num_seqs, or almost. */
@@ -223,16 +288,9 @@ static void test_same_bits(void **state) {
     for (int32_t n = 1; n <= MAX_SEQS; n++) {
         if (!is_near_size(n, options.batch_invariant ? 1 : 0))
             continue;
-        struct outcome expected = generate(&direct, steps, n);
-        struct outcome actual = generate(&recorded, steps, n);
-        for (int32_t i = 0; i <= NUM_DECODES; i++)
-            for (int32_t s = 0; s < n; s++)
-                if (actual.tokens[i][s] != expected.tokens[i][s])
-                    fail_msg("%d sequences, step %d: sequence %d has token %d, not %d", n, i, s,
-                             actual.tokens[i][s], expected.tokens[i][s]);
-        assert_memory_equal(actual.pool, expected.pool, direct.cache.buffer.bytes);
-        free(expected.pool);
-        free(actual.pool);
+        struct outcome *expected = generate(&direct, steps, n);
+        assert_same(generate(&recorded, steps, n), expected, direct.cache.buffer.bytes);
+        free_outcome(expected);
     }
     close_run(&recorded);
     close_run(&direct);
@@ -245,17 +303,14 @@ static void test_record_again(void **state) {
     struct step *steps = calloc(2, sizeof(*steps));
     assert_non_null(steps);
     open_run(&run);
-    struct outcome expected = generate(&run, steps, 6);
+    struct outcome *expected = generate(&run, steps, 6);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(llama_record(run.llama, &run.cache, NULL), 0);
-        struct outcome actual = generate(&run, steps, 6);
-        assert_memory_equal(actual.tokens, expected.tokens, sizeof(actual.tokens));
-        assert_memory_equal(actual.pool, expected.pool, run.cache.buffer.bytes);
-        free(actual.pool);
+        assert_same(generate(&run, steps, 6), expected, run.cache.buffer.bytes);
         llama_forget_recorded(run.llama);
         assert_int_equal(llama_num_recorded(run.llama), 0);
     }
-    free(expected.pool);
+    free_outcome(expected);
     close_run(&run);
     free(steps);
 }

@@ -149,67 +149,6 @@ static void test_random_rows(void **state) {
     free(masks);
 }
 
-/* A step of one token in each of two sequences, without blocks, that samples a row of each. */
-static void begin_step(struct backend *b, const struct sample_row rows[2]) {
-    static const int32_t zeros[2], ones[2] = {1, 1}, none[2] = {-1, -1}, numbers[] = {0, 1, 2};
-    b->ops->step_begin(b, &(struct step_inputs){.num_tokens = 2,
-                                                .num_seqs = 2,
-                                                .num_sample_rows = 2,
-                                                .max_blocks_per_seq = 1,
-                                                .token_ids = zeros,
-                                                .positions = zeros,
-                                                .slot_mapping = none,
-                                                .query_start = numbers,
-                                                .context_lens = ones,
-                                                .block_tables = zeros,
-                                                .logit_rows = numbers,
-                                                .sample_rows = rows});
-}
-
-/* A recording samples each step's rows as they come, by settings that it was not made for. */
-static void test_recorded(void **state) {
-    enum { VOCAB = 36871, ROWS = 2 * KINDS };
-    struct backend *b = fixture.backends[0];
-    const struct recording_ops *ops = b->ops->recording;
-    struct recording *recording = NULL;
-    uint64_t seed = 7;
-    struct error err = {0};
-    struct sample_output expected[2], out[2];
-    struct sample_row rows[2] = {sample_fixture_plain, sample_fixture_plain}, direct[2];
-    struct sample_call call = {.num_rows = 2, .vocab_size = VOCAB, .rows = direct};
-    if (ops == NULL) /* the CPU */
-        return;
-    call.logits = kernel_fixture_random_floats(&seed, 2 * VOCAB);
-    float *logits = kernel_fixture_put(b, DTYPE_F32, call.logits, 2 * VOCAB);
-    const struct sample_args args = {.logits = logits, .num_sample_rows = 2, .vocab_size = VOCAB};
-    begin_step(b, rows);
-    b->ops->sample(b, &args);
-    kernel_fixture_synchronize(b);
-    begin_step(b, rows);
-    assert_int_equal(ops->begin(b, 0, &err), 0);
-    b->ops->sample(b, &args);
-    assert_int_equal(ops->end(b, &recording, &err), 0);
-    for (int32_t r = 0; r < ROWS; r++) {
-        for (int i = 0; i < 2; i++) {
-            rows[i] = sample_fixture_plain;
-            rows[i].position = (uint64_t)r;
-            rows[i].settings = settings_of_kinds[(r + 5 * i) % KINDS];
-            rows[i].settings.repetition_penalty = 1;
-            direct[i] = rows[i]; /* not the step's */
-        }
-        sample_compare_run(&compare, b, &call, expected);
-        begin_step(b, rows);
-        ops->replay(b, recording);
-        ops->fetch_tokens(b, 0, 2, out);
-        kernel_fixture_synchronize(b);
-        assert_int_equal(out[0].token, expected[0].token);
-        assert_int_equal(out[1].token, expected[1].token);
-    }
-    ops->free(b, recording);
-    kernel_fixture_free(b, logits);
-    free(call.logits);
-}
-
 int main(int argc, char **argv) {
     num_rows = argc > 1 && strcmp(argv[1], "cuda") == 0 ? MAX_ROWS : 2 * KINDS;
     const struct backend_config config = {.limits.max_num_batched_tokens = 256,
@@ -225,7 +164,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_vocabularies),
         cmocka_unit_test(test_largest_vocabulary),
         cmocka_unit_test(test_random_rows),
-        cmocka_unit_test(test_recorded),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
