@@ -175,13 +175,19 @@ static bool is_reached(cudaEvent_t event) {
     return event->state->reached == event->state->num_records;
 }
 
+static void run_until(device &dev, cudaEvent_t event) {
+    device_at_work at_work(dev); /* once, not for each piece of work */
+    while (!is_reached(event) && !dev.hung && run_one(dev, *event->queue))
+        continue;
+}
+
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     api_call call;
     if (event->captured)
         return call.end(cudaErrorCapturedEvent);
-    while (!is_reached(event) && run_one(call.dev, *event->queue))
-        if (call.dev.hung)
-            wait_for_ever();
+    run_until(call.dev, event);
+    if (!is_reached(event) && call.dev.hung)
+        wait_for_ever();
     return call.end(cudaSuccess);
 }
 
@@ -191,7 +197,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
         return call.end(cudaErrorCapturedEvent);
     if (is_reached(event))
         return call.end(cudaSuccess);
-    run_one(call.dev, *event->queue);
+    run_until(call.dev, event);
     return call.end(cudaErrorNotReady);
 }
 

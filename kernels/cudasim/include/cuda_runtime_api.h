@@ -3,7 +3,8 @@
  *
  * The device is adversarial. Work on a stream (kernels, memset, copies from and to pinned memory)
  * is queued and runs only when the host waits for it: a synchronize, a blocking call, or a query,
- * which runs one piece of work a call. A copy from pageable memory reads its source at the call; a
+ * which runs one piece of a stream, or what comes before an event, and says that it was not done. A
+ * copy from pageable memory reads its source at the call; a
  * copy to pageable memory waits for the stream first. Streams created with flags 0 are one queue
  * with the default stream. Device memory can be touched by the device's work only: the host faults
  * on it. New memory is filled with 0xff (NaN).
