@@ -5,8 +5,8 @@
  *
  * An interface, so that tests drive the whole engine with scripted tokens and no model. The real
  * one, executor_create, computes a model on one device, in one rank or, on a CPU, several that each
- * have a share of it: a thread for each owns the rank (engine/executor/rank.h), which is backend,
- * weights, workspace and KV cache. */
+ * have a share of it: backend, weights, workspace and KV cache (engine/executor/rank.h). Each has a
+ * thread; the steps of one GPU alone are enqueued by the engine's. */
 #ifndef QUIRE_ENGINE_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_H
 
@@ -126,7 +126,8 @@ struct executor_info {
 int executor_create(const struct model *model, const struct executor_config *config,
                     struct executor_info *info, struct executor **out, struct error *err);
 
-/* Returns whether a device has not come back within the timeout. What it was given, executor and
+/* Returns whether a device has not come back within the timeout. (A GPU that keeps the engine's
+ * thread in a call that enqueues ends the process instead, with status 70.) What it was given, executor and
  * model included, can then never be freed, and exit(3) may wait for it: the process is to leave by
  * _exit(2). Any thread; false of other executors than executor_create's. */
 bool executor_has_hung(struct executor *executor);

@@ -1,6 +1,6 @@
 /* The op table: all arithmetic of a forward pass on one device, and that device's memory.
  *
- * A backend belongs to one rank and is called by that rank's thread only. Calls enqueue; only
+ * A backend belongs to one rank and is called by one thread at a time. Calls enqueue; only
  * `step_wait` and `synchronize` wait, and what an op promises to the host is there after them. (The
  * CPU backend does the work at once.) Shapes are row major, outermost first, and checked by the
  * caller: an op refuses nothing. When the device itself fails, the first failure is kept, further
@@ -332,6 +332,9 @@ struct backend_ops {
     void (*copy_blocks)(struct backend *b, const struct copy_blocks_args *args);
     void (*swap_blocks)(struct backend *b, const struct swap_blocks_args *args);
     void (*step_end)(struct backend *b);
+    /* Returns whether step_wait would return at once: the oldest step that ended is done, or the
+     * device has failed. NULL: calls do the work, and nothing is left when they return. */
+    bool (*step_is_done)(struct backend *b);
     /* 0 or -1 as synchronize. */
     int (*step_wait)(struct backend *b, struct error *err);
     /* NULL: the device records nothing and has no clock of its own. */
@@ -344,7 +347,6 @@ struct backend {
     enum dtype activation_dtype;
     uint32_t kv_types;         /* KV_TYPE_BIT of each type that its KV cache takes; never 0 */
     bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
-    bool is_asynchronous;      /* the work of a call may be done after it returned */
     int32_t head_rows_step;    /* the product that gives the logits is fastest with a matrix of a
                                   multiple of so many rows; >= 1 */
     size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */

@@ -11,7 +11,7 @@
 
 #include "kernels/backend.h"
 
-#define QUIRE_MODULE_INTERFACE (15000 + (int)sizeof(struct sample_row))
+#define QUIRE_MODULE_INTERFACE (16000 + (int)sizeof(struct sample_row))
 #define QUIRE_MODULE_SYMBOL "quire_backend_module"
 
 struct backend_module {

@@ -324,5 +324,9 @@ int rank_wait(struct rank *rank, struct error *err) {
 }
 
 bool rank_is_asynchronous(const struct rank *rank) {
-    return rank->backend->is_asynchronous;
+    return rank->backend->ops->step_is_done != NULL;
+}
+
+bool rank_is_done(const struct rank *rank) {
+    return rank->backend->ops->step_is_done(rank->backend);
 }

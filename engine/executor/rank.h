@@ -1,7 +1,7 @@
 /* All that one rank computes with: backend, its share of the weights, workspace, the KV cache of
  * its heads and its host block pool. rank_open and rank_allocate take the memory; a step allocates
- * no device memory. Opened, used and closed by one thread; the ranks of an executor are opened, and
- * run their steps, together (backend.h). */
+ * no device memory. Opened, used and closed by one thread, or by one after another (rank_executor.h);
+ * the ranks of an executor are opened, and run their steps, together (backend.h). */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
@@ -65,5 +65,7 @@ int rank_wait(struct rank *rank, struct error *err);
 /* Returns whether the first two only enqueue: one step is then begun, and sampled, before the one
  * that is before it is waited for, but not two. Else they compute, and rank_wait finds it done. */
 bool rank_is_asynchronous(const struct rank *rank);
+/* Of an asynchronous one: whether rank_wait would return at once. */
+bool rank_is_done(const struct rank *rank);
 
 #endif

@@ -43,6 +43,10 @@ static void cuda_step_end(struct backend *base) {
     cuda_staging_end(state_of(base));
 }
 
+static bool cuda_step_is_done(struct backend *base) {
+    return cuda_staging_is_done(state_of(base));
+}
+
 static int cuda_step_wait(struct backend *base, struct error *err) {
     cuda_staging_wait(state_of(base));
     return report_failure(state_of(base), err);
@@ -75,6 +79,7 @@ static const struct backend_ops cuda_backend_ops = {
     .copy_blocks = cuda_copy_blocks,
     .swap_blocks = cuda_swap_blocks,
     .step_end = cuda_step_end,
+    .step_is_done = cuda_step_is_done,
     .step_wait = cuda_step_wait,
     .recording = &cuda_recording_ops,
 };
@@ -163,7 +168,6 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
                                .kv_types = KV_TYPE_BIT(kv_type_of_dtype(config->activation_dtype)) |
                                            KV_TYPE_BIT(KV_INT8) | KV_TYPE_BIT(KV_E4M3),
                                .has_dedicated_memory = true,
-                               .is_asynchronous = true,
                                .head_rows_step = CUDA_HEAD_ROWS_STEP,
                                .name = CUDA_DEVICE_NAME};
     b->config = *config;

@@ -149,6 +149,20 @@ void cuda_staging_end(struct cuda_backend *b) {
     b->staging->num_ended++;
 }
 
+/* What is not ready is an error to the runtime, which would be blamed on the next kernel. A failure
+ * is the wait's to report. */
+bool cuda_staging_is_done(struct cuda_backend *b) {
+    const struct cuda_staging *staging = b->staging;
+    CHECK(staging->num_waited_for < staging->num_ended);
+    if (!CUDA_OK(b))
+        return true;
+    bool is_done =
+        cudaEventQuery(staging->sets[staging->num_waited_for % NUM_SETS].end) != cudaErrorNotReady;
+    if (!is_done)
+        cudaGetLastError();
+    return is_done;
+}
+
 void cuda_staging_wait(struct cuda_backend *b) {
     struct cuda_staging *staging = b->staging;
     CHECK(staging->num_waited_for < staging->num_ended && staging->recorded == NULL);

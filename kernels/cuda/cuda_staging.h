@@ -27,6 +27,7 @@ void cuda_staging_download_tokens(struct cuda_backend *b, struct sample_output *
  * promised is filled in then. A failure is kept. */
 void cuda_staging_end(struct cuda_backend *b);
 void cuda_staging_wait(struct cuda_backend *b);
+bool cuda_staging_is_done(struct cuda_backend *b); /* the wait would return at once */
 void cuda_staging_synchronize(struct cuda_backend *b);
 
 /* What is recorded goes through a set of its own, with this much pinned memory each way, in which

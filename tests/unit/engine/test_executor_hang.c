@@ -1,5 +1,6 @@
 /* A device that never comes back, wherever it is called: the engine's thread gets an error instead,
- * at start and in a step. backend_open is replaced: "cuda" is the scalar backend with memory of its
+ * at start and in a step; where it gives the steps to the device itself, a call that does not return
+ * ends the process. backend_open is replaced: "cuda" is the scalar backend with memory of its
  * own, whose calls return no more where a test says. The threads that stand in them stay until the
  * process ends, and so does the model. */
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MODEL_PATH GOLDEN_DIR "/tiny-f32.gguf"
@@ -28,7 +30,9 @@ static struct {
     _Atomic int num_calls;
     _Atomic bool is_slow; /* it takes longer than the timeout, but returns */
     pthread_once_t has_ops;
-    struct backend_ops original, ops;
+    _Atomic bool is_asynchronous; /* as if it were */
+    _Atomic bool is_done;         /* its steps, then */
+    struct backend_ops original, ops, asynchronous_ops;
 } device = {.has_ops = PTHREAD_ONCE_INIT};
 
 static void enter(enum call call) {
@@ -61,6 +65,10 @@ static int enter_step_wait(struct backend *b, struct error *err) {
     return device.original.step_wait(b, err);
 }
 
+static bool is_done(struct backend *b) {
+    return device.is_done;
+}
+
 struct backend *__real_backend_open(const char *name, const struct backend_config *config,
                                     struct error *err);
 struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
@@ -74,6 +82,8 @@ static void fill_ops(void) {
     device.ops.copy_blocks = enter_copy_blocks;
     device.ops.step_end = enter_step_end;
     device.ops.step_wait = enter_step_wait;
+    device.asynchronous_ops = device.ops;
+    device.asynchronous_ops.step_is_done = is_done;
 }
 
 struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
@@ -85,7 +95,7 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     if (atomic_load(&scalar_ops) == NULL)
         atomic_store(&scalar_ops, b->ops);
     pthread_once(&device.has_ops, fill_ops);
-    b->ops = &device.ops;
+    b->ops = device.is_asynchronous ? &device.asynchronous_ops : &device.ops;
     b->has_dedicated_memory = strcmp(name, "cuda") == 0;
     return b;
 }
@@ -193,6 +203,85 @@ static void test_no_limit(void **state) {
     run_slow_step(*state, "cuda", 0);
 }
 
+static struct executor *create_direct(const struct model *model, int32_t timeout_s) {
+    struct executor *executor;
+    struct error err = {0};
+    device.hanging = NO_CALL;
+    device.is_asynchronous = true;
+    if (create(model, "cuda", timeout_s, &executor, &err) != 0)
+        fail_msg("%s", err.message);
+    return executor;
+}
+
+/* The first of two steps never ends. */
+static void test_direct_step(void **state) {
+    static struct step_result results[3];
+    struct executor *executor = create_direct(*state, TIMEOUT_S);
+    struct error err = {0};
+    device.is_done = true;
+    executor->ops->submit(executor, &one_copy, &results[0]);
+    assert_int_equal(executor->ops->wait(executor, &err), 0);
+    device.is_done = false;
+    for (int i = 1; i < 3; i++)
+        executor->ops->submit(executor, &one_copy, &results[i]);
+    for (int i = 1; i < 3; i++) {
+        err = (struct error){0};
+        assert_int_equal(executor->ops->wait(executor, &err), -1);
+        assert_late(&err);
+    }
+    assert_true(executor_has_hung(executor));
+    device.is_asynchronous = false;
+}
+
+/* Without a limit, and within it, a step takes what it takes. */
+static void *end_step(void *argument) {
+    sleep(3 * TIMEOUT_S);
+    device.is_done = true;
+    return NULL;
+}
+
+static void test_slow_direct_step(void **state) {
+    static const int32_t limits[] = {0, 10 * TIMEOUT_S};
+    for (int i = 0; i < 2; i++) {
+        struct step_result result;
+        pthread_t thread;
+        struct executor *executor = create_direct(*state, limits[i]);
+        device.is_done = false;
+        executor->ops->submit(executor, &one_copy, &result);
+        assert_int_equal(pthread_create(&thread, NULL, end_step, NULL), 0);
+        assert_int_equal(executor->ops->wait(executor, NULL), 0);
+        assert_true(device.is_done);
+        assert_false(executor_has_hung(executor));
+        pthread_join(thread, NULL);
+        executor->ops->destroy(executor);
+    }
+    device.is_asynchronous = false;
+}
+
+/* The engine's thread stands in it: the process ends by itself. */
+static void leave_by(const struct model *model, enum call call) {
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        static struct step_result result;
+        struct executor *executor = create_direct(model, TIMEOUT_S);
+        alarm(20 * TIMEOUT_S);
+        device.num_calls = device.num_before = 0;
+        device.hanging = call;
+        executor->ops->submit(executor, &one_copy, &result);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 70);
+}
+
+static void test_direct_call(void **state) {
+    leave_by(*state, CALL_COPY_BLOCKS);
+    leave_by(*state, CALL_STEP_END);
+}
+
 static int open_model(void **state) {
     return model_open(MODEL_PATH, (struct model **)state, NULL);
 }
@@ -202,6 +291,9 @@ int main(void) {
         cmocka_unit_test(test_start),
         cmocka_unit_test(test_step),
         cmocka_unit_test(test_no_limit),
+        cmocka_unit_test(test_direct_step),
+        cmocka_unit_test(test_slow_direct_step),
+        cmocka_unit_test(test_direct_call),
     };
     return cmocka_run_group_tests(tests, open_model, NULL);
 }

@@ -70,6 +70,10 @@ static int watch_wait(struct backend *b, struct error *err) {
     return watched.original->step_wait(b, err);
 }
 
+static bool is_done_at_once(struct backend *b) {
+    return true;
+}
+
 struct backend *__real_backend_open(const char *name, const struct backend_config *config,
                                     struct error *err);
 struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
@@ -86,7 +90,8 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     watched.ops.step_end = watch_end;
     watched.ops.step_wait = watch_wait;
     b->ops = &watched.ops;
-    b->is_asynchronous |= watched.is_asynchronous;
+    if (watched.is_asynchronous && watched.ops.step_is_done == NULL)
+        watched.ops.step_is_done = is_done_at_once;
     return b;
 }
 
@@ -309,7 +314,9 @@ static void test_order_of_the_parts(void **state) {
         watched.is_asynchronous = is_asynchronous;
         start(&f);
         const struct executor_ops *ops = f.executor->ops;
-        allow(0);
+        bool is_ahead = is_asynchronous || f.info.has_dedicated_memory;
+        if (!is_ahead) /* else a step begins within submit */
+            allow(0);
         for (int i = 0; i < 3; i++) {
             build(&steps[i], i, i > 0 ? &steps[i - 1] : NULL, i > 0);
             supply_inputs(&steps[i], i, NULL);
@@ -321,7 +328,6 @@ static void test_order_of_the_parts(void **state) {
         }
         wait_for(&f);
         wait_for(&f);
-        bool is_ahead = is_asynchronous || f.info.has_dedicated_memory;
         assert_string_equal(watched.trace, is_ahead ? "bebewbeww" : "bewbewbew");
         stop(&f);
     }

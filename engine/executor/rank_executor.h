@@ -1,0 +1,100 @@
+/* Private to the executor of ranks: its state, and the two ways in which its ranks run steps.
+ *
+ * A thread for each rank starts it. From then on either the threads run the steps, which several
+ * ranks and a CPU need: they compute in the calls. Or, where one rank's device works by itself, the
+ * engine's thread has the rank, and hands its steps to the device without waking another. */
+#ifndef QUIRE_ENGINE_EXECUTOR_RANK_EXECUTOR_H
+#define QUIRE_ENGINE_EXECUTOR_RANK_EXECUTOR_H
+
+#include "engine/executor.h"
+#include "engine/executor/device_watch.h"
+#include "engine/executor/rank.h"
+#include "engine/executor/rank_setup.h"
+
+#include <pthread.h>
+
+/* What the ranks' threads are to do, one after the other. */
+enum phase {
+    PHASE_OPEN,
+    PHASE_ALLOCATE,
+    PHASE_RUN,
+    PHASE_HAND_OVER, /* instead of running: the rank is another thread's now */
+    PHASE_QUIT,
+};
+
+struct submitted_step {
+    const struct batch *batch;
+    struct step_result *result;
+    bool is_supplied;
+};
+
+struct rank_executor;
+
+struct rank_thread {
+    struct rank_executor *executor;
+    int32_t index; /* of the rank */
+    pthread_t thread;
+    /* guarded by the executor's lock: parts of a step that the rank has come to */
+    uint64_t num_begun, num_sampled, num_finished;
+};
+
+struct rank_executor {
+    struct executor base;
+    int32_t num_ranks;
+    int32_t device_timeout_s;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* guarded by lock; steps and their numbers are the engine's thread's alone where that runs
+     * them */
+    enum phase phase;
+    int32_t num_ready;                               /* ranks that are done with it */
+    struct submitted_step steps[EXECUTOR_MAX_STEPS]; /* step i is in place i % EXECUTOR_MAX_STEPS */
+    uint64_t num_submitted, num_waited_for;          /* by the engine: calls that it made */
+    uint64_t most_begun, most_sampled;               /* by any rank */
+    struct error error;      /* the first, of starting or of a step; no rank goes on after it */
+    uint64_t num_successful; /* steps before the first that some rank has not finished */
+    bool has_hung;           /* a rank's device is late */
+
+    struct rank_setup setup; /* while starting only */
+    struct rank_thread threads[BACKEND_MAX_RANKS];
+    struct device_watch watches[BACKEND_MAX_RANKS];
+    struct rank ranks[BACKEND_MAX_RANKS]; /* each its thread's own */
+    pthread_t looker; /* direct_steps.c: looks at the watch of a rank that has a deadline */
+    bool has_looker;
+};
+
+static inline struct submitted_step *rank_executor_step(struct rank_executor *executor,
+                                                        uint64_t index) {
+    return &executor->steps[index % EXECUTOR_MAX_STEPS];
+}
+
+static inline bool rank_executor_has_failed(const struct rank_executor *executor) {
+    return executor->error.code != ERROR_NONE;
+}
+
+/* executor.c; the lock is held. Keeps the first failure, and wakes whoever waits. */
+void rank_executor_fail(struct rank_executor *executor, const struct error *why);
+/* Likewise, in the thread's next step to be finished. */
+void rank_executor_fail_step(struct rank_thread *thread, const struct error *why);
+/* Likewise, as a device is late. */
+void rank_executor_hang(struct rank_executor *executor);
+/* Waits for a change, or until the next look at the watches. False when a device is late. */
+bool rank_executor_await_change(struct rank_executor *executor);
+
+/* threaded_steps.c: runs steps until the phase ends; by a rank's thread. */
+void threaded_steps_run(struct rank_thread *thread);
+void threaded_steps_submit(struct executor *executor, const struct batch *batch,
+                           struct step_result *result);
+void threaded_steps_supply(struct executor *executor);
+int threaded_steps_wait(struct executor *executor, struct error *err);
+
+/* direct_steps.c: of one rank, after its thread has handed it over. start: -1 with ERROR_IO. */
+int direct_steps_start(struct rank_executor *executor, struct error *err);
+void direct_steps_stop(struct rank_executor *executor);
+void direct_steps_submit(struct executor *executor, const struct batch *batch,
+                         struct step_result *result);
+void direct_steps_supply(struct executor *executor);
+int direct_steps_wait(struct executor *executor, struct error *err);
+
+#endif
