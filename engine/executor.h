@@ -126,10 +126,10 @@ struct executor_info {
 int executor_create(const struct model *model, const struct executor_config *config,
                     struct executor_info *info, struct executor **out, struct error *err);
 
-/* Returns whether a device has not come back within the timeout. (A GPU that keeps the engine's
- * thread in a call that enqueues ends the process instead, with status 70.) What it was given, executor and
+/* Returns whether a device has not come back within the timeout. What it was given, executor and
  * model included, can then never be freed, and exit(3) may wait for it: the process is to leave by
- * _exit(2). Any thread; false of other executors than executor_create's. */
+ * _exit(2). A GPU that keeps the engine's thread in a call that enqueues ends the process itself,
+ * with status 70. Any thread; false of other executors than executor_create's. */
 bool executor_has_hung(struct executor *executor);
 
 /* Fills in what executor_create would, from the model's headers alone: the device is opened, but

@@ -73,7 +73,7 @@ static inline bool rank_executor_has_failed(const struct rank_executor *executor
     return executor->error.code != ERROR_NONE;
 }
 
-/* executor.c; the lock is held. Keeps the first failure, and wakes whoever waits. */
+/* The lock is held. Keeps the first failure, and wakes whoever waits. */
 void rank_executor_fail(struct rank_executor *executor, const struct error *why);
 /* Likewise, in the thread's next step to be finished. */
 void rank_executor_fail_step(struct rank_thread *thread, const struct error *why);
