@@ -1,17 +1,18 @@
 /* The sample op: rows, their masks and their sparse edits go to the device, tokens and the
- * logprobs requested come back. Biases, counted tokens and listed ones are sent in chunks of
- * fixed size, a launch each, so that any number of them fits: first every row's biases, then
- * every row's penalties, and once all rows are sampled the listed tokens, whose logprobs come
- * back chunk by chunk. */
+ * logprobs requested come back. Biases, counted tokens and listed ones go in chunks, a launch each,
+ * so that any number of them fits: first every row's biases, then every row's penalties, and once
+ * all rows are sampled the listed tokens, whose logprobs come back chunk by chunk. */
 #include "config/base/check.h"
 #include "config/base/checked.h"
+#include "config/base/numbers.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 #include "kernels/cuda/sample_launch.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#define EDITS_PER_CHUNK 8192
+#define EDITS_PER_CHUNK (1 << 15)
 #define LISTED_PER_CHUNK 8192
 
 struct cuda_sampler {
@@ -19,13 +20,10 @@ struct cuda_sampler {
     struct buffer outputs;         /* struct sample_output [max_logit_rows] */
     struct buffer edited;          /* float [max_logit_rows, padded_vocab] */
     struct buffer masks;           /* uint32_t [max_logit_rows][SAMPLE_MASK_WORDS(vocab_size)] */
-    struct buffer edits;           /* struct sample_edit [EDITS_PER_CHUNK] */
     struct buffer log_totals;      /* double [max_logit_rows] */
     struct buffer scratch;         /* struct sample_scratch [max_logit_rows] */
     struct buffer listed;          /* struct sample_listed [LISTED_PER_CHUNK] */
     struct buffer listed_logprobs; /* float [LISTED_PER_CHUNK] */
-    struct sample_edit chunk[EDITS_PER_CHUNK];
-    int32_t chunk_length;
     struct sample_listed list[LISTED_PER_CHUNK];
     int32_t list_length;
     float *list_out; /* where the host wants the first one's logprob, and the others' behind it */
@@ -33,7 +31,7 @@ struct cuda_sampler {
 
 /* Lists what a call needs done. */
 struct plan {
-    bool biases, penalties, copies, reports;
+    bool copies, reports;
     int32_t first_mask, end_mask; /* the masks that rows name; equal: none */
     struct sample_choice choice;
 };
@@ -65,7 +63,6 @@ static int alloc_buffers(struct cuda_backend *b, struct error *err) {
         cuda_buffer_alloc(&b->base, output_bytes, &s->outputs, err) != 0 ||
         cuda_buffer_alloc(&b->base, logits_bytes, &s->edited, err) != 0 ||
         cuda_buffer_alloc(&b->base, mask_bytes, &s->masks, err) != 0 ||
-        cuda_buffer_alloc(&b->base, sizeof(s->chunk), &s->edits, err) != 0 ||
         cuda_buffer_alloc(&b->base, num_rows * sizeof(double), &s->log_totals, err) != 0 ||
         cuda_buffer_alloc(&b->base, scratch_bytes, &s->scratch, err) != 0 ||
         cuda_buffer_alloc(&b->base, sizeof(s->list), &s->listed, err) != 0 ||
@@ -96,7 +93,6 @@ void cuda_sampler_destroy(struct cuda_backend *b) {
     cuda_buffer_free(&b->base, &b->sampler->outputs);
     cuda_buffer_free(&b->base, &b->sampler->edited);
     cuda_buffer_free(&b->base, &b->sampler->masks);
-    cuda_buffer_free(&b->base, &b->sampler->edits);
     cuda_buffer_free(&b->base, &b->sampler->log_totals);
     cuda_buffer_free(&b->base, &b->sampler->scratch);
     cuda_buffer_free(&b->base, &b->sampler->listed);
@@ -116,8 +112,6 @@ static struct plan plan_call(const struct sample_args *args, int32_t num_multipr
                             args->num_sample_rows, args->vocab_size, num_multiprocessors)};
     for (int32_t r = 0; r < args->num_sample_rows; r++) {
         const struct sample_row *row = &args->rows[r];
-        plan.biases |= sample_is_edited(row) && row->num_biases > 0;
-        plan.penalties |= sample_is_edited(row) && sample_has_penalties(row);
         plan.copies |= sample_is_copied(row);
         plan.reports |= row->num_logprobs >= 0;
         plan.choice.any_drawn |= sample_is_drawn(row);
@@ -139,51 +133,66 @@ static void send_masks(struct cuda_backend *b, const struct sample_args *args,
                             count * words * sizeof(uint32_t));
 }
 
-static void send_chunk(struct cuda_backend *b, const struct sample_tensors *tensors,
-                       enum sample_edit_kind kind) {
-    struct cuda_sampler *s = b->sampler;
-    if (s->chunk_length == 0)
-        return;
-    cuda_staging_upload(b, s->edits.data, s->chunk, (size_t)s->chunk_length * sizeof(s->chunk[0]));
-    CUDA_TRY(b, launch_sample_edit(b->stream, tensors, s->edits.data, s->chunk_length, kind));
-    s->chunk_length = 0;
+/* Edits of one kind in pinned memory, from where a kernel reads them. */
+struct edit_chunk {
+    struct sample_edits edits;
+    int32_t capacity; /* of edits.items */
+};
+
+static int32_t num_edits(const struct sample_row *row, enum sample_edit_kind kind) {
+    if (!sample_is_edited(row))
+        return 0;
+    if (kind == SAMPLE_EDIT_BIAS)
+        return row->num_biases;
+    return sample_has_penalties(row) ? row->num_counts : 0;
 }
 
-static void add_edit(struct cuda_backend *b, const struct sample_tensors *tensors,
-                     enum sample_edit_kind kind, const struct sample_edit *edit) {
-    struct cuda_sampler *s = b->sampler;
-    s->chunk[s->chunk_length++] = *edit;
-    if (s->chunk_length == EDITS_PER_CHUNK)
-        send_chunk(b, tensors, kind);
+static const void *edits_of(const struct sample_args *args, const struct sample_row *row,
+                            enum sample_edit_kind kind) {
+    return kind == SAMPLE_EDIT_BIAS ? (const void *)(args->biases + row->first_bias)
+                                    : (const void *)(args->counts + row->first_count);
 }
 
-static void send_biases(struct cuda_backend *b, const struct sample_args *args,
-                        const struct sample_tensors *tensors) {
+/* For as many edits of the call's rows as are left, or as fit. */
+static bool begin_chunk(struct cuda_backend *b, struct edit_chunk *chunk, int32_t num_rows,
+                        int64_t num_left) {
+    size_t ranges_bytes = (size_t)num_rows * sizeof(*chunk->edits.ranges);
+    chunk->capacity = num_left < EDITS_PER_CHUNK ? (int32_t)num_left : EDITS_PER_CHUNK;
+    chunk->edits.num_ranges = chunk->edits.num_items = 0;
+    chunk->edits.ranges =
+        cuda_staging_reserve(b, ranges_bytes + (size_t)chunk->capacity * SAMPLE_EDIT_BYTES);
+    chunk->edits.items = (char *)chunk->edits.ranges + ranges_bytes;
+    return CUDA_OK(b);
+}
+
+static void add_edits(struct edit_chunk *chunk, int32_t row, const void *edits, int32_t count) {
+    struct sample_edits *to = &chunk->edits;
+    to->ranges[to->num_ranges++] = (struct sample_edit_range){row, to->num_items, count};
+    memcpy((char *)to->items + (size_t)to->num_items * SAMPLE_EDIT_BYTES, edits,
+           (size_t)count * SAMPLE_EDIT_BYTES);
+    to->num_items += count;
+}
+
+static void send_edits(struct cuda_backend *b, const struct sample_args *args,
+                       const struct sample_tensors *tensors, enum sample_edit_kind kind) {
+    struct edit_chunk chunk = {0};
+    int64_t num_left = 0;
+    for (int32_t r = 0; r < args->num_sample_rows; r++)
+        num_left += num_edits(&args->rows[r], kind);
     for (int32_t r = 0; r < args->num_sample_rows; r++) {
-        const struct sample_row *row = &args->rows[r];
-        const struct token_bias *biases = args->biases + row->first_bias;
-        for (int32_t i = 0; sample_is_edited(row) && i < row->num_biases; i++)
-            add_edit(
-                b, tensors, SAMPLE_EDIT_BIAS,
-                &(struct sample_edit){.row = r, .token = biases[i].token, .bias = biases[i].bias});
+        const char *edits = edits_of(args, &args->rows[r], kind);
+        int32_t n = num_edits(&args->rows[r], kind);
+        for (int32_t done = 0, count; done < n; done += count) {
+            bool is_full = chunk.edits.num_items == chunk.capacity;
+            if (is_full && !begin_chunk(b, &chunk, args->num_sample_rows, num_left))
+                return;
+            count = min_int32(n - done, chunk.capacity - chunk.edits.num_items);
+            add_edits(&chunk, r, edits + (size_t)done * SAMPLE_EDIT_BYTES, count);
+            num_left -= count;
+            if (chunk.edits.num_items == chunk.capacity)
+                CUDA_TRY(b, launch_sample_edit(b->stream, tensors, &chunk.edits, kind));
+        }
     }
-    send_chunk(b, tensors, SAMPLE_EDIT_BIAS);
-}
-
-static void send_penalties(struct cuda_backend *b, const struct sample_args *args,
-                           const struct sample_tensors *tensors) {
-    for (int32_t r = 0; r < args->num_sample_rows; r++) {
-        const struct sample_row *row = &args->rows[r];
-        if (!sample_is_edited(row) || !sample_has_penalties(row))
-            continue;
-        const struct token_count *counts = args->counts + row->first_count;
-        for (int32_t i = 0; i < row->num_counts; i++)
-            add_edit(b, tensors, SAMPLE_EDIT_PENALTY,
-                     &(struct sample_edit){.row = r,
-                                           .token = counts[i].token,
-                                           .output_count = counts[i].output_count});
-    }
-    send_chunk(b, tensors, SAMPLE_EDIT_PENALTY);
 }
 
 static void fetch_list(struct cuda_backend *b, const struct sample_tensors *tensors) {
@@ -259,10 +268,8 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     send_masks(b, args, &plan);
     if (plan.copies || plan.first_mask < plan.end_mask)
         CUDA_TRY(b, launch_sample_mask(b->stream, &tensors));
-    if (plan.biases)
-        send_biases(b, args, &tensors);
-    if (plan.penalties)
-        send_penalties(b, args, &tensors);
+    send_edits(b, args, &tensors, SAMPLE_EDIT_BIAS);
+    send_edits(b, args, &tensors, SAMPLE_EDIT_PENALTY);
     CUDA_TRY(b, launch_sample_choose(b->stream, &tensors, &plan.choice));
     if (plan.reports) {
         CUDA_TRY(b, launch_sample_report(b->stream, &tensors));

@@ -1,9 +1,10 @@
 /* Steps 2 and 3 of sampling.h, on a copy of the row where the raw logits are still needed: masks in
- * one pass over it, sparse edits one thread each. */
+ * one pass over it, sparse edits one thread each, read from pinned memory once. */
 #include "kernels/cuda/sample_row.cuh"
 
 #define EDIT_THREADS 256
 #define MASK_BLOCKS 8 /* a row */
+#define EDIT_BLOCKS 4 /* a range of edits */
 
 __global__ void __launch_bounds__(EDIT_THREADS) mask_kernel(struct sample_tensors t) {
     const struct sample_row *row = &t.rows[blockIdx.x];
@@ -29,25 +30,33 @@ extern "C" cudaError_t launch_sample_mask(cudaStream_t stream,
     return cudaGetLastError();
 }
 
+static_assert(sizeof(struct token_bias) == SAMPLE_EDIT_BYTES);
+static_assert(sizeof(struct token_count) == SAMPLE_EDIT_BYTES);
+
 __global__ void __launch_bounds__(EDIT_THREADS)
-    edit_kernel(struct sample_tensors t, const struct sample_edit *edits, int32_t num_edits,
+    edit_kernel(struct sample_tensors t, const struct sample_edit_range *ranges, const void *items,
                 enum sample_edit_kind kind) {
-    int32_t i = blockIdx.x * EDIT_THREADS + threadIdx.x;
-    if (i >= num_edits)
-        return;
-    struct sample_edit edit = edits[i];
-    const struct sample_row *row = &t.rows[edit.row];
-    float *logits = sample_is_copied(row) ? t.edited : t.logits;
-    float *logit = &logits[static_cast<size_t>(edit.row) * t.row_stride + edit.token];
-    float raw = tame(*logit);
-    *logit =
-        kind == SAMPLE_EDIT_BIAS ? raw + edit.bias : sample_penalised(row, raw, edit.output_count);
+    struct sample_edit_range range = ranges[blockIdx.x];
+    const struct sample_row *row = &t.rows[range.row];
+    float *logits = (sample_is_copied(row) ? t.edited : t.logits) +
+                    static_cast<size_t>(range.row) * t.row_stride;
+    for (int32_t i = blockIdx.y * EDIT_THREADS + threadIdx.x; i < range.count;
+         i += EDIT_BLOCKS * EDIT_THREADS)
+        if (kind == SAMPLE_EDIT_BIAS) {
+            struct token_bias edit = static_cast<const struct token_bias *>(items)[range.first + i];
+            logits[edit.token] = tame(logits[edit.token]) + edit.bias;
+        } else {
+            struct token_count edit =
+                static_cast<const struct token_count *>(items)[range.first + i];
+            logits[edit.token] = sample_penalised(row, tame(logits[edit.token]), edit.output_count);
+        }
 }
 
 extern "C" cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors *tensors,
-                                          const struct sample_edit *edits, int32_t num_edits,
+                                          const struct sample_edits *edits,
                                           enum sample_edit_kind kind) {
-    int32_t num_blocks = (num_edits + EDIT_THREADS - 1) / EDIT_THREADS;
-    LAUNCH(edit_kernel, num_blocks, EDIT_THREADS, 0, stream, *tensors, edits, num_edits, kind);
+    LAUNCH(edit_kernel, dim3(edits->num_ranges, EDIT_BLOCKS), EDIT_THREADS, 0, stream, *tensors,
+           static_cast<const struct sample_edit_range *>(edits->ranges),
+           static_cast<const void *>(edits->items), kind);
     return cudaGetLastError();
 }

@@ -70,14 +70,20 @@ struct sample_tensors {
     int32_t first_mask;
 };
 
-/* One bias, or one token that a penalty hits. No two of one launch are of the same row and token.
- */
-struct sample_edit {
+struct sample_edit_range {
     int32_t row;
-    int32_t token;
-    float bias;
-    int32_t output_count;
+    int32_t first, count; /* of the items */
 };
+
+/* Biases, or tokens that penalties hit, of several rows, in pinned memory. No two of one launch are
+ * of the same row and token. */
+struct sample_edits {
+    struct sample_edit_range *ranges; /* [num_ranges] */
+    void *items;                      /* [num_items] struct token_bias, or struct token_count */
+    int32_t num_ranges, num_items;
+};
+
+#define SAMPLE_EDIT_BYTES 8 /* of an item of either kind */
 
 /* A token whose logprob is reported. */
 struct sample_listed {
@@ -140,8 +146,7 @@ extern "C" {
 cudaError_t launch_sample_mask(cudaStream_t stream, const struct sample_tensors *tensors);
 /* Changes the logits the rows are sampled from; biases go before penalties. */
 cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors *tensors,
-                               const struct sample_edit *edits, int32_t num_edits,
-                               enum sample_edit_kind kind);
+                               const struct sample_edits *edits, enum sample_edit_kind kind);
 /* Writes out[].token and sampled_tokens, the same whatever the number of ranges. One launch when
  * rows have one range or none is drawn, else two, or three when one is cut. */
 cudaError_t launch_sample_choose(cudaStream_t stream, const struct sample_tensors *tensors,

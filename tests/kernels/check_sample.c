@@ -105,7 +105,7 @@ static void test_ties(void **state) {
 
 /* Lists that a device is given in several chunks, on rows with and without logprobs. */
 static void test_long_edit_lists(void **state) {
-    enum { VOCAB = 4099, ROWS = 5 };
+    enum { VOCAB = 4099, ROWS = 9 };
     uint64_t seed = 11;
     struct token_count counts[VOCAB];
     struct token_bias biases[VOCAB];
