@@ -29,8 +29,9 @@ struct tuning_report {
 };
 
 struct tuning_ops {
-    /* The budget is exceeded by no more than one run of the algorithms of one product. Memory of
-     * the device is taken until `end`. ERROR_DEVICE, ERROR_MEMORY: nothing is begun. */
+    /* The budget is exceeded by no more than one run of each algorithm of one product. Memory of
+     * the device, where there is some, is taken until `end`. ERROR_DEVICE, ERROR_MEMORY: nothing is
+     * begun. */
     int (*begin)(struct backend *b, double budget_seconds, struct error *err);
     void (*end)(struct backend *b, struct tuning_report *out);
 };

@@ -34,7 +34,8 @@ struct timed_algorithm {
 };
 
 struct cuda_tuning {
-    struct buffer scratch; /* twice the cache, or the largest result so far */
+    struct buffer scratch; /* twice the cache at least, and as large as a result so far */
+    size_t cache_bytes;
     cudaEvent_t begins[CUDA_TUNING_MAX_ALGORITHMS], ends[CUDA_TUNING_MAX_ALGORITHMS];
     cudaEvent_t begin, end; /* of a turn */
     double budget;
@@ -66,16 +67,15 @@ static void destroy_event(struct cuda_backend *b, cudaEvent_t event) {
         CUDA_RELEASE(b, cudaEventDestroy(event));
 }
 
-static int create(struct cuda_backend *b, struct cuda_tuning *tuning, struct error *err) {
+static int create(struct cuda_tuning *tuning, struct error *err) {
     int cache_bytes = 0;
+    if (CUDA_START(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, 0), err) != 0)
+        return -1;
+    tuning->cache_bytes = (size_t)cache_bytes;
     for (int i = 0; i < CUDA_TUNING_MAX_ALGORITHMS; i++)
         if (create_event(&tuning->begins[i], err) != 0 || create_event(&tuning->ends[i], err) != 0)
             return -1;
-    if (create_event(&tuning->begin, err) != 0 || create_event(&tuning->end, err) != 0)
-        return -1;
-    if (CUDA_START(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, 0), err) != 0)
-        return -1;
-    return cuda_buffer_alloc(&b->base, 2 * (size_t)cache_bytes, &tuning->scratch, err);
+    return create_event(&tuning->begin, err) != 0 || create_event(&tuning->end, err) != 0 ? -1 : 0;
 }
 
 static int tuning_begin(struct backend *base, double budget_seconds, struct error *err) {
@@ -88,7 +88,7 @@ static int tuning_begin(struct backend *base, double budget_seconds, struct erro
         return error_set(err, ERROR_MEMORY, "out of memory to time matrix products");
     b->tuning->budget = budget_seconds;
     b->tuning->hash = HASH_START;
-    if (create(b, b->tuning, err) == 0)
+    if (create(b->tuning, err) == 0)
         return 0;
     cuda_tuning_destroy(b);
     return -1;
@@ -271,10 +271,12 @@ static int find_fastest(struct cuda_backend *b, struct trial *t) {
     return num_same > 0 ? pick(t) : -1;
 }
 
-/* Where there is no memory for a large result, its product is left. */
-static bool reserve(struct cuda_backend *b, size_t bytes) {
+/* Where memory is short, the product is left. */
+static bool reserve(struct cuda_backend *b, size_t result_bytes) {
     struct buffer *scratch = &b->tuning->scratch, larger;
     struct error none;
+    size_t least = 2 * b->tuning->cache_bytes;
+    size_t bytes = result_bytes > least ? result_bytes : least;
     if (bytes <= scratch->bytes)
         return true;
     if (cuda_buffer_alloc(&b->base, bytes, &larger, &none) != 0)
