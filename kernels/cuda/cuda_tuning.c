@@ -52,7 +52,7 @@ struct trial {
     int32_t num_seen;
     struct timed_algorithm timed[CUDA_TUNING_MAX_ALGORITHMS];
     int count;
-    char *row;            /* host memory for one row of a result */
+    char *rows;           /* host memory, [num_seen][row_bytes] */
     float *first, *other; /* results, [num_seen][form.rows] */
 };
 
@@ -153,20 +153,23 @@ static double tolerance_of(cudaDataType_t out_type) {
     return out_type == CUDA_R_32F ? 1e-4 : out_type == CUDA_R_16F ? 0x1p-10 : 0x1p-7;
 }
 
+static bool read_rows(struct cuda_backend *b, const struct trial *t, int32_t first_row,
+                      int32_t num_rows, char *out) {
+    const char *from = (const char *)t->arrays.out + (size_t)first_row * t->row_bytes;
+    return CUDA_TRY(b, cudaMemcpyAsync(out, from, (size_t)num_rows * t->row_bytes,
+                                       cudaMemcpyDeviceToHost, b->stream));
+}
+
+/* The first rows and the last, where tiles may be cut. */
 static void read_result(struct cuda_backend *b, const struct trial *t, float *out) {
     const struct cuda_product_form *form = &t->tuned->form;
     enum dtype dtype = form->out_type == CUDA_R_32F ? DTYPE_F32 : b->base.activation_dtype;
-    size_t width = (size_t)form->rows;
-    for (int32_t i = 0; i < t->num_seen; i++) {
-        int64_t row =
-            t->num_seen > 1 ? (int64_t)i * (t->tuned->num_rows - 1) / (t->num_seen - 1) : 0;
-        const char *from = (const char *)t->arrays.out + (size_t)row * t->row_bytes;
-        if (!CUDA_TRY(b, cudaMemcpyAsync(t->row, from, t->row_bytes, cudaMemcpyDeviceToHost,
-                                         b->stream)) ||
-            !CUDA_TRY(b, cudaStreamSynchronize(b->stream)))
-            return;
-        dtype_to_f32(dtype, t->row, out + (size_t)i * width, width);
-    }
+    int32_t num_first = (t->num_seen + 1) / 2, num_last = t->num_seen - num_first;
+    if (read_rows(b, t, 0, num_first, t->rows) &&
+        read_rows(b, t, t->tuned->num_rows - num_last, num_last,
+                  t->rows + (size_t)num_first * t->row_bytes) &&
+        CUDA_TRY(b, cudaStreamSynchronize(b->stream)))
+        dtype_to_f32(dtype, t->rows, out, (size_t)t->num_seen * (size_t)form->rows);
 }
 
 /* By the norm of the difference. False also where a result is not finite, or zero. */
@@ -297,10 +300,10 @@ static bool open_trial(struct cuda_backend *b, const struct cuda_tuned_product *
     for (int i = 0; i < out->count; i++)
         out->timed[i].algorithm = &algorithms[i];
     size_t seen = (size_t)out->num_seen * width;
-    out->row = malloc(out->row_bytes);
+    out->rows = malloc((size_t)out->num_seen * out->row_bytes);
     out->first = calloc(seen, sizeof(float));
     out->other = calloc(seen, sizeof(float));
-    if (out->row == NULL || out->first == NULL || out->other == NULL ||
+    if (out->rows == NULL || out->first == NULL || out->other == NULL ||
         !reserve(b, (size_t)tuned->num_rows * out->row_bytes) ||
         !CUBLAS_TRY(b, cuda_product_init, &out->product, &tuned->form, tuned->num_rows))
         return false;
@@ -309,7 +312,7 @@ static bool open_trial(struct cuda_backend *b, const struct cuda_tuned_product *
 }
 
 static void close_trial(struct trial *t) {
-    free(t->row);
+    free(t->rows);
     free(t->first);
     free(t->other);
 }
