@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 /* BUCKET_ROWS ends the bucket of SAME_ROWS. Of each product NUM_TIMED algorithms run in NUM_TURNS
- * turns, and by default take 1 ms. */
+ * turns. */
 enum { BUCKET_ROWS = 96, SAME_ROWS = 68, NUM_TIMED = 8, NUM_TURNS = 6 };
 #define BUDGET 10.0
 
@@ -79,10 +79,11 @@ static void assert_counts(const struct tuning_report *report, int32_t num_timed,
 static void test_the_fastest_is_taken(void **state) {
     for (int i = 0; i < NUM_TIMED; i++) {
         struct product_fixture *f = product_fixture_open(false);
-        set("takes:%d:600,takes:%d:800", named(i), named((i + 3) % NUM_TIMED));
+        set("takes:%d:100,takes:%d:150", named(i), named((i + 3) % NUM_TIMED));
         struct tuning_report report = tune(f, BUDGET);
         assert_counts(&report, 1, i > 0, 0);
-        assert_true(report.seconds > 1e-3 * NUM_TURNS * (NUM_TIMED - 1));
+        assert_true(report.seconds >
+                    1e-6 * CUDASIM_PRODUCT_MICROSECONDS * NUM_TURNS * (NUM_TIMED - 1));
         assert_takes(f, BUCKET_ROWS, named(i));
         assert_takes(f, SAME_ROWS, named(i));
         product_fixture_close(f);
@@ -101,7 +102,7 @@ static void test_a_little_faster_is_not_enough(void **state) {
 
 static void test_a_wrong_one_is_not_taken(void **state) {
     struct product_fixture *f = product_fixture_open(false);
-    set("takes:%d:300,wrong:%d,takes:%d:600", named(2), named(2), named(5));
+    set("takes:%d:50,wrong:%d,takes:%d:100", named(2), named(2), named(5));
     struct tuning_report report = tune(f, BUDGET);
     assert_counts(&report, 1, 1, 0);
     assert_takes(f, BUCKET_ROWS, named(5));
@@ -110,12 +111,12 @@ static void test_a_wrong_one_is_not_taken(void **state) {
 
 static void test_a_refused_one_is_not_taken(void **state) {
     struct product_fixture *f = product_fixture_open(false);
-    set("takes:%d:300,refuse:%d:1-600,takes:%d:600", named(2), named(2), named(5));
+    set("takes:%d:50,refuse:%d:1-600,takes:%d:100", named(2), named(2), named(5));
     tune(f, BUDGET);
     assert_takes(f, BUCKET_ROWS, named(5));
     product_fixture_close(f);
     f = product_fixture_open(false);
-    set("refuse:%d:1-600,takes:%d:600", named(0), named(1));
+    set("refuse:%d:1-600,takes:%d:100", named(0), named(1));
     struct tuning_report report = tune(f, BUDGET);
     assert_counts(&report, 1, 1, 0);
     assert_takes(f, BUCKET_ROWS, named(1));
@@ -151,7 +152,7 @@ static void test_each_product_is_timed_once(void **state) {
 static void test_a_choice_is_for_good(void **state) {
     struct product_fixture *f = product_fixture_open(false);
     float row[PRODUCT_FIXTURE_OUT];
-    set("takes:%d:600", named(3));
+    set("takes:%d:100", named(3));
     tune(f, BUDGET);
     set("takes:%d:10", named(4));
     struct cudasim_product_calls before = product_fixture_count();
@@ -205,7 +206,7 @@ static void test_numerics_name_what_is_taken(void **state) {
     char numerics[4][sizeof(((struct backend *)NULL)->numerics)];
     for (int i = 0; i < 4; i++) {
         struct product_fixture *f = product_fixture_open(false);
-        set("takes:%d:600", named(taken[i]));
+        set("takes:%d:100", named(taken[i]));
         tune(f, BUDGET);
         strcpy(numerics[i], f->b->numerics);
         product_fixture_close(f);

@@ -26,7 +26,7 @@ extern "C" {
 
 #define CUDASIM_NUM_ALGORITHMS 12
 #define CUDASIM_NUM_SEQUENTIAL 4
-#define CUDASIM_PRODUCT_MICROSECONDS 1000 /* of each that `takes` does not name */
+#define CUDASIM_PRODUCT_MICROSECONDS 250 /* of each that `takes` does not name */
 
 /* Takes the place of the setting so far: 0, or -1 for a spelling that is none. Holds for calls and
  * products from now on. */
