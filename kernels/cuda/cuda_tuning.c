@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define NUM_TURNS 5
-#define NUM_SEEN 8       /* rows of a result that are compared */
+#define NUM_SEEN 4       /* rows of a result that are compared */
 #define LEAST_GAIN 0.02  /* of the first one's time, for another to be taken */
 #define NOT_A_NUMBER 255 /* each byte of a bf16, an f16 and a float */
 #define HASH_START UINT32_C(2166136261)
@@ -35,6 +35,7 @@ struct timed_algorithm {
 
 struct cuda_tuning {
     struct buffer scratch; /* twice the cache at least, and as large as a result so far */
+    struct buffer results; /* pinned: [count][num_seen][row_bytes] of the trial */
     size_t cache_bytes;
     cudaEvent_t begins[CUDA_TUNING_MAX_ALGORITHMS], ends[CUDA_TUNING_MAX_ALGORITHMS];
     cudaEvent_t begin, end; /* of a turn */
@@ -52,7 +53,6 @@ struct trial {
     int32_t num_seen;
     struct timed_algorithm timed[CUDA_TUNING_MAX_ALGORITHMS];
     int count;
-    char *rows;           /* host memory, [num_seen][row_bytes] */
     float *first, *other; /* results, [num_seen][form.rows] */
 };
 
@@ -105,6 +105,7 @@ void cuda_tuning_destroy(struct cuda_backend *b) {
     destroy_event(b, tuning->begin);
     destroy_event(b, tuning->end);
     cuda_buffer_free(&b->base, &tuning->scratch);
+    cuda_host_free(&b->base, &tuning->results);
     free(tuning);
     b->tuning = NULL;
 }
@@ -125,7 +126,7 @@ static void tuning_end(struct backend *base, struct tuning_report *out) {
 
 const struct tuning_ops cuda_tuning_ops = {.begin = tuning_begin, .end = tuning_end};
 
-/* --- One run ---------------------------------------------------------------------------------- */
+/* --- Turns ------------------------------------------------------------------------------------ */
 
 /* False when the algorithm is refused, and after a failure. */
 static bool run(struct cuda_backend *b, struct trial *t, const cublasLtMatmulAlgo_t *algorithm) {
@@ -141,35 +142,74 @@ static void empty_cache(struct cuda_backend *b) {
     CUDA_TRY(b, cudaMemsetAsync(scratch->data, NOT_A_NUMBER, scratch->bytes, b->stream));
 }
 
+static char *result_of(const struct cuda_backend *b, const struct trial *t, int index) {
+    return (char *)b->tuning->results.data + (size_t)index * (size_t)t->num_seen * t->row_bytes;
+}
+
+static void bring_rows(struct cuda_backend *b, const struct trial *t, int32_t first_row,
+                       int32_t num_rows, char *out) {
+    const char *from = (const char *)t->arrays.out + (size_t)first_row * t->row_bytes;
+    CUDA_TRY(b, cudaMemcpyAsync(out, from, (size_t)num_rows * t->row_bytes, cudaMemcpyDeviceToHost,
+                                b->stream));
+}
+
+/* Brings the first rows of each result and the last, where tiles may be cut. */
+static void run_first_turn(struct cuda_backend *b, struct trial *t) {
+    int32_t num_first = (t->num_seen + 1) / 2, num_last = t->num_seen - num_first;
+    for (int i = 0; i < t->count; i++) {
+        char *result = result_of(b, t, i);
+        empty_cache(b);
+        t->timed[i].is_left_out = !run(b, t, t->timed[i].algorithm);
+        bring_rows(b, t, 0, num_first, result);
+        bring_rows(b, t, t->tuned->num_rows - num_last, num_last,
+                   result + (size_t)num_first * t->row_bytes);
+    }
+}
+
+static void run_turn(struct cuda_backend *b, struct trial *t) {
+    struct cuda_tuning *tuning = b->tuning;
+    for (int i = 0; i < t->count; i++) {
+        if (t->timed[i].is_left_out)
+            continue;
+        empty_cache(b);
+        CUDA_TRY(b, cudaEventRecord(tuning->begins[i], b->stream));
+        run(b, t, t->timed[i].algorithm);
+        CUDA_TRY(b, cudaEventRecord(tuning->ends[i], b->stream));
+    }
+}
+
 static double elapsed(struct cuda_backend *b, cudaEvent_t from, cudaEvent_t to) {
     float ms = 0;
     CUDA_TRY(b, cudaEventElapsedTime(&ms, from, to));
     return 1e-3 * (double)ms;
 }
 
-/* --- The first turn --------------------------------------------------------------------------- */
+/* Waits for a turn, whose time is taken from the budget. False when that was spent before, and after
+ * a failure. */
+static bool spend(struct cuda_backend *b, struct trial *t,
+                  void (*turn)(struct cuda_backend *b, struct trial *t)) {
+    struct cuda_tuning *tuning = b->tuning;
+    if (tuning->report.seconds >= tuning->budget)
+        return false;
+    CUDA_TRY(b, cudaEventRecord(tuning->begin, b->stream));
+    turn(b, t);
+    CUDA_TRY(b, cudaEventRecord(tuning->end, b->stream));
+    CUDA_TRY(b, cudaStreamSynchronize(b->stream));
+    tuning->report.seconds += elapsed(b, tuning->begin, tuning->end);
+    return CUDA_OK(b);
+}
+
+/* --- Results ---------------------------------------------------------------------------------- */
 
 static double tolerance_of(cudaDataType_t out_type) {
     return out_type == CUDA_R_32F ? 1e-4 : out_type == CUDA_R_16F ? 0x1p-10 : 0x1p-7;
 }
 
-static bool read_rows(struct cuda_backend *b, const struct trial *t, int32_t first_row,
-                      int32_t num_rows, char *out) {
-    const char *from = (const char *)t->arrays.out + (size_t)first_row * t->row_bytes;
-    return CUDA_TRY(b, cudaMemcpyAsync(out, from, (size_t)num_rows * t->row_bytes,
-                                       cudaMemcpyDeviceToHost, b->stream));
-}
-
-/* The first rows and the last, where tiles may be cut. */
-static void read_result(struct cuda_backend *b, const struct trial *t, float *out) {
-    const struct cuda_product_form *form = &t->tuned->form;
-    enum dtype dtype = form->out_type == CUDA_R_32F ? DTYPE_F32 : b->base.activation_dtype;
-    int32_t num_first = (t->num_seen + 1) / 2, num_last = t->num_seen - num_first;
-    if (read_rows(b, t, 0, num_first, t->rows) &&
-        read_rows(b, t, t->tuned->num_rows - num_last, num_last,
-                  t->rows + (size_t)num_first * t->row_bytes) &&
-        CUDA_TRY(b, cudaStreamSynchronize(b->stream)))
-        dtype_to_f32(dtype, t->rows, out, (size_t)t->num_seen * (size_t)form->rows);
+static void read_result(const struct cuda_backend *b, const struct trial *t, int index,
+                        float *out) {
+    bool is_float = t->tuned->form.out_type == CUDA_R_32F;
+    dtype_to_f32(is_float ? DTYPE_F32 : b->base.activation_dtype, result_of(b, t, index), out,
+                 (size_t)t->num_seen * (size_t)t->tuned->form.rows);
 }
 
 /* By the norm of the difference. False also where a result is not finite, or zero. */
@@ -184,38 +224,26 @@ static bool is_same(const struct trial *t) {
     return sqrt(of_difference / of_first) <= tolerance_of(t->tuned->form.out_type);
 }
 
-/* Returns how many are not left out. */
-static int compare(struct cuda_backend *b, struct trial *t) {
+/* After the first turn: leaves out what is wrong. Returns how many are not left out. */
+static int compare(const struct cuda_backend *b, struct trial *t) {
     int num_same = 0;
     for (int i = 0; i < t->count; i++) {
         struct timed_algorithm *timed = &t->timed[i];
-        empty_cache(b);
-        timed->is_left_out = !run(b, t, timed->algorithm);
         if (timed->is_left_out)
             continue;
-        read_result(b, t, num_same == 0 ? t->first : t->other);
+        read_result(b, t, i, num_same == 0 ? t->first : t->other);
         timed->is_left_out = num_same > 0 && !is_same(t);
         num_same += !timed->is_left_out;
     }
     return num_same;
 }
 
-/* --- The others ------------------------------------------------------------------------------- */
+/* --- Times ------------------------------------------------------------------------------------ */
 
-static void take_turn(struct cuda_backend *b, struct trial *t, int turn) {
-    struct cuda_tuning *tuning = b->tuning;
-    for (int i = 0; i < t->count; i++) {
-        if (t->timed[i].is_left_out)
-            continue;
-        empty_cache(b);
-        CUDA_TRY(b, cudaEventRecord(tuning->begins[i], b->stream));
-        run(b, t, t->timed[i].algorithm);
-        CUDA_TRY(b, cudaEventRecord(tuning->ends[i], b->stream));
-    }
-    CUDA_TRY(b, cudaStreamSynchronize(b->stream));
+static void read_times(struct cuda_backend *b, struct trial *t, int turn) {
     for (int i = 0; i < t->count; i++)
         if (!t->timed[i].is_left_out)
-            t->timed[i].seconds[turn] = elapsed(b, tuning->begins[i], tuning->ends[i]);
+            t->timed[i].seconds[turn] = elapsed(b, b->tuning->begins[i], b->tuning->ends[i]);
 }
 
 static int compare_seconds(const void *a, const void *b) {
@@ -246,46 +274,35 @@ static int pick(struct trial *t) {
 
 /* --- All of it -------------------------------------------------------------------------------- */
 
-/* Runs the turn, whose time is taken from the budget; -1 for the first one, which returns how many
- * are left. False when the budget was spent before. */
-static bool spend(struct cuda_backend *b, struct trial *t, int turn, int *out_num_same) {
-    struct cuda_tuning *tuning = b->tuning;
-    if (tuning->report.seconds >= tuning->budget || !CUDA_OK(b))
-        return false;
-    CUDA_TRY(b, cudaEventRecord(tuning->begin, b->stream));
-    if (turn < 0)
-        *out_num_same = compare(b, t);
-    else
-        take_turn(b, t, turn);
-    CUDA_TRY(b, cudaEventRecord(tuning->end, b->stream));
-    CUDA_TRY(b, cudaStreamSynchronize(b->stream));
-    tuning->report.seconds += elapsed(b, tuning->begin, tuning->end);
-    return CUDA_OK(b);
-}
-
 /* -1: not found out. */
 static int find_fastest(struct cuda_backend *b, struct trial *t) {
-    int num_same = 0;
-    if (!spend(b, t, -1, &num_same))
+    if (!spend(b, t, run_first_turn))
         return -1;
-    for (int turn = 0; num_same > 1 && turn < NUM_TURNS; turn++)
-        if (!spend(b, t, turn, NULL))
+    int num_same = compare(b, t);
+    for (int turn = 0; num_same > 1 && turn < NUM_TURNS; turn++) {
+        if (!spend(b, t, run_turn))
             return -1;
+        read_times(b, t, turn);
+    }
     return num_same > 0 ? pick(t) : -1;
 }
 
 /* Where memory is short, the product is left. */
-static bool reserve(struct cuda_backend *b, size_t result_bytes) {
-    struct buffer *scratch = &b->tuning->scratch, larger;
+static bool reserve(struct cuda_backend *b, const struct trial *t) {
+    struct cuda_tuning *tuning = b->tuning;
     struct error none;
-    size_t least = 2 * b->tuning->cache_bytes;
-    size_t bytes = result_bytes > least ? result_bytes : least;
-    if (bytes <= scratch->bytes)
-        return true;
-    if (cuda_buffer_alloc(&b->base, bytes, &larger, &none) != 0)
-        return false;
-    cuda_buffer_free(&b->base, scratch);
-    *scratch = larger;
+    size_t seen_bytes = (size_t)t->count * (size_t)t->num_seen * t->row_bytes;
+    size_t result_bytes = (size_t)t->tuned->num_rows * t->row_bytes;
+    size_t least = 2 * tuning->cache_bytes, bytes = result_bytes > least ? result_bytes : least;
+    if (tuning->results.bytes < seen_bytes) {
+        cuda_host_free(&b->base, &tuning->results);
+        if (cuda_host_alloc(&b->base, seen_bytes, &tuning->results, &none) != 0)
+            return false;
+    }
+    if (tuning->scratch.bytes < bytes) {
+        cuda_buffer_free(&b->base, &tuning->scratch);
+        return cuda_buffer_alloc(&b->base, bytes, &tuning->scratch, &none) == 0;
+    }
     return true;
 }
 
@@ -300,11 +317,9 @@ static bool open_trial(struct cuda_backend *b, const struct cuda_tuned_product *
     for (int i = 0; i < out->count; i++)
         out->timed[i].algorithm = &algorithms[i];
     size_t seen = (size_t)out->num_seen * width;
-    out->rows = malloc((size_t)out->num_seen * out->row_bytes);
     out->first = calloc(seen, sizeof(float));
     out->other = calloc(seen, sizeof(float));
-    if (out->rows == NULL || out->first == NULL || out->other == NULL ||
-        !reserve(b, (size_t)tuned->num_rows * out->row_bytes) ||
+    if (out->first == NULL || out->other == NULL || !reserve(b, out) ||
         !CUBLAS_TRY(b, cuda_product_init, &out->product, &tuned->form, tuned->num_rows))
         return false;
     out->arrays.out = b->tuning->scratch.data;
@@ -312,7 +327,6 @@ static bool open_trial(struct cuda_backend *b, const struct cuda_tuned_product *
 }
 
 static void close_trial(struct trial *t) {
-    free(t->rows);
     free(t->first);
     free(t->other);
 }
