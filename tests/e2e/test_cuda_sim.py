@@ -192,6 +192,17 @@ def test_products_are_timed_at_start(start_gpu):
     assert timed(start_gpu("--batch-invariant", PRODUCTS="takes:1:100")) is None
 
 
+def test_a_replay_needs_the_same_choice(start_gpu, tmp_path):
+    path = tmp_path / "record"
+    server = start_gpu("--record", path, "--enforce-eager", PRODUCTS="takes:6:50")
+    ask(server, PROMPTS[0])
+    assert server.terminate() == 0
+    same, other = (subprocess.run([BINARY, "replay", path], env=clean_environment(**simulated(PRODUCTS=products)),
+                                  capture_output=True, text=True, timeout=100) for products in ("takes:6:50", ""))
+    assert same.returncode == 0, same.stderr
+    assert other.returncode == 78 and "numerics" in other.stderr and ", products " in other.stderr
+
+
 def test_nothing_is_recorded_when_eager(start_gpu, start_server):
     """In this process and in one of the ranks' own: the same answers and fingerprint, and memory for more tokens."""
     recorded = start_gpu("--batch-invariant")
