@@ -73,6 +73,7 @@ struct options {
     int64_t device_timeout;       /* seconds for a GPU to finish a step, or a rank process to go on;
                                      0: no limit */
     bool batch_invariant;         /* on CUDA; the CPU always is */
+    bool enforce_eager;           /* on CUDA: decode steps are enqueued op by op */
     int64_t threads;              /* compute threads; 0: one per available core */
     char *cpu_isa;                /* auto, or the level of backend_config.isa */
     int64_t tensor_parallel_size; /* ranks of a CPU, which share the threads; 1 on CUDA */

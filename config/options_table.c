@@ -330,6 +330,12 @@ static const struct option_spec table[] = {
      .offset = FIELD(batch_invariant),
      .default_text = "false",
      .meaning = "on CUDA too, the output never depends on what shares the step; slower"},
+    {.name = "enforce-eager",
+     .type = OPTION_FLAG,
+     .offset = FIELD(enforce_eager),
+     .default_text = "false",
+     .meaning = "on CUDA, no decode step is recorded as a CUDA graph: less memory, faster start, "
+                "slower steps"},
     {.name = "threads",
      .type = OPTION_INTEGER,
      .offset = FIELD(threads),

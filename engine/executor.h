@@ -12,6 +12,7 @@
 
 #include "config/error.h"
 #include "config/serving_limits.h"
+#include "kernels/tuning.h"
 #include "models/batch.h"
 #include "models/files/content_hash.h"
 #include "models/model.h"
@@ -70,6 +71,7 @@ struct executor_config {
     enum kv_type kv_type; /* KV_AUTO: the model's, on a GPU that of its activations */
     enum dtype quantization;       /* Q8_0: float weights become that on a CPU; DTYPE_NONE: none */
     bool batch_invariant;          /* of a GPU; a CPU always is */
+    bool enforce_eager;            /* a GPU's decode steps are not recorded */
     double gpu_memory_utilization; /* share of a GPU's memory to be used in all */
     int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
     const char *cpu_isa;           /* as backend_config.isa; outlives the executor */
@@ -111,8 +113,10 @@ struct executor_info {
     uint8_t model_digest[CONTENT_HASH_BYTES]; /* see weights.h; zeros of what is only planned */
     int64_t swap_block_ns; /* to move one block to the host block pool, measured at start; 0: there
                               is none, or it is only planned */
-    int32_t num_recorded;  /* decode steps that a GPU replays; 0: it runs them op by op */
+    bool records_steps;    /* a GPU replays decode steps */
+    int32_t num_recorded;  /* of so many sizes; 0: they are only planned */
     int64_t recording_ns;  /* that took at start */
+    struct tuning_report tuning;   /* of a GPU's matrix products; zeros of what is only planned */
     struct executor_memory memory; /* of all ranks */
     int32_t num_ranks;
     struct executor_memory rank_memory[BACKEND_MAX_RANKS]; /* of each */

@@ -339,6 +339,9 @@ static int restart(struct executor *base, struct error *err) {
         return -1;
     executor->num_failed_starts = 0;
     send_memory(executor);
+    if (strcmp(executor->info.numerics, info.numerics) != 0)
+        log_warning("the ranks round otherwise than before: %s; were %s", info.numerics,
+                    executor->info.numerics);
     log_info("the ranks are back after %.0f ms, process %d",
              (double)(clock_now_ns() - started_ns) / (double)CLOCK_NS_PER_MS,
              (int)process_executor_pid(base));

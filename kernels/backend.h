@@ -34,6 +34,7 @@
 #include "kernels/kv_layout.h"
 #include "kernels/recording.h"
 #include "kernels/sampling.h"
+#include "kernels/tuning.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -339,6 +340,8 @@ struct backend_ops {
     int (*step_wait)(struct backend *b, struct error *err);
     /* NULL: the device records nothing and has no clock of its own. */
     const struct recording_ops *recording;
+    /* NULL: there is nothing to choose for a product. */
+    const struct tuning_ops *tuning;
 };
 
 /* Every implementation's state starts with this. */
@@ -354,7 +357,7 @@ struct backend {
     char description[128];     /* for people: instruction set, threads; GPU */
     char numerics[192];        /* what of this machine and build decides the bits of results; equal
                                   for two backends of equal configuration: equal bits, unless the
-                                  batch decides too */
+                                  batch decides too; complete once the tuning has ended */
 };
 
 /* The sizes that the workspace of the ops must hold, fixed at start, and how to compute. */

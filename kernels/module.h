@@ -4,14 +4,14 @@
  * of an installed one). It exports one symbol, QUIRE_MODULE_SYMBOL, a `struct backend_module`.
  *
  * Program and module are built together: a module of another interface is refused by its number,
- * raised with every change of backend.h, recording.h or sampling.h but for one that gives
+ * raised with every change of backend.h, recording.h, tuning.h or sampling.h but for one that gives
  * sample_row another size, which the number holds. A module is never unloaded. */
 #ifndef QUIRE_KERNELS_MODULE_H
 #define QUIRE_KERNELS_MODULE_H
 
 #include "kernels/backend.h"
 
-#define QUIRE_MODULE_INTERFACE (16000 + (int)sizeof(struct sample_row))
+#define QUIRE_MODULE_INTERFACE (17000 + (int)sizeof(struct sample_row))
 #define QUIRE_MODULE_SYMBOL "quire_backend_module"
 
 struct backend_module {

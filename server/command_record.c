@@ -11,13 +11,11 @@
 #include <string.h>
 
 /* What an executor and a drafter are made from, but for what the header says in numbers. */
-static const char *const names[] = {"model",          "device",
-                                    "dtype",          "quantization",
-                                    "kv-cache-dtype", "batch-invariant",
-                                    "threads",        "cpu-isa",
-                                    "block-size",     "max-logprobs",
-                                    "device-timeout", "tensor-parallel-size",
-                                    "max-model-len",  "speculative-config"};
+static const char *const names[] = {"model",         "device",         "dtype",
+                                    "quantization",  "kv-cache-dtype", "batch-invariant",
+                                    "threads",       "cpu-isa",        "block-size",
+                                    "max-logprobs",  "device-timeout", "tensor-parallel-size",
+                                    "max-model-len", "enforce-eager",  "speculative-config"};
 
 #define NUM_NAMES (sizeof(names) / sizeof(names[0]))
 

@@ -65,6 +65,7 @@ int engine_options_executor(const struct options *options, const struct model *m
         .kv_type = kv_type_of(options->kv_cache_dtype),
         .quantization = parse_dtype(options->quantization),
         .batch_invariant = options->batch_invariant,
+        .enforce_eager = options->enforce_eager,
         .gpu_memory_utilization = options->gpu_memory_utilization,
         .num_threads = (int32_t)options->threads,
         .cpu_isa = options->cpu_isa,

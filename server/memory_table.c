@@ -30,6 +30,14 @@ static void put_device(const struct printer *out, const struct executor_info *in
         put(out, "           not cuda, because %s", info->why_cpu);
 }
 
+static void put_tuning(const struct printer *out, const struct executor_info *info) {
+    const struct tuning_report *tuning = &info->tuning;
+    if (tuning->num_timed + tuning->num_left > 0)
+        put(out,
+            "products   %d timed in %.1f s, %d untimed; %d not by the library's first algorithm",
+            tuning->num_timed, tuning->seconds, tuning->num_left, tuning->num_changed);
+}
+
 /* Parts in the device's memory: a GPU's own, else the system's. */
 static void put_device_parts(const struct printer *out, const struct executor_info *info) {
     put(out, "weights    %8.1f MiB", mib(info->memory.weight_bytes));
@@ -39,6 +47,8 @@ static void put_device_parts(const struct printer *out, const struct executor_in
     if (info->num_recorded > 0)
         put(out, "recorded   %8.1f MiB for decode steps of %d sizes, in %.1f s",
             mib(info->memory.recorded_bytes), info->num_recorded, (double)info->recording_ns / 1e9);
+    else if (info->records_steps)
+        put(out, "recorded   decode steps take of the KV cache what is measured at start");
     if (info->has_dedicated_memory)
         put(out, "overhead   %8.1f MiB driver, libraries, other processes",
             mib(info->memory.overhead_bytes));
@@ -119,6 +129,7 @@ void memory_table_write(const struct memory_table *table,
                         void (*write)(void *context, const char *line), void *context) {
     const struct printer out = {write, context};
     put_device(&out, table->executor);
+    put_tuning(&out, table->executor);
     put_device_parts(&out, table->executor);
     put_swap(&out, table->executor);
     put_ranks(&out, table->executor);

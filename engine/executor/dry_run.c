@@ -117,29 +117,43 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
     return status;
 }
 
-/* Returns the next below n of 1, 2, 3, 4, 6, 8, 12, ...: sizes at which a library of matrix
+/* Returns the next above n of 1, 2, 3, 4, 6, 8, 12, ...: sizes at which a library of matrix
  * products may take another of its kernels, which are loaded on first use. */
-static int32_t next_smaller(int32_t n) {
+static int32_t next_larger(int32_t n) {
     int32_t power = 1;
-    while (power * 2 < n)
+    while (power <= n / 2)
         power *= 2;
-    if (n <= 2)
-        return n - 1;
-    return power + power / 2 < n ? power + power / 2 : power;
+    return n == power ? n + max_int32(power / 2, 1) : 2 * power;
 }
 
-int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
-            const struct serving_limits *limits, struct device_watch *watch, struct error *err) {
-    int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
-    int32_t largest = limits->max_num_batched_tokens;
-    if (largest > most)
-        largest = (int32_t)most;
+static int run_steps(struct backend *b, struct llama *llama, struct kv_cache *cache,
+                     const struct serving_limits *limits, int32_t largest,
+                     struct device_watch *watch, struct error *err) {
     struct largest_step step;
     if (alloc_step(&step, limits, err) != 0)
         return -1;
     int status = 0;
-    for (int32_t n = largest; n > 0 && status == 0; n = next_smaller(n))
+    for (int32_t n = 1; n < largest && status == 0; n = next_larger(n))
         status = run_step(b, llama, cache, limits, &step, n, watch, err);
+    if (status == 0)
+        status = run_step(b, llama, cache, limits, &step, largest, watch, err);
     free_step(&step);
+    return status;
+}
+
+int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
+            const struct serving_limits *limits, struct device_watch *watch,
+            struct tuning_report *out_tuning, struct error *err) {
+    const struct tuning_ops *tuning = b->ops->tuning;
+    int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;
+    int32_t largest = limits->max_num_batched_tokens;
+    if (largest > most)
+        largest = (int32_t)most;
+    *out_tuning = (struct tuning_report){0};
+    if (tuning != NULL && tuning->begin(b, DRY_RUN_TUNING_SECONDS, err) != 0)
+        return -1;
+    int status = run_steps(b, llama, cache, limits, largest, watch, err);
+    if (tuning != NULL)
+        tuning->end(b, out_tuning);
     return status;
 }

@@ -3,8 +3,8 @@
  *   backend      with the workspace of its operations
  *   weights      \ checked against what is free before anything is read
  *   llama        /
- *   dry run      a GPU only: drivers and libraries take what they need on first use; so do recorded
- *                steps, which are dropped again
+ *   dry run      a GPU only: drivers and libraries take what they need on first use, and algorithms
+ *                are timed; so do recorded steps, which are dropped again
  *
  * then, when it is known how many blocks every rank has room for (sizing.h)
  *
@@ -144,6 +144,8 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
     int status = strcmp(setup->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
     if (status != 0 || choose_kv_type(rank, err) != 0)
         return -1;
+    rank->records_steps = !config->enforce_eager && rank->backend->ops->recording != NULL &&
+                          rank->shard.num_ranks == 1;
     if (!rank->backend->has_dedicated_memory)
         rank->watch = NULL; /* a CPU takes what it takes */
     set_layout(rank);
@@ -194,6 +196,8 @@ static int alloc_blocks(struct rank *rank, int32_t num_blocks, struct error *err
 
 static int record_steps(struct rank *rank, struct error *err) {
     struct error why = {0};
+    if (!rank->records_steps)
+        return 0;
     int64_t begin = clock_now_ns();
     device_watch_begin(rank->watch);
     int status = llama_record(rank->llama, &rank->cache, &why);
@@ -209,7 +213,8 @@ static int record_steps(struct rank *rank, struct error *err) {
 static int run_dry(struct rank *rank, size_t *out_returned, struct error *err) {
     struct error why = {0};
     if (alloc_blocks(rank, 2, &why) != 0 ||
-        dry_run(rank->backend, rank->llama, &rank->cache, &rank->limits, rank->watch, &why) != 0)
+        dry_run(rank->backend, rank->llama, &rank->cache, &rank->limits, rank->watch, &rank->tuning,
+                &why) != 0)
         return explain(&why, "largest step", "lower --max-num-batched-tokens or --max-num-seqs",
                        err);
     size_t before = rank_memory_free(rank);

@@ -37,7 +37,9 @@ struct rank {
     struct kv_cache cache;
     struct buffer host_pool; /* empty: none */
     int64_t swap_block_ns;
+    bool records_steps; /* once the backend is open */
     int64_t recording_ns;
+    struct tuning_report tuning;
     struct executor_memory memory;
     size_t free_bytes, total_bytes; /* of the device, once all but the pools is in place */
     size_t planned_bytes;           /* of that, what is only planned */

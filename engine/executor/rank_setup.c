@@ -179,6 +179,8 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         .activation_dtype = b->activation_dtype,
         .kv_type = first->config.kv_type,
         .num_ranks = num_ranks,
+        .records_steps = first->records_steps,
+        .tuning = first->tuning,
     };
     snprintf(out->device, sizeof(out->device), "%s", b->name);
     snprintf(out->why_cpu, sizeof(out->why_cpu), "%s", first->why_cpu);

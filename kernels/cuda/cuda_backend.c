@@ -4,6 +4,7 @@
 #include "config/build_hash.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
+#include "kernels/cuda/cuda_tuning.h"
 #include "kernels/kv_type.h"
 
 #include <stdio.h>
@@ -18,6 +19,7 @@ static struct cuda_backend *state_of(struct backend *b) {
 
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = state_of(base);
+    cuda_tuning_destroy(b);
     cuda_sampler_destroy(b);
     cuda_gemm_destroy(b);
     cuda_staging_destroy(b);
@@ -82,6 +84,7 @@ static const struct backend_ops cuda_backend_ops = {
     .step_is_done = cuda_step_is_done,
     .step_wait = cuda_step_wait,
     .recording = &cuda_recording_ops,
+    .tuning = &cuda_tuning_ops,
 };
 
 /* The runtime calls a missing driver and one that is too old by the same name. */
@@ -119,7 +122,7 @@ static int open_device(struct cuda_backend *b, struct error *err) {
              "%.64s, sm_%d%d, %d multiprocessors, %s", prop.name, prop.major, prop.minor,
              prop.multiProcessorCount, dtype_name(b->base.activation_dtype));
     snprintf(b->base.numerics, sizeof(b->base.numerics),
-             "%.64s, sm_%d%d, %d multiprocessors, driver %d, toolkit %d, cublasLt %zu, build %s",
+             "%.48s, sm_%d%d, %d multiprocessors, driver %d, toolkit %d, cublasLt %zu, build %s",
              prop.name, prop.major, prop.minor, prop.multiProcessorCount, driver, CUDART_VERSION,
              cublasLtGetVersion(), build_hash());
     return CUDA_START(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), err);

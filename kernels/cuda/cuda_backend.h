@@ -17,6 +17,7 @@ struct cuda_staging;   /* cuda_staging.h: pinned memory between host arrays and 
 struct cuda_gemm;      /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algorithms */
 struct cuda_attention; /* cuda_attention.c: plan, partial results */
 struct cuda_packed;    /* cuda_packed.h: the step's arrays on their way */
+struct cuda_tuning;    /* cuda_tuning.c */
 struct cuda_sampler;   /* cuda_sample.c: edited logits, device copies of rows and results */
 struct recording;      /* cuda_record.c */
 
@@ -60,6 +61,7 @@ struct cuda_backend {
     struct cuda_attention *attention;
     struct cuda_sampler *sampler;
     struct recording *recording; /* that was begun; NULL: ops run */
+    struct cuda_tuning *tuning;  /* likewise; NULL: nothing is timed */
 };
 
 /* Parts: created in this order at open with all the memory they will ever need, destroyed in

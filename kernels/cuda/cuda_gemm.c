@@ -1,8 +1,8 @@
 /* Which of cuBLASLt's algorithms a product of a step takes (cuda_product.h: what a product is).
  *
  * The heuristic is asked once per power of two and one and a half powers of two of M, the number of
- * rows, at the upper end; the first algorithm it names is kept with the shape and serves all M of
- * the bucket, M itself being passed as it is. The library may refuse an algorithm for an M it did
+ * rows, at the upper end; the first algorithm it names, or at start the fastest (cuda_tuning.h), is
+ * kept with the shape and serves all M of the bucket, M itself being passed as it is. The library may refuse an algorithm for an M it did
  * not name it for. Then what it names for that M is tried in turn, and the first that is taken is
  * remembered for that M alone: the bucket keeps its own, so that two M that refuse each other's
  * never ask again.
@@ -23,6 +23,7 @@
 
 #include "kernels/cuda/cublas_check.h"
 #include "kernels/cuda/cuda_product.h"
+#include "kernels/cuda/cuda_tuning.h"
 
 #include <stdlib.h>
 
@@ -149,12 +150,29 @@ static int find_candidates(struct cuda_backend *b, const struct linear_args *arg
     return num_candidates;
 }
 
+static struct cuda_product_arrays arrays_of(const struct cuda_backend *b,
+                                            const struct linear_args *args) {
+    return (struct cuda_product_arrays){.weights = args->weight->values,
+                                        .x = args->x,
+                                        .addend = args->accumulate ? args->out : NULL,
+                                        .out = args->out,
+                                        .scale = args->scale,
+                                        .workspace = b->gemm->workspace.data,
+                                        .workspace_bytes = b->gemm->workspace.bytes};
+}
+
+/* num_rows: the largest of the bucket. */
 static void choose(struct cuda_backend *b, const struct linear_args *args, int32_t num_rows,
                    struct choice *choice) {
     cublasLtMatmulAlgo_t candidates[NUM_CANDIDATES];
-    if (find_candidates(b, args, num_rows, candidates) > 0) {
+    int num_candidates = find_candidates(b, args, num_rows, candidates);
+    if (num_candidates > 0) {
+        const struct cuda_tuned_product tuned = {.handle = b->gemm->handle,
+                                                 .form = form_of(b, args),
+                                                 .num_rows = args->num_rows,
+                                                 .arrays = arrays_of(b, args)};
         choice->made = true;
-        choice->algorithm = candidates[0];
+        choice->algorithm = candidates[cuda_tuning_fastest(b, &tuned, candidates, num_candidates)];
     } else if (CUDA_OK(b)) {
         error_set(&b->failure, ERROR_DEVICE,
                   "cuBLASLt has no algorithm for the product of %d rows with weights of %d x %d",
@@ -295,13 +313,7 @@ static struct exception *add_exception(struct cuda_backend *b, struct choice *ch
 static cublasStatus_t multiply(struct cuda_backend *b, struct cuda_product *product,
                                const struct linear_args *args,
                                const cublasLtMatmulAlgo_t *algorithm) {
-    const struct cuda_product_arrays arrays = {.weights = args->weight->values,
-                                               .x = args->x,
-                                               .out = args->out,
-                                               .scale = args->scale,
-                                               .accumulate = args->accumulate,
-                                               .workspace = b->gemm->workspace.data,
-                                               .workspace_bytes = b->gemm->workspace.bytes};
+    const struct cuda_product_arrays arrays = arrays_of(b, args);
     return cuda_product_multiply(b->gemm->handle, product, algorithm, &arrays, b->stream);
 }
 

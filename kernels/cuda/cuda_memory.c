@@ -64,6 +64,7 @@ int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct 
 }
 
 void cuda_host_free(struct backend *b, struct buffer *buffer) {
-    CUDA_RELEASE(state_of(b), cudaFreeHost(buffer->data));
+    if (buffer->data != NULL) /* of which NVIDIA says nothing */
+        CUDA_RELEASE(state_of(b), cudaFreeHost(buffer->data));
     *buffer = (struct buffer){0};
 }

@@ -110,10 +110,11 @@ cublasStatus_t cuda_product_multiply(cublasLtHandle_t handle, struct cuda_produc
                                      const cublasLtMatmulAlgo_t *algorithm,
                                      const struct cuda_product_arrays *arrays,
                                      cudaStream_t stream) {
-    float beta = arrays->accumulate ? 1.0F : 0.0F;
+    float beta = arrays->addend != NULL ? 1.0F : 0.0F;
+    const void *addend = arrays->addend != NULL ? arrays->addend : arrays->out;
     return cublasLtMatmul(handle, &p->operation, &arrays->scale, arrays->weights, &p->weights,
-                          arrays->x, &p->x, &beta, arrays->out, &p->out, arrays->out, &p->out,
-                          algorithm, arrays->workspace, arrays->workspace_bytes, stream);
+                          arrays->x, &p->x, &beta, addend, &p->out, arrays->out, &p->out, algorithm,
+                          arrays->workspace, arrays->workspace_bytes, stream);
 }
 
 bool cuda_product_is_refusal(cublasStatus_t status) {

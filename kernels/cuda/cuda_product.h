@@ -8,7 +8,7 @@
  *
  *   out^T [N, M] = op_T(W^T [K, N]) x^T [K, M]     M rows of x, W [N, K]; ld: K, K, N
  *
- * in float, with a scale as alpha, a residual as beta = 1 in place and a bias in the epilogue.
+ * in float, with a scale as alpha, a residual as C with beta = 1 and a bias in the epilogue.
  *
  * Everything is kept on the stack: describing a product takes no allocation. Functions may be
  * called from any thread; what they return is cuBLASLt's own status. */
@@ -40,12 +40,12 @@ struct cuda_product_limits {
     bool in_sequence; /* each dot product is summed in one sequence: no split of K, no reduction */
 };
 
-/* The arrays of a call, on the device; out is read when `accumulate`. */
+/* The arrays of a call, on the device. */
 struct cuda_product_arrays {
     const void *weights, *x;
+    const void *addend; /* as out, which it may be; NULL: nothing is added */
     void *out;
     float scale;
-    bool accumulate;
     void *workspace; /* [workspace_bytes] */
     size_t workspace_bytes;
 };

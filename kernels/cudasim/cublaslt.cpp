@@ -364,6 +364,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         check_array("the bias", p.desc.bias, p.m * type_bytes(p.d.type));
     if (needed > 0)
         check_array("the workspace", workspace, needed);
-    cudasim::enqueue_work(stream, [p, algo, o] { multiply(p, algo, o); });
+    cudasim::enqueue_work(stream, [p, algo, o] {
+        simulated_duration duration(duration_of(algo.id));
+        multiply(p, algo, o);
+    });
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -4,6 +4,7 @@
 
 #include "cublasLt.h"
 
+#include <chrono>
 #include <cstring>
 
 namespace cudasim {
@@ -98,6 +99,7 @@ bool is_refused(int id, uint64_t num_columns);
 bool is_hidden(int id, uint64_t num_columns);
 bool is_varied(int id);
 bool is_wrong(int id);
+std::chrono::nanoseconds duration_of(int id);
 
 } // namespace cudasim
 

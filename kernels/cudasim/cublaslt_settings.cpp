@@ -17,9 +17,15 @@ struct column_range {
     uint64_t first, last;
 };
 
+struct id_duration {
+    int id; /* ALL: every one */
+    std::chrono::microseconds duration;
+};
+
 struct product_settings {
     std::vector<column_range> refused, hidden;
     std::vector<int> varied, wrong;
+    std::vector<id_duration> durations;
 };
 
 static constexpr int ALL = -1;
@@ -70,6 +76,15 @@ static bool parse_single(const char **io_text, std::vector<int> *out) {
     return true;
 }
 
+static bool parse_duration(const char **io_text, std::vector<id_duration> *out) {
+    uint64_t microseconds;
+    int id;
+    if (!parse_id(io_text, &id) || !skip(io_text, ":") || !parse_number(io_text, &microseconds))
+        return false;
+    out->push_back({id, std::chrono::microseconds(microseconds)});
+    return true;
+}
+
 static bool parse_entry(const char **io_text, product_settings *out) {
     if (skip(io_text, "refuse:"))
         return parse_range(io_text, &out->refused);
@@ -77,6 +92,8 @@ static bool parse_entry(const char **io_text, product_settings *out) {
         return parse_range(io_text, &out->hidden);
     if (skip(io_text, "vary:"))
         return parse_single(io_text, &out->varied);
+    if (skip(io_text, "takes:"))
+        return parse_duration(io_text, &out->durations);
     return skip(io_text, "wrong:") && parse_single(io_text, &out->wrong);
 }
 
@@ -100,7 +117,7 @@ static product_state *create_state() {
     const char *spelling = getenv("QUIRE_CUDASIM_PRODUCTS");
     if (spelling != nullptr && !parse(spelling, &state->settings))
         fatal("QUIRE_CUDASIM_PRODUCTS is \"%s\": a list of refuse:ID:FIRST-LAST, "
-              "hide:ID:FIRST-LAST, vary:ID and wrong:ID",
+              "hide:ID:FIRST-LAST, vary:ID, wrong:ID and takes:ID:MICROSECONDS",
               spelling);
     return state;
 }
@@ -152,6 +169,15 @@ bool is_varied(int id) {
 
 bool is_wrong(int id) {
     return holds(the_state().settings.wrong, id);
+}
+
+std::chrono::nanoseconds duration_of(int id) {
+    product_state &state = the_state();
+    std::lock_guard<std::mutex> guard(state.lock);
+    for (const id_duration &d : state.settings.durations)
+        if (d.id == ALL || d.id == id)
+            return d.duration;
+    return std::chrono::microseconds(CUDASIM_PRODUCT_MICROSECONDS);
 }
 
 void read_products_from_environment() {

@@ -188,7 +188,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
     p.major = 8;
     p.minor = 9;
     p.multiProcessorCount = call.dev.num_multiprocessors;
-    p.l2CacheSize = 4 << 20;
+    p.l2CacheSize = 256 << 10;
     p.memoryBusWidth = 256;
     *prop = p;
     return call.end(cudaSuccess);

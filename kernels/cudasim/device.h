@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -40,6 +41,7 @@ struct device {
     size_t allocated_bytes;
     int num_multiprocessors;                         /* QUIRE_CUDASIM_SMS */
     int num_running;                                 /* nested pieces of work */
+    std::chrono::nanoseconds ahead;                  /* of the host's clock is the device's */
     std::shared_ptr<work_queue> default_queue;       /* of every stream that is not non-blocking */
     std::map<uintptr_t, memory_range> device_memory; /* by start */
     std::map<uintptr_t, memory_range> pinned_memory;
@@ -69,6 +71,21 @@ class api_call {
     const char *const function;
     uint64_t start; /* 0: not recorded */
     cudaError_t result;
+};
+
+/* The device's clock, which events have. */
+std::chrono::steady_clock::time_point device_time(const device &dev);
+
+/* Within a piece of work: by the device's clock the block takes that time, whatever it takes the
+ * host. */
+class simulated_duration {
+  public:
+    explicit simulated_duration(std::chrono::nanoseconds duration);
+    simulated_duration(const simulated_duration &) = delete;
+    ~simulated_duration();
+
+  private:
+    const std::chrono::steady_clock::time_point end;
 };
 
 /* Returns whether work of that name is to be left undone. */

@@ -7,8 +7,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
-
 #define MAX_HANG_S 300 /* a test that waits for ever ends at last */
 
 struct CUstream_st {};
@@ -28,6 +26,18 @@ struct CUevent_st {
 };
 
 namespace cudasim {
+
+std::chrono::steady_clock::time_point device_time(const device &dev) {
+    return std::chrono::steady_clock::now() + dev.ahead;
+}
+
+simulated_duration::simulated_duration(std::chrono::nanoseconds duration)
+    : end(device_time(the_device()) + duration) {
+}
+
+simulated_duration::~simulated_duration() {
+    the_device().ahead += end - device_time(the_device());
+}
 
 std::shared_ptr<work_queue> queue_of(device &dev, cudaStream_t stream) {
     if (stream == nullptr)
@@ -164,9 +174,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
         return call.end(cudaSuccess);
     event->queue = target;
     uint64_t mark = ++event->state->num_records;
-    event->queue->push_back([state = event->state, mark] {
+    event->queue->push_back([&dev = call.dev, state = event->state, mark] {
         state->reached = mark;
-        state->time = std::chrono::steady_clock::now();
+        state->time = device_time(dev);
     });
     return call.end(cudaSuccess);
 }

@@ -21,11 +21,13 @@
  * waited for ("us"). Beside it stand the time that the device's own clock shows between the
  * beginning and the end of its work ("device_us"), and the host's until everything was enqueued
  * ("enqueue_us"), where the device has them; both are the medians of all steps that were run. The
- * same step is done over and over; its context is made of random numbers.
+ * same step is done over and over; its context is made of random numbers. Before, each kind of step
+ * is done once, meanwhile the algorithms of its products are timed, as when the server starts.
  *
  * The first line is the cold start, op "start": from main to the first result, a step of one token,
  * with its parts: the model file and the device opened ("open_us"), the weights read and brought
- * into the device's form ("weights_us"), the workspace and the first step ("first_step_us"); and
+ * into the device's form ("weights_us"), the workspace and the first step ("first_step_us"), whose
+ * products are timed; and
  * the type that most of the weights are stored in ("weights"), with what they take in the types of
  * the file ("weights_bytes"). The random numbers of the KV cache are left out. What of the file
  * lies in the page cache is read from there: for a start from the disk, drop it first. */
@@ -40,6 +42,8 @@
 #include <time.h>
 
 enum { MAX_STEPS = 4096 };
+
+#define TUNING_SECONDS 2.0 /* as the server's */
 
 /* Of the steps run with one batch, in microseconds. */
 struct step_times {
@@ -59,6 +63,7 @@ struct model_bench {
     struct step_result result;
     struct mark *begin, *end; /* of a step; NULL: the device has no clock */
     struct step_times times;
+    bool is_tuning;
 };
 
 static double now_us(void) {
@@ -225,6 +230,11 @@ static void measure(struct model_bench *m, const char *op, const struct bench_mo
     const struct device_bench_job job = {.context = m, .call = call_step};
     char shape[64], more[128];
     begin_step(m, step);
+    if (m->is_tuning) {
+        call_step(m, 0);
+        end_step(m);
+        return;
+    }
     struct device_bench_time time = device_bench_run(&m->bench, &job);
     int used =
         snprintf(shape, sizeof(shape), "%d x %d of %d", step->num_seqs, step->query, step->context);
@@ -243,6 +253,23 @@ static void measure(struct model_bench *m, const char *op, const struct bench_mo
 
 /* --- The program ------------------------------------------------------------------------------ */
 
+static void begin_tuning(struct model_bench *m) {
+    struct backend *b = m->bench.backend;
+    struct error err = {0};
+    m->is_tuning = b->ops->tuning != NULL;
+    if (m->is_tuning && b->ops->tuning->begin(b, TUNING_SECONDS, &err) != 0)
+        device_bench_fail("%s", err.message);
+}
+
+static void end_tuning(struct model_bench *m) {
+    struct backend *b = m->bench.backend;
+    struct tuning_report report;
+    b->ops->tuning->end(b, &report);
+    m->is_tuning = false;
+    fprintf(stderr, "%d products timed in %.1f s, %d untimed; %d not by the first algorithm\n",
+            report.num_timed, report.seconds, report.num_left, report.num_changed);
+}
+
 static void start(struct model_bench *m, int argc, char **argv,
                   const struct bench_model_settings *s) {
     const struct bench_model_step first = {.num_seqs = 1, .query = 1, .context = 1};
@@ -254,6 +281,7 @@ static void start(struct model_bench *m, int argc, char **argv,
     open_cache(m, s->kv_type, (size_t)s->pool_mib << 20);
     at[3] = now_us();
     create_llama(m);
+    begin_tuning(m);
     begin_step(m, &first);
     call_step(m, 0);
     at[4] = now_us();
@@ -303,6 +331,10 @@ int main(int argc, char **argv) {
     struct bench_model_settings s;
     bench_model_settings_read(&s, argc, argv);
     start(&m, argc, argv, &s);
+    if (m.is_tuning) {
+        measure_all(&m, &s);
+        end_tuning(&m);
+    }
     if (s.replay != 0)
         record_decodes(&m);
     measure_all(&m, &s);

@@ -24,6 +24,11 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def read_samples(page):
+    """Of a page of metrics: sample name without prefix -> value."""
+    return {name: float(value) for name, value in SAMPLE.findall(page)}
+
+
 class GpuServer:
     """Options go to `quire serve`. url() starts it and waits until it is ready; a start that failed is not tried again.
     """
@@ -95,25 +100,26 @@ class GpuServer:
             return False
 
     def metrics(self):
-        """Sample name without prefix -> value."""
+        """The page."""
         try:
             with urllib.request.urlopen(self.url() + "/metrics", timeout=30) as reply:
-                return {name: float(value) for name, value in SAMPLE.findall(reply.read().decode())}
+                return reply.read().decode()
         except OSError as error:
             raise Failed(f"/metrics: {error}; the server's last line: {self.last_line()}") from error
 
     def metrics_when_idle(self):
-        """The same once no request is left: those that were cut short end with their step. A device that failed meanwhile is
+        """The page once no request is left: those that were cut short end with their step. A device that failed meanwhile is
         a pause for clients, and a failure here."""
         deadline = time.monotonic() + IDLE_SECONDS
         while True:
-            metrics = self.metrics()
+            page = self.metrics()
+            metrics = read_samples(page)
             if metrics.get("rank_restarts_total", 0) > 0:
                 lost = [line for line in self.read_log().splitlines() if "the ranks are lost" in line]
                 self.refusal = Failed(f"the device failed, and its ranks were restarted: {(lost or ['?'])[0]}")
                 raise self.refusal
             if metrics["num_requests_running"] + metrics["num_requests_waiting"] == 0:
-                return metrics
+                return page
             if time.monotonic() > deadline:
                 self.refusal = Failed(f"requests are left {IDLE_SECONDS} s after the last answer")
                 raise self.refusal

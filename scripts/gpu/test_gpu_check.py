@@ -15,6 +15,8 @@ import time
 import unittest
 from pathlib import Path
 
+from gpu_histograms import medians_between
+
 HERE = Path(__file__).resolve().parent
 TOOLS = ("dirname",)  # of the launcher; sh is named by its path
 # What a rehearsal leaves out, and the reason that it must give.
@@ -50,6 +52,28 @@ server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 print(f"listening on http://127.0.0.1:{server.server_port}", flush=True)
 server.serve_forever()
 '''
+
+
+class Histograms(unittest.TestCase):
+    PAGE = """# TYPE quire:gap_seconds histogram
+quire:gap_seconds_bucket{model_name="a",le="0.0"} %d
+quire:gap_seconds_bucket{model_name="a",le="1e-05"} %d
+quire:gap_seconds_bucket{model_name="a",le="+Inf"} %d
+quire:host_seconds_bucket{part="plan",le="2e-06"} 7
+quire:host_seconds_bucket{part="plan",le="+Inf"} 7
+quire:host_seconds_sum{part="plan"} 3.5
+"""
+
+    def median(self, *counts):
+        return medians_between(self.PAGE % (3, 5, 6), self.PAGE % counts, "gap_seconds")
+
+    def test_medians(self):
+        self.assertEqual(self.median(3 + 5, 5 + 6, 6 + 9), {None: 0.0}, "most had none")
+        self.assertEqual(self.median(3, 5 + 4, 6 + 4), {None: 5e-6}, "all within one bucket")
+        self.assertEqual(self.median(3, 5, 6 + 4), {None: 1e-5}, "above the last bound")
+        self.assertEqual(self.median(3, 5, 6), {None: None}, "nothing came")
+        self.assertEqual(medians_between(self.PAGE % (0, 0, 0), (self.PAGE % (0, 0, 0)).replace("} 7", "} 9"),
+                                         "host_seconds"), {"plan": 1e-6})
 
 
 class Rehearsal(unittest.TestCase):
@@ -101,6 +125,10 @@ class Rehearsal(unittest.TestCase):
         for stage in ("inventory", "limits", "checks", "golden", "steps", "timelines", "server", "products", "ops",
                       "reference", "embedding"):
             self.assertIn(stage, stages)
+        steps = next(line for line in items["server/tiny 20/6 x 4 eager"]["data"]["step_host_p50_us"].items())
+        self.assertTrue(steps[0] and steps[1] > 0, steps)
+        page = (self.folder / "results/gpu_check.md").read_text()
+        self.assertRegex(page, r"\| 20/6 \| 4 \| recorded \| .*\n\| 20/6 \| 4 \| op by op \| ")
         last = printed.splitlines()[-100:]
         self.assertTrue(any(line.startswith("| G1 ") for line in last), "the table comes last")
 
@@ -182,7 +210,7 @@ class Rehearsal(unittest.TestCase):
         self.assert_server_failed("did not start, status 3", {"WRONG_SERVER": "exit"})
 
     def test_a_server_whose_device_fails(self):
-        self.assert_failed("server/tiny 20/6 x 4", "--stage", "server", env={"QUIRE_CUDASIM_FAIL_AFTER": "600"})
+        self.assert_failed("server/tiny 20/6 x 4", "--stage", "server", env={"QUIRE_CUDASIM_FAIL_AFTER": "3300"})
         self.assertEqual(self.left_running(), [])
 
     def test_a_server_does_not_outlive_a_call_that_is_killed(self):

@@ -174,6 +174,56 @@ def test_fingerprints_differ(start_gpu, start_server):
     assert len(prints) == 4 and all(text.startswith("quire-") for text in prints)
 
 
+# What is chosen and recorded at start.
+
+def timed(server):
+    """Products that were timed, that were not, and that take another algorithm than the first."""
+    found = re.search(r"products +(\d+) timed in \d+\.\d s, (\d+) untimed; (\d+) not by", server.read_log())
+    return found and tuple(map(int, found.groups()))
+
+
+def test_products_are_timed_at_start(start_gpu):
+    """One that a start has chosen otherwise is another fingerprint, and an equal one for an equal choice."""
+    plain, *chosen = (start_gpu(PRODUCTS=products) for products in ("", "takes:6:50", "takes:6:50"))
+    assert timed(plain)[0] > 20 and timed(plain)[1:] == (0, 0)
+    assert timed(chosen[0])[2] > 10 and timed(chosen[1]) == timed(chosen[0])
+    prints = [ask(server, "a", max_tokens=1).system_fingerprint for server in (plain, *chosen)]
+    assert prints[0] != prints[1] == prints[2]
+    assert timed(start_gpu("--batch-invariant", PRODUCTS="takes:1:100")) is None
+
+
+def test_a_replay_needs_the_same_choice(start_gpu, tmp_path):
+    path = tmp_path / "record"
+    server = start_gpu("--record", path, "--enforce-eager", PRODUCTS="takes:6:50")
+    ask(server, PROMPTS[0])
+    assert server.terminate() == 0
+    same, other = (subprocess.run([BINARY, "replay", path], env=clean_environment(**simulated(PRODUCTS=products)),
+                                  capture_output=True, text=True, timeout=100) for products in ("takes:6:50", ""))
+    assert same.returncode == 0, same.stderr
+    assert other.returncode == 78 and "numerics" in other.stderr and ", products " in other.stderr
+
+
+def test_nothing_is_recorded_when_eager(start_gpu, start_server):
+    """In this process and in one of the ranks' own: the same answers and fingerprint, and memory for more tokens."""
+    recorded = start_gpu("--batch-invariant")
+    eager = [start_gpu("--batch-invariant", "--enforce-eager"),
+             start_server(*GPU, "--batch-invariant", "--enforce-eager", environment=simulated())]
+    assert "recorded" in parts(recorded)
+    wanted = [ask(recorded, prompt, logprobs=2).choices[0].model_dump() for prompt in PROMPTS]
+    for server in eager:
+        assert "recorded" not in parts(server)
+        assert [ask(server, prompt, logprobs=2).choices[0].model_dump() for prompt in PROMPTS] == wanted
+        assert len({ask(other, "a", max_tokens=1).system_fingerprint for other in (recorded, server)}) == 1
+
+
+@pytest.mark.parametrize("options, is_recorded", [((), True), (("--enforce-eager",), False)])
+def test_a_plan_says_what_is_measured_at_start(options, is_recorded):
+    plan = subprocess.run([BINARY, "inspect", TINY, "--plan", *map(str, GPU), *options], text=True, timeout=60,
+                          capture_output=True, check=True, env=clean_environment(**simulated())).stdout
+    lines = [line for line in plan.splitlines() if line.startswith("recorded ")]
+    assert len(lines) == is_recorded and all("measured at start" in line for line in lines)
+
+
 # Quantised keys and values.
 
 @pytest.mark.parametrize("dtype", ["int8", "fp8"])

@@ -1,5 +1,5 @@
 /* Every algorithm that cuBLASLt names for the products of a model, timed beside the first, which is
- * the one that the backend takes:
+ * the one that the backend takes when it is batch invariant or has timed none (kernels/tuning.h):
  *
  *   bench_products bf16|f16 [OPTION VALUE]...          bench_products_sim on the simulator
  *

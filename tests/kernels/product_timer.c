@@ -191,7 +191,7 @@ static cublasStatus_t enqueue(struct product_timer *timer, const cublasLtMatmulA
         .x = timer->x,
         .out = timer->out,
         .scale = scale_of(timer),
-        .accumulate = timer->accumulate,
+        .addend = timer->accumulate ? timer->out : NULL,
         .workspace = timer->workspace,
         .workspace_bytes = timer->workspace_bytes};
     return cuda_product_multiply(timer->handle, &timer->product, algorithm, &arrays, timer->stream);

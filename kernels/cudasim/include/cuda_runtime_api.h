@@ -144,7 +144,8 @@ CUDASIM_MUST_CHECK cudaError_t cudaEventDestroy(cudaEvent_t event);
 CUDASIM_MUST_CHECK cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 CUDASIM_MUST_CHECK cudaError_t cudaEventSynchronize(cudaEvent_t event);
 CUDASIM_MUST_CHECK cudaError_t cudaEventQuery(cudaEvent_t event);
-/* Host time between the two: it says nothing of a GPU. */
+/* Host time between the two, but that products take what cudasim/products.h says: it says nothing
+ * of a GPU. */
 CUDASIM_MUST_CHECK cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
 
 /* Recorded work. What a stream is given while it is captured does not run; it becomes a graph,

@@ -1,5 +1,5 @@
-"""Every algorithm that cuBLASLt names for a model's products, timed beside the first, which is the one that we
-take: what choosing by measurement would gain. Their results are compared, so that a wrong one is seen."""
+"""Every algorithm that cuBLASLt names for a model's products, timed beside the first: what choosing by
+measurement at start gains, which the server does among the first eight. Their results are compared, so that a wrong one is seen."""
 
 from gpu_figures import floor_us, percent, table
 from gpu_models import MODELS, NAMES

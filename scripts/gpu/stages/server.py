@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 
 from gpu_figures import find, percent, table
+from gpu_histograms import medians_between
 from gpu_models import MODELS, NAMES, make_model, make_seconds
 from gpu_results import Failed
-from gpu_server import GpuServer
+from gpu_server import GpuServer, read_samples
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 from bench_serve import make_request  # noqa: E402
@@ -32,6 +33,10 @@ LONGER = {(DECODE_HEAVY, 64): 2, (DECODE_HEAVY, 256): 3}
 START_SECONDS = {"llama-3-8b": 40, "llama-3.2-1b": 15, "smollm2-135m": 8}
 MAX_MODEL_LEN = 4096
 
+# Points that are measured once more with --enforce-eager, to see what recorded decode steps save.
+EAGER_POINTS = [("100/128", number, True) for number in (1, 8, 64)]
+EAGER_REHEARSED = [("20/6", 4, True)]
+
 REHEARSED = [("20/6", 1, True), ("20/6", 4, True), ("sharegpt-24", 4, True), ("20/6", 4, False)]
 REHEARSED_LIMITS = {"max-model-len": 128, "max-num-seqs": 4, "max-num-batched-tokens": 64}
 REHEARSED_KV_MIB = 1  # of which the simulator looks at every page in every kernel
@@ -48,8 +53,15 @@ def points_of(context, shape):
     return [point for point in POINTS_OF[shape] if not context.quick or point in QUICK_POINTS]
 
 
-def item_name(shape, workload, number, stream):
-    return f"server/{shape} {workload} x {number}" + " whole" * (not stream)
+def eager_points(context):
+    """All of them are among those of every model."""
+    if not context.on_gpu:
+        return EAGER_REHEARSED
+    return [point for point in EAGER_POINTS if not context.quick or point in QUICK_POINTS]
+
+
+def item_name(shape, workload, number, stream, eager=False):
+    return f"server/{shape} {workload} x {number}" + " whole" * (not stream) + " eager" * eager
 
 
 def point_seconds(shape, workload, number, stream=True):
@@ -107,10 +119,21 @@ def measure_point(context, server, shape, point, seed):
         after = server.metrics_when_idle()
     except LoadError as error:
         raise Failed(f"the load generator: {error}") from error
-    check_answers(figures, prompts, {name: after[name] - before.get(name, 0) for name in (
+    samples, earlier = read_samples(after), read_samples(before)
+    check_answers(figures, prompts, {name: samples[name] - earlier.get(name, 0) for name in (
         "generation_tokens_total", "prompt_tokens_total")})
     return {**figures, "workload": workload, "concurrency": number, "stream": stream,
-            "ready_seconds": server.ready_seconds}
+            "ready_seconds": server.ready_seconds, **step_times(before, after)}
+
+
+def step_times(before, after):
+    """What the server itself has seen of its steps, medians: how long none was in flight before one, and what each part of
+    one took the engine's thread."""
+    gap = medians_between(before, after, "step_gap_seconds").get(None)
+    parts = medians_between(before, after, "step_host_seconds")
+    if gap is None or not parts or None in parts.values():
+        raise Failed("the server's metrics step_gap_seconds and step_host_seconds count no step")
+    return {"step_gap_p50_us": 1e6 * gap, "step_host_p50_us": {part: 1e6 * value for part, value in parts.items()}}
 
 
 def serve_options(context):
@@ -120,11 +143,13 @@ def serve_options(context):
         "--kv-cache-memory-bytes", f"{REHEARSED_KV_MIB}M", "--swap-space", 0]
 
 
-def measure_server(context, shape):
+def measure_server(context, shape, points, eager=False):
     """One item a point; the server is started for the first that is still to be done."""
-    with GpuServer(context, f"server/{shape}", lambda: make_model(context, shape), *serve_options(context)) as server:
-        for seed, point in enumerate(points_of(context, shape)):
-            name = item_name(shape, *point)
+    options = serve_options(context) + ["--enforce-eager"] * eager
+    name = f"server/{shape}" + " eager" * eager
+    with GpuServer(context, name, lambda: make_model(context, shape), *options) as server:
+        for point in points:
+            name, seed = item_name(shape, *point, eager), points_of(context, shape).index(point)
             seconds = point_seconds(shape, *point) + 4 if context.on_gpu else 5
             start = 0 if server.process else START_SECONDS.get(shape, 0) + make_seconds(context, shape)
             context.results.item(name, lambda: measure_point(context, server, shape, point, seed),
@@ -180,9 +205,12 @@ def measure_ceiling(context):
 def run(context):
     context.results.item("server/ceiling of the load generator", lambda: measure_ceiling(context),
                          12 if context.on_gpu else 3)
-    for shape in ("llama-3.2-1b", "llama-3-8b", "smollm2-135m") if context.on_gpu else ("tiny",):
-        measure_server(context, shape)
+    shapes = ("llama-3.2-1b", "llama-3-8b", "smollm2-135m") if context.on_gpu else ("tiny",)
+    for shape in shapes:
+        measure_server(context, shape, points_of(context, shape))
         measure_engines(context, shape)
+    for shape in shapes:
+        measure_server(context, shape, eager_points(context), eager=True)
 
 
 # --- Judging -------------------------------------------------------------------------------------
@@ -283,8 +311,26 @@ def report(context):
             page += [f"### {shape}", "", *table(
                 ["tokens in/out", "answers", "at once", "tok/s", "req/s", "TTFT p50 ms", "p99", "ITL p50 ms", "p99",
                  "request p50 ms", "engine alone, tok/s", "load generator"], rows)]
+        page += step_table(results, shape, eager_points(context))
         page += engine_table(results, shape, dict.fromkeys(workload for workload, _, _ in points))
     return page
+
+
+def step_table(results, shape, points):
+    """Each point with recorded decode steps, and below it without."""
+    rows, parts = [], []
+    for point in points:
+        for eager in (False, True):
+            figures = results.data(item_name(shape, *point, eager))
+            if figures is None:
+                continue
+            parts = list(figures["step_host_p50_us"])
+            rows.append([point[0], point[1], "op by op" if eager else "recorded", f"{figures['tokens_per_second']:.0f}",
+                         f"{figures['itl_p50_ms']:.2f}", f"{figures['step_gap_p50_us']:.0f}",
+                         *(f"{us:.0f}" for us in figures["step_host_p50_us"].values())])
+    return [f"### {shape}, steps recorded and op by op, medians that the server has seen", "", *table(
+        ["tokens in/out", "at once", "decode steps", "tok/s", "ITL p50 ms", "no step under way us",
+         *(f"{part} us" for part in parts)], rows)] if rows else []
 
 
 def engine_table(results, shape, workloads):

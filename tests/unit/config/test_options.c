@@ -106,6 +106,7 @@ static void test_defaults(void **state) {
     assert_int_equal(options.device_timeout, 60);
     assert_string_equal(options.rank_process, "auto");
     assert_false(options.batch_invariant);
+    assert_false(options.enforce_eager);
     assert_int_equal(options.max_num_seqs, 0);
     assert_int_equal(options.max_num_batched_tokens, 0);
     assert_true(options.max_inter_token_ms == OPTIONS_AUTO);
@@ -500,14 +501,15 @@ static void test_service_links_are_left_alone(void **state) {
 static void test_yaml_forms(void **state) {
     static const char yaml[] =
         "# comment\nmax_body-bytes: 2M\nserved-model-name:\n  - a\n  - 'b c'\n"
-        "host: \"::1\"\nbatch-invariant: true\ngpu-memory-utilization: 0.5\n";
+        "host: \"::1\"\nbatch-invariant: true\nenforce-eager: true\n"
+        "gpu-memory-utilization: 0.5\n";
     struct options options;
     assert_int_equal(load_yaml(yaml, strlen(yaml), &options, NULL), 0);
     assert_int_equal(options.max_body_bytes, 2 << 20);
     assert_int_equal(options.served_model_names.count, 2);
     assert_string_equal(options.served_model_names.items[1], "b c");
     assert_string_equal(options.host, "::1");
-    assert_true(options.batch_invariant);
+    assert_true(options.batch_invariant && options.enforce_eager);
     assert_true(options.gpu_memory_utilization == 0.5);
     options_finish(&options);
     assert_int_equal(load_yaml("# nothing\n", 10, &options, NULL), 0);
@@ -649,6 +651,7 @@ static void test_sample_file_comments(void **state) {
     assert_string_equal(sample.dtype, plain.dtype);
     assert_true(sample.gpu_memory_utilization == plain.gpu_memory_utilization);
     assert_true(sample.batch_invariant == plain.batch_invariant);
+    assert_true(sample.enforce_eager == plain.enforce_eager);
     assert_true(sample.enable_prefix_caching == plain.enable_prefix_caching);
     assert_int_equal(sample.allowed_origins.count, plain.allowed_origins.count);
     assert_words(&sample.allowed_methods, plain.allowed_methods.items);

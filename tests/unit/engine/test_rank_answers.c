@@ -114,6 +114,7 @@ static const struct lie {
 /* What else a process does that breaks its word. */
 #define WRITES_BATCH "writes"
 #define TAKES_BATCH "takes"
+#define ROUNDS_ANEW "rounds" /* in every process otherwise */
 
 static void have_endless_text(struct executor_info *info) {
     memset(info->numerics, 'x', sizeof(info->numerics));
@@ -212,6 +213,8 @@ static void answer_start(struct rank_message *message, const char *how) {
     message->info.limits.num_blocks = 8;
     message->info.limits.max_logit_rows = 1;
     message->info.num_ranks = 1;
+    if (strcmp(how, ROUNDS_ANEW) == 0)
+        snprintf(message->info.numerics, sizeof(message->info.numerics), "those of %d", getpid());
     if (strncmp(how, WITH_READY, strlen(WITH_READY)) == 0)
         boasts[atoi(how + strlen(WITH_READY))].spoil(&message->info);
     if (strcmp(how, WHILE_STARTING) == 0)
@@ -384,6 +387,34 @@ static void test_a_small_vocabulary_bounds_the_logprobs(void **state) {
     assert_int_equal(rank_message_check_done(&message, &batch, &result, 6, &err), -1);
 }
 
+/* Restarts the process that was killed. Returns whether it is told that it rounds otherwise. */
+static bool restart_is_told(const char *how) {
+    static char log[4096];
+    struct fixture f;
+    struct error err = {0};
+    FILE *file = tmpfile();
+    int kept = dup(STDERR_FILENO);
+    assert_true(file != NULL && kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    start(&f, how);
+    kill(process_executor_pid(f.executor), SIGKILL);
+    expect_end(&f, &err);
+    int status = f.executor->ops->restart(f.executor, &err);
+    f.executor->ops->destroy(f.executor);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    close(kept);
+    rewind(file);
+    log[fread(log, 1, sizeof(log) - 1, file)] = '\0';
+    fclose(file);
+    assert_int_equal(status, 0);
+    assert_non_null(strstr(log, "the ranks are back"));
+    return strstr(log, "the ranks round otherwise than before: those of ") != NULL;
+}
+
+static void test_ranks_that_round_otherwise_after_a_restart(void **state) {
+    assert_true(restart_is_told(ROUNDS_ANEW));
+    assert_false(restart_is_told("0"));
+}
+
 static void test_a_message_that_nobody_waits_for(void **state) {
     struct fixture f;
     struct error err = {0};
@@ -407,6 +438,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_starts_with_wrong_sizes),
         cmocka_unit_test(test_batches_cannot_be_written_to),
         cmocka_unit_test(test_batches_stay),
+        cmocka_unit_test(test_ranks_that_round_otherwise_after_a_restart),
     };
     return argc > 1 ? run_process(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
 }

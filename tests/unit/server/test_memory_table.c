@@ -36,6 +36,7 @@ static struct executor_info info(bool is_gpu) {
                                   .has_dedicated_memory = is_gpu,
                                   .kv_type = KV_F16,
                                   .swap_block_ns = 12340,
+                                  .records_steps = is_gpu,
                                   .num_recorded = is_gpu ? 23 : 0,
                                   .recording_ns = 1500000000,
                                   .memory = {.weight_bytes = 10 * MIB,
@@ -89,6 +90,34 @@ static void test_gpu(void **state) {
     assert_true(part(text, "left free") == 160);
 }
 
+/* A plan does not know what they take, and an executor without them has no line. */
+static void test_recorded_steps(void **state) {
+    struct executor_info worker = info(true);
+    char text[4096] = "";
+    worker.num_recorded = 0;
+    write_table(&worker, text);
+    assert_true(part(text, "recorded") == 0);
+    assert_non_null(strstr(text, "recorded   decode steps take of the KV cache what is measured at "
+                                 "start\n"));
+    *text = '\0';
+    worker.records_steps = false;
+    write_table(&worker, text);
+    assert_null(strstr(text, "recorded"));
+}
+
+static void test_tuning(void **state) {
+    struct executor_info worker = info(true);
+    char text[4096] = "";
+    write_table(&worker, text);
+    assert_null(strstr(text, "products"));
+    *text = '\0';
+    worker.tuning =
+        (struct tuning_report){.num_timed = 61, .num_changed = 12, .num_left = 3, .seconds = 0.84};
+    write_table(&worker, text);
+    assert_non_null(strstr(text, "products   61 timed in 0.8 s, 3 untimed; 12 not by the library's "
+                                 "first algorithm\n"));
+}
+
 /* A pool that is only planned was not timed. */
 static void test_planned_swap(void **state) {
     struct executor_info worker = info(false);
@@ -138,8 +167,12 @@ static void test_program(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),          cmocka_unit_test(test_gpu),
-        cmocka_unit_test(test_planned_swap), cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_recorded_steps),
+        cmocka_unit_test(test_tuning),
+        cmocka_unit_test(test_planned_swap),
+        cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

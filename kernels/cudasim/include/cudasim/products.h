@@ -1,5 +1,5 @@
-/* Algorithms of the simulated cuBLASLt that misbehave, and how often it was asked: for tests of
- * what is made of it.
+/* Algorithms of the simulated cuBLASLt that misbehave, what they take, and how often it was asked:
+ * for tests of what is made of it.
  *
  * A setting is a list, separated by commas, of
  *   refuse:ID:FIRST-LAST  the algorithm does not take products of FIRST to LAST columns (a
@@ -7,6 +7,8 @@
  *   hide:ID:FIRST-LAST    the heuristic does not name it for them
  *   vary:ID               it sums in an order that depends on the number of columns
  *   wrong:ID              it leaves out the last term of each sum
+ *   takes:ID:US           a product takes it so many microseconds by the device's clock; of several
+ *                         settings the first
  * An ID is that of CUBLASLT_ALGO_CONFIG_ID, from 0 to CUDASIM_NUM_ALGORITHMS - 1; the first
  * CUDASIM_NUM_SEQUENTIAL do not split K. `all` is every one. Nothing is set by the empty list.
  *
@@ -24,6 +26,7 @@ extern "C" {
 
 #define CUDASIM_NUM_ALGORITHMS 12
 #define CUDASIM_NUM_SEQUENTIAL 4
+#define CUDASIM_PRODUCT_MICROSECONDS 250 /* of each that `takes` does not name */
 
 /* Takes the place of the setting so far: 0, or -1 for a spelling that is none. Holds for calls and
  * products from now on. */

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "engine/executor/dry_run.h"
 #include "engine/executor/rank_setup.h"
 
 #include <stdlib.h>
@@ -33,7 +34,26 @@ static struct {
     struct backend_config config;
     const struct backend_ops *scalar;
     struct backend_ops ops;
+    bool is_tuning;
+    int num_tunings, num_tuned_steps; /* ended; begun meanwhile */
+    double tuning_budget;
 } gpu;
+
+static int gpu_tuning_begin(struct backend *b, double budget_seconds, struct error *err) {
+    assert_false(gpu.is_tuning);
+    gpu.is_tuning = true;
+    gpu.tuning_budget = budget_seconds;
+    return 0;
+}
+
+static void gpu_tuning_end(struct backend *b, struct tuning_report *out) {
+    assert_true(gpu.is_tuning);
+    gpu.is_tuning = false;
+    gpu.num_tunings++;
+    *out = (struct tuning_report){.num_timed = 5, .num_changed = 2, .seconds = 0.5};
+}
+
+static const struct tuning_ops gpu_tuning = {.begin = gpu_tuning_begin, .end = gpu_tuning_end};
 
 static int gpu_alloc(struct backend *b, size_t bytes, struct buffer *out, struct error *err) {
     if (bytes > gpu.total_bytes - gpu.used_bytes)
@@ -80,6 +100,7 @@ static void gpu_step_begin(struct backend *b, const struct step_inputs *inputs) 
         gpu.used_bytes += STEP_BYTES;
     assert_in_range(gpu.num_steps, 0, MAX_STEPS - 1);
     gpu.step_tokens[gpu.num_steps++] = inputs->num_tokens;
+    gpu.num_tuned_steps += gpu.is_tuning;
     gpu.most_tokens = inputs->num_tokens > gpu.most_tokens ? inputs->num_tokens : gpu.most_tokens;
     gpu.most_seqs = inputs->num_seqs > gpu.most_seqs ? inputs->num_seqs : gpu.most_seqs;
     for (int32_t i = 0; i < inputs->num_tokens; i++)
@@ -121,6 +142,7 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     gpu.ops.synchronize = gpu_synchronize;
     gpu.ops.step_begin = gpu_step_begin;
     gpu.ops.sample = gpu_sample;
+    gpu.ops.tuning = &gpu_tuning;
     b->ops = &gpu.ops;
     b->kv_types = KV_TYPE_BIT(KV_F32) | gpu.more_kv_types;
     b->has_dedicated_memory = true;
@@ -199,7 +221,7 @@ static void test_a_gpu_is_filled(void **state) {
     struct executor_config config = config_for("cuda");
     struct rank rank;
     assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
-    static const int32_t sizes[] = {40, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1};
+    static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40};
     assert_int_equal(gpu.num_steps, sizeof(sizes) / sizeof(sizes[0]));
     assert_memory_equal(gpu.step_tokens, sizes, sizeof(sizes));
     assert_int_equal(gpu.most_tokens, 40);
@@ -223,6 +245,25 @@ static void test_a_gpu_is_filled(void **state) {
     assert_int_equal(info.memory.free_bytes, gpu.total_bytes - gpu.used_bytes);
     assert_in_range(gpu.used_bytes, 6 * MIB - 8191, 6 * MIB);
     rank_close(&rank);
+}
+
+/* In the dry run, all of it, and no longer, also when the device fails. */
+static void test_products_are_timed_before_the_first_request(void **state) {
+    struct executor_config config = config_for("cuda");
+    struct rank rank;
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
+    assert_true(gpu.num_tunings == 1 && gpu.tuning_budget == DRY_RUN_TUNING_SECONDS);
+    assert_true(gpu.num_tuned_steps == gpu.num_steps && gpu.num_steps > 0);
+    assert_int_equal(info.tuning.num_timed, 5);
+    assert_int_equal(info.tuning.num_changed, 2);
+    int num_synchronized = gpu.num_synchronized;
+    rank_close(&rank);
+    for (int i = 1; i <= num_synchronized; i++) {
+        insert_gpu(state);
+        gpu.fail_at_synchronize = i;
+        assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), -1);
+        assert_false(gpu.is_tuning);
+    }
 }
 
 static void test_the_largest_step_is_what_slots_can_hold(void **state) {
@@ -494,6 +535,7 @@ static void test_moved_blocks_are_read(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_a_gpu_is_filled, insert_gpu),
+        cmocka_unit_test_setup(test_products_are_timed_before_the_first_request, insert_gpu),
         cmocka_unit_test_setup(test_the_largest_step_is_what_slots_can_hold, insert_gpu),
         cmocka_unit_test_setup(test_limits_left_to_the_device, insert_gpu),
         cmocka_unit_test_setup(test_bytes_asked_for, insert_gpu),
