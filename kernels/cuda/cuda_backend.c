@@ -1,4 +1,4 @@
-/* The CUDA device: found and judged at open, then one stream that carries everything. */
+/* The CUDA device: found and judged at open, then what its parts enqueue. */
 #include "kernels/cuda/cuda_backend.h"
 
 #include "config/build_hash.h"
@@ -23,6 +23,7 @@ static void cuda_destroy(struct backend *base) {
     cuda_staging_destroy(b);
     cuda_attention_destroy(b);
     cuda_step_destroy(b);
+    cuda_moves_destroy(b);
     if (b->stream != NULL)
         CUDA_RELEASE(b, cudaStreamDestroy(b->stream));
     free(b);
@@ -133,7 +134,8 @@ size_t cuda_device_memory(void) {
 static int create_parts(struct cuda_backend *b, struct error *err) {
     size_t free_before, free_after, total;
     cuda_memory_info(&b->base, &free_before, &total);
-    if (cuda_step_create(b, err) != 0 || cuda_attention_create(b, err) != 0 ||
+    if (cuda_moves_create(b, err) != 0 || cuda_step_create(b, err) != 0 ||
+        cuda_attention_create(b, err) != 0 ||
         cuda_staging_create(b, cuda_step_packed_bytes(b), err) != 0 ||
         cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0)
         return -1;

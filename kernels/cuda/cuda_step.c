@@ -2,7 +2,7 @@
  * tables stay there, and only the part of a row that changed goes. */
 #include "config/base/check.h"
 #include "config/base/checked.h"
-#include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_moves.h"
 #include "kernels/cuda/cuda_packed.h"
 
 #include <stdlib.h>
@@ -211,6 +211,7 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     add_sample_rows(&packed, step);
     for (int32_t s = 0; s < inputs->num_seqs; s++)
         add_table(&packed, step, s);
+    cuda_moves_begin_step(b);
     cuda_attention_pack_plans(b, &packed);
     cuda_packed_send(b, &packed);
 }
