@@ -103,7 +103,8 @@ bool cuda_moves_end_recording(struct cuda_backend *b) {
 }
 
 void cuda_moves_synchronize(struct cuda_backend *b) {
-    cuda_moves_before_anything(b);
+    if (moves_order_synchronize(&b->moves->order))
+        wait_for_moves(b);
     CUDA_TRY(b, cudaStreamSynchronize(b->stream));
 }
 

@@ -41,7 +41,7 @@ static int record_begin(struct backend *base, size_t host_bytes, struct error *e
     CHECK(b->recording == NULL);
     if (!CUDA_OK(b))
         return error_set(err, b->failure.code, "%s", b->failure.message);
-    cuda_moves_before_anything(b); /* steps may be forgotten now */
+    cuda_moves_before_anything(b); /* the step begun last will not be known any more */
     struct recording *recording = calloc(1, sizeof(*recording));
     if (recording == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a recording");

@@ -78,3 +78,7 @@ bool moves_order_anything(struct moves_order *order) {
     order->computed = COMPUTED_ANYTHING;
     return wait_for_moves(order);
 }
+
+bool moves_order_synchronize(struct moves_order *order) {
+    return wait_for_moves(order);
+}

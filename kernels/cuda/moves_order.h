@@ -57,5 +57,7 @@ bool moves_order_move(struct moves_order *order, const struct block_set *blocks,
 bool moves_order_begin_step(struct moves_order *order, const struct step_blocks *step);
 bool moves_order_end_step(struct moves_order *order);
 bool moves_order_anything(struct moves_order *order);
+/* The host waits for all that the compute stream was given, and by it for moves. */
+bool moves_order_synchronize(struct moves_order *order);
 
 #endif

@@ -211,6 +211,12 @@ static void end_step(struct history *h) {
     assert_int_equal(h->known_by[COMPUTE], h->num_of[MOVES]);
 }
 
+static void synchronize(struct history *h) {
+    add_work(h, COMPUTE, 0, moves_order_synchronize(h->order));
+    assert_int_equal(h->known_by[COMPUTE], h->num_of[MOVES]);
+    h->num_done = h->num_work;
+}
+
 static void test_random_steps(void **state) {
     struct history *h = calloc(1, sizeof(*h));
     assert_non_null(h);
@@ -220,12 +226,15 @@ static void test_random_steps(void **state) {
         for (int i = 0; i < STEPS; i++) {
             while (random_below(h, 2) == 0)
                 add_move(h, false);
+            if (random_below(h, 10) == 0)
+                synchronize(h);
             if (random_below(h, 4) != 0)
                 add_step(h);
             if (random_below(h, 10) == 0)
                 add_work(h, COMPUTE, UINT32_MAX, moves_order_anything(h->order));
             end_step(h);
-            h->num_done = end_before; /* the step before is waited for, this one is not */
+            if (h->num_done < end_before)
+                h->num_done = end_before; /* the step before is waited for, this one is not */
             end_before = h->num_work;
         }
         assert_true(h->num_waits > STEPS / 20 && h->num_free > STEPS / 20);
