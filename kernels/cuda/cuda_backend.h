@@ -42,7 +42,7 @@ struct cuda_step {
     int32_t *block_tables;          /* [S][table_stride] */
     int32_t *logit_rows;            /* [num_sample_rows], with padding */
     struct sample_row *sample_rows; /* likewise */
-    int32_t *list; /* [CUDA_LIST_LENGTH] what one op reads: rows, spans */
+    int32_t *list;                  /* [CUDA_LIST_LENGTH] what one op reads: rows, spans */
     int32_t table_stride;
     int32_t *known_tables; /* host: block_tables, once what is enqueued is done; -1: not known */
     bool is_recorded;      /* was begun within the recording */

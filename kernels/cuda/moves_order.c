@@ -49,9 +49,9 @@ bool moves_order_move(struct moves_order *order, const struct block_set *blocks,
         order->block_size > 0 ? min_int32(order->block_size, block_size) : block_size;
     block_set_merge(&order->moved, blocks);
     order->has_moved = true;
-    bool waits = order->computed == COMPUTED_ANYTHING ||
-                 (order->computed == COMPUTED_STEP &&
-                  step_touches(&order->step, blocks, order->block_size));
+    bool waits =
+        order->computed == COMPUTED_ANYTHING ||
+        (order->computed == COMPUTED_STEP && step_touches(&order->step, blocks, order->block_size));
     if (waits)
         order->computed = COMPUTED_NOTHING;
     return waits;

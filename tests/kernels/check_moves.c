@@ -135,8 +135,9 @@ static void swap(struct parts *p, enum swap_direction direction, const int32_t *
 
 static void copy(struct parts *p, const int32_t *from, const int32_t *to, int32_t num_blocks) {
     struct backend *b = p->backend;
-    b->ops->copy_blocks(b, &(struct copy_blocks_args){
-                               .cache = &p->cache, .src = from, .dst = to, .num_blocks = num_blocks});
+    b->ops->copy_blocks(b,
+                        &(struct copy_blocks_args){
+                            .cache = &p->cache, .src = from, .dst = to, .num_blocks = num_blocks});
     may_wait(p);
 }
 
@@ -563,10 +564,10 @@ int main(int argc, char **argv) {
                                                  .num_q_heads = 1,
                                                  .num_kv_heads = 1};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_swap_out_alone), cmocka_unit_test(test_random_steps),
-        cmocka_unit_test(test_transfers),              cmocka_unit_test(test_new_memory),
-        cmocka_unit_test(test_moves_within_a_step),    cmocka_unit_test(test_replays_of_a_step),
-        cmocka_unit_test(test_replays_in_a_step),      cmocka_unit_test(test_recording_after_a_step),
+        cmocka_unit_test(test_swap_out_alone),      cmocka_unit_test(test_random_steps),
+        cmocka_unit_test(test_transfers),           cmocka_unit_test(test_new_memory),
+        cmocka_unit_test(test_moves_within_a_step), cmocka_unit_test(test_replays_of_a_step),
+        cmocka_unit_test(test_replays_in_a_step),   cmocka_unit_test(test_recording_after_a_step),
         cmocka_unit_test(test_recorded_moves),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);

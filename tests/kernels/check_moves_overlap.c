@@ -154,8 +154,8 @@ static void enqueue_step(struct parts *p) {
                                                 .query_start = query_start,
                                                 .context_lens = context_lens,
                                                 .block_tables = zeros});
-    b->ops->rope_store_kv(b, &(struct rope_store_args){
-                                 .qkv = p->qkv.data, .cache = &p->cache, .num_q_heads = 1});
+    b->ops->rope_store_kv(
+        b, &(struct rope_store_args){.qkv = p->qkv.data, .cache = &p->cache, .num_q_heads = 1});
 }
 
 static void wait_for_step(struct parts *p) {
