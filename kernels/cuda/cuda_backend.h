@@ -2,7 +2,7 @@
  *
  * Host code is C and calls the CUDA runtime; kernels are in .cu files, each with a header
  * NAME_launch.h of plain C launchers `cudaError_t launch_NAME(...)` that enqueue on a stream and
- * return cudaGetLastError(). One stream carries everything but block moves (cuda_moves.h), so ops are
+ * return cudaGetLastError(). One stream carries everything but block moves (cuda_streams.h), so ops are
  * ordered as they are called.
  *
  * A failed call is kept in `failure` with file, line and operation (cuda_check.h); every op begins
@@ -14,7 +14,7 @@
 
 #include <cuda_runtime_api.h>
 
-struct cuda_moves;     /* cuda_moves.c: stream and order of block moves */
+struct cuda_streams;   /* cuda_streams.c: that of block moves, and what orders the two */
 struct cuda_staging;   /* cuda_staging.h: pinned memory between host arrays and the device */
 struct cuda_gemm;      /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algorithms */
 struct cuda_attention; /* cuda_attention.c: plan, partial results */
@@ -43,9 +43,11 @@ struct cuda_step {
     int32_t *logit_rows;            /* [num_sample_rows], with padding */
     struct sample_row *sample_rows; /* likewise */
     int32_t *list;                  /* [CUDA_LIST_LENGTH] what one op reads: rows, spans */
+    int32_t *moved_pairs;           /* likewise, of copy_blocks: sources, then destinations */
     int32_t table_stride;
     int32_t *known_tables; /* host: block_tables, once what is enqueued is done; -1: not known */
-    bool is_recorded;      /* was begun within the recording */
+    int32_t *known_context_lens;  /* host: of the step begun last */
+    bool is_recorded;             /* was begun within the recording */
     struct buffer sampled_tokens; /* int32_t [serving_limits_max_sample_rows] by `sample`, which
                                      comes after `embed` in a step: until then of the step before */
 };
@@ -53,11 +55,11 @@ struct cuda_step {
 struct cuda_backend {
     struct backend base;
     struct backend_config config;
-    cudaStream_t stream;
+    cudaStream_t stream; /* the compute stream */
     int num_multiprocessors;
     size_t max_shared_bytes; /* of a block, opted in */
     struct error failure;    /* code ERROR_NONE: none yet */
-    struct cuda_moves *moves;
+    struct cuda_streams *streams;
     struct cuda_step step;
     struct cuda_staging *staging;
     struct cuda_gemm *gemm;
@@ -68,8 +70,8 @@ struct cuda_backend {
 
 /* Parts: created in this order at open with all the memory they will ever need, destroyed in
  * reverse; a destroyer accepts a part that was never created. */
-int cuda_moves_create(struct cuda_backend *b, struct error *err);
-void cuda_moves_destroy(struct cuda_backend *b);
+int cuda_streams_create(struct cuda_backend *b, struct error *err);
+void cuda_streams_destroy(struct cuda_backend *b);
 int cuda_step_create(struct cuda_backend *b, struct error *err);
 void cuda_step_destroy(struct cuda_backend *b);
 int cuda_attention_create(struct cuda_backend *b, struct error *err);

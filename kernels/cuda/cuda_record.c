@@ -6,7 +6,7 @@
  * then, or it would be blamed on the next kernel. */
 #include "config/base/check.h"
 #include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/cuda_moves.h"
+#include "kernels/cuda/cuda_streams.h"
 #include "kernels/cuda/cuda_staging.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct recording {
     cudaGraphExec_t graph;
     struct staging_set *staging; /* pinned memory of its copies */
     bool begins_step;
-    bool touches_anything; /* cuda_moves.h */
+    bool touches_anything; /* cuda_streams.h */
 };
 
 struct mark {
@@ -41,7 +41,7 @@ static int record_begin(struct backend *base, size_t host_bytes, struct error *e
     CHECK(b->recording == NULL);
     if (!CUDA_OK(b))
         return error_set(err, b->failure.code, "%s", b->failure.message);
-    cuda_moves_before_anything(b); /* the step begun last will not be known any more */
+    cuda_streams_before_anything(b); /* the step begun last will not be known any more */
     struct recording *recording = calloc(1, sizeof(*recording));
     if (recording == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a recording");
@@ -88,7 +88,7 @@ static int record_end(struct backend *base, struct recording **out, struct error
     b->recording = NULL;
     cuda_staging_record_end(b);
     recording->begins_step = b->step.is_recorded;
-    recording->touches_anything = cuda_moves_end_recording(b);
+    recording->touches_anything = cuda_streams_end_recording(b);
     if (recording->begins_step)
         cuda_step_forget(b);
     if (instantiate(b, recording, err) != 0) {
@@ -104,7 +104,7 @@ static void record_replay(struct backend *base, struct recording *recording) {
     struct cuda_backend *b = state_of(base);
     CHECK(b->recording == NULL);
     cuda_staging_promise(b, recording->staging);
-    cuda_moves_before_replay(b, recording->touches_anything);
+    cuda_streams_before_replay(b, recording->touches_anything);
     if (recording->begins_step)
         cuda_step_forget(b);
     CUDA_TRY(b, cudaGraphLaunch(recording->graph, b->stream));
@@ -131,7 +131,7 @@ static void mark_destroy(struct backend *base, struct mark *mark) {
 static void mark_set(struct backend *base, struct mark *mark) {
     struct cuda_backend *b = state_of(base);
     CHECK(b->recording == NULL);
-    cuda_moves_before_anything(b);
+    cuda_streams_before_anything(b);
     CUDA_TRY(b, cudaEventRecord(mark->event, b->stream));
 }
 
