@@ -2,8 +2,8 @@
  *
  * Host code is C and calls the CUDA runtime; kernels are in .cu files, each with a header
  * NAME_launch.h of plain C launchers `cudaError_t launch_NAME(...)` that enqueue on a stream and
- * return cudaGetLastError(). One stream carries everything but block moves (cuda_streams.h), so ops are
- * ordered as they are called.
+ * return cudaGetLastError(). One stream carries everything but block moves (cuda_streams.h), so ops
+ * are ordered as they are called.
  *
  * A failed call is kept in `failure` with file, line and operation (cuda_check.h); every op begins
  * with CUDA_OK(b) or goes through CUDA_TRY and does nothing after a failure. */

@@ -16,7 +16,7 @@ void cuda_streams_before_anything(struct cuda_backend *b);
 /* A recording; one that `touches_anything` has a step of its own, a transfer or a move in it. */
 void cuda_streams_before_replay(struct cuda_backend *b, bool touches_anything);
 
-/* Returns the stream in which to move these blocks of a pool, once it waits for what comes before. */
+/* Returns the stream in which to move these blocks of a pool, which waits for what comes before. */
 cudaStream_t cuda_streams_for_move(struct cuda_backend *b, const struct block_set *blocks,
                                    int32_t block_size);
 

@@ -1,19 +1,20 @@
 /* The order between KV block moves, which have a stream of their own, and the compute stream, which
- * has everything else. It is decided on the host, by the numbers of blocks; nothing of CUDA is here.
+ * has everything else. It is decided on the host, by the numbers of blocks, without CUDA.
  *
- * THE RULE. Work of the two streams that may touch the same device block is done in the order of the
- * calls, whether it reads or writes. Within a stream everything is in order, so that host blocks,
- * which only moves touch, need no rule. What work may touch:
- *   a move               the device blocks it names
- *   a step               from step_begin to step_end, the blocks that its block tables name for
- *                        context_lens tokens
- *   anything else        any block: a transfer, a move within a step, a recording that is replayed
- *                        outside a step
- * A step ends when its moves are done as well. Two steps may be in flight, and moves are given after
- * the wait for the last but one (backend.h: step_end): of steps the last begun alone is known here.
+ * THE RULE. Work of the two streams that may touch the same device block is done in the order of
+ * the calls, whether it reads or writes. Within a stream everything is in order, so that host
+ * blocks, which only moves touch, need no rule. What work may touch:
+ *   a move          the device blocks it names
+ *   a step          from step_begin to step_end, the blocks that its block tables name for
+ *                   context_lens tokens
+ *   anything else   any block: a transfer, a move within a step, a recording that moves blocks or
+ *                   is replayed outside a step
+ * A step ends when its moves are done as well. Two steps may be in flight, and the moves of a third
+ * come after the wait for the first (backend.h: step_end): so the step begun last is all of those
+ * before a move that may still run.
  *
- * Whoever enqueues asks first: true means that its stream must wait, before it goes on, for all that
- * the other has been given so far. That is then taken as done. */
+ * Whoever enqueues asks first: true means that its stream must wait, before it goes on, for all
+ * that the other has been given so far. That is then taken as done. */
 #ifndef QUIRE_KERNELS_CUDA_MOVES_ORDER_H
 #define QUIRE_KERNELS_CUDA_MOVES_ORDER_H
 

@@ -197,8 +197,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return call.end(cudaSuccess);
 }
 
-/* The stream's queue comes to the wait, and stays there until the other queue came to the record. It
- * runs no more of that than it must. */
+/* The stream's queue comes to the wait, and stays there until the other queue came to the record.
+ * It runs no more of that than it must. */
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
     api_call call;
     std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);

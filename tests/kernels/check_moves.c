@@ -1,8 +1,8 @@
-/* Block moves beside the forward passes of two steps in flight, against one call at a time: the same
- * bits in both pools, in what attention gave, and in what was downloaded. Random steps first, then
- * what these do not have: transfers, new memory, moves within a step, recordings. A device that
- * moves blocks in a stream of its own shows a missing event here in one order or another of the
- * simulator's streams. */
+/* Block moves beside the forward passes of two steps in flight, against one call at a time: the
+ * same bits in both pools, in what attention gave, and in what was downloaded. Random steps first,
+ * then what these do not have: transfers, new memory, moves within a step, recordings. A device
+ * that moves blocks in a stream of its own shows a missing event here in one order or another of
+ * the simulator's streams. */
 #include "kernels/kv_type.h"
 #include "tests/kernels/kernel_fixture.h"
 
@@ -510,8 +510,8 @@ static void recording_after_a_step(struct parts *p) {
     free_recording(p, recording);
 }
 
-/* Moves that are recorded, behind one that is not and before another; also in a step that has nothing
- * to do with them. */
+/* Moves that are recorded, behind one that is not and before another; also in a step that has
+ * nothing to do with them. */
 static void recorded_moves(struct parts *p) {
     const struct step s = step_in(0);
     begin_recording(p);

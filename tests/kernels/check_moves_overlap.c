@@ -1,6 +1,6 @@
-/* What block moves and steps do not wait for, by the simulator's record of what ran when: in reverse
- * order a move runs before the step ahead of it unless it has to wait, in forward order after the
- * step behind it unless that has to. */
+/* What block moves and steps do not wait for, by the simulator's record of what ran when: in
+ * reverse order a move runs before the step ahead of it unless it has to wait, in forward order
+ * after the step behind it unless that has to. */
 #include "kernels/backend.h"
 
 #include <setjmp.h>

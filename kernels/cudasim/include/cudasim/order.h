@@ -5,8 +5,9 @@
  * forward  by index; reverse  by falling index: of two threads that race, each comes first in one
  * random:SEED  lanes, warps (after each step of a warp) and blocks at random
  *
- * forward  the stream waited for, and of others what it waits for: they run as late as they may;
- * reverse  the others first, each to its end or as far as events let it; random:SEED  piece by piece
+ * forward  the stream waited for, and of others what it waits for: they run as late as they may
+ * reverse  the others first, as early as events let them
+ * random:SEED  piece by piece of any
  *
  * From QUIRE_CUDASIM_ORDER at the start, with these spellings; a wrong one ends the process. */
 #ifndef CUDASIM_ORDER_H

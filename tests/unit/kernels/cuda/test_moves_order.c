@@ -155,8 +155,8 @@ static uint32_t random_below(struct history *h, uint32_t bound) {
     return (h->seed >> 16) % bound;
 }
 
-/* Within a stream work is in order. It has to come after all of the other's that touches its blocks:
- * the last of that is enough. */
+/* Within a stream work is in order. It has to come after all of the other's that touches its
+ * blocks: the last of that is enough. */
 static void add_work(struct history *h, enum stream stream, uint32_t blocks, bool waits) {
     enum stream other = stream == MOVES ? COMPUTE : MOVES;
     assert_true(h->num_work < MAX_WORK);

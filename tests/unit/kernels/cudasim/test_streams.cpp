@@ -1,4 +1,4 @@
-/* Work of two streams: as the order says where nothing orders it, and as events say in every order. */
+/* Work of two streams: as the order says where no event does, and as events say in every order. */
 #include "sim_test.h"
 
 /* Two streams whose work writes its letter down. */
