@@ -17,7 +17,7 @@
  *   QUIRE_CUDASIM_SKIP=TEXT         kernels whose name holds the text are not run, so that results
  *                                   are wrong without an error; products are "cublasLtMatmul",
  *                                   copies "cudaMemcpyAsync", waits of a stream for an event
-                                   "cudaStreamWaitEvent"
+ *                                   "cudaStreamWaitEvent"
  *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
  *   QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no stream goes on,
  *                                   queries say cudaErrorNotReady, and a call that waits for work
