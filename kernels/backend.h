@@ -23,6 +23,11 @@
  * one after that. So a step's host memory, read or written, belongs to the backend until the step
  * was waited for. Work that is in no step ends with `synchronize`.
  *
+ * Work on the KV pool is as if done in the order of the calls, but moves (copy_blocks, swap_blocks)
+ * may run beside a step whose blocks they do not touch: those that its block tables name for
+ * context_lens tokens. No op reads or writes others, nor any of them after the step's end (a
+ * recording may, recording.h).
+ *
  * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle of
  * every op), and kernels/cuda, a shared module that backend_open opens at run time (module.h). */
 #ifndef QUIRE_KERNELS_BACKEND_H

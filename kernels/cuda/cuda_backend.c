@@ -1,4 +1,4 @@
-/* The CUDA device: found and judged at open, then one stream that carries everything. */
+/* The CUDA device: found and judged at open, then what its parts enqueue. */
 #include "kernels/cuda/cuda_backend.h"
 
 #include "config/build_hash.h"
@@ -25,8 +25,7 @@ static void cuda_destroy(struct backend *base) {
     cuda_staging_destroy(b);
     cuda_attention_destroy(b);
     cuda_step_destroy(b);
-    if (b->stream != NULL)
-        CUDA_RELEASE(b, cudaStreamDestroy(b->stream));
+    cuda_streams_destroy(b);
     free(b);
 }
 
@@ -125,7 +124,7 @@ static int open_device(struct cuda_backend *b, struct error *err) {
              "%.48s, sm_%d%d, %d multiprocessors, driver %d, toolkit %d, cublasLt %zu, build %s",
              prop.name, prop.major, prop.minor, prop.multiProcessorCount, driver, CUDART_VERSION,
              cublasLtGetVersion(), build_hash());
-    return CUDA_START(cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), err);
+    return 0;
 }
 
 /* Why there is none is told by opening it. Properties are asked of the driver by the device's
@@ -141,7 +140,8 @@ size_t cuda_device_memory(void) {
 static int create_parts(struct cuda_backend *b, struct error *err) {
     size_t free_before, free_after, total;
     cuda_memory_info(&b->base, &free_before, &total);
-    if (cuda_step_create(b, err) != 0 || cuda_attention_create(b, err) != 0 ||
+    if (cuda_streams_create(b, err) != 0 || cuda_step_create(b, err) != 0 ||
+        cuda_attention_create(b, err) != 0 ||
         cuda_staging_create(b, cuda_step_packed_bytes(b), err) != 0 ||
         cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0)
         return -1;

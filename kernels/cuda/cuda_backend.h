@@ -2,7 +2,8 @@
  *
  * Host code is C and calls the CUDA runtime; kernels are in .cu files, each with a header
  * NAME_launch.h of plain C launchers `cudaError_t launch_NAME(...)` that enqueue on a stream and
- * return cudaGetLastError(). One stream carries everything, so ops are ordered as they are called.
+ * return cudaGetLastError(). One stream carries everything but block moves (cuda_streams.h), so ops
+ * are ordered as they are called.
  *
  * A failed call is kept in `failure` with file, line and operation (cuda_check.h); every op begins
  * with CUDA_OK(b) or goes through CUDA_TRY and does nothing after a failure. */
@@ -13,6 +14,7 @@
 
 #include <cuda_runtime_api.h>
 
+struct cuda_streams;   /* cuda_streams.c: that of block moves, and what orders the two */
 struct cuda_staging;   /* cuda_staging.h: pinned memory between host arrays and the device */
 struct cuda_gemm;      /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algorithms */
 struct cuda_attention; /* cuda_attention.c: plan, partial results */
@@ -40,10 +42,12 @@ struct cuda_step {
     int32_t *block_tables;          /* [S][table_stride] */
     int32_t *logit_rows;            /* [host.num_sample_rows] */
     struct sample_row *sample_rows; /* likewise */
-    int32_t *list; /* [CUDA_LIST_LENGTH] what one op reads: rows, spans, pairs of blocks */
+    int32_t *list;                  /* [CUDA_LIST_LENGTH] what one op reads: rows, spans */
+    int32_t *moved_pairs;           /* likewise, of copy_blocks: sources, then destinations */
     int32_t table_stride;
     int32_t *known_tables; /* host: block_tables, once what is enqueued is done; -1: not known */
-    bool is_recorded;      /* was begun within the recording */
+    int32_t *known_context_lens;  /* host: of the step begun last */
+    bool is_recorded;             /* was begun within the recording */
     struct buffer sampled_tokens; /* int32_t [serving_limits_max_sample_rows] by `sample`, which
                                      comes after `embed` in a step: until then of the step before */
 };
@@ -51,10 +55,11 @@ struct cuda_step {
 struct cuda_backend {
     struct backend base;
     struct backend_config config;
-    cudaStream_t stream;
+    cudaStream_t stream; /* the compute stream */
     int num_multiprocessors;
     size_t max_shared_bytes; /* of a block, opted in */
     struct error failure;    /* code ERROR_NONE: none yet */
+    struct cuda_streams *streams;
     struct cuda_step step;
     struct cuda_staging *staging;
     struct cuda_gemm *gemm;
@@ -66,6 +71,8 @@ struct cuda_backend {
 
 /* Parts: created in this order at open with all the memory they will ever need, destroyed in
  * reverse; a destroyer accepts a part that was never created. */
+int cuda_streams_create(struct cuda_backend *b, struct error *err);
+void cuda_streams_destroy(struct cuda_backend *b);
 int cuda_step_create(struct cuda_backend *b, struct error *err);
 void cuda_step_destroy(struct cuda_backend *b);
 int cuda_attention_create(struct cuda_backend *b, struct error *err);
@@ -111,6 +118,8 @@ void cuda_act_mul(struct backend *b, const struct act_mul_args *args);
 void cuda_soft_cap(struct backend *b, const struct soft_cap_args *args);
 void cuda_gather_rows(struct backend *b, const struct gather_rows_args *args);
 void cuda_add_rows(struct backend *b, const struct add_rows_args *args);
+
+/* cuda_moves.c */
 void cuda_copy_blocks(struct backend *b, const struct copy_blocks_args *args);
 void cuda_swap_blocks(struct backend *b, const struct swap_blocks_args *args);
 

@@ -1,6 +1,7 @@
 /* Device and pinned host memory. Both are taken at start only; a failed allocation is an ordinary
  * error then and leaves the device in order. */
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_streams.h"
 
 #include "config/base/numbers.h"
 
@@ -35,6 +36,7 @@ int cuda_buffer_alloc(struct backend *base, size_t bytes, struct buffer *out, st
         return out_of_memory(base, bytes, err);
     if (CUDA_START(status, err) != 0)
         return -1;
+    cuda_streams_before_anything(b);
     if (CUDA_START(cudaMemsetAsync(data, 0, bytes, b->stream), err) != 0) {
         CUDA_RELEASE(b, cudaFree(data));
         return -1;

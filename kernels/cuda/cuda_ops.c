@@ -1,6 +1,5 @@
 /* The ops that are one kernel or copy each. An empty one enqueues nothing: a grid of no blocks is
  * an error to CUDA. */
-#include "kernels/cuda/copy_blocks_launch.h"
 #include "config/base/numbers.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
@@ -100,44 +99,4 @@ void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args
         .bf16 = is_bf16(b),
     };
     CUDA_TRY(b, launch_rope_store(b->stream, &launch));
-}
-
-/* The list on the device holds the sources, then the destinations. */
-void cuda_copy_blocks(struct backend *base, const struct copy_blocks_args *args) {
-    struct cuda_backend *b = state_of(base);
-    int32_t *src = b->step.list, *dst = b->step.list + CUDA_LIST_LENGTH / 2;
-    for (int32_t first = 0, count; first < args->num_blocks && CUDA_OK(b); first += count) {
-        count = min_int32(args->num_blocks - first, CUDA_LIST_LENGTH / 2);
-        cuda_staging_upload(b, src, args->src + first, (size_t)count * sizeof(int32_t));
-        cuda_staging_upload(b, dst, args->dst + first, (size_t)count * sizeof(int32_t));
-        CUDA_TRY(b, launch_copy_blocks(b->stream, args->cache->buffer.data,
-                                       kv_block_bytes(&args->cache->layout), src, dst, count));
-    }
-}
-
-/* Counts the pairs from `first` on that are neighbours on both sides, and so one copy. */
-static int32_t run_length(const struct swap_blocks_args *args, int32_t first) {
-    int32_t n = 1;
-    while (first + n < args->num_blocks &&
-           args->device_blocks[first + n] == args->device_blocks[first] + n &&
-           args->host_blocks[first + n] == args->host_blocks[first] + n)
-        n++;
-    return n;
-}
-
-void cuda_swap_blocks(struct backend *base, const struct swap_blocks_args *args) {
-    struct cuda_backend *b = state_of(base);
-    size_t block_bytes = kv_block_bytes(&args->cache->layout);
-    for (int32_t i = 0, n; i < args->num_blocks && CUDA_OK(b); i += n) {
-        n = run_length(args, i);
-        char *device =
-            (char *)args->cache->buffer.data + (size_t)args->device_blocks[i] * block_bytes;
-        char *host = (char *)args->host_pool + (size_t)args->host_blocks[i] * block_bytes;
-        if (args->direction == SWAP_OUT)
-            CUDA_TRY(b, cudaMemcpyAsync(host, device, (size_t)n * block_bytes,
-                                        cudaMemcpyDeviceToHost, b->stream));
-        else
-            CUDA_TRY(b, cudaMemcpyAsync(device, host, (size_t)n * block_bytes,
-                                        cudaMemcpyHostToDevice, b->stream));
-    }
 }

@@ -1,4 +1,4 @@
-/* Recordings are CUDA graphs captured from the one stream, marks are events with timing.
+/* Recordings are CUDA graphs captured from the compute stream, marks are events with timing.
  *
  * A call that fails during the capture has run nothing on the device, so that its failure is the
  * recording's: it is kept as any other until `end`, for later ops to do nothing, and cleared there.
@@ -6,6 +6,7 @@
  * then, or it would be blamed on the next kernel. */
 #include "config/base/check.h"
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_streams.h"
 #include "kernels/cuda/cuda_staging.h"
 
 #include <stdlib.h>
@@ -14,6 +15,7 @@ struct recording {
     cudaGraphExec_t graph;
     struct staging_set *staging; /* pinned memory of its copies */
     bool begins_step;
+    bool touches_anything; /* cuda_streams.h */
 };
 
 struct mark {
@@ -39,6 +41,7 @@ static int record_begin(struct backend *base, size_t host_bytes, struct error *e
     CHECK(b->recording == NULL);
     if (!CUDA_OK(b))
         return error_set(err, b->failure.code, "%s", b->failure.message);
+    cuda_streams_before_anything(b); /* the step begun last will not be known any more */
     struct recording *recording = calloc(1, sizeof(*recording));
     if (recording == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a recording");
@@ -85,6 +88,7 @@ static int record_end(struct backend *base, struct recording **out, struct error
     b->recording = NULL;
     cuda_staging_record_end(b);
     recording->begins_step = b->step.is_recorded;
+    recording->touches_anything = cuda_streams_end_recording(b);
     if (recording->begins_step)
         cuda_step_forget(b);
     if (instantiate(b, recording, err) != 0) {
@@ -100,6 +104,7 @@ static void record_replay(struct backend *base, struct recording *recording) {
     struct cuda_backend *b = state_of(base);
     CHECK(b->recording == NULL);
     cuda_staging_promise(b, recording->staging);
+    cuda_streams_before_replay(b, recording->touches_anything);
     if (recording->begins_step)
         cuda_step_forget(b);
     CUDA_TRY(b, cudaGraphLaunch(recording->graph, b->stream));
@@ -126,6 +131,7 @@ static void mark_destroy(struct backend *base, struct mark *mark) {
 static void mark_set(struct backend *base, struct mark *mark) {
     struct cuda_backend *b = state_of(base);
     CHECK(b->recording == NULL);
+    cuda_streams_before_anything(b);
     CUDA_TRY(b, cudaEventRecord(mark->event, b->stream));
 }
 

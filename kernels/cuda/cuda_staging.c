@@ -7,6 +7,7 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_streams.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -128,7 +129,7 @@ static void empty_set(struct cuda_backend *b, struct staging_set *set) {
 
 static void drain(struct cuda_backend *b) {
     CHECK(b->staging->recorded == NULL);
-    CUDA_TRY(b, cudaStreamSynchronize(b->stream));
+    cuda_streams_synchronize(b);
     for (int i = 0; i < NUM_SETS; i++)
         empty_set(b, &b->staging->sets[i]);
 }
@@ -145,6 +146,7 @@ static void make_room(struct cuda_backend *b) {
 
 void cuda_staging_end(struct cuda_backend *b) {
     CHECK(b->staging->recorded == NULL);
+    cuda_streams_end_step(b);
     CUDA_TRY(b, cudaEventRecord(current_set(b)->end, b->stream));
     b->staging->num_ended++;
 }
@@ -258,10 +260,12 @@ void cuda_staging_set_free(struct cuda_backend *b, struct staging_set *set) {
 }
 
 void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes) {
+    cuda_streams_before_anything((struct cuda_backend *)b);
     cuda_staging_upload((struct cuda_backend *)b, dst, src, bytes);
 }
 
 void cuda_download(struct backend *base, void *dst, const void *src, size_t bytes) {
+    cuda_streams_before_anything((struct cuda_backend *)base);
     for (size_t first = 0, count; first < bytes; first += count) {
         count = min_size(bytes - first, CUDA_STAGING_DOWNLOAD_BYTES);
         cuda_staging_download((struct cuda_backend *)base, (char *)dst + first,

@@ -2,8 +2,8 @@
  * tables stay there, and only the part of a row that changed goes. */
 #include "config/base/check.h"
 #include "config/base/checked.h"
-#include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_packed.h"
+#include "kernels/cuda/cuda_streams.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +43,7 @@ static size_t place_arrays(struct cuda_step *step, const struct serving_limits *
     size_t rows = (size_t)serving_limits_max_sample_rows(limits), offset = 0;
     char *memory = step->memory.data;
     step->list = place(memory, &offset, CUDA_LIST_LENGTH * sizeof(int32_t));
+    step->moved_pairs = place(memory, &offset, CUDA_LIST_LENGTH * sizeof(int32_t));
     step->token_ids = place(memory, &offset, tokens);
     step->token_rows = place(memory, &offset, tokens);
     step->positions = place(memory, &offset, tokens);
@@ -66,7 +67,8 @@ int cuda_step_create(struct cuda_backend *b, struct error *err) {
         return -1;
     step->table_stride = serving_limits_max_blocks(limits);
     step->known_tables = malloc(tables_bytes(b));
-    if (step->known_tables == NULL)
+    step->known_context_lens = malloc((size_t)limits->max_num_seqs * sizeof(int32_t));
+    if (step->known_tables == NULL || step->known_context_lens == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for the block tables of a cuda device");
     memset(step->known_tables, 0xff, tables_bytes(b));
     size_t num_rows = (size_t)serving_limits_max_sample_rows(limits);
@@ -81,7 +83,8 @@ void cuda_step_destroy(struct cuda_backend *b) {
     cuda_buffer_free(&b->base, &b->step.sampled_tokens);
     cuda_buffer_free(&b->base, &b->step.memory);
     free(b->step.known_tables);
-    b->step.known_tables = NULL;
+    free(b->step.known_context_lens);
+    b->step.known_tables = b->step.known_context_lens = NULL;
 }
 
 /* --- What is sent ----------------------------------------------------------------------------- */
@@ -186,6 +189,10 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
     add_rows(&packed, step);
     for (int32_t s = 0; s < inputs->num_seqs; s++)
         add_table(&packed, step, s);
+    if (inputs->num_seqs > 0)
+        memcpy(step->known_context_lens, inputs->context_lens,
+               (size_t)inputs->num_seqs * sizeof(int32_t));
+    cuda_streams_begin_step(b);
     cuda_attention_pack_plans(b, &packed);
     cuda_packed_send(b, &packed);
 }

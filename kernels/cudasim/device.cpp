@@ -31,6 +31,7 @@ static device *create_device() {
     dev->num_multiprocessors = (int)number_from_environment("QUIRE_CUDASIM_SMS", 4);
     dev->skipped = getenv("QUIRE_CUDASIM_SKIP");
     dev->default_queue = std::make_shared<work_queue>();
+    dev->queues.push_back(dev->default_queue);
     read_order_from_environment();
     read_products_from_environment();
     return dev;
@@ -120,6 +121,8 @@ static const error_text ERROR_TEXTS[] = {
      "operation not permitted when stream is capturing"},
     {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
      "operation failed due to a previous error during capture"},
+    {cudaErrorStreamCaptureIsolation, "cudaErrorStreamCaptureIsolation",
+     "dependency created on uncaptured work in another stream"},
     {cudaErrorCapturedEvent, "cudaErrorCapturedEvent",
      "operation not permitted on an event last recorded in a capturing stream"},
     {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",

@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace cudasim {
 
@@ -43,6 +44,7 @@ struct device {
     int num_running;                                 /* nested pieces of work */
     std::chrono::nanoseconds ahead;                  /* of the host's clock is the device's */
     std::shared_ptr<work_queue> default_queue;       /* of every stream that is not non-blocking */
+    std::vector<std::shared_ptr<work_queue>> queues; /* the default one, then as created */
     std::map<uintptr_t, memory_range> device_memory; /* by start */
     std::map<uintptr_t, memory_range> pinned_memory;
     std::map<const void *, int> max_shared_bytes; /* by kernel, where set */
@@ -106,6 +108,9 @@ cudaError_t refuse_while_capturing(device &dev);
 /* Runs the oldest piece of work; false when there is none. On a hung device always true, and
  * nothing runs. */
 bool run_one(device &dev, work_queue &queue);
+/* The same for a host that waits for this queue: in the orders but forward another queue may go on
+ * first (cudasim/order.h). */
+bool run_towards(device &dev, work_queue &wanted);
 /* Run all of it. On a hung device they do not return. */
 void run_all(device &dev, work_queue &queue);
 void run_all_streams(device &dev);

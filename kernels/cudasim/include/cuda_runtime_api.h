@@ -3,8 +3,9 @@
  *
  * The device is adversarial. Work on a stream (kernels, memset, copies from and to pinned memory)
  * is queued and runs only when the host waits for it: a synchronize, a blocking call, or a query,
- * which runs one piece of a stream, or what comes before an event, and says that it was not done. A
- * copy from pageable memory reads its source at the call; a
+ * which runs one piece of a stream, or what comes before an event, and says that it was not done. How
+ * far another stream goes meanwhile that it does not wait for is a choice (cudasim/order.h). A copy
+ * from pageable memory reads its source at the call; a
  * copy to pageable memory waits for the stream first. Streams created with flags 0 are one queue
  * with the default stream. Device memory can be touched by the device's work only: the host faults
  * on it. New memory is filled with 0xff (NaN).
@@ -16,12 +17,13 @@
  *                                   from it on
  *   QUIRE_CUDASIM_SKIP=TEXT         kernels whose name holds the text are not run, so that results
  *                                   are wrong without an error; products are "cublasLtMatmul",
- *                                   copies "cudaMemcpyAsync"
+ *                                   copies "cudaMemcpyAsync", waits of a stream for an event
+ *                                   "cudaStreamWaitEvent"
  *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
  *   QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no stream goes on,
  *                                   queries say cudaErrorNotReady, and a call that waits for work
  *                                   does not return (but aborts after five minutes)
- *   QUIRE_CUDASIM_ORDER=...         order of threads and blocks, cudasim/order.h
+ *   QUIRE_CUDASIM_ORDER=...         order of threads, blocks and streams, cudasim/order.h
  *
  * All calls may be made from any thread; the device does one thing at a time. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H
@@ -68,6 +70,7 @@ enum cudaError {
     cudaErrorNotSupported = 801,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureIsolation = 905,
     cudaErrorCapturedEvent = 907,
     cudaErrorStreamCaptureWrongThread = 908,
     cudaErrorUnknown = 999,
@@ -144,6 +147,10 @@ CUDASIM_MUST_CHECK cudaError_t cudaEventDestroy(cudaEvent_t event);
 CUDASIM_MUST_CHECK cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 CUDASIM_MUST_CHECK cudaError_t cudaEventSynchronize(cudaEvent_t event);
 CUDASIM_MUST_CHECK cudaError_t cudaEventQuery(cudaEvent_t event);
+/* What is enqueued from here on runs after what was before the event's last record. flags: 0. A
+ * capture does not spread to other streams here: a captured event, or stream, is refused. */
+CUDASIM_MUST_CHECK cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                                   unsigned int flags);
 /* Host time between the two, but that products take what cudasim/products.h says: it says nothing
  * of a GPU. */
 CUDASIM_MUST_CHECK cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);

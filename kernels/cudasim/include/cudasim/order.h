@@ -1,8 +1,13 @@
 /* In which order threads run between two barriers, warps between two barriers of the block, and
- * blocks. A kernel without a race gives the same bits in every order; floating-point atomics aside.
+ * blocks; and streams, while the host waits for one. A kernel without a race gives the same bits in
+ * every order; floating-point atomics aside. So do streams that events order.
  *
  * forward  by index; reverse  by falling index: of two threads that race, each comes first in one
  * random:SEED  lanes, warps (after each step of a warp) and blocks at random
+ *
+ * forward  the stream waited for, and of others what it waits for: they run as late as they may
+ * reverse  the others first, as early as events let them
+ * random:SEED  piece by piece of any
  *
  * From QUIRE_CUDASIM_ORDER at the start, with these spellings; a wrong one ends the process. */
 #ifndef CUDASIM_ORDER_H
