@@ -179,6 +179,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     api_call call;
     if (event->captured)
         return call.end(cudaErrorCapturedEvent);
+    if (is_reached(event))
+        return call.end(cudaSuccess);
+    device_at_work at_work(call.dev);
     while (!is_reached(event) && run_one(call.dev, *event->queue))
         if (call.dev.hung)
             wait_for_ever();
