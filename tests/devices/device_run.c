@@ -182,10 +182,10 @@ static void draw_config(struct device_run *run, struct random *random) {
         .notify = on_news,
         .context = run,
     };
-    if (random_once_in(random, 3)) {
+    if (random_once_in(random, 2)) {
         fake_mask_workers_init(&run->mask_workers, random_next(random), &run->now);
         run->config.mask_workers = &run->mask_workers.base;
-        run->config.mask_budget = random_once_in(random, 2) ? 0 : 4096;
+        run->config.mask_budget = random_once_in(random, 3) ? 4096 : 0;
     }
     if (run->limits.num_speculative_tokens > 0) {
         CHECK(ngram_drafter_create(3, 1, &run->drafter, &err) == 0);

@@ -13,7 +13,7 @@ enum {
 
 /* How what is generated follows from the request alone. */
 enum known {
-    KNOWN_LENGTH,  /* the tokens are the model's: it ends by its length */
+    KNOWN_LENGTH,  /* the tokens are the model's likeliest: it ends by its length */
     KNOWN_ALLOWED, /* one token may be sampled */
     KNOWN_BIASED,  /* biases and a penalty have a few tokens take turns */
     KNOWN_GRAMMAR, /* a grammar of one text */
@@ -40,8 +40,10 @@ static enum known draw_known(struct random *random, const struct known_request_s
     return (enum known)random_range(random, KNOWN_ALLOWED, NUM_KNOWN - 1);
 }
 
-static void draw_sampling(struct random *random, struct sampling_params *params) {
-    if (random_once_in(random, 2))
+/* Sequences that share a block because they happen to sample the same tokens would do so on one
+ * device only: where the tokens are not known they are equal or not whatever the device. */
+static void draw_sampling(struct random *random, enum known known, struct sampling_params *params) {
+    if (known == KNOWN_LENGTH || random_once_in(random, 2))
         return;
     params->settings.temperature = random_once_in(random, 2) ? 1 : 0.7f;
     params->settings.top_p = random_once_in(random, 2) ? 0.9f : 1;
@@ -146,7 +148,7 @@ struct request *known_request(struct random *random, const struct known_request_
     };
     parts.run = (struct token_run){parts.run_tokens, 2};
     enum known known = draw_known(random, shape);
-    draw_sampling(random, &params);
+    draw_sampling(random, known, &params);
     if (known != KNOWN_LENGTH)
         draw_logprobs(random, shape, &params, &parts);
     if (known == KNOWN_ALLOWED)
