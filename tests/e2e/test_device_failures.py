@@ -77,7 +77,7 @@ class Client:
         received = self.received
         assert received.count(b"HTTP/1.1 ") == 1 and received.count(b'"code":"engine_') == 1, received[-800:]
         if received.startswith(b"HTTP/1.1 503 "):
-            assert b"data: " not in received, received
+            assert b"data: " not in received and b"\r\nretry-after: " in received.lower(), received
             return "503"
         assert received.startswith(b"HTTP/1.1 200 ") and b'"finish_reason":"' not in received, received[-800:]
         assert received.count(b"data: [DONE]") == 1 and received.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
