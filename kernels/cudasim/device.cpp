@@ -25,6 +25,7 @@ static uint64_t number_from_environment(const char *name, uint64_t absent) {
 
 static device *create_device() {
     device *dev = new device();
+    dev->failure.path = getenv("QUIRE_CUDASIM_FAIL_FILE");
     dev->fail_after = number_from_environment("QUIRE_CUDASIM_FAIL_AFTER", UINT64_MAX);
     dev->hang_after = number_from_environment("QUIRE_CUDASIM_HANG_AFTER", UINT64_MAX);
     dev->memory_bytes = number_from_environment("QUIRE_CUDASIM_MEMORY", (uint64_t)1 << 30);

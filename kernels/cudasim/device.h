@@ -4,6 +4,7 @@
 
 #include "cuda_runtime_api.h"
 
+#include "fail_file.h"
 #include "memory_range.h"
 
 #include <stdint.h>
@@ -35,6 +36,8 @@ struct device {
     bool failed;          /* every call returns cudaErrorIllegalAddress */
     uint64_t num_kernels; /* that ran */
     uint64_t fail_after;  /* QUIRE_CUDASIM_FAIL_AFTER */
+    fail_file failure;    /* QUIRE_CUDASIM_FAIL_FILE */
+    bool in_graph;        /* what runs is a piece of one */
     const char *skipped;  /* QUIRE_CUDASIM_SKIP; NULL: nothing */
     bool hung;            /* a kernel runs that never ends, and no work after it begins */
     uint64_t hang_after;  /* QUIRE_CUDASIM_HANG_AFTER */

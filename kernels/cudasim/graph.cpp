@@ -96,6 +96,14 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
     return call.end(cudaSuccess);
 }
 
+static std::function<void()> in_graph(device &dev, const std::function<void()> &node) {
+    return [&dev, node] {
+        dev.in_graph = true;
+        node();
+        dev.in_graph = false;
+    };
+}
+
 /* Into another capture too: its nodes follow there. */
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     api_call call;
@@ -105,7 +113,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
         error = cudaErrorInvalidValue;
     if (error == cudaSuccess)
         for (const std::function<void()> &node : exec->nodes)
-            queue->push_back(replayed(call, exec->number, node));
+            queue->push_back(replayed(call, exec->number, in_graph(call.dev, node)));
     return call.end(error);
 }
 

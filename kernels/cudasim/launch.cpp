@@ -45,7 +45,7 @@ static void run_kernel(device &dev, const std::function<void()> &kernel) {
     if (dev.hung) /* in a graph, after the one that never ends */
         return;
     uint64_t number = dev.num_kernels++;
-    if (number == dev.fail_after)
+    if (number == dev.fail_after || fails_next(dev.failure, dev.in_graph))
         dev.failed = true;
     else if (number == dev.hang_after)
         dev.hung = true;

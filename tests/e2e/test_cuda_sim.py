@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from quire_server import BINARY, NAME, ROOT, clean_environment, free_port
+from quire_server import BINARY, NAME, ROOT, QuireServer, clean_environment, free_port
 from raw_http import connect, read_response, read_until, request_bytes
 
 MODULE = BINARY.parents[1] / "kernels/cuda/libquire-cuda-sim.so"
@@ -319,14 +319,16 @@ def test_a_large_gpu_computes_more_at_once(memory, step):
 
 # A GPU that fails.
 
-def start_failing(start_gpu, slack):
-    """A server whose GPU fails `slack` kernels and products after the start, or a few more. How many a start has
-    is found by trying; a try that was too low fails while loading."""
-    fail_after = 16
+@pytest.fixture(scope="module")
+def start_kernels(tmp_path_factory):
+    """How many kernels and products a start with --batch-invariant has, or a few more: found by trying. A try that was
+    too low fails while loading."""
+    fail_after, folder = 16, tmp_path_factory.mktemp("start")
     while True:
         try:
-            start_gpu(FAIL_AFTER=fail_after).kill()
-            return start_gpu(FAIL_AFTER=fail_after + slack)
+            QuireServer(folder / "server.log", *GPU, "--rank-process", "off", "--batch-invariant",
+                        environment=simulated(FAIL_AFTER=fail_after)).kill()
+            return fail_after
         except RuntimeError as refused:
             assert str(refused).startswith("exit status 70: "), refused
             assert is_device_error(str(refused))
@@ -369,31 +371,13 @@ def stream_until_refused(server):
             return "event", time.monotonic()
 
 
-def test_a_failing_gpu_ends_everything_at_once(start_gpu):
-    server = start_failing(start_gpu, slack=1000)
-    outcomes = at_once([lambda: plain_until_refused(server)] * 2 +
-                       [lambda: stream_until_refused(server)] * 2)
-    assert server.process.wait(10) == 70
-    ends = [when for _, when in outcomes]
-    assert max(ends) - min(ends) < 1
-    assert [outcome for outcome, _ in outcomes] == [503, 503, "event", "event"]
-    log = server.read_log()
-    assert is_device_error(log) and "the device failed" in log
-
-
 @pytest.mark.parametrize("failure", ["FAIL_AFTER", "HANG_AFTER"])
-def test_a_failing_gpu_is_a_pause(start_gpu, start_server, failure):
+def test_a_failing_gpu_is_a_pause(start_gpu, start_server, start_kernels, failure):
     """By default the GPU is a process's of its own: requests survive it, however often it fails."""
     body = {"model": NAME, "prompt": "abc", "max_tokens": 24, "ignore_eos": True, "temperature": 0}
     expected = start_gpu("--batch-invariant").post("/v1/completions", body).json()["choices"]
-    server, failing = None, 16
-    while server is None:
-        try:
-            start_gpu("--batch-invariant", FAIL_AFTER=failing).kill()
-            server = start_server(*GPU, "--batch-invariant", "--device-timeout", 3,
-                                  environment=simulated(**{failure: failing + 300}))
-        except RuntimeError:
-            failing = failing * 5 // 4
+    server = start_server(*GPU, "--batch-invariant", "--device-timeout", 3,
+                          environment=simulated(**{failure: start_kernels + 300}))
     assert server.post("/v1/completions", body).json()["choices"] == expected
     metrics = server.wait_idle()
     assert metrics["rank_restarts_total"] > 0 and metrics["kv_blocks_used"] == 0
@@ -405,25 +389,14 @@ def test_a_failing_gpu_is_a_pause(start_gpu, start_server, failure):
 WAIT = ("--device-timeout", 3)
 
 
-def start_hanging(start_gpu, slack):
-    """A server whose GPU stands still `slack` kernels and products after the start, or a few more, as start_failing."""
-    fail_after = 16
-    while True:
-        try:
-            start_gpu(FAIL_AFTER=fail_after).kill()
-            return start_gpu(*WAIT, HANG_AFTER=fail_after + slack)
-        except RuntimeError:
-            fail_after = fail_after * 5 // 4
-
-
 def is_timeout(log):
     errors = [line for line in log.splitlines() if "ERROR" in line]
     return len(errors) == 1 and "not finished what it was given within 3 s (--device-timeout)" in errors[0]
 
 
-def test_a_hanging_gpu_ends_everything(start_gpu):
+def test_a_hanging_gpu_ends_everything(start_gpu, start_kernels):
     """Every client is answered once, and the process does not wait for the GPU that it leaves."""
-    server = start_hanging(start_gpu, slack=300)
+    server = start_gpu("--batch-invariant", *WAIT, HANG_AFTER=start_kernels + 300)
     outcomes = at_once([lambda: plain_until_refused(server)] * 2 +
                        [lambda: stream_until_refused(server)] * 2)
     assert server.process.wait(20) == 70

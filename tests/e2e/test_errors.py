@@ -142,7 +142,8 @@ def test_output_beyond_the_context_is_refused(server, path, body, name):
     assert server.post(path, {**body, name: limit - used, "stop": list(" aeinrst")[:4]}).status_code == 200
 
 
-def test_output_that_is_not_given_ends_with_the_context(server):
+def test_output_that_is_not_given_ends_with_the_context(start_server):
+    server = start_server("--max-model-len", 256)
     limit = server.post("/tokenize", {"prompt": "a"}).json()["max_model_len"]
     completion = server.complete([5] * (limit - 3), extra_body={"ignore_eos": True})
     assert completion.usage.completion_tokens == 3

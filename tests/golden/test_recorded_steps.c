@@ -14,10 +14,10 @@
 #include <cmocka.h>
 
 enum {
-    MAX_SEQS = 41,
+    DEFAULT_SEQS = 41, /* has sizes at every distance up to 8 */
+    MAX_SEQS = 256,
     BLOCK_SIZE = 16,
     BLOCKS_EACH = 3,
-    NUM_BLOCKS = 1 + MAX_SEQS * BLOCKS_EACH, /* the first is nobody's */
     MAX_MODEL_LEN = BLOCK_SIZE * BLOCKS_EACH,
     MAX_PROMPT = 17,
     NUM_DECODES = 3,
@@ -28,6 +28,7 @@ static struct {
     const char *model_path, *device;
     enum dtype dtype;
     bool batch_invariant;
+    int32_t max_seqs;
 } options;
 
 struct run {
@@ -47,9 +48,9 @@ static void open_run(struct run *run) {
         model_shard_init(run->model, DTYPE_NONE, 0, 1, &run->shard, &err) != 0)
         fail_msg("%s", err.message);
     const struct model_config *model = &run->model->config;
-    run->limits = (struct serving_limits){.max_num_seqs = MAX_SEQS,
-                                          .max_num_batched_tokens = MAX_TOKENS,
-                                          .max_logit_rows = MAX_SEQS,
+    run->limits = (struct serving_limits){.max_num_seqs = options.max_seqs,
+                                          .max_num_batched_tokens = options.max_seqs * MAX_PROMPT,
+                                          .max_logit_rows = options.max_seqs,
                                           .max_model_len = MAX_MODEL_LEN,
                                           .block_size = BLOCK_SIZE,
                                           .vocab_size = model->vocab_size};
@@ -73,10 +74,10 @@ static void open_run(struct run *run) {
                                            .head_dim = model->head_dim,
                                            .block_size = BLOCK_SIZE,
                                            .type = options.dtype == DTYPE_BF16 ? KV_BF16 : KV_F16};
-    run->cache.num_blocks = NUM_BLOCKS;
-    if (run->backend->ops->buffer_alloc(run->backend,
-                                        NUM_BLOCKS * kv_block_bytes(&run->cache.layout),
-                                        &run->cache.buffer, &err) != 0)
+    run->cache.num_blocks = 1 + options.max_seqs * BLOCKS_EACH; /* the first is nobody's */
+    if (run->backend->ops->buffer_alloc(
+            run->backend, (size_t)run->cache.num_blocks * kv_block_bytes(&run->cache.layout),
+            &run->cache.buffer, &err) != 0)
         fail_msg("%s", err.message);
 }
 
@@ -110,7 +111,7 @@ static int32_t prompt_length(int32_t sequence) {
 }
 
 static int32_t block_of(int32_t sequence, int32_t index) {
-    return 1 + index * MAX_SEQS + (MAX_SEQS - 1 - sequence);
+    return 1 + index * options.max_seqs + (options.max_seqs - 1 - sequence);
 }
 
 /* Every second one is greedy; edits, masks and logprobs are some's, which the first of all are
@@ -267,7 +268,7 @@ static void assert_same(struct outcome *actual, const struct outcome *expected, 
 /* Returns whether one of the sizes is num_seqs, or almost. */
 static bool is_near_size(int32_t num_seqs, int32_t distance) {
     int32_t sizes[RECORDED_STEPS_MAX_SIZES];
-    for (int32_t i = recorded_steps_sizes(MAX_SEQS, sizes) - 1; i >= 0; i--)
+    for (int32_t i = recorded_steps_sizes(options.max_seqs, sizes) - 1; i >= 0; i--)
         if (abs(sizes[i] - num_seqs) <= distance)
             return true;
     return false;
@@ -283,9 +284,10 @@ static void test_same_bits(void **state) {
     if (llama_record(recorded.llama, &recorded.cache, &err) != 0)
         fail_msg("%s", err.message);
     int32_t sizes[RECORDED_STEPS_MAX_SIZES];
-    assert_int_equal(llama_num_recorded(recorded.llama), recorded_steps_sizes(MAX_SEQS, sizes));
+    assert_int_equal(llama_num_recorded(recorded.llama),
+                     recorded_steps_sizes(options.max_seqs, sizes));
     assert_int_equal(llama_num_recorded(direct.llama), 0);
-    for (int32_t n = 1; n <= MAX_SEQS; n++) {
+    for (int32_t n = 1; n <= options.max_seqs; n++) {
         if (!is_near_size(n, options.batch_invariant ? 1 : 0))
             continue;
         struct outcome *expected = generate(&direct, steps, n);
@@ -315,7 +317,7 @@ static void test_record_again(void **state) {
     free(steps);
 }
 
-/* test_recorded_steps MODEL DEVICE bf16|f16 [batch-invariant] */
+/* test_recorded_steps MODEL DEVICE bf16|f16 [batch-invariant [MAX_SEQS]] */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),
                                        cmocka_unit_test(test_record_again)};
@@ -325,6 +327,9 @@ int main(int argc, char **argv) {
     options.device = argv[2];
     options.dtype = strcmp(argv[3], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
     options.batch_invariant = argc > 4;
+    options.max_seqs = argc > 5 ? atoi(argv[5]) : DEFAULT_SEQS;
+    if (options.max_seqs < 6 || options.max_seqs > MAX_SEQS)
+        return 2;
     if (strcmp(options.device, "cuda") == 0 && backend_device_memory("cuda") == 0)
         return 77; /* skipped, for Meson: there is no GPU */
     return cmocka_run_group_tests(tests, NULL, NULL);

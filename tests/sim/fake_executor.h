@@ -10,7 +10,7 @@
 
 #include "engine/executor.h"
 #include "tests/sim/fake_model.h"
-#include "tests/sim/random_request.h"
+#include "tests/sim/random.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #define QUIRE_TESTS_SIM_FAKE_MASK_WORKERS_H
 
 #include "engine/mask_workers.h"
-#include "tests/sim/random_request.h"
+#include "tests/sim/random.h"
 
 struct fake_mask_workers {
     struct mask_workers base;

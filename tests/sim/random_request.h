@@ -3,19 +3,7 @@
 #define QUIRE_TESTS_SIM_RANDOM_REQUEST_H
 
 #include "engine/request.h"
-
-/* A small generator: xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift
- * generators, scrambled", 2016). The state is never 0. */
-struct random {
-    uint64_t state;
-};
-
-struct random random_from(uint64_t seed);
-uint64_t random_next(struct random *random);
-/* low..high, both included. */
-int32_t random_range(struct random *random, int32_t low, int32_t high);
-/* True once in n times. */
-bool random_once_in(struct random *random, int32_t n);
+#include "tests/sim/random.h"
 
 struct request_shape {
     int32_t max_prompt_tokens;

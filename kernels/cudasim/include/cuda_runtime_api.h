@@ -15,6 +15,8 @@
  *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
  *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel or product fails: cudaErrorIllegalAddress
  *                                   from it on
+ *   QUIRE_CUDASIM_FAIL_FILE=PATH    so does the (N+1)th after this file is there: "graph N" of those in
+ *                                   graphs, "kernel N" of the others; the file is removed
  *   QUIRE_CUDASIM_SKIP=TEXT         kernels whose name holds the text are not run, so that results
  *                                   are wrong without an error; products are "cublasLtMatmul",
  *                                   copies "cudaMemcpyAsync", waits of a stream for an event

@@ -92,6 +92,45 @@ static void test_device_hangs(void **) {
     assert_string_equal(text.c_str(), "hangs as it should");
 }
 
+static bool run_kernels(cudaStream_t stream, cudaGraphExec_t graph, int *counter) {
+    LAUNCH(count, 1, 1, 0, stream, counter);
+    return cudaGraphLaunch(graph, stream) == cudaSuccess &&
+           cudaStreamSynchronize(stream) == cudaSuccess;
+}
+
+/* A kernel in no graph, then two in one, as often as wanted; the last of the fourth time fails. */
+static void fail_by_order() {
+    char path[] = "/tmp/cudasim_order_XXXXXX";
+    close(mkstemp(path));
+    unlink(path);
+    setenv("QUIRE_CUDASIM_FAIL_FILE", path, 1);
+    unsetenv("QUIRE_CUDASIM_FAIL_AFTER");
+    int *counter;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    bool right = cudaMalloc(&counter, sizeof *counter) == cudaSuccess &&
+                 cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
+                 cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+    LAUNCH(count, 1, 1, 0, stream, counter);
+    LAUNCH(count, 1, 1, 0, stream, counter);
+    right = right && cudaStreamEndCapture(stream, &graph) == cudaSuccess &&
+            cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess &&
+            run_kernels(stream, exec, counter) && run_kernels(stream, exec, counter);
+    FILE *order = fopen(path, "w");
+    fputs("graph 3", order);
+    fclose(order);
+    right = right && run_kernels(stream, exec, counter) && access(path, F_OK) != 0 &&
+            !run_kernels(stream, exec, counter);
+    fputs(right ? "fails as it should" : "does not fail", stderr);
+}
+
+static void test_device_fails_by_order(void **) {
+    bool survived;
+    assert_string_equal(run_child(fail_by_order, &survived).c_str(), "fails as it should");
+    assert_true(survived);
+}
+
 static void test_order(void **) {
     for (const char *wrong : {"", "backward", "random", "random:", "random:x", "random:1x"})
         assert_int_equal(cudasim_set_order(wrong), -1);
@@ -128,6 +167,7 @@ int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_settings),
         cmocka_unit_test(test_device_hangs),
+        cmocka_unit_test(test_device_fails_by_order),
         cmocka_unit_test(test_memory_and_multiprocessors),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_skip),
