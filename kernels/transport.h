@@ -42,7 +42,7 @@ struct transport_ops {
 struct transport {
     const struct transport_ops *ops;
     int32_t rank, num_ranks;
-    int32_t num_local; /* of the ranks on this machine, whose memory they share out; this one is
+    int32_t num_local;  /* of the ranks on this machine, whose memory they share out; this one is
                           among them */
     int64_t timeout_ns; /* for a rank to send or take what it is waited for; 0: for ever */
 };
