@@ -44,7 +44,8 @@ struct transport {
     int32_t rank, num_ranks;
     int32_t num_local;  /* of the ranks on this machine, whose memory they share out; this one is
                           among them */
-    int64_t timeout_ns; /* for a rank to send or take what it is waited for; 0: for ever */
+    int64_t timeout_ns; /* for a rank to send or take what it is waited for; 0, as it is opened: for
+                           ever. The caller's to set */
 };
 
 /* Waits for all of these messages, in any order. 0, or -1 with ERROR_DEVICE: the first that fails,
@@ -58,10 +59,12 @@ int transport_send(struct transport *t, enum transport_channel channel, int32_t 
 int transport_receive(struct transport *t, enum transport_channel channel, int32_t rank, void *data,
                       size_t bytes, struct error *err);
 
-/* Returns whether this process was started as one of several by mpirun, srun or the like. */
+/* Returns whether this process was started as one of several by mpirun, mpiexec or srun, which say
+ * so in its environment; one process alone, or a shell inside an allocation of Slurm, was not. */
 bool transport_is_expected(void);
-/* Opens it through the module libquire-mpi.so (module.h): ERROR_CONFIG when that is not installed,
- * ERROR_DEVICE when MPI does not start. */
+/* Opens it through the module libquire-mpi.so (module.h), once in a process: ERROR_CONFIG when that
+ * is not installed, ERROR_DEVICE when MPI does not start, or sees one process where several were
+ * started. */
 int transport_open(struct transport **out, struct error *err);
 
 #endif
