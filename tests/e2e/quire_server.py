@@ -46,7 +46,7 @@ class QuireServer:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = Path(log_path)
         self.log = open(self.log_path, "wb")
-        command = [*launcher, binary, "serve", "--model", MODEL, "--served-model-name", NAME, "--port",
+        command = [*map(str, launcher), binary, "serve", "--model", MODEL, "--served-model-name", NAME, "--port",
                    self.port, *arguments]
         self.process = subprocess.Popen([str(word) for word in command], stdout=self.log,
                                         stderr=self.log, env=clean_environment(**(environment or {})))

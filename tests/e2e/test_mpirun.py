@@ -89,10 +89,6 @@ def test_refused():
         assert any(word in result.stderr for word in words), result.stderr
 
 
-def ranks_that_differ(start_ranks, options):
-    """Options of rank 1 alone."""
-
-
 # Ranks that are lost.
 
 def stream_to_its_end(url):
