@@ -3,7 +3,6 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "kernels/cpu/cpu_memory.h"
-#include "kernels/transport.h"
 
 #include <string.h>
 
@@ -14,30 +13,10 @@
 
 /* --- Groups ----------------------------------------------------------------------------------- */
 
-static int check_num_ranks(int32_t num_ranks, struct error *err) {
+int cpu_group_check_size(int32_t num_ranks, struct error *err) {
     if (num_ranks >= 1 && num_ranks <= BACKEND_MAX_RANKS)
         return 0;
     return error_set(err, ERROR_CONFIG, "%d ranks: must be 1 to %d", num_ranks, BACKEND_MAX_RANKS);
-}
-
-int backend_group_create(const char *device, int32_t num_ranks, struct backend_group **out,
-                         struct error *err) {
-    bool is_cpu = strcmp(device, "cpu") == 0 || strcmp(device, "cpu-ref") == 0;
-    if (check_num_ranks(num_ranks, err) != 0)
-        return -1;
-    if (num_ranks > 1 && !is_cpu)
-        return error_set(err, ERROR_CONFIG,
-                         "%d ranks: only the CPU computes a model in several ranks; on %s it must "
-                         "be 1",
-                         num_ranks, device);
-    return cpu_group_memory_create(num_ranks, out, err);
-}
-
-int backend_group_create_remote(struct transport *transport, struct backend_group **out,
-                                struct error *err) {
-    if (check_num_ranks(transport->num_ranks, err) != 0)
-        return -1;
-    return cpu_group_messages_create(transport, out, err);
 }
 
 void backend_group_destroy(struct backend_group *group) {

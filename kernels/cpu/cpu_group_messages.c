@@ -251,8 +251,10 @@ static const struct cpu_group_ops messages_ops = {.destroy = destroy,
                                                   .share_samples = share_samples,
                                                   .sum_rows = sum_rows};
 
-int cpu_group_messages_create(struct transport *transport, struct backend_group **out,
-                              struct error *err) {
+int backend_group_create_remote(struct transport *transport, struct backend_group **out,
+                                struct error *err) {
+    if (cpu_group_check_size(transport->num_ranks, err) != 0)
+        return -1;
     struct messages_group *group = calloc(1, sizeof(*group));
     if (group == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks",

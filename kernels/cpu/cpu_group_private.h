@@ -28,6 +28,9 @@ struct backend_group {
     struct backend_group_traffic traffic; /* likewise */
 };
 
+/* ERROR_CONFIG when a group cannot have so many ranks. */
+int cpu_group_check_size(int32_t num_ranks, struct error *err);
+
 /* Returns the first float of a rank's slice of n: a slice begins at a line, and none is shared. */
 int64_t cpu_group_slice(int64_t n, int32_t rank, int32_t num_ranks);
 
@@ -52,10 +55,5 @@ void cpu_group_copy_columns(const struct cpu_rank *rank, const struct cpu_column
 
 /* sums[row] = that of in[0..num_ranks)[row], in this order. */
 void cpu_group_add_rows(const double *const *in, int32_t num_ranks, int32_t num_rows, double *sums);
-
-/* Groups whose number of ranks was checked. ERROR_MEMORY. */
-int cpu_group_memory_create(int32_t num_ranks, struct backend_group **out, struct error *err);
-int cpu_group_messages_create(struct transport *transport, struct backend_group **out,
-                              struct error *err);
 
 #endif

@@ -180,6 +180,19 @@ static void test_closed_rank(void **state) {
             }
 }
 
+/* Rank 1 has begun to send to rank 2, which never answers, when it comes to rank 0. */
+static void test_closed_after_one_was_begun(void **state) {
+    struct fake_network *network = fake_network_create(3, 0);
+    struct member member;
+    open_member(&member, network, 1, "cpu");
+    fake_network_close(network, 0);
+    all_reduce(&member);
+    assert_failed(&member, "rank 0 is gone");
+    assert_idle(&member, fake_network_transport(network, 1), "rank 0 is gone");
+    fake_network_destroy(network);
+    close_member(&member);
+}
+
 static void *close_later(void *network) {
     nanosleep(&(struct timespec){.tv_nsec = 5 * CLOCK_NS_PER_MS}, NULL);
     fake_network_close(network, 1);
@@ -311,6 +324,7 @@ int main(void) {
         cmocka_unit_test(test_silent_rank),
         cmocka_unit_test(test_names_the_silent_one),
         cmocka_unit_test(test_closed_rank),
+        cmocka_unit_test(test_closed_after_one_was_begun),
         cmocka_unit_test(test_closed_while_waited_for),
         cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_traffic_of_even_slices),

@@ -1,5 +1,6 @@
-/* The collective ops over MPI: check_mpi sums|killed|silent, by mpirun.
+/* The collective ops over MPI: check_mpi sums|large|killed|silent, by mpirun.
  *   sums    every op, against results that each rank knows by itself; and messages of any size
+ *   large   a message of more bytes than an int counts, by hand: each rank takes 2.6 GiB
  *   killed  the last rank is killed between two ops, and
  *   silent  stops: the others end with status 3 and a line that says so, unless mpirun ends them
  * Ends with status 1 and a line on stderr for what is wrong. */

@@ -67,16 +67,33 @@ static struct fake_network *network_of(struct transport *t) {
 
 /* --- The ops ---------------------------------------------------------------------------------- */
 
-static struct transport_request *begin(struct transport *t, struct side *side,
-                                       const struct transport_request *wanted) {
-    struct fake_network *network = network_of(t);
+static int check_open(const struct fake_network *network, int32_t rank, int32_t peer,
+                      struct error *err) {
+    if (!network->ranks[rank].is_closed && !network->ranks[peer].is_closed)
+        return 0;
+    return error_set(err, ERROR_DEVICE, "rank %d is gone",
+                     network->ranks[peer].is_closed ? peer : rank);
+}
+
+static struct transport_request *begin_locked(struct fake_network *network, struct side *side,
+                                              const struct transport_request *wanted,
+                                              struct error *err) {
+    if (check_open(network, wanted->rank, wanted->peer, err) != 0)
+        return NULL;
     struct transport_request *request = malloc(sizeof(*request));
     CHECK(request != NULL);
     *request = *wanted;
-    pthread_mutex_lock(&network->lock);
     request->before = network->last;
     network->last = request;
     side_append(side, request);
+    return request;
+}
+
+static struct transport_request *begin(struct transport *t, struct side *side,
+                                       const struct transport_request *wanted, struct error *err) {
+    struct fake_network *network = network_of(t);
+    pthread_mutex_lock(&network->lock);
+    struct transport_request *request = begin_locked(network, side, wanted, err);
     pthread_mutex_unlock(&network->lock);
     return request;
 }
@@ -87,7 +104,7 @@ static struct transport_request *fake_send(struct transport *t, enum transport_c
     struct link *link = &network_of(t)->links[channel][t->rank][rank];
     const struct transport_request wanted = {
         .link = link, .from = data, .bytes = bytes, .rank = t->rank, .peer = rank};
-    return begin(t, &link->sent, &wanted);
+    return begin(t, &link->sent, &wanted, err);
 }
 
 static struct transport_request *fake_receive(struct transport *t, enum transport_channel channel,
@@ -96,7 +113,7 @@ static struct transport_request *fake_receive(struct transport *t, enum transpor
     struct link *link = &network_of(t)->links[channel][rank][t->rank];
     const struct transport_request wanted = {
         .link = link, .to = data, .bytes = bytes, .rank = t->rank, .peer = rank};
-    return begin(t, &link->received, &wanted);
+    return begin(t, &link->received, &wanted, err);
 }
 
 static void deliver(struct link *link) {
@@ -126,9 +143,8 @@ static int test_locked(struct fake_network *network, struct transport_request *r
                        struct error *err) {
     const struct fake_rank *own = &network->ranks[request->rank];
     const struct fake_rank *peer = &network->ranks[request->peer];
-    if (!request->is_done && (own->is_closed || peer->is_closed))
-        return error_set(err, ERROR_DEVICE, "rank %d is gone",
-                         peer->is_closed ? request->peer : request->rank);
+    if (!request->is_done && check_open(network, request->rank, request->peer, err) != 0)
+        return -1;
     if (!own->is_silent && !peer->is_silent)
         advance(network, request->link);
     return request->is_done;

@@ -20,7 +20,7 @@ struct transport *fake_network_transport(struct fake_network *network, int32_t r
 void fake_network_delay(struct fake_network *network, int64_t max_ns);
 /* From now on no message of the rank, to it or from it, is ever done. */
 void fake_network_silence(struct fake_network *network, int32_t rank);
-/* From now on those fail, begun or not: "rank 1 is gone". */
+/* From now on those that are not done fail, and none can be begun: "rank 1 is gone". */
 void fake_network_close(struct fake_network *network, int32_t rank);
 
 /* Bytes of all messages from one rank to another that were done. */
