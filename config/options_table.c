@@ -317,6 +317,14 @@ static const struct option_spec table[] = {
      .meaning =
          "seconds for a GPU to finish a step, or for a rank process to go on, before it counts "
          "as failed; 0: no limit"},
+    {.name = "rank-timeout",
+     .type = OPTION_INTEGER,
+     .offset = FIELD(rank_timeout),
+     .default_text = "30",
+     .minimum = 1,
+     .maximum = 86400,
+     .meaning = "seconds for a rank that another process computes (mpirun) to answer, before it "
+                "counts as lost and all of them end"},
     {.name = "rank-process",
      .type = OPTION_CHOICE,
      .offset = FIELD(rank_process),
@@ -354,7 +362,8 @@ static const struct option_spec table[] = {
      .default_text = "1",
      .minimum = 1,
      .maximum = 8,
-     .meaning = "ranks that the CPU shares the model out to, best one per NUMA node; 1 on CUDA"},
+     .meaning = "ranks that the CPU shares the model out to, best one per NUMA node, or as many as "
+                "mpirun started; 1 on CUDA"},
     {.name = "max-model-len",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_model_len),

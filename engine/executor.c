@@ -5,11 +5,13 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/build_hash.h"
 #include "engine/executor/rank_executor.h"
 #include "models/weights/weights_reader.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,25 +125,64 @@ static int hand_over(struct rank_executor *executor, struct error *err) {
     return -1;
 }
 
+/* With the ranks in other processes, if there are any; where this one cannot go on, they learn it.
+ * Returns -1 when one of them cannot, either. */
+static int agree(struct rank_executor *executor, int status, struct rank_decision *out,
+                 struct error *err) {
+    const struct rank *rank = &executor->ranks[0];
+    struct transport *transport = executor->setup.config->transport;
+    struct rank_report report = {.config = *executor->setup.config};
+    if (transport == NULL)
+        return status;
+    snprintf(report.build, sizeof(report.build), "%s", build_hash());
+    snprintf(report.device, sizeof(report.device), "%s", executor->setup.config->device);
+    if (status != 0) {
+        report.error = *err;
+    } else {
+        report.num_blocks = rank->limits.num_blocks;
+        report.num_host_blocks = rank->limits.num_host_blocks;
+        report.swap_block_ns = rank->swap_block_ns;
+        report.memory = rank->memory;
+        memcpy(report.model_digest, rank->weights->digest, sizeof(report.model_digest));
+    }
+    return rank_agreement_reach(transport, &report, out, err);
+}
+
+static int choose_blocks(struct rank_executor *executor, int status, struct error *err) {
+    struct rank_decision decision = {0};
+    if (status == 0)
+        status = rank_setup_choose_blocks(executor->ranks, executor->num_ranks, err);
+    status = agree(executor, status, &decision, err);
+    if (status == 0 && executor->setup.config->transport != NULL)
+        rank_setup_set_blocks(executor->ranks, executor->num_ranks, decision.num_blocks,
+                              decision.num_host_blocks);
+    return status;
+}
+
+static int allocate(struct rank_executor *executor, struct executor_info *info, struct error *err) {
+    struct rank_decision decision;
+    enter(executor, PHASE_ALLOCATE);
+    int status = agree(executor, await_ranks(executor, err), &decision, err);
+    if (status != 0)
+        return -1;
+    rank_setup_describe(executor->ranks, executor->num_ranks, info);
+    if (executor->setup.config->transport != NULL)
+        rank_setup_describe_all(&decision, executor->setup.num_ranks, info);
+    return 0;
+}
+
 /* Through the phases, in each of which one rank's failure is all of them's. */
 static int start_ranks(struct rank_executor *executor, struct executor_info *info,
                        struct error *err) {
     if (start_threads(executor, err) != 0)
         return -1;
-    int status = await_ranks(executor, err);
-    if (status == 0)
-        status = rank_setup_choose_blocks(executor->ranks, executor->num_ranks, err);
-    if (status == 0) {
-        enter(executor, PHASE_ALLOCATE);
-        status = await_ranks(executor, err);
-    }
-    if (status != 0) {
+    if (choose_blocks(executor, await_ranks(executor, err), err) != 0 ||
+        allocate(executor, info, err) != 0) {
         if (!executor->has_hung)
             end_threads(executor, executor->num_ranks);
         return -1;
     }
-    rank_setup_describe(executor->ranks, executor->num_ranks, info);
-    if (executor->num_ranks == 1 && rank_is_asynchronous(&executor->ranks[0]))
+    if (executor->setup.num_ranks == 1 && rank_is_asynchronous(&executor->ranks[0]))
         return hand_over(executor, err);
     enter(executor, PHASE_RUN);
     return 0;
@@ -166,14 +207,24 @@ static void destroy(struct executor *base) {
     free_executor(executor);
 }
 
+static bool has_hung(struct executor *base) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    pthread_mutex_lock(&executor->lock);
+    bool hangs = executor->has_hung;
+    pthread_mutex_unlock(&executor->lock);
+    return hangs;
+}
+
 static const struct executor_ops threaded_ops = {.submit = threaded_steps_submit,
                                                  .supply = threaded_steps_supply,
                                                  .wait = threaded_steps_wait,
-                                                 .destroy = destroy},
+                                                 .destroy = destroy,
+                                                 .has_hung = has_hung},
                                  direct_ops = {.submit = direct_steps_submit,
                                                .supply = direct_steps_supply,
                                                .wait = direct_steps_wait,
-                                               .destroy = destroy};
+                                               .destroy = destroy,
+                                               .has_hung = has_hung};
 
 static void init_sync(struct rank_executor *executor) {
     pthread_condattr_t attributes;
@@ -184,19 +235,15 @@ static void init_sync(struct rank_executor *executor) {
     pthread_condattr_destroy(&attributes);
 }
 
-bool executor_has_hung(struct executor *base) {
-    struct rank_executor *executor = (struct rank_executor *)base;
-    if (base->ops != &threaded_ops && base->ops != &direct_ops)
-        return false;
-    pthread_mutex_lock(&executor->lock);
-    bool has_hung = executor->has_hung;
-    pthread_mutex_unlock(&executor->lock);
-    return has_hung;
+bool executor_has_hung(struct executor *executor) {
+    return executor->ops->has_hung != NULL && executor->ops->has_hung(executor);
 }
 
 int executor_create(const struct model *model, const struct executor_config *config,
                     struct executor_info *info, struct executor **out, struct error *err) {
     struct rank_executor *executor = calloc(1, sizeof(*executor));
+    struct error unseen;
+    err = err != NULL ? err : &unseen; /* other ranks may be told */
     if (executor == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
     executor->base.ops = &threaded_ops;
@@ -204,7 +251,7 @@ int executor_create(const struct model *model, const struct executor_config *con
     executor->device_timeout_s = config->device_timeout_s;
     init_sync(executor);
     int status = rank_setup_init(&executor->setup, model, config, true, err);
-    executor->num_ranks = executor->setup.num_ranks;
+    executor->num_ranks = executor->setup.num_local;
     executor->setup.watches = executor->watches;
     for (int32_t r = 0; r < executor->num_ranks; r++)
         device_watch_init(&executor->watches[r], config->device_timeout_s * CLOCK_NS_PER_S);
@@ -227,13 +274,13 @@ int executor_plan(const struct model *model, const struct executor_config *confi
     if (rank_setup_init(&setup, model, config, false, err) != 0)
         return -1;
     int status = 0;
-    for (int32_t r = 0; r < setup.num_ranks && status == 0; r++)
+    for (int32_t r = 0; r < setup.num_local && status == 0; r++)
         status = rank_plan(&setup, r, rank_setup_place(&setup, r).num_threads, &ranks[r], err);
     if (status == 0)
-        status = rank_setup_choose_blocks(ranks, setup.num_ranks, err);
+        status = rank_setup_choose_blocks(ranks, setup.num_local, err);
     if (status == 0)
-        rank_setup_describe(ranks, setup.num_ranks, info);
-    for (int32_t r = 0; r < setup.num_ranks; r++)
+        rank_setup_describe(ranks, setup.num_local, info);
+    for (int32_t r = 0; r < setup.num_local; r++)
         rank_close(&ranks[r]);
     rank_setup_finish(&setup);
     return status;

@@ -46,15 +46,19 @@ struct executor_ops {
      * before the first of them, EXECUTOR_MAX_STEPS at most and all of the same capacity. Where this
      * is NULL, any memory will do. */
     void *(*step_memory)(struct executor *executor, const struct batch_capacity *capacity);
-    /* Both of an executor that may lose its ranks, else NULL; while no step is submitted. check
-     * returns 0, or what wait would. restart starts the ranks again, with the same weights and
-     * limits, which takes as long as loading them: 0, -1 with ERROR_RESTART, after which it may be
-     * tried again, or -1 with another error: the executor is unusable. */
+    /* Of an executor whose ranks are other processes, else NULL: to be called every second while no
+     * step is submitted. 0, or what wait would return. */
     int (*check)(struct executor *executor, struct error *err);
+    /* Of one that says ERROR_RESTART, else NULL; while no step is submitted. Starts the ranks again,
+     * with the same weights and limits, which takes as long as loading them: 0, -1 with
+     * ERROR_RESTART, after which it may be tried again, or -1 with another error: the executor is
+     * unusable. */
     int (*restart)(struct executor *executor, struct error *err);
     /* Likewise of one that may lose them, but from any thread: a restart that runs ends soon, and
      * each later one at once, with ERROR_RESTART. */
     void (*stop_restarting)(struct executor *executor);
+    /* See executor_has_hung; NULL: never. Any thread. */
+    bool (*has_hung)(struct executor *executor);
 };
 
 struct executor {
@@ -76,6 +80,8 @@ struct executor_config {
     int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
     const char *cpu_isa;           /* as backend_config.isa; outlives the executor */
     int32_t num_ranks;             /* of a CPU, at most BACKEND_MAX_RANKS; 0: one */
+    struct transport *transport;   /* the ranks are that many processes, this one is rank
+                                      transport->rank; outlives the executor. NULL: they are threads */
     int32_t device_timeout_s;      /* for what a GPU is given at once, a step above all, before it
                                       counts as hanging; 0: it may take for ever */
     size_t kv_memory_bytes;        /* of the KV block pool; 0: chosen from the memory at hand */
@@ -133,7 +139,7 @@ int executor_create(const struct model *model, const struct executor_config *con
 /* Returns whether a device has not come back within the timeout. What it was given, executor and
  * model included, can then never be freed, and exit(3) may wait for it: the process is to leave by
  * _exit(2). A GPU that keeps the engine's thread in a call that enqueues ends the process itself,
- * with status 70. Any thread; false of other executors than executor_create's. */
+ * with status 70. Any thread. */
 bool executor_has_hung(struct executor *executor);
 
 /* Fills in what executor_create would, from the model's headers alone: the device is opened, but

@@ -19,35 +19,39 @@ static void *load(const char *file, struct error *err) {
     return NULL;
 }
 
-static const struct backend_module *find_module(const char *name, struct error *err) {
+const void *module_find(const char *name, const char *symbol, int interface, struct error *err) {
     char file[64];
     snprintf(file, sizeof(file), "libquire-%s.so", name);
     void *handle = load(file, err);
     if (handle == NULL)
         return NULL;
-    const struct backend_module *module = dlsym(handle, QUIRE_MODULE_SYMBOL);
+    const int *module = dlsym(handle, symbol);
     if (module == NULL) {
         error_set(err, ERROR_CONFIG, "%s is not a module of quire: it has no symbol %s", file,
-                  QUIRE_MODULE_SYMBOL);
+                  symbol);
         return NULL;
     }
-    if (module->interface != QUIRE_MODULE_INTERFACE) {
+    if (*module != interface) {
         error_set(err, ERROR_CONFIG,
                   "the module %s has interface %d, this program needs %d: install both of the same "
                   "build",
-                  file, module->interface, QUIRE_MODULE_INTERFACE);
+                  file, *module, interface);
         return NULL;
     }
     return module;
 }
 
+static const struct backend_module *find_backend(const char *name, struct error *err) {
+    return module_find(name, QUIRE_MODULE_SYMBOL, QUIRE_MODULE_INTERFACE, err);
+}
+
 struct backend *module_open(const char *name, const struct backend_config *config,
                             struct error *err) {
-    const struct backend_module *module = find_module(name, err);
+    const struct backend_module *module = find_backend(name, err);
     return module != NULL ? module->open(config, err) : NULL;
 }
 
 size_t module_device_memory(const char *name) {
-    const struct backend_module *module = find_module(name, NULL);
+    const struct backend_module *module = find_backend(name, NULL);
     return module != NULL ? module->device_memory() : 0;
 }

@@ -1,17 +1,20 @@
-/* A backend in a shared module, opened at run time, so that one binary serves machines with and
- * without the device's libraries. The module `libquire-NAME.so` is searched for as the dynamic
- * loader does: LD_LIBRARY_PATH, then the run path of the program (its build folder, or ../lib/quire
- * of an installed one). It exports one symbol, QUIRE_MODULE_SYMBOL, a `struct backend_module`.
+/* What is in a shared module, opened at run time, so that one binary serves machines with and
+ * without the libraries that it needs: the backend of a device, and the transport over MPI. The
+ * module `libquire-NAME.so` is searched for as the dynamic loader does: LD_LIBRARY_PATH, then the
+ * run path of the program (its build folder, or ../lib/quire of an installed one). It exports one
+ * symbol, a struct that begins with the number of its interface.
  *
  * Program and module are built together: a module of another interface is refused by its number,
  * raised with every change of backend.h, recording.h, tuning.h or sampling.h but for one that gives
- * sample_row another size, which the number holds. A module is never unloaded. */
+ * sample_row another size, which the number holds; that of the transport with every change of
+ * transport.h. A module is never unloaded. */
 #ifndef QUIRE_KERNELS_MODULE_H
 #define QUIRE_KERNELS_MODULE_H
 
 #include "kernels/backend.h"
+#include "kernels/transport.h"
 
-#define QUIRE_MODULE_INTERFACE (17000 + (int)sizeof(struct sample_row))
+#define QUIRE_MODULE_INTERFACE (18000 + (int)sizeof(struct sample_row))
 #define QUIRE_MODULE_SYMBOL "quire_backend_module"
 
 struct backend_module {
@@ -24,8 +27,21 @@ struct backend_module {
     size_t (*device_memory)(void);
 };
 
-/* Opens the backend of libquire-NAME.so. ERROR_CONFIG: the module is not there, or a library that
- * it needs is not, or it is of another build; otherwise what its `open` says. */
+#define QUIRE_TRANSPORT_INTERFACE 1
+#define QUIRE_TRANSPORT_SYMBOL "quire_transport_module"
+
+struct transport_module {
+    int interface; /* QUIRE_TRANSPORT_INTERFACE */
+    /* As transport_open, without a limit of time. */
+    int (*open)(struct transport **out, struct error *err);
+};
+
+/* Returns the struct that libquire-NAME.so exports as `symbol`. NULL with ERROR_CONFIG: the module
+ * is not there, or a library that it needs is not, or it is of another build. */
+const void *module_find(const char *name, const char *symbol, int interface, struct error *err);
+
+/* Opens the backend of libquire-NAME.so. ERROR_CONFIG: module_find fails; otherwise what its `open`
+ * says. */
 struct backend *module_open(const char *name, const struct backend_config *config,
                             struct error *err);
 

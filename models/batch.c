@@ -1,6 +1,7 @@
 #include "models/batch.h"
 
 #include "config/base/checked.h"
+#include "config/base/numbers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,33 @@ size_t batch_arena_bytes(const struct batch_capacity *capacity) {
     struct array arrays[NUM_ARRAYS];
     list_arrays(&none, capacity, arrays);
     return sum_bytes(arrays, NUM_ARRAYS);
+}
+
+struct batch_capacity batch_arena_shape(const struct batch_arena *arena) {
+    const struct batch_counts *counts = arena->counts;
+    return (struct batch_capacity){
+        .num_tokens = counts->num_tokens,
+        .num_seqs = counts->num_seqs,
+        .num_table_blocks = counts->max_blocks_per_seq,
+        .num_sample_rows = counts->num_sample_rows,
+        .num_blocks = max_int32(counts->num_swap_in, counts->num_copies),
+        .num_host_blocks = counts->num_swap_out,
+    };
+}
+
+void batch_arena_copy(const struct batch_arena *from, const struct batch_capacity *capacity,
+                      struct batch_arena *to) {
+    struct batch_arena source = *from;
+    struct array sources[NUM_ARRAYS], targets[NUM_ARRAYS];
+    list_arrays(&source, capacity, sources);
+    list_arrays(to, capacity, targets);
+    for (int i = 0; i < NUM_ARRAYS; i++) {
+        const void *src;
+        void *dst;
+        memcpy(&src, sources[i].pointer, sizeof(src));
+        memcpy(&dst, targets[i].pointer, sizeof(dst));
+        memcpy(dst, src, targets[i].count * targets[i].item_bytes);
+    }
 }
 
 void batch_arena_bind(struct batch_arena *arena, const struct batch_capacity *capacity,

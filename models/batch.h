@@ -129,6 +129,12 @@ struct batch_arena {
  * memory is short. */
 int batch_arena_init(struct batch_arena *arena, const struct batch_capacity *capacity);
 void batch_arena_finish(struct batch_arena *arena); /* accepts a zeroed one */
+/* Returns the capacity that holds just what ranks other than the first read of the arena's batch:
+ * nothing of how tokens are chosen, and no hidden sums. */
+struct batch_capacity batch_arena_shape(const struct batch_arena *arena);
+/* Copies as much of each array as `to`, of this capacity, holds; no more than `from` does. */
+void batch_arena_copy(const struct batch_arena *from, const struct batch_capacity *capacity,
+                      struct batch_arena *to);
 /* Returns the size of the memory; SIZE_MAX when that is beyond it. */
 size_t batch_arena_bytes(const struct batch_capacity *capacity);
 /* Binds an arena to memory of that size and alignment for 64 bytes which the caller owns: a copy of

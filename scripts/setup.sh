@@ -21,7 +21,8 @@ BUILD_PACKAGES=(gcc g++ libc6-dev pkg-config meson ninja-build patch libgnutls28
                 libcmocka-dev)
 MODEL_PACKAGES=(ca-certificates python3 python3-venv)
 DEB_PACKAGES=(debhelper dpkg-dev fakeroot python3)
-TEST_PACKAGES=(curl systemd chromium-headless-shell man-db groff-base mandoc zsh)
+TEST_PACKAGES=(curl systemd chromium-headless-shell man-db groff-base mandoc zsh
+               libopenmpi-dev openmpi-bin)
 
 say() { echo "== $*" >&2; }
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }

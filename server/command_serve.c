@@ -14,7 +14,9 @@
 #include "engine/draft/ngram_drafter.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "engine/distributed_executor.h"
 #include "engine/process_executor.h"
+#include "kernels/transport.h"
 #include "engine/record/recorder.h"
 #include "kernels/kv_type.h"
 #include "models/files/input_file.h"
@@ -37,6 +39,7 @@
 #include "server/reload.h"
 #include "server/self_test.h"
 #include "server/service.h"
+#include "server/serve_ranks.h"
 #include "server/signals.h"
 #include "server/vocabulary_loader.h"
 
@@ -63,6 +66,7 @@ struct serve {
     struct vocabulary_loader vocabulary;
     struct command_verify verify;
     struct chat_model *chat;
+    struct transport *transport; /* to the other ranks; NULL: they are threads, if there are any */
     struct executor *executor;
     struct executor_config executor_config;
     struct load_progress load_progress;
@@ -230,6 +234,15 @@ static void show_load(void *context, size_t bytes_read, size_t num_bytes) {
         log_info("%s", line);
 }
 
+/* The others compute, and do not come back. */
+static int open_ranks(struct serve *serve, struct error *err) {
+    if (serve_ranks_open(&serve->options, &serve->transport, err) != 0)
+        return -1;
+    if (serve->transport != NULL && serve->transport->rank > 0)
+        exit(serve_ranks_compute(&serve->options, serve->transport));
+    return 0;
+}
+
 static int create_executor(struct serve *serve, struct error *err) {
     static const char *const argv[] = {"quire", "rank-process", NULL};
     const struct process_executor_config config = {
@@ -238,6 +251,9 @@ static int create_executor(struct serve *serve, struct error *err) {
         .model_path = serve->options.model,
         .executor = serve->executor_config,
     };
+    if (serve->transport != NULL)
+        return distributed_executor_create(serve->model, &serve->executor_config, &serve->info,
+                                           &serve->executor, err);
     if (engine_options_have_rank_process(&serve->options))
         return process_executor_create(&config, &serve->info, &serve->executor, err);
     return executor_create(serve->model, &serve->executor_config, &serve->info, &serve->executor,
@@ -248,6 +264,7 @@ static int open_executor(struct serve *serve, struct error *err) {
     struct executor_config *config = &serve->executor_config;
     load_progress_start(&serve->load_progress, clock_now_ns(), log_is_terminal());
     config->progress = (struct weights_progress){show_load, &serve->load_progress};
+    config->transport = serve->transport;
     if (create_executor(serve, err) != 0)
         return -1;
     if (config->dtype == DTYPE_F16 && !serve->info.has_dedicated_memory)
@@ -437,9 +454,9 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    read_origins,     open_logs,    open_keys,        open_tls,      find_model,  open_model,
-    open_chat,        start_verify, start_vocabulary, open_executor, open_socket, open_admin_socket,
-    await_vocabulary, await_verify, start_engine,     test_engine,   start_http,
+    find_model,        open_ranks,       read_origins, open_logs,        open_keys,     open_tls,
+    open_model,        open_chat,        start_verify, start_vocabulary, open_executor, open_socket,
+    open_admin_socket, await_vocabulary, await_verify, start_engine,     test_engine,   start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
@@ -506,6 +523,8 @@ static void finish(struct serve *serve) {
         serve->drafter->ops->destroy(serve->drafter);
     if (serve->executor)
         serve->executor->ops->destroy(serve->executor);
+    if (serve->executor && serve->transport) /* else the other ranks do not come to it */
+        serve->transport->ops->destroy(serve->transport);
     listen_socket_close(&serve->socket);
     listen_socket_close(&serve->admin);
     api_keys_destroy(serve->keys);

@@ -138,8 +138,8 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
                                                      .quantization = config->quantization};
     /* Options that contradict each other do so on every device. */
     if (sizing_choose_step(setup->device, 0, &config->limits, &rank->limits, err) != 0 ||
-        model_shard_init(setup->model, config->quantization, index, setup->num_ranks, &rank->shard,
-                         err) != 0)
+        model_shard_init(setup->model, config->quantization, setup->first_rank + index,
+                         setup->num_ranks, &rank->shard, err) != 0)
         return -1;
     int status = strcmp(setup->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
     if (status != 0 || choose_kv_type(rank, err) != 0)

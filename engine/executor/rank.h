@@ -14,11 +14,13 @@
 struct rank_setup {
     const struct model *model;
     const struct executor_config *config;
-    const char *device; /* the one requested; of several ranks never "auto" */
-    int32_t num_ranks;
+    const char *device;          /* the one requested; of several ranks never "auto" */
+    int32_t num_ranks;           /* of the model */
+    int32_t first_rank;          /* of those in this process */
+    int32_t num_local;           /* in this process */
     struct backend_group *group; /* NULL: one rank */
     struct weights_reader *reader;
-    struct device_watch *watches; /* [num_ranks]; NULL: nobody looks */
+    struct device_watch *watches; /* [num_local]; NULL: nobody looks */
     char why_cpu[512];
 };
 
@@ -45,7 +47,7 @@ struct rank {
     size_t planned_bytes;           /* of that, what is only planned */
 };
 
-/* Opens rank `index` of the setup: backend, weights and workspace, of which a GPU has run its
+/* Opens rank `index` of those in this process: backend, weights and workspace, of which a GPU has run its
  * largest steps. num_threads: of this rank. Returns errors as executor_create; there is nothing to
  * close then. The other ranks do not learn of a failure: they wait in weights_reader_read. */
 int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,

@@ -1,13 +1,16 @@
 #include "engine/executor/rank_setup.h"
 
+#include "config/base/check.h"
 #include "config/base/cores.h"
 #include "config/base/numbers.h"
 #include "engine/executor/numa_nodes.h"
 #include "engine/executor/sizing.h"
+#include "kernels/transport.h"
 #include "models/weights/weights_reader.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NODES_DIR "/sys/devices/system/node"
 
@@ -25,7 +28,11 @@ static int create_group(struct rank_setup *setup, struct error *err) {
     struct model_shard shard;
     if (setup->num_ranks == 1)
         return 0;
-    if (backend_group_create(setup->device, setup->num_ranks, &setup->group, &why) != 0)
+    struct transport *transport = setup->config->transport;
+    int status = transport != NULL
+                     ? backend_group_create_remote(transport, &setup->group, &why)
+                     : backend_group_create(setup->device, setup->num_ranks, &setup->group, &why);
+    if (status != 0)
         return error_set(err, why.code, "tensor-parallel-size: %s", why.message);
     return model_shard_init(setup->model, setup->config->quantization, 0, setup->num_ranks, &shard,
                             err);
@@ -37,9 +44,11 @@ int rank_setup_init(struct rank_setup *out, const struct model *model,
                                .config = config,
                                .device = config->device,
                                .num_ranks = max_int32(config->num_ranks, 1)};
+    out->num_local = config->transport != NULL ? 1 : out->num_ranks;
+    out->first_rank = config->transport != NULL ? config->transport->rank : 0;
     choose_device(out);
     if (create_group(out, err) != 0 ||
-        (loads && weights_reader_create(model, out->num_ranks, &out->reader, err) != 0)) {
+        (loads && weights_reader_create(model, out->num_local, &out->reader, err) != 0)) {
         rank_setup_finish(out);
         return -1;
     }
@@ -59,6 +68,19 @@ void rank_setup_finish(struct rank_setup *setup) {
     *setup = (struct rank_setup){0};
 }
 
+/* What started the processes has bound each to cores of its own, or to none. */
+static struct rank_place place_process(const struct rank_setup *setup) {
+    struct rank_place place = {.num_threads = setup->config->num_threads};
+    cpu_set_t allowed;
+    bool is_bound = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 &&
+                    CPU_COUNT(&allowed) < sysconf(_SC_NPROCESSORS_ONLN);
+    if (place.num_threads == 0)
+        place.num_threads =
+            is_bound ? cores_available()
+                     : max_int32(cores_available() / setup->config->transport->num_local, 1);
+    return place;
+}
+
 struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank) {
     int32_t num_ranks = setup->num_ranks, num_threads = setup->config->num_threads;
     struct rank_place place = {.num_threads = num_threads};
@@ -66,6 +88,8 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
     cpu_set_t allowed;
     if (num_ranks == 1)
         return place;
+    if (setup->config->transport != NULL)
+        return place_process(setup);
     if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
         CPU_ZERO(&allowed);
     numa_nodes_read(NODES_DIR, &allowed, &nodes);
@@ -89,6 +113,26 @@ static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
     return bytes;
 }
 
+/* What this process has of bytes that were requested for all ranks, which are as many processes. */
+static size_t share_of_process(const struct rank *rank, size_t bytes) {
+    int64_t num_heads = 0;
+    if (rank->config.transport == NULL || bytes == EXECUTOR_SWAP_AUTO)
+        return bytes;
+    for (int32_t r = 0; r < rank->shard.num_ranks; r++) {
+        struct model_shard shard;
+        CHECK(model_shard_init(rank->model, rank->config.quantization, r, rank->shard.num_ranks,
+                               &shard, NULL) == 0);
+        num_heads += shard.num_kv_heads;
+    }
+    return (size_t)((double)bytes * rank->shard.num_kv_heads / (double)num_heads);
+}
+
+/* Other processes of the model on this machine want as much. */
+static size_t share_of_machine(const struct rank *rank, size_t free_bytes) {
+    const struct transport *transport = rank->config.transport;
+    return transport != NULL ? free_bytes / (size_t)transport->num_local : free_bytes;
+}
+
 /* Several ranks have the system's memory in common: what is left was smallest when the last had
  * loaded, and a block takes its part of every rank. */
 static struct kv_budget kv_budget_of(const struct rank *ranks, int32_t num_ranks) {
@@ -99,10 +143,11 @@ static struct kv_budget kv_budget_of(const struct rank *ranks, int32_t num_ranks
         free_bytes = min_size(free_bytes, ranks[r].free_bytes);
         planned_bytes += ranks[r].planned_bytes;
     }
+    free_bytes = free_bytes > planned_bytes ? free_bytes - planned_bytes : 0;
     return (struct kv_budget){
         .block_bytes = all_block_bytes(ranks, num_ranks),
-        .memory_bytes = config->kv_memory_bytes,
-        .free_bytes = free_bytes > planned_bytes ? free_bytes - planned_bytes : 0,
+        .memory_bytes = share_of_process(&ranks[0], config->kv_memory_bytes),
+        .free_bytes = share_of_machine(&ranks[0], free_bytes),
         .total_bytes = is_dedicated ? ranks[0].total_bytes : 0,
         .utilization = config->gpu_memory_utilization,
     };
@@ -112,10 +157,11 @@ static struct swap_budget swap_budget_of(const struct rank *ranks, int32_t num_r
                                          size_t kv_bytes) {
     bool is_dedicated = ranks[0].backend->has_dedicated_memory;
     size_t free_bytes = backend_host_free_bytes(), taken_bytes = is_dedicated ? 0 : kv_bytes;
+    free_bytes = free_bytes > taken_bytes ? free_bytes - taken_bytes : 0;
     return (struct swap_budget){
         .block_bytes = all_block_bytes(ranks, num_ranks),
-        .memory_bytes = ranks[0].config.swap_bytes,
-        .free_bytes = free_bytes > taken_bytes ? free_bytes - taken_bytes : 0,
+        .memory_bytes = share_of_process(&ranks[0], ranks[0].config.swap_bytes),
+        .free_bytes = share_of_machine(&ranks[0], free_bytes),
         .kv_bytes = kv_bytes,
         .has_dedicated_memory = is_dedicated,
     };
@@ -130,17 +176,23 @@ int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error
     const struct swap_budget swap = swap_budget_of(ranks, num_ranks, kv_bytes);
     if (sizing_choose_host_blocks(&swap, &limits, err) != 0)
         return -1;
+    rank_setup_set_blocks(ranks, num_ranks, limits.num_blocks, limits.num_host_blocks);
+    return 0;
+}
+
+void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_blocks,
+                           int32_t num_host_blocks) {
     for (int32_t r = 0; r < num_ranks; r++) {
         struct executor_memory *memory = &ranks[r].memory;
         size_t block_bytes = kv_block_bytes(&ranks[r].cache.layout);
-        ranks[r].limits = limits;
-        memory->kv_bytes = (size_t)limits.num_blocks * block_bytes;
-        memory->swap_bytes = (size_t)limits.num_host_blocks * block_bytes;
+        ranks[r].limits.num_blocks = num_blocks;
+        ranks[r].limits.num_host_blocks = num_host_blocks;
+        memory->kv_bytes = (size_t)num_blocks * block_bytes;
+        memory->swap_bytes = (size_t)num_host_blocks * block_bytes;
         size_t taken_bytes = ranks[r].planned_bytes + memory->kv_bytes;
         memory->free_bytes =
             ranks[r].free_bytes > taken_bytes ? ranks[r].free_bytes - taken_bytes : 0;
     }
-    return 0;
 }
 
 /* --- What is said of them ---------------------------------------------------------------------- */
@@ -153,6 +205,21 @@ static void add_memory(struct executor_memory *sum, const struct executor_memory
     sum->recorded_bytes += more->recorded_bytes;
     sum->overhead_bytes += more->overhead_bytes;
     sum->free_bytes += more->free_bytes;
+}
+
+void rank_setup_describe_all(const struct rank_decision *decision, int32_t num_ranks,
+                             struct executor_info *info) {
+    char first[sizeof(info->description)];
+    snprintf(first, sizeof(first), "%s", info->description);
+    snprintf(info->description, sizeof(info->description), "%d ranks, the first %.100s", num_ranks,
+             first);
+    info->num_ranks = num_ranks;
+    info->swap_block_ns = decision->swap_block_ns;
+    info->memory = (struct executor_memory){0};
+    for (int32_t r = 0; r < num_ranks; r++) {
+        info->rank_memory[r] = decision->memory[r];
+        add_memory(&info->memory, &decision->memory[r]);
+    }
 }
 
 /* Threads may not share out evenly: then those of the first are told. */

@@ -5,6 +5,7 @@
 #define QUIRE_ENGINE_EXECUTOR_RANK_SETUP_H
 
 #include "engine/executor/rank.h"
+#include "engine/executor/rank_agreement.h"
 
 #include <sched.h>
 
@@ -34,7 +35,15 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
  * all have as many. ERROR_CONFIG, ERROR_MEMORY as sizing.h says. */
 int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err);
 
+/* Stores other numbers than were chosen. */
+void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_blocks,
+                           int32_t num_host_blocks);
+
 /* Describes the ranks, which are open, or planned, and have their blocks. */
 void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct executor_info *out);
+
+/* Adds what is known of the ranks in other processes to the description of this one's. */
+void rank_setup_describe_all(const struct rank_decision *decision, int32_t num_ranks,
+                             struct executor_info *info);
 
 #endif

@@ -49,12 +49,12 @@ static void cpu_step_end(struct backend *b) {
 
 static int cpu_synchronize(struct backend *b, struct error *err) {
     cpu_step_end(b);
-    return 0;
+    return cpu_rank_status(&state_of(b)->rank, err);
 }
 
-/* Every op has done its work when it returns. */
+/* Every op has done its work when it returns; what can fail are messages of other ranks. */
 static int cpu_step_wait(struct backend *b, struct error *err) {
-    return 0;
+    return cpu_rank_status(&state_of(b)->rank, err);
 }
 
 static void cpu_step_begin(struct backend *b, const struct step_inputs *inputs) {

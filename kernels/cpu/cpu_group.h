@@ -1,7 +1,7 @@
-/* Private to kernels/cpu: the collective ops, for both CPU backends. The ranks are threads of one
- * process: each publishes where its operands are, they meet, each does its share on the memory of
- * all, and they meet again before any goes on. A sum is taken in the order of the ranks, by the
- * rank whose slice it is, which writes it to all: so there is one result, whoever is late. */
+/* Private to kernels/cpu: the collective ops, for both CPU backends. The ranks of a group are threads
+ * of one process, or processes that send messages (cpu_group_private.h); results have the same bits.
+ * A sum is taken in the order of the ranks, by the rank whose slice it is, which brings it to all:
+ * so there is one result, whoever is late. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GROUP_H
 #define QUIRE_KERNELS_CPU_CPU_GROUP_H
 
@@ -21,6 +21,8 @@ struct cpu_rank {
 int cpu_rank_init(struct cpu_rank *out, const struct backend_config *config,
                   struct thread_pool *pool, struct error *err);
 void cpu_rank_finish(struct cpu_rank *rank); /* accepts a zeroed one */
+/* 0, or -1 with the first failure of a collective op, after which they do nothing. */
+int cpu_rank_status(const struct cpu_rank *rank, struct error *err);
 
 /* As backend.h says of the op of that name. */
 void cpu_group_all_reduce(const struct cpu_rank *rank, const struct all_reduce_args *args);
@@ -30,7 +32,7 @@ void cpu_group_share_samples(const struct cpu_rank *rank, const struct share_sam
                              int32_t *sampled_tokens);
 
 /* Returns [num_rows] sums over the ranks of the first num_rows elements of row_sums, in memory of
- * the rank that stays as it is until the next call. */
+ * the rank that stays as it is until the next call. After a failure they mean nothing. */
 const double *cpu_group_sum_rows(const struct cpu_rank *rank, int32_t num_rows);
 
 #endif

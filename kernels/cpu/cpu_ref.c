@@ -67,7 +67,7 @@ static void memory_info(struct backend *b, size_t *out_free, size_t *out_total) 
 }
 
 static int wait(struct backend *b, struct error *err) {
-    return 0;
+    return cpu_rank_status(&((struct cpu_ref *)b)->rank, err);
 }
 
 static void step_end(struct backend *b) {

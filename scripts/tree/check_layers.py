@@ -40,7 +40,8 @@ THIRD_PARTY = [
     (re.compile(r"(histedit|editline/.*)\.h"), re.compile(r"server/chat/chat_terminal\.c")),
     (re.compile(r"systemd/.*"), re.compile(r"server/service\.c")),
     (re.compile(r"(.*intrin|arm_neon|cpuid)\.h"), re.compile(r"kernels/.*")),
-    (re.compile(r"(cuda|cublas|nccl|mpi)\w*\.h"), re.compile(r"kernels/cuda/.*")),
+    (re.compile(r"(cuda|cublas|nccl)\w*\.h"), re.compile(r"kernels/cuda/.*")),
+    (re.compile(r"mpi\w*\.h"), re.compile(r"kernels/mpi/.*")),
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -38,14 +38,15 @@ def clean_environment(**extra):
 
 
 class QuireServer:
-    """`quire serve` on a free port. Extra arguments are options: "--max-num-seqs", 2."""
+    """`quire serve` on a free port. Extra arguments are options: "--max-num-seqs", 2. launcher: a command that starts
+    it, as mpirun."""
 
-    def __init__(self, log_path, *arguments, environment=None, binary=BINARY):
+    def __init__(self, log_path, *arguments, environment=None, binary=BINARY, launcher=()):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = Path(log_path)
         self.log = open(self.log_path, "wb")
-        command = [binary, "serve", "--model", MODEL, "--served-model-name", NAME, "--port",
+        command = [*map(str, launcher), binary, "serve", "--model", MODEL, "--served-model-name", NAME, "--port",
                    self.port, *arguments]
         self.process = subprocess.Popen([str(word) for word in command], stdout=self.log,
                                         stderr=self.log, env=clean_environment(**(environment or {})))

@@ -9,8 +9,8 @@ import pytest
 from quire_server import BINARY, MODEL, ROOT, clean_environment
 
 
-def run(*arguments, environment=None):
-    return subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True,
+def run(*arguments, environment=None, launcher=()):
+    return subprocess.run([*map(str, launcher), str(BINARY), *map(str, arguments)], capture_output=True, text=True,
                           timeout=60, env=clean_environment(**(environment or {})))
 
 

@@ -1,5 +1,7 @@
 /* The collective ops: groups of 1 to 4 ranks, each a thread with a backend of its own, against sums
- * taken here in the order of the ranks. Every rank has the same bits, and the same in every run. */
+ * taken here in the order of the ranks. Every rank has the same bits, and the same in every run,
+ * whether ranks reach one another's memory or send messages. */
+#include "tests/kernels/fake_transport.h"
 #include "tests/kernels/kernel_fixture.h"
 
 #include <math.h>
@@ -27,10 +29,20 @@ static const struct {
 
 #define NUM_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
+enum way { BY_MEMORY, BY_MESSAGES, NUM_WAYS };
+
+/* A kind of group. */
+struct form {
+    size_t kind;
+    int32_t num_ranks;
+    enum way way;
+    int64_t max_delay_ns; /* of a message */
+};
+
 /* What one rank's thread does with its backend. cmocka fails in the thread of the test only, so
  * results are looked at once all threads have ended. */
 struct member {
-    struct backend_group *group;
+    struct backend_group *group; /* of all, or of this one alone */
     struct backend *backend;
     int32_t rank;
     size_t kind;
@@ -57,26 +69,57 @@ static void *run_member(void *argument) {
     return NULL;
 }
 
-static void run_group(size_t kind, int32_t num_ranks,
-                      void (*body)(struct member *member, void *context), void *context) {
-    struct member members[MAX_RANKS];
+/* Every rank of a group by messages has a group of its own, as it has in another process. */
+static void create_groups(const struct form *form, struct fake_network *network,
+                          struct member *members) {
     struct backend_group *group = NULL;
-    assert_int_equal(backend_group_create(kinds[kind].device, num_ranks, &group, NULL), 0);
-    for (int32_t r = 0; r < num_ranks; r++) {
-        members[r] = (struct member){
-            .group = group, .rank = r, .kind = kind, .body = body, .context = context};
-        assert_int_equal(pthread_create(&members[r].thread, NULL, run_member, &members[r]), 0);
+    if (network == NULL)
+        assert_int_equal(
+            backend_group_create(kinds[form->kind].device, form->num_ranks, &group, NULL), 0);
+    for (int32_t r = 0; r < form->num_ranks; r++) {
+        members[r].group = group;
+        if (network != NULL)
+            assert_int_equal(backend_group_create_remote(fake_network_transport(network, r),
+                                                         &members[r].group, NULL),
+                             0);
     }
-    for (int32_t r = 0; r < num_ranks; r++)
-        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
-    backend_group_destroy(group);
 }
 
-static void for_all_groups(void (*check)(size_t kind, int32_t num_ranks, uint64_t *seed)) {
+static void destroy_groups(const struct form *form, struct fake_network *network,
+                           struct member *members) {
+    for (int32_t r = 0; r < (network == NULL ? 1 : form->num_ranks); r++)
+        backend_group_destroy(members[r].group);
+    if (network != NULL)
+        fake_network_destroy(network);
+}
+
+static void run_group(const struct form *form, void (*body)(struct member *member, void *context),
+                      void *context) {
+    struct member members[MAX_RANKS] = {{0}};
+    struct fake_network *network = NULL;
+    if (form->way == BY_MESSAGES) {
+        network = fake_network_create(form->num_ranks, 0);
+        fake_network_delay(network, form->max_delay_ns);
+    }
+    create_groups(form, network, members);
+    for (int32_t r = 0; r < form->num_ranks; r++) {
+        members[r].rank = r;
+        members[r].kind = form->kind;
+        members[r].body = body;
+        members[r].context = context;
+        assert_int_equal(pthread_create(&members[r].thread, NULL, run_member, &members[r]), 0);
+    }
+    for (int32_t r = 0; r < form->num_ranks; r++)
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+    destroy_groups(form, network, members);
+}
+
+static void for_all_groups(void (*check)(const struct form *form, uint64_t *seed)) {
     uint64_t seed = 1;
     for (size_t kind = 0; kind < NUM_KINDS; kind++)
         for (int32_t num_ranks = 1; num_ranks <= MAX_RANKS; num_ranks++)
-            check(kind, num_ranks, &seed);
+            for (int way = 0; way < NUM_WAYS; way++)
+                check(&(struct form){.kind = kind, .num_ranks = num_ranks, .way = way}, &seed);
 }
 
 static float *copy_of(const float *values, size_t n) {
@@ -133,7 +176,8 @@ static void assert_reduced(const struct reduce_case *c, int32_t num_ranks) {
     }
 }
 
-static void check_reduce(size_t kind, int32_t num_ranks, uint64_t *seed) {
+static void check_reduce(const struct form *form, uint64_t *seed) {
+    int32_t num_ranks = form->num_ranks;
     static const int32_t shapes[][2] = {{1, 1},  {1, 15},  {1, 16},   {1, 17},
                                         {3, 31}, {1, 576}, {17, 129}, {MAX_ROWS, 1024}};
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
@@ -144,7 +188,7 @@ static void check_reduce(size_t kind, int32_t num_ranks, uint64_t *seed) {
             c.before = before;
             for (int32_t r = 0; r < num_ranks; r++)
                 c.in[r] = in[r] = kernel_fixture_random_floats(seed, n);
-            run_group(kind, num_ranks, reduce, &c);
+            run_group(form, reduce, &c);
             assert_reduced(&c, num_ranks);
             for (int32_t r = 0; r < num_ranks; r++) {
                 free(in[r]);
@@ -178,7 +222,8 @@ static void gather(struct member *member, void *context) {
     kernel_fixture_guarded_free(x);
 }
 
-static void check_gather(size_t kind, int32_t num_ranks, uint64_t *seed) {
+static void check_gather(const struct form *form, uint64_t *seed) {
+    int32_t num_ranks = form->num_ranks;
     for (int round = 0; round < 4; round++) {
         struct gather_case c = {.num_rows =
                                     round == 0 ? 1 : kernel_fixture_random_in(seed, 2, MAX_ROWS)};
@@ -191,7 +236,7 @@ static void check_gather(size_t kind, int32_t num_ranks, uint64_t *seed) {
                 kernel_fixture_random_floats(seed, (size_t)c.num_rows * (size_t)c.widths[r]);
         }
         c.out = kernel_fixture_guarded((size_t)c.num_rows * (size_t)total);
-        run_group(kind, num_ranks, gather, &c);
+        run_group(form, gather, &c);
         for (int32_t row = 0, at = 0; row < c.num_rows; row++)
             for (int32_t r = 0; r < num_ranks; at += c.widths[r++])
                 assert_memory_equal(c.out + at, in[r] + (size_t)row * (size_t)c.widths[r],
@@ -270,7 +315,8 @@ static void share(struct member *member, void *context) {
     b->ops->matrix_destroy(b, table);
 }
 
-static void check_share(size_t kind, int32_t num_ranks, uint64_t *seed) {
+static void check_share(const struct form *form, uint64_t *seed) {
+    int32_t num_ranks = form->num_ranks;
     float *table = kernel_fixture_random_floats(seed, VOCAB * WIDTH);
     struct sample_case c = {.num_ranks = num_ranks, .table = table};
     for (int32_t i = 0; i < NUM_SAMPLES; i++)
@@ -279,7 +325,7 @@ static void check_share(size_t kind, int32_t num_ranks, uint64_t *seed) {
     c.tokens[NUM_SAMPLES - 1] = VOCAB - 1;
     for (int32_t r = 0; r < num_ranks; r++)
         c.out[r] = kernel_fixture_guarded(NUM_SAMPLES * WIDTH);
-    run_group(kind, num_ranks, share, &c);
+    run_group(form, share, &c);
     for (int32_t i = 0; i < NUM_SAMPLES; i++)
         for (int32_t r = 0; r < num_ranks; r++) {
             bool is_here =
@@ -356,7 +402,21 @@ static void assert_normalised(const struct norm_case *c) {
     }
 }
 
-static void check_norm(size_t kind, int32_t num_ranks, uint64_t *seed) {
+static void assert_same_by_memory(const struct form *form, const struct norm_case *c) {
+    struct form by_memory = *form;
+    struct norm_case again = *c;
+    size_t n = (size_t)c->num_rows * (size_t)c->total_width;
+    by_memory.way = BY_MEMORY;
+    for (int run = 0; run < NUM_RUNS; run++)
+        again.out[run] = kernel_fixture_guarded(n);
+    run_group(&by_memory, normalise, &again);
+    assert_memory_equal(again.out[0], c->out[0], n * sizeof(float));
+    for (int run = 0; run < NUM_RUNS; run++)
+        kernel_fixture_guarded_free(again.out[run]);
+}
+
+static void check_norm(const struct form *form, uint64_t *seed) {
+    int32_t num_ranks = form->num_ranks;
     for (int round = 0; round < 6; round++) {
         struct norm_case c = {.num_rows = round == 0 ? 1 : kernel_fixture_random_in(seed, 2, 9),
                               .in_place = round % 2 == 0,
@@ -371,10 +431,11 @@ static void check_norm(size_t kind, int32_t num_ranks, uint64_t *seed) {
         c.weight = weight;
         for (int run = 0; run < NUM_RUNS; run++)
             c.out[run] = kernel_fixture_guarded(n);
-        run_group(kind, num_ranks, normalise, &c);
+        run_group(form, normalise, &c);
         assert_normalised(&c);
         for (int run = 0; run < NUM_RUNS; run++)
             assert_memory_equal(c.out[run], c.out[0], n * sizeof(float));
+        assert_same_by_memory(form, &c);
         for (int run = 0; run < NUM_RUNS; run++)
             kernel_fixture_guarded_free(c.out[run]);
         free(weight);
@@ -406,7 +467,11 @@ static void meet_often(struct member *member, void *context) {
 static void test_many_meetings(void **state) {
     int32_t num_wrong[MAX_RANKS] = {0};
     for (size_t kind = 0; kind < 2; kind++)
-        run_group(kind, MAX_RANKS, meet_often, num_wrong);
+        for (int way = 0; way < NUM_WAYS; way++)
+            run_group(
+                &(struct form){
+                    .kind = kind, .num_ranks = MAX_RANKS, .way = way, .max_delay_ns = 300000},
+                meet_often, num_wrong);
     for (int32_t r = 0; r < MAX_RANKS; r++)
         assert_int_equal(num_wrong[r], 0);
 }
@@ -420,6 +485,20 @@ static void assert_group_refused(const char *device, int32_t num_ranks, const ch
     assert_null(group);
 }
 
+static void assert_rank_refused(struct backend_group *group, int32_t rank) {
+    for (size_t kind = 0; kind < 2; kind++) {
+        const struct backend_config config = {.num_threads = 1,
+                                              .limits.max_num_batched_tokens = 1,
+                                              .limits.max_num_seqs = 1,
+                                              .limits.max_logit_rows = 1,
+                                              .group = group,
+                                              .rank = rank};
+        struct error err = {0};
+        assert_null(backend_open(kinds[kind].device, &config, &err));
+        assert_int_equal(err.code, ERROR_CONFIG);
+    }
+}
+
 static void test_refused(void **state) {
     assert_group_refused("cpu", 0, "must be 1 to 8");
     assert_group_refused("cpu", -1, "must be 1 to 8");
@@ -431,26 +510,32 @@ static void test_refused(void **state) {
     backend_group_destroy(group);
     backend_group_destroy(NULL);
     assert_int_equal(backend_group_create("cpu", 2, &group, NULL), 0);
-    for (int32_t rank = -1; rank <= 2; rank += 3)
-        for (size_t kind = 0; kind < 2; kind++) {
-            const struct backend_config config = {.num_threads = 1,
-                                                  .limits.max_num_batched_tokens = 1,
-                                                  .limits.max_num_seqs = 1,
-                                                  .limits.max_logit_rows = 1,
-                                                  .group = group,
-                                                  .rank = rank};
-            struct error err = {0};
-            assert_null(backend_open(kinds[kind].device, &config, &err));
-            assert_int_equal(err.code, ERROR_CONFIG);
-        }
+    assert_rank_refused(group, -1);
+    assert_rank_refused(group, 2);
+    backend_group_destroy(group);
+}
+
+static void test_remote_refused(void **state) {
+    struct backend_group *group = NULL;
+    struct error err = {0};
+    struct transport transport = {.num_ranks = BACKEND_MAX_RANKS + 1};
+    assert_int_equal(backend_group_create_remote(&transport, &group, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_null(group);
+    transport = (struct transport){.rank = 1, .num_ranks = 3};
+    assert_int_equal(backend_group_create_remote(&transport, &group, NULL), 0);
+    for (int32_t rank = -1; rank <= 3; rank++)
+        if (rank != transport.rank)
+            assert_rank_refused(group, rank);
     backend_group_destroy(group);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce),    cmocka_unit_test(test_gather_columns),
-        cmocka_unit_test(test_share_samples), cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_many_meetings), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_all_reduce),     cmocka_unit_test(test_gather_columns),
+        cmocka_unit_test(test_share_samples),  cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_many_meetings),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_remote_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

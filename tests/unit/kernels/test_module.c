@@ -40,6 +40,15 @@ static void test_other_build(void **state) {
     assert_refused("other-build", other, own);
 }
 
+static void test_transport_of_other_build(void **state) {
+    struct transport *t = NULL;
+    struct error err = {0};
+    assert_int_equal(transport_open(&t, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_non_null(strstr(err.message, "libquire-mpi.so has interface"));
+    assert_null(t);
+}
+
 static void test_module_device(void **state) {
     struct backend_config config = {.head_dim = ERROR_NONE};
     struct backend *b = backend_open("cuda", &config, NULL);
@@ -63,9 +72,13 @@ static void test_device_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_module), cmocka_unit_test(test_missing_library),
-        cmocka_unit_test(test_not_a_module),   cmocka_unit_test(test_other_build),
-        cmocka_unit_test(test_module_device),  cmocka_unit_test(test_device_memory),
+        cmocka_unit_test(test_missing_module),
+        cmocka_unit_test(test_missing_library),
+        cmocka_unit_test(test_not_a_module),
+        cmocka_unit_test(test_other_build),
+        cmocka_unit_test(test_transport_of_other_build),
+        cmocka_unit_test(test_module_device),
+        cmocka_unit_test(test_device_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

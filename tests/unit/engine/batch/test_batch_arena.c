@@ -50,6 +50,32 @@ static int run(struct remote *remote, const struct batch *batch, struct step_res
     return ops->wait(&remote->fake.base, err);
 }
 
+#define ASSERT_SAME(member, count)                                                                 \
+    assert_memory_equal(from->member, copy.member, (size_t)(count) * sizeof(*copy.member))
+
+/* A copy that has just what ranks other than the first read, in memory of just that size. */
+static void check_small_copy(const struct batch_arena *from) {
+    struct batch_capacity shape = batch_arena_shape(from);
+    size_t bytes = batch_arena_bytes(&shape);
+    const struct batch_counts *counts = from->counts;
+    struct batch_arena copy;
+    batch_arena_bind(&copy, &shape, aligned_alloc(64, bytes));
+    batch_arena_copy(from, &shape, &copy);
+    ASSERT_SAME(counts, 1);
+    ASSERT_SAME(token_ids, counts->num_tokens);
+    ASSERT_SAME(token_rows, counts->has_token_rows ? counts->num_tokens : 0);
+    ASSERT_SAME(positions, counts->num_tokens);
+    ASSERT_SAME(slot_mapping, counts->num_tokens);
+    ASSERT_SAME(query_start, counts->num_seqs + 1);
+    ASSERT_SAME(context_lens, counts->num_seqs);
+    ASSERT_SAME(block_tables, counts->num_seqs * counts->max_blocks_per_seq);
+    ASSERT_SAME(swap_out_to, counts->num_swap_out);
+    ASSERT_SAME(swap_in_from, counts->num_swap_in);
+    ASSERT_SAME(copy_to, counts->num_copies);
+    ASSERT_SAME(logit_rows, counts->num_sample_rows);
+    free(copy.memory);
+}
+
 /* Only the results come back. */
 static int run_copy(struct remote *remote, struct error *err) {
     const struct batch_capacity capacity = step_batch_capacity(&limits, fake_tokenizer());
@@ -59,6 +85,7 @@ static int run_copy(struct remote *remote, struct error *err) {
     char *kept = malloc(arena_bytes);
     struct batch_arena arena;
     struct step_result result;
+    check_small_copy(&remote->step->arena);
     memcpy(kept, original, arena_bytes);
     memcpy(sent, original, arena_bytes);
     memset(original, 0xa5, bytes);

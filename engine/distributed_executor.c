@@ -1,0 +1,260 @@
+#include "engine/distributed_executor.h"
+
+#include "config/base/check.h"
+#include "config/base/clock.h"
+#include "engine/executor/step_message.h"
+#include "kernels/transport.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define STEP_ALIGNMENT 64   /* batch_arena_bind */
+#define PINGS_PER_TIMEOUT 4 /* so that one that is late is no reason to give up */
+#define MAX_OTHERS (BACKEND_MAX_RANKS - 1)
+
+/* Memory of the engine's, and what of its batch is on the way to the other ranks. */
+struct distributed_step {
+    void *memory;
+    struct batch_arena arena;
+    struct step_message head;
+    void *message; /* an arena, of head.capacity */
+    struct transport_request *requests[2 * MAX_OTHERS];
+    int32_t ranks[2 * MAX_OTHERS];
+    int num_requests;
+};
+
+/* One rank that was asked whether it is there. */
+struct ping {
+    struct transport_request *sent, *answer; /* NULL: done */
+    char byte;
+};
+
+struct distributed_executor {
+    struct executor base;
+    struct executor *local; /* of rank 0 */
+    struct transport *transport;
+    struct batch_capacity capacity;
+    struct distributed_step steps[EXECUTOR_MAX_STEPS];
+    int32_t num_steps;
+    int32_t submitted[EXECUTOR_MAX_STEPS]; /* the oldest first */
+    int32_t num_submitted;
+    struct step_message ping_message;
+    struct ping pings[MAX_OTHERS];
+    int64_t asked_ns; /* last */
+    struct error failure;
+    atomic_bool has_failed;
+};
+
+static struct distributed_executor *self(struct executor *base) {
+    return (struct distributed_executor *)base;
+}
+
+static int report_failure(const struct distributed_executor *executor, struct error *err) {
+    return error_set(err, executor->failure.code, "%s", executor->failure.message);
+}
+
+static void fail(struct distributed_executor *executor, const struct error *why) {
+    if (executor->failure.code == ERROR_NONE)
+        executor->failure = *why;
+    atomic_store(&executor->has_failed, true);
+}
+
+/* --- Steps ------------------------------------------------------------------------------------ */
+
+static void *step_memory(struct executor *base, const struct batch_capacity *capacity) {
+    struct distributed_executor *executor = self(base);
+    size_t bytes = step_memory_bytes(capacity), message_bytes = batch_arena_bytes(capacity);
+    struct distributed_step *step = &executor->steps[executor->num_steps];
+    struct step_result result;
+    CHECK(executor->num_steps < EXECUTOR_MAX_STEPS);
+    if (bytes == SIZE_MAX)
+        return NULL;
+    step->memory = aligned_alloc(STEP_ALIGNMENT, bytes);
+    step->message = aligned_alloc(STEP_ALIGNMENT, message_bytes);
+    if (step->memory == NULL || step->message == NULL)
+        return NULL;
+    step_memory_bind(capacity, step->memory, &step->arena, &result);
+    executor->capacity = *capacity;
+    executor->num_steps++;
+    return step->memory;
+}
+
+static int32_t find_step(const struct distributed_executor *executor, const struct batch *batch) {
+    int32_t step = 0;
+    while (step < executor->num_steps &&
+           executor->steps[step].arena.token_ids != batch->inputs.token_ids)
+        step++;
+    CHECK(step < executor->num_steps);
+    return step;
+}
+
+static int begin_send(struct distributed_executor *executor, struct distributed_step *step,
+                      int32_t rank, const void *data, size_t bytes, struct error *err) {
+    struct transport *t = executor->transport;
+    struct transport_request *request = t->ops->send(t, TRANSPORT_STEPS, rank, data, bytes, err);
+    if (request == NULL)
+        return -1;
+    step->ranks[step->num_requests] = rank;
+    step->requests[step->num_requests++] = request;
+    return 0;
+}
+
+static int send_step(struct distributed_executor *executor, struct distributed_step *step,
+                     struct error *err) {
+    struct batch_arena copy;
+    step->head = (struct step_message){STEP_COMPUTE, batch_arena_shape(&step->arena)};
+    batch_arena_bind(&copy, &step->head.capacity, step->message);
+    batch_arena_copy(&step->arena, &step->head.capacity, &copy);
+    copy.counts->has_late_inputs = copy.counts->num_hidden_sums = 0; /* rank 0's alone */
+    size_t bytes = batch_arena_bytes(&step->head.capacity);
+    for (int32_t rank = 1; rank < executor->transport->num_ranks; rank++)
+        if (begin_send(executor, step, rank, &step->head, sizeof(step->head), err) != 0 ||
+            begin_send(executor, step, rank, step->message, bytes, err) != 0)
+            return -1;
+    return 0;
+}
+
+static void submit(struct executor *base, const struct batch *batch, struct step_result *result) {
+    struct distributed_executor *executor = self(base);
+    int32_t index = find_step(executor, batch);
+    struct distributed_step *step = &executor->steps[index];
+    struct error err;
+    CHECK(executor->num_submitted < EXECUTOR_MAX_STEPS);
+    executor->submitted[executor->num_submitted++] = index;
+    step->num_requests = 0;
+    if (!atomic_load(&executor->has_failed) && send_step(executor, step, &err) != 0)
+        fail(executor, &err);
+    if (!atomic_load(&executor->has_failed))
+        executor->local->ops->submit(executor->local, batch, result);
+}
+
+static void supply(struct executor *base) {
+    struct distributed_executor *executor = self(base);
+    if (!atomic_load(&executor->has_failed))
+        executor->local->ops->supply(executor->local);
+}
+
+static int wait_for_step(struct executor *base, struct error *err) {
+    struct distributed_executor *executor = self(base);
+    struct error why = {0};
+    CHECK(executor->num_submitted > 0);
+    struct distributed_step *step = &executor->steps[executor->submitted[0]];
+    executor->submitted[0] = executor->submitted[--executor->num_submitted];
+    if (!atomic_load(&executor->has_failed) &&
+        (executor->local->ops->wait(executor->local, &why) != 0 ||
+         transport_wait(executor->transport, step->requests, step->ranks, step->num_requests,
+                        &why) != 0))
+        fail(executor, &why);
+    executor->asked_ns = clock_now_ns(); /* it has shown that they are there */
+    return atomic_load(&executor->has_failed) ? report_failure(executor, err) : 0;
+}
+
+/* --- Between steps ---------------------------------------------------------------------------- */
+
+static int test(struct transport *t, struct transport_request **request, struct error *err) {
+    int status = *request != NULL ? t->ops->test(t, *request, err) : 1;
+    if (status != 0)
+        *request = NULL;
+    return status < 0 ? -1 : 0;
+}
+
+static int ask(struct distributed_executor *executor, int32_t rank, struct error *err) {
+    struct transport *t = executor->transport;
+    struct ping *ping = &executor->pings[rank - 1];
+    ping->sent = t->ops->send(t, TRANSPORT_STEPS, rank, &executor->ping_message,
+                              sizeof(executor->ping_message), err);
+    if (ping->sent != NULL)
+        ping->answer = t->ops->receive(t, TRANSPORT_STEPS, rank, &ping->byte, 1, err);
+    return ping->sent != NULL && ping->answer != NULL ? 0 : -1;
+}
+
+/* Asks again once all have answered; those that do not are late by the whole timeout. */
+static int ask_all(struct distributed_executor *executor, struct error *err) {
+    struct transport *t = executor->transport;
+    int64_t now_ns = clock_now_ns();
+    bool is_open = false;
+    for (int32_t rank = 1; rank < t->num_ranks; rank++) {
+        struct ping *ping = &executor->pings[rank - 1];
+        if (test(t, &ping->sent, err) != 0 || test(t, &ping->answer, err) != 0)
+            return -1;
+        bool is_late = ping->answer != NULL && t->timeout_ns > 0 &&
+                       now_ns - executor->asked_ns > t->timeout_ns;
+        if (is_late)
+            return error_set(err, ERROR_DEVICE,
+                             "rank %d has not answered within %lld s (--rank-timeout)", rank,
+                             (long long)(t->timeout_ns / CLOCK_NS_PER_S));
+        is_open |= ping->sent != NULL || ping->answer != NULL;
+    }
+    if (is_open || now_ns - executor->asked_ns < t->timeout_ns / PINGS_PER_TIMEOUT)
+        return 0;
+    executor->asked_ns = now_ns;
+    for (int32_t rank = 1; rank < t->num_ranks; rank++)
+        if (ask(executor, rank, err) != 0)
+            return -1;
+    return 0;
+}
+
+static int check(struct executor *base, struct error *err) {
+    struct distributed_executor *executor = self(base);
+    struct error why = {0};
+    if (!atomic_load(&executor->has_failed) && ask_all(executor, &why) != 0)
+        fail(executor, &why);
+    return atomic_load(&executor->has_failed) ? report_failure(executor, err) : 0;
+}
+
+/* --- Beginning and end ------------------------------------------------------------------------ */
+
+/* What waits for lost ranks waits for ever. */
+static bool has_hung(struct executor *base) {
+    struct distributed_executor *executor = self(base);
+    return atomic_load(&executor->has_failed) || executor_has_hung(executor->local);
+}
+
+static void dismiss(struct distributed_executor *executor) {
+    static const struct step_message quit = {.kind = STEP_QUIT};
+    for (int32_t rank = 1; rank < executor->transport->num_ranks; rank++)
+        transport_send(executor->transport, TRANSPORT_STEPS, rank, &quit, sizeof(quit), NULL);
+    for (int i = 0; i < MAX_OTHERS; i++)
+        if (executor->pings[i].answer != NULL)
+            transport_wait(executor->transport, &executor->pings[i].answer, &(int32_t){i + 1}, 1,
+                           NULL);
+}
+
+static void destroy(struct executor *base) {
+    struct distributed_executor *executor = self(base);
+    CHECK(executor->num_submitted == 0 && !has_hung(base));
+    dismiss(executor);
+    executor->local->ops->destroy(executor->local);
+    for (int32_t i = 0; i < executor->num_steps; i++) {
+        free(executor->steps[i].memory);
+        free(executor->steps[i].message);
+    }
+    free(executor);
+}
+
+int distributed_executor_create(const struct model *model, const struct executor_config *config,
+                                struct executor_info *info, struct executor **out,
+                                struct error *err) {
+    static const struct executor_ops ops = {
+        .submit = submit,
+        .supply = supply,
+        .wait = wait_for_step,
+        .destroy = destroy,
+        .step_memory = step_memory,
+        .check = check,
+        .has_hung = has_hung,
+    };
+    struct distributed_executor *executor = calloc(1, sizeof(*executor));
+    *out = NULL;
+    if (executor == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the executor");
+    executor->base.ops = &ops;
+    executor->transport = config->transport;
+    executor->ping_message.kind = STEP_PING;
+    if (executor_create(model, config, info, &executor->local, err) != 0) {
+        free(executor);
+        return -1;
+    }
+    *out = &executor->base;
+    return 0;
+}

@@ -1,0 +1,80 @@
+#include "engine/distributed_rank.h"
+
+#include "engine/executor/step_message.h"
+#include "kernels/transport.h"
+
+#include <stdlib.h>
+
+#define STEP_ALIGNMENT 64 /* batch_arena_bind */
+
+struct distributed_rank {
+    struct transport *transport;
+    struct executor *executor;
+    void *arena;
+    size_t arena_bytes;
+};
+
+/* For the largest step so far. */
+static int grow_arena(struct distributed_rank *rank, size_t bytes, struct error *err) {
+    if (bytes <= rank->arena_bytes)
+        return 0;
+    free(rank->arena);
+    rank->arena = aligned_alloc(STEP_ALIGNMENT, bytes);
+    rank->arena_bytes = rank->arena != NULL ? bytes : 0;
+    return rank->arena != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a step");
+}
+
+/* Each step is computed to its end before the next is taken: meanwhile rank 0 says nothing else that
+ * anybody waits for. */
+static int compute(struct distributed_rank *rank, const struct batch_capacity *capacity,
+                   struct error *err) {
+    const struct executor_ops *ops = rank->executor->ops;
+    struct step_result nothing = {0};
+    struct batch_arena arena;
+    size_t bytes = batch_arena_bytes(capacity);
+    if (grow_arena(rank, bytes, err) != 0 ||
+        transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->arena, bytes, err) != 0)
+        return -1;
+    batch_arena_bind(&arena, capacity, rank->arena);
+    struct batch batch = batch_arena_view(&arena);
+    ops->submit(rank->executor, &batch, &nothing);
+    return ops->wait(rank->executor, err);
+}
+
+/* 1: goes on; 0: dismissed. Before the first message rank 0 has much to do that takes its time. */
+static int obey(struct distributed_rank *rank, bool is_first, struct error *err) {
+    struct transport *t = rank->transport;
+    struct step_message message;
+    int64_t timeout_ns = t->timeout_ns;
+    t->timeout_ns = is_first ? 0 : timeout_ns;
+    int status = transport_receive(t, TRANSPORT_STEPS, 0, &message, sizeof(message), err);
+    t->timeout_ns = timeout_ns;
+    if (status != 0)
+        return -1;
+    switch (message.kind) {
+    case STEP_COMPUTE:
+        return compute(rank, &message.capacity, err) == 0 ? 1 : -1;
+    case STEP_PING:
+        return transport_send(t, TRANSPORT_STEPS, 0, "", 1, err) == 0 ? 1 : -1;
+    default:
+        return 0;
+    }
+}
+
+int distributed_rank_run(const struct model *model, const struct executor_config *config,
+                         void (*ready)(void *context, const struct executor_info *info),
+                         void *context, struct error *err) {
+    struct distributed_rank rank = {.transport = config->transport};
+    struct executor_info info;
+    if (executor_create(model, config, &info, &rank.executor, err) != 0)
+        return -1;
+    ready(context, &info);
+    bool is_first = true;
+    int status;
+    while ((status = obey(&rank, is_first, err)) > 0)
+        is_first = false;
+    if (status == 0)
+        rank.executor->ops->destroy(rank.executor);
+    free(rank.arena);
+    return status;
+}

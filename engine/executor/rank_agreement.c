@@ -1,0 +1,113 @@
+#include "engine/executor/rank_agreement.h"
+
+#include "config/base/check.h"
+#include "config/base/numbers.h"
+#include "kernels/transport.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- Comparing -------------------------------------------------------------------------------- */
+
+#define CONFIG(name, member)                                                                       \
+    {                                                                                              \
+        name, offsetof(struct executor_config, member),                                            \
+            sizeof(((struct executor_config *)0)->member)                                          \
+    }
+
+/* What must be the same everywhere, or the ranks would not compute one model in the same steps. */
+static const struct {
+    const char *option;
+    size_t offset, bytes;
+} same[] = {
+    CONFIG("dtype", dtype),
+    CONFIG("kv-cache-dtype", kv_type),
+    CONFIG("quantization", quantization),
+    CONFIG("batch-invariant", batch_invariant),
+    CONFIG("tensor-parallel-size", num_ranks),
+    CONFIG("kv-cache-memory-bytes", kv_memory_bytes),
+    CONFIG("swap-space", swap_bytes),
+    CONFIG("max-num-seqs", limits.max_num_seqs),
+    CONFIG("max-num-batched-tokens", limits.max_num_batched_tokens),
+    CONFIG("max-model-len", limits.max_model_len),
+    CONFIG("speculative-config", limits.num_speculative_tokens),
+    CONFIG("max-logprobs", limits.max_logprobs),
+    CONFIG("block-size", limits.block_size),
+};
+
+/* Returns the option that differs, NULL: none. */
+static const char *find_difference(const struct rank_report *a, const struct rank_report *b) {
+    if (strcmp(a->device, b->device) != 0)
+        return "device";
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+        if (memcmp((const char *)&a->config + same[i].offset,
+                   (const char *)&b->config + same[i].offset, same[i].bytes) != 0)
+            return same[i].option;
+    return NULL;
+}
+
+static void compare(const struct rank_report *first, const struct rank_report *other, int32_t rank,
+                    struct error *err) {
+    const char *option = find_difference(first, other);
+    if (other->error.code != ERROR_NONE)
+        error_set(err, other->error.code, "rank %d: %.480s", rank, other->error.message);
+    else if (strcmp(first->build, other->build) != 0)
+        error_set(err, ERROR_CONFIG, "rank %d runs another build of quire than rank 0", rank);
+    else if (option != NULL)
+        error_set(err, ERROR_CONFIG, "%s: rank %d has another value than rank 0", option, rank);
+    else if (memcmp(first->model_digest, other->model_digest, sizeof(first->model_digest)) != 0)
+        error_set(err, ERROR_CONFIG, "model: the files of rank %d differ from those of rank 0",
+                  rank);
+}
+
+struct rank_decision rank_agreement_decide(const struct rank_report *reports, int32_t num_ranks) {
+    struct rank_decision decision = {.num_blocks = INT32_MAX, .num_host_blocks = INT32_MAX};
+    for (int32_t r = 0; r < num_ranks; r++) {
+        const struct rank_report *report = &reports[r];
+        if (decision.error.code == ERROR_NONE)
+            compare(&reports[0], report, r, &decision.error);
+        decision.num_blocks = min_int32(decision.num_blocks, report->num_blocks);
+        decision.num_host_blocks = min_int32(decision.num_host_blocks, report->num_host_blocks);
+        decision.swap_block_ns = max_int64(decision.swap_block_ns, report->swap_block_ns);
+        decision.memory[r] = report->memory;
+    }
+    return decision;
+}
+
+/* --- Telling ---------------------------------------------------------------------------------- */
+
+static int tell(struct transport *t, const struct rank_report *report, struct rank_decision *out,
+                struct error *err) {
+    return transport_send(t, TRANSPORT_STEPS, 0, report, sizeof(*report), err) != 0 ||
+                   transport_receive(t, TRANSPORT_STEPS, 0, out, sizeof(*out), err) != 0
+               ? -1
+               : 0;
+}
+
+static int decide(struct transport *t, const struct rank_report *report, struct rank_decision *out,
+                  struct error *err) {
+    static struct rank_report reports[BACKEND_MAX_RANKS];
+    reports[0] = *report;
+    for (int32_t r = 1; r < t->num_ranks; r++)
+        if (transport_receive(t, TRANSPORT_STEPS, r, &reports[r], sizeof(*report), err) != 0)
+            return -1;
+    *out = rank_agreement_decide(reports, t->num_ranks);
+    for (int32_t r = 1; r < t->num_ranks; r++)
+        if (transport_send(t, TRANSPORT_STEPS, r, out, sizeof(*out), err) != 0)
+            return -1;
+    return 0;
+}
+
+int rank_agreement_reach(struct transport *t, const struct rank_report *report,
+                         struct rank_decision *out, struct error *err) {
+    CHECK(t->num_ranks <= BACKEND_MAX_RANKS);
+    int64_t timeout_ns = t->timeout_ns;
+    t->timeout_ns = 0; /* loading may take long, and not equally long */
+    int status = t->rank == 0 ? decide(t, report, out, err) : tell(t, report, out, err);
+    t->timeout_ns = timeout_ns;
+    if (status != 0)
+        return -1;
+    const struct error *why = report->error.code != ERROR_NONE ? &report->error : &out->error;
+    return why->code == ERROR_NONE ? 0 : error_set(err, why->code, "%s", why->message);
+}

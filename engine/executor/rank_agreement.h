@@ -1,0 +1,34 @@
+/* What ranks that are processes tell each other while they start: each reports to rank 0, which
+ * compares, and decides for all. Called by every rank, together, by the thread that starts it. */
+#ifndef QUIRE_ENGINE_EXECUTOR_RANK_AGREEMENT_H
+#define QUIRE_ENGINE_EXECUTOR_RANK_AGREEMENT_H
+
+#include "engine/executor.h"
+
+struct rank_report {
+    struct error error; /* why the rank cannot go on; ERROR_NONE: it can */
+    char build[72];     /* build_hash() */
+    char device[32];
+    struct executor_config config; /* its pointers mean nothing elsewhere */
+    uint8_t model_digest[CONTENT_HASH_BYTES];
+    int32_t num_blocks, num_host_blocks; /* that it has room for */
+    int64_t swap_block_ns;
+    struct executor_memory memory;
+};
+
+struct rank_decision {
+    struct error error; /* of the first rank that cannot go on, or is not like rank 0 */
+    int32_t num_blocks, num_host_blocks; /* that every rank has room for */
+    int64_t swap_block_ns;               /* of the slowest */
+    struct executor_memory memory[BACKEND_MAX_RANKS];
+};
+
+/* What rank 0 decides; pure. reports: [num_ranks]. */
+struct rank_decision rank_agreement_decide(const struct rank_report *reports, int32_t num_ranks);
+
+/* Waits for the slowest rank, however long that takes. 0, or -1: with this rank's own error if it
+ * has one, else with that of the decision, or of the transport. */
+int rank_agreement_reach(struct transport *transport, const struct rank_report *report,
+                         struct rank_decision *out, struct error *err);
+
+#endif

@@ -1,0 +1,20 @@
+/* What rank 0 tells the other ranks that are processes, on the transport's channel of steps: each
+ * message is this head, and for a step its arena (models/batch.h), of the capacity that the head
+ * says. */
+#ifndef QUIRE_ENGINE_EXECUTOR_STEP_MESSAGE_H
+#define QUIRE_ENGINE_EXECUTOR_STEP_MESSAGE_H
+
+#include "models/batch.h"
+
+enum step_message_kind {
+    STEP_COMPUTE, /* an arena follows */
+    STEP_PING,    /* answered with one byte: the rank is there */
+    STEP_QUIT,
+};
+
+struct step_message {
+    enum step_message_kind kind;
+    struct batch_capacity capacity;
+};
+
+#endif

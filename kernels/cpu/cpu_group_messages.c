@@ -1,0 +1,267 @@
+/* Groups of ranks that send one another messages, of which this process has one. A sum is cut into
+ * the slices that threads take of it (cpu_group_memory.c): each rank gets everyone's part of its
+ * own slice, adds them up in the order of the ranks, and sends the others the result.
+ *
+ * The first failure is kept; after it nothing is sent, received or waited for. */
+#include "config/base/clock.h"
+#include "kernels/cpu/cpu_group_private.h"
+#include "kernels/cpu/cpu_memory.h"
+#include "kernels/transport.h"
+
+#include <stdlib.h>
+
+#define MAX_OTHERS (BACKEND_MAX_RANKS - 1)
+
+struct messages_group {
+    struct backend_group base;
+    struct transport *transport;
+    struct buffer received; /* of the other ranks in one op; as large as the largest wanted */
+};
+
+static struct messages_group *group_of(const struct cpu_rank *rank) {
+    return (struct messages_group *)rank->group;
+}
+
+static void destroy(struct backend_group *base) {
+    cpu_memory_free(&((struct messages_group *)base)->received);
+    free(base);
+}
+
+/* Fails also when the group has failed before. */
+static int reserve(struct messages_group *group, size_t bytes) {
+    struct error *failure = &group->base.failure;
+    if (failure->code != ERROR_NONE)
+        return -1;
+    if (bytes <= group->received.bytes)
+        return 0;
+    cpu_memory_free(&group->received);
+    if (cpu_memory_alloc(bytes, &group->received, NULL) == 0)
+        return 0;
+    return error_set(failure, ERROR_DEVICE, "out of memory for %zu bytes of the other ranks",
+                     bytes);
+}
+
+/* --- Rounds of messages ----------------------------------------------------------------------- */
+
+/* Messages that are under way together. */
+struct round {
+    struct messages_group *group;
+    int64_t start_ns;
+    struct transport_request *requests[2 * MAX_OTHERS];
+    int32_t ranks[2 * MAX_OTHERS];
+    int count;
+};
+
+static struct round round_start(const struct cpu_rank *rank) {
+    return (struct round){.group = group_of(rank), .start_ns = clock_now_ns()};
+}
+
+static void round_add(struct round *round, int32_t rank, struct transport_request *request) {
+    if (request == NULL)
+        return;
+    round->requests[round->count] = request;
+    round->ranks[round->count++] = rank;
+}
+
+/* Nothing is nothing on both sides. */
+static bool is_needless(const struct round *round, size_t bytes) {
+    return bytes == 0 || round->group->base.failure.code != ERROR_NONE;
+}
+
+static void round_send(struct round *round, int32_t rank, const void *data, size_t bytes) {
+    struct messages_group *group = round->group;
+    if (is_needless(round, bytes))
+        return;
+    round_add(round, rank,
+              group->transport->ops->send(group->transport, TRANSPORT_SUMS, rank, data, bytes,
+                                          &group->base.failure));
+    group->base.traffic.bytes_sent += bytes;
+}
+
+static void round_receive(struct round *round, int32_t rank, void *data, size_t bytes) {
+    struct messages_group *group = round->group;
+    if (is_needless(round, bytes))
+        return;
+    round_add(round, rank,
+              group->transport->ops->receive(group->transport, TRANSPORT_SUMS, rank, data, bytes,
+                                             &group->base.failure));
+    group->base.traffic.bytes_received += bytes;
+}
+
+/* Returns whether all messages are done. */
+static bool round_end(struct round *round) {
+    struct backend_group *group = &round->group->base;
+    if (group->failure.code == ERROR_NONE)
+        transport_wait(round->group->transport, round->requests, round->ranks, round->count,
+                       &group->failure);
+    group->traffic.wait_ns += clock_now_ns() - round->start_ns;
+    return group->failure.code == ERROR_NONE;
+}
+
+/* --- The ops ---------------------------------------------------------------------------------- */
+
+/* Returns the i-th of the other ranks, each rank beginning with the one after it, so that not all
+ * send to the same one. */
+static int32_t other_rank(const struct cpu_rank *rank, int32_t i) {
+    return (rank->rank + 1 + i) % rank->group->num_ranks;
+}
+
+/* Sends each other rank the part of its slice, receives theirs of this rank's, and names all. */
+static bool exchange_parts(const struct cpu_rank *rank, const struct all_reduce_args *args,
+                           struct cpu_slice_sum *sum) {
+    int32_t num_ranks = rank->group->num_ranks;
+    int64_t n = (int64_t)args->num_rows * args->width;
+    const float *x = args->x;
+    float *received = group_of(rank)->received.data;
+    struct round round = round_start(rank);
+    for (int32_t i = 0; i < num_ranks - 1; i++, received += sum->count) {
+        int32_t other = other_rank(rank, i);
+        int64_t first = cpu_group_slice(n, other, num_ranks);
+        int64_t end = cpu_group_slice(n, other + 1, num_ranks);
+        round_receive(&round, other, received, (size_t)sum->count * sizeof(float));
+        round_send(&round, other, x + first, (size_t)(end - first) * sizeof(float));
+        sum->in[other] = received;
+    }
+    sum->in[rank->rank] = x + cpu_group_slice(n, rank->rank, num_ranks);
+    return round_end(&round);
+}
+
+static void exchange_sums(const struct cpu_rank *rank, const struct all_reduce_args *args,
+                          const struct cpu_slice_sum *sum) {
+    int32_t num_ranks = rank->group->num_ranks;
+    int64_t n = (int64_t)args->num_rows * args->width;
+    float *out = args->out;
+    struct round round = round_start(rank);
+    for (int32_t i = 0; i < num_ranks - 1; i++) {
+        int32_t other = other_rank(rank, i);
+        int64_t first = cpu_group_slice(n, other, num_ranks);
+        int64_t end = cpu_group_slice(n, other + 1, num_ranks);
+        round_receive(&round, other, out + first, (size_t)(end - first) * sizeof(float));
+        round_send(&round, other, sum->out[0], (size_t)sum->count * sizeof(float));
+    }
+    round_end(&round);
+}
+
+static void all_reduce(const struct cpu_rank *rank, const struct all_reduce_args *args) {
+    int32_t num_ranks = rank->group->num_ranks;
+    int64_t n = (int64_t)args->num_rows * args->width;
+    int64_t first = cpu_group_slice(n, rank->rank, num_ranks);
+    struct cpu_slice_sum sum = {.num_in = num_ranks,
+                                .out = {(float *)args->out + first},
+                                .num_out = 1,
+                                .added = args->accumulate ? (const float *)args->out + first : NULL,
+                                .count = cpu_group_slice(n, rank->rank + 1, num_ranks) - first};
+    if (reserve(group_of(rank), (size_t)(num_ranks - 1) * (size_t)sum.count * sizeof(float)) != 0 ||
+        !exchange_parts(rank, args, &sum))
+        return;
+    cpu_group_sum_slice(rank, &sum);
+    exchange_sums(rank, args, &sum);
+}
+
+static bool receive_widths(const struct cpu_rank *rank, int32_t *widths) {
+    struct round round = round_start(rank);
+    for (int32_t r = 1; r < rank->group->num_ranks; r++)
+        round_receive(&round, r, &widths[r], sizeof(widths[r]));
+    return round_end(&round);
+}
+
+static bool receive_columns(const struct cpu_rank *rank, int32_t num_rows, const int32_t *widths,
+                            const float **out_columns) {
+    size_t num_floats = 0, at = 0;
+    for (int32_t r = 1; r < rank->group->num_ranks; r++)
+        num_floats += (size_t)num_rows * (size_t)widths[r];
+    if (reserve(group_of(rank), num_floats * sizeof(float)) != 0)
+        return false;
+    struct round round = round_start(rank);
+    for (int32_t r = 1; r < rank->group->num_ranks; r++) {
+        float *columns = (float *)group_of(rank)->received.data + at;
+        size_t count = (size_t)num_rows * (size_t)widths[r];
+        round_receive(&round, r, columns, count * sizeof(float));
+        out_columns[r] = columns;
+        at += count;
+    }
+    return round_end(&round);
+}
+
+/* A rank's width comes before its columns: four bytes once a step, and nothing to keep. */
+static void send_columns(const struct cpu_rank *rank, const struct gather_columns_args *args) {
+    struct round round = round_start(rank);
+    round_send(&round, 0, &args->width, sizeof(args->width));
+    round_send(&round, 0, args->x, (size_t)args->num_rows * (size_t)args->width * sizeof(float));
+    round_end(&round);
+}
+
+static void gather_columns(const struct cpu_rank *rank, const struct gather_columns_args *args) {
+    if (rank->rank > 0) {
+        send_columns(rank, args);
+        return;
+    }
+    int32_t widths[BACKEND_MAX_RANKS] = {args->width};
+    const float *columns[BACKEND_MAX_RANKS] = {args->x};
+    if (!receive_widths(rank, widths) || !receive_columns(rank, args->num_rows, widths, columns))
+        return;
+    size_t stride = 0, at = 0;
+    for (int32_t r = 0; r < rank->group->num_ranks; r++)
+        stride += (size_t)widths[r];
+    for (int32_t r = 0; r < rank->group->num_ranks; at += (size_t)widths[r++]) {
+        const struct cpu_columns job = {.from = columns[r],
+                                        .to = args->out + at,
+                                        .width = (size_t)widths[r],
+                                        .stride = stride,
+                                        .num_rows = args->num_rows};
+        cpu_group_copy_columns(rank, &job);
+    }
+}
+
+static void share_samples(const struct cpu_rank *rank, const struct share_samples_args *args,
+                          int32_t *sampled_tokens) {
+    int32_t *tokens = sampled_tokens + args->first_row;
+    size_t bytes = (size_t)args->num_sample_rows * sizeof(int32_t);
+    struct round round = round_start(rank);
+    if (rank->rank > 0)
+        round_receive(&round, 0, tokens, bytes);
+    for (int32_t r = 1; rank->rank == 0 && r < rank->group->num_ranks; r++)
+        round_send(&round, r, tokens, bytes);
+    round_end(&round);
+}
+
+static void sum_rows(const struct cpu_rank *rank, int32_t num_rows, const double *own,
+                     double *sums) {
+    int32_t num_ranks = rank->group->num_ranks;
+    size_t bytes = (size_t)num_rows * sizeof(double);
+    if (reserve(group_of(rank), (size_t)(num_ranks - 1) * bytes) != 0)
+        return;
+    const double *in[BACKEND_MAX_RANKS];
+    double *received = group_of(rank)->received.data;
+    struct round round = round_start(rank);
+    for (int32_t i = 0; i < num_ranks - 1; i++, received += num_rows) {
+        int32_t other = other_rank(rank, i);
+        round_receive(&round, other, received, bytes);
+        round_send(&round, other, own, bytes);
+        in[other] = received;
+    }
+    in[rank->rank] = own;
+    if (round_end(&round))
+        cpu_group_add_rows(in, num_ranks, num_rows, sums);
+}
+
+static const struct cpu_group_ops messages_ops = {.destroy = destroy,
+                                                  .all_reduce = all_reduce,
+                                                  .gather_columns = gather_columns,
+                                                  .share_samples = share_samples,
+                                                  .sum_rows = sum_rows};
+
+int backend_group_create_remote(struct transport *transport, struct backend_group **out,
+                                struct error *err) {
+    if (cpu_group_check_size(transport->num_ranks, err) != 0)
+        return -1;
+    struct messages_group *group = calloc(1, sizeof(*group));
+    if (group == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks",
+                         transport->num_ranks);
+    group->base = (struct backend_group){
+        .ops = &messages_ops, .num_ranks = transport->num_ranks, .only_rank = transport->rank};
+    group->transport = transport;
+    *out = &group->base;
+    return 0;
+}

@@ -1,0 +1,59 @@
+/* Private to cpu_group*.c: what the groups have in common, those whose ranks are threads of one
+ * process and reach one another's memory (cpu_group_memory.c), and those of ranks that send messages
+ * (cpu_group_messages.c). */
+#ifndef QUIRE_KERNELS_CPU_CPU_GROUP_PRIVATE_H
+#define QUIRE_KERNELS_CPU_CPU_GROUP_PRIVATE_H
+
+#include "kernels/cpu/cpu_group.h"
+
+#define CPU_GROUP_LINE 64 /* bytes of a cache line */
+
+/* Of a group of two ranks or more; what cpu_group.h says of the function of that name. */
+struct cpu_group_ops {
+    void (*destroy)(struct backend_group *group);
+    void (*all_reduce)(const struct cpu_rank *rank, const struct all_reduce_args *args);
+    void (*gather_columns)(const struct cpu_rank *rank, const struct gather_columns_args *args);
+    void (*share_samples)(const struct cpu_rank *rank, const struct share_samples_args *args,
+                          int32_t *sampled_tokens);
+    void (*sum_rows)(const struct cpu_rank *rank, int32_t num_rows, const double *own,
+                     double *sums);
+};
+
+/* Every implementation's state starts with this. */
+struct backend_group {
+    const struct cpu_group_ops *ops;
+    int32_t num_ranks;
+    int32_t only_rank;                    /* that can be opened in this process; -1: all */
+    struct error failure;                 /* the first, or ERROR_NONE; of the only rank */
+    struct backend_group_traffic traffic; /* likewise */
+};
+
+/* ERROR_CONFIG when a group cannot have so many ranks. */
+int cpu_group_check_size(int32_t num_ranks, struct error *err);
+
+/* Returns the first float of a rank's slice of n: a slice begins at a line, and none is shared. */
+int64_t cpu_group_slice(int64_t n, int32_t rank, int32_t num_ranks);
+
+/* The sum of a slice, in the order of the ranks. */
+struct cpu_slice_sum {
+    const float *in[BACKEND_MAX_RANKS]; /* the slice of each rank's x */
+    float *out[BACKEND_MAX_RANKS];      /* where it goes */
+    const float *added;                 /* before the sum; NULL: nothing. May be one of out */
+    int32_t num_in, num_out;
+    int64_t count; /* floats */
+};
+void cpu_group_sum_slice(const struct cpu_rank *rank, const struct cpu_slice_sum *sum);
+
+/* Copies [num_rows, width] to columns of rows that are `stride` wide. */
+struct cpu_columns {
+    const float *from;
+    float *to; /* the first row's place */
+    size_t width, stride;
+    int32_t num_rows;
+};
+void cpu_group_copy_columns(const struct cpu_rank *rank, const struct cpu_columns *columns);
+
+/* sums[row] = that of in[0..num_ranks)[row], in this order. */
+void cpu_group_add_rows(const double *const *in, int32_t num_ranks, int32_t num_rows, double *sums);
+
+#endif

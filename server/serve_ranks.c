@@ -1,0 +1,69 @@
+#include "server/serve_ranks.h"
+
+#include "config/base/clock.h"
+#include "config/base/numbers.h"
+#include "config/log.h"
+#include "engine/distributed_rank.h"
+#include "kernels/transport.h"
+#include "server/command_line.h"
+#include "server/engine_options.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+static int check_options(const struct options *options, int32_t num_ranks, struct error *err) {
+    if (options->tensor_parallel_size != num_ranks)
+        return error_set(err, ERROR_CONFIG,
+                         "tensor-parallel-size: %lld; %d ranks were started: must be %d",
+                         (long long)options->tensor_parallel_size, num_ranks, num_ranks);
+    if (strcmp(options->rank_process, "on") == 0)
+        return error_set(
+            err, ERROR_CONFIG,
+            "rank-process: on; ranks that were started as processes have none besides: "
+            "must be auto or off");
+    return 0;
+}
+
+int serve_ranks_open(const struct options *options, struct transport **out, struct error *err) {
+    *out = NULL;
+    if (!transport_is_expected())
+        return 0;
+    if (transport_open(out, err) != 0)
+        return -1;
+    (*out)->timeout_ns = options->rank_timeout * CLOCK_NS_PER_S;
+    return check_options(options, (*out)->num_ranks, err);
+}
+
+static void report_ready(void *context, const struct executor_info *info) {
+    const struct transport *transport = context;
+    const struct executor_memory *memory = &info->rank_memory[transport->rank];
+    log_info("rank %d of %d: %s, weights %.1f MiB, KV cache %.1f MiB", transport->rank,
+             transport->num_ranks, info->device, mib(memory->weight_bytes), mib(memory->kv_bytes));
+}
+
+static int compute(const struct options *options, struct transport *transport, struct error *err) {
+    struct executor_config config;
+    struct tokenizer *tokenizer = NULL;
+    struct model *model = NULL;
+    if (command_open_model(options->model, &model, &tokenizer, err) != 0 ||
+        engine_options_executor(options, model, &config, err) != 0)
+        return -1;
+    config.transport = transport;
+    if (distributed_rank_run(model, &config, report_ready, transport, err) != 0)
+        return -1;
+    tokenizer_close(tokenizer);
+    model_close(model);
+    transport->ops->destroy(transport);
+    return 0;
+}
+
+int serve_ranks_compute(const struct options *options, struct transport *transport) {
+    struct error err = {0};
+    if (compute(options, transport, &err) == 0)
+        return EX_OK;
+    log_error("rank %d: %s", transport->rank, err.message);
+    fflush(NULL);
+    _exit(command_exit_status(&err));
+}

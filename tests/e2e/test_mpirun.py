@@ -1,0 +1,156 @@
+"""`mpirun quire serve`: ranks that are processes answer what ranks that are threads do, to the byte; and one that is
+lost ends them all."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from quire_server import MODEL, NAME, ROOT
+from test_command_line import run
+from test_embeddings import TEXTS, embed
+from test_load import complete, gather, prompt_of, seeded
+
+pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+
+# A rank that dies does not take the others with it before they have answered (docs/scale.md).
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "odls_base_sigkill_timeout",
+          "30"]
+TINY = ROOT / "tests/golden/families/llama.gguf"
+SMALL = "--kv-cache-memory-bytes", "8M", "--max-model-len", 256
+TIMEOUT_S = 3
+
+
+@pytest.fixture
+def start_ranks(start_server):
+    def start(count, *options):
+        return start_server("--tensor-parallel-size", count, *options, launcher=[*MPIRUN, "-n", count])
+    return start
+
+
+def rank_process(server, rank):
+    """The process id, among the descendants of mpirun."""
+    waiting = [server.process.pid]
+    while waiting:
+        pid = waiting.pop()
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if f"OMPI_COMM_WORLD_RANK={rank}".encode() in environment:
+            return pid
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            waiting += [int(child) for child in children.read_text().split()]
+    raise LookupError(f"there is no rank {rank}")
+
+
+def stop(server):
+    """Returns mpirun's exit status."""
+    os.kill(rank_process(server, 0), signal.SIGTERM)
+    return server.process.wait(60)
+
+
+def load(client):
+    schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": {
+        "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}}
+    return [seeded(client, i) for i in range(6)] + [
+        complete(client, prompt_of(i), max_tokens=30, n=2, seed=i, temperature=1, presence_penalty=1,
+                 extra_body={"ignore_eos": True}) for i in range(2)] + [
+        complete(client, prompt_of(7), max_tokens=20, logprobs=3, temperature=0),
+        complete(client, prompt_of(8), max_tokens=30, temperature=0, extra_body={"response_format": schema}),
+        complete(client, prompt_of(9), max_tokens=12, temperature=0, n=2,
+                 extra_body={"use_beam_search": True})]
+
+
+@pytest.mark.parametrize("count, options", [
+    (2, ()), (3, ()), (2, (*SMALL, "--swap-space", 0.1)),
+    (2, ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'))],
+    ids=["two", "three", "swapped", "speculation"])
+def test_what_threads_answer(start_server, start_ranks, count, options):
+    threads = start_server("--tensor-parallel-size", count, *options)
+    expected = gather(threads, load), embed(threads, TEXTS)
+    threads.kill()
+    ranks = start_ranks(count, *options)
+    assert (gather(ranks, load), embed(ranks, TEXTS)) == expected
+    metrics = ranks.wait_idle()
+    assert metrics["kv_blocks_used"] == 0
+    if "8M" in options:
+        assert metrics["kv_blocks_swapped_total"] > 0
+    assert stop(ranks) == 0
+
+
+def test_refused():
+    for options, words in (((), ["tensor-parallel-size: 1; 2 ranks were started: must be 2"]),
+                           (("--tensor-parallel-size", 2, "--rank-process", "on"), ["rank-process: on"])):
+        result = run("serve", "--model", MODEL, *options, launcher=[*MPIRUN, "-n", 2])
+        assert result.returncode == 78
+        assert any(word in result.stderr for word in words), result.stderr
+
+
+# Ranks that are lost.
+
+def stream_to_its_end(url):
+    """Returns how a stream ended: "done", "error" (an event), "cut", or a status that is no 200."""
+    body = {"model": NAME, "prompt": "Count for ever: one", "max_tokens": 4000, "stream": True, "ignore_eos": True}
+    try:
+        with httpx.stream("POST", url + "/v1/completions", json=body, timeout=120) as reply:
+            if reply.status_code != 200:
+                return reply.status_code
+            ends = [line for line in reply.iter_lines() if '"error"' in line or line == "data: [DONE]"]
+            return "error" if any("error" in line for line in ends) else "done" if ends else "cut"
+    except httpx.HTTPError:
+        return "cut"
+
+
+def begin_streams(server, count):
+    outcomes = [None] * count
+
+    def run_one(index):
+        outcomes[index] = stream_to_its_end(server.url)
+
+    threads = [threading.Thread(target=run_one, args=(index,)) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    server.wait_for(lambda metrics: metrics["num_requests_running"] == count)
+    return threads, outcomes
+
+
+def is_gone(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_lost_rank_ends_all(start_ranks, rank, how):
+    server = start_ranks(2, "--rank-timeout", TIMEOUT_S)
+    pids = [rank_process(server, each) for each in range(2)]
+    threads, outcomes = begin_streams(server, 3)
+    began = time.monotonic()
+    os.kill(pids[rank], how)
+    status = server.process.wait(60)
+    for thread in threads:
+        thread.join(60)
+    assert time.monotonic() - began < TIMEOUT_S + 10
+    assert status not in (0, None)
+    assert all(is_gone(pid) for pid in pids)
+    assert outcomes == ["cut" if rank == 0 else "error"] * 3, server.read_log()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_lost_rank_is_noticed_while_nothing_runs(start_ranks, rank):
+    server = start_ranks(2, "--rank-timeout", TIMEOUT_S)
+    server.complete("Hello", max_tokens=3)
+    time.sleep(2 * TIMEOUT_S)
+    server.complete("Hello", max_tokens=3)
+    pids = [rank_process(server, each) for each in range(2)]
+    began = time.monotonic()
+    os.kill(pids[rank], signal.SIGSTOP)
+    assert server.process.wait(60) != 0
+    assert time.monotonic() - began < 2 * TIMEOUT_S + 10
+    assert all(is_gone(pid) for pid in pids)
+    assert "(--rank-timeout)" in server.read_log()
