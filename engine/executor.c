@@ -5,7 +5,6 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
-#include "config/build_hash.h"
 #include "engine/executor/rank_executor.h"
 #include "models/weights/weights_reader.h"
 
@@ -134,7 +133,7 @@ static int agree(struct rank_executor *executor, int status, struct rank_decisio
     struct rank_report report = {.config = *executor->setup.config};
     if (transport == NULL)
         return status;
-    snprintf(report.build, sizeof(report.build), "%s", build_hash());
+    snprintf(report.build, sizeof(report.build), "%s", executor->setup.config->build);
     snprintf(report.device, sizeof(report.device), "%s", executor->setup.config->device);
     if (status != 0) {
         report.error = *err;

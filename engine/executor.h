@@ -82,6 +82,7 @@ struct executor_config {
     int32_t num_ranks;             /* of a CPU, at most BACKEND_MAX_RANKS; 0: one */
     struct transport *transport;   /* the ranks are that many processes, this one is rank
                                       transport->rank; outlives the executor. NULL: they are threads */
+    const char *build;             /* with a transport: of this program (config/build_hash.h) */
     int32_t device_timeout_s;      /* for what a GPU is given at once, a step above all, before it
                                       counts as hanging; 0: it may take for ever */
     size_t kv_memory_bytes;        /* of the KV block pool; 0: chosen from the memory at hand */

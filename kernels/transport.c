@@ -2,15 +2,19 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/numbers.h"
 #include "kernels/module.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
-/* Messages within a step come in a fraction of it; who waits longer leaves the core to others. */
+/* Messages within a step come in a fraction of it; who waits longer leaves the core to others, for
+ * a small part of what it has waited. */
 #define SPIN_NS 200000
-#define NAP_NS 50000
+#define LEAST_NAP_NS 50000
+#define LONGEST_NAP_NS CLOCK_NS_PER_MS
+#define NAPS_PER_WAIT 64
 
 /* The messages that are waited for. */
 struct waiting {
@@ -39,7 +43,10 @@ static void pause_after(int64_t waited_ns) {
     if (waited_ns < SPIN_NS)
         sched_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = min_int64(
+                                         max_int64(waited_ns / NAPS_PER_WAIT, LEAST_NAP_NS),
+                                         LONGEST_NAP_NS)},
+                  NULL);
 }
 
 static int wait_for(struct transport *t, struct waiting *waiting, struct error *err) {

@@ -21,7 +21,7 @@ enum transport_channel {
     TRANSPORT_NUM_CHANNELS
 };
 
-#define TRANSPORT_MAX_REQUESTS 32 /* begun and not tested to their end, of one channel */
+#define TRANSPORT_MAX_REQUESTS 64 /* begun and not tested to their end, of one channel */
 
 struct transport_ops {
     /* Begin a message to or from a rank; its memory stays as it is until the message is done. NULL

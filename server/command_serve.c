@@ -265,6 +265,7 @@ static int open_executor(struct serve *serve, struct error *err) {
     load_progress_start(&serve->load_progress, clock_now_ns(), log_is_terminal());
     config->progress = (struct weights_progress){show_load, &serve->load_progress};
     config->transport = serve->transport;
+    config->build = build_hash();
     if (create_executor(serve, err) != 0)
         return -1;
     if (config->dtype == DTYPE_F16 && !serve->info.has_dedicated_memory)

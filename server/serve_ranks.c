@@ -2,6 +2,7 @@
 
 #include "config/base/clock.h"
 #include "config/base/numbers.h"
+#include "config/build_hash.h"
 #include "config/log.h"
 #include "engine/distributed_rank.h"
 #include "kernels/transport.h"
@@ -51,6 +52,7 @@ static int compute(const struct options *options, struct transport *transport, s
         engine_options_executor(options, model, &config, err) != 0)
         return -1;
     config.transport = transport;
+    config.build = build_hash();
     if (distributed_rank_run(model, &config, report_ready, transport, err) != 0)
         return -1;
     tokenizer_close(tokenizer);

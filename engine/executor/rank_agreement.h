@@ -7,7 +7,7 @@
 
 struct rank_report {
     struct error error; /* why the rank cannot go on; ERROR_NONE: it can */
-    char build[72];     /* build_hash() */
+    char build[72];
     char device[32];
     struct executor_config config; /* its pointers mean nothing elsewhere */
     uint8_t model_digest[CONTENT_HASH_BYTES];

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from quire_server import MODEL, NAME, ROOT
+from quire_server import MODEL, NAME
 from test_command_line import run
 from test_embeddings import TEXTS, embed
 from test_load import complete, gather, prompt_of, seeded
@@ -20,8 +20,7 @@ pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI
 
 # A rank that dies does not take the others with it before they have answered (docs/scale.md).
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "odls_base_sigkill_timeout",
-          "30"]
-TINY = ROOT / "tests/golden/families/llama.gguf"
+          5]
 SMALL = "--kv-cache-memory-bytes", "8M", "--max-model-len", 256
 TIMEOUT_S = 3
 
@@ -135,7 +134,7 @@ def test_a_lost_rank_ends_all(start_ranks, rank, how):
     status = server.process.wait(60)
     for thread in threads:
         thread.join(60)
-    assert time.monotonic() - began < TIMEOUT_S + 10
+    assert time.monotonic() - began < TIMEOUT_S + 20
     assert status not in (0, None)
     assert all(is_gone(pid) for pid in pids)
     assert outcomes == ["cut" if rank == 0 else "error"] * 3, server.read_log()
@@ -151,6 +150,6 @@ def test_a_lost_rank_is_noticed_while_nothing_runs(start_ranks, rank):
     began = time.monotonic()
     os.kill(pids[rank], signal.SIGSTOP)
     assert server.process.wait(60) != 0
-    assert time.monotonic() - began < 2 * TIMEOUT_S + 10
+    assert time.monotonic() - began < 2 * TIMEOUT_S + 20
     assert all(is_gone(pid) for pid in pids)
     assert "(--rank-timeout)" in server.read_log()

@@ -62,7 +62,7 @@ static void test_differences(void **state) {
     strcpy(reports[1].build, "abd");
     assert_refused(reports, ERROR_CONFIG, "rank 1 runs another build of quire than rank 0");
     fill(reports);
-    reports[2].model_digest[31] = 1;
+    reports[2].model_digest[CONTENT_HASH_BYTES - 1] = 1;
     assert_refused(reports, ERROR_CONFIG, "model: the files of rank 2 differ from those of rank 0");
     fill(reports);
     strcpy(reports[1].device, "cpu-ref");
