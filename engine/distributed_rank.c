@@ -1,5 +1,6 @@
 #include "engine/distributed_rank.h"
 
+#include "config/base/clock.h"
 #include "engine/executor/step_message.h"
 #include "kernels/transport.h"
 
@@ -77,4 +78,28 @@ int distributed_rank_run(const struct model *model, const struct executor_config
         rank.executor->ops->destroy(rank.executor);
     free(rank.arena);
     return status;
+}
+
+/* --- The way to the others ---------------------------------------------------------------------- */
+
+int distributed_rank_open(int32_t timeout_s, struct transport **out, struct error *err) {
+    *out = NULL;
+    if (!transport_is_expected())
+        return 0;
+    if (transport_open(out, err) != 0)
+        return -1;
+    (*out)->timeout_ns = timeout_s * CLOCK_NS_PER_S;
+    return 0;
+}
+
+int32_t distributed_rank_number(const struct transport *transport) {
+    return transport->rank;
+}
+
+int32_t distributed_rank_count(const struct transport *transport) {
+    return transport->num_ranks;
+}
+
+void distributed_rank_close(struct transport *transport) {
+    transport->ops->destroy(transport);
 }

