@@ -326,7 +326,7 @@ def test_a_failing_gpu_ends_everything_at_once(start_gpu):
     assert server.process.wait(10) == 70
     ends = [when for _, when in outcomes]
     assert max(ends) - min(ends) < 1
-    assert [outcome for outcome, _ in outcomes] == [503, 503, "event", "event"]
+    assert [outcome for outcome, _ in outcomes] == [500, 500, "event", "event"]
     log = server.read_log()
     assert is_device_error(log) and "the device failed" in log
 
@@ -377,7 +377,7 @@ def test_a_hanging_gpu_ends_everything(start_gpu):
     outcomes = at_once([lambda: plain_until_refused(server)] * 2 +
                        [lambda: stream_until_refused(server)] * 2)
     assert server.process.wait(20) == 70
-    assert [outcome for outcome, _ in outcomes] == [503, 503, "event", "event"]
+    assert [outcome for outcome, _ in outcomes] == [500, 500, "event", "event"]
     log = server.read_log()
     assert is_timeout(log) and "the device failed" in log
 

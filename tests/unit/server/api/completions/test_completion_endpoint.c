@@ -433,9 +433,9 @@ static void engine_failures_become_errors(void **state) {
         enum finish_reason finish;
         int status;
         const char *code;
-    } cases[] = {{FINISH_ERROR, 503, "engine_error"},
+    } cases[] = {{FINISH_ERROR, 500, "engine_error"},
                  {FINISH_ABORT, 503, "request_aborted"},
-                 {FINISH_CRASHED, 503, "device_crashed"},
+                 {FINISH_CRASHED, 500, "device_crashed"},
                  {FINISH_QUEUE_TIMEOUT, 503, "queue_timeout"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct api_error err = {0};
@@ -477,7 +477,7 @@ static void a_stream_that_never_began_fails_with_a_status(void **state) {
     assert_true(api_call_is_done(call));
     assert_int_equal(out.length, 0);
     assert_true(api_call_error(call, &err));
-    assert_int_equal(err.status, 503);
+    assert_int_equal(err.status, 500);
     api_call_destroy(call);
 }
 
