@@ -229,6 +229,13 @@ static const struct option_spec table[] = {
      .default_text = "30",
      .maximum = 3600,
      .meaning = "seconds to finish requests in flight after SIGTERM"},
+    {.name = "drain-delay",
+     .type = OPTION_INTEGER,
+     .offset = FIELD(drain_delay),
+     .default_text = "0",
+     .maximum = 3600,
+     .meaning = "seconds after SIGTERM in which all is served as before but /health says 503, so "
+                "that a load balancer sends requests elsewhere; then begins --shutdown-timeout"},
     {.name = "watchdog-sec",
      .type = OPTION_INTEGER,
      .offset = FIELD(watchdog_sec),

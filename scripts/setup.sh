@@ -22,7 +22,8 @@ BUILD_PACKAGES=(gcc g++ libc6-dev pkg-config meson ninja-build patch libgnutls28
 MODEL_PACKAGES=(ca-certificates python3 python3-venv)
 DEB_PACKAGES=(debhelper dpkg-dev fakeroot python3)
 TEST_PACKAGES=(curl systemd chromium-headless-shell man-db groff-base mandoc zsh
-               libopenmpi-dev openmpi-bin)
+               libopenmpi-dev openmpi-bin
+               liblua5.3-0 libopentracing-c-wrapper0) # the last two: haproxy, see install_test_tools
 
 say() { echo "== $*" >&2; }
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }
@@ -152,6 +153,7 @@ install_test_tools() {
     install_python "$VENV_DIR" tests/e2e/requirements.txt
     install_unpacked promtool prometheus usr/bin/promtool
     install_unpacked nginx nginx usr/sbin/nginx
+    install_unpacked haproxy haproxy usr/sbin/haproxy
 }
 
 # client_packages NAME: the list of the environment that tests/e2e/clients/test_NAME.py runs in.

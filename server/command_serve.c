@@ -399,6 +399,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .trusts_priority = options->trust_client_priority,
         .queue_timeout_ms = options->queue_timeout * 1000,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
+        .drain_delay_ms = options->drain_delay * 1000,
         .watchdog_ms = options->watchdog_sec * 1000,
         .metrics_facts = {.prefix = options->metrics_prefix,
                           .model_name = serve->context.model_names[0],

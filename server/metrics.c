@@ -155,9 +155,12 @@ static double wasted_share(const struct engine_stats *s) {
     return places > 0 ? 1 - (double)s->num_held_tokens / places : 0;
 }
 
+static double usage(const struct engine_stats *s) {
+    return s->num_blocks > 0 ? (double)s->num_used_blocks / s->num_blocks : 0;
+}
+
 static void write_memory(const struct writer *w, const struct engine_stats *s) {
-    write_single(w, "kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.",
-                 s->num_blocks > 0 ? (double)s->num_used_blocks / s->num_blocks : 0);
+    write_single(w, "kv_cache_usage_perc", "gauge", "KV blocks in use, 0 to 1.", usage(s));
     write_single(w, "kv_cache_waste_perc", "gauge",
                  "Token slots without a token in KV blocks held by sequences, 0 to 1.",
                  wasted_share(s));
@@ -182,6 +185,16 @@ static void write_memory(const struct writer *w, const struct engine_stats *s) {
     write_pair(w, "kv_blocks_swapped_total", "counter", "KV blocks moved to and from swap space.",
                "direction", (const char *const[2]){"out", "in"},
                (const uint64_t[2]){s->swapped_out_blocks, s->swapped_in_blocks});
+}
+
+/* By the names that vLLM had for these until 0.9, which the router of its production stack reads
+ * (src/vllm_router/stats/engine_stats.py). */
+static void write_old_names(const struct writer *w, const struct engine_stats *s) {
+    write_single(w, "gpu_cache_usage_perc", "gauge", "As kv_cache_usage_perc.", usage(s));
+    write_single(w, "gpu_prefix_cache_queries_total", "counter", "As prefix_cache_queries_total.",
+                 (double)s->prefix_queries);
+    write_single(w, "gpu_prefix_cache_hits_total", "counter", "As prefix_cache_hits_total.",
+                 (double)s->prefix_hits);
 }
 
 static void write_masks(const struct writer *w, const struct engine_stats *s) {
@@ -395,6 +408,7 @@ void metrics_format(const struct metrics_facts *facts, const struct engine_stats
     struct writer w = begin_writer(facts, out);
     write_engine(&w, engine);
     write_memory(&w, engine);
+    write_old_names(&w, engine);
     write_masks(&w, engine);
     write_drafts(&w, engine);
     write_finished(&w, engine);

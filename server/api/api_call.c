@@ -105,7 +105,7 @@ static int check_end(struct api_call *call, const struct request *request,
         return api_error_set(&call->error, 503, "server_error", "engine_error", NULL,
                              "The engine failed while it generated the completion");
     if (reason == FINISH_CRASHED)
-        return api_error_set(&call->error, 503, "server_error", "device_crashed", NULL,
+        return api_error_set(&call->error, 500, "server_error", "device_crashed", NULL,
                              "The device crashed twice while it computed this request");
     if (reason == FINISH_ABORT)
         return api_error_set(&call->error, 503, "server_error", "request_aborted", NULL,

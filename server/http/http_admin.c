@@ -84,7 +84,7 @@ static const char *state_name(const struct http_server *server, const struct eng
         return "stopping";
     if (stats->is_restarting)
         return "restarting";
-    return server->is_draining ? "draining" : "serving";
+    return server->is_draining || server->stop_due_ms != 0 ? "draining" : "serving";
 }
 
 static void write_status(const struct http_server *server, struct byte_buffer *out) {

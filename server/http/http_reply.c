@@ -84,7 +84,7 @@ static void add_headers(struct connection *connection, int status, struct MHD_Re
         add_header(response, "WWW-Authenticate", "Bearer");
     if (status == 405 || status == 204)
         add_header(response, "Allow", exchange->allow);
-    if (status == 429 || status == 503)
+    if (status == 429 || status == 500 || status == 503)
         add_retry_headers(connection, status, response);
     add_header(response, "X-Content-Type-Options", "nosniff");
     if (!MHD_get_response_header(response, "Cache-Control"))

@@ -31,14 +31,20 @@ static int answer_openapi(struct connection *connection) {
 }
 
 /* Returns why this process should be replaced, or NULL. */
-static const char *find_trouble(struct http_server *server) {
+static const char *find_failure(struct http_server *server) {
     if (server->has_failed || engine_has_failed(server->engine))
         return "the device failed";
-    if (server->is_stopping)
-        return "the server is shutting down";
     if (!engine_monitor_is_alive(&server->monitor, clock_now_ms()))
         return "the engine has work but makes no progress";
     return NULL;
+}
+
+/* Returns why requests should go elsewhere, or NULL. */
+static const char *find_trouble(struct http_server *server) {
+    const char *failure = find_failure(server);
+    if (failure == NULL && server->is_stopping)
+        return "the server is shutting down";
+    return failure == NULL && http_is_closing(server) ? "the server is being drained" : failure;
 }
 
 static int answer_state(struct connection *connection, const char *trouble, const char *code,
@@ -48,6 +54,10 @@ static int answer_state(struct connection *connection, const char *trouble, cons
         return api_error_set(&exchange->error, 503, "server_error", code, NULL, "%s", trouble);
     write_word("status", word, &exchange->out);
     return 0;
+}
+
+static int answer_live(struct connection *connection) {
+    return answer_state(connection, find_failure(connection->server), "unhealthy", "ok");
 }
 
 static int answer_health(struct connection *connection) {
@@ -61,8 +71,6 @@ static int answer_ready(struct connection *connection) {
     engine_get_stats(server->engine, &stats);
     if (!trouble && stats.is_restarting)
         trouble = "the device's process is being started again";
-    else if (!trouble && server->is_draining)
-        trouble = "the server is being drained";
     else if (!trouble && (server->num_api_calls >= server->config.max_api_calls ||
                           engine_queue_is_full(server->engine)))
         trouble = "the queue is full";
@@ -174,6 +182,7 @@ static const struct http_route routes[] = {
     {"/v1/models", .methods = GET, .answer = answer_models, .content_type = JSON_TYPE},
     {"/v1/models/", .is_prefix = true, .methods = GET, .answer = answer_model,
      .content_type = JSON_TYPE},
+    {"/live", .is_open = true, .methods = GET, .answer = answer_live, .content_type = JSON_TYPE},
     {"/health", .is_open = true, .methods = GET, .answer = answer_health,
      .content_type = JSON_TYPE},
     {"/ready", .is_open = true, .methods = GET, .answer = answer_ready, .content_type = JSON_TYPE},

@@ -127,6 +127,18 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     return 0;
 }
 
+/* Each signal takes the stop a step further. */
+static void stop(struct http_server *server) {
+    if (server->is_stopping) {
+        log_info("another signal: cancelling what is in flight");
+        server->stop_deadline_ms = clock_now_ms();
+    } else if (server->stop_due_ms == 0 && server->config.drain_delay_ms > 0) {
+        http_stop_announce(server);
+    } else {
+        http_stop_begin(server, server->config.shutdown_timeout_ms);
+    }
+}
+
 static void take_signals(struct http_server *server) {
     struct signalfd_siginfo info;
     while (read(server->signal_fd, &info, sizeof(info)) == sizeof(info)) {
@@ -137,11 +149,8 @@ static void take_signals(struct http_server *server) {
         } else if (action == SIGNAL_RELOAD) {
             if (!server->is_stopping)
                 server->config.reload(server->config.reload_context);
-        } else if (!server->is_stopping) {
-            http_stop_begin(server, server->config.shutdown_timeout_ms);
         } else {
-            log_info("second signal: cancelling what is in flight");
-            server->stop_deadline_ms = clock_now_ms();
+            stop(server);
         }
     }
 }
@@ -204,10 +213,10 @@ static void report_status(struct http_server *server, const struct engine_stats 
         return;
     server->status_ms = now_ms + STATUS_MS;
     service_status("%srunning %d, waiting %d, blocks %.0f %%",
-                   server->is_stopping    ? "stopping: "
-                   : stats->is_restarting ? "restarting its ranks: "
-                   : server->is_draining  ? "draining: "
-                                          : "",
+                   server->is_stopping                          ? "stopping: "
+                   : stats->is_restarting                       ? "restarting its ranks: "
+                   : server->is_draining || server->stop_due_ms ? "draining: "
+                                                                : "",
                    stats->num_running, stats->num_waiting,
                    100.0 * stats->num_used_blocks / (stats->num_blocks ? stats->num_blocks : 1));
 }
@@ -254,6 +263,8 @@ static void tick(struct http_server *server) {
         if (!server->is_stopping)
             http_stop_begin(server, HTTP_STOP_CANCEL_MS);
     }
+    if (server->stop_due_ms != 0 && now_ms >= server->stop_due_ms && !server->is_stopping)
+        http_stop_begin(server, server->config.shutdown_timeout_ms);
 }
 
 static int64_t limit_wait(struct MHD_Daemon *daemon, int64_t wait) {
@@ -298,9 +309,20 @@ static int turn_until_none(struct http_server *server, const int64_t *remaining,
     return 0;
 }
 
-/* Gives what is in flight the grace time, then a cancellation, then a closed socket. */
+/* Turns while a request is on its way, until the time is up. */
+static int turn_until_all_came(struct http_server *server, const int64_t *deadline_ms) {
+    while (http_stop_is_request_expected(server) && clock_now_ms() < *deadline_ms) {
+        if (turn(server) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Gives what is in flight the grace time, then a cancellation, then a closed socket, on which whoever
+ * came before that has an answer. */
 static int wind_down(struct http_server *server) {
-    while ((server->num_pending > 0 || http_stop_is_request_expected(server)) &&
+    while ((server->num_pending > 0 ||
+            (!server->refuses_work && http_stop_is_request_expected(server))) &&
            clock_now_ms() < server->stop_deadline_ms) {
         if (turn(server) != 0)
             return -1;
@@ -312,6 +334,8 @@ static int wind_down(struct http_server *server) {
         return -1;
     deadline_ms = clock_now_ms() + HTTP_STOP_CLOSE_MS;
     http_stop_listening(server);
+    if (turn_until_all_came(server, &deadline_ms) != 0)
+        return -1;
     http_stop_close(server);
     return turn_until_none(server, &server->stats.connections, &deadline_ms);
 }

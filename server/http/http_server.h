@@ -32,7 +32,8 @@ struct http_server_config {
     int64_t max_connections_per_ip; /* 0: as many as are left for all others */
     size_t max_body_bytes;          /* beyond: 413 */
     int64_t queue_timeout_ms;       /* of a request that waits to run; 0: none */
-    int64_t shutdown_timeout_ms;    /* after the first signal, for what is in flight */
+    int64_t drain_delay_ms;         /* after the first signal, before the server begins to stop */
+    int64_t shutdown_timeout_ms;    /* from then on, for what is in flight */
     bool trusts_priority; /* all requests count to one share, where priority orders them */
     struct metrics_facts metrics_facts;
     int64_t watchdog_ms;   /* without a step of an engine that has work: abort; 0: never */

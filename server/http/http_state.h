@@ -146,15 +146,17 @@ struct http_server {
     struct engine_monitor monitor;
     int64_t tick_ms, status_ms, watchdog_ms, watchdog_due_ms;
     int64_t start_ms;
-    bool is_draining; /* by /admin/drain: as stopping, without an end */
+    bool is_draining;    /* by /admin/drain: as stopping, without an end */
+    int64_t stop_due_ms; /* when a stop begins that was announced before; 0: none was */
     bool is_stopping, has_failed;
     bool refuses_work; /* while it stops: from its beginning or, on a passed socket, at its end */
     int64_t stop_ms, stop_deadline_ms;
 };
 
-/* Returns whether no more work is taken. */
+/* Returns whether clients should go elsewhere. */
 static inline bool http_is_closing(const struct http_server *server) {
-    return server->is_draining || server->is_stopping || server->has_failed;
+    return server->is_draining || server->stop_due_ms != 0 || server->is_stopping ||
+           server->has_failed;
 }
 
 static inline bool http_has_too_many_connections(const struct http_server *server) {

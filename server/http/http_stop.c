@@ -6,18 +6,51 @@
 #include "server/service.h"
 #include "server/tls/tls_front.h"
 
-#define FIRST_REQUEST_MS 1000 /* from SIGTERM, for requests of those that have just connected */
+#include <sys/socket.h>
+
+#define FIRST_REQUEST_MS 1000 /* from accept or SIGTERM, for a connection's first request */
+
+/* Closing the socket would reset those that have connected and were not accepted yet. */
+static void take_waiting(struct http_server *server, int listen_fd) {
+    union {
+        struct sockaddr any;
+        struct sockaddr_storage storage;
+    } address;
+    socklen_t length = sizeof(address);
+    int fd;
+    while ((fd = accept4(listen_fd, &address.any, &length, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+        MHD_add_connection(server->daemon, fd, &address.any, length);
+        length = sizeof(address);
+    }
+}
 
 void http_stop_listening(struct http_server *server) {
-    if (server->tls)
+    if (server->tls) {
         tls_front_quiesce(server->tls);
-    else
-        MHD_quiesce_daemon(server->daemon);
+        return;
+    }
+    int listen_fd = MHD_quiesce_daemon(server->daemon);
+    if (server->config.is_socket_passed)
+        return;
+    take_waiting(server, listen_fd);
+    shutdown(listen_fd, SHUT_RDWR);
 }
 
 void http_stop_refuse_work(struct http_server *server) {
     server->refuses_work = true;
     engine_stop_accepting(server->engine);
+}
+
+static void extend_timeout(int64_t ms) {
+    service_extend_timeout((int)((ms + HTTP_STOP_CANCEL_MS + HTTP_STOP_CLOSE_MS) / 1000) + 5);
+}
+
+void http_stop_announce(struct http_server *server) {
+    const struct http_server_config *config = &server->config;
+    server->stop_due_ms = clock_now_ms() + config->drain_delay_ms;
+    service_stopping();
+    extend_timeout(config->drain_delay_ms + config->shutdown_timeout_ms);
+    log_info("draining: requests are taken for %lld ms more", (long long)config->drain_delay_ms);
 }
 
 void http_stop_begin(struct http_server *server, int64_t grace_ms) {
@@ -29,7 +62,7 @@ void http_stop_begin(struct http_server *server, int64_t grace_ms) {
     if (!server->config.is_socket_passed || server->has_failed)
         http_stop_refuse_work(server);
     service_stopping();
-    service_extend_timeout((int)((grace_ms + HTTP_STOP_CANCEL_MS + HTTP_STOP_CLOSE_MS) / 1000) + 5);
+    extend_timeout(grace_ms);
     log_info("stopping: %lld requests in flight, at most %lld ms for them",
              (long long)server->num_pending, (long long)grace_ms);
 }
@@ -51,13 +84,11 @@ void http_stop_close(struct http_server *server) {
 }
 
 bool http_stop_is_request_expected(const struct http_server *server) {
-    if (server->refuses_work)
-        return false;
-    bool are_new_due =
-        server->config.is_socket_passed && clock_now_ms() - server->stop_ms < FIRST_REQUEST_MS;
+    int64_t now_ms = clock_now_ms();
     for (const struct connection *c = server->connections; c; c = c->next) {
+        int64_t since_ms = c->since_ms > server->stop_ms ? c->since_ms : server->stop_ms;
         if (c->exchange.state == EXCHANGE_READING || c->exchange.state == EXCHANGE_DRAINING ||
-            (c->is_first && are_new_due && !c->is_closed))
+            (c->is_first && !c->is_closed && now_ms - since_ms < FIRST_REQUEST_MS))
             return true;
     }
     return false;

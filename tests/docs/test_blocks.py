@@ -31,7 +31,7 @@ def named(language, *kinds, but=()):
 
 KNOWN = {
     "sh": {"", "serve", *NOT_RUN}, "python": {"", *CLIENTS}, "js": {"", "sdk"},
-    "yaml": {"quire.yaml", "keys.yaml", "kubernetes", "proxy", "program"}, "nginx": {""},  # by test_nginx.py
+    "yaml": {"quire.yaml", "keys.yaml", "proxy", "program"}, "nginx": {""},  # by test_nginx.py
     "ini": {"systemd"},
 }
 
@@ -137,30 +137,6 @@ def test_keys_are_taken(block, stages):
     (stage.folder / "keys.yaml").write_text(block.text)
     done = stage.run(["quire", "key", "check", "keys.yaml"])
     assert done.returncode == 0, done.stdout
-
-
-def containers(value):
-    """The containers of a manifest, wherever they stand."""
-    if isinstance(value, dict):
-        yield from value.get("containers", [])
-        for member in value.values():
-            yield from containers(member)
-    elif isinstance(value, list):
-        for member in value:
-            yield from containers(member)
-
-
-@named("yaml", "kubernetes")
-def test_manifest(block, not_run):
-    documents = list(yaml.safe_load_all(block.text))
-    assert all({"apiVersion", "kind", "metadata"} <= set(document) for document in documents)
-    for document in documents:
-        for container in containers(document):
-            check_words("quire " + " ".join(container.get("args", [])))
-        for name, text in document.get("data", {}).items():
-            if name == "quire.yaml":
-                check_yaml_keys(yaml.safe_load(text))
-    not_run(block, NOT_RUN["cluster"])
 
 
 @named("yaml", "proxy", "program")

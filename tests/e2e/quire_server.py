@@ -38,11 +38,11 @@ def clean_environment(**extra):
 
 
 class QuireServer:
-    """`quire serve` on a free port. Extra arguments are options: "--max-num-seqs", 2. launcher: a command that starts
-    it, as mpirun."""
+    """`quire serve` on a free port, unless it is given. Extra arguments are options: "--max-num-seqs", 2. launcher: a
+    command that starts it, as mpirun."""
 
-    def __init__(self, log_path, *arguments, environment=None, binary=BINARY, launcher=()):
-        self.port = free_port()
+    def __init__(self, log_path, *arguments, environment=None, binary=BINARY, port=None, launcher=()):
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = Path(log_path)
         self.log = open(self.log_path, "wb")

@@ -47,13 +47,13 @@ def test_drain_lets_streams_end_and_takes_nothing_new(served):
             refused = roundtrip(server, request_bytes(path, GOOD))
             assert (refused.status, refused.json()["error"]["code"]) == (503, "draining")
             assert int(refused.headers["retry-after"]) >= 1 and refused.headers["connection"] == "close"
-        assert httpx.get(server.url + "/ready").status_code == 503
-        assert httpx.get(server.url + "/health").status_code == 200
+        statuses = {path: httpx.get(server.url + path).status_code for path in ("/ready", "/health", "/live")}
+        assert statuses == {"/ready": 503, "/health": 503, "/live": 200}
         received = read_until(stream, b"data: [DONE]", received)
         assert received.count(b"data: ") >= 300
     wait_until(lambda: admin.get("/admin/status").json()["requests_in_flight"] == 0)
     assert admin.post("/admin/resume").json()["state"] == "serving"
-    assert httpx.get(server.url + "/ready").status_code == 200
+    assert httpx.get(server.url + "/ready").status_code == httpx.get(server.url + "/health").status_code == 200
     assert roundtrip(server, request_bytes("/v1/completions", GOOD)).status == 200
 
 

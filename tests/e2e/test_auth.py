@@ -1,4 +1,4 @@
-"""--api-key: every path but /health, /ready, /ping and the page needs one of the keys, before anything else is checked."""
+"""--api-key: every path but /live, /health, /ready, /ping and the page needs one of the keys, before anything else is checked."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def test_every_path_is_guarded(guarded, method, path, header):
     assert reply.json()["error"]["code"] == "invalid_api_key"
 
 
-@pytest.mark.parametrize("path", ["/health", "/ready", "/ping", "/"])
+@pytest.mark.parametrize("path", ["/live", "/health", "/ready", "/ping", "/"])
 def test_open_paths(guarded, path):
     assert httpx.get(guarded.url + path).status_code == 200
 

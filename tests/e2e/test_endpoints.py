@@ -22,7 +22,7 @@ def test_models(server):
 def test_head_options_and_wrong_methods(server):
     """HEAD is GET without the body, OPTIONS names the methods, any other method is a 405 that does too."""
     for path, methods in [("/v1/models", "GET, HEAD"), (f"/v1/models/{NAME}", "GET, HEAD"), ("/version", "GET, HEAD"),
-                          ("/health", "GET, HEAD"), ("/ready", "GET, HEAD"), ("/ping", "GET, HEAD, POST"), ("/tokenize", "POST")]:
+                          ("/live", "GET, HEAD"), ("/health", "GET, HEAD"), ("/ready", "GET, HEAD"), ("/ping", "GET, HEAD, POST"), ("/tokenize", "POST")]:
         options = httpx.options(server.url + path)
         assert (options.status_code, options.headers["allow"], options.content) == (204, methods, b"")
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "ET"]:

@@ -327,6 +327,7 @@ def test_draining_answers_new_connections(start_server):
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: roundtrip(server, request_bytes("/health")).status == 503)
         assert roundtrip(server, request_bytes("/ready")).status == 503
+        assert roundtrip(server, request_bytes("/live")).status == 200
         answer = roundtrip(server, request_bytes("/v1/completions", GOOD))
         assert answer.status == 503 and answer.headers["retry-after"]
         assert answer.json()["error"]["code"] == "shutting_down"

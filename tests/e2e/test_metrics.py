@@ -29,6 +29,16 @@ PROCESS = {"process_cpu_seconds": "counter", "process_resident_memory_bytes": "g
            "process_virtual_memory_bytes": "gauge", "process_start_time_seconds": "gauge", "process_open_fds": "gauge",
            "process_max_fds": "gauge"}
 
+# What routers read of each replica, by their sources: sample -> labels that they look at.
+ROUTERS = {
+    # Gateway API inference extension and llm-d, pkg/epp/framework/plugins/datalayer/extractor/metrics: factories.go, extractor.go
+    "endpoint picker": {"vllm:num_requests_waiting": (), "vllm:num_requests_running": (), "vllm:kv_cache_usage_perc": (),
+                        "vllm:cache_config_info": ("block_size", "num_gpu_blocks")},
+    # vLLM's production stack, src/vllm_router/stats/engine_stats.py
+    "production stack": {"vllm:num_requests_running": (), "vllm:num_requests_waiting": (), "vllm:gpu_cache_usage_perc": (),
+                         "vllm:gpu_prefix_cache_hits_total": (), "vllm:gpu_prefix_cache_queries_total": ()},
+}
+
 # Not vLLM's: what the host does for each step.
 STEP_PARTS = {"loop", "schedule", "build", "launch", "wait", "commit"}
 
@@ -52,6 +62,21 @@ def test_names_and_types(start_server, prefix):
         if family.name not in PROCESS:
             assert family.name.startswith(prefix)
             assert all({"model_name", "engine"} <= sample.labels.keys() for sample in family.samples)
+
+
+def test_what_routers_read(start_server):
+    server = start_server("--metrics-prefix", "vllm:")
+    for _ in range(2):
+        server.complete("word " * 64, max_tokens=4)
+    server.wait_idle()
+    found = {sample.name: sample for family in families(server).values() for sample in family.samples}
+    for names in ROUTERS.values():
+        for name, labels in names.items():
+            assert all(int(found[name].labels[label]) > 0 for label in labels), name
+    for old, new in (("gpu_cache_usage_perc", "kv_cache_usage_perc"), ("gpu_prefix_cache_hits_total", "prefix_cache_hits_total"),
+                     ("gpu_prefix_cache_queries_total", "prefix_cache_queries_total")):
+        assert found["vllm:" + old].value == found["vllm:" + new].value
+    assert 0 < found["vllm:gpu_prefix_cache_hits_total"].value < found["vllm:gpu_prefix_cache_queries_total"].value
 
 
 def test_info(server):

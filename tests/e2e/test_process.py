@@ -135,6 +135,26 @@ def test_sigterm_finishes_what_is_in_flight(start_server):
         connect(server)
 
 
+def test_drain_delay_serves_on_while_health_says_no(start_server):
+    server = start_server("--drain-delay", 3600)
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: roundtrip(server, request_bytes("/health")).status == 503)
+    assert roundtrip(server, request_bytes("/ready")).status == 503
+    assert roundtrip(server, request_bytes("/live")).status == 200
+    answer = roundtrip(server, request_bytes("/v1/completions", {"model": NAME, "prompt": "x", "max_tokens": 2}))
+    assert (answer.status, answer.headers["connection"]) == (200, "close")
+    server.process.send_signal(signal.SIGTERM)  # a second one waits no longer
+    assert server.process.wait(20) == 0
+
+
+def test_drain_delay_ends(start_server):
+    server = start_server("--drain-delay", 1)
+    began = time.monotonic()
+    assert server.terminate(20) == 0
+    assert time.monotonic() - began > 0.9
+    assert "requests are taken for 1000 ms more" in server.read_log()
+
+
 def test_shutdown_timeout_cancels_the_rest(start_server):
     server = start_server("--shutdown-timeout", 1)
     with open_stream(server, max_tokens=4000, n=8) as sock:

@@ -93,6 +93,7 @@ static void test_defaults(void **state) {
     assert_int_equal(options.max_connections, 4096);
     assert_int_equal(options.max_body_bytes, 16 << 20);
     assert_int_equal(options.shutdown_timeout, 30);
+    assert_int_equal(options.drain_delay, 0);
     assert_int_equal(options.watchdog_sec, 0);
     assert_string_equal(options.metrics_prefix, "quire:");
     assert_string_equal(options.log_level, "info");

@@ -95,6 +95,9 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:num_requests_running" LABELS) == 3);
     assert_true(sample(text, "quire:num_requests_waiting" LABELS) == 4);
     assert_true(sample(text, "quire:kv_cache_usage_perc" LABELS) == 0.25);
+    assert_true(sample(text, "quire:gpu_cache_usage_perc" LABELS) == 0.25);
+    assert_true(sample(text, "quire:gpu_prefix_cache_queries_total" LABELS) == 1000);
+    assert_true(sample(text, "quire:gpu_prefix_cache_hits_total" LABELS) == 640);
     assert_true(sample(text, "quire:kv_blocks_total" LABELS) == 200);
     assert_true(sample(text, "quire:kv_blocks_used" LABELS) == 50);
     assert_true(sample(text, "quire:kv_tokens_held" LABELS) == 780);

@@ -435,7 +435,7 @@ static void engine_failures_become_errors(void **state) {
         const char *code;
     } cases[] = {{FINISH_ERROR, 503, "engine_error"},
                  {FINISH_ABORT, 503, "request_aborted"},
-                 {FINISH_CRASHED, 503, "device_crashed"},
+                 {FINISH_CRASHED, 500, "device_crashed"},
                  {FINISH_QUEUE_TIMEOUT, 503, "queue_timeout"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct api_error err = {0};
