@@ -18,7 +18,7 @@ static struct block_content content(uint64_t key, const int32_t *tokens) {
 static int set_up(void **state) {
     static struct prefix_cache cache;
     *state = &cache;
-    return prefix_cache_init(&cache, 5, BLOCK_SIZE);
+    return prefix_cache_init(&cache, 5, BLOCK_SIZE, NULL);
 }
 
 static int tear_down(void **state) {
