@@ -74,8 +74,7 @@ static bool parse_tcp(const char *text, struct kv_event_endpoint *out) {
         return copy_text(out->host, sizeof(out->host), "0.0.0.0", strlen("0.0.0.0"));
     if (length > 2 && text[0] == '[' && text[length - 1] == ']')
         return copy_text(out->host, sizeof(out->host), text + 1, length - 2);
-    return memchr(text, ':', length) == NULL &&
-           copy_text(out->host, sizeof(out->host), text, length);
+    return strcspn(text, ":[]") == length && copy_text(out->host, sizeof(out->host), text, length);
 }
 
 static bool parse_endpoint(const char *text, struct kv_event_endpoint *out) {

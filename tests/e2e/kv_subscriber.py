@@ -51,8 +51,9 @@ class KVEventBatch(EventBatch):
 
 
 class Subscriber:
-    """blocks: hash -> (parent's hash, tokens, extra key). Every event must fit what is known: a parent is known, a
-    stored block was not, a removed one was. Numbers that are missed are asked of the replay, if there is one."""
+    """blocks: hash -> (parent's hash, tokens, extra key). Every event must fit what is known: a parent is known, unless
+    the cache was flushed under a running sequence, a stored block was not, a removed one was. Numbers that are missed
+    are asked of the replay, if there is one."""
 
     def __init__(self, endpoint, replay=None, topic="", binds=False):
         self.context = zmq.Context()
@@ -95,7 +96,7 @@ class Subscriber:
         assert len(extra_keys) == count
         parent = event.parent_block_hash
         for i, (block, extra) in enumerate(zip(event.block_hashes, extra_keys)):
-            assert block not in self.blocks and (parent is None or parent in self.blocks)
+            assert block not in self.blocks and (parent is None or parent in self.blocks or self.cleared)
             content = (parent, tuple(event.token_ids[i * size:(i + 1) * size]), extra)
             assert content not in self.hash_of
             self.blocks[block], self.hash_of[content] = content, block

@@ -51,6 +51,11 @@ def catch_up(server, subscriber):
     return metrics
 
 
+def flush(path):
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path)), base_url="http://admin") as admin:
+        assert admin.post("/admin/flush-cache").status_code == 200
+
+
 def complete(server, prompt, **fields):
     body = {"model": NAME, "prompt": prompt, "max_tokens": 1, "temperature": 0, **fields}
     reply = server.post("/v1/completions", body)
@@ -122,16 +127,20 @@ def test_the_subscribers_set_is_the_servers(publish, tmp_path, swap):
     prompts = random_prompts(chance, 40)
     run_load(server, prompts[:25], chance)
     catch_up(server, subscriber)
-    transport = httpx.HTTPTransport(uds=str(tmp_path / "admin"))
-    with httpx.Client(transport=transport, base_url="http://admin") as admin:
-        admin.post("/admin/flush-cache")
+    assert subscriber.blocks
+    flush(tmp_path / "admin")
     server.wait_for(lambda m: m["kv_blocks_known"] == 0)
     catch_up(server, subscriber)
     assert (subscriber.blocks, subscriber.cleared) == ({}, 1)
-    run_load(server, prompts[15:], chance)
+    with ThreadPoolExecutor(1) as pool:
+        load = pool.submit(run_load, server, prompts[15:], chance)
+        server.wait_for(lambda m: m["num_requests_running"] > 2)
+        flush(tmp_path / "admin")
+        load.result()
     metrics = catch_up(server, subscriber)
     assert subscriber.removed > 0 and metrics["num_preemptions_total"] > 0
     assert swap == 0 or metrics["kv_blocks_swapped_total"] > 0
+    assert subscriber.cleared == 2
     asked = [prompt[:chance.randrange(1, len(prompt) + 1)] for prompt in prompts]
     found = assert_predicts(server, subscriber, asked)
     assert found.count(0) < len(found) and len(set(found)) > 3
