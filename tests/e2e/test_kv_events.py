@@ -103,7 +103,8 @@ def random_prompts(chance, count):
 def run_load(server, prompts, chance):
     """Requests of all kinds at once; some are given up by their clients."""
     def one(prompt, kind, seed):
-        fields = {"ignore_eos": True, "max_tokens": 8 + seed % 60}
+        # the first ones grow beyond the pool together, so that some are preempted
+        fields = {"ignore_eos": True, "max_tokens": 150 if seed < 8 else 8 + seed % 40}
         if kind == "cancelled":
             with open_stream(server, prompt=prompt, **fields) as stream:
                 read_until(stream, b"data: ")
