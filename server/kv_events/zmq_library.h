@@ -1,6 +1,6 @@
-/* ZeroMQ's library, loaded when it is needed: with what it is linked with in turn (Kerberos, PGM, NORM,
- * sodium, C++) it takes more time to load than the program, which nobody pays who publishes
- * nothing. */
+/* ZeroMQ's library, loaded when it is needed: with what it is linked with in turn (PGM, NORM, sodium,
+ * C++) it takes some 2 ms and 3 MiB, which nobody pays who publishes nothing, and a program that is
+ * installed without it runs. */
 #ifndef QUIRE_SERVER_KV_EVENTS_ZMQ_LIBRARY_H
 #define QUIRE_SERVER_KV_EVENTS_ZMQ_LIBRARY_H
 

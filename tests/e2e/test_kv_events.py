@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import random
 import signal
 import socket
@@ -255,6 +256,40 @@ def test_an_endpoint_alone_is_listened_on(start_server, tmp_path):
         subscriber.close()
         assert server.terminate() == 0
     assert not (tmp_path / "events").exists()
+
+
+# Runs a program whose socket(AF_NETLINK) fails with EAFNOSUPPORT, as under RestrictAddressFamilies= of a unit: a seccomp
+# filter that looks at the system call's number (41: socket, of x86-64) and its first argument (16: AF_NETLINK).
+WITHOUT_NETLINK = """#!/usr/bin/env python3
+import ctypes, os, socket, struct, sys
+steps = [(0x20, 0, 0, 0), (0x15, 0, 3, 41), (0x20, 0, 0, 16), (0x15, 0, 1, 16), (0x06, 0, 0, 0x00050000 | 97),
+         (0x06, 0, 0, 0x7fff0000)]
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+code = b"".join(struct.pack("HBBI", *step) for step in steps)
+libc = ctypes.CDLL(None)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Program(len(steps), code)), 0, 0) == 0
+try:
+    socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)
+    sys.exit("AF_NETLINK is there")
+except OSError:
+    os.execv("%s", ["quire"] + sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the filter knows x86-64's system calls")
+def test_it_needs_no_more_of_the_system_than_the_unit_allows(start_server, tmp_path):
+    """ZeroMQ, which asks for the network's interfaces before it binds, would end the process."""
+    program = tmp_path / "program"
+    program.write_text(WITHOUT_NETLINK % BINARY)
+    program.chmod(0o700)
+    endpoint, replay = (f"tcp://127.0.0.1:{free_port()}" for _ in range(2))
+    subscriber = Subscriber(endpoint, replay)
+    server = start_server("--kv-events-config", config(endpoint=endpoint, replay_endpoint=replay), binary=program)
+    await_first(server, subscriber)
+    catch_up(server, subscriber)
+    subscriber.close()
 
 
 def run(*arguments):
