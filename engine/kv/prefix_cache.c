@@ -99,6 +99,16 @@ int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_c
     return same ? block : -1;
 }
 
+static void tell_stored(const struct prefix_cache *cache, const struct block_content *content) {
+    const struct stored_block block = {.key = content->key,
+                                       .previous = content->previous,
+                                       .is_first = content->is_first,
+                                       .is_private = content->is_private,
+                                       .tokens = content->tokens};
+    if (cache->events != NULL)
+        cache->events->stored(cache->events->context, &block);
+}
+
 bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
                          const struct block_content *content) {
     CHECK(block >= 0 && block < cache->num_blocks && cache->blocks[block].serial == 0);
@@ -114,8 +124,7 @@ bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
            (size_t)cache->block_size * sizeof(*content->tokens));
     *bucket = block;
     cache->num_known++;
-    if (cache->events != NULL)
-        cache->events->stored(cache->events->context, content);
+    tell_stored(cache, content);
     return true;
 }
 

@@ -5,7 +5,7 @@
 #define QUIRE_SERVER_KV_EVENTS_KV_EVENT_BATCH_H
 
 #include "config/base/byte_buffer.h"
-#include "engine/kv/block_key.h"
+#include "engine/kv_event_sink.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@ enum kv_event_kind { KV_EVENT_STORED, KV_EVENT_REMOVED, KV_EVENT_CLEARED };
 
 struct kv_event {
     enum kv_event_kind kind;
-    bool is_first, is_private; /* of a stored block, see prefix_cache.h */
+    bool is_first, is_private; /* of a stored block, see struct stored_block */
     struct block_key key;      /* but for KV_EVENT_CLEARED */
     struct block_key previous; /* of a stored block: its predecessor's key, or the root */
 };

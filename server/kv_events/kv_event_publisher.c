@@ -1,7 +1,6 @@
 #include "server/kv_events/kv_event_publisher.h"
 
 #include "config/log.h"
-#include "engine/kv/prefix_cache.h"
 #include "server/kv_events/kv_event_format.h"
 #include "server/kv_events/kv_event_number.h"
 #include "server/kv_events/kv_event_replay.h"
@@ -44,13 +43,13 @@ static void add(struct kv_event_publisher *publisher, const struct kv_event *eve
     kv_event_batch_add(&publisher->batch, event, tokens, publisher->block_size);
 }
 
-static void note_stored(void *context, const struct block_content *content) {
+static void note_stored(void *context, const struct stored_block *block) {
     const struct kv_event event = {.kind = KV_EVENT_STORED,
-                                   .is_first = content->is_first,
-                                   .is_private = content->is_private,
-                                   .key = content->key,
-                                   .previous = content->previous};
-    add(context, &event, content->tokens);
+                                   .is_first = block->is_first,
+                                   .is_private = block->is_private,
+                                   .key = block->key,
+                                   .previous = block->previous};
+    add(context, &event, block->tokens);
 }
 
 static void note_removed(void *context, const struct block_key *key) {

@@ -12,7 +12,7 @@
 #ifndef QUIRE_SERVER_KV_EVENTS_KV_EVENT_PUBLISHER_H
 #define QUIRE_SERVER_KV_EVENTS_KV_EVENT_PUBLISHER_H
 
-#include "engine/kv/kv_event_sink.h"
+#include "engine/kv_event_sink.h"
 #include "server/kv_events/kv_event_config.h"
 
 #include <stddef.h>

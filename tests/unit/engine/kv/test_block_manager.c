@@ -390,9 +390,9 @@ static void test_who_would_compute_the_same_next(void **state) {
     kv_fixture_finish(&kv);
 }
 
-static void note_privacy(void *context, const struct block_content *content) {
+static void note_privacy(void *context, const struct stored_block *block) {
     char *out = context;
-    out[strlen(out)] = content->is_private ? 'p' : content->is_first ? 'f' : 'n';
+    out[strlen(out)] = block->is_private ? 'p' : block->is_first ? 'f' : 'n';
 }
 
 static void note_nothing(void *context) {

@@ -140,15 +140,15 @@ static struct told_block *find_told(struct model *model, const struct block_key 
     return NULL;
 }
 
-static void note_stored(void *context, const struct block_content *content) {
+static void note_stored(void *context, const struct stored_block *block) {
     struct model *model = context;
-    EXPECT(model, find_told(model, &content->key) == NULL && model->num_told < MAX_BLOCKS);
+    EXPECT(model, find_told(model, &block->key) == NULL && model->num_told < MAX_BLOCKS);
     struct told_block *told = &model->told[model->num_told++];
-    *told = (struct told_block){.key = content->key,
-                                .previous = content->previous,
-                                .is_first = content->is_first,
-                                .is_private = content->is_private};
-    memcpy(told->tokens, content->tokens, (size_t)block_size(model) * sizeof(*told->tokens));
+    *told = (struct told_block){.key = block->key,
+                                .previous = block->previous,
+                                .is_first = block->is_first,
+                                .is_private = block->is_private};
+    memcpy(told->tokens, block->tokens, (size_t)block_size(model) * sizeof(*told->tokens));
 }
 
 static void note_removed(void *context, const struct block_key *key) {

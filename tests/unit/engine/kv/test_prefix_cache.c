@@ -106,7 +106,7 @@ static void test_no_serial_twice(void **state) {
 
 static char told[200];
 
-static void note_stored(void *context, const struct block_content *mine) {
+static void note_stored(void *context, const struct stored_block *mine) {
     size_t length = strlen(told);
     snprintf(told + length, sizeof(told) - length, "+%d/%d ", (int)mine->key.low, mine->tokens[3]);
 }

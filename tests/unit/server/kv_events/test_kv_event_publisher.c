@@ -1,7 +1,6 @@
 /* Real sockets of ZeroMQ, with subscribers that read and that do not. */
 #include "server/kv_events/kv_event_publisher.h"
 
-#include "engine/kv/prefix_cache.h"
 #include "server/http/listen_socket.h"
 #include "server/kv_events/kv_event_number.h"
 #include "server/kv_events/zmq_library.h"
@@ -68,9 +67,9 @@ static void publish(const struct fixture *f, int num_blocks) {
     int32_t tokens[BLOCK_SIZE];
     for (int i = 0; i < BLOCK_SIZE; i++)
         tokens[i] = 100000 + i;
-    const struct block_content content = {.tokens = tokens, .is_first = true};
+    const struct stored_block block = {.tokens = tokens, .is_first = true};
     for (int i = 0; i < num_blocks; i++)
-        f->sink->stored(f->sink->context, &content);
+        f->sink->stored(f->sink->context, &block);
     f->sink->end_step(f->sink->context);
 }
 

@@ -4,17 +4,23 @@
  *
  * Called by the engine's thread, and, once that has ended, by whoever destroys the engine: the cache
  * says at its end that it is cleared. No function may wait. */
-#ifndef QUIRE_ENGINE_KV_KV_EVENT_SINK_H
-#define QUIRE_ENGINE_KV_KV_EVENT_SINK_H
+#ifndef QUIRE_ENGINE_KV_EVENT_SINK_H
+#define QUIRE_ENGINE_KV_EVENT_SINK_H
 
 #include "engine/kv/block_key.h"
 
-struct block_content;
+/* A full block, as engine/kv/prefix_cache.h has its content. Valid during a call. */
+struct stored_block {
+    struct block_key key;
+    struct block_key previous; /* key of the block before it, or the root */
+    bool is_first;             /* of its history: `previous` is the root */
+    bool is_private; /* not everybody's prompts find it: of one of several tenants, or salted */
+    const int32_t *tokens; /* [block_size] */
+};
 
 struct kv_event_sink {
-    /* A full block of that content is found from now on; none of its key was. Valid during the
-     * call. */
-    void (*stored)(void *context, const struct block_content *content);
+    /* That block is found from now on; none of its key was. */
+    void (*stored)(void *context, const struct stored_block *block);
     /* The block of that key is not found any more. */
     void (*removed)(void *context, const struct block_key *key);
     /* No block is found any more. */
