@@ -149,9 +149,9 @@ def test_the_subscribers_set_is_the_servers(publish, tmp_path, swap):
     assert subscriber.replayed == 0
 
 
-def test_a_late_subscriber_gets_the_same_set_by_the_replay(publish):
+def test_a_late_subscriber_gets_the_same_set_by_the_replay(publish, tmp_path):
     chance = random.Random(8)
-    server, early, replay = publish(*SMALL)
+    server, early, replay = publish(*SMALL, "--record", tmp_path / "record")
     run_load(server, random_prompts(chance, 15), chance)
     late = Subscriber(early.socket.LAST_ENDPOINT.decode(), replay, topic="kv-events")
     try:
@@ -159,6 +159,7 @@ def test_a_late_subscriber_gets_the_same_set_by_the_replay(publish):
         catch_up(server, early)
         catch_up(server, late)
         assert late.replayed > 0 and late.blocks == early.blocks
+        assert early.cleared == late.cleared == 1  # a recording begins with an empty cache
     finally:
         late.close()
 
