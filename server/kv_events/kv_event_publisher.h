@@ -19,7 +19,7 @@
 
 /* What waits, what is being written, and what is kept for the replay, at most. What ZeroMQ holds for
  * subscribers that do not read is not in it: config.hwm batches. */
-#define KV_EVENT_PUBLISHER_MAX_BYTES ((size_t)100 << 20)
+#define KV_EVENT_PUBLISHER_MAX_BYTES ((size_t)112 << 20)
 
 struct kv_event_publisher;
 

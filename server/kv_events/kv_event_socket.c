@@ -1,5 +1,7 @@
 #include "server/kv_events/kv_event_socket.h"
 
+#include "config/log.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -55,8 +57,12 @@ int kv_event_socket_listen(const struct zmq_library *zmq, void *socket, const ch
     if (open_listener(endpoint, out, &why) != 0)
         return error_set(err, ERROR_CONFIG, "kv-events: %s %s: %.300s", field, endpoint->text,
                          why.message);
-    if (hand_over(zmq, socket, endpoint->text, out->fd) == 0)
+    if (hand_over(zmq, socket, endpoint->text, out->fd) == 0) {
+        if (endpoint->path[0] == '\0' && !listen_socket_is_loopback(out))
+            log_warning("kv-events: %s %s: whoever reaches it gets the token ids of all prompts",
+                        field, endpoint->text);
         return 0;
+    }
     error_set(err, ERROR_CONFIG, "kv-events: %s %s: %s", field, endpoint->text,
               zmq->strerror_(errno));
     listen_socket_close(out);

@@ -17,7 +17,8 @@ void *kv_event_socket_create(const struct zmq_library *zmq, void *context, int t
                              struct error *err);
 
 /* Both: ERROR_CONFIG names the endpoint and what is wrong with it; field: whose it is. */
-/* The caller closes *out after the socket's context has ended. */
+/* The caller closes *out after the socket's context has ended. Warns where others than this machine
+ * may connect. */
 int kv_event_socket_listen(const struct zmq_library *zmq, void *socket, const char *field,
                            const struct kv_event_endpoint *endpoint, struct listen_socket *out,
                            struct error *err);

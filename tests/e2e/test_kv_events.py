@@ -253,10 +253,19 @@ def test_an_endpoint_alone_is_listened_on(start_server, tmp_path):
         complete(server, prompt)
         subscriber.follow(int(server.wait_idle()["kv_event_batches_total"]))
         assert subscriber.find(prompt, BLOCK) == cached(complete(server, prompt)) == 48
-        assert "token ids" not in server.read_log()  # nobody else can reach it
+        assert "gets the token ids" not in server.read_log()
         subscriber.close()
         assert server.terminate() == 0
     assert not (tmp_path / "events").exists()
+
+
+def test_it_warns_where_others_can_connect(start_server):
+    server = start_server("--kv-events-config", json.dumps({
+        "enable_kv_cache_events": True, "endpoint": f"tcp://*:{free_port()}",
+        "replay_endpoint": f"tcp://[::]:{free_port()}"}))
+    log = server.read_log()
+    for field in ("endpoint tcp://*:", "replay_endpoint tcp://[::]:"):
+        assert any(field in line and "WARNING" in line and "gets the token ids" in line for line in log.splitlines())
 
 
 # Runs a program whose socket(AF_NETLINK) fails with EAFNOSUPPORT, as under RestrictAddressFamilies= of a unit: a seccomp
