@@ -37,7 +37,8 @@ struct prefix_cache {
 int prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size,
                       const struct kv_event_sink *events);
 size_t prefix_cache_bytes(int32_t num_blocks, int32_t block_size); /* what it allocates */
-void prefix_cache_finish(struct prefix_cache *cache);              /* accepts a zeroed one */
+/* Tells that it is cleared. Accepts a zeroed one. */
+void prefix_cache_finish(struct prefix_cache *cache);
 
 /* Returns the block with that content, or -1. */
 int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_content *content);
