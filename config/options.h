@@ -65,6 +65,8 @@ struct options {
     char *access_log;           /* path, "-" for stdout, or "none" */
     bool log_prompts;           /* the access log has the beginning of each body */
     char *otlp_traces_endpoint; /* URL of a collector, or NULL */
+    char *kv_events;            /* endpoint to publish the prefix cache's blocks on, or NULL */
+    char *kv_events_config;     /* JSON object that says more, or NULL */
     char *log_level;            /* error, warning, info, debug */
 
     char *device; /* auto, cuda, cpu, cuda-sim */

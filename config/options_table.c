@@ -289,6 +289,22 @@ static const struct option_spec table[] = {
      .meaning =
          "collector that gets a span of each API call by OTLP in JSON over HTTP or HTTPS, as "
          "http://HOST:4318/v1/traces; a client's traceparent decides whether; default: none"},
+    {.name = "kv-events",
+     .type = OPTION_STRING,
+     .offset = FIELD(kv_events),
+     .minimum = 1,
+     .maximum = 255,
+     .meaning = "tcp://HOST:PORT or ipc://PATH where routers learn over ZeroMQ which blocks the "
+                "prefix cache has, token ids of prompts included, in vLLM's format; default: none"},
+    {.name = "kv-events-config",
+     .type = OPTION_STRING,
+     .flags = OPTION_JSON,
+     .offset = FIELD(kv_events_config),
+     .minimum = 2,
+     .maximum = 1023,
+     .meaning = "the same as vLLM says it: {\"enable_kv_cache_events\": true, \"endpoint\": "
+                "\"tcp://*:5557\", \"replay_endpoint\": \"tcp://*:5558\", \"topic\": "
+                "\"kv-events\"}; default: none"},
     {.name = "log-level",
      .type = OPTION_CHOICE,
      .offset = FIELD(log_level),

@@ -233,6 +233,12 @@ static bool step(struct engine *engine) {
     return runnable;
 }
 
+static void end_kv_events(const struct engine *engine) {
+    const struct kv_event_sink *events = engine->config.kv_events;
+    if (events != NULL)
+        events->end_step(events->context);
+}
+
 static void *engine_thread(void *argument) {
     struct engine *engine = argument;
     bool continues = true, runnable = false;
@@ -250,6 +256,7 @@ static void *engine_thread(void *argument) {
         else
             engine_core_abort(&engine->core, FINISH_ABORT);
         runnable = runnable || (engine->core.num_stalled > 0 && !had_stalled);
+        end_kv_events(engine);
         publish(engine);
     }
     return NULL;
@@ -311,6 +318,7 @@ static int init_core(struct engine *engine, struct executor *executor,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
         .num_shares = max_int32(config->num_shares, 1),
         .prefix_caching = config->prefix_caching,
+        .kv_events = config->kv_events,
         .async_scheduling = config->async_scheduling,
         .drafter = config->drafter,
         .vocabulary = config->vocabulary,
@@ -348,6 +356,7 @@ static void init_sync(struct engine *engine) {
 
 static void free_engine(struct engine *engine) {
     engine_core_finish(&engine->core);
+    end_kv_events(engine);
     mask_workers_destroy(engine->mask_workers);
     queue_limits_finish(&engine->queue);
     pthread_cond_destroy(&engine->wake_up);

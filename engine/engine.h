@@ -35,7 +35,8 @@ struct engine_config {
     int64_t max_choices;         /* of all requests, that have not ended; 0: any number */
     const struct grammar_vocabulary *vocabulary; /* outlives the engine; NULL: no request has a
                                                     grammar */
-    struct recorder *recorder;   /* outlives the engine, whose thread alone calls it; NULL: none */
+    struct recorder *recorder; /* outlives the engine, whose thread alone calls it; NULL: none */
+    const struct kv_event_sink *kv_events; /* outlive the engine; NULL: nobody is told */
     int32_t stall_timeout_ms;    /* unread stream: abort after this long; default 10 000 */
     void (*wake)(void *context); /* called by the engine thread at most once per step, when the
                                     ready list turned non-empty; must not block */

@@ -54,6 +54,7 @@ struct engine_stats {
     int32_t num_blocks;  /* of the pool */
     int32_t num_used_blocks;   /* held by at least one sequence */
     int32_t num_cached_blocks; /* held by none, but found again by a prompt that begins with them */
+    int32_t num_known_blocks;  /* held or not, found by such a prompt */
     int32_t num_host_blocks;   /* of the host pool */
     int32_t num_used_host_blocks; /* of those */
     int64_t num_held_tokens; /* tokens whose keys and values the used blocks hold; those of a block

@@ -32,6 +32,7 @@
 #include "server/http/http_capacity.h"
 #include "server/http/http_server.h"
 #include "server/http/listen_socket.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/load_progress.h"
 #include "server/memory_table.h"
 #include "server/api/api_context.h"
@@ -82,9 +83,11 @@ struct serve {
     struct api_keys *keys;
     struct reload reload;
     struct trace_exporter *traces;
-    struct tls_credentials *credentials; /* NULL: plain HTTP */
-    char model_name[256];                /* of one that was given none; "": not known yet */
-    char *default_names[1];              /* -> model_name */
+    struct kv_event_config kv_event_config;
+    struct kv_event_publisher *kv_events; /* NULL: nothing is published */
+    struct tls_credentials *credentials;  /* NULL: plain HTTP */
+    char model_name[256];                 /* of one that was given none; "": not known yet */
+    char *default_names[1];               /* -> model_name */
     char fingerprint[FINGERPRINT_BYTES];
     struct api_context context;
     struct http_origin_rules origins;
@@ -118,6 +121,15 @@ static int open_logs(struct serve *serve, struct error *err) {
     if (access_log_open(serve->options.access_log, &serve->reload.access_log, err) != 0)
         return -1;
     return trace_exporter_open(serve->options.otlp_traces_endpoint, &serve->traces, err);
+}
+
+static int read_kv_events(struct serve *serve, struct error *err) {
+    return kv_event_config_read(&serve->options, &serve->kv_event_config, err);
+}
+
+static int open_kv_events(struct serve *serve, struct error *err) {
+    return kv_event_publisher_open(&serve->kv_event_config, serve->info.limits.block_size,
+                                   &serve->kv_events, err);
 }
 
 static int open_tls(struct serve *serve, struct error *err) {
@@ -333,6 +345,7 @@ static int start_engine(struct serve *serve, struct error *err) {
     if (start_recording(serve, &config, err) != 0)
         return -1;
     config.recorder = serve->recorder;
+    config.kv_events = kv_event_publisher_sink(serve->kv_events);
     serve->memory.engine_bytes = engine_memory_bytes(&config, serve->tokenizer);
     serve->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (serve->wake_fd < 0)
@@ -410,6 +423,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .origins = &serve->origins,
         .access_log = serve->reload.access_log,
         .traces = serve->traces,
+        .kv_events = serve->kv_events,
         .logs_prompts = options->log_prompts,
         .reload = reload_run,
         .reload_context = &serve->reload,
@@ -456,9 +470,10 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    find_model,        open_ranks,       read_origins, open_logs,        open_keys,     open_tls,
-    open_model,        open_chat,        start_verify, start_vocabulary, open_executor, open_socket,
-    open_admin_socket, await_vocabulary, await_verify, start_engine,     test_engine,   start_http,
+    find_model,       open_ranks,    read_origins, read_kv_events,    open_logs,
+    open_keys,        open_tls,      open_model,   open_chat,         start_verify,
+    start_vocabulary, open_executor, open_socket,  open_admin_socket, open_kv_events,
+    await_vocabulary, await_verify,  start_engine, test_engine,       start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
@@ -519,6 +534,7 @@ static void finish(struct serve *serve) {
     engine_destroy(serve->engine);
     if (device_hangs(serve)) /* found by the engine while it ended */
         leave(serve);
+    kv_event_publisher_close(serve->kv_events);
     recorder_destroy(serve->recorder);
     record_file_close(serve->record_file);
     if (serve->drafter)

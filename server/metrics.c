@@ -169,6 +169,9 @@ static void write_memory(const struct writer *w, const struct engine_stats *s) {
     write_single(w, "kv_blocks_used", "gauge", "KV blocks held by sequences.", s->num_used_blocks);
     write_single(w, "kv_blocks_cached", "gauge", "Free KV blocks whose prefix can still be found.",
                  s->num_cached_blocks);
+    write_single(w, "kv_blocks_known", "gauge",
+                 "KV blocks whose prefix can be found, held by sequences or not.",
+                 s->num_known_blocks);
     write_single(w, "kv_tokens_held", "gauge",
                  "Tokens whose keys and values those blocks hold, shared ones once.",
                  (double)s->num_held_tokens);
@@ -310,6 +313,12 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "trace_spans_lost_total", "counter",
                  "Spans that the collector of traces did not take.",
                  (double)http->trace_spans_lost);
+    write_single(w, "kv_event_batches_total", "counter",
+                 "Batches of changes of the prefix cache that were numbered to be published.",
+                 (double)http->kv_events.batches);
+    write_single(w, "kv_event_batches_lost_total", "counter",
+                 "Batches of them that nobody got, as the publisher's queue was full.",
+                 (double)http->kv_events.lost_batches);
     write_single(w, "memory_planned_bytes", "gauge",
                  "Memory that is used at most: the total printed at start.",
                  (double)http->planned_bytes);

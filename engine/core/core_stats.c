@@ -166,6 +166,7 @@ void core_stats_gauges(struct engine_stats *stats, const struct scheduler *sched
     stats->num_blocks = blocks->pool.num_blocks;
     stats->num_used_blocks = blocks->pool.num_used;
     stats->num_cached_blocks = block_pool_num_cached(&blocks->pool);
+    stats->num_known_blocks = blocks->cache.num_known;
     stats->num_host_blocks = blocks->host.num_blocks;
     stats->num_used_host_blocks = blocks->host.num_used;
     stats->num_held_tokens = num_held_tokens(scheduler);

@@ -61,6 +61,7 @@ static struct scheduler_config scheduler_config_of(const struct engine_core_conf
         .num_shares = config->num_shares,
         .prefix_caching = config->prefix_caching,
         .secret = config->secret,
+        .kv_events = config->kv_events,
     };
 }
 

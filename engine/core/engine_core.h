@@ -25,10 +25,12 @@ struct engine_core_config {
     int32_t num_tenants;                 /* >= 1; a request's tenant < num_tenants */
     int32_t num_shares;                  /* 0 means 1; a request's share < num_shares */
     bool prefix_caching;
-    bool async_scheduling;                       /* two steps in flight instead of one */
-    struct drafter *drafter;                     /* outlives the core; NULL: none. It proposes
+    bool async_scheduling;                 /* two steps in flight instead of one */
+    struct drafter *drafter;               /* outlives the core; NULL: none. It proposes
                                                     limits->num_speculative_tokens at most */
-    struct block_key_secret secret;              /* of the keys of cached prefixes */
+    struct block_key_secret secret;        /* of the keys of cached prefixes */
+    const struct kv_event_sink *kv_events; /* outlive the core, which does not end their steps;
+                                              NULL: nobody is told */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
                                                     grammar */
     struct mask_workers *mask_workers;           /* outlive the core, but are stopped by it. They

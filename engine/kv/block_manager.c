@@ -46,8 +46,8 @@ static int init_parts(struct block_manager *manager) {
         move_list_init(&manager->swap_in, limits->num_blocks) < 0 ||
         move_list_init(&manager->copies, limits->num_blocks) < 0)
         return -1;
-    if (config->caching &&
-        prefix_cache_init(&manager->cache, limits->num_blocks, limits->block_size) < 0)
+    if (config->caching && prefix_cache_init(&manager->cache, limits->num_blocks,
+                                             limits->block_size, config->events) < 0)
         return -1;
     int32_t larger = larger_pool(limits);
     manager->origins = calloc((size_t)limits->num_host_blocks + 1, sizeof(*manager->origins));
@@ -63,7 +63,8 @@ static int init_parts(struct block_manager *manager) {
 int block_manager_init(struct block_manager *manager, const struct block_manager_config *config) {
     CHECK(config->limits->num_blocks >= 1 && config->limits->num_host_blocks >= 0);
     CHECK(config->limits->block_size >= 1 && config->limits->block_size <= BLOCK_KEY_MAX_TOKENS);
-    struct block_manager made = {.config = *config};
+    struct block_manager made = {.config = *config,
+                                 .public_root = block_key_root(&config->secret, 0, NULL, 0)};
     if (init_parts(&made) < 0) {
         block_manager_finish(&made);
         return -1;
@@ -95,11 +96,14 @@ static void forget_content(struct block_manager *manager, int32_t id) {
 }
 
 void block_manager_flush_cache(struct block_manager *manager) {
+    if (!manager->config.caching)
+        return;
+    prefix_cache_clear(&manager->cache);
     for (int32_t id = 0; id < manager->pool.num_blocks; id++) {
         if (!manager->pool.blocks[id].cached)
             continue;
         block_pool_ref(&manager->pool, id); /* a free one moves to those without content */
-        forget_content(manager, id);
+        block_pool_clear_cached(&manager->pool, id);
         block_pool_unref(&manager->pool, id);
     }
 }
@@ -264,6 +268,9 @@ static struct block_content next_content(const struct block_manager *manager,
         .key = block_key_next(&manager->config.secret, &table->key, tokens, block_size),
         .previous = table->key,
         .tenant = table->tenant,
+        .is_first = table->num_keyed == 0,
+        .is_private = manager->config.num_tenants > 1 ||
+                      !block_key_equal(&table->root, &manager->public_root),
         .tokens = tokens};
 }
 

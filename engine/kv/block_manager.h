@@ -29,6 +29,7 @@ struct block_manager_config {
     int32_t num_tenants;                 /* >= 1 */
     bool caching;                        /* blocks are found again by content */
     struct block_key_secret secret;
+    const struct kv_event_sink *events; /* outlive the manager; NULL: nobody is told */
 };
 
 /* Names the block of the device that a host block was copied from. */
@@ -39,7 +40,8 @@ struct swap_origin {
 
 struct block_manager {
     struct block_manager_config config;
-    struct block_pool pool; /* of the device */
+    struct block_key public_root; /* of what has no salt, of the first tenant */
+    struct block_pool pool;       /* of the device */
     struct block_pool host;
     struct prefix_cache cache;   /* zeroed without caching */
     struct move_list swap_out;   /* device -> host */

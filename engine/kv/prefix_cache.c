@@ -28,7 +28,16 @@ size_t prefix_cache_bytes(int32_t num_blocks, int32_t block_size) {
     return (size_t)buckets_for(num_blocks) * sizeof(int32_t) + (size_t)num_blocks * of_block;
 }
 
-int prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size) {
+static void forget_all(struct prefix_cache *cache) {
+    for (int32_t i = 0; i < cache->num_buckets; i++)
+        cache->buckets[i] = -1;
+    for (int32_t i = 0; i < cache->num_blocks; i++)
+        cache->blocks[i].serial = 0;
+    cache->num_known = 0;
+}
+
+int prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size,
+                      const struct kv_event_sink *events) {
     CHECK(num_blocks >= 1 && block_size >= 1);
     size_t token_bytes;
     if (!checked_mul((size_t)num_blocks * sizeof(int32_t), (size_t)block_size, &token_bytes))
@@ -42,13 +51,21 @@ int prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t bl
         prefix_cache_finish(&made);
         return -1;
     }
-    for (int32_t i = 0; i < made.num_buckets; i++)
-        made.buckets[i] = -1;
+    forget_all(&made);
+    made.events = events;
     *cache = made;
     return 0;
 }
 
+void prefix_cache_clear(struct prefix_cache *cache) {
+    forget_all(cache);
+    if (cache->events != NULL)
+        cache->events->cleared(cache->events->context);
+}
+
 void prefix_cache_finish(struct prefix_cache *cache) {
+    if (cache->events != NULL)
+        cache->events->cleared(cache->events->context);
     free(cache->buckets);
     free(cache->blocks);
     free(cache->tokens);
@@ -82,6 +99,16 @@ int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_c
     return same ? block : -1;
 }
 
+static void tell_stored(const struct prefix_cache *cache, const struct block_content *content) {
+    const struct stored_block block = {.key = content->key,
+                                       .previous = content->previous,
+                                       .is_first = content->is_first,
+                                       .is_private = content->is_private,
+                                       .tokens = content->tokens};
+    if (cache->events != NULL)
+        cache->events->stored(cache->events->context, &block);
+}
+
 bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
                          const struct block_content *content) {
     CHECK(block >= 0 && block < cache->num_blocks && cache->blocks[block].serial == 0);
@@ -96,6 +123,8 @@ bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
     memcpy(tokens_of(cache, block), content->tokens,
            (size_t)cache->block_size * sizeof(*content->tokens));
     *bucket = block;
+    cache->num_known++;
+    tell_stored(cache, content);
     return true;
 }
 
@@ -106,6 +135,9 @@ void prefix_cache_remove(struct prefix_cache *cache, int32_t block) {
         link = &cache->blocks[*link].next;
     *link = cache->blocks[block].next;
     cache->blocks[block].serial = 0;
+    cache->num_known--;
+    if (cache->events != NULL)
+        cache->events->removed(cache->events->context, &cache->blocks[block].key);
 }
 
 uint64_t prefix_cache_serial(const struct prefix_cache *cache, int32_t block) {

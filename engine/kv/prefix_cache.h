@@ -7,6 +7,7 @@
 #define QUIRE_ENGINE_KV_PREFIX_CACHE_H
 
 #include "engine/kv/block_key.h"
+#include "engine/kv_event_sink.h"
 
 struct cached_block;
 
@@ -15,23 +16,29 @@ struct block_content {
     struct block_key key;
     struct block_key previous; /* key of the block before it, or the root */
     int32_t tenant;
+    bool is_first;   /* of its history: `previous` is the root */
+    bool is_private; /* not everybody's prompts find it: of one of several tenants, or salted */
     const int32_t *tokens; /* [block_size] */
 };
 
 struct prefix_cache {
     int32_t num_blocks;
     int32_t block_size;
-    uint64_t num_inserted;       /* since start */
-    int32_t num_buckets;         /* a power of two */
-    int32_t *buckets;            /* first block of each, -1: none */
-    struct cached_block *blocks; /* [num_blocks] */
-    int32_t *tokens;             /* [num_blocks][block_size] */
+    int32_t num_known;                  /* blocks now */
+    const struct kv_event_sink *events; /* NULL: nobody asks */
+    uint64_t num_inserted;              /* since start */
+    int32_t num_buckets;                /* a power of two */
+    int32_t *buckets;                   /* first block of each, -1: none */
+    struct cached_block *blocks;        /* [num_blocks] */
+    int32_t *tokens;                    /* [num_blocks][block_size] */
 };
 
-/* Returns -1 when memory is short. */
-int prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size);
+/* events outlive the cache; NULL: nobody is told. Returns -1 when memory is short. */
+int prefix_cache_init(struct prefix_cache *cache, int32_t num_blocks, int32_t block_size,
+                      const struct kv_event_sink *events);
 size_t prefix_cache_bytes(int32_t num_blocks, int32_t block_size); /* what it allocates */
-void prefix_cache_finish(struct prefix_cache *cache);              /* accepts a zeroed one */
+/* Tells that it is cleared. Accepts a zeroed one. */
+void prefix_cache_finish(struct prefix_cache *cache);
 
 /* Returns the block with that content, or -1. */
 int32_t prefix_cache_find(const struct prefix_cache *cache, const struct block_content *content);
@@ -41,6 +48,8 @@ bool prefix_cache_insert(struct prefix_cache *cache, int32_t block,
                          const struct block_content *content);
 /* Removes a block that is known. */
 void prefix_cache_remove(struct prefix_cache *cache, int32_t block);
+/* Removes all. */
+void prefix_cache_clear(struct prefix_cache *cache);
 /* Returns a number that no other content has had, of this block or another; 0 when the block is not
  * known. */
 uint64_t prefix_cache_serial(const struct prefix_cache *cache, int32_t block);

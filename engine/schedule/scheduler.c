@@ -18,6 +18,7 @@ static struct block_manager_config blocks_config(const struct scheduler_config *
         .num_tenants = config->num_tenants,
         .caching = config->prefix_caching,
         .secret = config->secret,
+        .events = config->kv_events,
     };
 }
 

@@ -61,7 +61,8 @@ struct scheduler_config {
     int32_t num_tenants;
     int32_t num_shares; /* 0 means 1 */
     bool prefix_caching;
-    struct block_key_secret secret; /* of the keys of prefixes */
+    struct block_key_secret secret;        /* of the keys of prefixes */
+    const struct kv_event_sink *kv_events; /* outlive the scheduler; NULL: nobody is told */
 };
 
 /* Read by others, written by the scheduler alone, but for token_ns and step_cost. */

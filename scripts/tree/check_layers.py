@@ -38,6 +38,7 @@ THIRD_PARTY = [
     (re.compile(r"gnutls/.*"), re.compile(r"server/(auth|command_verify|hub/hub_digest)\.c|server/tls/\w+\.[ch]")),
     (re.compile(r"curl/.*"), re.compile(r"server/(http_client|hub/\w+)\.[ch]")),
     (re.compile(r"(histedit|editline/.*)\.h"), re.compile(r"server/chat/chat_terminal\.c")),
+    (re.compile(r"zmq\.h|msgpack(/.*|\.h)"), re.compile(r"server/kv_events/\w+\.[ch]|tests/.*")),
     (re.compile(r"systemd/.*"), re.compile(r"server/service\.c")),
     (re.compile(r"(.*intrin|arm_neon|cpuid)\.h"), re.compile(r"kernels/.*")),
     (re.compile(r"(cuda|cublas|nccl)\w*\.h"), re.compile(r"kernels/cuda/.*")),

@@ -6,6 +6,7 @@
 #include "server/http/http_state.h"
 #include "server/http/http_log.h"
 #include "server/json/json_parse.h"
+#include "server/kv_events/kv_event_publisher.h"
 #include "server/record_file.h"
 #include "server/tls/tls_front.h"
 
@@ -31,9 +32,11 @@ size_t http_capacity_bytes(const struct options *options) {
         per_connection += TLS_CONNECTION_BYTES;
     if (options->log_prompts)
         per_connection += HTTP_LOG_BODY_BYTES;
-    size_t logs = (has_access_log ? ACCESS_LOG_MAX_BYTES : 0) +
-                  (options->otlp_traces_endpoint ? TRACE_EXPORTER_MAX_BYTES : 0) +
-                  (options->record ? RECORD_FILE_MAX_BYTES : 0);
+    size_t logs =
+        (has_access_log ? ACCESS_LOG_MAX_BYTES : 0) +
+        (options->otlp_traces_endpoint ? TRACE_EXPORTER_MAX_BYTES : 0) +
+        (options->record ? RECORD_FILE_MAX_BYTES : 0) +
+        (options->kv_events || options->kv_events_config ? KV_EVENT_PUBLISHER_MAX_BYTES : 0);
     size_t admin = options->admin_socket ? HTTP_ADMIN_BYTES : 0;
     return (size_t)options->max_connections * per_connection +
            http_capacity_budget_bytes((size_t)options->max_body_bytes) + admin + logs +

@@ -87,6 +87,7 @@ static int answer_metrics(struct connection *connection) {
         process_stats_read_child(process_executor_pid(server->config.rank_process), &ranks);
     server->stats.log_lines_lost = log_num_lost();
     server->stats.trace_spans_lost = trace_exporter_num_lost(server->config.traces);
+    kv_event_publisher_get_stats(server->config.kv_events, &server->stats.kv_events);
     server->stats.access_log_lines_lost = access_log_num_lost(server->config.access_log);
     server->stats.planned_bytes = server->config.planned_bytes;
     server->stats.held_bytes = server->memory.used_bytes;

@@ -41,8 +41,9 @@ struct http_server_config {
     const struct http_origin_rules *origins;
     void (*reload)(void *context); /* on SIGHUP, in the I/O thread, between two requests */
     void *reload_context;
-    struct access_log *access_log; /* NULL: none */
-    struct trace_exporter *traces; /* NULL: none */
+    struct access_log *access_log;        /* NULL: none */
+    struct trace_exporter *traces;        /* NULL: none */
+    struct kv_event_publisher *kv_events; /* likewise */
     bool logs_prompts;
     /* For /metrics: the system's memory that all takes at most, and the executor
      * (process_executor.h) whose ranks live in a process of their own; NULL: they live in this

@@ -61,6 +61,7 @@ static void counters_and_gauges_have_their_values(void **state) {
     engine.num_held_tokens = 780;
     engine.num_swapped = 2;
     engine.num_cached_blocks = 60;
+    engine.num_known_blocks = 95;
     engine.num_host_blocks = 70;
     engine.num_used_host_blocks = 7;
     engine.prefix_queries = 1000;
@@ -104,6 +105,7 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:kv_cache_waste_perc" LABELS) == 1 - 780.0 / 800);
     assert_true(sample(text, "quire:kv_block_size" LABELS) == 16);
     assert_true(sample(text, "quire:kv_blocks_cached" LABELS) == 60);
+    assert_true(sample(text, "quire:kv_blocks_known" LABELS) == 95);
     assert_true(sample(text, "quire:num_requests_swapped" LABELS) == 2);
     assert_true(sample(text, "quire:swap_blocks_total" LABELS) == 70);
     assert_true(sample(text, "quire:swap_blocks_used" LABELS) == 7);

@@ -390,6 +390,44 @@ static void test_who_would_compute_the_same_next(void **state) {
     kv_fixture_finish(&kv);
 }
 
+static void note_privacy(void *context, const struct stored_block *block) {
+    char *out = context;
+    out[strlen(out)] = block->is_private ? 'p' : block->is_first ? 'f' : 'n';
+}
+
+static void note_nothing(void *context) {
+}
+
+/* Published by a manager of that many tenants under that salt: a block for each letter. */
+static void assert_privacy(int32_t num_tenants, const char *salt, const char *expected) {
+    char told[8] = "";
+    const struct serving_limits limits = {.num_blocks = 4, .block_size = KV_BLOCK_SIZE};
+    const struct kv_event_sink events = {
+        .stored = note_privacy, .cleared = note_nothing, .context = told};
+    struct block_manager_config config = {
+        .limits = &limits, .num_tenants = num_tenants, .caching = true, .events = &events};
+    struct block_table table;
+    struct block_manager manager;
+    int32_t room[8];
+    const struct token_view tokens = kv_tokens(1, room, 8);
+    memset(config.secret.bytes, 5, sizeof(config.secret.bytes));
+    const struct block_key root = block_key_root(&config.secret, 0, salt, strlen(salt));
+    assert_int_equal(block_manager_init(&manager, &config), 0);
+    assert_int_equal(block_table_init(&table, 4, 0, &root), 0);
+    assert_true(block_manager_grow(&manager, &table) && block_manager_grow(&manager, &table));
+    block_manager_publish(&manager, &table, &tokens, 8);
+    assert_string_equal(told, expected);
+    block_manager_release(&manager, &table);
+    block_manager_finish(&manager);
+    block_table_finish(&table);
+}
+
+static void test_what_not_all_prompts_find_is_told_apart(void **state) {
+    assert_privacy(1, "", "fn");
+    assert_privacy(1, "salt", "pp");
+    assert_privacy(2, "", "pp");
+}
+
 static void test_without_caching_nothing_is_found(void **state) {
     const struct serving_limits limits = {.num_blocks = 4, .num_host_blocks = 4, .block_size = 4};
     struct block_manager_config config = {.limits = &limits, .num_tenants = 1};
@@ -765,6 +803,7 @@ int main(void) {
         cmocka_unit_test(test_a_duplicate_is_replaced),
         cmocka_unit_test(test_a_block_that_is_written_to_is_forgotten),
         cmocka_unit_test(test_who_would_compute_the_same_next),
+        cmocka_unit_test(test_what_not_all_prompts_find_is_told_apart),
         cmocka_unit_test(test_without_caching_nothing_is_found),
         cmocka_unit_test(test_a_group_goes_out_and_comes_back),
         cmocka_unit_test(test_all_or_nothing_is_moved),

@@ -36,10 +36,16 @@ struct model_sequence {
     uint64_t digests[MAX_TOKENS]; /* of the history up to each token */
 };
 
+struct told_block {
+    struct block_key key, previous;
+    bool is_first, is_private;
+    int32_t tokens[MAX_BLOCK_SIZE];
+};
+
 /* Counts how often each thing happened, over all seeds: a test of what never happens is none. */
 struct coverage {
     uint64_t hits, copies, swapped_out, swapped_in, found_on_the_way_in, taken_back, refused,
-        replaced, forgotten, same, deferred;
+        replaced, forgotten, same, deferred, flushed;
 };
 
 struct model {
@@ -52,6 +58,9 @@ struct model {
     uint64_t device[MAX_BLOCKS][MAX_BLOCK_SIZE];
     uint64_t host[MAX_HOST_BLOCKS][MAX_BLOCK_SIZE];
     uint64_t used_in[MAX_BLOCKS]; /* the last step that was submitted and uses the block */
+    struct kv_event_sink events;
+    struct told_block told[MAX_BLOCKS]; /* what the events leave: blocks that are found */
+    int32_t num_told;
 };
 
 static struct coverage seen;
@@ -120,6 +129,58 @@ static int32_t tenant_of(const struct model *model, int32_t scope) {
 static struct block_key root_of(const struct model *model, int32_t scope) {
     return block_key_root(&model->manager.config.secret, tenant_of(model, scope), &scope,
                           sizeof(scope));
+}
+
+/* --- Events ----------------------------------------------------------------------------------- */
+
+static struct told_block *find_told(struct model *model, const struct block_key *key) {
+    for (int32_t i = 0; i < model->num_told; i++)
+        if (block_key_equal(&model->told[i].key, key))
+            return &model->told[i];
+    return NULL;
+}
+
+static void note_stored(void *context, const struct stored_block *block) {
+    struct model *model = context;
+    EXPECT(model, find_told(model, &block->key) == NULL && model->num_told < MAX_BLOCKS);
+    struct told_block *told = &model->told[model->num_told++];
+    *told = (struct told_block){.key = block->key,
+                                .previous = block->previous,
+                                .is_first = block->is_first,
+                                .is_private = block->is_private};
+    memcpy(told->tokens, block->tokens, (size_t)block_size(model) * sizeof(*told->tokens));
+}
+
+static void note_removed(void *context, const struct block_key *key) {
+    struct model *model = context;
+    struct told_block *told = find_told(model, key);
+    EXPECT(model, told != NULL);
+    *told = model->told[--model->num_told];
+}
+
+static void note_cleared(void *context) {
+    ((struct model *)context)->num_told = 0;
+}
+
+/* What the events leave is what the cache knows; keys follow from what was told. */
+static void audit_events(struct model *model) {
+    const struct block_manager *m = &model->manager;
+    int32_t num_cached = 0;
+    for (int32_t id = 0; id < m->pool.num_blocks; id++)
+        num_cached += m->pool.blocks[id].cached;
+    EXPECT(model, model->num_told == num_cached && m->cache.num_known == num_cached);
+    for (int32_t i = 0; i < model->num_told; i++) {
+        const struct told_block *told = &model->told[i];
+        const struct block_key key =
+            block_key_next(&m->config.secret, &told->previous, told->tokens, block_size(model));
+        EXPECT(model, block_key_equal(&key, &told->key) && told->is_private);
+        bool from_root = false;
+        for (int32_t scope = 0; scope < NUM_SCOPES; scope++) {
+            const struct block_key root = root_of(model, scope);
+            from_root = from_root || block_key_equal(&root, &told->previous);
+        }
+        EXPECT(model, told->is_first == from_root);
+    }
 }
 
 /* --- Audits ----------------------------------------------------------------------------------- */
@@ -589,6 +650,17 @@ static void poison_free(struct model *model) {
             model->host[b][i] = POISON;
 }
 
+/* Sequences that go on would publish none of what they have computed. */
+static void flush(struct model *model) {
+    seen.flushed++;
+    block_manager_flush_cache(&model->manager);
+    EXPECT(model, model->num_told == 0);
+    audit_events(model);
+    for (int32_t i = 0; i < NUM_SEQUENCES; i++)
+        if (model->sequences[i].active)
+            release(model, &model->sequences[i]);
+}
+
 static void step(struct model *model) {
     for (int32_t n = below(model, below(model, 4) == 0 ? 200 : 20); n > 0; n--) {
         plan_something(model);
@@ -604,6 +676,10 @@ static void step(struct model *model) {
     audit(model);
     collect_down_to(model, below(model, 2));
     audit(model);
+    audit_events(model);
+    if (below(model, 30) == 0) {
+        flush(model);
+    }
     poison_free(model);
     audit_contents(model);
 }
@@ -620,6 +696,9 @@ static void run(uint32_t seed) {
     struct block_manager_config config = {.limits = &model->limits,
                                           .num_tenants = 1 + below(model, NUM_SCOPES),
                                           .caching = below(model, 8) > 0};
+    model->events = (struct kv_event_sink){
+        .stored = note_stored, .removed = note_removed, .cleared = note_cleared, .context = model};
+    config.events = &model->events;
     for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)
         config.secret.bytes[i] = (unsigned char)below(model, 256);
     assert_int_equal(block_manager_init(&model->manager, &config), 0);
@@ -632,6 +711,7 @@ static void run(uint32_t seed) {
     EXPECT(model, model->manager.pool.num_used == 0);
     EXPECT(model, model->manager.host.num_used == 0);
     block_manager_finish(&model->manager);
+    EXPECT(model, model->num_told == 0);
     free(model);
 }
 
@@ -641,7 +721,7 @@ static void test_random_operations(void **state) {
     const uint64_t counts[] = {
         seen.hits,       seen.copies,  seen.swapped_out, seen.swapped_in, seen.found_on_the_way_in,
         seen.taken_back, seen.refused, seen.replaced,    seen.forgotten,  seen.same,
-        seen.deferred};
+        seen.deferred,   seen.flushed};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         assert_true(counts[i] > NUM_SEEDS / 2);
 }

@@ -6,6 +6,9 @@
 
 #include "engine/kv/prefix_cache.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #define BLOCK_SIZE 4
 
 static const int32_t some[BLOCK_SIZE] = {1, 2, 3, 4};
@@ -18,7 +21,7 @@ static struct block_content content(uint64_t key, const int32_t *tokens) {
 static int set_up(void **state) {
     static struct prefix_cache cache;
     *state = &cache;
-    return prefix_cache_init(&cache, 5, BLOCK_SIZE);
+    return prefix_cache_init(&cache, 5, BLOCK_SIZE, NULL);
 }
 
 static int tear_down(void **state) {
@@ -99,6 +102,50 @@ static void test_no_serial_twice(void **state) {
     assert_true(first != 0);
 }
 
+/* --- Events --- */
+
+static char told[200];
+
+static void note_stored(void *context, const struct stored_block *mine) {
+    size_t length = strlen(told);
+    snprintf(told + length, sizeof(told) - length, "+%d/%d ", (int)mine->key.low, mine->tokens[3]);
+}
+
+static void note_removed(void *context, const struct block_key *key) {
+    size_t length = strlen(told);
+    snprintf(told + length, sizeof(told) - length, "-%d ", (int)key->low);
+}
+
+static void note_cleared(void *context) {
+    strcat(told, "0 ");
+}
+
+static void test_every_change_is_told(void **state) {
+    const struct kv_event_sink events = {
+        .stored = note_stored, .removed = note_removed, .cleared = note_cleared};
+    struct prefix_cache cache;
+    struct block_content mine = content(100, some), twin = content(100, others),
+                         other = content(101, others);
+    told[0] = '\0';
+    assert_int_equal(prefix_cache_init(&cache, 5, BLOCK_SIZE, &events), 0);
+    assert_string_equal(told, "");
+    assert_true(prefix_cache_insert(&cache, 0, &mine));
+    assert_false(prefix_cache_insert(&cache, 1, &twin)); /* nothing changes */
+    assert_true(prefix_cache_insert(&cache, 1, &other));
+    assert_int_equal(cache.num_known, 2);
+    prefix_cache_remove(&cache, 0);
+    assert_int_equal(cache.num_known, 1);
+    assert_true(prefix_cache_insert(&cache, 0, &mine));
+    prefix_cache_clear(&cache);
+    assert_int_equal(cache.num_known, 0);
+    assert_int_equal(prefix_cache_find(&cache, &mine), -1);
+    assert_int_equal(prefix_cache_serial(&cache, 0), 0);
+    assert_true(prefix_cache_insert(&cache, 3, &mine));
+    assert_string_equal(told, "+100/4 +101/5 -100 +100/4 0 +100/4 ");
+    prefix_cache_finish(&cache);
+    assert_string_equal(told, "+100/4 +101/5 -100 +100/4 0 +100/4 0 ");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_what_was_inserted_is_found, set_up, tear_down),
@@ -106,6 +153,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_a_key_alone_is_not_believed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_first_content_of_a_key_stays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_serial_twice, set_up, tear_down),
+        cmocka_unit_test(test_every_change_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
