@@ -350,7 +350,7 @@ static void an_early_failure_has_a_status(void **state) {
     assert_true(api_call_is_done(call));
     assert_int_equal(out.length, 0);
     assert_true(api_call_error(call, &err));
-    assert_int_equal(err.status, 500);
+    assert_int_equal(err.status, 503);
     api_call_destroy(call);
 }
 

@@ -209,7 +209,7 @@ static void engine_failure_ends_the_call(void **state) {
     assert_int_equal(token_stream_push(&api_call_request(call, 1)->stream, &event), 0);
     read_request(call, 1, &out);
     assert_true(api_call_is_done(call) && api_call_error(call, &err));
-    assert_int_equal(err.status, 500);
+    assert_int_equal(err.status, 503);
     assert_int_equal(out.length, 0);
     api_call_destroy(call);
 }
