@@ -187,8 +187,8 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
 }
 
 /* Where the sequence's number is read again for each tile instead of being kept: otherwise
- * registers are spilled on sm_100. */
-template <kv_type KV, int D> constexpr bool rereads_sequence = has_codes<KV> &&D == 256;
+ * registers are spilled. */
+template <int D> constexpr bool rereads_sequence = D == 256;
 
 /* All of the item's range for this warp's 16 rows, or its tokens of it. */
 template <bool WIDE, class T, kv_type KV, int D>
@@ -202,7 +202,7 @@ __device__ __forceinline__ void attend(const tile_context<T, KV, D> &c, row_stat
     const int position_high = c.position(first_row + (lane_index() >> 2) + 8);
     /* Belongs to this warp's rows; a warp without rows sees nothing. */
     const int first_position = c.position(first_row);
-    const int last_position = first_row < c.num_rows ? c.position(first_row + 15) : -1;
+    const int last_position = first_row < c.item->num_rows ? c.position(first_row + 15) : -1;
 #pragma unroll
     for (int d = 0; d < D / 8; d++)
         state.out[d][0] = state.out[d][1] = state.out[d][2] = state.out[d][3] = 0;
@@ -227,7 +227,7 @@ __device__ __forceinline__ void attend(const tile_context<T, KV, D> &c, row_stat
         float scores[num_tokens / 8][4];
         group += ATTENTION_KV_TILE;
         block =
-            find_block(c, rereads_sequence<KV, D> ? c.item->sequence : sequence, group, 0, kv_end);
+            find_block(c, rereads_sequence<D> ? c.item->sequence : sequence, group, 0, kv_end);
         copy_async_wait<1>();
         if constexpr (has_codes<KV>)
             unpack_group(c, KV_PART_K);
@@ -274,10 +274,10 @@ __device__ __forceinline__ void store_wide(const tile_context<T, KV, D> &c,
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = warp_index() * 16 + (lane_index() >> 2) + 8 * r;
-        if (row >= c.num_rows)
+        if (row >= c.item->num_rows)
             continue;
         int column = 2 * (lane_index() & 3);
-        if (c.item->num_parts == 1) {
+        if (c.run_of(0).num_parts == 0) {
             T *out = c.out_row(row);
             float norm = 1 / state.sum[r];
 #pragma unroll
@@ -286,13 +286,14 @@ __device__ __forceinline__ void store_wide(const tile_context<T, KV, D> &c,
                     *reinterpret_cast<uint32_t *>(out + 8 * d + column) =
                         pack2<T>(state.out[d][2 * r] * norm, state.out[d][2 * r + 1] * norm);
         } else {
-            float *out = c.part_out(c.item->part, row);
+            int part_row = c.part_row(c.item->part, row);
+            float *out = c.part_out(part_row);
 #pragma unroll
             for (int d = 0; d < D / 8; d++)
                 *reinterpret_cast<float2 *>(out + 8 * d + column) =
                     make_float2(state.out[d][2 * r], state.out[d][2 * r + 1]);
             if ((lane_index() & 3) == 0)
-                *reinterpret_cast<float2 *>(c.part_state(c.item->part, row)) =
+                *reinterpret_cast<float2 *>(c.part_state(part_row)) =
                     make_float2(state.max[r], state.sum[r]);
         }
     }
@@ -349,48 +350,51 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, KV, D> &c,
     }
     __syncthreads();
     int row = (int)threadIdx.x / 8;
-    if (row >= c.num_rows)
+    if (row >= c.item->num_rows)
         return;
     for (int column = (int)threadIdx.x % 8 * 4; column < c.a.head_dim; column += 32) {
         float max, sum;
         float4 x = merge_row(
             num_warps, c.a.factor, column, [&](int w) { return states + 2 * (w * rows + row); },
             [&](int w) { return outs + (w * rows + row) * results::stride; }, &max, &sum);
-        if (c.item->num_parts == 1) {
+        if (c.run_of(0).num_parts == 0) {
             store_4(c.out_row(row) + column, x, 1 / sum);
             continue;
         }
-        *reinterpret_cast<float4 *>(c.part_out(c.item->part, row) + column) = x;
+        int part_row = c.part_row(c.item->part, row);
+        *reinterpret_cast<float4 *>(c.part_out(part_row) + column) = x;
         if (column == 0)
-            *reinterpret_cast<float2 *>(c.part_state(c.item->part, row)) = make_float2(max, sum);
+            *reinterpret_cast<float2 *>(c.part_state(part_row)) = make_float2(max, sum);
     }
 }
 
-/* Merges the parts of one tile; the last of the blocks that had them does it. */
+/* Counts this part of each of the item's runs; whoever has a run's last merges its parts. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void finish_part(const tile_context<T, KV, D> &c) {
-    int32_t *count = c.a.part_counts + c.item->first_part;
-    int32_t *shared_count = reinterpret_cast<int32_t *>(c.shared);
+    int32_t *is_last = reinterpret_cast<int32_t *>(c.shared);
+    const int i = (int)threadIdx.x;
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (i < c.item->num_rows / c.item->run_rows) {
+        const int run = c.run_index(i);
         __threadfence(); /* the block's results are visible before the count is */
-        *shared_count = atomicAdd(count, 1);
+        is_last[i] = atomicAdd(c.a.part_counts + run, 1) + 1 == c.a.runs[run].num_parts;
         __threadfence(); /* and the others' to this block, if it is the last */
+        if (is_last[i])
+            c.a.part_counts[run] = 0; /* for the next launch */
     }
     __syncthreads();
-    if (*shared_count + 1 < c.item->num_parts)
-        return;
-    for (int row = (int)threadIdx.x / 8; row < c.num_rows; row += num_threads / 8)
+    for (int row = (int)threadIdx.x / 8; row < c.item->num_rows; row += num_threads / 8) {
+        if (!is_last[row / c.item->run_rows])
+            continue;
         for (int column = (int)threadIdx.x % 8 * 4; column < c.a.head_dim; column += 32) {
             float max, sum;
             float4 x = merge_row(
-                c.item->num_parts, c.a.factor, column,
-                [&](int p) { return c.part_state(c.item->first_part + p, row); },
-                [&](int p) { return c.part_out(c.item->first_part + p, row); }, &max, &sum);
+                c.run_of(row).num_parts, c.a.factor, column,
+                [&](int p) { return c.part_state(c.part_row(p, row)); },
+                [&](int p) { return c.part_out(c.part_row(p, row)); }, &max, &sum);
             store_4(c.out_row(row) + column, x, 1 / sum);
         }
-    if (threadIdx.x == 0)
-        *count = 0; /* for the next launch */
+    }
 }
 
 template <bool WIDE, class T, kv_type KV, int D>
@@ -402,7 +406,7 @@ __device__ __forceinline__ void do_item(const tile_context<T, KV, D> &c) {
         store_wide(c, state);
     else
         store_narrow(c, state);
-    if (c.item->num_parts > 1) {
+    if (c.run_of(0).num_parts > 0) {
         __syncthreads(); /* nobody reads a tile any more */
         finish_part(c);
     }
@@ -415,14 +419,7 @@ __global__ void __launch_bounds__(num_threads, BLOCKS)
     const int end = a.block_items[blockIdx.x + 1];
     for (int i = a.block_items[blockIdx.x]; i < end; i++) {
         const attention_item *item = a.items + i;
-        const int num_tokens = a.query_start[item->sequence + 1] - a.query_start[item->sequence];
-        const tile_context<T, KV, D> c = {
-            a,
-            item,
-            shared,
-            min((int)item->tile_rows, num_tokens * a.group - item->first_row),
-            a.context_lens[item->sequence] - num_tokens,
-        };
+        const tile_context<T, KV, D> c = {a, item, shared};
         __syncthreads(); /* the item before is done with shared memory */
         if (item->tile_rows == ATTENTION_WIDE_ROWS)
             do_item<true>(c);

@@ -70,8 +70,6 @@ template <class T, kv_type KV, int D> struct tile_context {
     const attention_launch &a;
     const attention_item *item;
     T *shared;
-    int num_rows;       /* of the tile, <= tile_rows */
-    int first_position; /* of the sequence's first token in this step */
 
     __device__ __forceinline__ T *q() const {
         return shared;
@@ -93,22 +91,33 @@ template <class T, kv_type KV, int D> struct tile_context {
     }
     /* Position of the tile's row r; rows behind the last are taken as the last. */
     __device__ __forceinline__ int position(int r) const {
-        return first_position + (item->first_row + min(r, num_rows - 1)) / a.group;
+        return (item->first_row + min(r, item->num_rows - 1) % item->run_rows) / a.group;
+    }
+    __device__ __forceinline__ int run_index(int i) const {
+        return item->first_run + i * a.num_kv_heads;
+    }
+    /* The run of the tile's row r. */
+    __device__ __forceinline__ const attention_run &run_of(int r) const {
+        return a.runs[run_index(r / item->run_rows)];
     }
     /* First element of the tile's row r in [T, heads * head_dim] whose rows have `stride`. */
     __device__ __forceinline__ int64_t row_offset(int r, int64_t stride) const {
-        int row = item->first_row + r;
-        return (a.query_start[item->sequence] + row / a.group) * stride +
+        int row = run_of(r).first_row + r % item->run_rows;
+        return row / a.group * stride +
                (int64_t)(item->kv_head * a.group + row % a.group) * a.head_dim;
     }
     __device__ __forceinline__ T *out_row(int r) const {
         return static_cast<T *>(a.out) + row_offset(r, (int64_t)a.num_q_heads * a.head_dim);
     }
-    __device__ __forceinline__ float *part_out(int part, int r) const {
-        return a.part_out + ((int64_t)part * ATTENTION_WIDE_ROWS + r) * D;
+    /* The row of partial results of `part` for the tile's row r. */
+    __device__ __forceinline__ int part_row(int part, int r) const {
+        return run_of(r).first_part_row + part * item->run_rows + r % item->run_rows;
     }
-    __device__ __forceinline__ float *part_state(int part, int r) const {
-        return a.part_state + ((int64_t)part * ATTENTION_WIDE_ROWS + r) * 2;
+    __device__ __forceinline__ float *part_out(int part_row) const {
+        return a.part_out + (int64_t)part_row * D;
+    }
+    __device__ __forceinline__ float *part_state(int part_row) const {
+        return a.part_state + (int64_t)part_row * 2;
     }
 };
 
@@ -120,7 +129,7 @@ __device__ __forceinline__ void fetch_queries(const tile_context<T, KV, D> &c) {
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < ROWS * chunks; i += num_threads) {
         int row = i / chunks, chunk = i % chunks;
-        bool valid = row < c.num_rows && chunk * 8 < c.a.head_dim;
+        bool valid = row < c.item->num_rows && chunk * 8 < c.a.head_dim;
         const T *from = valid ? qkv + c.row_offset(row, stride) + chunk * 8 : qkv;
         copy_async_16(c.q() + shared_tile<D>::offset(row, chunk), from, valid);
     }
