@@ -459,7 +459,7 @@ static void test_prefixes_nested(void **state) {
 static void test_prefix_ends(void **state) {
     const struct attention_shape shape = {.num_kv_heads = 1, .group = 1};
     struct attention_plan plan;
-    for (int32_t length = 1020; length <= 1110; length += 5) {
+    for (int32_t length = 1020; length <= 1110; length += 4) {
         struct batch batch = {0};
         add(&batch, length, 1);
         add(&batch, 1200, 1);
@@ -467,6 +467,54 @@ static void test_prefix_ends(void **state) {
         check(&batch, &shape, 2, &plan);
         int32_t common = (length < 1089 ? length - 1 : 1088) / 64 * 64;
         assert_int_equal(count_read(&plan), length + 1200 - common);
+        attention_plan_finish(&plan);
+    }
+}
+
+/* Tiles of many rows are split less, since each piece leaves a partial result for each. */
+static void test_prefix_pieces(void **state) {
+    const struct attention_shape shape = {.num_kv_heads = 1, .group = 4};
+    for (int32_t num = 4; num <= 16; num += 12) {
+        struct attention_plan plan;
+        struct batch batch = {0};
+        int32_t num_pieces = 0;
+        add_decodes(&batch, num, 4096 + 64);
+        share_in_sets(&batch, 1, 4096);
+        check(&batch, &shape, 200, &plan);
+        for (int32_t i = 0; i < plan.num_items; i++)
+            num_pieces += has_several_runs(&plan.items[i]);
+        assert_int_equal(num_pieces,
+                         4096 / (num == 4 ? ATTENTION_MIN_DECODE_PIECE : ATTENTION_MIN_PIECE));
+        attention_plan_finish(&plan);
+    }
+}
+
+/* As many shared tiles as there can be: of each two sequences one, and of each four. */
+static void test_most_shared_tiles(void **state) {
+    const struct attention_shape shape = {.num_kv_heads = 8, .group = 16};
+    struct attention_plan plan;
+    struct batch batch = {0};
+    add_decodes(&batch, 64, 2500);
+    share_in_sets(&batch, 32, 2048);
+    for (int32_t s = 16; s < 64; s++)
+        share(&batch, s, s % 16, 1024);
+    check(&batch, &shape, 1, &plan);
+    assert_int_equal(plan.num_items, 8 * (64 + 32 + 16));
+    attention_plan_finish(&plan);
+}
+
+/* Two sets whose fourth blocks differ, whatever their numbers: of some the hashes are the same. */
+static void test_blocks_of_any_number(void **state) {
+    const struct attention_shape shape = {.num_kv_heads = 1, .group = 1};
+    for (int32_t number = 0; number < 300; number++) {
+        struct attention_plan plan;
+        struct batch batch = {0};
+        add_decodes(&batch, 40, 100);
+        share_in_sets(&batch, 1, 48);
+        for (int32_t s = 0; s < 40; s++)
+            batch.tables[s * MAX_BLOCKS + 3] = 1000000 + (s % 2 ? number : -1);
+        check(&batch, &shape, 4, &plan);
+        assert_int_equal(count_read(&plan), 2 * 64 + 40 * 36);
         attention_plan_finish(&plan);
     }
 }
@@ -551,8 +599,7 @@ static void test_random_prefixes(void **state) {
             num_shared += has_several_runs(&plan.items[i]);
         attention_plan_finish(&plan);
     }
-    printf("shared %d\n", num_shared);
-    assert_true(num_shared > 100);
+    assert_true(num_shared > 300);
 }
 
 static void test_refusals(void **state) {
@@ -578,6 +625,8 @@ int main(void) {
         cmocka_unit_test(test_prefix_of_many), cmocka_unit_test(test_prefixes_of_sets),
         cmocka_unit_test(test_prefixes_nested), cmocka_unit_test(test_prefix_ends),
         cmocka_unit_test(test_prefix_is_not_for_all), cmocka_unit_test(test_prefix_pays),
+        cmocka_unit_test(test_prefix_pieces), cmocka_unit_test(test_most_shared_tiles),
+        cmocka_unit_test(test_blocks_of_any_number),
         cmocka_unit_test(test_prefix_that_does_not_pay), cmocka_unit_test(test_random_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
