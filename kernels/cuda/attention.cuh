@@ -61,14 +61,13 @@ __device__ __forceinline__ void score(const tile_context<T, KV, D> &c, int first
 #pragma unroll 4
     for (int d = 0; d < D / 16; d++) {
         uint32_t q[4];
-        ldmatrix_x4(
-            q, c.q() + tile::matrix_offset(first_row, c.lane() & 15, 2 * d, c.lane() >> 4));
+        ldmatrix_x4(q, c.q() + tile::matrix_offset(first_row, c.lane() & 15, 2 * d, c.lane() >> 4));
 #pragma unroll
         for (int n = 0; n < N; n += 2) {
             uint32_t k[4];
             ldmatrix_x4(k, c.k() + tile::matrix_offset(first_token + 8 * n,
-                                                       (c.lane() >> 4) * 8 + (c.lane() & 7),
-                                                       2 * d, c.lane() >> 3 & 1));
+                                                       (c.lane() >> 4) * 8 + (c.lane() & 7), 2 * d,
+                                                       c.lane() >> 3 & 1));
             uint32_t low[2] = {k[0], k[1]}, high[2] = {k[2], k[3]};
             mma_m16n8k16<T>(scores[n], q, low);
             mma_m16n8k16<T>(scores[n + 1], q, high);
@@ -83,8 +82,7 @@ __device__ __forceinline__ void scale_scores(const tile_context<T, KV, D> &c, in
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const float *scales = c.scales(KV_PART_K, first_token / kv_group + n / 2);
-        float2 scale =
-            *reinterpret_cast<const float2 *>(scales + n % 2 * 8 + 2 * (c.lane() & 3));
+        float2 scale = *reinterpret_cast<const float2 *>(scales + n % 2 * 8 + 2 * (c.lane() & 3));
         scores[n][0] *= scale.x * kv_code_unit<KV>;
         scores[n][1] *= scale.y * kv_code_unit<KV>;
         scores[n][2] *= scale.x * kv_code_unit<KV>;
@@ -177,8 +175,8 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
 #pragma unroll
         for (int d = 0; d < D / 8; d += 2) {
             uint32_t v[4];
-            ldmatrix_x4_trans(v, c.v() + tile::matrix_offset(first_token + 8 * n, c.lane() & 15,
-                                                             d, c.lane() >> 4));
+            ldmatrix_x4_trans(v, c.v() + tile::matrix_offset(first_token + 8 * n, c.lane() & 15, d,
+                                                             c.lane() >> 4));
             uint32_t low[2] = {v[0], v[1]}, high[2] = {v[2], v[3]};
             mma_m16n8k16<T>(state.out[d], p, low);
             mma_m16n8k16<T>(state.out[d + 1], p, high);
@@ -247,8 +245,8 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
                 cap_scores(scores, c.a.scale / c.a.soft_cap);
             if (end > first_position + 1 || end < begin + num_tokens ||
                 begin <= last_position - window)
-                mask_scores(scores, begin + 2 * (c.lane() & 3), kv_end, position_low,
-                            position_high, window);
+                mask_scores(scores, begin + 2 * (c.lane() & 3), kv_end, position_low, position_high,
+                            window);
             weigh(scores, state, c.a.factor);
         }
         copy_async_wait<1>();
@@ -343,8 +341,7 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, KV, D> &c,
         int row = c.warp() * rows + (c.lane() >> 2) + 8 * r;
 #pragma unroll
         for (int d = 0; d < D / 8; d++)
-            *reinterpret_cast<float2 *>(outs + row * results::stride + 8 * d +
-                                        2 * (c.lane() & 3)) =
+            *reinterpret_cast<float2 *>(outs + row * results::stride + 8 * d + 2 * (c.lane() & 3)) =
                 make_float2(state.out[d][2 * r], state.out[d][2 * r + 1]);
         if ((c.lane() & 3) == 0)
             *reinterpret_cast<float2 *>(states + 2 * row) = make_float2(state.max[r], state.sum[r]);

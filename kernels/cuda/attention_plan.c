@@ -80,8 +80,7 @@ int attention_plan_init(struct attention_plan *plan, const struct backend_config
     int32_t num_q_heads = config->num_q_heads, num_kv_heads = config->num_kv_heads;
     int32_t num_tokens = config->limits.max_num_batched_tokens;
     int32_t num_seqs = config->limits.max_num_seqs;
-    int64_t max_items =
-        max_items_of(num_q_heads, num_kv_heads, num_blocks, num_tokens, num_seqs);
+    int64_t max_items = max_items_of(num_q_heads, num_kv_heads, num_blocks, num_tokens, num_seqs);
     int64_t max_part_rows = max_part_rows_of(num_q_heads, num_blocks, num_seqs);
     if (num_tokens <= 0 || num_seqs <= 0 || num_kv_heads <= 0 || num_kv_heads > INT16_MAX ||
         num_q_heads < num_kv_heads || max_part_rows > INT32_MAX ||
@@ -150,15 +149,16 @@ static void find_tiles(struct attention_plan *plan, const struct step_inputs *st
         begin = shape->window > 0 ? begin / ATTENTION_KV_TILE * ATTENTION_KV_TILE : 0;
         int32_t end = first_position + (row + rows - 1) / shape->group + 1;
         for (int32_t head = 0; head < shape->num_kv_heads; head++) {
-            *add_item(plan) = (struct attention_item){.sequence = sequence,
-                                                      .kv_head = (int16_t)head,
-                                                      .tile_rows = tile_rows,
-                                                      .num_rows = (int16_t)rows,
-                                                      .run_rows = (int16_t)rows,
-                                                      .first_run = plan->num_runs,
-                                                      .first_row = first_position * shape->group + row,
-                                                      .kv_begin = max_int32(begin, own_begin),
-                                                      .kv_end = end};
+            *add_item(plan) =
+                (struct attention_item){.sequence = sequence,
+                                        .kv_head = (int16_t)head,
+                                        .tile_rows = tile_rows,
+                                        .num_rows = (int16_t)rows,
+                                        .run_rows = (int16_t)rows,
+                                        .first_run = plan->num_runs,
+                                        .first_row = first_position * shape->group + row,
+                                        .kv_begin = max_int32(begin, own_begin),
+                                        .kv_end = end};
             add_run(plan, start[0] * shape->group + row);
         }
     }
@@ -229,8 +229,7 @@ static int32_t num_pieces_of(const struct step_inputs *step, const struct attent
     const int32_t *start = step->query_start + item->sequence;
     bool is_decode = start[1] - start[0] == 1;
     bool has_many_parts = has_several_runs(item) && item->tile_rows == ATTENTION_WIDE_ROWS;
-    int32_t least =
-        is_decode && !has_many_parts ? ATTENTION_MIN_DECODE_PIECE : ATTENTION_MIN_PIECE;
+    int32_t least = is_decode && !has_many_parts ? ATTENTION_MIN_DECODE_PIECE : ATTENTION_MIN_PIECE;
     return (int32_t)div_up(num_tiles, max_int32(share, least / ATTENTION_KV_TILE));
 }
 

@@ -31,12 +31,12 @@ struct attention_plan {
     int32_t max_items, max_runs, max_part_rows;
     int32_t num_q_heads, num_kv_heads; /* of the config */
     struct attention_prefixes prefixes;
-    struct attention_item *found;      /* [max_items] in order of sequences */
-    int32_t *order;                    /* [max_items] of `found`, longest first */
-    int32_t *block_of;                 /* [max_items] of `order` */
-    int32_t *costs;                    /* [max_items] of `found` */
-    int32_t *next_block;               /* [num_blocks] of the same load */
-    int32_t *by_cost;                  /* counts of the sort, then the first block of each load */
+    struct attention_item *found; /* [max_items] in order of sequences */
+    int32_t *order;               /* [max_items] of `found`, longest first */
+    int32_t *block_of;            /* [max_items] of `order` */
+    int32_t *costs;               /* [max_items] of `found` */
+    int32_t *next_block;          /* [num_blocks] of the same load */
+    int32_t *by_cost;             /* counts of the sort, then the first block of each load */
 };
 
 /* For steps of the config's tokens, sequences and heads at most; never allocates again. num_blocks

@@ -151,8 +151,7 @@ void cuda_attention_destroy(struct cuda_backend *b) {
     b->attention = NULL;
 }
 
-static bool is_same_shape(const struct attention_shape *a,
-                          const struct attention_shape *b) {
+static bool is_same_shape(const struct attention_shape *a, const struct attention_shape *b) {
     return a->num_kv_heads == b->num_kv_heads && a->group == b->group && a->window == b->window &&
            a->block_size == b->block_size;
 }
@@ -256,10 +255,10 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
     if (!CUDA_OK(b) || b->step.num_tokens == 0)
         return;
     const struct attention_shape shape = {.num_kv_heads = layout->num_kv_heads,
-                                               .group = args->num_q_heads / layout->num_kv_heads,
-                                               .window = args->window,
-                                               .block_size = layout->block_size,
-                                               .batch_invariant = b->config.batch_invariant};
+                                          .group = args->num_q_heads / layout->num_kv_heads,
+                                          .window = args->window,
+                                          .block_size = layout->block_size,
+                                          .batch_invariant = b->config.batch_invariant};
     const struct sent_plan *plan = plan_for(b, &shape);
     if (plan == NULL)
         return;

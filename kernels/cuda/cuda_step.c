@@ -94,8 +94,8 @@ static struct packed_size size_of(const struct cuda_backend *b, size_t num_token
     cuda_attention_plan_size(b, (int32_t)num_tokens, (int32_t)num_seqs, &plans.num_arrays,
                              &plans.num_words);
     size.num_arrays += plans.num_arrays;
-    size.num_words = 4 * num_tokens + num_rows * (1 + SAMPLE_ROW_WORDS) +
-                     num_seqs * num_blocks + plans.num_words;
+    size.num_words = 4 * num_tokens + num_rows * (1 + SAMPLE_ROW_WORDS) + num_seqs * num_blocks +
+                     plans.num_words;
     return size;
 }
 

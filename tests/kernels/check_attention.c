@@ -1000,17 +1000,16 @@ static void check_family(struct shape shape, const struct family *family, const 
 
 /* Two sets that take turns, of sequences of different lengths, and within the first a longer prefix
  * of some; a chunk of a prompt that begins alike, and a sequence that is like none. */
-static const struct family mixed_family = {
-    .num_seqs = 9,
-    .seqs = {{150, 1, 0, 0},
-             {140, 1, 1, 0},
-             {129, 1, 0, 128},
-             {180, 1, 1, 128},
-             {260, 1, 0, 128},
-             {150, 3, 0, 128},
-             {257, 1, 4, 256},
-             {270, 1, 4, 256},
-             {70, 1, 8, 0}}};
+static const struct family mixed_family = {.num_seqs = 9,
+                                           .seqs = {{150, 1, 0, 0},
+                                                    {140, 1, 1, 0},
+                                                    {129, 1, 0, 128},
+                                                    {180, 1, 1, 128},
+                                                    {260, 1, 0, 128},
+                                                    {150, 3, 0, 128},
+                                                    {257, 1, 4, 256},
+                                                    {270, 1, 4, 256},
+                                                    {70, 1, 8, 0}}};
 
 /* Every size of head with every size of group and every type of cache that the device takes. */
 static void test_shared_prefixes(void **state) {
@@ -1033,11 +1032,11 @@ static void test_shared_prefixes(void **state) {
 static struct family large_family(int num_seqs, int32_t shared, int nested, int32_t also_shared) {
     struct family family = {.num_seqs = num_seqs};
     for (int s = 0; s < num_seqs; s++)
-        family.seqs[s] = s < nested
-                             ? (struct relative){shared + 1 + s * 37 % 90, 1, 0, s > 0 ? shared : 0}
-                             : (struct relative){also_shared + 1 + s * 13 % 80, 1,
-                                                 s > nested ? nested : 0,
-                                                 s > nested ? also_shared : shared};
+        family.seqs[s] =
+            s < nested
+                ? (struct relative){shared + 1 + s * 37 % 90, 1, 0, s > 0 ? shared : 0}
+                : (struct relative){also_shared + 1 + s * 13 % 80, 1, s > nested ? nested : 0,
+                                    s > nested ? also_shared : shared};
     return family;
 }
 

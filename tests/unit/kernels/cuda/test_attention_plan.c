@@ -240,16 +240,15 @@ static void check_balance(const struct attention_plan *plan) {
 static void check(const struct batch *batch, const struct attention_shape *given,
                   int32_t num_blocks, struct attention_plan *plan) {
     struct attention_shape shape = *given;
-    struct backend_config config =
-        config_of(shape.group * shape.num_kv_heads, shape.num_kv_heads, batch->step.num_seqs,
-                  batch->step.num_tokens);
+    struct backend_config config = config_of(shape.group * shape.num_kv_heads, shape.num_kv_heads,
+                                             batch->step.num_seqs, batch->step.num_tokens);
     shape.block_size = BLOCK_SIZE;
     assert_int_equal(attention_plan_init(plan, &config, num_blocks, NULL), 0);
     attention_plan_make(plan, &batch->step, &shape);
-    assert_true(plan->num_items <= attention_plan_max_items(plan, batch->step.num_tokens,
-                                                            batch->step.num_seqs));
-    assert_true(plan->num_runs <= attention_plan_max_runs(plan, batch->step.num_tokens,
-                                                          batch->step.num_seqs));
+    assert_true(plan->num_items <=
+                attention_plan_max_items(plan, batch->step.num_tokens, batch->step.num_seqs));
+    assert_true(plan->num_runs <=
+                attention_plan_max_runs(plan, batch->step.num_tokens, batch->step.num_seqs));
     for (int32_t s = 0; s < batch->step.num_seqs; s++)
         for (int32_t head = 0; head < shape.num_kv_heads; head++)
             check_rows(plan, batch, &shape, s, head);
@@ -347,8 +346,7 @@ static void test_split(void **state) {
 }
 
 static void test_batch_invariant(void **state) {
-    const struct attention_shape shape = {
-        .num_kv_heads = 2, .group = 4, .batch_invariant = true};
+    const struct attention_shape shape = {.num_kv_heads = 2, .group = 4, .batch_invariant = true};
     struct attention_plan plan;
     struct batch batch = {0};
     add(&batch, 10000, 1);
@@ -364,9 +362,8 @@ static void test_random_steps(void **state) {
     uint64_t seed = 7;
     for (int round = 0; round < 60; round++) {
         struct attention_shape shape = {.num_kv_heads = random_in(&seed, 1, 4),
-                                             .group = random_in(&seed, 1, 9),
-                                             .window =
-                                                 round % 3 == 0 ? random_in(&seed, 1, 600) : 0};
+                                        .group = random_in(&seed, 1, 9),
+                                        .window = round % 3 == 0 ? random_in(&seed, 1, 600) : 0};
         struct batch batch = {0};
         for (int s = random_in(&seed, 1, 12); s > 0; s--) {
             int32_t context = random_in(&seed, 1, round % 2 ? 3000 : 200);
@@ -570,8 +567,7 @@ static void test_prefix_that_does_not_pay(void **state) {
     check(&apart, &shape, 4, &apart_plan);
     check(&alike, &shape, 4, &plan);
     assert_int_equal(plan.num_items, apart_plan.num_items);
-    assert_memory_equal(plan.items, apart_plan.items,
-                        (size_t)plan.num_items * sizeof(*plan.items));
+    assert_memory_equal(plan.items, apart_plan.items, (size_t)plan.num_items * sizeof(*plan.items));
     attention_plan_finish(&plan);
     attention_plan_finish(&apart_plan);
 }
@@ -618,16 +614,25 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tile_shapes), cmocka_unit_test(test_window_cuts),
-        cmocka_unit_test(test_split),       cmocka_unit_test(test_batch_invariant),
-        cmocka_unit_test(test_few_items),   cmocka_unit_test(test_random_steps),
-        cmocka_unit_test(test_worst_split), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_prefix_of_many), cmocka_unit_test(test_prefixes_of_sets),
-        cmocka_unit_test(test_prefixes_nested), cmocka_unit_test(test_prefix_ends),
-        cmocka_unit_test(test_prefix_is_not_for_all), cmocka_unit_test(test_prefix_pays),
-        cmocka_unit_test(test_prefix_pieces), cmocka_unit_test(test_most_shared_tiles),
+        cmocka_unit_test(test_tile_shapes),
+        cmocka_unit_test(test_window_cuts),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_batch_invariant),
+        cmocka_unit_test(test_few_items),
+        cmocka_unit_test(test_random_steps),
+        cmocka_unit_test(test_worst_split),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_prefix_of_many),
+        cmocka_unit_test(test_prefixes_of_sets),
+        cmocka_unit_test(test_prefixes_nested),
+        cmocka_unit_test(test_prefix_ends),
+        cmocka_unit_test(test_prefix_is_not_for_all),
+        cmocka_unit_test(test_prefix_pays),
+        cmocka_unit_test(test_prefix_pieces),
+        cmocka_unit_test(test_most_shared_tiles),
         cmocka_unit_test(test_blocks_of_any_number),
-        cmocka_unit_test(test_prefix_that_does_not_pay), cmocka_unit_test(test_random_prefixes),
+        cmocka_unit_test(test_prefix_that_does_not_pay),
+        cmocka_unit_test(test_random_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
