@@ -8,6 +8,8 @@
  *   wide    64 query rows: warp w has rows 16 w .. 16 w + 15 and sees all tokens of the tile
  *   narrow  16 query rows: every warp has them all and sees its own 16 tokens only, so that warps
  *           do not wait for one another; their results are merged at the end, in warp order
+ * Rows are those of one sequence, or of several that have the item's range in common
+ * (attention_prefix.h): only where queries come from and results go to tells them apart.
  * K of the next tile is fetched as soon as the scores are done, V as soon as it was used, so both
  * are under way most of the time. Scores and sums are in float, computed by mma; weights are
  * rounded to T for the second product, as they are in its operand's registers already.

@@ -57,13 +57,14 @@ template <kv_type KV, int D> constexpr size_t tile_bytes() {
     return has_codes<KV> ? 2 * tile + 2 * (size_t)num_warps * group_bytes<D> : 3 * tile;
 }
 
-/* Holds what all threads know of the item that is worked on, and which one this is. Registers are short in the loop over
- * the context: what only its beginning and end need is read again from memory. */
+/* Holds what all threads know of the item that is worked on, and the thread's number. Registers are
+ * short in the loop over the context: what only its beginning and end need is read again from
+ * memory. */
 template <class T, kv_type KV, int D> struct tile_context {
     const attention_launch &a;
     const attention_item *item;
     T *shared;
-    int thread; /* this one */
+    int thread; /* of the block */
 
     __device__ __forceinline__ int lane() const {
         return thread % WARP_SIZE;

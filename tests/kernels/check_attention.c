@@ -941,7 +941,7 @@ struct family {
 };
 
 static void family_scene(struct scene *scene, struct shape shape, const struct family *family) {
-    int32_t lengths[MAX_SEQS];
+    int32_t lengths[MAX_SEQS] = {0};
     for (int s = 0; s < family->num_seqs; s++)
         lengths[s] = family->seqs[s].length;
     scene_init(scene, shape, family->num_seqs, lengths);
@@ -1059,10 +1059,70 @@ static void test_large_families(void **state) {
         check_family((struct shape){64, 1, 4, 16, .window = windows[i]}, &tree,
                      "prefixes and a window");
     }
+    /* Windows that end at the prefix's first token, and one behind it. */
+    struct family short_tails = large_family(12, 256, 12, 0);
+    for (int s = 0; s < short_tails.num_seqs; s++)
+        short_tails.seqs[s].length = 257;
+    for (int32_t window = 256; window <= 257; window++)
+        check_family((struct shape){64, 1, 2, 16, .window = window}, &short_tails,
+                     "a prefix and a window of its length");
     struct family few = large_family(3, 1024, 3, 0);
     check_family((struct shape){128, 1, 7, 32}, &few, "a long prefix in parts");
     check_family((struct shape){64, 1, 21, 48}, &few, "a prefix of the most heads");
     check_family((struct shape){64, 1, 30, 64}, &few, "too many heads to share a prefix");
+}
+
+/* One step of all of them through layers with these windows; rows of `out` are theirs. */
+static void run_layers(const struct scene *scene, struct pool *pool, const struct chunk *chunks,
+                       int num_layers, const int32_t *windows, float **out) {
+    struct backend *b = pool->backend;
+    struct step step;
+    step_init(&step, scene, pool, scene->num_seqs, chunks);
+    size_t n = (size_t)(step.inputs.num_tokens * scene->out_floats);
+    struct attention_args args = args_of(scene, pool);
+    void *qkv = store(scene, pool, &step);
+    args.qkv = qkv, args.out = kernel_fixture_put(b, pool->dtype, NULL, n);
+    for (int i = 0; i < num_layers; i++) {
+        args.window = windows[i];
+        b->ops->paged_attention(b, &args);
+        out[i] = kernel_fixture_memory(n * sizeof(float));
+        kernel_fixture_get(b, pool->dtype, args.out, out[i], n);
+    }
+    kernel_fixture_free(b, args.out);
+    kernel_fixture_free(b, qkv);
+    step_finish(&step);
+}
+
+/* Layers that share the prefix and layers whose window ends within it, in turns: each has its plan,
+ * made when it asks, and in the second step before. */
+static void test_prefixes_of_layers(void **state) {
+    enum { NUM = 4 };
+    static const int32_t windows[NUM] = {0, 100, 0, 70};
+    const struct family family = large_family(8, 256, 8, 0);
+    struct backend *b = fixture.backends[0];
+    struct scene scene;
+    struct pool pool, oracle_pool;
+    struct chunk chunks[MAX_SEQS];
+    float *actual[NUM], *expected[NUM];
+    if (fixture.dtype == DTYPE_F32)
+        skip();
+    family_scene(&scene, (struct shape){64, 2, 2, 16}, &family);
+    family_pool(&pool, &scene, b, 1, &family, chunks);
+    family_pool(&oracle_pool, &scene, fixture.oracle, 2, &family, chunks);
+    run_layers(&scene, &oracle_pool, chunks, NUM, windows, expected);
+    for (int step = 0; step < 2; step++) {
+        run_layers(&scene, &pool, chunks, NUM, windows, actual);
+        for (int i = 0; i < NUM; i++) {
+            assert_near_oracle(b, scene.shape.type, actual[i], expected[i],
+                               (size_t)(family.num_seqs * scene.out_floats), "a layer");
+            free(actual[i]);
+        }
+    }
+    for (int i = 0; i < NUM; i++)
+        free(expected[i]);
+    pool_finish(&pool);
+    pool_finish(&oracle_pool);
+    scene_finish(&scene);
 }
 
 /* A step of these sequences, whose attention is the recorded one if there is any. */
@@ -1219,6 +1279,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_prefixes_without_memory),
         cmocka_unit_test(test_shared_prefixes),
         cmocka_unit_test(test_large_families),
+        cmocka_unit_test(test_prefixes_of_layers),
         cmocka_unit_test(test_recorded_prefixes),
         cmocka_unit_test(test_without_memory),
     };
