@@ -233,26 +233,30 @@ static int32_t num_pieces_of(const struct step_inputs *step, const struct attent
     return (int32_t)div_up(num_tiles, max_int32(share, least / ATTENTION_KV_TILE));
 }
 
-/* Into pieces of the item's range, of which there may be one, that each leave partial results for
- * its runs: behind those of the runs' items before. */
-static void leave_parts(struct attention_plan *plan, const struct attention_shape *shape,
-                        int32_t index, int32_t num_pieces) {
-    const struct attention_item whole = plan->found[index];
-    struct attention_run *runs = &plan->runs[whole.first_run];
-    const int64_t num_tiles = num_tiles_of(&whole);
-    int32_t first_part = runs->num_parts;
-    for (int32_t i = 0; i < whole.num_rows / whole.run_rows; i++)
-        runs[i * shape->num_kv_heads].num_parts += num_pieces;
+/* Gives the item, whose pieces each leave partial results for its runs, the parts behind those of
+ * the runs' items before. */
+static void take_parts(struct attention_plan *plan, const struct attention_shape *shape,
+                       struct attention_item *item, int32_t num_pieces) {
+    struct attention_run *run = &plan->runs[item->first_run];
+    item->part = run->num_parts;
+    for (int32_t row = 0; row < item->num_rows; row += item->run_rows, run += shape->num_kv_heads)
+        run->num_parts += num_pieces;
+}
+
+static void split(struct attention_plan *plan, int32_t index, int32_t num_pieces) {
     struct attention_item *item = &plan->found[index];
-    for (int32_t p = 1; p < num_pieces; p++) {
-        item->kv_end = whole.kv_begin + (int32_t)(num_tiles * p / num_pieces) * ATTENTION_KV_TILE;
-        item->part = first_part + p - 1;
-        int32_t begin = item->kv_end;
-        item = add_item(plan);
+    const struct attention_item whole = *item;
+    const int64_t num_tiles = num_tiles_of(&whole);
+    for (int32_t p = 0; p < num_pieces; p++) {
+        if (p > 0)
+            item = add_item(plan);
         *item = whole;
-        item->kv_begin = begin;
+        item->part += p;
+        item->kv_begin += (int32_t)(num_tiles * p / num_pieces) * ATTENTION_KV_TILE;
+        if (p + 1 < num_pieces)
+            item->kv_end =
+                whole.kv_begin + (int32_t)(num_tiles * (p + 1) / num_pieces) * ATTENTION_KV_TILE;
     }
-    item->part = first_part + num_pieces - 1;
 }
 
 /* A run that has all its parts gets room for their results. */
@@ -267,12 +271,14 @@ static void split_long_ranges(struct attention_plan *plan, const struct step_inp
                               const struct attention_shape *shape) {
     int32_t share = fair_share(plan), num_whole = plan->num_items;
     for (int32_t i = 0; i < num_whole; i++) {
-        const struct attention_item *item = &plan->found[i];
+        struct attention_item *item = &plan->found[i];
         int32_t num_pieces = num_pieces_of(step, item, share);
         bool is_shared = has_several_runs(item);
         if (num_pieces == 1 && !is_shared && plan->runs[item->first_run].num_parts == 0)
             continue;
-        leave_parts(plan, shape, i, num_pieces);
+        take_parts(plan, shape, item, num_pieces);
+        if (num_pieces > 1)
+            split(plan, i, num_pieces);
         if (!is_shared)
             place_parts(plan, item);
     }
