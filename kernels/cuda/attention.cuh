@@ -8,6 +8,8 @@
  *   wide    64 query rows: warp w has rows 16 w .. 16 w + 15 and sees all tokens of the tile
  *   narrow  16 query rows: every warp has them all and sees its own 16 tokens only, so that warps
  *           do not wait for one another; their results are merged at the end, in warp order
+ * Rows are those of one sequence, or of several that have the item's range in common
+ * (attention_prefix.h): only where queries come from and results go to tells them apart.
  * K of the next tile is fetched as soon as the scores are done, V as soon as it was used, so both
  * are under way most of the time. Scores and sums are in float, computed by mma; weights are
  * rounded to T for the second product, as they are in its operand's registers already.
@@ -61,14 +63,13 @@ __device__ __forceinline__ void score(const tile_context<T, KV, D> &c, int first
 #pragma unroll 4
     for (int d = 0; d < D / 16; d++) {
         uint32_t q[4];
-        ldmatrix_x4(
-            q, c.q() + tile::matrix_offset(first_row, lane_index() & 15, 2 * d, lane_index() >> 4));
+        ldmatrix_x4(q, c.q() + tile::matrix_offset(first_row, c.lane() & 15, 2 * d, c.lane() >> 4));
 #pragma unroll
         for (int n = 0; n < N; n += 2) {
             uint32_t k[4];
             ldmatrix_x4(k, c.k() + tile::matrix_offset(first_token + 8 * n,
-                                                       (lane_index() >> 4) * 8 + (lane_index() & 7),
-                                                       2 * d, lane_index() >> 3 & 1));
+                                                       (c.lane() >> 4) * 8 + (c.lane() & 7), 2 * d,
+                                                       c.lane() >> 3 & 1));
             uint32_t low[2] = {k[0], k[1]}, high[2] = {k[2], k[3]};
             mma_m16n8k16<T>(scores[n], q, low);
             mma_m16n8k16<T>(scores[n + 1], q, high);
@@ -83,8 +84,7 @@ __device__ __forceinline__ void scale_scores(const tile_context<T, KV, D> &c, in
 #pragma unroll
     for (int n = 0; n < N; n++) {
         const float *scales = c.scales(KV_PART_K, first_token / kv_group + n / 2);
-        float2 scale =
-            *reinterpret_cast<const float2 *>(scales + n % 2 * 8 + 2 * (lane_index() & 3));
+        float2 scale = *reinterpret_cast<const float2 *>(scales + n % 2 * 8 + 2 * (c.lane() & 3));
         scores[n][0] *= scale.x * kv_code_unit<KV>;
         scores[n][1] *= scale.y * kv_code_unit<KV>;
         scores[n][2] *= scale.x * kv_code_unit<KV>;
@@ -177,8 +177,8 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
 #pragma unroll
         for (int d = 0; d < D / 8; d += 2) {
             uint32_t v[4];
-            ldmatrix_x4_trans(v, c.v() + tile::matrix_offset(first_token + 8 * n, lane_index() & 15,
-                                                             d, lane_index() >> 4));
+            ldmatrix_x4_trans(v, c.v() + tile::matrix_offset(first_token + 8 * n, c.lane() & 15, d,
+                                                             c.lane() >> 4));
             uint32_t low[2] = {v[0], v[1]}, high[2] = {v[2], v[3]};
             mma_m16n8k16<T>(state.out[d], p, low);
             mma_m16n8k16<T>(state.out[d + 1], p, high);
@@ -186,23 +186,23 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
     }
 }
 
-/* Where the sequence's number is read again for each tile instead of being kept: otherwise
- * registers are spilled on sm_100. */
-template <kv_type KV, int D> constexpr bool rereads_sequence = has_codes<KV> &&D == 256;
+/* Where so many registers are needed for a tile that what follows from the thread's number is
+ * computed again for each: otherwise registers are spilled. */
+template <int D> constexpr bool is_short_of_registers = D == 256;
 
 /* All of the item's range for this warp's 16 rows, or its tokens of it. */
 template <bool WIDE, class T, kv_type KV, int D>
-__device__ __forceinline__ void attend(const tile_context<T, KV, D> &c, row_state<D> &state) {
+__device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &state) {
     constexpr int num_tokens = WIDE ? ATTENTION_KV_TILE : kv_group; /* seen of a tile */
-    const int first_row = WIDE ? warp_index() * 16 : 0;
-    const int first_token = WIDE ? 0 : warp_index() * kv_group; /* likewise */
+    const int first_row = WIDE ? c.warp() * 16 : 0;
+    const int first_token = WIDE ? 0 : c.warp() * kv_group; /* likewise */
     const int sequence = c.item->sequence, kv_head = c.item->kv_head, kv_end = c.item->kv_end;
     const int window = c.a.window > 0 ? c.a.window : INT32_MAX;
-    const int position_low = c.position(first_row + (lane_index() >> 2));
-    const int position_high = c.position(first_row + (lane_index() >> 2) + 8);
+    const int position_low = c.position(first_row + (c.lane() >> 2));
+    const int position_high = c.position(first_row + (c.lane() >> 2) + 8);
     /* Belongs to this warp's rows; a warp without rows sees nothing. */
     const int first_position = c.position(first_row);
-    const int last_position = first_row < c.num_rows ? c.position(first_row + 15) : -1;
+    const int last_position = first_row < c.item->num_rows ? c.position(first_row + 15) : -1;
 #pragma unroll
     for (int d = 0; d < D / 8; d++)
         state.out[d][0] = state.out[d][1] = state.out[d][2] = state.out[d][3] = 0;
@@ -212,7 +212,7 @@ __device__ __forceinline__ void attend(const tile_context<T, KV, D> &c, row_stat
     /* Only the item's first tile can have tokens before that. */
     const int first_seen = c.position(0) - window + 1;
     int tile = c.item->kv_begin;
-    int group = tile + warp_index() * kv_group; /* the first of the tokens this warp fetches */
+    int group = tile + c.warp() * kv_group; /* the first of the tokens this warp fetches */
     int32_t block = find_block(c, sequence, group, first_seen, kv_end);
     fetch_group(c, kv_head, KV_PART_K, block, group, first_seen, kv_end);
     copy_async_commit();
@@ -221,13 +221,14 @@ __device__ __forceinline__ void attend(const tile_context<T, KV, D> &c, row_stat
     copy_async_wait<1>();
     __syncthreads(); /* the queries, which all warps fetched */
     for (; tile < kv_end; tile += ATTENTION_KV_TILE) {
+        if (is_short_of_registers<D>)
+            c.thread = opaque(c.thread);
         const int begin = tile + first_token, end = min(begin + num_tokens, kv_end);
         const bool sees =
             begin < end && begin <= last_position && end > first_position - window + 1;
         float scores[num_tokens / 8][4];
         group += ATTENTION_KV_TILE;
-        block =
-            find_block(c, rereads_sequence<KV, D> ? c.item->sequence : sequence, group, 0, kv_end);
+        block = find_block(c, sequence, group, 0, kv_end);
         copy_async_wait<1>();
         if constexpr (has_codes<KV>)
             unpack_group(c, KV_PART_K);
@@ -246,8 +247,8 @@ __device__ __forceinline__ void attend(const tile_context<T, KV, D> &c, row_stat
                 cap_scores(scores, c.a.scale / c.a.soft_cap);
             if (end > first_position + 1 || end < begin + num_tokens ||
                 begin <= last_position - window)
-                mask_scores(scores, begin + 2 * (lane_index() & 3), kv_end, position_low,
-                            position_high, window);
+                mask_scores(scores, begin + 2 * (c.lane() & 3), kv_end, position_low, position_high,
+                            window);
             weigh(scores, state, c.a.factor);
         }
         copy_async_wait<1>();
@@ -273,11 +274,11 @@ __device__ __forceinline__ void store_wide(const tile_context<T, KV, D> &c,
                                            const row_state<D> &state) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        int row = warp_index() * 16 + (lane_index() >> 2) + 8 * r;
-        if (row >= c.num_rows)
+        int row = c.warp() * 16 + (c.lane() >> 2) + 8 * r;
+        if (row >= c.item->num_rows)
             continue;
-        int column = 2 * (lane_index() & 3);
-        if (c.item->num_parts == 1) {
+        int column = 2 * (c.lane() & 3);
+        if (c.run_of(0).num_parts == 0) {
             T *out = c.out_row(row);
             float norm = 1 / state.sum[r];
 #pragma unroll
@@ -286,13 +287,14 @@ __device__ __forceinline__ void store_wide(const tile_context<T, KV, D> &c,
                     *reinterpret_cast<uint32_t *>(out + 8 * d + column) =
                         pack2<T>(state.out[d][2 * r] * norm, state.out[d][2 * r + 1] * norm);
         } else {
-            float *out = c.part_out(c.item->part, row);
+            int part_row = c.part_row(c.item->part, row);
+            float *out = c.part_out(part_row);
 #pragma unroll
             for (int d = 0; d < D / 8; d++)
                 *reinterpret_cast<float2 *>(out + 8 * d + column) =
                     make_float2(state.out[d][2 * r], state.out[d][2 * r + 1]);
-            if ((lane_index() & 3) == 0)
-                *reinterpret_cast<float2 *>(c.part_state(c.item->part, row)) =
+            if ((c.lane() & 3) == 0)
+                *reinterpret_cast<float2 *>(c.part_state(part_row)) =
                     make_float2(state.max[r], state.sum[r]);
         }
     }
@@ -338,59 +340,61 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, KV, D> &c,
     __syncthreads(); /* nobody reads a tile any more */
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        int row = warp_index() * rows + (lane_index() >> 2) + 8 * r;
+        int row = c.warp() * rows + (c.lane() >> 2) + 8 * r;
 #pragma unroll
         for (int d = 0; d < D / 8; d++)
-            *reinterpret_cast<float2 *>(outs + row * results::stride + 8 * d +
-                                        2 * (lane_index() & 3)) =
+            *reinterpret_cast<float2 *>(outs + row * results::stride + 8 * d + 2 * (c.lane() & 3)) =
                 make_float2(state.out[d][2 * r], state.out[d][2 * r + 1]);
-        if ((lane_index() & 3) == 0)
+        if ((c.lane() & 3) == 0)
             *reinterpret_cast<float2 *>(states + 2 * row) = make_float2(state.max[r], state.sum[r]);
     }
     __syncthreads();
-    int row = (int)threadIdx.x / 8;
-    if (row >= c.num_rows)
+    int row = c.thread / 8;
+    if (row >= c.item->num_rows)
         return;
-    for (int column = (int)threadIdx.x % 8 * 4; column < c.a.head_dim; column += 32) {
+    for (int column = c.thread % 8 * 4; column < c.a.head_dim; column += 32) {
         float max, sum;
         float4 x = merge_row(
             num_warps, c.a.factor, column, [&](int w) { return states + 2 * (w * rows + row); },
             [&](int w) { return outs + (w * rows + row) * results::stride; }, &max, &sum);
-        if (c.item->num_parts == 1) {
+        if (c.run_of(0).num_parts == 0) {
             store_4(c.out_row(row) + column, x, 1 / sum);
             continue;
         }
-        *reinterpret_cast<float4 *>(c.part_out(c.item->part, row) + column) = x;
+        int part_row = c.part_row(c.item->part, row);
+        *reinterpret_cast<float4 *>(c.part_out(part_row) + column) = x;
         if (column == 0)
-            *reinterpret_cast<float2 *>(c.part_state(c.item->part, row)) = make_float2(max, sum);
+            *reinterpret_cast<float2 *>(c.part_state(part_row)) = make_float2(max, sum);
     }
 }
 
-/* Merges the parts of one tile; the last of the blocks that had them does it. */
+/* Counts this part of each of the item's runs; whoever has a run's last merges its parts. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void finish_part(const tile_context<T, KV, D> &c) {
-    int32_t *count = c.a.part_counts + c.item->first_part;
-    int32_t *shared_count = reinterpret_cast<int32_t *>(c.shared);
+    int32_t *is_last = reinterpret_cast<int32_t *>(c.shared);
+    const int i = c.thread;
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (i < c.item->num_rows / c.item->run_rows) {
+        const int run = c.run_index(i);
         __threadfence(); /* the block's results are visible before the count is */
-        *shared_count = atomicAdd(count, 1);
+        is_last[i] = atomicAdd(c.a.part_counts + run, 1) + 1 == c.a.runs[run].num_parts;
         __threadfence(); /* and the others' to this block, if it is the last */
+        if (is_last[i])
+            c.a.part_counts[run] = 0; /* for the next launch */
     }
     __syncthreads();
-    if (*shared_count + 1 < c.item->num_parts)
-        return;
-    for (int row = (int)threadIdx.x / 8; row < c.num_rows; row += num_threads / 8)
-        for (int column = (int)threadIdx.x % 8 * 4; column < c.a.head_dim; column += 32) {
+    for (int row = c.thread / 8; row < c.item->num_rows; row += num_threads / 8) {
+        if (!is_last[row / c.item->run_rows])
+            continue;
+        for (int column = c.thread % 8 * 4; column < c.a.head_dim; column += 32) {
             float max, sum;
             float4 x = merge_row(
-                c.item->num_parts, c.a.factor, column,
-                [&](int p) { return c.part_state(c.item->first_part + p, row); },
-                [&](int p) { return c.part_out(c.item->first_part + p, row); }, &max, &sum);
+                c.run_of(row).num_parts, c.a.factor, column,
+                [&](int p) { return c.part_state(c.part_row(p, row)); },
+                [&](int p) { return c.part_out(c.part_row(p, row)); }, &max, &sum);
             store_4(c.out_row(row) + column, x, 1 / sum);
         }
-    if (threadIdx.x == 0)
-        *count = 0; /* for the next launch */
+    }
 }
 
 template <bool WIDE, class T, kv_type KV, int D>
@@ -402,7 +406,7 @@ __device__ __forceinline__ void do_item(const tile_context<T, KV, D> &c) {
         store_wide(c, state);
     else
         store_narrow(c, state);
-    if (c.item->num_parts > 1) {
+    if (c.run_of(0).num_parts > 0) {
         __syncthreads(); /* nobody reads a tile any more */
         finish_part(c);
     }
@@ -415,14 +419,7 @@ __global__ void __launch_bounds__(num_threads, BLOCKS)
     const int end = a.block_items[blockIdx.x + 1];
     for (int i = a.block_items[blockIdx.x]; i < end; i++) {
         const attention_item *item = a.items + i;
-        const int num_tokens = a.query_start[item->sequence + 1] - a.query_start[item->sequence];
-        const tile_context<T, KV, D> c = {
-            a,
-            item,
-            shared,
-            min((int)item->tile_rows, num_tokens * a.group - item->first_row),
-            a.context_lens[item->sequence] - num_tokens,
-        };
+        const tile_context<T, KV, D> c = {a, item, shared, (int)threadIdx.x};
         __syncthreads(); /* the item before is done with shared memory */
         if (item->tile_rows == ATTENTION_WIDE_ROWS)
             do_item<true>(c);

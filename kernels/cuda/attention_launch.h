@@ -18,22 +18,31 @@ extern "C" {
 #define ATTENTION_WIDE_ROWS 64   /* of a tile of a prefill */
 #define ATTENTION_NARROW_ROWS 16 /* of a tile of a decode */
 
-/* One tile of query rows over one range of its context. The rows of a sequence and one KV head are
- * packed: row r is query head r % group of the KV head's group, of the sequence's token r / group
- * in this step. */
+/* Query rows of one KV head are packed: row r of a step is query head r % group of the KV head's
+ * group, of the step's token r / group. A RUN is some that follow one another, of one sequence, and
+ * are merged together where their context is divided among several items: each leaves partial
+ * results, and the last to finish merges them, in order of their part. */
+struct attention_run {
+    int32_t first_row; /* of the step's packed rows */
+    /* Row r of part p has partial results in row first_part_row + p * run_rows + r. */
+    int32_t first_part_row;
+    int32_t num_parts; /* 0: one item has all of its context, and writes to `out` */
+};
+
+/* One tile of query rows over one range of their context. They are those of one run, or of several
+ * decodes' runs that have this range in common, which is then read once for all of them. */
 struct attention_item {
-    int32_t sequence;
+    int32_t sequence; /* whose block table the range is looked up in */
     int16_t kv_head;
     int16_t tile_rows; /* ATTENTION_WIDE_ROWS or ATTENTION_NARROW_ROWS */
-    int32_t first_row;
-    int32_t kv_begin; /* a multiple of ATTENTION_KV_TILE */
+    int16_t num_rows;  /* <= tile_rows: run_rows of each run */
+    int16_t run_rows;
+    int32_t first_run; /* the next ones are num_kv_heads apart, each of another sequence */
+    int32_t first_row; /* of each run: its position in the context * group + head of the group; with
+                          several runs any that sees the whole range */
+    int32_t kv_begin;  /* a multiple of ATTENTION_KV_TILE */
     int32_t kv_end;
-    /* A tile whose range is shared among several items: they leave partial results in the slots
-     * first_part .. first_part + num_parts - 1, this one in `part`; the last to finish merges them
-     * in this order. num_parts is 1 otherwise. */
-    int32_t part;
-    int32_t first_part;
-    int32_t num_parts;
+    int32_t part; /* this one of its runs' parts */
 };
 
 /* Pointers are to device memory. */
@@ -42,15 +51,14 @@ struct attention_launch {
     void *out;                       /* [T, num_q_heads * head_dim] */
     const char *cache;               /* the pool */
     struct kv_layer_strides strides; /* of this layer in it */
-    const int32_t *query_start;
-    const int32_t *context_lens;
-    const int32_t *block_tables; /* [sequences, max_blocks_per_seq] */
+    const int32_t *block_tables;     /* [sequences, max_blocks_per_seq] */
     const struct attention_item *items;
+    const struct attention_run *runs;
     const int32_t *block_items; /* [num_blocks + 1]: block b does items block_items[b] on, up to
                                    block_items[b + 1] */
-    float *part_out;            /* [slots, ATTENTION_WIDE_ROWS, padded head_dim]: not normalised */
-    float *part_state;          /* [slots, ATTENTION_WIDE_ROWS, 2]: maximum and sum of a row */
-    int32_t *part_counts; /* [slots], of the tile whose first slot it is; 0 between launches */
+    float *part_out;            /* [rows of partial results, padded head_dim]: not normalised */
+    float *part_state;          /* [rows of partial results, 2]: maximum and sum of a row */
+    int32_t *part_counts;       /* [runs] parts that are done; 0 between launches */
     int32_t num_blocks;
     int32_t max_blocks_per_seq;
     int32_t num_q_heads;

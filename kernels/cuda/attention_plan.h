@@ -4,61 +4,56 @@
  *
  * A sequence with more packed rows (attention_launch.h) than ATTENTION_NARROW_ROWS is cut into wide
  * tiles, one with fewer is a single narrow tile. A tile's range leaves out the tokens that none of
- * its rows sees. Where the tiles are too few or too unequal to keep every block busy, long ranges
- * are split. Items go to blocks longest first, each to the block with the least to do. */
+ * its rows sees, and those of prefixes that the sequence shares (attention_prefix.h): these are
+ * ranges of tiles with rows of several sequences. Where the tiles are too few or too unequal to
+ * keep every block busy, long ranges are split. Items go to blocks longest first, each to the block
+ * with the least to do. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_PLAN_H
 #define QUIRE_KERNELS_CUDA_ATTENTION_PLAN_H
 
-#include "kernels/backend.h"
-#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_prefix.h"
 
 /* A range is split into pieces of at most so many tokens, or more when there is more to do; none
- * but a decode's, whose rows are of one token, is shorter than half. */
+ * but a decode's, whose rows all see the same, is shorter than half. A wide tile of several decodes
+ * has so many rows of partial results that it is not split further either. */
 #define ATTENTION_MIN_PIECE 256
 #define ATTENTION_MIN_DECODE_PIECE 64
 
-struct attention_plan_shape {
-    int32_t num_kv_heads;
-    int32_t group; /* query heads per KV head */
-    int32_t window;
-    bool batch_invariant; /* wide tiles only, never split: a row's bits depend on its own sequence
-                             and position alone */
-};
-
 struct attention_plan {
     int32_t num_items;
-    int32_t num_parts;            /* slots of partial results used, <= attention_plan_max_parts */
+    int32_t num_runs;
+    int32_t num_part_rows;        /* of partial results, <= max_part_rows */
     struct attention_item *items; /* [num_items], block by block */
+    struct attention_run *runs;   /* [num_runs] */
     int32_t *block_items;         /* [num_blocks + 1] first item of each block; the last: all */
     /* Private: */
     int32_t num_blocks;
-    int32_t max_items;
+    int32_t max_items, max_runs, max_part_rows;
     int32_t num_q_heads, num_kv_heads; /* of the config */
-    struct attention_item *found;      /* [max_items] in order of sequences */
-    int32_t *order;                    /* [max_items] of `found`, longest first */
-    int32_t *block_of;                 /* [max_items] of `order` */
-    int32_t *costs;                    /* [max_items] of `found` */
-    int32_t *next_block;               /* [num_blocks] of the same load */
-    int32_t *by_cost;                  /* counts of the sort, then the first block of each load */
+    struct attention_prefixes prefixes;
+    struct attention_item *found; /* [max_items] in order of sequences */
+    int32_t *order;               /* [max_items] of `found`, longest first */
+    int32_t *block_of;            /* [max_items] of `order` */
+    int32_t *costs;               /* [max_items] of `found` */
+    int32_t *next_block;          /* [num_blocks] of the same load */
+    int32_t *by_cost;             /* counts of the sort, then the first block of each load */
 };
-
-/* Slots that no plan for a grid of num_blocks exceeds. */
-static inline int32_t attention_plan_max_parts(int32_t num_blocks) {
-    return 2 * num_blocks;
-}
 
 /* For steps of the config's tokens, sequences and heads at most; never allocates again. num_blocks
  * > 0. ERROR_CONFIG when the config's sizes make a plan too large, or ERROR_MEMORY. */
 int attention_plan_init(struct attention_plan *plan, const struct backend_config *config,
                         int32_t num_blocks, struct error *err);
-/* Items that no plan of a step of so many tokens and sequences exceeds. */
+/* Items and runs that no plan of a step of so many tokens and sequences exceeds. */
 int32_t attention_plan_max_items(const struct attention_plan *plan, int32_t num_tokens,
                                  int32_t num_seqs);
+int32_t attention_plan_max_runs(const struct attention_plan *plan, int32_t num_tokens,
+                                int32_t num_seqs);
 /* Accepts a zeroed plan. */
 void attention_plan_finish(struct attention_plan *plan);
 
-/* Padding (step_inputs.num_padding) has no items. */
+/* Padding (step_inputs.num_padding) has no items. Batch-invariant layers have wide tiles of one
+ * sequence only, never split: a row's bits depend on its own sequence and position alone. */
 void attention_plan_make(struct attention_plan *plan, const struct step_inputs *step,
-                         const struct attention_plan_shape *shape);
+                         const struct attention_shape *shape);
 
 #endif

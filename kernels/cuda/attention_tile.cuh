@@ -57,21 +57,21 @@ template <kv_type KV, int D> constexpr size_t tile_bytes() {
     return has_codes<KV> ? 2 * tile + 2 * (size_t)num_warps * group_bytes<D> : 3 * tile;
 }
 
-__device__ __forceinline__ int warp_index() {
-    return (int)threadIdx.x / WARP_SIZE;
-}
-__device__ __forceinline__ int lane_index() {
-    return (int)threadIdx.x % WARP_SIZE;
-}
-
-/* Holds what all threads know of the item that is worked on. Registers are short in the loop over
- * the context: what only its beginning and end need is read again from memory. */
+/* Holds what all threads know of the item that is worked on, and the thread's number. Registers are
+ * short in the loop over the context: what only its beginning and end need is read again from
+ * memory. */
 template <class T, kv_type KV, int D> struct tile_context {
     const attention_launch &a;
     const attention_item *item;
     T *shared;
-    int num_rows;       /* of the tile, <= tile_rows */
-    int first_position; /* of the sequence's first token in this step */
+    int thread; /* of the block */
+
+    __device__ __forceinline__ int lane() const {
+        return thread % WARP_SIZE;
+    }
+    __device__ __forceinline__ int warp() const {
+        return thread / WARP_SIZE;
+    }
 
     __device__ __forceinline__ T *q() const {
         return shared;
@@ -93,22 +93,33 @@ template <class T, kv_type KV, int D> struct tile_context {
     }
     /* Position of the tile's row r; rows behind the last are taken as the last. */
     __device__ __forceinline__ int position(int r) const {
-        return first_position + (item->first_row + min(r, num_rows - 1)) / a.group;
+        return (item->first_row + min(r, item->num_rows - 1) % item->run_rows) / a.group;
+    }
+    __device__ __forceinline__ int run_index(int i) const {
+        return item->first_run + i * a.num_kv_heads;
+    }
+    /* The run of the tile's row r. */
+    __device__ __forceinline__ const attention_run &run_of(int r) const {
+        return a.runs[run_index(r / item->run_rows)];
     }
     /* First element of the tile's row r in [T, heads * head_dim] whose rows have `stride`. */
     __device__ __forceinline__ int64_t row_offset(int r, int64_t stride) const {
-        int row = item->first_row + r;
-        return (a.query_start[item->sequence] + row / a.group) * stride +
+        int row = run_of(r).first_row + r % item->run_rows;
+        return row / a.group * stride +
                (int64_t)(item->kv_head * a.group + row % a.group) * a.head_dim;
     }
     __device__ __forceinline__ T *out_row(int r) const {
         return static_cast<T *>(a.out) + row_offset(r, (int64_t)a.num_q_heads * a.head_dim);
     }
-    __device__ __forceinline__ float *part_out(int part, int r) const {
-        return a.part_out + ((int64_t)part * ATTENTION_WIDE_ROWS + r) * D;
+    /* The row of partial results of `part` for the tile's row r. */
+    __device__ __forceinline__ int part_row(int part, int r) const {
+        return run_of(r).first_part_row + part * item->run_rows + r % item->run_rows;
     }
-    __device__ __forceinline__ float *part_state(int part, int r) const {
-        return a.part_state + ((int64_t)part * ATTENTION_WIDE_ROWS + r) * 2;
+    __device__ __forceinline__ float *part_out(int part_row) const {
+        return a.part_out + (int64_t)part_row * D;
+    }
+    __device__ __forceinline__ float *part_state(int part_row) const {
+        return a.part_state + (int64_t)part_row * 2;
     }
 };
 
@@ -118,9 +129,9 @@ __device__ __forceinline__ void fetch_queries(const tile_context<T, KV, D> &c) {
     int64_t stride = (int64_t)(c.a.num_q_heads + 2 * c.a.num_kv_heads) * c.a.head_dim;
     const T *qkv = static_cast<const T *>(c.a.qkv);
 #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < ROWS * chunks; i += num_threads) {
+    for (int i = c.thread; i < ROWS * chunks; i += num_threads) {
         int row = i / chunks, chunk = i % chunks;
-        bool valid = row < c.num_rows && chunk * 8 < c.a.head_dim;
+        bool valid = row < c.item->num_rows && chunk * 8 < c.a.head_dim;
         const T *from = valid ? qkv + c.row_offset(row, stride) + chunk * 8 : qkv;
         copy_async_16(c.q() + shared_tile<D>::offset(row, chunk), from, valid);
     }
@@ -145,10 +156,10 @@ __device__ __forceinline__ void fetch_rows(const tile_context<T, KV, D> &c, cons
     constexpr int chunks = shared_tile<D>::chunks;
     T *rows = part == KV_PART_K ? c.k() : c.v();
 #pragma unroll 1
-    for (int i = lane_index(); i < kv_group * chunks; i += WARP_SIZE) {
+    for (int i = c.lane(); i < kv_group * chunks; i += WARP_SIZE) {
         int row = i / chunks, chunk = i % chunks;
         bool valid = token + row >= kv_begin && token + row < kv_end && chunk * 8 < c.a.head_dim;
-        copy_async_16(rows + shared_tile<D>::offset(warp_index() * kv_group + row, chunk),
+        copy_async_16(rows + shared_tile<D>::offset(c.warp() * kv_group + row, chunk),
                       valid ? from + row * c.a.strides.token + chunk * 16 : from, valid);
     }
 }
@@ -159,13 +170,13 @@ __device__ __forceinline__ void fetch_codes(const tile_context<T, KV, D> &c, con
                                             const char *scales, kv_part part, int token,
                                             int kv_begin, int kv_end) {
     int bytes = min(kv_group, kv_end - token) * c.a.head_dim;
-    unsigned char *codes = c.codes(part, warp_index());
+    unsigned char *codes = c.codes(part, c.warp());
 #pragma unroll 1
-    for (int i = lane_index() * 16; i < bytes; i += WARP_SIZE * 16)
+    for (int i = c.lane() * 16; i < bytes; i += WARP_SIZE * 16)
         copy_async_16(codes + i, from + i, true);
-    int row = lane_index();
+    int row = c.lane();
     if (row < kv_group)
-        copy_async_4(c.scales(part, warp_index()) + row, scales + row * sizeof(float),
+        copy_async_4(c.scales(part, c.warp()) + row, scales + row * sizeof(float),
                      token + row >= kv_begin && token + row < kv_end);
 }
 
@@ -187,18 +198,18 @@ __device__ __forceinline__ void fetch_group(const tile_context<T, KV, D> &c, int
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void unpack_group(const tile_context<T, KV, D> &c, kv_part part) {
     constexpr int chunks = shared_tile<D>::chunks;
-    const unsigned char *codes = c.codes(part, warp_index());
+    const unsigned char *codes = c.codes(part, c.warp());
     T *rows = part == KV_PART_K ? c.k() : c.v();
     __syncwarp(); /* each lane has waited for what it fetched */
 #pragma unroll 4
-    for (int i = lane_index(); i < kv_group * chunks; i += WARP_SIZE) {
-        int row = i / chunks, chunk = i % chunks, tile_row = warp_index() * kv_group + row;
+    for (int i = c.lane(); i < kv_group * chunks; i += WARP_SIZE) {
+        int row = i / chunks, chunk = i % chunks, tile_row = c.warp() * kv_group + row;
         float x[8] = {};
         if (chunk * 8 < c.a.head_dim) {
             unpack_codes<KV>(
                 x, *reinterpret_cast<const uint2 *>(codes + row * c.a.head_dim + chunk * 8));
             if (part == KV_PART_V) {
-                float scale = c.scales(KV_PART_V, warp_index())[row] * kv_code_unit<KV>;
+                float scale = c.scales(KV_PART_V, c.warp())[row] * kv_code_unit<KV>;
 #pragma unroll
                 for (int k = 0; k < 8; k++)
                     x[k] *= scale;

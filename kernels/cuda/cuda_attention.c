@@ -15,13 +15,15 @@
 
 #define NUM_PLANS 4
 #define ITEM_WORDS (sizeof(struct attention_item) / sizeof(int32_t))
+#define RUN_WORDS (sizeof(struct attention_run) / sizeof(int32_t))
 
 /* A plan on the device. */
 struct sent_plan {
     uint64_t step; /* it was made for; 0: none */
     bool is_used;  /* by a layer of it */
-    struct attention_plan_shape shape;
+    struct attention_shape shape;
     struct attention_item *items; /* [plan.max_items] */
+    struct attention_run *runs;   /* [plan.max_runs] */
     int32_t *block_items;         /* [num_blocks + 1] */
 };
 
@@ -85,19 +87,22 @@ static int prepare_kernels(struct cuda_backend *b, struct error *err) {
     return 0;
 }
 
-/* Both plans' items, then both lists of blocks. */
+/* All plans' items, then all runs, then all lists of blocks. */
 static int alloc_plans(struct cuda_backend *b, struct error *err) {
     struct cuda_attention *attention = b->attention;
     size_t max_items = (size_t)attention->plan.max_items;
+    size_t max_runs = (size_t)attention->plan.max_runs;
     size_t num_starts = (size_t)attention->num_blocks + 1;
-    size_t items_bytes = max_items * sizeof(struct attention_item);
-    if (cuda_buffer_alloc(&b->base, NUM_PLANS * (items_bytes + num_starts * sizeof(int32_t)),
-                          &attention->plans, err) != 0)
+    size_t bytes = max_items * sizeof(struct attention_item) +
+                   max_runs * sizeof(struct attention_run) + num_starts * sizeof(int32_t);
+    if (cuda_buffer_alloc(&b->base, NUM_PLANS * bytes, &attention->plans, err) != 0)
         return -1;
     struct attention_item *items = attention->plans.data;
-    int32_t *starts = (int32_t *)(items + NUM_PLANS * max_items);
+    struct attention_run *runs = (struct attention_run *)(items + NUM_PLANS * max_items);
+    int32_t *starts = (int32_t *)(runs + NUM_PLANS * max_runs);
     for (size_t i = 0; i < NUM_PLANS; i++) {
         attention->sent[i].items = items + i * max_items;
+        attention->sent[i].runs = runs + i * max_runs;
         attention->sent[i].block_items = starts + i * num_starts;
     }
     return 0;
@@ -106,13 +111,13 @@ static int alloc_plans(struct cuda_backend *b, struct error *err) {
 /* Counts start at 0, as buffers do. */
 static int alloc_parts(struct cuda_backend *b, struct error *err) {
     struct cuda_attention *attention = b->attention;
-    size_t num_slots = (size_t)attention_plan_max_parts(attention->num_blocks);
-    size_t num_rows = num_slots * ATTENTION_WIDE_ROWS;
+    size_t num_rows = (size_t)attention->plan.max_part_rows;
     size_t row_bytes = (size_t)find_kernel(b->config.head_dim)->head_dim * sizeof(float);
     if (cuda_buffer_alloc(&b->base, num_rows * row_bytes, &attention->part_out, err) != 0 ||
         cuda_buffer_alloc(&b->base, num_rows * 2 * sizeof(float), &attention->part_state, err) != 0)
         return -1;
-    return cuda_buffer_alloc(&b->base, num_slots * sizeof(int32_t), &attention->part_counts, err);
+    return cuda_buffer_alloc(&b->base, (size_t)attention->plan.max_runs * sizeof(int32_t),
+                             &attention->part_counts, err);
 }
 
 int cuda_attention_create(struct cuda_backend *b, struct error *err) {
@@ -146,9 +151,9 @@ void cuda_attention_destroy(struct cuda_backend *b) {
     b->attention = NULL;
 }
 
-static bool is_same_shape(const struct attention_plan_shape *a,
-                          const struct attention_plan_shape *b) {
-    return a->num_kv_heads == b->num_kv_heads && a->group == b->group && a->window == b->window;
+static bool is_same_shape(const struct attention_shape *a, const struct attention_shape *b) {
+    return a->num_kv_heads == b->num_kv_heads && a->group == b->group && a->window == b->window &&
+           a->block_size == b->block_size;
 }
 
 void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, int32_t num_seqs,
@@ -157,9 +162,11 @@ void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, 
     *out_arrays = *out_words = 0;
     if (attention == NULL)
         return;
-    int64_t items = attention_plan_max_items(&attention->plan, num_tokens, num_seqs);
-    *out_arrays = 2 * NUM_PLANS;
-    *out_words = NUM_PLANS * ((size_t)items * ITEM_WORDS + (size_t)attention->num_blocks + 1);
+    size_t num_items = (size_t)attention_plan_max_items(&attention->plan, num_tokens, num_seqs);
+    size_t num_runs = (size_t)attention_plan_max_runs(&attention->plan, num_tokens, num_seqs);
+    *out_arrays = 3 * NUM_PLANS;
+    *out_words = NUM_PLANS * (num_items * ITEM_WORDS + num_runs * RUN_WORDS +
+                              (size_t)attention->num_blocks + 1);
 }
 
 /* Those that no layer asked for are not made again, unless no layer asked for any: the step was a
@@ -176,6 +183,13 @@ static void forget_unused(struct cuda_attention *attention) {
     }
 }
 
+static void pack_array(struct cuda_packed *packed, void *device_dst, const void *array,
+                       size_t num_words) {
+    void *to = cuda_packed_add(packed, device_dst, num_words);
+    if (to != NULL)
+        memcpy(to, array, num_words * sizeof(int32_t));
+}
+
 void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packed) {
     struct cuda_attention *attention = b->attention;
     if (attention == NULL || packed->segments == NULL)
@@ -188,13 +202,9 @@ void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packe
             continue;
         attention_plan_make(&attention->plan, &b->step.host, &sent->shape);
         sent->step = b->step.number;
-        size_t item_words = (size_t)plan->num_items * ITEM_WORDS;
-        size_t num_starts = (size_t)attention->num_blocks + 1;
-        void *items = cuda_packed_add(packed, sent->items, item_words);
-        if (items != NULL)
-            memcpy(items, plan->items, item_words * sizeof(int32_t));
-        memcpy(cuda_packed_add(packed, sent->block_items, num_starts), plan->block_items,
-               num_starts * sizeof(int32_t));
+        pack_array(packed, sent->items, plan->items, (size_t)plan->num_items * ITEM_WORDS);
+        pack_array(packed, sent->runs, plan->runs, (size_t)plan->num_runs * RUN_WORDS);
+        pack_array(packed, sent->block_items, plan->block_items, (size_t)attention->num_blocks + 1);
     }
 }
 
@@ -208,7 +218,7 @@ static struct sent_plan *replaced_plan(struct cuda_attention *attention, uint64_
 
 /* The plan of this step for such layers, on the device. */
 static const struct sent_plan *plan_for(struct cuda_backend *b,
-                                        const struct attention_plan_shape *shape) {
+                                        const struct attention_shape *shape) {
     struct cuda_attention *attention = b->attention;
     for (int32_t i = 0; i < NUM_PLANS; i++) {
         struct sent_plan *sent = &attention->sent[i];
@@ -230,6 +240,7 @@ static const struct sent_plan *plan_for(struct cuda_backend *b,
     sent->is_used = true;
     cuda_staging_upload(b, sent->items, plan->items,
                         (size_t)plan->num_items * sizeof(*plan->items));
+    cuda_staging_upload(b, sent->runs, plan->runs, (size_t)plan->num_runs * sizeof(*plan->runs));
     cuda_staging_upload(b, sent->block_items, plan->block_items,
                         ((size_t)attention->num_blocks + 1) * sizeof(int32_t));
     return sent;
@@ -243,10 +254,11 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
     CHECK(layout->head_dim % KV_HEAD_DIM_STEP == 0 && layout->block_size % KV_TOKEN_STEP == 0);
     if (!CUDA_OK(b) || b->step.num_tokens == 0)
         return;
-    const struct attention_plan_shape shape = {.num_kv_heads = layout->num_kv_heads,
-                                               .group = args->num_q_heads / layout->num_kv_heads,
-                                               .window = args->window,
-                                               .batch_invariant = b->config.batch_invariant};
+    const struct attention_shape shape = {.num_kv_heads = layout->num_kv_heads,
+                                          .group = args->num_q_heads / layout->num_kv_heads,
+                                          .window = args->window,
+                                          .block_size = layout->block_size,
+                                          .batch_invariant = b->config.batch_invariant};
     const struct sent_plan *plan = plan_for(b, &shape);
     if (plan == NULL)
         return;
@@ -255,10 +267,9 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
         .out = args->out,
         .cache = args->cache->buffer.data,
         .strides = kv_strides_of(layout, args->layer),
-        .query_start = b->step.query_start,
-        .context_lens = b->step.context_lens,
         .block_tables = b->step.block_tables,
         .items = plan->items,
+        .runs = plan->runs,
         .block_items = plan->block_items,
         .part_out = attention->part_out.data,
         .part_state = attention->part_state.data,

@@ -37,9 +37,7 @@ struct cuda_step {
     int32_t *token_rows;            /* [T] */
     int32_t *positions;             /* [T] */
     int32_t *slot_mapping;          /* [T] */
-    int32_t *query_start;           /* [S + 1], as all that follows without padding */
-    int32_t *context_lens;          /* [S] */
-    int32_t *block_tables;          /* [S][table_stride] */
+    int32_t *block_tables;          /* [S][table_stride], without padding */
     int32_t *logit_rows;            /* [host.num_sample_rows] */
     struct sample_row *sample_rows; /* likewise */
     int32_t *list;                  /* [CUDA_LIST_LENGTH] what one op reads: rows, spans */

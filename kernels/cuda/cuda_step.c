@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define ALIGNMENT 16
-#define NUM_ARRAYS 8 /* beside the rows of block_tables */
+#define NUM_ARRAYS 6 /* beside the rows of block_tables */
 #define SAMPLE_ROW_WORDS (sizeof(struct sample_row) / sizeof(int32_t))
 
 _Static_assert(sizeof(struct sample_row) % sizeof(int32_t) == 0, "sent in words");
@@ -48,8 +48,6 @@ static size_t place_arrays(struct cuda_step *step, const struct serving_limits *
     step->token_rows = place(memory, &offset, tokens);
     step->positions = place(memory, &offset, tokens);
     step->slot_mapping = place(memory, &offset, tokens);
-    step->query_start = place(memory, &offset, seqs + sizeof(int32_t));
-    step->context_lens = place(memory, &offset, seqs);
     step->logit_rows = place(memory, &offset, rows * sizeof(int32_t));
     step->sample_rows = place(memory, &offset, rows * sizeof(struct sample_row));
     step->block_tables = place(memory, &offset, seqs * (size_t)step->table_stride);
@@ -99,8 +97,8 @@ static struct packed_size size_of(const struct cuda_backend *b, size_t num_token
     cuda_attention_plan_size(b, (int32_t)num_tokens, (int32_t)num_seqs, &plans.num_arrays,
                              &plans.num_words);
     size.num_arrays += plans.num_arrays;
-    size.num_words = 4 * num_tokens + 2 * num_seqs + 1 + num_rows * (1 + SAMPLE_ROW_WORDS) +
-                     num_seqs * num_blocks + plans.num_words;
+    size.num_words = 4 * num_tokens + num_rows * (1 + SAMPLE_ROW_WORDS) + num_seqs * num_blocks +
+                     plans.num_words;
     return size;
 }
 
@@ -184,8 +182,6 @@ void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
                 (size_t)step->host.num_sample_rows, (size_t)inputs->max_blocks_per_seq);
     struct cuda_packed packed = cuda_packed_begin(b, size.num_arrays, size.num_words);
     add_tokens(&packed, step);
-    add_ints(&packed, step->query_start, inputs->query_start, inputs->num_seqs + 1, 0, 0);
-    add_ints(&packed, step->context_lens, inputs->context_lens, inputs->num_seqs, 0, 0);
     add_rows(&packed, step);
     for (int32_t s = 0; s < inputs->num_seqs; s++)
         add_table(&packed, step, s);

@@ -15,6 +15,13 @@
 #define LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                     \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
 
+/* x, of which the compiler knows nothing: what follows from it is computed again instead of being
+ * kept in registers. */
+__device__ __forceinline__ int opaque(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 /* acc += A B for one warp: A 16 x 16 row major, B 16 x 8 column major, both T; acc 16 x 8 float.
  * Lane l = 4 g + t holds rows g and g + 8: acc[0..1] at (g, 2t..2t+1), acc[2..3] at (g + 8, ..);
  * a[0] (g, 2t..), a[1] (g + 8, 2t..), a[2] (g, 2t + 8..), a[3] (g + 8, 2t + 8..);

@@ -81,6 +81,9 @@ static inline unsigned long long __umul64hi(unsigned long long a, unsigned long 
 static inline float rsqrtf(float x) {
     return (float)(1.0 / sqrt((double)x));
 }
+static inline int opaque(int x) {
+    return x;
+}
 /* 2^x to 2 ulp, 0 for -infinity; a result too small to be normal is 0, as on a GPU. */
 static inline float exp2_fast(float x) {
     float result = exp2f(x);
