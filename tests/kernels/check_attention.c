@@ -2,7 +2,8 @@
  * together, with lengths around the borders of blocks and tiles, block tables in disorder and NaN
  * in every place of the cache that holds no token; blocks that the window has left are NaN too. On
  * the CPU, and on a device opened as batch-invariant, a row's result has the same bits alone, in
- * any batch, in prefill or decode, in whatever physical blocks, and on any number of threads. */
+ * any batch, in prefill or decode, in whatever physical blocks, and on any number of threads.
+ * Sequences that begin with the same blocks are near the oracle whatever they read together. */
 #include "kernels/kv_type.h"
 #include "tests/kernels/kernel_fixture.h"
 
