@@ -58,7 +58,8 @@ static void test_without_events(void **) {
     assert_in_range(num_mixed, 1, 19);
 }
 
-/* A query runs a piece, and an event is waited for no further than to its place. */
+/* A query of a stream runs a piece, one of an event what comes before it and no more; a wait
+ * likewise. */
 static void test_queries_and_events(void **) {
     two_streams s;
     assert_int_equal(cudasim_set_order("reverse"), 0);
@@ -69,10 +70,14 @@ static void test_queries_and_events(void **) {
     assert_int_equal(cudaStreamQuery(s.a), cudaErrorNotReady);
     assert_string_equal(s.log.c_str(), "x");
     assert_int_equal(cudaEventQuery(s.event), cudaErrorNotReady);
-    assert_string_equal(s.log.c_str(), "xy");
-    ASSERT_CUDA(cudaEventSynchronize(s.event));
     assert_string_equal(s.log.c_str(), "xya");
-    assert_string_equal(s.wait(s.a).c_str(), "xyab");
+    ASSERT_CUDA(cudaEventQuery(s.event));
+    s.enqueue(s.a, "c");
+    ASSERT_CUDA(cudaEventRecord(s.event, s.a));
+    s.enqueue(s.a, "d");
+    ASSERT_CUDA(cudaEventSynchronize(s.event));
+    assert_string_equal(s.log.c_str(), "xyabc");
+    assert_string_equal(s.wait(s.a).c_str(), "xyabcd");
     assert_int_equal(cudasim_set_order("forward"), 0);
     cudaGetLastError();
 }
