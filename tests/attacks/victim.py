@@ -42,16 +42,17 @@ def free_port():
 class Victim:
     """`options` overrides BASE_OPTIONS by name, None for one without a value; `max_files` is its RLIMIT_NOFILE;
     `is_unix` makes it listen on a UNIX socket; `stderr` is where its log goes instead of a file; `tls` is what its clients
-    need where it speaks TLS, `key` where it wants one; `listener` is a socket passed as systemd does."""
+    need where it speaks TLS, `key` where it wants one; `listener` is a socket passed as systemd does; `launcher` is a command
+    that starts it."""
 
     def __init__(self, binary, model, folder, options=None, max_files=None, is_unix=False, stderr=None, tls=None, key=None,
-                 environment=None, listener=None):
+                 environment=None, listener=None, launcher=()):
         folder = Path(folder)
         self.log_path = folder / f"victim-{time.monotonic_ns()}.log"
         self.tls, self.key = tls, key
         self.address = (listener.getsockname()[1] if listener else str(folder / "victim.sock") if is_unix else free_port())
         place = ["--uds", self.address] if is_unix else ["--port", str(self.address)]
-        words = [str(binary), "serve", "--model", str(model), "--served-model-name", NAME, *place]
+        words = [*launcher, str(binary), "serve", "--model", str(model), "--served-model-name", NAME, *place]
         for name, value in {**BASE_OPTIONS, **(options or {})}.items():
             words += [f"--{name}"] if value is None else [f"--{name}", str(value)]
         if listener:  # LISTEN_PID must be the server's own

@@ -17,6 +17,7 @@ from scenario import ROOT, SCENARIOS, run_scenario  # first: it says where the o
 import allocations  # noqa: F401
 import breakage  # noqa: F401
 import drain  # noqa: F401
+import lost_rank  # noqa: F401
 import neighbours  # noqa: F401
 import overload  # noqa: F401
 import rank_process  # noqa: F401
