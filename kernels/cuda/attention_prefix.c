@@ -75,11 +75,14 @@ static const int32_t *table_of(const struct search *s, int32_t sequence) {
     return s->step->block_tables + (int64_t)sequence * s->step->max_blocks_per_seq;
 }
 
-/* Tokens of the sequence that may be in a prefix: the last one is its own. */
+/* Tokens of the sequence that may be in a prefix: the last one is its own. The table bounds them
+ * where the plan is made for layers with a cache of smaller blocks, which this step does not have. */
 static int32_t shareable_tokens(const struct search *s, int32_t sequence) {
     const int32_t *start = s->step->query_start + sequence, window = s->shape->window;
     int32_t length = s->step->context_lens[sequence];
-    return start[1] - start[0] == 1 && (window == 0 || length <= window) ? length - 1 : 0;
+    bool is_shareable = start[1] - start[0] == 1 && (window == 0 || length <= window);
+    int64_t table = (int64_t)s->step->max_blocks_per_seq * s->shape->block_size;
+    return is_shareable ? (int32_t)min_int64(length - 1, table) : 0;
 }
 
 /* How many of n numbers are the same before the first that differ. */

@@ -258,7 +258,8 @@ struct fixture {
 };
 
 static int create(struct fixture *f, const char *how, struct error *err) {
-    const char *const argv[] = {"test_rank_answers", how, NULL};
+    static const char *argv[] = {"test_rank_answers", NULL, NULL}; /* outlive the executor */
+    argv[1] = how;
     const struct process_executor_config config = {
         .program = "/proc/self/exe",
         .argv = argv,
