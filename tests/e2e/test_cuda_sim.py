@@ -295,7 +295,7 @@ def test_memory_is_filled_and_reported(start_gpu):
 
 def test_out_of_memory_says_what_and_how_much(start_gpu):
     table = parts(start_gpu())
-    used = (table["weights"] + table["workspace"] + table["overhead"]) * MIB
+    used = (table["weights"] + table["workspace"] + table["overhead"] - 0.15) * MIB  # at least: each is rounded
     for memory, arguments, said in [
         (MIB // 64, (), ("device's operations", "--max-num-batched-tokens")),
         (int(used / 0.9), (),
