@@ -1,7 +1,6 @@
 #include "server/speculative_config.h"
 
 #include "config/base/json_scan.h"
-#include "config/base/numbers.h"
 #include "config/serving_limits.h"
 #include "engine/draft/ngram_drafter.h"
 #include "server/json/json_field.h"
@@ -31,25 +30,9 @@ static const struct json_field fields[] = {
     INT32(prompt_lookup_min, NGRAM_MAX_LOOKUP),
 };
 
-static int refuse_unknown(const cJSON *object, struct api_error *err) {
-    const struct json_table table = JSON_TABLE(fields);
-    struct byte_buffer names = {0};
-    json_fields_list_unknown(object, &table, 1, NULL, "", &names);
-    int status = 0;
-    if (names.failed)
-        status = api_error_set_memory(err);
-    else if (names.length > 0)
-        status = api_error_set(err, 400, "invalid_request_error", NULL, NULL,
-                               "%.*s must not be given; known are method, num_speculative_tokens, "
-                               "prompt_lookup_max and prompt_lookup_min",
-                               (int)min_size(names.length, 200), names.data);
-    byte_buffer_finish(&names);
-    return status;
-}
-
 static int read_body(const cJSON *object, struct config_body *body, struct api_error *err) {
     char allowed[80];
-    if (refuse_unknown(object, err) != 0 ||
+    if (json_fields_refuse_unknown(object, JSON_TABLE(fields), err) != 0 ||
         json_fields_read(object, JSON_TABLE(fields), body, err) != 0)
         return -1;
     if (body->method == NULL || strcmp(body->method, "ngram") != 0)

@@ -1,5 +1,6 @@
 #include "server/json/json_field.h"
 
+#include "config/base/numbers.h"
 #include "config/base/utf8.h"
 #include "server/json/json_integer.h"
 #include "server/json/json_write.h"
@@ -12,6 +13,7 @@
 #define MAX_SHOWN_BYTES 40
 #define MAX_NAME_BYTES 64
 #define MAX_LIST_BYTES 1024
+#define MAX_REFUSED_BYTES 200 /* of a list in a message */
 
 static void describe_text(const char *text, char *out, size_t capacity) {
     size_t length = strlen(text), shown = 0, step;
@@ -220,4 +222,31 @@ void json_fields_list_unknown(const cJSON *object, const struct json_table *tabl
         if (!json_fields_append_name(item->string, prefix, out))
             return;
     }
+}
+
+/* "a, b and c" */
+static void list_known(struct json_table table, struct byte_buffer *out) {
+    for (int i = 0; i < table.num_fields; i++) {
+        if (i > 0)
+            byte_buffer_append_text(out, i + 1 < table.num_fields ? ", " : " and ");
+        byte_buffer_append_text(out, table.fields[i].name);
+    }
+}
+
+int json_fields_refuse_unknown(const cJSON *object, struct json_table table,
+                               struct api_error *err) {
+    struct byte_buffer unknown = {0}, known = {0};
+    int status = 0;
+    json_fields_list_unknown(object, &table, 1, NULL, "", &unknown);
+    list_known(table, &known);
+    if (unknown.failed || known.failed)
+        status = api_error_set_memory(err);
+    else if (unknown.length > 0)
+        status = api_error_set(err, 400, "invalid_request_error", NULL, NULL,
+                               "%.*s must not be given; known are %.*s",
+                               (int)min_size(unknown.length, MAX_REFUSED_BYTES), unknown.data,
+                               (int)known.length, known.data);
+    byte_buffer_finish(&known);
+    byte_buffer_finish(&unknown);
+    return status;
 }

@@ -1,7 +1,6 @@
 #include "server/kv_events/kv_event_config.h"
 
 #include "config/base/json_scan.h"
-#include "config/base/numbers.h"
 #include "server/json/json_field.h"
 #include "server/json/json_parse.h"
 
@@ -31,10 +30,10 @@ static const struct json_field fields[] = {
     JSON_TEXT(struct config_body, endpoint),
     JSON_TEXT(struct config_body, replay_endpoint),
     JSON_TEXT(struct config_body, topic),
-    JSON_BOOL(struct config_body, bind),
     COUNT(buffer_steps),
     COUNT(hwm),
     COUNT(max_queue_size),
+    JSON_BOOL(struct config_body, bind),
 };
 
 static const struct config_body defaults = {.publisher = "zmq",
@@ -95,23 +94,6 @@ static bool is_for_binding(const char *endpoint) {
 
 /* --- The object ----------------------------------------------------------------------------------- */
 
-static int refuse_unknown(const cJSON *object, struct api_error *err) {
-    const struct json_table table = JSON_TABLE(fields);
-    struct byte_buffer names = {0};
-    json_fields_list_unknown(object, &table, 1, NULL, "", &names);
-    int status = 0;
-    if (names.failed)
-        status = api_error_set_memory(err);
-    else if (names.length > 0)
-        status = api_error_set(err, 400, "invalid_request_error", NULL, NULL,
-                               "%.*s must not be given; known are enable_kv_cache_events, "
-                               "publisher, endpoint, replay_endpoint, topic, buffer_steps, hwm, "
-                               "max_queue_size and bind",
-                               (int)min_size(names.length, 100), names.data);
-    byte_buffer_finish(&names);
-    return status;
-}
-
 static int read_endpoints(const cJSON *object, const struct config_body *body,
                           struct kv_event_config *out, struct api_error *err) {
     if (!parse_endpoint(body->endpoint, &out->endpoint))
@@ -124,7 +106,7 @@ static int read_endpoints(const cJSON *object, const struct config_body *body,
 
 static int read_body(const cJSON *object, struct kv_event_config *out, struct api_error *err) {
     struct config_body body = defaults;
-    if (refuse_unknown(object, err) != 0 ||
+    if (json_fields_refuse_unknown(object, JSON_TABLE(fields), err) != 0 ||
         json_fields_read(object, JSON_TABLE(fields), &body, err) != 0 ||
         read_endpoints(object, &body, out, err) != 0)
         return -1;
