@@ -33,7 +33,6 @@ struct distributed_executor {
     struct executor base;
     struct executor *local; /* of rank 0 */
     struct transport *transport;
-    struct batch_capacity capacity;
     struct distributed_step steps[EXECUTOR_MAX_STEPS];
     int32_t num_steps;
     int32_t submitted[EXECUTOR_MAX_STEPS]; /* the oldest first */
@@ -74,7 +73,6 @@ static void *step_memory(struct executor *base, const struct batch_capacity *cap
     if (step->memory == NULL || step->message == NULL)
         return NULL;
     step_memory_bind(capacity, step->memory, &step->arena, &result);
-    executor->capacity = *capacity;
     executor->num_steps++;
     return step->memory;
 }
@@ -225,7 +223,7 @@ static void destroy(struct executor *base) {
     CHECK(executor->num_submitted == 0 && !has_hung(base));
     dismiss(executor);
     executor->local->ops->destroy(executor->local);
-    for (int32_t i = 0; i < executor->num_steps; i++) {
+    for (int32_t i = 0; i < EXECUTOR_MAX_STEPS; i++) {
         free(executor->steps[i].memory);
         free(executor->steps[i].message);
     }

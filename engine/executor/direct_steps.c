@@ -8,7 +8,6 @@
 #include "config/base/clock.h"
 #include "config/log.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +26,7 @@ static struct rank_executor *self(struct executor *base) {
 
 /* --- A call that does not return -------------------------------------------------------------- */
 
-static void *look(void *argument) {
+static void *run_watchdog(void *argument) {
     struct rank_executor *executor = argument;
     pthread_mutex_lock(&executor->lock);
     while (executor->phase != PHASE_QUIT) {
@@ -50,11 +49,11 @@ static void *look(void *argument) {
 int direct_steps_start(struct rank_executor *executor, struct error *err) {
     if (executor->device_timeout_s == 0)
         return 0;
-    int status = pthread_create(&executor->looker, NULL, look, executor);
+    int status = pthread_create(&executor->watchdog, NULL, run_watchdog, executor);
     if (status != 0)
         return error_set(err, ERROR_IO, "cannot start the thread that watches the device: %s",
                          strerror(status));
-    executor->has_looker = true;
+    executor->has_watchdog = true;
     return 0;
 }
 
@@ -63,8 +62,8 @@ void direct_steps_stop(struct rank_executor *executor) {
     executor->phase = PHASE_QUIT;
     pthread_cond_broadcast(&executor->changed);
     pthread_mutex_unlock(&executor->lock);
-    if (executor->has_looker)
-        CHECK(pthread_join(executor->looker, NULL) == 0);
+    if (executor->has_watchdog)
+        CHECK(pthread_join(executor->watchdog, NULL) == 0);
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */
@@ -115,10 +114,11 @@ int direct_steps_wait(struct executor *base, struct error *err) {
     executor->num_waited_for++;
     if (!rank_executor_has_failed(executor)) {
         bool is_late = !await_device(executor);
+        bool has_failed = !is_late && rank_wait(&executor->ranks[0], &why) != 0;
         pthread_mutex_lock(&executor->lock);
         if (is_late)
             rank_executor_hang(executor);
-        else if (rank_wait(&executor->ranks[0], &why) != 0)
+        else if (has_failed)
             rank_executor_fail(executor, &why);
         pthread_mutex_unlock(&executor->lock);
     }

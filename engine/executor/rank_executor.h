@@ -60,8 +60,8 @@ struct rank_executor {
     struct rank_thread threads[BACKEND_MAX_RANKS];
     struct device_watch watches[BACKEND_MAX_RANKS];
     struct rank ranks[BACKEND_MAX_RANKS]; /* each its thread's own */
-    pthread_t looker; /* direct_steps.c: looks at the watch of a rank that has a deadline */
-    bool has_looker;
+    pthread_t watchdog; /* direct_steps.c: ends the process when a call does not return in time */
+    bool has_watchdog;
 };
 
 static inline struct submitted_step *rank_executor_step(struct rank_executor *executor,
