@@ -246,13 +246,15 @@ static void show_load(void *context, size_t bytes_read, size_t num_bytes) {
         log_info("%s", line);
 }
 
-/* The others compute, and do not come back. */
+/* The others compute what it says, and do not come back. */
 static int open_ranks(struct serve *serve, struct error *err) {
     if (serve_ranks_open(&serve->options, &serve->transport, err) != 0)
         return -1;
-    if (serve->transport != NULL && distributed_rank_number(serve->transport) > 0)
-        exit(serve_ranks_compute(&serve->options, serve->transport));
-    return 0;
+    if (serve->transport == NULL || distributed_rank_number(serve->transport) == 0)
+        return 0;
+    if (find_model(serve, err) != 0)
+        return -1;
+    exit(serve_ranks_compute(&serve->options, serve->transport));
 }
 
 static int create_executor(struct serve *serve, struct error *err) {
@@ -470,10 +472,10 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    find_model,       open_ranks,    read_origins, read_kv_events,    open_logs,
-    open_keys,        open_tls,      open_model,   open_chat,         start_verify,
-    start_vocabulary, open_executor, open_socket,  open_admin_socket, open_kv_events,
-    await_vocabulary, await_verify,  start_engine, test_engine,       start_http,
+    open_ranks,       read_origins,  read_kv_events, open_logs,         open_keys,
+    open_tls,         find_model,    open_model,     open_chat,         start_verify,
+    start_vocabulary, open_executor, open_socket,    open_admin_socket, open_kv_events,
+    await_vocabulary, await_verify,  start_engine,   test_engine,       start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
