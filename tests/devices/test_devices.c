@@ -6,6 +6,7 @@
  *
  * A failure prints the seed and the first event that differs; the same seed replays it. */
 #include "tests/devices/device_run.h"
+#include "tests/sim/count_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,10 +23,7 @@ static const char *option(int argc, char **argv, const char *name, const char *f
 
 /* Prints them; false when one of them is 0. */
 static bool print_totals(const struct run_totals *totals, uint64_t num_events) {
-    const struct {
-        const char *what;
-        uint64_t count;
-    } rows[] = {
+    const struct counted rows[] = {
         {"events", num_events},
         {"steps", totals->steps},
         {"submitted while another was in flight", totals->ahead},
@@ -45,12 +43,7 @@ static bool print_totals(const struct run_totals *totals, uint64_t num_events) {
         {"cancelled", totals->finished[FINISH_ABORT]},
         {"requests refused", totals->refused},
     };
-    bool all = true;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        printf("%12llu %s\n", (unsigned long long)rows[i].count, rows[i].what);
-        all &= rows[i].count > 0;
-    }
-    return all;
+    return count_table_print(rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 struct pair {

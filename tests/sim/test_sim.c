@@ -10,6 +10,7 @@
  *   test_sim [--seeds N] [--first-seed S]
  *
  * A failure prints the seed and the step; the same seed replays it. */
+#include "tests/sim/count_table.h"
 #include "tests/sim/invariants.h"
 #include "tests/sim/simulation.h"
 
@@ -332,10 +333,7 @@ static bool run_seed(uint64_t seed, struct totals *totals) {
 
 /* Prints them; false when one of them is 0. */
 static bool print_totals(const struct totals *totals) {
-    const struct {
-        const char *what;
-        uint64_t count;
-    } rows[] = {
+    const struct counted rows[] = {
         {"steps", totals->steps},
         {"planned while another was in flight", totals->ahead},
         {"not planned before another was collected", totals->collected_first},
@@ -377,12 +375,7 @@ static bool print_totals(const struct totals *totals) {
         {"choices given up after two losses", totals->crashed},
         {"requests refused", totals->refused},
     };
-    bool all = true;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        printf("%12llu %s\n", (unsigned long long)rows[i].count, rows[i].what);
-        all &= rows[i].count > 0;
-    }
-    return all;
+    return count_table_print(rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 static uint64_t option(int argc, char **argv, const char *name, uint64_t fallback) {
