@@ -30,7 +30,7 @@ static int create_group(struct rank_setup *setup, struct error *err) {
         return 0;
     struct transport *transport = setup->config->transport;
     int status = transport != NULL
-                     ? backend_group_create_remote(transport, &setup->group, &why)
+                     ? backend_group_create_remote(setup->device, transport, &setup->group, &why)
                      : backend_group_create(setup->device, setup->num_ranks, &setup->group, &why);
     if (status != 0)
         return error_set(err, why.code, "tensor-parallel-size: %s", why.message);

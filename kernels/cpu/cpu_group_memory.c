@@ -116,14 +116,8 @@ static const struct cpu_group_ops memory_ops = {.destroy = destroy,
 
 int backend_group_create(const char *device, int32_t num_ranks, struct backend_group **out,
                          struct error *err) {
-    bool is_cpu = strcmp(device, "cpu") == 0 || strcmp(device, "cpu-ref") == 0;
-    if (cpu_group_check_size(num_ranks, err) != 0)
+    if (cpu_group_check(device, num_ranks, err) != 0)
         return -1;
-    if (num_ranks > 1 && !is_cpu)
-        return error_set(err, ERROR_CONFIG,
-                         "%d ranks: only the CPU computes a model in several ranks; on %s it must "
-                         "be 1",
-                         num_ranks, device);
     struct memory_group *group = aligned_alloc(CPU_GROUP_LINE, sizeof(*group));
     if (group == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks", num_ranks);

@@ -251,9 +251,9 @@ static const struct cpu_group_ops messages_ops = {.destroy = destroy,
                                                   .share_samples = share_samples,
                                                   .sum_rows = sum_rows};
 
-int backend_group_create_remote(struct transport *transport, struct backend_group **out,
-                                struct error *err) {
-    if (cpu_group_check_size(transport->num_ranks, err) != 0)
+int backend_group_create_remote(const char *device, struct transport *transport,
+                                struct backend_group **out, struct error *err) {
+    if (cpu_group_check(device, transport->num_ranks, err) != 0)
         return -1;
     struct messages_group *group = calloc(1, sizeof(*group));
     if (group == NULL)

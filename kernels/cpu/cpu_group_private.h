@@ -28,8 +28,8 @@ struct backend_group {
     struct backend_group_traffic traffic; /* likewise */
 };
 
-/* ERROR_CONFIG when a group cannot have so many ranks. */
-int cpu_group_check_size(int32_t num_ranks, struct error *err);
+/* ERROR_CONFIG when a group of the device cannot have so many ranks. */
+int cpu_group_check(const char *device, int32_t num_ranks, struct error *err);
 
 /* Returns the first float of a rank's slice of n: a slice begins at a line, and none is shared. */
 int64_t cpu_group_slice(int64_t n, int32_t rank, int32_t num_ranks);

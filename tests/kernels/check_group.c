@@ -79,7 +79,8 @@ static void create_groups(const struct form *form, struct fake_network *network,
     for (int32_t r = 0; r < form->num_ranks; r++) {
         members[r].group = group;
         if (network != NULL)
-            assert_int_equal(backend_group_create_remote(fake_network_transport(network, r),
+            assert_int_equal(backend_group_create_remote(kinds[form->kind].device,
+                                                         fake_network_transport(network, r),
                                                          &members[r].group, NULL),
                              0);
     }
@@ -519,11 +520,16 @@ static void test_remote_refused(void **state) {
     struct backend_group *group = NULL;
     struct error err = {0};
     struct transport transport = {.num_ranks = BACKEND_MAX_RANKS + 1};
-    assert_int_equal(backend_group_create_remote(&transport, &group, &err), -1);
+    assert_int_equal(backend_group_create_remote("cpu", &transport, &group, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_null(group);
+    transport.num_ranks = 2;
+    assert_int_equal(backend_group_create_remote("cuda", &transport, &group, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_non_null(strstr(err.message, "on cuda it must be 1"));
+    assert_null(group);
     transport = (struct transport){.rank = 1, .num_ranks = 3};
-    assert_int_equal(backend_group_create_remote(&transport, &group, NULL), 0);
+    assert_int_equal(backend_group_create_remote("cpu", &transport, &group, NULL), 0);
     for (int32_t rank = -1; rank <= 3; rank++)
         if (rank != transport.rank)
             assert_rank_refused(group, rank);

@@ -34,9 +34,9 @@ struct member {
 static void open_member(struct member *member, struct fake_network *network, int32_t rank,
                         const char *device) {
     *member = (struct member){.rank = rank};
-    assert_int_equal(
-        backend_group_create_remote(fake_network_transport(network, rank), &member->group, NULL),
-        0);
+    assert_int_equal(backend_group_create_remote(device, fake_network_transport(network, rank),
+                                                 &member->group, NULL),
+                     0);
     const struct backend_config config = {.num_threads = 1,
                                           .limits.max_num_batched_tokens = ROWS,
                                           .limits.max_num_seqs = ROWS,
