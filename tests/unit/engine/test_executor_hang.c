@@ -288,12 +288,12 @@ static int open_model(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_direct_call), /* forks, so before there are threads */
         cmocka_unit_test(test_start),
         cmocka_unit_test(test_step),
         cmocka_unit_test(test_no_limit),
         cmocka_unit_test(test_direct_step),
         cmocka_unit_test(test_slow_direct_step),
-        cmocka_unit_test(test_direct_call),
     };
     return cmocka_run_group_tests(tests, open_model, NULL);
 }
