@@ -1,8 +1,11 @@
 #include "kernels/backend.h"
 
+#include "kernels/backend_group.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/cpu_group.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/module.h"
+#include "kernels/transport.h"
 
 #include <string.h>
 
@@ -27,9 +30,53 @@ struct backend *backend_open(const char *name, const struct backend_config *conf
     return NULL;
 }
 
-size_t backend_device_memory(const char *name) {
-    return strncmp(name, "cuda", 4) == 0 ? module_device_memory(name) : 0;
+static bool is_in_module(const char *name) {
+    return strncmp(name, "cuda", 4) == 0;
 }
+
+size_t backend_device_memory(const char *name) {
+    return is_in_module(name) ? module_device_memory(name) : 0;
+}
+
+/* --- Groups ----------------------------------------------------------------------------------- */
+
+static int check_num_ranks(int32_t num_ranks, struct error *err) {
+    if (num_ranks < 1 || num_ranks > BACKEND_MAX_RANKS)
+        return error_set(err, ERROR_CONFIG, "%d ranks: must be 1 to %d", num_ranks,
+                         BACKEND_MAX_RANKS);
+    return 0;
+}
+
+int backend_group_create(const char *device, int32_t num_ranks, struct backend_group **out,
+                         struct error *err) {
+    if (check_num_ranks(num_ranks, err) != 0)
+        return -1;
+    return is_in_module(device) ? module_group_create(device, num_ranks, out, err)
+                                : cpu_group_create(num_ranks, out, err);
+}
+
+int backend_group_create_remote(const char *device, struct transport *transport,
+                                struct backend_group **out, struct error *err) {
+    if (check_num_ranks(transport->num_ranks, err) != 0)
+        return -1;
+    if (is_in_module(device))
+        return error_set(err, ERROR_CONFIG,
+                         "%d ranks that are processes: only the CPU computes in those; on %s ranks "
+                         "are threads of one process, without mpirun",
+                         transport->num_ranks, device);
+    return cpu_group_create_remote(transport, out, err);
+}
+
+void backend_group_destroy(struct backend_group *group) {
+    if (group != NULL)
+        group->destroy(group);
+}
+
+void backend_group_traffic(const struct backend_group *group, struct backend_group_traffic *out) {
+    *out = group->traffic;
+}
+
+/* --- Backends --------------------------------------------------------------------------------- */
 
 void backend_close(struct backend *b) {
     if (b != NULL)

@@ -51,7 +51,8 @@ struct transport;
 /* The backends that compute one model together, each with its share of it, are a group; each is a
  * rank of it, with a thread of its own. The ops named collective are called by every rank of the
  * group, in the same order and with the same shapes, and wait for the others; their sums are taken
- * in the order of the ranks, so that each rank has the same bits, and the same in every run. */
+ * in float (of a norm, on the CPU, in double) and in the order of the ranks, so that each rank has the
+ * same bits, and the same in every run. The first is called before anything is recorded. */
 #define BACKEND_MAX_RANKS 8
 struct backend_group;
 
@@ -236,7 +237,8 @@ struct all_reduce_args {
     bool accumulate; /* += ; out is not x then */
 };
 
-/* Collective: brings the columns that each rank has to rank 0, in the order of the ranks. */
+/* Collective: brings the columns that each rank has to rank 0, in the order of the ranks. A rank has
+ * the same width in every call. */
 struct gather_columns_args {
     const float *x; /* [num_rows, width] */
     float *out;     /* [num_rows, sum of the ranks' widths] on rank 0; else not read */
@@ -332,7 +334,6 @@ struct backend_ops {
     void (*gather_rows)(struct backend *b, const struct gather_rows_args *args);
     void (*add_rows)(struct backend *b, const struct add_rows_args *args);
     void (*sample)(struct backend *b, const struct sample_args *args);
-    /* The three are NULL where a group has one rank only. */
     void (*all_reduce)(struct backend *b, const struct all_reduce_args *args);
     void (*gather_columns)(struct backend *b, const struct gather_columns_args *args);
     void (*share_samples)(struct backend *b, const struct share_samples_args *args);
@@ -388,8 +389,9 @@ struct backend_config {
     int32_t rank;                /* in the group */
 };
 
-/* A group of num_ranks backends of that device, to be opened with it, each once, by any threads.
- * ERROR_CONFIG when the device cannot have so many, ERROR_MEMORY. */
+/* A group of num_ranks backends of that device, to be opened with it, each once. On CUDA rank r is the
+ * GPU of number r; what one rank's failure, or its closing, keeps others from is a failure of theirs.
+ * ERROR_CONFIG when there cannot be so many, ERROR_DEVICE, ERROR_MEMORY. */
 int backend_group_create(const char *device, int32_t num_ranks, struct backend_group **out,
                          struct error *err);
 /* Likewise of backends that are processes: it has the ranks of the transport, of which this

@@ -51,6 +51,12 @@ struct backend *module_open(const char *name, const struct backend_config *confi
     return module != NULL ? module->open(config, err) : NULL;
 }
 
+int module_group_create(const char *name, int32_t num_ranks, struct backend_group **out,
+                        struct error *err) {
+    const struct backend_module *module = find_backend(name, err);
+    return module != NULL ? module->group_create(num_ranks, out, err) : -1;
+}
+
 size_t module_device_memory(const char *name) {
     const struct backend_module *module = find_backend(name, NULL);
     return module != NULL ? module->device_memory() : 0;

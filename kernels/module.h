@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/transport.h"
 
-#define QUIRE_MODULE_INTERFACE (18001 + (int)sizeof(struct sample_row))
+#define QUIRE_MODULE_INTERFACE (19001 + (int)sizeof(struct sample_row))
 #define QUIRE_MODULE_SYMBOL "quire_backend_module"
 
 struct backend_module {
@@ -25,6 +25,8 @@ struct backend_module {
      * no context and takes no memory of the device: it is also asked by a process whose ranks live
      * in another one. */
     size_t (*device_memory)(void);
+    /* As backend_group_create, for 1 to BACKEND_MAX_RANKS ranks. */
+    int (*group_create)(int32_t num_ranks, struct backend_group **out, struct error *err);
 };
 
 #define QUIRE_TRANSPORT_INTERFACE 1
@@ -44,6 +46,10 @@ const void *module_find(const char *name, const char *symbol, int interface, str
  * says. */
 struct backend *module_open(const char *name, const struct backend_config *config,
                             struct error *err);
+
+/* As backend_group_create. ERROR_CONFIG also where module_open fails so. */
+int module_group_create(const char *name, int32_t num_ranks, struct backend_group **out,
+                        struct error *err);
 
 /* As backend_device_memory; 0 also where module_open fails. */
 size_t module_device_memory(const char *name);

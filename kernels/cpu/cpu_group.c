@@ -11,30 +11,6 @@
 #define CHUNK_TILES 16                 /* handed to a thread at a time */
 #define CHUNK_FLOATS 16384             /* likewise */
 
-/* --- Groups ----------------------------------------------------------------------------------- */
-
-int cpu_group_check(const char *device, int32_t num_ranks, struct error *err) {
-    bool is_cpu = strcmp(device, "cpu") == 0 || strcmp(device, "cpu-ref") == 0;
-    if (num_ranks < 1 || num_ranks > BACKEND_MAX_RANKS)
-        return error_set(err, ERROR_CONFIG, "%d ranks: must be 1 to %d", num_ranks,
-                         BACKEND_MAX_RANKS);
-    if (num_ranks > 1 && !is_cpu)
-        return error_set(err, ERROR_CONFIG,
-                         "%d ranks: only the CPU computes a model in several ranks; on %s it must "
-                         "be 1",
-                         num_ranks, device);
-    return 0;
-}
-
-void backend_group_destroy(struct backend_group *group) {
-    if (group != NULL)
-        group->ops->destroy(group);
-}
-
-void backend_group_traffic(const struct backend_group *group, struct backend_group_traffic *out) {
-    *out = group->traffic;
-}
-
 /* --- Ranks ------------------------------------------------------------------------------------ */
 
 static int check_rank(const struct backend_group *group, int32_t rank, struct error *err) {

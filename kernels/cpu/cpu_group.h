@@ -8,6 +8,11 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/thread_pool.h"
 
+/* As backend_group_create and backend_group_create_remote, for a number of ranks that was checked. */
+int cpu_group_create(int32_t num_ranks, struct backend_group **out, struct error *err);
+int cpu_group_create_remote(struct transport *transport, struct backend_group **out,
+                            struct error *err);
+
 /* A rank's end of the group. */
 struct cpu_rank {
     struct backend_group *group; /* NULL: the backend is alone, and each op has nothing to do */

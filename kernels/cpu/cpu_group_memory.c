@@ -108,22 +108,18 @@ static void sum_rows(const struct cpu_rank *rank, int32_t num_rows, const double
     meet(rank);
 }
 
-static const struct cpu_group_ops memory_ops = {.destroy = destroy,
-                                                .all_reduce = all_reduce,
+static const struct cpu_group_ops memory_ops = {.all_reduce = all_reduce,
                                                 .gather_columns = gather_columns,
                                                 .share_samples = share_samples,
                                                 .sum_rows = sum_rows};
 
-int backend_group_create(const char *device, int32_t num_ranks, struct backend_group **out,
-                         struct error *err) {
-    if (cpu_group_check(device, num_ranks, err) != 0)
-        return -1;
+int cpu_group_create(int32_t num_ranks, struct backend_group **out, struct error *err) {
     struct memory_group *group = aligned_alloc(CPU_GROUP_LINE, sizeof(*group));
     if (group == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks", num_ranks);
     memset(group, 0, sizeof(*group));
     group->base =
-        (struct backend_group){.ops = &memory_ops, .num_ranks = num_ranks, .only_rank = -1};
+        (struct backend_group){.destroy = destroy, .ops = &memory_ops, .num_ranks = num_ranks, .only_rank = -1};
     group->spin_ns = num_ranks <= cores_available() ? SPIN_WAIT_NS : 0;
     *out = &group->base;
     return 0;

@@ -245,22 +245,19 @@ static void sum_rows(const struct cpu_rank *rank, int32_t num_rows, const double
         cpu_group_add_rows(in, num_ranks, num_rows, sums);
 }
 
-static const struct cpu_group_ops messages_ops = {.destroy = destroy,
-                                                  .all_reduce = all_reduce,
+static const struct cpu_group_ops messages_ops = {.all_reduce = all_reduce,
                                                   .gather_columns = gather_columns,
                                                   .share_samples = share_samples,
                                                   .sum_rows = sum_rows};
 
-int backend_group_create_remote(const char *device, struct transport *transport,
-                                struct backend_group **out, struct error *err) {
-    if (cpu_group_check(device, transport->num_ranks, err) != 0)
-        return -1;
+int cpu_group_create_remote(struct transport *transport, struct backend_group **out,
+                            struct error *err) {
     struct messages_group *group = calloc(1, sizeof(*group));
     if (group == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks",
                          transport->num_ranks);
     group->base = (struct backend_group){
-        .ops = &messages_ops, .num_ranks = transport->num_ranks, .only_rank = transport->rank};
+        .destroy = destroy, .ops = &messages_ops, .num_ranks = transport->num_ranks, .only_rank = transport->rank};
     group->transport = transport;
     *out = &group->base;
     return 0;

@@ -4,13 +4,13 @@
 #ifndef QUIRE_KERNELS_CPU_CPU_GROUP_PRIVATE_H
 #define QUIRE_KERNELS_CPU_CPU_GROUP_PRIVATE_H
 
+#include "kernels/backend_group.h"
 #include "kernels/cpu/cpu_group.h"
 
 #define CPU_GROUP_LINE 64 /* bytes of a cache line */
 
 /* Of a group of two ranks or more; what cpu_group.h says of the function of that name. */
 struct cpu_group_ops {
-    void (*destroy)(struct backend_group *group);
     void (*all_reduce)(const struct cpu_rank *rank, const struct all_reduce_args *args);
     void (*gather_columns)(const struct cpu_rank *rank, const struct gather_columns_args *args);
     void (*share_samples)(const struct cpu_rank *rank, const struct share_samples_args *args,
@@ -18,18 +18,6 @@ struct cpu_group_ops {
     void (*sum_rows)(const struct cpu_rank *rank, int32_t num_rows, const double *own,
                      double *sums);
 };
-
-/* Every implementation's state starts with this. */
-struct backend_group {
-    const struct cpu_group_ops *ops;
-    int32_t num_ranks;
-    int32_t only_rank;                    /* that can be opened in this process; -1: all */
-    struct error failure;                 /* the first, or ERROR_NONE; of the only rank */
-    struct backend_group_traffic traffic; /* likewise */
-};
-
-/* ERROR_CONFIG when a group of the device cannot have so many ranks. */
-int cpu_group_check(const char *device, int32_t num_ranks, struct error *err);
 
 /* Returns the first float of a rank's slice of n: a slice begins at a line, and none is shared. */
 int64_t cpu_group_slice(int64_t n, int32_t rank, int32_t num_ranks);

@@ -3,6 +3,8 @@
 
 #include "config/build_hash.h"
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_collectives.h"
+#include "kernels/cuda/cuda_group.h"
 #include "kernels/cuda/cuda_staging.h"
 #include "kernels/cuda/cuda_tuning.h"
 #include "kernels/kv_type.h"
@@ -17,14 +19,17 @@ static struct cuda_backend *state_of(struct backend *b) {
     return (struct cuda_backend *)b;
 }
 
+/* The thread need not be the one that opened it. */
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = state_of(base);
+    CUDA_RELEASE(b, cudaSetDevice(b->device));
     cuda_tuning_destroy(b);
     cuda_sampler_destroy(b);
     cuda_gemm_destroy(b);
     cuda_staging_destroy(b);
     cuda_attention_destroy(b);
     cuda_step_destroy(b);
+    cuda_comm_destroy(b);
     cuda_streams_destroy(b);
     free(b);
 }
@@ -77,6 +82,9 @@ static const struct backend_ops cuda_backend_ops = {
     .gather_rows = cuda_gather_rows,
     .add_rows = cuda_add_rows,
     .sample = cuda_sample,
+    .all_reduce = cuda_all_reduce,
+    .gather_columns = cuda_gather_columns,
+    .share_samples = cuda_share_samples,
     .copy_blocks = cuda_copy_blocks,
     .swap_blocks = cuda_swap_blocks,
     .step_end = cuda_step_end,
@@ -105,11 +113,11 @@ static int open_device(struct cuda_backend *b, struct error *err) {
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
         return error_set(err, ERROR_DEVICE, "there is no CUDA GPU that this process may use");
-    if (CUDA_START(status, err) != 0 || CUDA_START(cudaSetDevice(0), err) != 0 ||
-        CUDA_START(cudaGetDeviceProperties(&prop, 0), err) != 0 ||
-        CUDA_START(
-            cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0),
-            err) != 0)
+    if (CUDA_START(status, err) != 0 || CUDA_START(cudaSetDevice(b->device), err) != 0 ||
+        CUDA_START(cudaGetDeviceProperties(&prop, b->device), err) != 0 ||
+        CUDA_START(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                          b->device),
+                   err) != 0)
         return -1;
     if (prop.major < MIN_COMPUTE_CAPABILITY_MAJOR)
         return error_set(err, ERROR_DEVICE,
@@ -127,7 +135,7 @@ static int open_device(struct cuda_backend *b, struct error *err) {
     return 0;
 }
 
-/* Why there is none is told by opening it. Properties are asked of the driver by the device's
+/* Of the first, which those of a group are taken to be like. Why there is none is told by opening it. Properties are asked of the driver by the device's
  * number, which takes cuInit and no context; cudaSetDevice and cudaMemGetInfo would make one. */
 size_t cuda_device_memory(void) {
     struct cudaDeviceProp prop;
@@ -140,7 +148,8 @@ size_t cuda_device_memory(void) {
 static int create_parts(struct cuda_backend *b, struct error *err) {
     size_t free_before, free_after, total;
     cuda_memory_info(&b->base, &free_before, &total);
-    if (cuda_streams_create(b, err) != 0 || cuda_step_create(b, err) != 0 ||
+    if (cuda_streams_create(b, err) != 0 || cuda_comm_alloc(b, err) != 0 ||
+        cuda_step_create(b, err) != 0 ||
         cuda_attention_create(b, err) != 0 ||
         cuda_staging_create(b, cuda_step_packed_bytes(b), err) != 0 ||
         cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0)
@@ -156,11 +165,6 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
                   CUDA_DEVICE_NAME, dtype_name(config->activation_dtype));
         return NULL;
     }
-    if (config->rank != 0) {
-        error_set(err, ERROR_CONFIG, "the device %s is one rank alone; there is no rank %d",
-                  CUDA_DEVICE_NAME, config->rank);
-        return NULL;
-    }
     struct cuda_backend *b = calloc(1, sizeof(*b));
     if (b == NULL) {
         error_set(err, ERROR_MEMORY, "out of memory for the device %s", CUDA_DEVICE_NAME);
@@ -174,7 +178,8 @@ struct backend *cuda_backend_open(const struct backend_config *config, struct er
                                .head_rows_step = CUDA_HEAD_ROWS_STEP,
                                .name = CUDA_DEVICE_NAME};
     b->config = *config;
-    if (open_device(b, err) != 0 || create_parts(b, err) != 0) {
+    b->device = config->rank;
+    if (cuda_comm_create(b, err) != 0 || open_device(b, err) != 0 || create_parts(b, err) != 0) {
         cuda_destroy(&b->base);
         return NULL;
     }

@@ -14,6 +14,7 @@
 
 #include <cuda_runtime_api.h>
 
+struct cuda_comm;      /* cuda_group.h: this rank's end of its group */
 struct cuda_streams;   /* cuda_streams.c: that of block moves, and what orders the two */
 struct cuda_staging;   /* cuda_staging.h: pinned memory between host arrays and the device */
 struct cuda_gemm;      /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algorithms */
@@ -53,7 +54,9 @@ struct cuda_step {
 struct cuda_backend {
     struct backend base;
     struct backend_config config;
-    cudaStream_t stream; /* the compute stream */
+    int device;             /* its number */
+    struct cuda_comm *comm; /* NULL: the backend is alone */
+    cudaStream_t stream;    /* the compute stream */
     int num_multiprocessors;
     size_t max_shared_bytes; /* of a block, opted in */
     struct error failure;    /* code ERROR_NONE: none yet */

@@ -1,5 +1,7 @@
 #include "kernels/cuda/cuda_check.h"
 
+#include "kernels/cuda/cuda_group.h"
+
 #include <string.h>
 
 /* The compiler is given paths relative to the build folder. */
@@ -10,19 +12,26 @@ static const char *source_path(const char *file) {
 }
 
 /* Cuts the call's text to the function's name. */
+int cuda_check_describe(enum error_code code, const char *operation, const char *file, int line,
+                        const char *why, const char *name, struct error *err) {
+    return error_set(err, code, "%.*s failed at %s:%d: %s (%s)", (int)strcspn(operation, "( "),
+                     operation, source_path(file), line, why, name);
+}
+
 static int report(enum error_code code, cudaError_t status, const char *operation, const char *file,
                   int line, struct error *err) {
-    return error_set(err, code, "%.*s failed at %s:%d: %s (%s)", (int)strcspn(operation, "( "),
-                     operation, source_path(file), line, cudaGetErrorString(status),
-                     cudaGetErrorName(status));
+    return cuda_check_describe(code, operation, file, line, cudaGetErrorString(status),
+                               cudaGetErrorName(status), err);
 }
 
 bool cuda_check_keep(struct cuda_backend *b, cudaError_t status, const char *operation,
                      const char *file, int line) {
     if (status == cudaSuccess)
         return true;
-    if (CUDA_OK(b))
+    if (CUDA_OK(b)) {
         report(ERROR_DEVICE, status, operation, file, line, &b->failure);
+        cuda_comm_tell(b);
+    }
     return false;
 }
 

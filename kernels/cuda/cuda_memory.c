@@ -1,6 +1,7 @@
 /* Device and pinned host memory. Both are taken at start only; a failed allocation is an ordinary
  * error then and leaves the device in order. */
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_group.h"
 #include "kernels/cuda/cuda_streams.h"
 
 #include "config/base/numbers.h"
@@ -45,8 +46,15 @@ int cuda_buffer_alloc(struct backend *base, size_t bytes, struct buffer *out, st
     return 0;
 }
 
+/* What waits for the device never returns while that waits for a rank that is lost. */
+static void settle(struct cuda_backend *b) {
+    if (b->comm != NULL && b->stream != NULL)
+        cuda_comm_await(b, NULL);
+}
+
 /* cudaFree waits for the device, so that what it returns may be the failure of work before it. */
 void cuda_buffer_free(struct backend *b, struct buffer *buffer) {
+    settle(state_of(b));
     CUDA_RELEASE(state_of(b), cudaFree(buffer->data));
     *buffer = (struct buffer){0};
 }
@@ -66,6 +74,7 @@ int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct 
 }
 
 void cuda_host_free(struct backend *b, struct buffer *buffer) {
+    settle(state_of(b));
     if (buffer->data != NULL) /* of which NVIDIA says nothing */
         CUDA_RELEASE(state_of(b), cudaFreeHost(buffer->data));
     *buffer = (struct buffer){0};

@@ -1,5 +1,6 @@
 /* The one symbol that the module exports; everything else is hidden. */
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_group.h"
 #include "kernels/module.h"
 
 __attribute__((visibility("default"))) extern const struct backend_module quire_backend_module;
@@ -8,4 +9,5 @@ const struct backend_module quire_backend_module = {
     .interface = QUIRE_MODULE_INTERFACE,
     .open = cuda_backend_open,
     .device_memory = cuda_device_memory,
+    .group_create = cuda_group_create,
 };

@@ -2,6 +2,7 @@
  * an error to CUDA. */
 #include "config/base/numbers.h"
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_collectives.h"
 #include "kernels/cuda/cuda_staging.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/rope_store_launch.h"
@@ -29,7 +30,9 @@ void cuda_norm(struct backend *base, const struct norm_args *args) {
         .accumulate = args->accumulate,
         .bf16 = is_bf16(b),
     };
-    if (launch.num_groups > 0)
+    if (args->total_width > 0 && b->comm != NULL)
+        cuda_norm_over_ranks(b, args);
+    else if (launch.num_groups > 0)
         CUDA_TRY(b, launch_norm(b->stream, &launch));
 }
 

@@ -6,6 +6,7 @@
  * then, or it would be blamed on the next kernel. */
 #include "config/base/check.h"
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_group.h"
 #include "kernels/cuda/cuda_streams.h"
 #include "kernels/cuda/cuda_staging.h"
 
@@ -14,6 +15,7 @@
 struct recording {
     cudaGraphExec_t graph;
     struct staging_set *staging; /* pinned memory of its copies */
+    uint64_t num_ops; /* of NCCL */
     bool begins_step;
     bool touches_anything; /* cuda_streams.h */
 };
@@ -56,6 +58,7 @@ static int record_begin(struct backend *base, size_t host_bytes, struct error *e
         return -1;
     }
     b->recording = recording;
+    recording->num_ops = cuda_comm_num_ops(b);
     b->step.is_recorded = false;
     return 0;
 }
@@ -87,6 +90,7 @@ static int record_end(struct backend *base, struct recording **out, struct error
     CHECK(recording != NULL);
     b->recording = NULL;
     cuda_staging_record_end(b);
+    recording->num_ops = cuda_comm_take_recorded(b, recording->num_ops);
     recording->begins_step = b->step.is_recorded;
     recording->touches_anything = cuda_streams_end_recording(b);
     if (recording->begins_step)
@@ -107,6 +111,7 @@ static void record_replay(struct backend *base, struct recording *recording) {
     cuda_streams_before_replay(b, recording->touches_anything);
     if (recording->begins_step)
         cuda_step_forget(b);
+    cuda_comm_count_replayed(b, recording->num_ops);
     CUDA_TRY(b, cudaGraphLaunch(recording->graph, b->stream));
 }
 

@@ -7,6 +7,7 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_group.h"
 #include "kernels/cuda/cuda_streams.h"
 
 #include <stdlib.h>
@@ -162,14 +163,16 @@ bool cuda_staging_is_done(struct cuda_backend *b) {
         cudaEventQuery(staging->sets[staging->num_waited_for % NUM_SETS].end) != cudaErrorNotReady;
     if (!is_done)
         cudaGetLastError();
-    return is_done;
+    if (!is_done && b->comm != NULL)
+        cuda_comm_look(b);
+    return is_done || !CUDA_OK(b);
 }
 
 void cuda_staging_wait(struct cuda_backend *b) {
     struct cuda_staging *staging = b->staging;
     CHECK(staging->num_waited_for < staging->num_ended && staging->recorded == NULL);
     struct staging_set *set = &staging->sets[staging->num_waited_for++ % NUM_SETS];
-    CUDA_TRY(b, cudaEventSynchronize(set->end));
+    cuda_streams_await(b, set->end);
     empty_set(b, set);
 }
 
@@ -216,6 +219,11 @@ static void download(struct cuda_backend *b, void *dst, const void *device_src, 
 void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device_src,
                            size_t bytes) {
     download(b, dst, device_src, bytes, false);
+}
+
+void cuda_staging_fetch(struct cuda_backend *b, void *dst, const void *device_src, size_t bytes) {
+    download(b, dst, device_src, bytes, false);
+    drain(b);
 }
 
 void cuda_staging_download_tokens(struct cuda_backend *b, struct sample_output *out,

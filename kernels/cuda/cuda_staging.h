@@ -19,6 +19,8 @@ void *cuda_staging_reserve(struct cuda_backend *b, size_t bytes);
  * a call (CHECKed). */
 #define CUDA_STAGING_DOWNLOAD_BYTES ((size_t)1 << 20)
 void cuda_staging_download(struct cuda_backend *b, void *dst, const void *device_src, size_t bytes);
+/* The same at once: waits for the stream. */
+void cuda_staging_fetch(struct cuda_backend *b, void *dst, const void *device_src, size_t bytes);
 /* The same for token i of num_tokens, to out[i].token. */
 void cuda_staging_download_tokens(struct cuda_backend *b, struct sample_output *out,
                                   const int32_t *device_src, int32_t num_tokens);

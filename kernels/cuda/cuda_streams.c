@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_streams.h"
 
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/cuda_group.h"
 
 #include <stdlib.h>
 
@@ -100,7 +101,16 @@ cudaStream_t cuda_streams_for_move(struct cuda_backend *b, const struct block_se
 void cuda_streams_synchronize(struct cuda_backend *b) {
     if (moves_order_synchronize(&b->streams->order))
         wait_for_moves(b);
-    CUDA_TRY(b, cudaStreamSynchronize(b->stream));
+    cuda_streams_await(b, NULL);
+}
+
+void cuda_streams_await(struct cuda_backend *b, cudaEvent_t event) {
+    if (b->comm != NULL)
+        cuda_comm_await(b, event);
+    else if (event != NULL)
+        CUDA_TRY(b, cudaEventSynchronize(event));
+    else
+        CUDA_TRY(b, cudaStreamSynchronize(b->stream));
 }
 
 bool cuda_streams_end_recording(struct cuda_backend *b) {

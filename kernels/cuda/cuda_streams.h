@@ -22,6 +22,8 @@ cudaStream_t cuda_streams_for_move(struct cuda_backend *b, const struct block_se
 
 /* Waits for both. */
 void cuda_streams_synchronize(struct cuda_backend *b);
+/* Waits for the event, or with NULL for the compute stream. */
+void cuda_streams_await(struct cuda_backend *b, cudaEvent_t event);
 
 /* Returns whether something in the recording that ends may touch any block. */
 bool cuda_streams_end_recording(struct cuda_backend *b);

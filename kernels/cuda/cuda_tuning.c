@@ -14,6 +14,7 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "kernels/cuda/cublas_check.h"
+#include "kernels/cuda/cuda_streams.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -194,7 +195,7 @@ static bool spend(struct cuda_backend *b, struct trial *t,
     CUDA_TRY(b, cudaEventRecord(tuning->begin, b->stream));
     turn(b, t);
     CUDA_TRY(b, cudaEventRecord(tuning->end, b->stream));
-    CUDA_TRY(b, cudaStreamSynchronize(b->stream));
+    cuda_streams_await(b, NULL);
     tuning->report.seconds += elapsed(b, tuning->begin, tuning->end);
     return CUDA_OK(b);
 }

@@ -1,31 +1,12 @@
 /* One block or one warp per group (norm), or blocks side by side along a row (the others). All are
  * bound by memory: what counts is 16-byte accesses and enough of them in flight. */
+#include "kernels/cuda/block_sum.cuh"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/vector_access.cuh"
 
-#define MAX_WARPS 32
 #define ROW_BLOCK 256
 #define MAX_WARP_WIDTH 256 /* of a group that one warp normalises: 16 bytes a lane */
 #define WARP_BLOCK 128
-
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-    for (int d = WARP_SIZE / 2; d > 0; d /= 2)
-        value += __shfl_xor_sync(FULL_MASK, value, d);
-    return value;
-}
-
-/* The sum over all threads of the block, to each of them. */
-__device__ float block_sum(float value) {
-    __shared__ float partial[MAX_WARPS];
-    int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
-    int num_warps = blockDim.x / WARP_SIZE;
-    value = warp_sum(value);
-    if (lane == 0)
-        partial[warp] = value;
-    __syncthreads();
-    return warp_sum(lane < num_warps ? partial[lane] : 0.0f);
-}
 
 template <bool ONE_WARP> __device__ __forceinline__ float group_sum(float value) {
     return ONE_WARP ? warp_sum(value) : block_sum(value);

@@ -215,7 +215,7 @@ CUptiResult cuptiGetVersion(uint32_t *version) {
 }
 
 CUptiResult cuptiGetTimestamp(uint64_t *timestamp) {
-    std::lock_guard<std::recursive_mutex> guard(the_device().lock);
+    std::lock_guard<std::recursive_mutex> guard(the_machine().lock);
     *timestamp = now();
     return CUPTI_SUCCESS;
 }
@@ -228,7 +228,7 @@ CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
 }
 
 CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid, const char **name) {
-    std::lock_guard<std::recursive_mutex> guard(the_device().lock);
+    std::lock_guard<std::recursive_mutex> guard(the_machine().lock);
     for (const call_name &call : the_recorder().calls) {
         if (call.domain == domain && call.cbid == cbid) {
             *name = call.name.c_str();
@@ -240,7 +240,7 @@ CUptiResult cuptiGetCallbackName(CUpti_CallbackDomain domain, uint32_t cbid, con
 
 CUptiResult cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc requested,
                                            CUpti_BuffersCallbackCompleteFunc completed) {
-    std::lock_guard<std::recursive_mutex> guard(the_device().lock);
+    std::lock_guard<std::recursive_mutex> guard(the_machine().lock);
     if (requested == nullptr || completed == nullptr)
         return CUPTI_ERROR_INVALID_PARAMETER;
     the_recorder().request = requested;
@@ -254,7 +254,7 @@ static CUptiResult status_from_environment(const char *name) {
 }
 
 CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock) {
-    std::lock_guard<std::recursive_mutex> guard(the_device().lock);
+    std::lock_guard<std::recursive_mutex> guard(the_machine().lock);
     if (clock == nullptr)
         return CUPTI_ERROR_INVALID_PARAMETER;
     CUptiResult status = status_from_environment("QUIRE_CUDASIM_CUPTI_CLOCK_STATUS");
@@ -264,7 +264,7 @@ CUptiResult cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc c
 }
 
 CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
-    std::lock_guard<std::recursive_mutex> guard(the_device().lock);
+    std::lock_guard<std::recursive_mutex> guard(the_machine().lock);
     if (the_recorder().request == nullptr)
         return CUPTI_ERROR_INVALID_OPERATION;
     CUptiResult status = status_from_environment("QUIRE_CUDASIM_CUPTI_STATUS");
@@ -274,7 +274,7 @@ CUptiResult cuptiActivityEnable(CUpti_ActivityKind kind) {
 }
 
 static CUptiResult choose(CUpti_CallbackDomain domain, uint32_t cbid, bool wanted) {
-    std::lock_guard<std::recursive_mutex> guard(the_device().lock);
+    std::lock_guard<std::recursive_mutex> guard(the_machine().lock);
     the_recorder().chosen[{domain, cbid}] = wanted;
     return CUPTI_SUCCESS;
 }
@@ -316,14 +316,14 @@ CUptiResult cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, CUpti_Acti
 }
 
 CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, size_t *dropped) {
-    std::lock_guard<std::recursive_mutex> guard(the_device().lock);
+    std::lock_guard<std::recursive_mutex> guard(the_machine().lock);
     *dropped = the_recorder().dropped;
     the_recorder().dropped = 0;
     return CUPTI_SUCCESS;
 }
 
 CUptiResult cuptiActivityFlushAll(uint32_t) {
-    std::lock_guard<std::recursive_mutex> guard(the_device().lock);
+    std::lock_guard<std::recursive_mutex> guard(the_machine().lock);
     if (the_recorder().complete == nullptr)
         return CUPTI_ERROR_INVALID_OPERATION;
     give_back_buffer();

@@ -1,5 +1,6 @@
 /* Copies and fills: checked at the call, done in stream order. */
 #include "activity.h"
+#include "device_memory.h"
 
 #include <string.h>
 
@@ -63,11 +64,15 @@ static void enqueue_copy(const api_call &call, work_queue &queue, cudaStream_t s
     if (from == place::pageable) {
         const char *start = static_cast<const char *>(src);
         std::vector<char> staged(start, start + bytes);
-        queue.push_back(recorded(call, what, [dst, staged = std::move(staged)] {
+        queue.push_back(recorded(call, what, [&dev, dst, staged = std::move(staged)] {
+            open_memory(dev);
             memcpy(dst, staged.data(), staged.size());
         }));
     } else {
-        queue.push_back(recorded(call, what, [dst, src, bytes] { memmove(dst, src, bytes); }));
+        queue.push_back(recorded(call, what, [&dev, dst, src, bytes] {
+            open_memory(dev);
+            memmove(dst, src, bytes);
+        }));
     }
     if (to == place::pageable || (to == place::pinned && from != place::device))
         run_all(dev, queue);
@@ -125,7 +130,9 @@ cudaError_t cudaMemsetAsync(void *dev_ptr, int value, size_t count, cudaStream_t
     if (!range_within(call.dev.device_memory, dev_ptr, count))
         return call.end(cudaErrorInvalidValue);
     const activity what = {CUPTI_ACTIVITY_KIND_MEMSET, nullptr, 0, count, stream};
-    queue->push_back(
-        recorded(call, what, [dev_ptr, value, count] { memset(dev_ptr, value, count); }));
+    queue->push_back(recorded(call, what, [&dev = call.dev, dev_ptr, value, count] {
+        open_memory(dev);
+        memset(dev_ptr, value, count);
+    }));
     return call.end(cudaSuccess);
 }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_DEVICES 16
+
 namespace cudasim {
 
 static uint64_t number_from_environment(const char *name, uint64_t absent) {
@@ -23,24 +25,46 @@ static uint64_t number_from_environment(const char *name, uint64_t absent) {
     return value;
 }
 
-static device *create_device() {
+static device *create_device(int ordinal) {
     device *dev = new device();
-    dev->failure.path = getenv("QUIRE_CUDASIM_FAIL_FILE");
-    dev->fail_after = number_from_environment("QUIRE_CUDASIM_FAIL_AFTER", UINT64_MAX);
-    dev->hang_after = number_from_environment("QUIRE_CUDASIM_HANG_AFTER", UINT64_MAX);
+    bool is_faulty =
+        (uint64_t)ordinal == number_from_environment("QUIRE_CUDASIM_FAULTY_DEVICE", 0);
+    dev->ordinal = ordinal;
+    dev->failure.path = is_faulty ? getenv("QUIRE_CUDASIM_FAIL_FILE") : nullptr;
+    dev->fail_after = dev->hang_after = UINT64_MAX;
+    if (is_faulty) {
+        dev->fail_after = number_from_environment("QUIRE_CUDASIM_FAIL_AFTER", UINT64_MAX);
+        dev->hang_after = number_from_environment("QUIRE_CUDASIM_HANG_AFTER", UINT64_MAX);
+    }
     dev->memory_bytes = number_from_environment("QUIRE_CUDASIM_MEMORY", (uint64_t)1 << 30);
     dev->num_multiprocessors = (int)number_from_environment("QUIRE_CUDASIM_SMS", 4);
     dev->skipped = getenv("QUIRE_CUDASIM_SKIP");
     dev->default_queue = std::make_shared<work_queue>();
     dev->queues.push_back(dev->default_queue);
-    read_order_from_environment();
-    read_products_from_environment();
     return dev;
 }
 
+static machine *create_machine() {
+    machine *all = new machine();
+    uint64_t count = number_from_environment("QUIRE_CUDASIM_DEVICES", 1);
+    if (count > MAX_DEVICES)
+        fatal("QUIRE_CUDASIM_DEVICES is %d at most", MAX_DEVICES);
+    for (int i = 0; i < (int)count; i++)
+        all->devices.push_back(create_device(i));
+    read_order_from_environment();
+    read_products_from_environment();
+    return all;
+}
+
+machine &the_machine() {
+    static machine *const all = create_machine();
+    return *all;
+}
+
+static thread_local int current_device;
+
 device &the_device() {
-    static device *const dev = create_device();
-    return *dev;
+    return *the_machine().devices[(size_t)current_device];
 }
 
 bool is_skipped(const device &dev, const char *name) {
@@ -49,16 +73,16 @@ bool is_skipped(const device &dev, const char *name) {
 
 static thread_local cudaError_t last_error;
 
-static device &lock_device() {
-    the_device().lock.lock();
+static device &lock_devices() {
+    the_machine().lock.lock();
     return the_device();
 }
 
 api_call::api_call(const char *name)
-    : dev(lock_device()), correlation(++dev.num_calls), function(name), start(0),
+    : dev(lock_devices()), correlation(++the_machine().num_calls), function(name), start(0),
       result(cudaSuccess) {
-    if (!dev.injected) {
-        dev.injected = true;
+    if (!the_machine().injected) {
+        the_machine().injected = true;
         load_injection();
     }
     if (name != nullptr)
@@ -68,7 +92,7 @@ api_call::api_call(const char *name)
 api_call::~api_call() {
     if (start != 0)
         call_ended(function, start, correlation, result);
-    dev.lock.unlock();
+    the_machine().lock.unlock();
 }
 
 cudaError_t api_call::end(cudaError_t status) {
@@ -161,24 +185,31 @@ cudaError_t cudaPeekAtLastError(void) {
 
 cudaError_t cudaGetDeviceCount(int *count) {
     api_call call;
-    *count = 1;
+    *count = (int)cudasim::the_machine().devices.size();
     return call.end(cudaSuccess);
+}
+
+static bool is_device(int device) {
+    return device >= 0 && device < (int)cudasim::the_machine().devices.size();
 }
 
 cudaError_t cudaSetDevice(int device) {
     api_call call;
-    return call.end(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+    if (!is_device(device))
+        return call.end(cudaErrorInvalidDevice);
+    cudasim::current_device = device;
+    return call.end(cudaSuccess);
 }
 
 cudaError_t cudaGetDevice(int *device) {
     api_call call;
-    *device = 0;
+    *device = cudasim::current_device;
     return call.end(cudaSuccess);
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
     api_call call;
-    if (device != 0)
+    if (!is_device(device))
         return call.end(cudaErrorInvalidDevice);
     cudaDeviceProp p = {};
     snprintf(p.name, sizeof p.name, "Simulated CUDA device");
@@ -199,7 +230,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device) {
-    cudaDeviceProp p;
+    cudaDeviceProp p = {};
     cudaError_t error = cudaGetDeviceProperties(&p, device);
     if (error != cudaSuccess)
         return error;

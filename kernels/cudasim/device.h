@@ -1,4 +1,4 @@
-/* State of the simulated device, and what every call of the runtime API does first and last. */
+/* State of the simulated devices, and what every call of the runtime API does first and last. */
 #ifndef CUDASIM_DEVICE_H
 #define CUDASIM_DEVICE_H
 
@@ -29,10 +29,16 @@ struct stream_capture {
     bool invalid;           /* something was done that may not be done meanwhile */
 };
 
+struct device;
+
+/* A queue of a device, which another device's work waits for. */
+struct awaited_queue {
+    device *dev;
+    std::shared_ptr<work_queue> queue;
+};
+
 struct device {
-    std::recursive_mutex lock;
-    bool injected;        /* CUDA_INJECTION64_PATH was looked at */
-    uint32_t num_calls;   /* of the API */
+    int ordinal;
     bool failed;          /* every call returns cudaErrorIllegalAddress */
     uint64_t num_kernels; /* that ran */
     uint64_t fail_after;  /* QUIRE_CUDASIM_FAIL_AFTER */
@@ -44,8 +50,8 @@ struct device {
     size_t memory_bytes;  /* QUIRE_CUDASIM_MEMORY */
     size_t allocated_bytes;
     int num_multiprocessors;                         /* QUIRE_CUDASIM_SMS */
-    int num_running;                                 /* nested pieces of work */
-    std::chrono::nanoseconds ahead;                  /* of the host's clock is the device's */
+    bool unfinished;                                 /* the work that ran last is to go on */
+    std::vector<awaited_queue> awaited;              /* then: after some of these went on */
     std::shared_ptr<work_queue> default_queue;       /* of every stream that is not non-blocking */
     std::vector<std::shared_ptr<work_queue>> queues; /* the default one, then as created */
     std::map<uintptr_t, memory_range> device_memory; /* by start */
@@ -57,9 +63,20 @@ struct device {
 };
 
 /* Created by the first call, never destroyed. */
+struct machine {
+    std::recursive_mutex lock;      /* of all devices */
+    bool injected;                  /* CUDA_INJECTION64_PATH was looked at */
+    uint32_t num_calls;             /* of the API */
+    std::chrono::nanoseconds ahead; /* of the host's clock is that of the devices */
+    std::vector<device *> devices;  /* QUIRE_CUDASIM_DEVICES */
+    device *at_work;                /* device_memory.h; NULL: none */
+    bool is_memory_open;            /* its memory can be touched */
+};
+machine &the_machine();
+/* The one that this thread has set. */
 device &the_device();
 
-/* Holds the device for one API call, and records it (activity.h) under the name of the function
+/* Holds the devices for one API call, and records it (activity.h) under the name of the function
  * that does it; NULL: it is part of another. */
 class api_call {
   public:
@@ -78,8 +95,8 @@ class api_call {
     cudaError_t result;
 };
 
-/* The device's clock, which events have. */
-std::chrono::steady_clock::time_point device_time(const device &dev);
+/* The clock of the devices, which events have. */
+std::chrono::steady_clock::time_point device_time();
 
 /* Within a piece of work: by the device's clock the block takes that time, whatever it takes the
  * host. */
@@ -109,8 +126,15 @@ cudaError_t refuse_captured(device &dev, cudaStream_t stream);
  * whole device. */
 cudaError_t refuse_while_capturing(device &dev);
 /* Runs the oldest piece of work; false when there is none. On a hung device always true, and
- * nothing runs. */
+ * nothing runs. Work that calls wait_for_devices stays the oldest, and is run again. */
 bool run_one(device &dev, work_queue &queue);
+/* By work of `dev`: it cannot go on before other devices have come further in these queues. */
+void wait_for_devices(device &dev, std::vector<awaited_queue> queues);
+/* Lets the devices that dev's unfinished work waits for go on by one piece of work each. Returns
+ * whether that was of use; else their hosts have to enqueue more. */
+bool run_awaited(device &dev);
+/* Lets other threads call the API for a moment, in which no device works. */
+void pause_call();
 /* The same for a host that waits for this queue: in the orders but forward another queue may go on
  * first (cudasim/order.h). */
 bool run_towards(device &dev, work_queue &wanted);

@@ -99,16 +99,66 @@ void unmap_device_memory(char *start, size_t bytes) {
         fatal("cannot unmap device memory");
 }
 
-device_at_work::device_at_work(device &worker) : dev(worker) {
-    if (dev.num_running++ == 0)
-        for (const auto &entry : dev.device_memory)
-            set_access(entry.second, PROT_READ | PROT_WRITE);
+static void set_access_of(const device &dev, int protection) {
+    for (const auto &entry : dev.device_memory)
+        set_access(entry.second, protection);
+}
+
+static void put_to_work(device *dev) {
+    machine &all = the_machine();
+    if (all.at_work == dev)
+        return;
+    if (all.is_memory_open)
+        set_access_of(*all.at_work, PROT_NONE);
+    all.is_memory_open = false;
+    all.at_work = dev;
+}
+
+void open_memory(device &dev) {
+    machine &all = the_machine();
+    if (all.at_work != &dev)
+        fatal("device %d's memory is opened while another works", dev.ordinal);
+    if (!all.is_memory_open)
+        set_access_of(dev, PROT_READ | PROT_WRITE);
+    all.is_memory_open = true;
+}
+
+device_at_work::device_at_work(device &worker) : before(the_machine().at_work) {
+    put_to_work(&worker);
+}
+
+device_at_work::device_at_work() : before(the_machine().at_work) {
+    put_to_work(nullptr);
 }
 
 device_at_work::~device_at_work() {
-    if (--dev.num_running == 0)
-        for (const auto &entry : dev.device_memory)
-            set_access(entry.second, PROT_NONE);
+    put_to_work(before);
+}
+
+/* While it lives, the allocation that an address lies in can be touched. */
+class open_allocation {
+  public:
+    open_allocation(const device &dev, const void *address)
+        : allocation(std::prev(dev.device_memory.upper_bound(
+                                   reinterpret_cast<uintptr_t>(address)))->second),
+          is_open(the_machine().is_memory_open && the_machine().at_work == &dev) {
+        if (!is_open)
+            set_access(allocation, PROT_READ | PROT_WRITE);
+    }
+    open_allocation(const open_allocation &) = delete;
+    ~open_allocation() {
+        if (!is_open)
+            set_access(allocation, PROT_NONE);
+    }
+
+  private:
+    const memory_range allocation;
+    const bool is_open;
+};
+
+void copy_across(device &to, void *dst, device &from, const void *src, size_t bytes) {
+    open_allocation source(from, src), destination(to, dst);
+    memmove(dst, src, bytes);
 }
 
 } // namespace cudasim

@@ -12,15 +12,23 @@ namespace cudasim {
 char *map_device_memory(size_t bytes);
 void unmap_device_memory(char *start, size_t bytes);
 
-/* While one lives, the device works. They nest. */
+/* While one lives, this device works, and no other's memory can be touched; or none does. They nest. */
 class device_at_work {
   public:
     explicit device_at_work(device &worker);
+    device_at_work();
+    device_at_work(const device_at_work &) = delete;
     ~device_at_work();
 
   private:
-    device &dev;
+    device *const before;
 };
+
+/* By work of the device that touches its memory: it can, until another works, or none. */
+void open_memory(device &dev);
+
+/* Copies from an allocation of one device to one of another, as a device that reaches the other's does. */
+void copy_across(device &to, void *dst, device &from, const void *src, size_t bytes);
 
 } // namespace cudasim
 

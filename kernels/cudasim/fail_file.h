@@ -7,16 +7,19 @@
 
 namespace cudasim {
 
+enum class failing_work { kernel, graph_kernel, collective };
+
 /* But for the path zeroed at first. */
 struct fail_file {
     const char *path; /* nullptr: nothing is ordered ever */
     bool is_ordered;
-    bool counts_graphs; /* else what is in none */
-    uint64_t num_left;  /* before it fails */
+    failing_work kind;
+    uint64_t num_left; /* before it fails */
 };
 
-/* Counts a kernel or product; returns whether it is the one that fails. */
+/* Counts what runs; returns whether it is what fails: a kernel or product, or an operation of NCCL. */
 bool fails_next(fail_file &file, bool in_graph);
+bool fails_next_collective(fail_file &file);
 
 } // namespace cudasim
 

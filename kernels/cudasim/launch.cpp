@@ -3,6 +3,7 @@
 #include "activity.h"
 #include "block.h"
 #include "device.h"
+#include "device_memory.h"
 #include "fatal.h"
 #include "shared_memory.h"
 
@@ -45,6 +46,7 @@ static void run_kernel(device &dev, const std::function<void()> &kernel) {
     if (dev.hung) /* in a graph, after the one that never ends */
         return;
     uint64_t number = dev.num_kernels++;
+    open_memory(dev);
     if (number == dev.fail_after || fails_next(dev.failure, dev.in_graph))
         dev.failed = true;
     else if (number == dev.hang_after)

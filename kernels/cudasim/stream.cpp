@@ -12,6 +12,7 @@
 #include <vector>
 
 #define MAX_HANG_S 300 /* a test that waits for ever ends at last */
+#define PAUSE_US 20
 
 struct CUstream_st {};
 
@@ -30,16 +31,16 @@ struct CUevent_st {
 
 namespace cudasim {
 
-std::chrono::steady_clock::time_point device_time(const device &dev) {
-    return std::chrono::steady_clock::now() + dev.ahead;
+std::chrono::steady_clock::time_point device_time() {
+    return std::chrono::steady_clock::now() + the_machine().ahead;
 }
 
 simulated_duration::simulated_duration(std::chrono::nanoseconds duration)
-    : end(device_time(the_device()) + duration) {
+    : end(device_time() + duration) {
 }
 
 simulated_duration::~simulated_duration() {
-    the_device().ahead += end - device_time(the_device());
+    the_machine().ahead += end - device_time();
 }
 
 std::shared_ptr<work_queue> queue_of(device &dev, cudaStream_t stream) {
@@ -56,11 +57,35 @@ bool run_one(device &dev, work_queue &queue) {
         return false;
     std::function<void()> work = std::move(queue.front());
     queue.pop_front();
+    dev.unfinished = false;
     if (!dev.failed) {
         device_at_work at_work(dev);
         work();
     }
+    if (dev.unfinished)
+        queue.push_front(std::move(work));
     return true;
+}
+
+void wait_for_devices(device &dev, std::vector<awaited_queue> queues) {
+    dev.unfinished = true;
+    dev.awaited = std::move(queues);
+}
+
+bool run_awaited(device &dev) {
+    bool went_on = false;
+    const std::vector<awaited_queue> queues = dev.awaited;
+    for (const awaited_queue &other : queues)
+        if (!other.dev->hung && run_one(*other.dev, *other.queue))
+            went_on = went_on || !other.dev->unfinished;
+    return went_on;
+}
+
+void pause_call() {
+    device_at_work none;
+    the_machine().lock.unlock();
+    usleep(PAUSE_US);
+    the_machine().lock.lock();
 }
 
 /* The queue to go on with while the host waits for `wanted`, which is not empty. */
@@ -80,22 +105,34 @@ static work_queue &choose_queue(device &dev, work_queue &wanted) {
 bool run_towards(device &dev, work_queue &wanted) {
     if (dev.hung || wanted.empty())
         return dev.hung;
-    return run_one(dev, choose_queue(dev, wanted));
+    work_queue &chosen = choose_queue(dev, wanted);
+    run_one(dev, chosen);
+    return !dev.unfinished || &chosen == &wanted || run_one(dev, wanted);
 }
 
-/* What a call that waits for work does once the device hangs. */
-[[noreturn]] static void wait_for_ever() {
-    sleep(MAX_HANG_S);
-    fatal("a call has waited %d s for a kernel that never ends", MAX_HANG_S);
-}
+/* A call that waits for work, which may wait for another device, or for ever on one that hangs. */
+class waiting_call {
+  public:
+    void look(device &dev) {
+        if (!dev.hung && (!dev.unfinished || run_awaited(dev)))
+            return;
+        pause_call();
+        if (std::chrono::steady_clock::now() > end)
+            fatal("a call has waited %d s for work that never ends", MAX_HANG_S);
+    }
+
+  private:
+    const std::chrono::steady_clock::time_point end =
+        std::chrono::steady_clock::now() + std::chrono::seconds(MAX_HANG_S);
+};
 
 void run_all(device &dev, work_queue &queue) {
+    waiting_call call;
     if (!dev.hung && queue.empty())
         return;
     device_at_work at_work(dev);
     while (run_towards(dev, queue))
-        if (dev.hung)
-            wait_for_ever();
+        call.look(dev);
 }
 
 void run_all_streams(device &dev) {
@@ -158,7 +195,11 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
         return call.end(cudaErrorInvalidResourceHandle);
     if (refuse_captured(call.dev, stream) != cudaSuccess)
         return call.end(cudaErrorStreamCaptureUnsupported);
-    return call.end(run_towards(call.dev, *queue) ? cudaErrorNotReady : cudaSuccess);
+    if (!run_towards(call.dev, *queue))
+        return call.end(cudaSuccess);
+    if (call.dev.unfinished)
+        run_awaited(call.dev);
+    return call.end(cudaErrorNotReady);
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
@@ -201,9 +242,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     std::shared_ptr<event_record> record = std::make_shared<event_record>();
     record->queue = target;
     event->last = record;
-    target->push_back([&dev = call.dev, record] {
+    target->push_back([record] {
         record->reached = true;
-        record->time = device_time(dev);
+        record->time = device_time();
     });
     return call.end(cudaSuccess);
 }
@@ -222,7 +263,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     device &dev = call.dev;
     if (event->last != nullptr && !is_skipped(dev, "cudaStreamWaitEvent"))
         queue->push_back([&dev, record = event->last] {
-            while (!record->reached && !dev.hung && run_one(dev, *record->queue)) {
+            while (!record->reached && !dev.hung && run_one(dev, *record->queue) &&
+                   !dev.unfinished) {
             }
         });
     return call.end(cudaSuccess);
@@ -232,19 +274,26 @@ static bool is_reached(cudaEvent_t event) {
     return event->last == nullptr || event->last->reached;
 }
 
+/* Or until the work waits for another device. */
 static void run_until(device &dev, cudaEvent_t event) {
     device_at_work at_work(dev); /* once, not for each piece of work */
-    while (!is_reached(event) && !dev.hung && run_towards(dev, *event->last->queue))
+    dev.unfinished = false;
+    while (!is_reached(event) && !dev.hung && !dev.unfinished &&
+           run_towards(dev, *event->last->queue))
         continue;
+}
+
+static bool is_waiting(const device &dev, cudaEvent_t event) {
+    return !is_reached(event) && (dev.hung || dev.unfinished);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     api_call call;
     if (event->captured)
         return call.end(cudaErrorCapturedEvent);
-    run_until(call.dev, event);
-    if (!is_reached(event) && call.dev.hung)
-        wait_for_ever();
+    waiting_call wait;
+    for (run_until(call.dev, event); is_waiting(call.dev, event); run_until(call.dev, event))
+        wait.look(call.dev);
     return call.end(cudaSuccess);
 }
 
@@ -255,6 +304,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (is_reached(event))
         return call.end(cudaSuccess);
     run_until(call.dev, event);
+    if (is_waiting(call.dev, event))
+        run_awaited(call.dev);
     return call.end(cudaErrorNotReady);
 }
 

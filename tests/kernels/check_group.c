@@ -1,6 +1,9 @@
 /* The collective ops: groups of 1 to 4 ranks, each a thread with a backend of its own, against sums
  * taken here in the order of the ranks. Every rank has the same bits, and the same in every run,
- * whether ranks reach one another's memory or send messages. */
+ * whether ranks reach one another's memory or send messages.
+ *
+ * check_group: of the CPU. check_group DEVICE TYPE [RANKS]: of "cuda" or "cuda-sim" with activations of
+ * TYPE, with as many ranks as there are devices, RANKS at least; 77 (skip) where there is none. */
 #include "tests/kernels/fake_transport.h"
 #include "tests/kernels/kernel_fixture.h"
 
@@ -19,17 +22,26 @@
 #define MAX_ROWS 70
 #define NUM_RUNS 3
 
-static const struct {
+struct kind {
     const char *device, *isa;
     int num_threads;
-} kinds[] = {
+};
+
+static const struct kind cpu_kinds[] = {
     {"cpu-ref", NULL, 1}, {"cpu", "portable", 1}, {"cpu", "portable", 2},
     {"cpu", "auto", 1},   {"cpu", "auto", 3},
 };
 
-#define NUM_KINDS (sizeof(kinds) / sizeof(kinds[0]))
-
 enum way { BY_MEMORY, BY_MESSAGES, NUM_WAYS };
+
+/* What the program's arguments say. */
+static struct kind device_kind;
+static const struct kind *kinds = cpu_kinds;
+static size_t num_kinds = sizeof(cpu_kinds) / sizeof(cpu_kinds[0]);
+static int num_ways = NUM_WAYS;
+static int32_t max_ranks = MAX_RANKS;
+static struct kernel_fixture numbers = {.dtype = DTYPE_F32}; /* as the backends hold them */
+static double norm_tolerance = 2e-6;
 
 /* A kind of group. */
 struct form {
@@ -59,6 +71,9 @@ static void *run_member(void *argument) {
                                           .limits.max_num_seqs = MAX_ROWS,
                                           .limits.max_logit_rows = MAX_ROWS,
                                           .limits.vocab_size = 32,
+                                          .limits.max_model_len = MAX_ROWS,
+                                          .limits.block_size = 16,
+                                          .activation_dtype = numbers.dtype,
                                           .group = member->group,
                                           .rank = member->rank};
     member->backend = backend_open(kinds[member->kind].device, &config, NULL);
@@ -117,16 +132,19 @@ static void run_group(const struct form *form, void (*body)(struct member *membe
 
 static void for_all_groups(void (*check)(const struct form *form, uint64_t *seed)) {
     uint64_t seed = 1;
-    for (size_t kind = 0; kind < NUM_KINDS; kind++)
-        for (int32_t num_ranks = 1; num_ranks <= MAX_RANKS; num_ranks++)
-            for (int way = 0; way < NUM_WAYS; way++)
+    for (size_t kind = 0; kind < num_kinds; kind++)
+        for (int32_t num_ranks = 1; num_ranks <= max_ranks; num_ranks++)
+            for (int way = 0; way < num_ways; way++)
                 check(&(struct form){.kind = kind, .num_ranks = num_ranks, .way = way}, &seed);
 }
 
-static float *copy_of(const float *values, size_t n) {
-    float *copy = kernel_fixture_guarded(n);
-    memcpy(copy, values, n * sizeof(*copy));
-    return copy;
+static float *random_numbers(uint64_t *seed, size_t n) {
+    return kernel_fixture_rounded_floats(&numbers, seed, n);
+}
+
+/* Activations in the member's memory. */
+static void *put(struct member *member, const float *values, size_t n) {
+    return kernel_fixture_put(member->backend, numbers.dtype, values, n);
 }
 
 /* --- all_reduce ------------------------------------------------------------------------------- */
@@ -145,17 +163,18 @@ static void reduce(struct member *member, void *context) {
     struct reduce_case *c = context;
     size_t n = (size_t)c->num_rows * (size_t)c->width;
     for (int run = 0; run < NUM_RUNS; run++) {
-        float *x = copy_of(c->in[member->rank], n);
-        float *out = c->mode == IN_PLACE ? x : copy_of(c->before, n);
+        void *x = put(member, c->in[member->rank], n);
+        void *out = c->mode == IN_PLACE ? x : put(member, c->before, n);
         member->backend->ops->all_reduce(member->backend,
                                          &(struct all_reduce_args){.x = x,
                                                                    .out = out,
                                                                    .num_rows = c->num_rows,
                                                                    .width = c->width,
                                                                    .accumulate = c->mode == ADDED});
-        c->out[member->rank][run] = out;
+        kernel_fixture_get(member->backend, numbers.dtype, out, c->out[member->rank][run], n);
+        kernel_fixture_free(member->backend, x);
         if (out != x)
-            kernel_fixture_guarded_free(x);
+            kernel_fixture_free(member->backend, out);
     }
 }
 
@@ -167,6 +186,7 @@ static void assert_reduced(const struct reduce_case *c, int32_t num_ranks) {
             sum += c->in[r][i];
         if (c->mode == ADDED)
             sum = c->before[i] + sum;
+        kernel_fixture_round(&numbers, &sum, 1);
         for (int32_t r = 0; r < num_ranks; r++)
             for (int run = 0; run < NUM_RUNS; run++)
                 if (memcmp(&c->out[r][run][i], &sum, sizeof(sum)) != 0)
@@ -185,10 +205,13 @@ static void check_reduce(const struct form *form, uint64_t *seed) {
         for (int mode = 0; mode < NUM_MODES; mode++) {
             struct reduce_case c = {.num_rows = shapes[s][0], .width = shapes[s][1], .mode = mode};
             size_t n = (size_t)c.num_rows * (size_t)c.width;
-            float *in[MAX_RANKS], *before = kernel_fixture_random_floats(seed, n);
+            float *in[MAX_RANKS], *before = random_numbers(seed, n);
             c.before = before;
-            for (int32_t r = 0; r < num_ranks; r++)
-                c.in[r] = in[r] = kernel_fixture_random_floats(seed, n);
+            for (int32_t r = 0; r < num_ranks; r++) {
+                c.in[r] = in[r] = random_numbers(seed, n);
+                for (int run = 0; run < NUM_RUNS; run++)
+                    c.out[r][run] = kernel_fixture_guarded(n);
+            }
             run_group(form, reduce, &c);
             assert_reduced(&c, num_ranks);
             for (int32_t r = 0; r < num_ranks; r++) {
@@ -207,20 +230,27 @@ static void test_all_reduce(void **state) {
 /* --- gather_columns --------------------------------------------------------------------------- */
 
 struct gather_case {
-    int32_t num_rows, widths[MAX_RANKS];
+    int32_t num_rows, widths[MAX_RANKS], total_width;
     const float *in[MAX_RANKS];
     float *out; /* of rank 0 */
 };
 
 static void gather(struct member *member, void *context) {
     const struct gather_case *c = context;
-    float *x = copy_of(c->in[member->rank], (size_t)c->num_rows * (size_t)c->widths[member->rank]);
-    member->backend->ops->gather_columns(
-        member->backend, &(struct gather_columns_args){.x = x,
-                                                       .out = member->rank == 0 ? c->out : NULL,
-                                                       .num_rows = c->num_rows,
-                                                       .width = c->widths[member->rank]});
-    kernel_fixture_guarded_free(x);
+    struct backend *b = member->backend;
+    size_t n = (size_t)c->num_rows * (size_t)c->widths[member->rank];
+    size_t total = (size_t)c->num_rows * (size_t)c->total_width;
+    void *x = kernel_fixture_put(b, DTYPE_F32, c->in[member->rank], n);
+    void *out = member->rank == 0 ? kernel_fixture_put(b, DTYPE_F32, NULL, total) : NULL;
+    b->ops->gather_columns(b, &(struct gather_columns_args){.x = x,
+                                                            .out = out,
+                                                            .num_rows = c->num_rows,
+                                                            .width = c->widths[member->rank]});
+    if (out != NULL)
+        kernel_fixture_get(b, DTYPE_F32, out, c->out, total);
+    kernel_fixture_synchronize(b);
+    kernel_fixture_free(b, out);
+    kernel_fixture_free(b, x);
 }
 
 static void check_gather(const struct form *form, uint64_t *seed) {
@@ -229,14 +259,13 @@ static void check_gather(const struct form *form, uint64_t *seed) {
         struct gather_case c = {.num_rows =
                                     round == 0 ? 1 : kernel_fixture_random_in(seed, 2, MAX_ROWS)};
         float *in[MAX_RANKS];
-        int32_t total = 0;
         for (int32_t r = 0; r < num_ranks; r++) {
             c.widths[r] = kernel_fixture_random_in(seed, 1, round < 3 ? 40 : 2000);
-            total += c.widths[r];
+            c.total_width += c.widths[r];
             c.in[r] = in[r] =
                 kernel_fixture_random_floats(seed, (size_t)c.num_rows * (size_t)c.widths[r]);
         }
-        c.out = kernel_fixture_guarded((size_t)c.num_rows * (size_t)total);
+        c.out = kernel_fixture_guarded((size_t)c.num_rows * (size_t)c.total_width);
         run_group(form, gather, &c);
         for (int32_t row = 0, at = 0; row < c.num_rows; row++)
             for (int32_t r = 0; r < num_ranks; at += c.widths[r++])
@@ -285,7 +314,9 @@ static void share(struct member *member, void *context) {
                                .context_lens = starts + 1,
                                .block_tables = zeros};
     b->ops->step_begin(b, &step);
-    float logits[NUM_SAMPLES * VOCAB] = {0};
+    float zero_logits[NUM_SAMPLES * VOCAB] = {0};
+    void *logits = kernel_fixture_put(b, DTYPE_F32, zero_logits, NUM_SAMPLES * VOCAB);
+    void *embedded = put(member, NULL, NUM_SAMPLES * WIDTH);
     struct sample_row sample_rows[NUM_SAMPLES];
     struct sample_output outputs[NUM_SAMPLES];
     for (int32_t i = 0; i < NUM_SAMPLES; i++)
@@ -310,15 +341,17 @@ static void share(struct member *member, void *context) {
     struct matrix *table = NULL;
     if (b->ops->matrix_create(b, &part, 1, WIDTH, &table, NULL) != 0)
         abort();
-    b->ops->embed(
-        b, &(struct embed_args){
-               .table = table, .out = c->out[member->rank], .first_row = first_row, .scale = 1});
+    b->ops->embed(b, &(struct embed_args){
+                         .table = table, .out = embedded, .first_row = first_row, .scale = 1});
+    kernel_fixture_get(b, numbers.dtype, embedded, c->out[member->rank], NUM_SAMPLES * WIDTH);
     b->ops->matrix_destroy(b, table);
+    kernel_fixture_free(b, embedded);
+    kernel_fixture_free(b, logits);
 }
 
 static void check_share(const struct form *form, uint64_t *seed) {
     int32_t num_ranks = form->num_ranks;
-    float *table = kernel_fixture_random_floats(seed, VOCAB * WIDTH);
+    float *table = random_numbers(seed, VOCAB * WIDTH);
     struct sample_case c = {.num_ranks = num_ranks, .table = table};
     for (int32_t i = 0; i < NUM_SAMPLES; i++)
         c.tokens[i] = kernel_fixture_random_in(seed, 0, VOCAB - 1);
@@ -364,14 +397,16 @@ static void normalise(struct member *member, void *context) {
     for (int32_t r = 0; r < member->rank; r++)
         first += c->widths[r];
     for (int run = 0; run < NUM_RUNS; run++) {
-        float *x = kernel_fixture_guarded(n);
+        float *rows = kernel_fixture_guarded(n);
         for (int32_t row = 0; row < c->num_rows; row++)
-            memcpy(x + row * stride, c->x + (size_t)row * (size_t)c->total_width + first,
+            memcpy(rows + row * stride, c->x + (size_t)row * (size_t)c->total_width + first,
                    (size_t)width * sizeof(float));
-        float *out = c->in_place ? x : copy_of(x, n);
+        void *x = put(member, rows, n), *out = c->in_place ? x : put(member, rows, n);
+        void *weight = kernel_fixture_put(member->backend, DTYPE_F32, c->weight + first,
+                                          (size_t)width);
         member->backend->ops->norm(member->backend,
                                    &(struct norm_args){.x = x,
-                                                       .weight = c->weight + first,
+                                                       .weight = weight,
                                                        .out = out,
                                                        .num_rows = c->num_rows,
                                                        .row_stride = stride,
@@ -380,12 +415,15 @@ static void normalise(struct member *member, void *context) {
                                                        .total_width = c->total_width,
                                                        .epsilon = EPSILON,
                                                        .accumulate = c->accumulate});
+        kernel_fixture_get(member->backend, numbers.dtype, out, rows, n);
         for (int32_t row = 0; row < c->num_rows; row++)
-            memcpy(c->out[run] + (size_t)row * (size_t)c->total_width + first, out + row * stride,
+            memcpy(c->out[run] + (size_t)row * (size_t)c->total_width + first, rows + row * stride,
                    (size_t)width * sizeof(float));
-        kernel_fixture_guarded_free(x);
+        kernel_fixture_guarded_free(rows);
+        kernel_fixture_free(member->backend, weight);
+        kernel_fixture_free(member->backend, x);
         if (out != x)
-            kernel_fixture_guarded_free(out);
+            kernel_fixture_free(member->backend, out);
     }
 }
 
@@ -398,7 +436,8 @@ static void assert_normalised(const struct norm_case *c) {
         double scale = 1 / sqrt(sum / c->total_width + EPSILON);
         for (int32_t i = 0; i < c->total_width; i++) {
             float expected = (float)(x[i] * scale * c->weight[i] + (c->accumulate ? x[i] : 0));
-            kernel_fixture_assert_near(c->out[0] + row * c->total_width + i, &expected, 1, 2e-6);
+            kernel_fixture_assert_near(c->out[0] + row * c->total_width + i, &expected, 1,
+                                       norm_tolerance);
         }
     }
 }
@@ -426,7 +465,7 @@ static void check_norm(const struct form *form, uint64_t *seed) {
             c.total_width += c.widths[r] =
                 kernel_fixture_random_in(seed, 1, round == 5 ? 9000 : 100);
         size_t n = (size_t)c.num_rows * (size_t)c.total_width;
-        float *x = kernel_fixture_random_floats(seed, n);
+        float *x = random_numbers(seed, n);
         float *weight = kernel_fixture_random_floats(seed, (size_t)c.total_width);
         c.x = x;
         c.weight = weight;
@@ -455,23 +494,29 @@ static void test_norm(void **state) {
 static void meet_often(struct member *member, void *context) {
     struct backend *b = member->backend;
     int32_t *num_wrong = context;
+    void *sum = put(member, NULL, 1);
     for (int i = 0; i < 300; i++) {
-        float x = (float)(i + member->rank);
+        float x = (float)(i % 32 + member->rank), expected = 0;
         if (i % 50 == member->rank)
             nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL); /* longer than they spin */
+        kernel_fixture_set(b, numbers.dtype, sum, &x, 1);
         b->ops->all_reduce(
-            b, &(struct all_reduce_args){.x = &x, .out = &x, .num_rows = 1, .width = 1});
-        num_wrong[member->rank] += x != (float)(MAX_RANKS * i + 6); /* 0 + 1 + 2 + 3 */
+            b, &(struct all_reduce_args){.x = sum, .out = sum, .num_rows = 1, .width = 1});
+        kernel_fixture_get(b, numbers.dtype, sum, &x, 1);
+        for (int32_t r = 0; r < max_ranks; r++)
+            expected += (float)(i % 32 + r);
+        num_wrong[member->rank] += x != expected;
     }
+    kernel_fixture_free(b, sum);
 }
 
 static void test_many_meetings(void **state) {
     int32_t num_wrong[MAX_RANKS] = {0};
-    for (size_t kind = 0; kind < 2; kind++)
-        for (int way = 0; way < NUM_WAYS; way++)
+    for (size_t kind = 0; kind < num_kinds && kind < 2; kind++)
+        for (int way = 0; way < num_ways; way++)
             run_group(
                 &(struct form){
-                    .kind = kind, .num_ranks = MAX_RANKS, .way = way, .max_delay_ns = 300000},
+                    .kind = kind, .num_ranks = max_ranks, .way = way, .max_delay_ns = 300000},
                 meet_often, num_wrong);
     for (int32_t r = 0; r < MAX_RANKS; r++)
         assert_int_equal(num_wrong[r], 0);
@@ -504,11 +549,7 @@ static void test_refused(void **state) {
     assert_group_refused("cpu", 0, "must be 1 to 8");
     assert_group_refused("cpu", -1, "must be 1 to 8");
     assert_group_refused("cpu-ref", BACKEND_MAX_RANKS + 1, "must be 1 to 8");
-    assert_group_refused("cuda", 2, "only the CPU");
-    assert_group_refused("cuda-sim", 2, "only the CPU");
     struct backend_group *group = NULL;
-    assert_int_equal(backend_group_create("cuda", 1, &group, NULL), 0);
-    backend_group_destroy(group);
     backend_group_destroy(NULL);
     assert_int_equal(backend_group_create("cpu", 2, &group, NULL), 0);
     assert_rank_refused(group, -1);
@@ -526,7 +567,7 @@ static void test_remote_refused(void **state) {
     transport.num_ranks = 2;
     assert_int_equal(backend_group_create_remote("cuda", &transport, &group, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
-    assert_non_null(strstr(err.message, "on cuda it must be 1"));
+    assert_non_null(strstr(err.message, "on cuda ranks are threads of one process"));
     assert_null(group);
     transport = (struct transport){.rank = 1, .num_ranks = 3};
     assert_int_equal(backend_group_create_remote("cpu", &transport, &group, NULL), 0);
@@ -536,12 +577,90 @@ static void test_remote_refused(void **state) {
     backend_group_destroy(group);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_reduce),     cmocka_unit_test(test_gather_columns),
-        cmocka_unit_test(test_share_samples),  cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_many_meetings),  cmocka_unit_test(test_refused),
+/* --- Devices ---------------------------------------------------------------------------------- */
+
+#define EXIT_SKIPPED 77
+#define EXIT_WRONG_ARGUMENTS 2
+
+/* One rank more than there are devices. */
+static void test_too_many_ranks(void **state) {
+    struct backend_group *group = NULL;
+    struct error err = {0};
+    int32_t num_ranks = max_ranks + 1;
+    char word[32];
+    while (backend_group_create(device_kind.device, num_ranks, &group, &err) == 0) {
+        backend_group_destroy(group);
+        group = NULL;
+        num_ranks++;
+    }
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_null(group);
+    snprintf(word, sizeof(word), num_ranks <= BACKEND_MAX_RANKS ? "there are %d" : "must be 1 to %d",
+             num_ranks - 1);
+    assert_non_null(strstr(err.message, word));
+}
+
+/* A rank that the group does not have. */
+static void test_rank_refused(void **state) {
+    struct backend_group *group = NULL;
+    assert_int_equal(backend_group_create(device_kind.device, 1, &group, NULL), 0);
+    for (int32_t rank = -1; rank <= 1; rank += 2) {
+        const struct backend_config config = {
+            .activation_dtype = numbers.dtype, .group = group, .rank = rank};
+        struct error err = {0};
+        assert_null(backend_open(device_kind.device, &config, &err));
+        assert_int_equal(err.code, ERROR_CONFIG);
+    }
+    backend_group_destroy(group);
+}
+
+static int32_t count_possible(const char *device) {
+    struct backend_group *group;
+    struct error err = {0};
+    int32_t num_ranks = 0;
+    while (num_ranks < MAX_RANKS &&
+           backend_group_create(device, num_ranks + 1, &group, &err) == 0) {
+        backend_group_destroy(group);
+        num_ranks++;
+    }
+    if (num_ranks < MAX_RANKS)
+        fprintf(stderr, "%s: %s\n", device, err.message);
+    return num_ranks;
+}
+
+static void choose_device(int argc, char **argv) {
+    if (argc > 4 || argc == 2 || (strcmp(argv[2], "bf16") != 0 && strcmp(argv[2], "f16") != 0)) {
+        fprintf(stderr, "usage: %s [cuda|cuda-sim bf16|f16 [RANKS]]\n", argv[0]);
+        exit(EXIT_WRONG_ARGUMENTS);
+    }
+    device_kind = (struct kind){.device = argv[1], .num_threads = 1};
+    kinds = &device_kind;
+    num_kinds = num_ways = 1;
+    numbers.dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
+    norm_tolerance = numbers.dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
+    max_ranks = count_possible(argv[1]);
+    if (max_ranks < (argc == 4 ? atoi(argv[3]) : 1))
+        exit(argc == 4 ? EXIT_FAILURE : EXIT_SKIPPED);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest of_all[] = {
+        cmocka_unit_test(test_all_reduce),    cmocka_unit_test(test_gather_columns),
+        cmocka_unit_test(test_share_samples), cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_many_meetings),
+    };
+    const struct CMUnitTest of_cpu[] = {
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_remote_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest of_device[] = {
+        cmocka_unit_test(test_too_many_ranks),
+        cmocka_unit_test(test_rank_refused),
+    };
+    if (argc > 1)
+        choose_device(argc, argv);
+    int num_failed = cmocka_run_group_tests(of_all, NULL, NULL);
+    num_failed += argc > 1 ? cmocka_run_group_tests(of_device, NULL, NULL)
+                           : cmocka_run_group_tests(of_cpu, NULL, NULL);
+    return num_failed;
 }

@@ -1,0 +1,392 @@
+/* NCCL between the simulated devices of one process. An operation is a piece of work on the stream of
+ * each rank: it stays there until the other ranks have come to theirs, and the last to come does the
+ * copies. Captured ones are operations anew in every launch of the graph. */
+#include "device.h"
+#include "device_memory.h"
+
+#include "fatal.h"
+
+#include <nccl.h>
+
+#include <string.h>
+#include <unistd.h>
+
+using namespace cudasim;
+
+enum class operation { all_gather, broadcast, exchange };
+
+/* One side of a message. */
+struct message {
+    bool is_sent;
+    int peer;
+    void *data;
+    size_t bytes;
+    bool is_done;
+};
+
+/* What a rank's stream comes to. */
+struct rank_work {
+    operation kind;
+    const void *send;
+    void *receive;
+    size_t bytes;
+    int root;
+    std::vector<message> messages; /* of an exchange */
+};
+
+struct rank_state {
+    device *dev;
+    std::shared_ptr<work_queue> last_queue; /* that an operation was given to */
+    bool has_come, is_done;                 /* to `work`, and whether the ranks have done it */
+    rank_work work;
+};
+
+struct communicator {
+    std::vector<rank_state> ranks;
+    int num_joined;
+    ncclResult_t error; /* of all ranks: it goes on no more */
+};
+
+struct ncclComm {
+    std::shared_ptr<communicator> all;
+    int rank;
+    std::shared_ptr<bool> is_aborted;
+};
+
+struct unique_id {
+    char mark[16];
+    pid_t process;
+    uint64_t number;
+};
+
+static const char MARK[] = "cudasim nccl";
+
+/* --- What a rank's stream does ------------------------------------------------------------------ */
+
+static const char *name_of(operation kind) {
+    return kind == operation::all_gather  ? "ncclAllGather"
+           : kind == operation::broadcast ? "ncclBroadcast"
+                                          : "ncclSend";
+}
+
+static void check_same(const communicator &all, int rank, int other) {
+    const rank_work &a = all.ranks[(size_t)rank].work, &b = all.ranks[(size_t)other].work;
+    if (a.kind != b.kind || a.bytes != b.bytes || a.root != b.root)
+        fatal("rank %d comes to %s of %zu bytes, root %d, and rank %d to %s of %zu bytes, root %d",
+              rank, name_of(a.kind), a.bytes, a.root, other, name_of(b.kind), b.bytes, b.root);
+}
+
+static void copy_between(communicator &all, int to, char *dst, int from, const void *src,
+                         size_t bytes) {
+    if (dst != src && bytes > 0)
+        copy_across(*all.ranks[(size_t)to].dev, dst, *all.ranks[(size_t)from].dev, src, bytes);
+}
+
+static void do_together(communicator &all) {
+    int num_ranks = (int)all.ranks.size();
+    for (int to = 0; to < num_ranks; to++) {
+        const rank_work &work = all.ranks[(size_t)to].work;
+        char *dst = static_cast<char *>(work.receive);
+        if (is_skipped(*all.ranks[0].dev, name_of(work.kind)))
+            continue;
+        for (int from = 0; from < num_ranks; from++) {
+            const rank_work &source = all.ranks[(size_t)from].work;
+            if (work.kind == operation::all_gather)
+                copy_between(all, to, dst + (size_t)from * work.bytes, from, source.send,
+                             work.bytes);
+            else if (from == work.root)
+                copy_between(all, to, dst, from, source.send, work.bytes);
+        }
+    }
+}
+
+/* Has come to its work, which is open. */
+static bool is_there(const rank_state &state) {
+    return state.has_come && !state.is_done;
+}
+
+/* When all have come, it is done for all. */
+static void meet(communicator &all, int rank) {
+    for (size_t other = 0; other < all.ranks.size(); other++) {
+        if (!is_there(all.ranks[other]))
+            return;
+        check_same(all, rank, (int)other);
+    }
+    do_together(all);
+    for (rank_state &state : all.ranks)
+        state.is_done = true;
+}
+
+/* The message that the other side has come to; NULL: not yet. */
+static message *find_other_side(communicator &all, int rank, const message &side) {
+    rank_state &peer = all.ranks[(size_t)side.peer];
+    if (!is_there(peer))
+        return nullptr;
+    if (peer.work.kind != operation::exchange)
+        fatal("rank %d comes to ncclSend or ncclRecv, and rank %d to %s", rank, side.peer,
+              name_of(peer.work.kind));
+    for (message &other : peer.work.messages)
+        if (!other.is_done && other.peer == rank && other.is_sent != side.is_sent)
+            return &other;
+    return nullptr;
+}
+
+static void deliver(communicator &all, int rank, message &side, message &other) {
+    if (side.bytes != other.bytes)
+        fatal("rank %d and rank %d have a message of %zu and of %zu bytes", rank, side.peer,
+              side.bytes, other.bytes);
+    const message &sent = side.is_sent ? side : other, &received = side.is_sent ? other : side;
+    int to = sent.peer, from = received.peer;
+    if (!is_skipped(*all.ranks[0].dev, "ncclSend"))
+        copy_between(all, to, static_cast<char *>(received.data), from, sent.data, sent.bytes);
+    side.is_done = other.is_done = true;
+}
+
+static bool are_done(const std::vector<message> &messages) {
+    for (const message &side : messages)
+        if (!side.is_done)
+            return false;
+    return true;
+}
+
+static void exchange(communicator &all, int rank) {
+    rank_state &state = all.ranks[(size_t)rank];
+    for (message &side : state.work.messages) {
+        rank_state &peer = all.ranks[(size_t)side.peer];
+        message *other = side.is_done ? nullptr : find_other_side(all, rank, side);
+        if (other == nullptr)
+            continue;
+        deliver(all, rank, side, *other);
+        peer.is_done = are_done(peer.work.messages);
+    }
+    state.is_done = are_done(state.work.messages);
+}
+
+/* Whose work this rank's waits for. */
+static std::vector<awaited_queue> others_of(const communicator &all, int rank) {
+    std::vector<awaited_queue> queues;
+    for (size_t r = 0; r < all.ranks.size(); r++)
+        if ((int)r != rank && all.ranks[r].last_queue != nullptr)
+            queues.push_back({all.ranks[r].dev, all.ranks[r].last_queue});
+    return queues;
+}
+
+/* Runs until it is done, one time after the other. */
+static void run(communicator &all, int rank, const rank_work &work, bool is_aborted) {
+    rank_state &state = all.ranks[(size_t)rank];
+    if (is_aborted)
+        return;
+    if (!state.has_come) {
+        state.has_come = true;
+        state.is_done = false;
+        state.work = work;
+        if (fails_next_collective(state.dev->failure))
+            all.error = ncclRemoteError;
+    }
+    if (all.error == ncclSuccess && !state.is_done) {
+        if (work.kind == operation::exchange)
+            exchange(all, rank);
+        else
+            meet(all, rank);
+    }
+    if (all.error == ncclSuccess && state.is_done)
+        state.has_come = false;
+    else
+        wait_for_devices(*state.dev, others_of(all, rank));
+}
+
+/* --- Calls -------------------------------------------------------------------------------------- */
+
+/* Of this thread, between ncclGroupStart and ncclGroupEnd. */
+static thread_local struct {
+    int depth;
+    ncclComm_t comm;
+    cudaStream_t stream;
+    std::vector<message> messages;
+} group;
+
+static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, rank_work work) {
+    api_call call;
+    cudaError_t error;
+    if (comm == nullptr || *comm->is_aborted)
+        return ncclInvalidArgument;
+    rank_state &state = comm->all->ranks[(size_t)comm->rank];
+    if (&call.dev != state.dev)
+        return ncclInvalidUsage; /* the thread has set another device */
+    std::shared_ptr<work_queue> target = target_of(call.dev, stream, &error);
+    if (target == nullptr)
+        return ncclUnhandledCudaError;
+    state.last_queue = queue_of(call.dev, stream);
+    target->push_back([all = comm->all, rank = comm->rank, aborted = comm->is_aborted,
+                       work = std::move(work)] { run(*all, rank, work, *aborted); });
+    return call.dev.failed ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+static bool is_of_device(const void *data, size_t bytes) {
+    api_call call;
+    return bytes == 0 || range_within(call.dev.device_memory, data, bytes);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *receive, size_t send_count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+    if (type != ncclUint8 || comm == nullptr || !is_of_device(send, send_count) ||
+        !is_of_device(receive, send_count * comm->all->ranks.size()))
+        return ncclInvalidArgument;
+    return enqueue(comm, stream, {operation::all_gather, send, receive, send_count, 0, {}});
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *receive, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+    if (type != ncclUint8 || comm == nullptr || root < 0 ||
+        root >= (int)comm->all->ranks.size() || !is_of_device(receive, count) ||
+        (root == comm->rank && !is_of_device(send, count)))
+        return ncclInvalidArgument;
+    return enqueue(comm, stream, {operation::broadcast, send, receive, count, root, {}});
+}
+
+static ncclResult_t add_message(ncclComm_t comm, cudaStream_t stream, const message &side) {
+    if (comm == nullptr || side.peer < 0 || side.peer >= (int)comm->all->ranks.size() ||
+        side.peer == comm->rank || !is_of_device(side.data, side.bytes))
+        return ncclInvalidArgument;
+    if (group.depth == 0)
+        return enqueue(comm, stream, {operation::exchange, nullptr, nullptr, 0, 0, {side}});
+    if (!group.messages.empty() && (group.comm != comm || group.stream != stream))
+        return ncclInvalidUsage; /* NCCL may; we do not */
+    group.comm = comm;
+    group.stream = stream;
+    group.messages.push_back(side);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+    if (type != ncclUint8)
+        return ncclInvalidArgument;
+    return add_message(comm, stream, {true, peer, const_cast<void *>(send), count, false});
+}
+
+ncclResult_t ncclRecv(void *receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+    if (type != ncclUint8)
+        return ncclInvalidArgument;
+    return add_message(comm, stream, {false, peer, receive, count, false});
+}
+
+ncclResult_t ncclGroupStart(void) {
+    group.depth++;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void) {
+    if (group.depth == 0)
+        return ncclInvalidUsage;
+    if (--group.depth > 0 || group.messages.empty())
+        return ncclSuccess;
+    rank_work work = {operation::exchange, nullptr, nullptr, 0, 0, std::move(group.messages)};
+    group.messages.clear();
+    return enqueue(group.comm, group.stream, std::move(work));
+}
+
+const char *ncclGetErrorString(ncclResult_t result) {
+    switch (result) {
+    case ncclSuccess:
+        return "no error";
+    case ncclUnhandledCudaError:
+        return "unhandled cuda error";
+    case ncclSystemError:
+        return "unhandled system error";
+    case ncclInternalError:
+        return "internal error";
+    case ncclInvalidArgument:
+        return "invalid argument";
+    case ncclInvalidUsage:
+        return "invalid usage";
+    case ncclRemoteError:
+        return "remote process exited or there was a network error";
+    case ncclInProgress:
+        return "NCCL operation in progress";
+    }
+    return "unknown result code";
+}
+
+/* --- Communicators ------------------------------------------------------------------------------ */
+
+static std::map<uint64_t, std::shared_ptr<communicator>> &communicators() {
+    static auto *const all = new std::map<uint64_t, std::shared_ptr<communicator>>();
+    return *all; /* by number of the unique id; used with the lock held */
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *out) {
+    static uint64_t num_ids;
+    api_call call;
+    unique_id id = {};
+    memcpy(id.mark, MARK, sizeof MARK);
+    id.process = getpid();
+    id.number = num_ids++;
+    *out = {};
+    memcpy(out->internal, &id, sizeof id);
+    return ncclSuccess;
+}
+
+static bool can_join(const communicator &all, int num_ranks, int rank, const device &dev) {
+    if (rank < 0 || rank >= num_ranks || (int)all.ranks.size() != num_ranks ||
+        all.ranks[(size_t)rank].dev != nullptr)
+        return false;
+    for (const rank_state &state : all.ranks)
+        if (state.dev == &dev)
+            return false; /* two ranks on one device */
+    return true;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *out, int num_ranks, ncclUniqueId id, int rank) {
+    api_call call;
+    unique_id known;
+    memcpy(&known, id.internal, sizeof known);
+    *out = nullptr;
+    if (memcmp(known.mark, MARK, sizeof MARK) != 0 || num_ranks < 1)
+        return ncclInvalidArgument;
+    if (known.process != getpid())
+        return ncclSystemError; /* the ranks of a simulated machine are threads */
+    std::shared_ptr<communicator> &slot = communicators()[known.number];
+    if (slot == nullptr) {
+        slot = std::make_shared<communicator>();
+        slot->ranks.resize((size_t)num_ranks);
+    }
+    std::shared_ptr<communicator> all = slot;
+    if (!can_join(*all, num_ranks, rank, call.dev))
+        return ncclInvalidUsage;
+    all->ranks[(size_t)rank].dev = &call.dev;
+    all->num_joined++;
+    while (all->num_joined < num_ranks)
+        pause_call();
+    *out = new ncclComm{all, rank, std::make_shared<bool>(false)};
+    return ncclSuccess;
+}
+
+/* What is enqueued is done first: unlike an abort it waits for the other ranks. */
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    api_call call;
+    if (comm == nullptr || *comm->is_aborted)
+        return ncclInvalidArgument;
+    run_all_streams(*comm->all->ranks[(size_t)comm->rank].dev);
+    *comm->is_aborted = true;
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    api_call call;
+    if (comm == nullptr)
+        return ncclInvalidArgument;
+    *comm->is_aborted = true;
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
+    api_call call;
+    if (comm == nullptr)
+        return ncclInvalidArgument;
+    *error = comm->all->error;
+    return ncclSuccess;
+}

@@ -1,0 +1,64 @@
+/* The part of NCCL's interface that the CUDA backend uses, with NVIDIA's names, values and signatures
+ * (NCCL 2, whose releases keep them): a build needs no NCCL, which is found at run time
+ * (kernels/cuda/nccl_library.h). The simulator implements these functions. */
+#ifndef QUIRE_KERNELS_NCCL_NCCL_H
+#define QUIRE_KERNELS_NCCL_NCCL_H
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ncclComm *ncclComm_t;
+
+#define NCCL_UNIQUE_ID_BYTES 128
+typedef struct {
+    char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
+
+typedef enum {
+    ncclSuccess = 0,
+    ncclUnhandledCudaError = 1,
+    ncclSystemError = 2,
+    ncclInternalError = 3,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5,
+    ncclRemoteError = 6,
+    ncclInProgress = 7,
+} ncclResult_t;
+
+typedef enum {
+    ncclUint8 = 1,
+} ncclDataType_t;
+
+const char *ncclGetErrorString(ncclResult_t result);
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
+/* Waits for all ranks, each called by a thread of its own, whose device is the rank's. */
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int num_ranks, ncclUniqueId id, int rank);
+ncclResult_t ncclCommDestroy(ncclComm_t comm);
+/* Likewise; what is enqueued ends without the other ranks. */
+ncclResult_t ncclCommAbort(ncclComm_t comm);
+/* *error: what has failed since the last call, of the work that was enqueued. */
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
+
+/* Enqueued on the stream. */
+ncclResult_t ncclAllGather(const void *send, void *receive, size_t send_count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void *send, void *receive, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclRecv(void *receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream);
+/* Sends and receives between the two are one operation. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
