@@ -291,12 +291,15 @@ static void compute_logits(struct llama *llama, const void *hidden, int32_t coun
                                                     .cap = pass->config->final_soft_cap});
 }
 
-/* Samples from the logits of sample rows first .. first + count - 1. */
+/* Samples from the logits of sample rows first .. first + count - 1. Rank 0 has them all; the others
+ * learn its tokens. */
 static void sample_rows(struct llama *llama, const struct batch *batch, int32_t first,
                         int32_t count, const struct step_result *result) {
+    const struct model_shard *shard = llama->pass.shard;
     struct backend *b = llama->pass.backend;
     int32_t vocab_size = llama->pass.config->vocab_size;
-    b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
+    if (shard->rank == 0)
+        b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
                                             .first_row = first,
                                             .num_sample_rows = count,
                                             .vocab_size = vocab_size,
@@ -308,9 +311,12 @@ static void sample_rows(struct llama *llama, const struct batch *batch, int32_t 
                                             .listed = batch->listed_tokens,
                                             .out = result->rows + first,
                                             .listed_logprobs = result->listed_logprobs});
+    if (shard->num_ranks > 1)
+        b->ops->share_samples(
+            b, &(struct share_samples_args){.first_row = first, .num_sample_rows = count});
 }
 
-/* count <= max_logit_rows. Rank 0 has all logits and samples; the others learn its tokens. */
+/* count <= max_logit_rows. */
 static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t first,
                          int32_t count, const struct step_result *result) {
     const struct forward_pass *pass = &llama->pass;
@@ -322,11 +328,7 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                                       .num_rows = count,
                                                       .width = pass->config->hidden_size});
     compute_logits(llama, rows, count);
-    if (pass->shard->rank == 0)
-        sample_rows(llama, batch, first, count, result);
-    if (pass->shard->num_ranks > 1)
-        b->ops->share_samples(
-            b, &(struct share_samples_args){.first_row = first, .num_sample_rows = count});
+    sample_rows(llama, batch, first, count, result);
 }
 
 /* Normalises the rows of all spans, and what lies between, into `narrow` at once. */
@@ -404,7 +406,7 @@ static int record_step(struct llama *llama, int32_t num_rows, struct recording *
 int llama_record(struct llama *llama, struct kv_cache *cache, struct error *err) {
     const struct serving_limits *limits = llama->limits;
     int32_t sizes[RECORDED_STEPS_MAX_SIZES];
-    if (llama->pass.backend->ops->recording == NULL || llama->pass.shard->num_ranks > 1)
+    if (llama->pass.backend->ops->recording == NULL)
         return 0;
     llama->pass.cache = cache;
     int32_t count = recorded_steps_sizes(

@@ -144,8 +144,7 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
     int status = strcmp(setup->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
     if (status != 0 || choose_kv_type(rank, err) != 0)
         return -1;
-    rank->records_steps = !config->enforce_eager && rank->backend->ops->recording != NULL &&
-                          rank->shard.num_ranks == 1;
+    rank->records_steps = !config->enforce_eager && rank->backend->ops->recording != NULL;
     if (!rank->backend->has_dedicated_memory)
         rank->watch = NULL; /* a CPU takes what it takes */
     set_layout(rank);

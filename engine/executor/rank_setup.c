@@ -14,24 +14,26 @@
 
 #define NODES_DIR "/sys/devices/system/node"
 
-/* Several ranks that may choose their device are on the CPU: a GPU has one. */
-static void choose_device(struct rank_setup *setup) {
-    if (setup->num_ranks == 1 || strcmp(setup->device, "auto") != 0)
-        return;
-    setup->device = "cpu";
-    snprintf(setup->why_cpu, sizeof(setup->why_cpu),
-             "tensor-parallel-size is %d and only the CPU has several ranks", setup->num_ranks);
+static int create_group_on(struct rank_setup *setup, const char *device, struct error *err) {
+    struct transport *transport = setup->config->transport;
+    setup->device = device;
+    return transport != NULL
+               ? backend_group_create_remote(device, transport, &setup->group, err)
+               : backend_group_create(device, setup->num_ranks, &setup->group, err);
 }
 
+/* Ranks that may choose are on GPUs where there is one for each, else on the CPU. */
 static int create_group(struct rank_setup *setup, struct error *err) {
+    bool is_auto = strcmp(setup->device, "auto") == 0;
     struct error why = {0};
     struct model_shard shard;
     if (setup->num_ranks == 1)
         return 0;
-    struct transport *transport = setup->config->transport;
-    int status = transport != NULL
-                     ? backend_group_create_remote(setup->device, transport, &setup->group, &why)
-                     : backend_group_create(setup->device, setup->num_ranks, &setup->group, &why);
+    int status = create_group_on(setup, is_auto ? "cuda" : setup->device, &why);
+    if (status != 0 && is_auto) {
+        snprintf(setup->why_cpu, sizeof(setup->why_cpu), "%s", why.message);
+        status = create_group_on(setup, "cpu", &why);
+    }
     if (status != 0)
         return error_set(err, why.code, "tensor-parallel-size: %s", why.message);
     return model_shard_init(setup->model, setup->config->quantization, 0, setup->num_ranks, &shard,
@@ -46,7 +48,6 @@ int rank_setup_init(struct rank_setup *out, const struct model *model,
                                .num_ranks = max_int32(config->num_ranks, 1)};
     out->num_local = config->transport != NULL ? 1 : out->num_ranks;
     out->first_rank = config->transport != NULL ? config->transport->rank : 0;
-    choose_device(out);
     if (create_group(out, err) != 0 ||
         (loads && weights_reader_create(model, out->num_local, &out->reader, err) != 0)) {
         rank_setup_finish(out);
@@ -113,11 +114,9 @@ static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
     return bytes;
 }
 
-/* What this process has of bytes that were requested for all ranks, which are as many processes. */
-static size_t share_of_process(const struct rank *rank, size_t bytes) {
+/* What a rank has of bytes that were requested for all. */
+static size_t share_of_rank(const struct rank *rank, size_t bytes) {
     int64_t num_heads = 0;
-    if (rank->config.transport == NULL || bytes == EXECUTOR_SWAP_AUTO)
-        return bytes;
     for (int32_t r = 0; r < rank->shard.num_ranks; r++) {
         struct model_shard shard;
         CHECK(model_shard_init(rank->model, rank->config.quantization, r, rank->shard.num_ranks,
@@ -127,17 +126,34 @@ static size_t share_of_process(const struct rank *rank, size_t bytes) {
     return (size_t)((double)bytes * rank->shard.num_kv_heads / (double)num_heads);
 }
 
+/* What this process has of them: all, or what its only rank has. */
+static size_t share_of_process(const struct rank *rank, size_t bytes) {
+    bool is_alone = rank->config.transport == NULL;
+    return is_alone || bytes == EXECUTOR_SWAP_AUTO ? bytes : share_of_rank(rank, bytes);
+}
+
 /* Other processes of the model on this machine want as much. */
 static size_t share_of_machine(const struct rank *rank, size_t free_bytes) {
     const struct transport *transport = rank->config.transport;
     return transport != NULL ? free_bytes / (size_t)transport->num_local : free_bytes;
 }
 
+/* A device with memory of its own. */
+static struct kv_budget kv_budget_of_device(const struct rank *rank) {
+    size_t free_bytes = rank->free_bytes, planned_bytes = rank->planned_bytes;
+    return (struct kv_budget){
+        .block_bytes = kv_block_bytes(&rank->cache.layout),
+        .memory_bytes = share_of_rank(rank, rank->config.kv_memory_bytes),
+        .free_bytes = free_bytes > planned_bytes ? free_bytes - planned_bytes : 0,
+        .total_bytes = rank->total_bytes,
+        .utilization = rank->config.gpu_memory_utilization,
+    };
+}
+
 /* Several ranks have the system's memory in common: what is left was smallest when the last had
  * loaded, and a block takes its part of every rank. */
-static struct kv_budget kv_budget_of(const struct rank *ranks, int32_t num_ranks) {
+static struct kv_budget kv_budget_of_system(const struct rank *ranks, int32_t num_ranks) {
     const struct executor_config *config = &ranks[0].config;
-    bool is_dedicated = ranks[0].backend->has_dedicated_memory;
     size_t free_bytes = SIZE_MAX, planned_bytes = 0;
     for (int32_t r = 0; r < num_ranks; r++) {
         free_bytes = min_size(free_bytes, ranks[r].free_bytes);
@@ -148,9 +164,26 @@ static struct kv_budget kv_budget_of(const struct rank *ranks, int32_t num_ranks
         .block_bytes = all_block_bytes(ranks, num_ranks),
         .memory_bytes = share_of_process(&ranks[0], config->kv_memory_bytes),
         .free_bytes = share_of_machine(&ranks[0], free_bytes),
-        .total_bytes = is_dedicated ? ranks[0].total_bytes : 0,
         .utilization = config->gpu_memory_utilization,
     };
+}
+
+/* As many as every rank has room for. */
+static int choose_kv_blocks(const struct rank *ranks, int32_t num_ranks,
+                            struct serving_limits *limits, struct error *err) {
+    if (!ranks[0].backend->has_dedicated_memory) {
+        const struct kv_budget budget = kv_budget_of_system(ranks, num_ranks);
+        return sizing_choose_blocks(&budget, limits, err);
+    }
+    int32_t least = INT32_MAX;
+    for (int32_t r = 0; r < num_ranks; r++) {
+        const struct kv_budget budget = kv_budget_of_device(&ranks[r]);
+        if (sizing_choose_blocks(&budget, limits, err) != 0)
+            return -1;
+        least = min_int32(least, limits->num_blocks);
+    }
+    limits->num_blocks = least;
+    return 0;
 }
 
 static struct swap_budget swap_budget_of(const struct rank *ranks, int32_t num_ranks,
@@ -168,11 +201,10 @@ static struct swap_budget swap_budget_of(const struct rank *ranks, int32_t num_r
 }
 
 int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err) {
-    const struct kv_budget kv = kv_budget_of(ranks, num_ranks);
     struct serving_limits limits = ranks[0].limits;
-    if (sizing_choose_blocks(&kv, &limits, err) != 0)
+    if (choose_kv_blocks(ranks, num_ranks, &limits, err) != 0)
         return -1;
-    size_t kv_bytes = (size_t)limits.num_blocks * kv.block_bytes;
+    size_t kv_bytes = (size_t)limits.num_blocks * all_block_bytes(ranks, num_ranks);
     const struct swap_budget swap = swap_budget_of(ranks, num_ranks, kv_bytes);
     if (sizing_choose_host_blocks(&swap, &limits, err) != 0)
         return -1;

@@ -56,10 +56,6 @@ static const struct kernel *find_kernel(int32_t head_dim) {
     return kernel;
 }
 
-static struct cuda_backend *state_of(struct backend *b) {
-    return (struct cuda_backend *)b;
-}
-
 static bool is_bf16(const struct cuda_backend *b) {
     return b->base.activation_dtype == DTYPE_BF16;
 }
@@ -247,7 +243,7 @@ static const struct sent_plan *plan_for(struct cuda_backend *b,
 }
 
 void cuda_paged_attention(struct backend *base, const struct attention_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     struct cuda_attention *attention = b->attention;
     const struct kv_layout *layout = &args->cache->layout;
     CHECK(attention != NULL && layout->head_dim <= find_kernel(b->config.head_dim)->head_dim);

@@ -15,14 +15,17 @@
 
 #define MIN_COMPUTE_CAPABILITY_MAJOR 8 /* bf16 mma, cp.async */
 
-static struct cuda_backend *state_of(struct backend *b) {
-    return (struct cuda_backend *)b;
+/* A backend may be called by another thread than the one that opened it. */
+struct cuda_backend *cuda_state_of(struct backend *base) {
+    static _Thread_local int current; /* the runtime's own begins with 0 */
+    struct cuda_backend *b = (struct cuda_backend *)base;
+    if (current != b->device && CUDA_RELEASE(b, cudaSetDevice(b->device)))
+        current = b->device;
+    return b;
 }
 
-/* The thread need not be the one that opened it. */
 static void cuda_destroy(struct backend *base) {
-    struct cuda_backend *b = state_of(base);
-    CUDA_RELEASE(b, cudaSetDevice(b->device));
+    struct cuda_backend *b = cuda_state_of(base);
     cuda_tuning_destroy(b);
     cuda_sampler_destroy(b);
     cuda_gemm_destroy(b);
@@ -41,21 +44,21 @@ static int report_failure(const struct cuda_backend *b, struct error *err) {
 }
 
 static int cuda_synchronize(struct backend *base, struct error *err) {
-    cuda_staging_synchronize(state_of(base));
-    return report_failure(state_of(base), err);
+    cuda_staging_synchronize(cuda_state_of(base));
+    return report_failure(cuda_state_of(base), err);
 }
 
 static void cuda_step_end(struct backend *base) {
-    cuda_staging_end(state_of(base));
+    cuda_staging_end(cuda_state_of(base));
 }
 
 static bool cuda_step_is_done(struct backend *base) {
-    return cuda_staging_is_done(state_of(base));
+    return cuda_staging_is_done(cuda_state_of(base));
 }
 
 static int cuda_step_wait(struct backend *base, struct error *err) {
-    cuda_staging_wait(state_of(base));
-    return report_failure(state_of(base), err);
+    cuda_staging_wait(cuda_state_of(base));
+    return report_failure(cuda_state_of(base), err);
 }
 
 static const struct backend_ops cuda_backend_ops = {
@@ -113,7 +116,7 @@ static int open_device(struct cuda_backend *b, struct error *err) {
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
         return error_set(err, ERROR_DEVICE, "there is no CUDA GPU that this process may use");
-    if (CUDA_START(status, err) != 0 || CUDA_START(cudaSetDevice(b->device), err) != 0 ||
+    if (CUDA_START(status, err) != 0 || report_failure(cuda_state_of(&b->base), err) != 0 ||
         CUDA_START(cudaGetDeviceProperties(&prop, b->device), err) != 0 ||
         CUDA_START(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
                                           b->device),

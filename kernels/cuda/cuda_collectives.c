@@ -17,10 +17,6 @@
 #define MIN_PIECE_BYTES ((size_t)64 << 10)
 #define MAX_PIECE_BYTES ((size_t)4 << 20)
 
-static struct cuda_backend *state_of(struct backend *b) {
-    return (struct cuda_backend *)b;
-}
-
 static bool is_bf16(const struct cuda_backend *b) {
     return b->base.activation_dtype == DTYPE_BF16;
 }
@@ -57,7 +53,7 @@ static int32_t num_ranks_of(const struct cuda_backend *b) {
 }
 
 void cuda_all_reduce(struct backend *base, const struct all_reduce_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     size_t element = dtype_row_bytes(base->activation_dtype, 1);
     size_t n = (size_t)args->num_rows * (size_t)args->width;
     for (size_t first = 0, count; first < n; first += count) {
@@ -164,7 +160,7 @@ static void gather_rows(struct cuda_backend *b, const float *x, float *out, int3
 }
 
 void cuda_gather_columns(struct backend *base, const struct gather_columns_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     if (args->num_rows == 0)
         return;
     if (b->comm == NULL) {
@@ -187,7 +183,7 @@ void cuda_gather_columns(struct backend *base, const struct gather_columns_args 
 /* --- Sampled tokens ----------------------------------------------------------------------------- */
 
 void cuda_share_samples(struct backend *base, const struct share_samples_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     int32_t *tokens = (int32_t *)b->step.sampled_tokens.data + args->first_row;
     if (b->comm == NULL || args->num_sample_rows == 0 || !cuda_comm_begin(b))
         return;

@@ -347,7 +347,7 @@ static void fail_refused(struct cuda_backend *b, const struct linear_args *args,
 }
 
 void cuda_linear(struct backend *base, const struct linear_args *args) {
-    struct cuda_backend *b = (struct cuda_backend *)base;
+    struct cuda_backend *b = cuda_state_of(base);
     const struct cuda_product_form form = form_of(b, args);
     struct cuda_product product;
     if (args->num_rows == 0 || !CUBLAS_TRY(b, cuda_product_init, &product, &form, args->num_rows))

@@ -135,7 +135,7 @@ int cuda_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row
     enum dtype dtype =
         matrix_part_of_rows(matrix->parts, matrix->num_parts, first_row, num_rows)->dtype;
     size_t cols = (size_t)matrix->cols;
-    return convert((struct cuda_backend *)b, dtype, data,
+    return convert(cuda_state_of(b), dtype, data,
                    (uint16_t *)matrix->values + (size_t)first_row * cols, (size_t)num_rows * cols,
                    err);
 }
@@ -182,7 +182,7 @@ static int allocate(struct cuda_backend *b, struct matrix *matrix, bool biased, 
 
 int cuda_matrix_create(struct backend *base, const struct matrix_part *parts, int num_parts,
                        int32_t cols, struct matrix **out, struct error *err) {
-    struct cuda_backend *b = (struct cuda_backend *)base;
+    struct cuda_backend *b = cuda_state_of(base);
     CHECK(num_parts > 0);
     int32_t rows = 0;
     if (plan(parts, num_parts, cols, &rows, err) != 0)
@@ -213,7 +213,7 @@ void cuda_matrix_destroy(struct backend *b, struct matrix *matrix) {
 }
 
 void cuda_embed(struct backend *base, const struct embed_args *args) {
-    struct cuda_backend *b = (struct cuda_backend *)base;
+    struct cuda_backend *b = cuda_state_of(base);
     if (b->step.num_tokens == 0)
         return;
     const struct embed_launch launch = {.table = args->table->values,

@@ -6,12 +6,8 @@
 
 #include "config/base/numbers.h"
 
-static struct cuda_backend *state_of(struct backend *b) {
-    return (struct cuda_backend *)b;
-}
-
 void cuda_memory_info(struct backend *base, size_t *out_free, size_t *out_total) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     size_t free_bytes = 0, total_bytes = 0;
     bool known = CUDA_TRY(b, cudaMemGetInfo(&free_bytes, &total_bytes));
     *out_free = known ? free_bytes : 0;
@@ -30,7 +26,7 @@ static int out_of_memory(struct backend *b, size_t bytes, struct error *err) {
 }
 
 int cuda_buffer_alloc(struct backend *base, size_t bytes, struct buffer *out, struct error *err) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     void *data;
     cudaError_t status = cudaMalloc(&data, bytes > 0 ? bytes : 1);
     if (status == cudaErrorMemoryAllocation)
@@ -54,8 +50,8 @@ static void settle(struct cuda_backend *b) {
 
 /* cudaFree waits for the device, so that what it returns may be the failure of work before it. */
 void cuda_buffer_free(struct backend *b, struct buffer *buffer) {
-    settle(state_of(b));
-    CUDA_RELEASE(state_of(b), cudaFree(buffer->data));
+    settle(cuda_state_of(b));
+    CUDA_RELEASE(cuda_state_of(b), cudaFree(buffer->data));
     *buffer = (struct buffer){0};
 }
 
@@ -74,8 +70,8 @@ int cuda_host_alloc(struct backend *b, size_t bytes, struct buffer *out, struct 
 }
 
 void cuda_host_free(struct backend *b, struct buffer *buffer) {
-    settle(state_of(b));
+    settle(cuda_state_of(b));
     if (buffer->data != NULL) /* of which NVIDIA says nothing */
-        CUDA_RELEASE(state_of(b), cudaFreeHost(buffer->data));
+        CUDA_RELEASE(cuda_state_of(b), cudaFreeHost(buffer->data));
     *buffer = (struct buffer){0};
 }

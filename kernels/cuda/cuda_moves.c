@@ -7,10 +7,6 @@
 
 #include <string.h>
 
-static struct cuda_backend *state_of(struct backend *b) {
-    return (struct cuda_backend *)b;
-}
-
 /* As many pairs as the list holds: the sources, then the destinations. */
 static void copy_listed(struct cuda_backend *b, struct kv_cache *cache, const int32_t *src,
                         const int32_t *dst, int32_t num_blocks) {
@@ -30,7 +26,7 @@ static void copy_listed(struct cuda_backend *b, struct kv_cache *cache, const in
 }
 
 void cuda_copy_blocks(struct backend *base, const struct copy_blocks_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     for (int32_t first = 0, count; first < args->num_blocks && CUDA_OK(b); first += count) {
         count = min_int32(args->num_blocks - first, CUDA_LIST_LENGTH / 2);
         copy_listed(b, args->cache, args->src + first, args->dst + first, count);
@@ -65,7 +61,7 @@ static void swap_on(struct cuda_backend *b, cudaStream_t stream,
 }
 
 void cuda_swap_blocks(struct backend *base, const struct swap_blocks_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     struct block_set blocks = {0};
     if (args->num_blocks == 0)
         return;

@@ -7,16 +7,12 @@
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/cuda/rope_store_launch.h"
 
-static struct cuda_backend *state_of(struct backend *b) {
-    return (struct cuda_backend *)b;
-}
-
 static bool is_bf16(const struct cuda_backend *b) {
     return b->base.activation_dtype == DTYPE_BF16;
 }
 
 void cuda_norm(struct backend *base, const struct norm_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     struct norm_launch launch = {
         .x = args->x,
         .weight = args->weight,
@@ -37,21 +33,21 @@ void cuda_norm(struct backend *base, const struct norm_args *args) {
 }
 
 void cuda_act_mul(struct backend *base, const struct act_mul_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     if (args->num_rows > 0)
         CUDA_TRY(b, launch_act_mul(b->stream, is_bf16(b), args->activation == ACTIVATION_GELU_TANH,
                                    args->gate_up, args->out, args->num_rows, args->width));
 }
 
 void cuda_soft_cap(struct backend *base, const struct soft_cap_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     if (args->num_rows > 0)
         CUDA_TRY(b, launch_soft_cap(b->stream, args->x, (int64_t)args->num_rows * args->width,
                                     args->cap));
 }
 
 void cuda_gather_rows(struct backend *base, const struct gather_rows_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     const int32_t *sent = cuda_step_logit_rows(b, args->rows);
     if (sent != NULL) {
         if (args->num_rows > 0)
@@ -72,7 +68,7 @@ void cuda_gather_rows(struct backend *base, const struct gather_rows_args *args)
 _Static_assert(sizeof(struct row_span) == 2 * sizeof(int32_t), "a span is a pair in the list");
 
 void cuda_add_rows(struct backend *base, const struct add_rows_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     for (int32_t first = 0, count; first < args->num_spans && CUDA_OK(b); first += count) {
         count = min_int32(args->num_spans - first, CUDA_LIST_LENGTH / 2);
         cuda_staging_upload(b, b->step.list, args->spans + first,
@@ -84,7 +80,7 @@ void cuda_add_rows(struct backend *base, const struct add_rows_args *args) {
 }
 
 void cuda_rope_store_kv(struct backend *base, const struct rope_store_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     if (b->step.num_tokens == 0)
         return;
     struct rope_store_launch launch = {

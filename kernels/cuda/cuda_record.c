@@ -24,12 +24,8 @@ struct mark {
     cudaEvent_t event;
 };
 
-static struct cuda_backend *state_of(struct backend *b) {
-    return (struct cuda_backend *)b;
-}
-
 static void record_free(struct backend *base, struct recording *recording) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     if (recording == NULL)
         return;
     if (recording->graph != NULL)
@@ -39,7 +35,7 @@ static void record_free(struct backend *base, struct recording *recording) {
 }
 
 static int record_begin(struct backend *base, size_t host_bytes, struct error *err) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     CHECK(b->recording == NULL);
     if (!CUDA_OK(b))
         return error_set(err, b->failure.code, "%s", b->failure.message);
@@ -85,7 +81,7 @@ static int instantiate(struct cuda_backend *b, struct recording *recording, stru
 }
 
 static int record_end(struct backend *base, struct recording **out, struct error *err) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     struct recording *recording = b->recording;
     CHECK(recording != NULL);
     b->recording = NULL;
@@ -105,7 +101,7 @@ static int record_end(struct backend *base, struct recording **out, struct error
 }
 
 static void record_replay(struct backend *base, struct recording *recording) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     CHECK(b->recording == NULL);
     cuda_staging_promise(b, recording->staging);
     cuda_streams_before_replay(b, recording->touches_anything);
@@ -129,19 +125,19 @@ static int mark_create(struct backend *base, struct mark **out, struct error *er
 
 static void mark_destroy(struct backend *base, struct mark *mark) {
     if (mark != NULL)
-        CUDA_RELEASE(state_of(base), cudaEventDestroy(mark->event));
+        CUDA_RELEASE(cuda_state_of(base), cudaEventDestroy(mark->event));
     free(mark);
 }
 
 static void mark_set(struct backend *base, struct mark *mark) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     CHECK(b->recording == NULL);
     cuda_streams_before_anything(b);
     CUDA_TRY(b, cudaEventRecord(mark->event, b->stream));
 }
 
 static double mark_seconds(struct backend *base, const struct mark *from, const struct mark *to) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     float ms = 0;
     CUDA_TRY(b, cudaEventElapsedTime(&ms, from->event, to->event));
     return CUDA_OK(b) ? 1e-3 * (double)ms : 0;

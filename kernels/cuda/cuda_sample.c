@@ -36,10 +36,6 @@ struct plan {
     struct sample_choice choice;
 };
 
-static struct cuda_backend *state_of(struct backend *b) {
-    return (struct cuda_backend *)b;
-}
-
 /* Logits of a row, with the padding that the head gives them. */
 static size_t padded_vocab(const struct cuda_backend *b) {
     size_t vocab = (size_t)b->config.limits.vocab_size, step = CUDA_HEAD_ROWS_STEP;
@@ -237,7 +233,7 @@ static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args
 }
 
 void cuda_sample(struct backend *base, const struct sample_args *args) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     struct cuda_sampler *s = b->sampler;
     CHECK(args->num_sample_rows <= b->config.limits.max_logit_rows &&
           args->vocab_size <= b->config.limits.vocab_size);

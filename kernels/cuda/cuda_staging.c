@@ -268,15 +268,15 @@ void cuda_staging_set_free(struct cuda_backend *b, struct staging_set *set) {
 }
 
 void cuda_upload(struct backend *b, void *dst, const void *src, size_t bytes) {
-    cuda_streams_before_anything((struct cuda_backend *)b);
-    cuda_staging_upload((struct cuda_backend *)b, dst, src, bytes);
+    cuda_streams_before_anything(cuda_state_of(b));
+    cuda_staging_upload(cuda_state_of(b), dst, src, bytes);
 }
 
 void cuda_download(struct backend *base, void *dst, const void *src, size_t bytes) {
-    cuda_streams_before_anything((struct cuda_backend *)base);
+    cuda_streams_before_anything(cuda_state_of(base));
     for (size_t first = 0, count; first < bytes; first += count) {
         count = min_size(bytes - first, CUDA_STAGING_DOWNLOAD_BYTES);
-        cuda_staging_download((struct cuda_backend *)base, (char *)dst + first,
+        cuda_staging_download(cuda_state_of(base), (char *)dst + first,
                               (const char *)src + first, count);
     }
 }

@@ -14,10 +14,6 @@
 
 _Static_assert(sizeof(struct sample_row) % sizeof(int32_t) == 0, "sent in words");
 
-static struct cuda_backend *state_of(struct backend *b) {
-    return (struct cuda_backend *)b;
-}
-
 static int check_limits(const struct serving_limits *limits, struct error *err) {
     size_t table = 0;
     int32_t blocks = limits->block_size > 0 ? serving_limits_max_blocks(limits) : 0;
@@ -162,7 +158,7 @@ static void forget_tables(struct cuda_backend *b) {
 }
 
 void cuda_step_begin(struct backend *base, const struct step_inputs *inputs) {
-    struct cuda_backend *b = state_of(base);
+    struct cuda_backend *b = cuda_state_of(base);
     struct cuda_step *step = &b->step;
     int32_t padding = inputs->num_padding;
     CHECK(inputs->num_tokens <= b->config.limits.max_num_batched_tokens - padding);

@@ -80,7 +80,7 @@ static int create(struct cuda_tuning *tuning, struct error *err) {
 }
 
 static int tuning_begin(struct backend *base, double budget_seconds, struct error *err) {
-    struct cuda_backend *b = (struct cuda_backend *)base;
+    struct cuda_backend *b = cuda_state_of(base);
     CHECK(b->tuning == NULL);
     if (b->config.batch_invariant)
         return 0;
@@ -112,7 +112,7 @@ void cuda_tuning_destroy(struct cuda_backend *b) {
 }
 
 static void tuning_end(struct backend *base, struct tuning_report *out) {
-    struct cuda_backend *b = (struct cuda_backend *)base;
+    struct cuda_backend *b = cuda_state_of(base);
     *out = (struct tuning_report){0};
     if (b->tuning == NULL)
         return;

@@ -372,14 +372,16 @@ static bool read_device(int argc, char **argv, struct golden_device *out) {
     if (strncmp(argv[argc - 1], "kv-", 3) == 0 &&
         (kv_type = kv_type_of(argv[--argc] + 3)) >= NUM_KV_TYPES)
         return false;
+    int32_t num_ranks = argv[argc - 1][0] - '0';
+    bool has_ranks = argc > 4 && num_ranks >= 1 && num_ranks <= GOLDEN_MAX_RANKS;
+    argc -= has_ranks;
     const char *choice = argc > 4 ? argv[4] : NULL;
-    *out = (struct golden_device){.backend = argv[3], .isa = choice, .kv_type = kv_type};
-    if (choice != NULL && choice[0] >= '1' && choice[0] <= '0' + GOLDEN_MAX_RANKS) {
-        out->num_ranks = choice[0] - '0';
-        out->isa = NULL;
-    }
+    *out = (struct golden_device){.backend = argv[3],
+                                  .isa = choice,
+                                  .kv_type = kv_type,
+                                  .num_ranks = has_ranks ? num_ranks : 1};
     if (strncmp(out->backend, "cpu", 3) == 0)
-        return argc <= 5;
+        return argc + has_ranks <= 5;
     out->isa = NULL;
     out->dtype = choice != NULL && strcmp(choice, "f16") == 0 ? DTYPE_F16 : DTYPE_BF16;
     out->batch_invariant = argc == 6 && strcmp(argv[5], "batch-invariant") == 0;
@@ -392,7 +394,8 @@ int main(int argc, char **argv) {
     if (argc < 4 || !read_device(argc, argv, &fixture.device)) {
         fprintf(stderr,
                 "usage: %s FOLDER NAME cpu|cpu-ref [ISA|RANKS] [kv-int8|kv-fp8]\n"
-                "       %s FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant] [kv-int8|kv-fp8]\n",
+                "       %s FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant] [RANKS] "
+                "[kv-int8|kv-fp8]\n",
                 argv[0], argv[0]);
         return 2;
     }
