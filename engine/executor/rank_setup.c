@@ -14,6 +14,10 @@
 
 #define NODES_DIR "/sys/devices/system/node"
 
+/* FNV-1a, 32 bits (Fowler, Noll, Vo). */
+#define FNV_OFFSET 2166136261U
+#define FNV_PRIME 16777619U
+
 static int create_group_on(struct rank_setup *setup, const char *device, struct error *err) {
     struct transport *transport = setup->config->transport;
     setup->device = device;
@@ -268,6 +272,29 @@ static void describe_backends(const struct rank *ranks, int32_t num_ranks,
                  are_equal ? "each" : "the first", first);
 }
 
+static uint32_t add_to_hash(uint32_t hash, const char *text) {
+    for (; *text != '\0'; text++)
+        hash = (hash ^ (uint8_t)*text) * FNV_PRIME;
+    return hash;
+}
+
+/* What a rank chose for its share of the products decides bits too. */
+static void describe_numerics(const struct rank *ranks, int32_t num_ranks,
+                              struct executor_info *out) {
+    const char *first = ranks[0].backend->numerics;
+    bool are_equal = true;
+    uint32_t hash = FNV_OFFSET;
+    for (int32_t r = 1; r < num_ranks; r++) {
+        are_equal = are_equal && strcmp(first, ranks[r].backend->numerics) == 0;
+        hash = add_to_hash(hash, ranks[r].backend->numerics);
+    }
+    snprintf(out->numerics, sizeof(out->numerics), "%s", first);
+    size_t used = strlen(out->numerics);
+    if (!are_equal)
+        snprintf(out->numerics + used, sizeof(out->numerics) - used, ", others %08x",
+                 (unsigned)hash);
+}
+
 void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct executor_info *out) {
     const struct rank *first = &ranks[0];
     const struct backend *b = first->backend;
@@ -283,7 +310,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
     };
     snprintf(out->device, sizeof(out->device), "%s", b->name);
     snprintf(out->why_cpu, sizeof(out->why_cpu), "%s", first->why_cpu);
-    snprintf(out->numerics, sizeof(out->numerics), "%s", b->numerics);
+    describe_numerics(ranks, num_ranks, out);
     describe_backends(ranks, num_ranks, out);
     if (first->weights != NULL)
         memcpy(out->model_digest, first->weights->digest, sizeof(out->model_digest));

@@ -50,6 +50,8 @@ struct device {
     size_t memory_bytes;  /* QUIRE_CUDASIM_MEMORY */
     size_t allocated_bytes;
     int num_multiprocessors;                         /* QUIRE_CUDASIM_SMS */
+    std::chrono::nanoseconds worked; /* its clock: time for which it was at work, and more where that
+                                        was simulated */
     bool unfinished;                                 /* the work that ran last is to go on */
     std::vector<awaited_queue> awaited;              /* then: after some of these went on */
     std::shared_ptr<work_queue> default_queue;       /* of every stream that is not non-blocking */
@@ -67,9 +69,9 @@ struct machine {
     std::recursive_mutex lock;      /* of all devices */
     bool injected;                  /* CUDA_INJECTION64_PATH was looked at */
     uint32_t num_calls;             /* of the API */
-    std::chrono::nanoseconds ahead; /* of the host's clock is that of the devices */
     std::vector<device *> devices;  /* QUIRE_CUDASIM_DEVICES */
     device *at_work;                /* device_memory.h; NULL: none */
+    std::chrono::steady_clock::time_point at_work_since;
     bool is_memory_open;            /* its memory can be touched */
 };
 machine &the_machine();
@@ -95,10 +97,10 @@ class api_call {
     cudaError_t result;
 };
 
-/* The clock of the devices, which events have. */
-std::chrono::steady_clock::time_point device_time();
+/* The device's clock, which events have. */
+std::chrono::nanoseconds device_time(const device &dev);
 
-/* Within a piece of work: by the device's clock the block takes that time, whatever it takes the
+/* Within a piece of work of the device at work: by its clock the block takes that time, whatever it takes the
  * host. */
 class simulated_duration {
   public:
@@ -107,7 +109,8 @@ class simulated_duration {
     ~simulated_duration();
 
   private:
-    const std::chrono::steady_clock::time_point end;
+    device &dev;
+    const std::chrono::nanoseconds end;
 };
 
 /* Returns whether work of that name is to be left undone. */

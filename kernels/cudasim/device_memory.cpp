@@ -110,8 +110,11 @@ static void put_to_work(device *dev) {
         return;
     if (all.is_memory_open)
         set_access_of(*all.at_work, PROT_NONE);
+    if (all.at_work != nullptr)
+        all.at_work->worked = device_time(*all.at_work);
     all.is_memory_open = false;
     all.at_work = dev;
+    all.at_work_since = std::chrono::steady_clock::now();
 }
 
 void open_memory(device &dev) {

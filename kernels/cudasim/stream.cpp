@@ -20,7 +20,7 @@ struct CUstream_st {};
 struct event_record {
     std::shared_ptr<cudasim::work_queue> queue;
     bool reached;
-    std::chrono::steady_clock::time_point time;
+    std::chrono::nanoseconds time;
 };
 
 struct CUevent_st {
@@ -31,16 +31,19 @@ struct CUevent_st {
 
 namespace cudasim {
 
-std::chrono::steady_clock::time_point device_time() {
-    return std::chrono::steady_clock::now() + the_machine().ahead;
+std::chrono::nanoseconds device_time(const device &dev) {
+    const machine &all = the_machine();
+    return all.at_work == &dev
+               ? dev.worked + (std::chrono::steady_clock::now() - all.at_work_since)
+               : dev.worked;
 }
 
 simulated_duration::simulated_duration(std::chrono::nanoseconds duration)
-    : end(device_time() + duration) {
+    : dev(*the_machine().at_work), end(device_time(dev) + duration) {
 }
 
 simulated_duration::~simulated_duration() {
-    the_machine().ahead += end - device_time();
+    dev.worked += end - device_time(dev);
 }
 
 std::shared_ptr<work_queue> queue_of(device &dev, cudaStream_t stream) {
@@ -242,9 +245,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     std::shared_ptr<event_record> record = std::make_shared<event_record>();
     record->queue = target;
     event->last = record;
-    target->push_back([record] {
+    target->push_back([&dev = call.dev, record] {
         record->reached = true;
-        record->time = device_time();
+        record->time = device_time(dev);
     });
     return call.end(cudaSuccess);
 }

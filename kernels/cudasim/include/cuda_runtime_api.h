@@ -1,5 +1,5 @@
 /* The part of the CUDA runtime API that the CUDA backend's host code uses, simulated: NVIDIA's
- * names, signatures and values (CUDA 13.0), one device, no toolkit needed. Usable from C and C++.
+ * names, signatures and values (CUDA 13.0), some devices, no toolkit needed. Usable from C and C++.
  *
  * The device is adversarial. Work on a stream (kernels, memset, copies from and to pinned memory)
  * is queued and runs only when the host waits for it: a synchronize, a blocking call, or a query,
@@ -10,24 +10,32 @@
  * with the default stream. Device memory can be touched by the device's work only: the host faults
  * on it. New memory is filled with 0xff (NaN).
  *
+ * Devices have memories of their own: work of one cannot touch another's, but for NCCL's (kernels/nccl),
+ * whose ranks are threads of this process here. A stream belongs to the device that its thread had set.
+ *
  * Environment, read at the first call:
- *   QUIRE_CUDASIM_MEMORY=BYTES      memory of the GPU (1 GiB)
+ *   QUIRE_CUDASIM_DEVICES=N         devices (1), all alike
+ *   QUIRE_CUDASIM_FAULTY_DEVICE=N   the one that FAIL_... and HANG_AFTER are about (0)
+ *   QUIRE_CUDASIM_MEMORY=BYTES      memory of each GPU (1 GiB)
  *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
  *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel or product fails: cudaErrorIllegalAddress
  *                                   from it on
  *   QUIRE_CUDASIM_FAIL_FILE=PATH    so does the (N+1)th after this file is there: "graph N" of those in
- *                                   graphs, "kernel N" of the others; the file is removed
+ *                                   graphs, "kernel N" of the others; "nccl N": the (N+1)th operation
+ *                                   of NCCL that the device comes to is an error of all its ranks.
+ *                                   The file is removed
  *   QUIRE_CUDASIM_SKIP=TEXT         kernels whose name holds the text are not run, so that results
  *                                   are wrong without an error; products are "cublasLtMatmul",
  *                                   copies "cudaMemcpyAsync", waits of a stream for an event
- *                                   "cudaStreamWaitEvent"
+ *                                   "cudaStreamWaitEvent", operations of NCCL "ncclAllGather",
+ *                                   "ncclBroadcast" and "ncclSend"
  *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
  *   QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no stream goes on,
  *                                   queries say cudaErrorNotReady, and a call that waits for work
  *                                   does not return (but aborts after five minutes)
  *   QUIRE_CUDASIM_ORDER=...         order of threads, blocks and streams, cudasim/order.h
  *
- * All calls may be made from any thread; the device does one thing at a time. */
+ * All calls may be made from any thread; the devices do one thing at a time together. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H
 #define CUDASIM_CUDA_RUNTIME_API_H
 
@@ -153,8 +161,8 @@ CUDASIM_MUST_CHECK cudaError_t cudaEventQuery(cudaEvent_t event);
  * capture does not spread to other streams here: a captured event, or stream, is refused. */
 CUDASIM_MUST_CHECK cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                                    unsigned int flags);
-/* Host time between the two, but that products take what cudasim/products.h says: it says nothing
- * of a GPU. */
+/* Host time for which the device worked between the two, but that products take what
+ * cudasim/products.h says: it says nothing of a GPU. */
 CUDASIM_MUST_CHECK cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
 
 /* Recorded work. What a stream is given while it is captured does not run; it becomes a graph,
