@@ -385,8 +385,9 @@ static const struct option_spec table[] = {
      .default_text = "1",
      .minimum = 1,
      .maximum = 8,
-     .meaning = "ranks that the CPU shares the model out to, best one per NUMA node, or as many as "
-                "mpirun started; 1 on CUDA"},
+     .meaning =
+         "ranks that share the model: on the CPU best one per NUMA node, or as many as mpirun "
+         "started; on CUDA a GPU each"},
     {.name = "max-model-len",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_model_len),

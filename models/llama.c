@@ -300,17 +300,17 @@ static void sample_rows(struct llama *llama, const struct batch *batch, int32_t 
     int32_t vocab_size = llama->pass.config->vocab_size;
     if (shard->rank == 0)
         b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
-                                            .first_row = first,
-                                            .num_sample_rows = count,
-                                            .vocab_size = vocab_size,
-                                            .padding = logits_width(llama) - vocab_size,
-                                            .rows = batch->sample_rows + first,
-                                            .counts = batch->token_counts,
-                                            .biases = batch->token_biases,
-                                            .masks = batch->token_masks,
-                                            .listed = batch->listed_tokens,
-                                            .out = result->rows + first,
-                                            .listed_logprobs = result->listed_logprobs});
+                                                .first_row = first,
+                                                .num_sample_rows = count,
+                                                .vocab_size = vocab_size,
+                                                .padding = logits_width(llama) - vocab_size,
+                                                .rows = batch->sample_rows + first,
+                                                .counts = batch->token_counts,
+                                                .biases = batch->token_biases,
+                                                .masks = batch->token_masks,
+                                                .listed = batch->listed_tokens,
+                                                .out = result->rows + first,
+                                                .listed_logprobs = result->listed_logprobs});
     if (shard->num_ranks > 1)
         b->ops->share_samples(
             b, &(struct share_samples_args){.first_row = first, .num_sample_rows = count});

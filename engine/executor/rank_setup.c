@@ -21,9 +21,8 @@
 static int create_group_on(struct rank_setup *setup, const char *device, struct error *err) {
     struct transport *transport = setup->config->transport;
     setup->device = device;
-    return transport != NULL
-               ? backend_group_create_remote(device, transport, &setup->group, err)
-               : backend_group_create(device, setup->num_ranks, &setup->group, err);
+    return transport != NULL ? backend_group_create_remote(device, transport, &setup->group, err)
+                             : backend_group_create(device, setup->num_ranks, &setup->group, err);
 }
 
 /* Ranks that may choose are on GPUs where there is one for each, else on the CPU. */

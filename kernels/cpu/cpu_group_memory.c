@@ -118,8 +118,8 @@ int cpu_group_create(int32_t num_ranks, struct backend_group **out, struct error
     if (group == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks", num_ranks);
     memset(group, 0, sizeof(*group));
-    group->base =
-        (struct backend_group){.destroy = destroy, .ops = &memory_ops, .num_ranks = num_ranks, .only_rank = -1};
+    group->base = (struct backend_group){
+        .destroy = destroy, .ops = &memory_ops, .num_ranks = num_ranks, .only_rank = -1};
     group->spin_ns = num_ranks <= cores_available() ? SPIN_WAIT_NS : 0;
     *out = &group->base;
     return 0;

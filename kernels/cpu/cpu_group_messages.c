@@ -256,8 +256,10 @@ int cpu_group_create_remote(struct transport *transport, struct backend_group **
     if (group == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks",
                          transport->num_ranks);
-    group->base = (struct backend_group){
-        .destroy = destroy, .ops = &messages_ops, .num_ranks = transport->num_ranks, .only_rank = transport->rank};
+    group->base = (struct backend_group){.destroy = destroy,
+                                         .ops = &messages_ops,
+                                         .num_ranks = transport->num_ranks,
+                                         .only_rank = transport->rank};
     group->transport = transport;
     *out = &group->base;
     return 0;

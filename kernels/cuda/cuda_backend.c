@@ -15,15 +15,6 @@
 
 #define MIN_COMPUTE_CAPABILITY_MAJOR 8 /* bf16 mma, cp.async */
 
-/* A backend may be called by another thread than the one that opened it. */
-struct cuda_backend *cuda_state_of(struct backend *base) {
-    static _Thread_local int current; /* the runtime's own begins with 0 */
-    struct cuda_backend *b = (struct cuda_backend *)base;
-    if (current != b->device && CUDA_RELEASE(b, cudaSetDevice(b->device)))
-        current = b->device;
-    return b;
-}
-
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = cuda_state_of(base);
     cuda_tuning_destroy(b);
@@ -32,6 +23,7 @@ static void cuda_destroy(struct backend *base) {
     cuda_staging_destroy(b);
     cuda_attention_destroy(b);
     cuda_step_destroy(b);
+    cuda_collectives_destroy(b);
     cuda_comm_destroy(b);
     cuda_streams_destroy(b);
     free(b);
@@ -151,9 +143,8 @@ size_t cuda_device_memory(void) {
 static int create_parts(struct cuda_backend *b, struct error *err) {
     size_t free_before, free_after, total;
     cuda_memory_info(&b->base, &free_before, &total);
-    if (cuda_streams_create(b, err) != 0 || cuda_comm_alloc(b, err) != 0 ||
-        cuda_step_create(b, err) != 0 ||
-        cuda_attention_create(b, err) != 0 ||
+    if (cuda_streams_create(b, err) != 0 || cuda_collectives_create(b, err) != 0 ||
+        cuda_step_create(b, err) != 0 || cuda_attention_create(b, err) != 0 ||
         cuda_staging_create(b, cuda_step_packed_bytes(b), err) != 0 ||
         cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0)
         return -1;

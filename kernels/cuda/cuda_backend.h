@@ -86,9 +86,11 @@ void cuda_gemm_destroy(struct cuda_backend *b);
 int cuda_sampler_create(struct cuda_backend *b, struct error *err);
 void cuda_sampler_destroy(struct cuda_backend *b);
 
-/* cuda_backend.c */
+/* cuda_state.c */
 /* What an op begins with: from here on the thread's calls of CUDA go to the backend's device. */
 struct cuda_backend *cuda_state_of(struct backend *b);
+
+/* cuda_backend.c */
 struct backend *cuda_backend_open(const struct backend_config *config, struct error *err);
 size_t cuda_device_memory(void);
 

@@ -1,7 +1,5 @@
 #include "kernels/cuda/cuda_check.h"
 
-#include "kernels/cuda/cuda_group.h"
-
 #include <string.h>
 
 /* The compiler is given paths relative to the build folder. */
@@ -28,10 +26,8 @@ bool cuda_check_keep(struct cuda_backend *b, cudaError_t status, const char *ope
                      const char *file, int line) {
     if (status == cudaSuccess)
         return true;
-    if (CUDA_OK(b)) {
+    if (CUDA_OK(b))
         report(ERROR_DEVICE, status, operation, file, line, &b->failure);
-        cuda_comm_tell(b);
-    }
     return false;
 }
 

@@ -20,8 +20,7 @@
  * ERROR_DEVICE. */
 #define CUDA_START(call, err) cuda_check_start(call, #call, __FILE__, __LINE__, err)
 
-/* Returns whether `status` is success; the first that is not stays in b->failure, of which the group's
- * other ranks learn. */
+/* Returns whether `status` is success; the first that is not stays in b->failure. */
 bool cuda_check_keep(struct cuda_backend *b, cudaError_t status, const char *operation,
                      const char *file, int line);
 /* Sets err to what failed where, and why. */

@@ -22,16 +22,22 @@ static bool is_bf16(const struct cuda_backend *b) {
 }
 
 /* The hidden states of the largest step, if that is not too much; and a row of logits. */
-int cuda_collectives_alloc(struct cuda_backend *b, struct error *err) {
+int cuda_collectives_create(struct cuda_backend *b, struct error *err) {
     const struct serving_limits *limits = &b->config.limits;
     struct cuda_comm *comm = b->comm;
+    if (comm == NULL)
+        return 0;
     size_t hidden_bytes = dtype_row_bytes(b->base.activation_dtype, (size_t)limits->hidden_size) *
                           (size_t)limits->max_num_batched_tokens;
     size_t logits_bytes = (size_t)limits->vocab_size * sizeof(float);
     comm->piece_bytes = min_size(MIN_PIECE_BYTES + hidden_bytes, MAX_PIECE_BYTES);
-    return cuda_buffer_alloc(&b->base,
-                             comm->piece_bytes * (size_t)comm->num_ranks + logits_bytes,
+    return cuda_buffer_alloc(&b->base, comm->piece_bytes * (size_t)comm->num_ranks + logits_bytes,
                              &comm->parts, err);
+}
+
+void cuda_collectives_destroy(struct cuda_backend *b) {
+    if (b->comm != NULL)
+        cuda_buffer_free(&b->base, &b->comm->parts);
 }
 
 /* Returns the parts of all ranks, `bytes` of each; of a backend that is alone its own. NULL after a
@@ -143,8 +149,8 @@ static bool carry_rows(struct cuda_backend *b, const float *x, int32_t num_rows)
                                       comm->nccl_comm, b->stream));
     NCCL_TRY(b, nccl->group_start());
     for (int32_t r = 1; r < comm->num_ranks; r++)
-        NCCL_TRY(b, nccl->recv(part_of(comm, r, num_rows), row * (size_t)comm->widths[r],
-                               ncclUint8, r, comm->nccl_comm, b->stream));
+        NCCL_TRY(b, nccl->recv(part_of(comm, r, num_rows), row * (size_t)comm->widths[r], ncclUint8,
+                               r, comm->nccl_comm, b->stream));
     return NCCL_TRY(b, nccl->group_end());
 }
 
@@ -188,6 +194,6 @@ void cuda_share_samples(struct backend *base, const struct share_samples_args *a
     if (b->comm == NULL || args->num_sample_rows == 0 || !cuda_comm_begin(b))
         return;
     NCCL_TRY(b, b->comm->nccl->broadcast(tokens, tokens,
-                                         (size_t)args->num_sample_rows * sizeof(*tokens),
-                                         ncclUint8, 0, b->comm->nccl_comm, b->stream));
+                                         (size_t)args->num_sample_rows * sizeof(*tokens), ncclUint8,
+                                         0, b->comm->nccl_comm, b->stream));
 }

@@ -5,7 +5,6 @@
 #include "config/base/numbers.h"
 #include "kernels/backend_group.h"
 #include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/cuda_collectives.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -23,9 +22,9 @@ struct cuda_group {
     struct nccl_library nccl;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_bool has_failed;       /* there is a failure to be read */
+    atomic_bool has_failed;        /* there is a failure to be read */
     _Atomic uint64_t num_ops_left; /* that every rank that was closed has taken part in */
-    ncclUniqueId id;              /* likewise guarded, from the first rank that enters */
+    ncclUniqueId id;               /* likewise guarded, from the first rank that enters */
     int32_t num_entering;
 };
 
@@ -129,11 +128,7 @@ int cuda_comm_create(struct cuda_backend *b, struct error *err) {
     return 0;
 }
 
-int cuda_comm_alloc(struct cuda_backend *b, struct error *err) {
-    return b->comm != NULL ? cuda_collectives_alloc(b, err) : 0;
-}
-
-/* Before a failure is kept for good: NCCL's kernels on this device end. */
+/* NCCL's kernels on this device end. */
 static void abort_nccl(struct cuda_comm *comm) {
     if (comm->nccl_comm != NULL)
         comm->nccl->comm_abort(comm->nccl_comm);
@@ -144,10 +139,8 @@ void cuda_comm_destroy(struct cuda_backend *b) {
     struct cuda_comm *comm = b->comm;
     if (comm == NULL)
         return;
-    cuda_buffer_free(&b->base, &comm->parts);
-    if (!CUDA_OK(b))
-        abort_nccl(comm);
-    else if (comm->nccl_comm != NULL)
+    cuda_comm_look(b);
+    if (CUDA_OK(b) && comm->nccl_comm != NULL)
         NCCL_TRY(b, comm->nccl->comm_destroy(comm->nccl_comm));
     close_rank(comm->group, comm->num_ops);
     free(comm);
@@ -162,9 +155,8 @@ bool cuda_comm_begin(struct cuda_backend *b) {
         return CUDA_OK(b);
     CHECK(b->recording == NULL);
     comm->has_entered = true;
-    return meet(b, &id) &&
-           NCCL_TRY(b, comm->nccl->comm_init_rank(&comm->nccl_comm, comm->num_ranks, id,
-                                                  comm->rank));
+    return meet(b, &id) && NCCL_TRY(b, comm->nccl->comm_init_rank(&comm->nccl_comm, comm->num_ranks,
+                                                                  id, comm->rank));
 }
 
 uint64_t cuda_comm_num_ops(const struct cuda_backend *b) {
@@ -189,17 +181,10 @@ bool cuda_comm_keep(struct cuda_backend *b, ncclResult_t result, const char *ope
                     const char *file, int line) {
     if (result == ncclSuccess)
         return true;
-    if (CUDA_OK(b)) {
+    if (CUDA_OK(b))
         cuda_check_describe(ERROR_DEVICE, operation, file, line,
                             b->comm->nccl->get_error_string(result), "NCCL", &b->failure);
-        cuda_comm_tell(b);
-    }
     return false;
-}
-
-void cuda_comm_tell(struct cuda_backend *b) {
-    if (b->comm != NULL)
-        fail_group(b->comm->group, b->comm->rank, b->failure.message);
 }
 
 static void take_failure(struct cuda_backend *b) {
@@ -208,8 +193,7 @@ static void take_failure(struct cuda_backend *b) {
     b->failure = group->base.failure;
     pthread_mutex_unlock(&group->lock);
     if (CUDA_OK(b))
-        error_set(&b->failure, ERROR_DEVICE, "rank %d waits for one that is closed",
-                  b->comm->rank);
+        error_set(&b->failure, ERROR_DEVICE, "rank %d waits for one that is closed", b->comm->rank);
 }
 
 void cuda_comm_look(struct cuda_backend *b) {
@@ -220,8 +204,10 @@ void cuda_comm_look(struct cuda_backend *b) {
     if (CUDA_OK(b) && comm->nccl_comm != NULL)
         NCCL_TRY(b, comm->nccl->comm_get_async_error(comm->nccl_comm, &async_error));
     NCCL_TRY(b, async_error);
-    if (!CUDA_OK(b))
-        abort_nccl(comm);
+    if (CUDA_OK(b))
+        return;
+    fail_group(comm->group, comm->rank, b->failure.message);
+    abort_nccl(comm);
 }
 
 /* What is not ready is an error to the runtime, which would be blamed on the next kernel. */

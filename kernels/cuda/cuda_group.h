@@ -20,19 +20,17 @@ struct cuda_comm {
     int32_t rank, num_ranks;
     ncclComm_t nccl_comm; /* NULL: not entered yet, or aborted */
     bool has_entered;
-    uint64_t num_ops; /* of NCCL, that were enqueued */
-    struct buffer parts;                /* of all ranks, one behind the other */
-    size_t piece_bytes;                 /* of a rank's part at most */
+    uint64_t num_ops;                  /* of NCCL, that were enqueued */
+    struct buffer parts;               /* of all ranks, one behind the other */
+    size_t piece_bytes;                /* of a rank's part at most */
     int32_t widths[BACKEND_MAX_RANKS]; /* of gather_columns; 0: not known yet */
 };
 
 /* As backend_group_create. */
 int cuda_group_create(int32_t num_ranks, struct backend_group **out, struct error *err);
 
-/* As the config says; `create` knows no device yet, which `alloc` needs. The others learn of the
- * destruction. */
+/* As the config says, before there is a device. The others learn of the destruction. */
 int cuda_comm_create(struct cuda_backend *b, struct error *err);
-int cuda_comm_alloc(struct cuda_backend *b, struct error *err);
 void cuda_comm_destroy(struct cuda_backend *b);
 
 /* Before an operation of NCCL: counts it, and enters the communicator. False after a failure. */
@@ -42,9 +40,8 @@ bool cuda_comm_begin(struct cuda_backend *b);
 uint64_t cuda_comm_num_ops(const struct cuda_backend *b);
 uint64_t cuda_comm_take_recorded(struct cuda_backend *b, uint64_t num_ops);
 void cuda_comm_count_replayed(struct cuda_backend *b, uint64_t num_ops);
-/* Tells the others of b->failure. Of a backend that is alone: nothing. */
-void cuda_comm_tell(struct cuda_backend *b);
-/* Looks whether another rank, or NCCL, has failed: then so has this one. */
+/* Looks whether another rank, or NCCL, has failed: then so has this one, and the others learn of its
+ * failure, whichever it is. */
 void cuda_comm_look(struct cuda_backend *b);
 /* Waits for the event, or with NULL for the compute stream, or for a failure. */
 void cuda_comm_await(struct cuda_backend *b, cudaEvent_t event);

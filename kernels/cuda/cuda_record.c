@@ -15,7 +15,7 @@
 struct recording {
     cudaGraphExec_t graph;
     struct staging_set *staging; /* pinned memory of its copies */
-    uint64_t num_ops; /* of NCCL */
+    uint64_t num_ops;            /* of NCCL */
     bool begins_step;
     bool touches_anything; /* cuda_streams.h */
 };

@@ -276,7 +276,7 @@ void cuda_download(struct backend *base, void *dst, const void *src, size_t byte
     cuda_streams_before_anything(cuda_state_of(base));
     for (size_t first = 0, count; first < bytes; first += count) {
         count = min_size(bytes - first, CUDA_STAGING_DOWNLOAD_BYTES);
-        cuda_staging_download(cuda_state_of(base), (char *)dst + first,
-                              (const char *)src + first, count);
+        cuda_staging_download(cuda_state_of(base), (char *)dst + first, (const char *)src + first,
+                              count);
     }
 }

@@ -27,8 +27,7 @@ static uint64_t number_from_environment(const char *name, uint64_t absent) {
 
 static device *create_device(int ordinal) {
     device *dev = new device();
-    bool is_faulty =
-        (uint64_t)ordinal == number_from_environment("QUIRE_CUDASIM_FAULTY_DEVICE", 0);
+    bool is_faulty = (uint64_t)ordinal == number_from_environment("QUIRE_CUDASIM_FAULTY_DEVICE", 0);
     dev->ordinal = ordinal;
     dev->failure.path = is_faulty ? getenv("QUIRE_CUDASIM_FAIL_FILE") : nullptr;
     dev->fail_after = dev->hang_after = UINT64_MAX;

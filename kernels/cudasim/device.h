@@ -49,10 +49,11 @@ struct device {
     uint64_t hang_after;  /* QUIRE_CUDASIM_HANG_AFTER */
     size_t memory_bytes;  /* QUIRE_CUDASIM_MEMORY */
     size_t allocated_bytes;
-    int num_multiprocessors;                         /* QUIRE_CUDASIM_SMS */
-    std::chrono::nanoseconds worked; /* its clock: time for which it was at work, and more where that
+    int num_multiprocessors; /* QUIRE_CUDASIM_SMS */
+    std::chrono::nanoseconds
+        worked;      /* its clock: time for which it was at work, and more where that
                                         was simulated */
-    bool unfinished;                                 /* the work that ran last is to go on */
+    bool unfinished; /* the work that ran last is to go on */
     std::vector<awaited_queue> awaited;              /* then: after some of these went on */
     std::shared_ptr<work_queue> default_queue;       /* of every stream that is not non-blocking */
     std::vector<std::shared_ptr<work_queue>> queues; /* the default one, then as created */
@@ -66,13 +67,13 @@ struct device {
 
 /* Created by the first call, never destroyed. */
 struct machine {
-    std::recursive_mutex lock;      /* of all devices */
-    bool injected;                  /* CUDA_INJECTION64_PATH was looked at */
-    uint32_t num_calls;             /* of the API */
-    std::vector<device *> devices;  /* QUIRE_CUDASIM_DEVICES */
-    device *at_work;                /* device_memory.h; NULL: none */
+    std::recursive_mutex lock;     /* of all devices */
+    bool injected;                 /* CUDA_INJECTION64_PATH was looked at */
+    uint32_t num_calls;            /* of the API */
+    std::vector<device *> devices; /* QUIRE_CUDASIM_DEVICES */
+    device *at_work;               /* device_memory.h; NULL: none */
     std::chrono::steady_clock::time_point at_work_since;
-    bool is_memory_open;            /* its memory can be touched */
+    bool is_memory_open; /* its memory can be touched */
 };
 machine &the_machine();
 /* The one that this thread has set. */

@@ -142,8 +142,8 @@ device_at_work::~device_at_work() {
 class open_allocation {
   public:
     open_allocation(const device &dev, const void *address)
-        : allocation(std::prev(dev.device_memory.upper_bound(
-                                   reinterpret_cast<uintptr_t>(address)))->second),
+        : allocation(std::prev(dev.device_memory.upper_bound(reinterpret_cast<uintptr_t>(address)))
+                         ->second),
           is_open(the_machine().is_memory_open && the_machine().at_work == &dev) {
         if (!is_open)
             set_access(allocation, PROT_READ | PROT_WRITE);

@@ -237,9 +237,8 @@ ncclResult_t ncclAllGather(const void *send, void *receive, size_t send_count, n
 
 ncclResult_t ncclBroadcast(const void *send, void *receive, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t stream) {
-    if (type != ncclUint8 || comm == nullptr || root < 0 ||
-        root >= (int)comm->all->ranks.size() || !is_of_device(receive, count) ||
-        (root == comm->rank && !is_of_device(send, count)))
+    if (type != ncclUint8 || comm == nullptr || root < 0 || root >= (int)comm->all->ranks.size() ||
+        !is_of_device(receive, count) || (root == comm->rank && !is_of_device(send, count)))
         return ncclInvalidArgument;
     return enqueue(comm, stream, {operation::broadcast, send, receive, count, root, {}});
 }

@@ -33,9 +33,8 @@ namespace cudasim {
 
 std::chrono::nanoseconds device_time(const device &dev) {
     const machine &all = the_machine();
-    return all.at_work == &dev
-               ? dev.worked + (std::chrono::steady_clock::now() - all.at_work_since)
-               : dev.worked;
+    return all.at_work == &dev ? dev.worked + (std::chrono::steady_clock::now() - all.at_work_since)
+                               : dev.worked;
 }
 
 simulated_duration::simulated_duration(std::chrono::nanoseconds duration)

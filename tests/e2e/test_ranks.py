@@ -103,7 +103,7 @@ def test_memory_of_each_rank(start_server):
 @pytest.mark.parametrize("options, words", [
     (("--tensor-parallel-size", 9), ["tensor-parallel-size", "1 to 8"]),
     (("--tensor-parallel-size", 0), ["tensor-parallel-size", "1 to 8"]),
-    (("--tensor-parallel-size", 2, "--device", "cuda"), ["tensor-parallel-size", "on cuda it must be 1"]),
+    (("--tensor-parallel-size", 2, "--device", "cuda"), ["tensor-parallel-size: "]),
 ])
 def test_refused(options, words):
     result = run("serve", "--model", MODEL, *options)

@@ -242,10 +242,9 @@ static void gather(struct member *member, void *context) {
     size_t total = (size_t)c->num_rows * (size_t)c->total_width;
     void *x = kernel_fixture_put(b, DTYPE_F32, c->in[member->rank], n);
     void *out = member->rank == 0 ? kernel_fixture_put(b, DTYPE_F32, NULL, total) : NULL;
-    b->ops->gather_columns(b, &(struct gather_columns_args){.x = x,
-                                                            .out = out,
-                                                            .num_rows = c->num_rows,
-                                                            .width = c->widths[member->rank]});
+    b->ops->gather_columns(
+        b, &(struct gather_columns_args){
+               .x = x, .out = out, .num_rows = c->num_rows, .width = c->widths[member->rank]});
     if (out != NULL)
         kernel_fixture_get(b, DTYPE_F32, out, c->out, total);
     kernel_fixture_synchronize(b);
@@ -402,8 +401,8 @@ static void normalise(struct member *member, void *context) {
             memcpy(rows + row * stride, c->x + (size_t)row * (size_t)c->total_width + first,
                    (size_t)width * sizeof(float));
         void *x = put(member, rows, n), *out = c->in_place ? x : put(member, rows, n);
-        void *weight = kernel_fixture_put(member->backend, DTYPE_F32, c->weight + first,
-                                          (size_t)width);
+        void *weight =
+            kernel_fixture_put(member->backend, DTYPE_F32, c->weight + first, (size_t)width);
         member->backend->ops->norm(member->backend,
                                    &(struct norm_args){.x = x,
                                                        .weight = weight,
@@ -595,8 +594,8 @@ static void test_too_many_ranks(void **state) {
     }
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_null(group);
-    snprintf(word, sizeof(word), num_ranks <= BACKEND_MAX_RANKS ? "there are %d" : "must be 1 to %d",
-             num_ranks - 1);
+    snprintf(word, sizeof(word),
+             num_ranks <= BACKEND_MAX_RANKS ? "there are %d" : "must be 1 to %d", num_ranks - 1);
     assert_non_null(strstr(err.message, word));
 }
 

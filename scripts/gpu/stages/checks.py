@@ -1,9 +1,10 @@
 """One check of each op against the oracle, on the device: wrong results are not worth measuring. The other
-types and modes are in the stage `remaining`."""
+types and modes are in the stage `remaining`. `group` has as many ranks as there are GPUs, up to 4, by NCCL: with one GPU
+it is a rank alone."""
 
 from gpu_results import NotRun
 
-CHECKS = ("ops", "blocks", "matrix", "linear", "attention", "sample", "steps", "record")
+CHECKS = ("ops", "blocks", "matrix", "linear", "attention", "sample", "steps", "record", "group")
 HAS_INVARIANT_MODE = ("linear", "attention")
 REHEARSED = ("ops",)  # the test suites have all of them
 

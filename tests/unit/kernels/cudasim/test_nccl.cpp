@@ -47,8 +47,8 @@ struct rank {
         std::vector<float> host((size_t)count);
         use();
         ASSERT_CUDA(cudaStreamSynchronize(stream));
-        ASSERT_CUDA(cudaMemcpy(host.data(), all, host.size() * sizeof(float),
-                               cudaMemcpyDeviceToHost));
+        ASSERT_CUDA(
+            cudaMemcpy(host.data(), all, host.size() * sizeof(float), cudaMemcpyDeviceToHost));
         return host;
     }
     void close() const {
@@ -117,8 +117,8 @@ static void test_broadcast(void **) {
         ranks group;
         for (const rank &r : group.each) {
             r.use();
-            ASSERT_NCCL(ncclBroadcast(r.x, r.all, COUNT * sizeof(float), ncclUint8, 2, r.comm,
-                                      r.stream));
+            ASSERT_NCCL(
+                ncclBroadcast(r.x, r.all, COUNT * sizeof(float), ncclUint8, 2, r.comm, r.stream));
         }
         for (const rank &r : group.each)
             for (int i = 0; i < COUNT; i++)
@@ -268,8 +268,8 @@ static void test_ranks_that_do_not_agree(void **) {
             ranks group;
             for (const rank &r : group.each) {
                 r.use();
-                ASSERT_NCCL(ncclAllGather(r.x, r.all, r.number == 1 ? 8 : 4, ncclUint8, r.comm,
-                                          r.stream));
+                ASSERT_NCCL(
+                    ncclAllGather(r.x, r.all, r.number == 1 ? 8 : 4, ncclUint8, r.comm, r.stream));
             }
             group.each[0].wait();
         },
