@@ -643,23 +643,20 @@ static void choose_device(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest of_all[] = {
-        cmocka_unit_test(test_all_reduce),    cmocka_unit_test(test_gather_columns),
-        cmocka_unit_test(test_share_samples), cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_many_meetings),
-    };
     const struct CMUnitTest of_cpu[] = {
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_all_reduce),     cmocka_unit_test(test_gather_columns),
+        cmocka_unit_test(test_share_samples),  cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_many_meetings),  cmocka_unit_test(test_refused),
         cmocka_unit_test(test_remote_refused),
     };
     const struct CMUnitTest of_device[] = {
-        cmocka_unit_test(test_too_many_ranks),
+        cmocka_unit_test(test_all_reduce),    cmocka_unit_test(test_gather_columns),
+        cmocka_unit_test(test_share_samples), cmocka_unit_test(test_norm),
+        cmocka_unit_test(test_many_meetings), cmocka_unit_test(test_too_many_ranks),
         cmocka_unit_test(test_rank_refused),
     };
-    if (argc > 1)
-        choose_device(argc, argv);
-    int num_failed = cmocka_run_group_tests(of_all, NULL, NULL);
-    num_failed += argc > 1 ? cmocka_run_group_tests(of_device, NULL, NULL)
-                           : cmocka_run_group_tests(of_cpu, NULL, NULL);
-    return num_failed;
+    if (argc == 1)
+        return cmocka_run_group_tests(of_cpu, NULL, NULL);
+    choose_device(argc, argv);
+    return cmocka_run_group_tests(of_device, NULL, NULL);
 }
