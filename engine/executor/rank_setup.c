@@ -37,8 +37,9 @@ static int create_group(struct rank_setup *setup, struct error *err) {
         snprintf(setup->why_cpu, sizeof(setup->why_cpu), "%s", why.message);
         status = create_group_on(setup, "cpu", &why);
     }
-    if (status != 0)
-        return error_set(err, why.code, "tensor-parallel-size: %s", why.message);
+    if (status != 0) /* a device that cannot be used is a matter of configuration */
+        return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
+                         "tensor-parallel-size: %s", why.message);
     return model_shard_init(setup->model, setup->config->quantization, 0, setup->num_ranks, &shard,
                             err);
 }

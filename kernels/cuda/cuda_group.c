@@ -222,9 +222,12 @@ static bool is_ready(struct cuda_backend *b, cudaEvent_t event) {
 
 void cuda_comm_await(struct cuda_backend *b, cudaEvent_t event) {
     int64_t began_ns = clock_now_ns();
-    for (cuda_comm_look(b); CUDA_OK(b) && !is_ready(b, event); cuda_comm_look(b))
+    while (CUDA_OK(b) && !is_ready(b, event)) {
+        cuda_comm_look(b);
         if (clock_now_ns() - began_ns < SPIN_NS)
             sched_yield();
         else
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    cuda_comm_look(b);
 }

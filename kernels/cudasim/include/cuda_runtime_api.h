@@ -10,7 +10,7 @@
  * with the default stream. Device memory can be touched by the device's work only: the host faults
  * on it. New memory is filled with 0xff (NaN).
  *
- * Devices have memories of their own: work of one cannot touch another's, but for NCCL's (kernels/nccl),
+ * Devices have memories of their own: work of one cannot touch another's, but for NCCL's (kernels/cuda/nccl),
  * whose ranks are threads of this process here. A stream belongs to the device that its thread had set.
  *
  * Environment, read at the first call:
