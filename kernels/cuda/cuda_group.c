@@ -40,8 +40,10 @@ static void destroy(struct backend_group *base) {
 static int check_devices(int32_t num_ranks, struct error *err) {
     int count = 0;
     cudaError_t status = cudaGetDeviceCount(&count);
-    if (status != cudaSuccess && status != cudaErrorNoDevice && CUDA_START(status, err) != 0)
-        return -1;
+    if (status != cudaSuccess)
+        return error_set(err, ERROR_CONFIG,
+                         "%d ranks need a GPU each; there is none that this process may use: %s",
+                         num_ranks, cudaGetErrorString(status));
     if (num_ranks > count)
         return error_set(err, ERROR_CONFIG,
                          "%d ranks need a GPU each; there are %d that this process may use",
