@@ -220,7 +220,7 @@ static void test_refused(void **state) {
     assert_refused(state, &config, ERROR_CONFIG, "tensor-parallel-size: 9 ranks: must be 1 to 8");
     config = config_for(2);
     config.device = "cuda";
-    assert_refused(state, &config, ERROR_CONFIG, "on cuda it must be 1");
+    assert_refused(state, &config, ERROR_CONFIG, "tensor-parallel-size: the module libquire-cuda");
     config = config_for(2);
     config.kv_memory_bytes = 1000; /* of both together */
     assert_refused(state, &config, ERROR_CONFIG, "--kv-cache-memory-bytes");
@@ -229,15 +229,14 @@ static void test_refused(void **state) {
     assert_refused(state, &config, ERROR_CONFIG, "--swap-space");
 }
 
-/* Where several ranks may choose, they are on the CPU. */
+/* Where several ranks may choose and have no GPU each, they are on the CPU. */
 static void test_auto_is_the_cpu(void **state) {
     struct executor_config config = config_for(2);
     struct executor_info info;
     config.device = "auto";
     assert_int_equal(executor_plan(*state, &config, &info, NULL), 0);
     assert_string_equal(info.device, "cpu");
-    assert_string_equal(info.why_cpu,
-                        "tensor-parallel-size is 2 and only the CPU has several ranks");
+    assert_string_equal(info.why_cpu, "the module libquire-cuda.so is not installed");
     assert_memory_equal(info.description, "2 ranks, each ", strlen("2 ranks, each "));
 }
 
