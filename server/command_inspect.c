@@ -69,7 +69,7 @@ static int inspect(char *path, bool verifies, bool with_plan, int argc, char *co
 
 int command_inspect(int argc, char *const *argv) {
     struct error err = {0};
-    if (argc == 1 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
+    if (command_wants_help(argc, argv)) {
         fputs(usage, stdout);
         return EX_OK;
     }

@@ -559,18 +559,11 @@ static void finish(struct serve *serve) {
     options_finish(&serve->options);
 }
 
-static bool wants_help(int argc, char *const *argv) {
-    for (int i = 0; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return true;
-    return false;
-}
-
 int command_serve(int argc, char *const *argv) {
     struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}, .admin = {.fd = -1}};
     struct error err = {0};
     serve.started_ns = clock_now_ns();
-    if (wants_help(argc, argv)) {
+    if (command_wants_help(argc, argv)) {
         fputs(options_help(), stdout);
         return EX_OK;
     }
