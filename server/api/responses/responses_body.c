@@ -1,6 +1,7 @@
 #include "server/api/responses/responses_body.h"
 
 #include "server/api/api_call_type.h"
+#include "server/api/chat/chat_error_names.h"
 #include "server/api/chat/chat_translation.h"
 #include "server/json/json_field.h"
 #include "server/json/json_write.h"
@@ -336,6 +337,46 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
     cJSON_Delete(t.chat);
     return NULL;
 }
+
+/* --- Errors of the chat --- */
+
+/* Here tools, and the choice of some, have their members without objects around them. */
+static const struct chat_error_names error_names = {
+    .tool_members = (const struct chat_error_name[]){{".function", ""}, {NULL}},
+    .fields =
+        (const struct chat_error_name[]){
+            {"response_format.json_schema", "text.format"},
+            {"response_format", "text.format"},
+            {"max_completion_tokens", "max_output_tokens"},
+            {"reasoning_effort", "reasoning.effort"},
+            {"messages", "input"},
+            {"tool_choice.allowed_tools", "tool_choice"},
+            {NULL},
+        },
+    .words =
+        (const struct chat_error_name[]){
+            {"max_completion_tokens", "max_output_tokens"},
+            {"logprobs: true", "message.output_text.logprobs in include"},
+            {NULL},
+        },
+};
+
+void responses_body_rename_error(struct api_error *err) {
+    chat_error_rename(err, &error_names);
+}
+
+int responses_body_read(const struct api_context *context, const cJSON *body,
+                        struct chat_body *out, struct api_error *err) {
+    cJSON *chat = responses_body_to_chat(body, err);
+    if (chat == NULL)
+        return -1;
+    if (chat_body_read(context, chat, out, err) == 0)
+        return 0;
+    responses_body_rename_error(err);
+    return -1;
+}
+
+/* --- What the answer repeats --- */
 
 /* Writes a member as the body gave it; otherwise: ready-made JSON. */
 static void echo(const cJSON *parent, const char *name, const char *otherwise,

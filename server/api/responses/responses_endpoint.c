@@ -3,10 +3,8 @@
 #include "server/api/endpoints.h"
 
 #include "server/api/api_call_type.h"
-#include "server/api/chat/chat_error_names.h"
 #include "server/api/chat/chat_parts.h"
 #include "server/api/logprob_format.h"
-#include "server/api/chat/chat_body.h"
 #include "server/api/responses/responses_body.h"
 #include "server/api/responses/responses_output.h"
 #include "server/json/json_parse.h"
@@ -65,27 +63,6 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     base->prompts[0].request = generation.request;
     return chat_parts_init(&call->parts, &generation, err);
 }
-
-/* Here tools, and the choice of some, have their members without objects around them. */
-static const struct chat_error_names error_names = {
-    .tool_members = (const struct chat_error_name[]){{".function", ""}, {NULL}},
-    .fields =
-        (const struct chat_error_name[]){
-            {"response_format.json_schema", "text.format"},
-            {"response_format", "text.format"},
-            {"max_completion_tokens", "max_output_tokens"},
-            {"reasoning_effort", "reasoning.effort"},
-            {"messages", "input"},
-            {"tool_choice.allowed_tools", "tool_choice"},
-            {NULL},
-        },
-    .words =
-        (const struct chat_error_name[]){
-            {"max_completion_tokens", "max_output_tokens"},
-            {"logprobs: true", "message.output_text.logprobs in include"},
-            {NULL},
-        },
-};
 
 static void finish(struct api_call *base) {
     struct responses_api_call *call = (struct responses_api_call *)base;
@@ -257,15 +234,12 @@ int responses_endpoint_parse(const struct api_context *context, const char *text
     if (json == NULL)
         return -1;
     struct responses_bodies bodies = {.json = json};
-    cJSON *chat = responses_body_to_chat(json, err);
-    int result = -1;
-    if (chat != NULL) {
-        if (chat_body_read(context, chat, &bodies.chat, err) == 0) {
-            result = api_call_create(&operations, context, &bodies, out, err);
-            chat_body_finish(&bodies.chat);
-        }
+    int result = responses_body_read(context, json, &bodies.chat, err);
+    if (result == 0) {
+        result = api_call_create(&operations, context, &bodies, out, err);
         if (result != 0)
-            chat_error_rename(err, &error_names);
+            responses_body_rename_error(err);
+        chat_body_finish(&bodies.chat);
     }
     cJSON_Delete(json);
     return result;
