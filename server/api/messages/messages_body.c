@@ -24,7 +24,17 @@ static const cJSON *given(const struct translation *t, const char *name) {
     return json_given_member(t->body, name);
 }
 
-/* --- max_tokens, stop_sequences, metadata --- */
+/* --- thread, max_tokens, stop_sequences, metadata --- */
+
+/* The code is Anthropic's: its SDK sends all messages then. */
+static int check_stateless(struct translation *t) {
+    if (given(t, "thread") == NULL)
+        return 0;
+    return api_error_set(t->err, 400, "invalid_request_error", "thread_unsupported_request",
+                         "thread",
+                         "thread is not supported: this server stores nothing between requests; "
+                         "send all messages");
+}
 
 static int translate_bounds(struct translation *t, bool counts_only) {
     const cJSON *max_tokens = given(t, "max_tokens"), *stop = given(t, "stop_sequences");
@@ -231,7 +241,7 @@ cJSON *messages_body_to_chat(const struct api_context *context, const cJSON *bod
         api_error_set_memory(err);
         return NULL;
     }
-    if (messages_input_read(body, t.chat, err) == 0 && translate_bounds(&t, counts_only) == 0 &&
+    if (check_stateless(&t) == 0 && messages_input_read(body, t.chat, err) == 0 && translate_bounds(&t, counts_only) == 0 &&
         messages_tools_read(body, t.chat, err) == 0 && translate_thinking(&t) == 0 &&
         translate_output_config(&t) == 0 && translate_metadata(&t) == 0 &&
         translate_others(&t) == 0)

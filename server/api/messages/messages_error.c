@@ -31,6 +31,12 @@ void messages_error_format(const struct api_error *err, const char *request_id,
     json_write_begin_object(out);
     json_write_text_member(out, "type", messages_error_type(err->status));
     json_write_text_member(out, "message", err->message);
+    if (err->code != NULL) {
+        json_write_key(out, "details");
+        json_write_begin_object(out);
+        json_write_text_member(out, "error_code", err->code);
+        json_write_end_object(out);
+    }
     json_write_end_object(out);
     if (request_id != NULL)
         json_write_text_member(out, "request_id", request_id);

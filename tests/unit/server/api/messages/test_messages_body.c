@@ -141,6 +141,7 @@ static const struct {
     {"{" HI MAX ",'output_config':{'format':{'type':'text'}}}", "output_config.format.type",
      "invalid_type"},
     {"{" HI MAX ",'metadata':1}", "metadata", "invalid_type"},
+    {"{" HI MAX ",'thread':{'type':'create'}}", "thread", "thread_unsupported_request"},
     {"{" HI MAX ",'metadata':{'user_id':1}}", "metadata.user_id", "invalid_type"},
     {"{" HI MAX ",'stop':'x'}", "stop", "unknown_parameter"},
     {"{" HI MAX ",'n':2}", "n", "unknown_parameter"},

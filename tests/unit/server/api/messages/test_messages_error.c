@@ -26,10 +26,12 @@ static void an_error_has_its_shape(void **state) {
     struct api_error err;
     api_error_set(&err, 400, "invalid_request_error", "code", "a", "a is \"b\"");
     messages_error_format(&err, "req-1", &out);
+    err.code = NULL;
     messages_error_format(&err, NULL, &out);
     byte_buffer_append(&out, "", 1);
     assert_string_equal(out.data, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
-                                  "\"message\":\"a is \\\"b\\\"\"},\"request_id\":\"req-1\"},"
+                                  "\"message\":\"a is \\\"b\\\"\",\"details\":{\"error_code\":"
+                                  "\"code\"}},\"request_id\":\"req-1\"},"
                                   "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
                                   "\"message\":\"a is \\\"b\\\"\"}}");
     byte_buffer_finish(&out);
