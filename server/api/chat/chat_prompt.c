@@ -288,7 +288,8 @@ int chat_prompt_count(const struct api_context *context, const struct chat_promp
     size_t count = 0;
     if (chat_prompt_render(context, fields, &rendering, err) != 0)
         return -1;
-    int result = prompt_text_encode(context->tokenizer, &rendering.text, NULL, &tokens, &count, err);
+    int result =
+        prompt_text_encode(context->tokenizer, &rendering.text, NULL, &tokens, &count, err);
     chat_prompt_finish(&rendering);
     free(tokens);
     *out = (int64_t)count;

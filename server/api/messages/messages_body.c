@@ -65,6 +65,35 @@ static int translate_metadata(struct translation *t) {
     return refer(t, "metadata", metadata);
 }
 
+/* --- context_management --- */
+
+/* Returns whether an edit keeps all: {"type":"clear_thinking_20251015","keep":"all"}. */
+static bool is_idle_edit(const cJSON *edit) {
+    const char *type = cJSON_GetStringValue(json_member(edit, "type"));
+    const cJSON *keep = json_member(edit, "keep");
+    const char *word =
+        cJSON_GetStringValue(cJSON_IsObject(keep) ? json_member(keep, "type") : keep);
+    return type != NULL && strncmp(type, "clear_thinking_", strlen("clear_thinking_")) == 0 &&
+           word != NULL && strcmp(word, "all") == 0;
+}
+
+/* Clients send edits that change nothing; others would make another prompt. */
+static int check_context_management(struct translation *t) {
+    const cJSON *management = given(t, "context_management"), *edit;
+    if (management == NULL)
+        return 0;
+    if (!cJSON_IsObject(management))
+        return json_refuse(management, "context_management", "an object", t->err);
+    cJSON_ArrayForEach(edit, json_member(management, "edits")) {
+        if (!is_idle_edit(edit))
+            return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value",
+                                 "context_management",
+                                 "context_management is not supported but for clear_thinking that "
+                                 "keeps all: the client decides what it sends");
+    }
+    return 0;
+}
+
 /* --- thinking --- */
 
 /* Sets the variables by which templates of models that think on demand are told to, beside those
@@ -183,8 +212,8 @@ static int translate_output_config(struct translation *t) {
 
 /* Fields with a place of their own above. */
 static const char *const taken[] = {
-    "system",   "messages", "tools",         "tool_choice", "max_tokens", "stop_sequences",
-    "metadata", "thinking", "output_config",
+    "system",         "messages", "tools",    "tool_choice",   "max_tokens",
+    "stop_sequences", "metadata", "thinking", "output_config", "context_management",
 };
 
 /* Fields of the chat that would mean something here without being part of this endpoint. */
@@ -241,8 +270,9 @@ cJSON *messages_body_to_chat(const struct api_context *context, const cJSON *bod
         api_error_set_memory(err);
         return NULL;
     }
-    if (check_stateless(&t) == 0 && messages_input_read(body, t.chat, err) == 0 && translate_bounds(&t, counts_only) == 0 &&
-        messages_tools_read(body, t.chat, err) == 0 && translate_thinking(&t) == 0 &&
+    if (check_stateless(&t) == 0 && messages_input_read(body, t.chat, err) == 0 &&
+        translate_bounds(&t, counts_only) == 0 && messages_tools_read(body, t.chat, err) == 0 &&
+        translate_thinking(&t) == 0 && check_context_management(&t) == 0 &&
         translate_output_config(&t) == 0 && translate_metadata(&t) == 0 &&
         translate_others(&t) == 0)
         return t.chat;

@@ -252,9 +252,9 @@ static int read_tool_result(struct reader *reader, const struct block *block) {
         return -1;
     snprintf(path, sizeof(path), "%.52s.content", block->path);
     cJSON *parts = content != NULL ? array_of(reader, message, "content") : NULL;
-    if (content != NULL && (parts == NULL || read_content(reader, content, path,
-                                                          "messages[].content[].content[]",
-                                                          parts) != 0))
+    if (content != NULL &&
+        (parts == NULL ||
+         read_content(reader, content, path, "messages[].content[].content[]", parts) != 0))
         return -1;
     return pass_on(reader, block, "messages[].content[]", known, sizeof(known) / sizeof(known[0]));
 }

@@ -27,7 +27,8 @@ static int refer(struct reader *reader, cJSON *object, const char *name, const c
 
 static int check_tool(struct reader *reader, const cJSON *tool, const char *path) {
     char inner[MAX_PATH];
-    const cJSON *type = json_given_member(tool, "type"), *schema = json_member(tool, "input_schema");
+    const cJSON *type = json_given_member(tool, "type"),
+                *schema = json_member(tool, "input_schema");
     if (!cJSON_IsObject(tool))
         return json_refuse(tool, path, "an object", reader->err);
     snprintf(inner, sizeof(inner), "%s.type", path);

@@ -171,7 +171,8 @@ static int translate_allowed(struct translation *t, const cJSON *choice, cJSON *
     if (list == NULL)
         return api_error_set_memory(t->err);
     cJSON_ArrayForEach(tool, tools) {
-        cJSON *item = cJSON_IsObject(tool) ? cJSON_CreateObject() : chat_translation_reference(tool);
+        cJSON *item =
+            cJSON_IsObject(tool) ? cJSON_CreateObject() : chat_translation_reference(tool);
         if (item == NULL || !cJSON_AddItemToArray(list, item))
             return api_error_set_memory(t->err);
         if (cJSON_IsObject(tool) && translate_named(t, tool, item) != 0)
@@ -365,8 +366,8 @@ void responses_body_rename_error(struct api_error *err) {
     chat_error_rename(err, &error_names);
 }
 
-int responses_body_read(const struct api_context *context, const cJSON *body,
-                        struct chat_body *out, struct api_error *err) {
+int responses_body_read(const struct api_context *context, const cJSON *body, struct chat_body *out,
+                        struct api_error *err) {
     cJSON *chat = responses_body_to_chat(body, err);
     if (chat == NULL)
         return -1;

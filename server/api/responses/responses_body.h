@@ -10,8 +10,8 @@
 
 /* Reads the body as a chat's; the errors name this body's fields. On success *out refers into body,
  * which must outlive it. On failure -1 and *err, nothing to free. */
-int responses_body_read(const struct api_context *context, const cJSON *body,
-                        struct chat_body *out, struct api_error *err);
+int responses_body_read(const struct api_context *context, const cJSON *body, struct chat_body *out,
+                        struct api_error *err);
 /* Renames an error of a chat that was made of what this has read. */
 void responses_body_rename_error(struct api_error *err);
 

@@ -23,8 +23,8 @@ static int count(const struct api_context *context, struct chat_body *chat, stru
 }
 
 int responses_input_tokens(const struct api_context *context, const char *text, size_t length,
-                          struct byte_buffer *out, struct byte_buffer *ignored,
-                          struct api_error *err) {
+                           struct byte_buffer *out, struct byte_buffer *ignored,
+                           struct api_error *err) {
     struct chat_body chat;
     cJSON *json = json_parse(text, length, err);
     if (json == NULL)

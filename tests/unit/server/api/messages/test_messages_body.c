@@ -22,31 +22,51 @@ static const struct {
 } taken[] = {
     {"{" HI MAX "}", "{" CHAT_HI MAX "}"},
     {"{'model':'m','system':'be brief'," HI MAX ",'temperature':0.5,'foo':1,'seed':3}",
-     "{'messages':[{'role':'system','content':[" TEXT("be brief") "]},{'role':'user','content':["
-     TEXT("hi") "]}]" MAX ",'model':'m','temperature':0.5,'foo':1,'seed':3}"},
-    {"{'system':[" TEXT("a") ",{'type':'text','text':'b','cache_control':{'type':'ephemeral'}}]," HI
-     MAX "}",
-     "{'messages':[{'role':'system','content':[" TEXT("a") "," TEXT("b") "]},{'role':'user',"
-     "'content':[" TEXT("hi") "]}],'system[].cache_control':{'type':'ephemeral'}" MAX "}"},
+     "{'messages':[{'role':'system','content':[" TEXT(
+         "be brief") "]},{'role':'user','content':[" TEXT("hi") "]}]" MAX
+                                                                ",'model':'m','temperature':0.5,'"
+                                                                "foo':1,'seed':3}"},
+    {"{'system':[" TEXT(
+         "a") ",{'type':'text','text':'b','cache_control':{'type':'ephemeral'}}]," HI MAX "}",
+     "{'messages':[{'role':'system','content':[" TEXT("a") "," TEXT(
+         "b") "]},{'role':'user',"
+              "'content':[" TEXT("hi") "]}],'system[].cache_control':{'type':'ephemeral'}" MAX "}"},
     /* neighbours of one role are one message */
     {"{'messages':[{'role':'user','content':'a'},{'role':'user','content':[" TEXT("b") "]}]" MAX
-     "}",
+                                                                                       "}",
      "{'messages':[{'role':'user','content':[" TEXT("a") "," TEXT("b") "]}]" MAX "}"},
     {"{'messages':[{'role':'user','content':'w?'},{'role':'assistant','content':["
      "{'type':'thinking','thinking':'t1','signature':'s'},{'type':'redacted_thinking','data':'d'},"
-     "{'type':'thinking','thinking':'t2','signature':'s'}," TEXT("Look") ","
-     "{'type':'tool_use','id':'c1','name':'f','input':{'a':1}},"
-     "{'type':'tool_use','id':'c2','name':'g','input':{},'caller':{'type':'direct'}}]},"
-     "{'role':'user','content':[{'type':'tool_result','tool_use_id':'c1','content':'1'},"
-     "{'type':'tool_result','tool_use_id':'c2','is_error':true,'content':[" TEXT("no") "]}," TEXT(
-         "and?") "]}]" MAX "}",
+     "{'type':'thinking','thinking':'t2','signature':'s'}," TEXT(
+         "Look") ","
+                 "{'type':'tool_use','id':'c1','name':'f','input':{'a':1}},"
+                 "{'type':'tool_use','id':'c2','name':'g','input':{},'caller':{'type':'direct'}}]},"
+                 "{'role':'user','content':[{'type':'tool_result','tool_use_id':'c1','content':'1'}"
+                 ","
+                 "{'type':'tool_result','tool_use_id':'c2','is_error':true,'content':[" TEXT(
+                     "no") "]}," TEXT("and?") "]}]" MAX "}",
      "{'messages':[{'role':'user','content':[" TEXT("w?") "]},{'role':'assistant','content':[" TEXT(
          "Look") "],'tool_calls':[{'id':'c1','type':'function','function':{'name':'f','arguments':"
                  "{'a':1}}},{'id':'c2','type':'function','function':{'name':'g','arguments':{}}}],"
-                 "'reasoning_content':'t1\\nt2'},{'role':'tool','tool_call_id':'c1','content':["
-     TEXT("1") "]},{'role':'tool','tool_call_id':'c2','content':[" TEXT("Error:") "," TEXT(
-         "no") "]},{'role':'user','content':[" TEXT("and?") "]}],'messages[].content[].data':'d',"
-               "'messages[].content[].caller':{'type':'direct'}" MAX "}"},
+                 "'reasoning_content':'t1\\nt2'},{'role':'tool','tool_call_id':'c1','content':"
+                 "[" TEXT("1") "]},{'role':'tool','tool_call_id':'c2','content':[" TEXT(
+                     "Error:") "," TEXT("no") "]},{'role':'user','content':[" TEXT("and?") "]}],'"
+                                                                                           "message"
+                                                                                           "s[]."
+                                                                                           "content"
+                                                                                           "[]."
+                                                                                           "data':'"
+                                                                                           "d',"
+                                                                                           "'messag"
+                                                                                           "es[]."
+                                                                                           "content"
+                                                                                           "[]."
+                                                                                           "caller'"
+                                                                                           ":{'"
+                                                                                           "type':'"
+                                                                                           "direct'"
+                                                                                           "}" MAX
+                                                                                           "}"},
     {"{'messages':[{'role':'user','content':[]},{'role':'assistant','content':[{'type':'tool_use',"
      "'id':'c','name':'f','input':{}}]},{'role':'user','content':[{'type':'tool_result',"
      "'tool_use_id':'c'}]}]" MAX "}",
@@ -78,6 +98,9 @@ static const struct {
      "'object'}}}}",
      "{" CHAT_HI MAX ",'response_format':{'json_schema':{'schema':{'type':'object'}},'type':"
      "'json_schema'},'reasoning_effort':'low'}"},
+    {"{" HI MAX ",'context_management':{'edits':[{'type':'clear_thinking_20251015','keep':'all'},"
+     "{'type':'clear_thinking_20251015','keep':{'type':'all'}}]}}",
+     "{" CHAT_HI MAX "}"},
     {"{" HI MAX ",'metadata':{'user_id':'u'},'service_tier':'auto','container':null}",
      "{" CHAT_HI MAX ",'metadata':{'user_id':'u'},'service_tier':'auto'}"},
 };
@@ -141,6 +164,10 @@ static const struct {
     {"{" HI MAX ",'output_config':{'format':{'type':'text'}}}", "output_config.format.type",
      "invalid_type"},
     {"{" HI MAX ",'metadata':1}", "metadata", "invalid_type"},
+    {"{" HI MAX ",'context_management':{'edits':[{'type':'clear_thinking_20251015'}]}}",
+     "context_management", "unsupported_value"},
+    {"{" HI MAX ",'context_management':{'edits':[{'type':'clear_tool_uses_20250919'}]}}",
+     "context_management", "unsupported_value"},
     {"{" HI MAX ",'thread':{'type':'create'}}", "thread", "thread_unsupported_request"},
     {"{" HI MAX ",'metadata':{'user_id':1}}", "metadata.user_id", "invalid_type"},
     {"{" HI MAX ",'stop':'x'}", "stop", "unknown_parameter"},
@@ -248,7 +275,8 @@ static void errors_of_the_chat_have_this_bodys_names(void **state) {
         cJSON *body = parse(renamed[i].body);
         if (messages_body_read(&context, body, false, &chat, &err) == 0)
             fail_msg("accepted %s", renamed[i].body);
-        if (strcmp(err.param, renamed[i].param) != 0 || strstr(err.message, renamed[i].word) == NULL)
+        if (strcmp(err.param, renamed[i].param) != 0 ||
+            strstr(err.message, renamed[i].word) == NULL)
             fail_msg("%s: %s: %s", renamed[i].body, err.param, err.message);
         cJSON_Delete(body);
     }

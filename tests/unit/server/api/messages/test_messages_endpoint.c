@@ -174,10 +174,9 @@ static void a_whole_answer_is_a_message(void **state) {
     expect_json(at(json, "content"), "[{\"type\":\"text\",\"text\":\"Hello\"}]");
     expect_text(json, "stop_reason", "end_turn");
     expect_text(json, "stop_sequence", NULL);
-    expect_json(at(json, "usage"),
-                "{\"input_tokens\":18,\"cache_creation_input_tokens\":0,"
-                "\"cache_read_input_tokens\":2,\"output_tokens\":5,"
-                "\"output_tokens_details\":{\"thinking_tokens\":0}}");
+    expect_json(at(json, "usage"), "{\"input_tokens\":18,\"cache_creation_input_tokens\":0,"
+                                   "\"cache_read_input_tokens\":2,\"output_tokens\":5,"
+                                   "\"output_tokens_details\":{\"thinking_tokens\":0}}");
     cJSON_Delete(json);
 }
 
@@ -258,8 +257,8 @@ static void thinking_is_a_block(void **state) {
     expect_text(thinking, "thinking", "so");
     assert_true(strlen(cJSON_GetStringValue(at(thinking, "signature"))) > 4);
     expect_text(thinking->next, "text", "Yes");
-    assert_int_equal(at(at(at(json, "usage"), "output_tokens_details"), "thinking_tokens")->valueint,
-                     5);
+    assert_int_equal(
+        at(at(at(json, "usage"), "output_tokens_details"), "thinking_tokens")->valueint, 5);
     cJSON_Delete(json);
     json = answer(HELLO THINK ",\"display\":\"omitted\"}", "so</think>Yes", FINISH_STOP);
     expect_text(at(json, "content")->child, "thinking", "");
@@ -371,15 +370,14 @@ static void tokens_of_a_prompt_are_counted(void **state) {
     static const char wrong[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"refuse me\"}]}";
     struct byte_buffer out = {0}, ignored = {0};
     struct api_error err = {0};
-    expect_count(messages_count_tokens,
-                 "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+    expect_count(messages_count_tokens, "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
                  "{\"input_tokens\":20}");
     expect_count(messages_count_tokens, "{" HELLO "," TOOLS ",\"system\":\"Be\"}",
                  "{\"input_tokens\":38}");
     expect_count(responses_input_tokens, "{\"input\":\"hi\"}",
                  "{\"object\":\"response.input_tokens\",\"input_tokens\":20}");
-    assert_int_equal(
-        messages_count_tokens(&context, wrong, strlen(wrong), &out, &ignored, &err), -1);
+    assert_int_equal(messages_count_tokens(&context, wrong, strlen(wrong), &out, &ignored, &err),
+                     -1);
     assert_string_equal(err.code, "chat_template_error");
 }
 

@@ -12,10 +12,18 @@ static void every_status_has_a_type(void **state) {
         int status;
         const char *type;
     } types[] = {
-        {400, "invalid_request_error"}, {401, "authentication_error"}, {403, "permission_error"},
-        {404, "not_found_error"},       {405, "invalid_request_error"}, {408, "timeout_error"},
-        {413, "request_too_large"},     {421, "invalid_request_error"}, {429, "rate_limit_error"},
-        {500, "api_error"},             {501, "api_error"},             {503, "overloaded_error"},
+        {400, "invalid_request_error"},
+        {401, "authentication_error"},
+        {403, "permission_error"},
+        {404, "not_found_error"},
+        {405, "invalid_request_error"},
+        {408, "timeout_error"},
+        {413, "request_too_large"},
+        {421, "invalid_request_error"},
+        {429, "rate_limit_error"},
+        {500, "api_error"},
+        {501, "api_error"},
+        {503, "overloaded_error"},
     };
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         assert_string_equal(messages_error_type(types[i].status), types[i].type);
@@ -29,11 +37,12 @@ static void an_error_has_its_shape(void **state) {
     err.code = NULL;
     messages_error_format(&err, NULL, &out);
     byte_buffer_append(&out, "", 1);
-    assert_string_equal(out.data, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
-                                  "\"message\":\"a is \\\"b\\\"\",\"details\":{\"error_code\":"
-                                  "\"code\"}},\"request_id\":\"req-1\"},"
-                                  "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
-                                  "\"message\":\"a is \\\"b\\\"\"}}");
+    assert_string_equal(out.data,
+                        "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
+                        "\"message\":\"a is \\\"b\\\"\",\"details\":{\"error_code\":"
+                        "\"code\"}},\"request_id\":\"req-1\"},"
+                        "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\","
+                        "\"message\":\"a is \\\"b\\\"\"}}");
     byte_buffer_finish(&out);
 }
 
