@@ -184,6 +184,9 @@ static const struct {
     {"{" HI MAX ",'tools':[{'name':'f','input_schema':{'type':'array'}}],'tool_choice':{'type':"
      "'any'}}",
      "tools[0].input_schema.type", "tools[0].input_schema.type must be"},
+    {"{" HI MAX ",'tools':[{'name':'f','input_schema':{'type':'object','properties':{'function':{"
+     "'type':'x'}}}}],'tool_choice':{'type':'any'}}",
+     "tools[0].input_schema.properties.function", "properties.function: type must be"},
     {"{" HI MAX ",'tools':[{'name':'f','input_schema':{}}],'tool_choice':{'type':'tool','name':"
      "'g'}}",
      "tool_choice.name", "tool_choice.name is \"g\""},
