@@ -145,7 +145,6 @@ static int read_text(struct reader *reader, const struct block *block, const cha
     return pass_on(reader, block, prefix, known, sizeof(known) / sizeof(known[0]));
 }
 
-/* Calls for each block of content that is a list of texts. */
 static int read_texts(struct reader *reader, const cJSON *content, const char *path,
                       const char *prefix, cJSON *parts) {
     int index = 0;
