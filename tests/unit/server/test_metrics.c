@@ -363,7 +363,7 @@ static void keys_have_lines_of_their_own(void **state) {
     assert_int_equal(out.length, 0);
     assert_int_equal(api_keys_create(fixed, 1, &keys, &err), 0);
     assert_int_equal(api_keys_replace(keys, &file, &err), 0);
-    struct api_key *key = api_keys_find(keys, "Bearer a");
+    struct api_key *key = api_keys_find(keys, "Bearer a", NULL);
     key->stats = (struct api_key_stats){.requests_by_class = {0, 0, 3, 0, 2, 1},
                                         .rate_limited = 4,
                                         .prompt_tokens = 500,
