@@ -169,6 +169,8 @@ int32_t replica_cached_tokens(const struct replica *replica, const int32_t *prom
                               const struct block_key *keys, int32_t num_blocks) {
     const struct prefix_cache *cache = &replica->core.scheduler.blocks.cache;
     int32_t block_size = cache->block_size, cached = 0;
+    if (cache->num_known == 0) /* a cache that is off has no buckets */
+        return 0;
     while (cached < num_blocks) {
         int32_t tried = cached + (num_blocks - cached + 1) / 2; /* blocks */
         const struct block_content content = {
