@@ -14,7 +14,7 @@ from pathlib import Path
 from plot_lines import write_line_chart
 
 ROUTERS = ("round-robin", "least", "affinity", "prefix")
-AFTER, LATER = 40, 60  # seconds at which two windows of `lost` begin: the fault is at the first
+AFTER, LATER = 40, 50  # seconds at which two windows of `lost` begin: the fault is at the first
 
 
 def row(*cells):
@@ -97,8 +97,8 @@ class Report:
         return lines
 
     def lost(self):
-        lines = head("replicas", "router", "requests cut", "cached, 10 s after", "cached, 20 s later",
-                     "first token p99, ms, 10 s after", "20 s later")
+        lines = head("replicas", "router", "requests cut", "cached, 10 s after", "cached, 10 to 20 s after",
+                     "first token p99, ms, 10 s after", "10 to 20 s after")
         for replicas in self.values("lost", "replicas"):
             for router in ROUTERS:
                 runs = [run for run in self.runs("lost", replicas=replicas) if run["router"] == router]

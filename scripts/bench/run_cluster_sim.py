@@ -34,22 +34,21 @@ def cpu(seconds, rate, replicas, **options):
 
 # Of `limits`: what of the trace is other than in `scale`.
 LIMITS = {"conversations": {}, "single requests": {"turns": 1, "system-prompts": 0},
-          "single requests, 20 system prompts": {"turns": 1}, "a pool of 8000 blocks": {"blocks": 8000},
-          "20 s between turns": {"think-s": 20, "warmup-s": 120}}
+          "single requests, 20 system prompts": {"turns": 1}, "a pool of 6000 blocks": {"blocks": 6000}}
 FAULTS = ({}, {"kill-s": 40}, {"drain-s": 40})
 
 
 def list_runs():
     """{part: [options of a run]}"""
     return {
-        "rate": [h100(60, rate, 16, router=router) for rate in (10, 15, 20, 25, 30, 35, 40) for router in ROUTERS],
-        "scale": [h100(60, 25, n, router=router) for n in (1, 4, 16, 64, 256) for router in ROUTERS],
-        "lost": [h100(70, 20, n, router=router, **{"window-s": 10}, **fault)
+        "rate": [h100(60, rate, 16, router=router) for rate in (10, 15, 20, 25, 30, 35) for router in ROUTERS],
+        "scale": [h100(60, 20, n, router=router) for n in (1, 4, 16, 64, 256) for router in ROUTERS],
+        "lost": [h100(61, 15, n, router=router, **{"window-s": 10}, **fault)
                  for n in (4, 16, 64) for router in ("least", "affinity") for fault in FAULTS],
-        "limits": [h100(30 + changes.get("warmup-s", 30), 25, 16, router=router, name=name, **changes)
+        "limits": [h100(60, 20, 16, router=router, name=name, **changes)
                    for name, changes in LIMITS.items() for router in ROUTERS],
         "cpu": [cpu(1500, rate, 4, router=router) for rate in (0.2, 0.3, 0.4, 0.5) for router in ROUTERS],
-        "million": [dict(h100(60, 25, 256, router="affinity"), requests=1000000)],
+        "million": [dict(h100(60, 10, 256, router="affinity"), requests=1000000)],
     }
 
 

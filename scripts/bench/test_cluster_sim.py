@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).with_name("cluster_sim")))
 import fit_cost_model  # noqa: E402
 
 BINARY = os.environ["QUIRE_CLUSTER_SIM"]
-SMALL = {"replicas": 3, "requests": 200, "rate": 5, "think-s": 1, "warmup-s": 1, "window-s": 4, "device": "h100-8b"}
+SMALL = {"replicas": 3, "requests": 200, "rate": 0.5, "think-s": 10, "warmup-s": 10, "window-s": 40, "device": "cpu-135m"}
 
 
 def start(**changes):
@@ -40,7 +40,7 @@ class Program(unittest.TestCase):
             self.assertNotEqual(first.stdout, other.stdout)
 
     def test_the_sums_add_up(self):
-        result = json.loads(start(**{"kill-s": 5, "retry-s": -1, "warmup-s": 0}).stdout)
+        result = json.loads(start(**{"kill-s": 60, "retry-s": -1, "warmup-s": 0, "turns": 1}).stdout)
         self.assertEqual(result["requests"], 200)
         self.assertEqual(result["done"] + result["lost"], 200)
         self.assertGreater(result["lost"], 0)
@@ -52,7 +52,7 @@ class Program(unittest.TestCase):
     def test_what_is_wrong_is_named(self):
         for changes, name in (({"router": "random"}, "router: random"), ({"device": "tpu"}, "device: tpu"),
                               ({"replicas": 0}, "replicas: 0"), ({"rate": "fast"}, "rate: fast"),
-                              ({"colour": 1}, "colour: no such option"), ({"blocks": 10}, "blocks: must be at least 512"),
+                              ({"colour": 1}, "colour: no such option"), ({"blocks": 10}, "blocks: must be at least 256"),
                               ({"return-s": 5}, "return-s"), ({"kill-s": 5, "return-s": 4}, "return-s"),
                               ({"kill-s": 5, "drain-s": 5}, "kill-s, drain-s")):
             done = start(**changes)
@@ -67,7 +67,7 @@ def small_runs():
     """Every part, with few requests."""
     runs = ALL_RUNS()
     for part, options in runs.items():
-        options[:] = [dict(one, requests=40, replicas=min(one["replicas"], 3), rate=one["rate"]) for one in options]
+        options[:] = [dict(one, device="cpu-135m", requests=40, replicas=3, **{"warmup-s": 0}) for one in options]
     return {part: options[:12] for part, options in runs.items()}
 
 

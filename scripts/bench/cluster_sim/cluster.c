@@ -47,7 +47,7 @@ static void end_call(struct cluster *cluster, struct call *call, bool is_lost) {
         .num_cached_tokens = is_lost ? 0 : call->num_cached_tokens,
         .num_output_tokens = is_lost ? 0 : call->num_tokens,
         .replica = call->replica,
-        .num_sent = (uint16_t)call->num_sent,
+        .num_sent = call->num_sent,
         .is_lost = is_lost,
     };
     if (!is_lost)

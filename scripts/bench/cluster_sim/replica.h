@@ -13,7 +13,7 @@ struct call {
     struct conversation conversation; /* as of the end of this turn */
     struct turn turn;
     int64_t sent_ns; /* first */
-    uint32_t num_sent;
+    int32_t num_sent;
     int32_t replica;
 
     /* Of the last time it was sent. */

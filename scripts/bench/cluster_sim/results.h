@@ -2,6 +2,7 @@
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_RESULTS_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_RESULTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,8 +15,8 @@ struct outcome {
         tpot_s; /* from the first token to the last one, for each after the first; 0 of a single one */
     int32_t num_prompt_tokens, num_cached_tokens, num_output_tokens;
     int32_t replica;
-    uint16_t num_sent; /* 1, or more where a replica was lost */
-    uint16_t is_lost;  /* nobody repeated it */
+    int32_t num_sent; /* 1, or more where a replica was lost */
+    bool is_lost;     /* nobody repeated it */
 };
 
 struct results {
