@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from plot_lines import write_line_chart
+from run_cluster_sim import LIMITS, ROUTERS
 
-ROUTERS = ("round-robin", "least", "affinity", "prefix")
 AFTER, LATER = 40, 50  # seconds at which two windows of `lost` begin: the fault is at the first
 
 
@@ -90,8 +90,7 @@ class Report:
 
     def limits(self):
         lines = head("what is other", *ROUTERS)
-        names = list(dict.fromkeys(run["options"]["name"] for run in self.results if run["part"] == "limits"))
-        for name in sorted(names, key=lambda name: (name != "conversations", name)):
+        for name in LIMITS:
             lines += row(name, *(f"{percent(run['hit_rate'])}, {good(run)}, {ms(run['ttft_p99_s'])} ms"
                                  for run in self.runs("limits", name=name)))
         return lines

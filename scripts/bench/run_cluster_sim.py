@@ -32,9 +32,9 @@ def cpu(seconds, rate, replicas, **options):
                                              "tpot-ms": 250, "warmup-s": seconds / 3, **options})
 
 
-# Of `limits`: what of the trace is other than in `scale`.
-LIMITS = {"conversations": {}, "single requests": {"turns": 1, "system-prompts": 0},
-          "single requests, 20 system prompts": {"turns": 1}, "a pool of 6000 blocks": {"blocks": 6000}}
+# Of `limits`: what is other than in `scale`.
+LIMITS = {"single requests": {"turns": 1, "system-prompts": 0}, "single requests, 20 system prompts": {"turns": 1},
+          "6 000 blocks instead of 27 000": {"blocks": 6000}}
 FAULTS = ({}, {"kill-s": 40}, {"drain-s": 40})
 
 
