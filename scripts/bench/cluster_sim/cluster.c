@@ -1,5 +1,6 @@
-/* A replica's step is computed when it begins, in one call of the core, but what came of it is looked at in the event of its
- * end: a router that chooses in between does not know it yet. Then the next step begins, with what was sent meanwhile. */
+/* A replica's step is computed when it begins, in one call of the core, but what came of it is
+ * looked at in the event of its end: a router that chooses in between does not know it yet. Then
+ * the next step begins, with what was sent meanwhile. */
 #include "scripts/bench/cluster_sim/cluster.h"
 
 #include "config/base/check.h"

@@ -1,5 +1,5 @@
-/* Replicas behind a router, in virtual time: conversations arrive, their turns are sent, steps run, replicas are lost and
- * come back. One thread; the same settings give the same results. */
+/* Replicas behind a router, in virtual time: conversations arrive, their turns are sent, steps run,
+ * replicas are lost and come back. One thread; the same settings give the same results. */
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_CLUSTER_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_CLUSTER_H
 
@@ -17,9 +17,8 @@ struct cluster_faults {
     int64_t kill_ns;   /* its requests end without an answer; the router sends it no more */
     int64_t drain_ns;  /* the router sends it no more */
     int64_t return_ns; /* after one of these: it is there again, with an empty cache */
-    int64_t
-        retry_ns; /* after its connection broke a client sends a request again; -1: it gives up, and its conversation
-                          ends */
+    int64_t retry_ns;  /* after its connection broke a client sends a request again; -1: it gives
+                          up, and its conversation ends */
 };
 
 struct cluster_config {

@@ -1,26 +1,28 @@
-/* Many replicas behind a router, simulated in virtual time: the engine's scheduler, block manager and prefix cache as they
- * are in the server, steps that cost what a model of a device says, conversations that follow from a seed.
+/* Many replicas behind a router, simulated in virtual time: the engine's scheduler, block manager
+ * and prefix cache as they are in the server, steps that cost what a model of a device says,
+ * conversations that follow from a seed.
  *
  *   cluster_sim [OPTION VALUE]...
  *
- *   device              h100-8b, cpu-135m: what a step costs, and the limits (cost_model.c says where it is from)
+ *   device              h100-8b, cpu-135m: costs of steps, and limits (cost_model.c)
  *   replicas            1 to 1024
  *   router              round-robin, least, affinity, prefix (router.h)
  *   requests            in all, turns of conversations; then no more are sent, and what runs ends
- *   rate                requests a second for each replica, once conversations begin as fast as they end
+ *   rate                requests a second for each replica, once conversations begin as they end
  *   turns, think-s      of a conversation in the mean; 1: single requests
  *   system-prompts      so many different ones, 0: none; system-tokens: of one in the mean
  *   prefix-caching      1 or 0
  *   blocks              of a replica's KV cache; 0: the device's
- *   ttft-ms, tpot-ms    what a request must meet to count as good: to the first token, and for each after it in the mean
+ *   ttft-ms, tpot-ms    of a good request: to the first token, and for each after it in the mean
  *   warmup-s            requests that are sent before count nowhere but in windows
  *   window-s            figures of every such stretch; 0: none
  *   kill-s, drain-s     when replica 0 is killed, or gets no more requests; -1: never
  *   return-s            when it is there again, with an empty cache; -1: never
- *   retry-s             after which a client repeats a request whose replica was killed; -1: it gives up
+ *   retry-s             after which a client repeats what a killed replica had; -1: it gives up
  *   seed                of all
  *
- * Prints one line of JSON, the same for the same options, and what the program itself took as another to stderr. */
+ * Prints one line of JSON, the same for the same options, and what the program itself took as
+ * another to stderr. */
 #include "config/base/clock.h"
 #include "config/base/numbers.h"
 #include "scripts/bench/cluster_sim/settings.h"

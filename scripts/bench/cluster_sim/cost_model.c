@@ -7,8 +7,9 @@
 #define NUM_DEVICES 2
 
 static const struct simulated_device devices[NUM_DEVICES] = {
-    /* Paper model, not measured: `fit_cost_model.py --h100`. The pool is what 0.9 of 79.6 GiB leaves beside 16.1 GB of bf16
-     * weights and 2.5 GB of workspace and libraries, at 128 KiB of keys and values a token. */
+    /* Paper model, not measured: `fit_cost_model.py --h100`. The pool is what 0.9 of 79.6 GiB
+     * leaves beside 16.1 GB of bf16 weights and 2.5 GB of workspace and libraries, at 128 KiB of
+     * keys and values a token. */
     {.name = "h100-8b",
      .cost = {.step = 6612294, .token = 19736, .context_token = 36.8, .pair = 3.46},
      .limits = {.max_num_seqs = 1024,
@@ -18,8 +19,8 @@ static const struct simulated_device devices[NUM_DEVICES] = {
                 .block_size = 16,
                 .num_blocks = 27000,
                 .vocab_size = SYNTHETIC_VOCAB_SIZE}},
-    /* Fitted to bench_model: SmolLM2-135M-Instruct.Q4_1 on 2 cores. The pool is 1 GiB (docs/scale.md) at 45 KiB of F32 keys
-     * and values a token. */
+    /* Fitted to bench_model: SmolLM2-135M-Instruct.Q4_1 on 2 cores. The pool is 1 GiB
+     * (docs/scale.md) at 45 KiB of F32 keys and values a token. */
     {.name = "cpu-135m",
      .cost = {.step = 3286149, .token = 817288, .context_token = 1200, .pair = 1089},
      .limits = {.max_num_seqs = 64,

@@ -1,4 +1,5 @@
-/* What a step costs on a device, as a sum over what it does. The coefficients are those that fit_cost_model.py prints. */
+/* What a step costs on a device, as a sum over what it does. The coefficients are those that
+ * fit_cost_model.py prints. */
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_COST_MODEL_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_COST_MODEL_H
 
@@ -7,12 +8,11 @@
 
 /* Nanoseconds. */
 struct cost_model {
-    double step;  /* of each: reading the weights, launches, the host's part */
-    double token; /* of each token computed */
-    double
-        context_token; /* of each token in the contexts of the step's sequences, whose keys and values are read */
-    double pair;   /* of each query and key that attention compares */
-    double sample; /* of each row of logits */
+    double step;          /* of each: reading the weights, launches, the host's part */
+    double token;         /* of each token computed */
+    double context_token; /* of each token in the contexts of its sequences, which are read */
+    double pair;          /* of each query and key that attention compares */
+    double sample;        /* of each row of logits */
 };
 
 /* What a step does. */

@@ -1,5 +1,5 @@
-/* What is going to happen in virtual time: a binary heap of events, the earliest first, in the order in which they were
- * added where times are equal. */
+/* What is going to happen in virtual time: a binary heap of events, the earliest first, in the
+ * order in which they were added where times are equal. */
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_EVENT_QUEUE_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_EVENT_QUEUE_H
 

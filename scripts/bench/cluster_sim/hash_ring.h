@@ -1,12 +1,14 @@
-/* Consistent hashing (Karger et al., 1997) with bounded loads (Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with
- * Bounded Loads", 2016): a key belongs to the first replica at or after its place on a ring that takes it. */
+/* Consistent hashing (Karger et al., 1997) with bounded loads (Mirrokni, Thorup, Zadimoghaddam,
+ * "Consistent Hashing with Bounded Loads", 2016): a key belongs to the first replica at or after
+ * its place on a ring that takes it. */
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_HASH_RING_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_HASH_RING_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Places of a replica on the ring: as many as HAProxy gives a server of weight 1 with `hash-type consistent`. */
+/* Places of a replica on the ring: as many as HAProxy gives a server of weight 1 with `hash-type
+ * consistent`. */
 #define HASH_RING_PLACES 16
 
 struct ring_place {

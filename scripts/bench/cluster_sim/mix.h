@@ -1,5 +1,5 @@
-/* Numbers that look random and follow from a seed (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
- * Generators", 2014). */
+/* Numbers that look random and follow from a seed (Steele, Lea and Flood, "Fast Splittable
+ * Pseudorandom Number Generators", 2014). */
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_MIX_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_MIX_H
 

@@ -1,5 +1,6 @@
-/* A server of the cluster: the engine's core with its scheduler, block manager and prefix cache, as they are in `quire
- * serve`, on a virtual executor. What a server adds, HTTP and tokenising, is left out. */
+/* A server of the cluster: the engine's core with its scheduler, block manager and prefix cache, as
+ * they are in `quire serve`, on a virtual executor. What a server adds, HTTP and tokenising, is
+ * left out. */
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_REPLICA_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_REPLICA_H
 
@@ -43,21 +44,24 @@ struct replica {
 
 /* Returns NULL when memory is short. */
 struct replica *replica_create(const struct replica_config *config);
-/* Ends what it computes. Returns the calls that had not ended, linked by `next`; they can be sent elsewhere. Accepts NULL. */
+/* Ends what it computes. Returns the calls that had not ended, linked by `next`; they can be sent
+ * elsewhere. Accepts NULL. */
 struct call *replica_destroy(struct replica *replica);
 /* Returns the key before the first block of every prompt. */
 struct block_key replica_prefix_root(const struct replica_config *config);
 
-/* Sends the call: it takes part in steps that begin from now on. Returns -1 when memory is short. */
+/* Sends the call: it takes part in steps that begin from now on. Returns -1 when memory is short.
+ */
 int replica_send(struct replica *replica, struct call *call, int64_t now_ns);
-/* Plans and submits what it can at now_ns, and runs to the end of the oldest step: *end_ns. Returns false when there was
- * nothing to do. Before that moment nobody may look at what came of it. */
+/* Plans and submits what it can at now_ns, and runs to the end of the oldest step: *end_ns. Returns
+ * false when there was nothing to do. Before that moment nobody may look at what came of it. */
 bool replica_step(struct replica *replica, int64_t now_ns, int64_t *end_ns);
-/* Brings calls up to the end of the last step. Returns those that have ended, linked by `next`, which are not the
- * replica's any more. */
+/* Brings calls up to the end of the last step. Returns those that have ended, linked by `next`,
+ * which are not the replica's any more. */
 struct call *replica_take_ended(struct replica *replica);
-/* Returns the tokens of the prompt that its prefix cache has. keys: of its num_blocks full blocks, after the root's. Looks
- * for the end of the cached blocks by bisection: a chain loses its last blocks first. */
+/* Returns the tokens of the prompt that its prefix cache has. keys: of its num_blocks full blocks,
+ * after the root's. Looks for the end of the cached blocks by bisection: a chain loses its last
+ * blocks first. */
 int32_t replica_cached_tokens(const struct replica *replica, const int32_t *prompt,
                               const struct block_key *keys, int32_t num_blocks);
 

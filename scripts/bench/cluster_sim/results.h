@@ -11,8 +11,7 @@
 struct outcome {
     int64_t sent_ns; /* first */
     float ttft_s;    /* from then to the first token of the answer that was whole */
-    float
-        tpot_s; /* from the first token to the last one, for each after the first; 0 of a single one */
+    float tpot_s;    /* from there to the last token, for each of them; 0 of a single one */
     int32_t num_prompt_tokens, num_cached_tokens, num_output_tokens;
     int32_t replica;
     int32_t num_sent; /* 1, or more where a replica was lost */

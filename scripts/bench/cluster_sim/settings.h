@@ -11,8 +11,8 @@ struct cluster_settings {
     int64_t warmup_ns, window_ns;
 };
 
-/* Reads `[OPTION VALUE]...`. Ends the program with status 1 and a line that names the option when one is unknown or its value
- * out of its range. The settings hold pointers into themselves. */
+/* Reads `[OPTION VALUE]...`. Ends the program with status 1 and a line that names the option when
+ * one is unknown or its value out of its range. The settings hold pointers into themselves. */
 void cluster_settings_read(int argc, char **argv, struct cluster_settings *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* A tokenizer without a model, linked in place of models/tokenizer/tokenizer.c: every token is a letter, and none ends a
- * text, so that answers end by their length. */
+/* A tokenizer without a model, linked in place of models/tokenizer/tokenizer.c: every token is a
+ * letter, and none ends a text, so that answers end by their length. */
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_SYNTHETIC_TOKENIZER_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_SYNTHETIC_TOKENIZER_H
 

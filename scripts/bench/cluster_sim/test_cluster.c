@@ -1,5 +1,5 @@
-/* Whole runs of the cluster: every request ends once, a lost replica's requests end elsewhere, and what the engine decides
- * shows: cached prefixes, preemptions. */
+/* Whole runs of the cluster: every request ends once, a lost replica's requests end elsewhere, and
+ * what the engine decides shows: cached prefixes, preemptions. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

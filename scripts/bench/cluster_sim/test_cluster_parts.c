@@ -1,4 +1,5 @@
-/* The parts of the cluster's simulation: ring, router, trace, cost model, queue of events, results. */
+/* The parts of the cluster's simulation: ring, router, trace, cost model, queue of events, results.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,9 +1,10 @@
-/* Who asks what, and when: conversations of several turns that arrive as a Poisson process. Every turn's prompt is all that
- * was said before and a new message, so that prompts of one conversation begin alike; conversations with the same system
- * prompt begin alike, too.
+/* Who asks what, and when: conversations of several turns that arrive as a Poisson process. Every
+ * turn's prompt is all that was said before and a new message, so that prompts of one conversation
+ * begin alike; conversations with the same system prompt begin alike, too.
  *
- * Everything follows from the seed and the conversation's number, whoever serves it: two routers are given the same
- * trace but for the moments at which later turns come, which depend on when the answers before them ended. */
+ * Everything follows from the seed and the conversation's number, whoever serves it: two routers
+ * are given the same trace but for the moments at which later turns come, which depend on when the
+ * answers before them ended. */
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_TRACE_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_TRACE_H
 
@@ -53,11 +54,13 @@ void trace_finish(struct trace *trace); /* accepts a zeroed one */
 
 /* Draws the conversation that arrives next. */
 void trace_next_conversation(struct trace *trace, struct conversation *out);
-/* Draws the conversation's next turn. Returns false when it is over. The lengths of message and answer are log-normal, cut
- * off at TRACE_MOST_TOKENS: those of scripts/bench/workloads.py, whose means are ShareGPT's (202 and 179). */
+/* Draws the conversation's next turn. Returns false when it is over. The lengths of message and
+ * answer are log-normal, cut off at TRACE_MOST_TOKENS: those of scripts/bench/workloads.py, whose
+ * means are ShareGPT's (202 and 179). */
 bool trace_next_turn(const struct trace *trace, struct conversation *conversation,
                      struct turn *out);
-/* Returns the token at that position of the conversation, in a prompt or an answer, < SYNTHETIC_VOCAB_SIZE. */
+/* Returns the token at that position of the conversation, in a prompt or an answer, <
+ * SYNTHETIC_VOCAB_SIZE. */
 int32_t conversation_token(const struct conversation *conversation, int32_t position);
 /* Writes its first count tokens. */
 void conversation_write(const struct conversation *conversation, int32_t count, int32_t *out);

@@ -1,5 +1,5 @@
-/* An executor in virtual time: a step takes what the cost model says, begins when the one before it ends, and samples the
- * tokens that the trace says. It computes nothing. */
+/* An executor in virtual time: a step takes what the cost model says, begins when the one before it
+ * ends, and samples the tokens that the trace says. It computes nothing. */
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_VIRTUAL_EXECUTOR_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_VIRTUAL_EXECUTOR_H
 
@@ -17,7 +17,8 @@ struct virtual_executor {
     int64_t busy_ns; /* of all steps */
 };
 
-/* The cost model outlives it. The `user` of a request that it computes for is a struct call (replica.h). */
+/* The cost model outlives it. The `user` of a request that it computes for is a struct call
+ * (replica.h). */
 void virtual_executor_init(struct virtual_executor *executor, const struct cost_model *cost);
 
 #endif
