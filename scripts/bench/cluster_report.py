@@ -65,16 +65,10 @@ class Report:
             (run for run in self.results if run["part"] == part), key=lambda run: run["options"].get(option) or 0)))
 
     def scale(self):
-        return self.by_replicas("scale")
-
-    def wide(self):
-        return self.by_replicas("wide")
-
-    def by_replicas(self, part):
         lines = head("replicas", "router", "requests/s", "good", "prompt tokens cached", "first token, ms, p50 / p99",
                      "per token, ms, p50 / p99", "busiest replica / mean")
-        for replicas in self.values(part, "replicas"):
-            for run in self.runs(part, replicas=replicas):
+        for replicas in self.values("scale", "replicas"):
+            for run in self.runs("scale", replicas=replicas):
                 lines += row(replicas, run["router"], f"{run['requests_per_s']:.0f}", good(run), percent(run["hit_rate"]),
                              pair(run, "ttft"), pair(run, "tpot"), f"{run['most_of_mean']:.2f}")
         return lines
@@ -137,7 +131,7 @@ class Report:
                          self.lines("scale", "replicas", lambda run: 100 * run["hit_rate"]), log_x=True)
 
 
-PARTS = ("scale", "wide", "rate", "limits", "lost", "cpu", "million")
+PARTS = ("scale", "rate", "limits", "lost", "cpu", "million")
 
 
 def replace_part(text, part, content):

@@ -3,7 +3,7 @@
 
   scripts/bench/run_cluster_sim.py build/scripts/bench/cluster_sim/cluster_sim --json result.json [--part NAME]... [--jobs 2]
 
-The parts: `scale` (numbers of replicas), `wide` (256 of them, for a short time), `rate` (requests a second), `limits` (where
+The parts: `scale` (numbers of replicas), `rate` (requests a second), `limits` (where
 affinity does not help), `lost` (a replica killed, one drained, none), `cpu` (a small device), `million` (1,000,000 requests).
 scripts/bench/cluster_report.py makes tables and pictures of the result."""
 
@@ -42,8 +42,7 @@ def list_runs():
     """{part: [options of a run]}"""
     return {
         "rate": [h100(60, rate, 16, router=router) for rate in (10, 15, 20, 25, 30, 35) for router in ROUTERS],
-        "scale": [h100(60, 20, n, router=router) for n in (1, 4, 16, 64) for router in ROUTERS],
-        "wide": [h100(20, 10, n, router=router, **{"warmup-s": 10}) for n in (16, 256) for router in ("least", "affinity")],
+        "scale": [h100(60, 20, n, router=router) for n in (1, 4, 16, 64, 256) for router in ROUTERS],
         "lost": [h100(61, 15, n, router=router, **{"window-s": 10}, **fault)
                  for n in (4, 16, 64) for router in ("least", "affinity") for fault in FAULTS],
         "limits": [h100(60, 20, 16, router=router, name=name, **changes)
