@@ -42,6 +42,12 @@ static int compute(struct distributed_rank *rank, const struct batch_capacity *c
     return ops->wait(rank->executor, err);
 }
 
+static int send_stats(struct distributed_rank *rank, struct error *err) {
+    struct rank_stats stats[BACKEND_MAX_RANKS];
+    rank->executor->ops->rank_stats(rank->executor, stats);
+    return transport_send(rank->transport, TRANSPORT_STEPS, 0, &stats[0], sizeof(stats[0]), err);
+}
+
 /* 1: goes on; 0: dismissed. Before the first message rank 0 has much to do that takes its time. */
 static int obey(struct distributed_rank *rank, bool is_first, struct error *err) {
     struct transport *t = rank->transport;
@@ -52,14 +58,12 @@ static int obey(struct distributed_rank *rank, bool is_first, struct error *err)
     t->timeout_ns = timeout_ns;
     if (status != 0)
         return -1;
-    switch (message.kind) {
-    case STEP_COMPUTE:
-        return compute(rank, &message.capacity, err) == 0 ? 1 : -1;
-    case STEP_PING:
-        return transport_send(t, TRANSPORT_STEPS, 0, "", 1, err) == 0 ? 1 : -1;
-    default:
+    if (message.kind == STEP_QUIT)
         return 0;
-    }
+    if ((message.kind == STEP_COMPUTE && compute(rank, &message.capacity, err) != 0) ||
+        (message.wants_stats && send_stats(rank, err) != 0))
+        return -1;
+    return 1;
 }
 
 int distributed_rank_run(const struct model *model, const struct executor_config *config,

@@ -12,6 +12,7 @@
 
 #include "config/error.h"
 #include "config/serving_limits.h"
+#include "engine/rank_stats.h"
 #include "kernels/tuning.h"
 #include "models/batch.h"
 #include "models/files/content_hash.h"
@@ -59,6 +60,10 @@ struct executor_ops {
     void (*stop_restarting)(struct executor *executor);
     /* See executor_has_hung; NULL: never. Any thread. */
     bool (*has_hung)(struct executor *executor);
+    /* Writes what each rank has done, and returns their number, BACKEND_MAX_RANKS at most; NULL: not
+     * known, as of a GPU alone. Of ranks in other processes it is a second old while steps run, and
+     * where these were started again it begins anew. Any thread. */
+    int32_t (*rank_stats)(struct executor *executor, struct rank_stats *out);
 };
 
 struct executor {
@@ -106,6 +111,8 @@ struct executor_memory {
     size_t free_bytes;      /* of a GPU */
 };
 
+#define EXECUTOR_PLACE_BYTES 80
+
 /* Describes the executor as it was made. */
 struct executor_info {
     struct serving_limits limits; /* complete */
@@ -126,7 +133,8 @@ struct executor_info {
     struct tuning_report tuning;   /* of a GPU's matrix products; zeros of what is only planned */
     struct executor_memory memory; /* of all ranks */
     int32_t num_ranks;
-    struct executor_memory rank_memory[BACKEND_MAX_RANKS]; /* of each */
+    struct executor_memory rank_memory[BACKEND_MAX_RANKS];     /* of each */
+    char rank_places[BACKEND_MAX_RANKS][EXECUTOR_PLACE_BYTES]; /* of each of several, for people */
     pid_t rank_process; /* where they live, at first (process_executor.h); 0: in this one */
 };
 

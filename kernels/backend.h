@@ -404,18 +404,20 @@ int backend_group_create_remote(const char *device, struct transport *transport,
 /* Accepts NULL. The backends were closed. */
 void backend_group_destroy(struct backend_group *group);
 
-/* What the rank of a remote group has sent and received since it was created, without what the
- * transport adds to it. Of R ranks, each sends and receives in an all_reduce of n floats
+/* What a rank has sent to others and received since its group was created, without what the transport
+ * adds to it: nothing within a process. Of R ranks that are processes, each sends and receives in an all_reduce of n floats
  * 8 (R-1)/R n bytes: the other ranks' slices and its own sum to all (a slice is a whole number of
  * 64 bytes but for the end of n: with s floats in the rank's own, it is 4 (n - s + (R-1) s)). In a
  * norm across ranks 8 (R-1) num_rows bytes; in gather_columns each rank but 0 sends to it
  * 4 + 4 num_rows width bytes, in share_samples rank 0 sends to each 4 num_sample_rows. */
 struct backend_group_traffic {
     uint64_t bytes_sent, bytes_received;
-    int64_t wait_ns; /* from the beginning of messages to their end */
+    int64_t wait_ns; /* from the beginning of messages to their end; within a process, for others to
+                        come to the same op, or to its end */
 };
-/* By the rank's thread. Zeros for a group within a process, which sends nothing. */
-void backend_group_traffic(const struct backend_group *group, struct backend_group_traffic *out);
+/* By the thread of this rank, which is in this process. */
+void backend_group_traffic(const struct backend_group *group, int32_t rank,
+                           struct backend_group_traffic *out);
 
 /* name: "cpu", "cpu-ref", "cuda" or "cuda-sim". NULL on failure: ERROR_MEMORY when the workspace
  * does not fit, ERROR_CONFIG or ERROR_DEVICE when there is no such device here, and why. */

@@ -31,8 +31,9 @@ void backend_group_destroy(struct backend_group *group) {
         group->ops->destroy(group);
 }
 
-void backend_group_traffic(const struct backend_group *group, struct backend_group_traffic *out) {
-    *out = group->traffic;
+void backend_group_traffic(const struct backend_group *group, int32_t rank,
+                           struct backend_group_traffic *out) {
+    *out = group->counts[rank].traffic;
 }
 
 /* --- Ranks ------------------------------------------------------------------------------------ */

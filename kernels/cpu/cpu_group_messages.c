@@ -9,6 +9,7 @@
 #include "kernels/transport.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define MAX_OTHERS (BACKEND_MAX_RANKS - 1)
 
@@ -46,6 +47,7 @@ static int reserve(struct messages_group *group, size_t bytes) {
 /* Messages that are under way together. */
 struct round {
     struct messages_group *group;
+    struct backend_group_traffic *traffic; /* of this rank */
     int64_t start_ns;
     struct transport_request *requests[2 * MAX_OTHERS];
     int32_t ranks[2 * MAX_OTHERS];
@@ -53,7 +55,8 @@ struct round {
 };
 
 static struct round round_start(const struct cpu_rank *rank) {
-    return (struct round){.group = group_of(rank), .start_ns = clock_now_ns()};
+    return (struct round){
+        .group = group_of(rank), .traffic = cpu_group_traffic(rank), .start_ns = clock_now_ns()};
 }
 
 static void round_add(struct round *round, int32_t rank, struct transport_request *request) {
@@ -75,7 +78,7 @@ static void round_send(struct round *round, int32_t rank, const void *data, size
     round_add(round, rank,
               group->transport->ops->send(group->transport, TRANSPORT_SUMS, rank, data, bytes,
                                           &group->base.failure));
-    group->base.traffic.bytes_sent += bytes;
+    round->traffic->bytes_sent += bytes;
 }
 
 static void round_receive(struct round *round, int32_t rank, void *data, size_t bytes) {
@@ -85,7 +88,7 @@ static void round_receive(struct round *round, int32_t rank, void *data, size_t 
     round_add(round, rank,
               group->transport->ops->receive(group->transport, TRANSPORT_SUMS, rank, data, bytes,
                                              &group->base.failure));
-    group->base.traffic.bytes_received += bytes;
+    round->traffic->bytes_received += bytes;
 }
 
 /* Returns whether all messages are done. */
@@ -94,7 +97,7 @@ static bool round_end(struct round *round) {
     if (group->failure.code == ERROR_NONE)
         transport_wait(round->group->transport, round->requests, round->ranks, round->count,
                        &group->failure);
-    group->traffic.wait_ns += clock_now_ns() - round->start_ns;
+    round->traffic->wait_ns += clock_now_ns() - round->start_ns;
     return group->failure.code == ERROR_NONE;
 }
 
@@ -255,10 +258,11 @@ int backend_group_create_remote(const char *device, struct transport *transport,
                                 struct backend_group **out, struct error *err) {
     if (cpu_group_check(device, transport->num_ranks, err) != 0)
         return -1;
-    struct messages_group *group = calloc(1, sizeof(*group));
+    struct messages_group *group = aligned_alloc(CPU_GROUP_LINE, sizeof(*group));
     if (group == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks",
                          transport->num_ranks);
+    memset(group, 0, sizeof(*group));
     group->base = (struct backend_group){
         .ops = &messages_ops, .num_ranks = transport->num_ranks, .only_rank = transport->rank};
     group->transport = transport;
