@@ -97,7 +97,7 @@ def test_what_threads_answer(start_server, start_ranks, count, options):
     threads = start_server("--tensor-parallel-size", count, *options)
     expected = gather(threads, load), embed(threads, TEXTS)
     threads.kill()
-    ranks = start_ranks(count, *options)
+    ranks = start_ranks(count, "--rank-timeout", 3600, *options)  # no ping
     assert (gather(ranks, load), embed(ranks, TEXTS)) == expected
     metrics = ranks.wait_idle()
     assert metrics["kv_blocks_used"] == 0
