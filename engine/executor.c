@@ -291,3 +291,14 @@ int executor_plan(const struct model *model, const struct executor_config *confi
     rank_setup_finish(&setup);
     return status;
 }
+
+void executor_plan_traffic(const struct model *model, const struct executor_config *config,
+                           struct executor_traffic *out) {
+    for (int32_t r = 0; r < config->num_ranks; r++) {
+        struct model_shard shard;
+        CHECK(model_shard_init(model, config->quantization, r, config->num_ranks, &shard, NULL) ==
+              0);
+        out[r] = (struct executor_traffic){model_shard_token_traffic(&shard, &model->config),
+                                           model_shard_row_traffic(&shard)};
+    }
+}

@@ -132,6 +132,8 @@ struct executor_info {
     int64_t recording_ns;  /* that took at start */
     struct tuning_report tuning;   /* of a GPU's matrix products; zeros of what is only planned */
     struct executor_memory memory; /* of all ranks */
+    size_t at_hand_bytes; /* of a CPU: of the system's memory, with everything but the pools
+                                      in place, or planned */
     int32_t num_ranks;
     struct executor_memory rank_memory[BACKEND_MAX_RANKS];     /* of each */
     char rank_places[BACKEND_MAX_RANKS][EXECUTOR_PLACE_BYTES]; /* of each of several, for people */
@@ -156,5 +158,15 @@ bool executor_has_hung(struct executor *executor);
  * there. */
 int executor_plan(const struct model *model, const struct executor_config *config,
                   struct executor_info *info, struct error *err);
+
+/* Bytes that a rank sends to the others (model_shard.h). */
+struct executor_traffic {
+    int64_t token_bytes; /* for a token of a step */
+    int64_t row_bytes;   /* besides, for one that is sampled */
+};
+
+/* Fills in out[config->num_ranks], of ranks that can be planned. */
+void executor_plan_traffic(const struct model *model, const struct executor_config *config,
+                           struct executor_traffic *out);
 
 #endif

@@ -272,6 +272,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         .batch_invariant = !b->has_dedicated_memory || first->config.batch_invariant,
         .activation_dtype = b->activation_dtype,
         .kv_type = first->config.kv_type,
+        .at_hand_bytes = kv_budget_of(ranks, num_ranks).free_bytes,
         .num_ranks = num_ranks,
         .records_steps = first->records_steps,
         .tuning = first->tuning,

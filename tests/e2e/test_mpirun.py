@@ -107,6 +107,27 @@ def test_what_threads_answer(start_server, start_ranks, count, options):
     assert stop(ranks) == 0
 
 
+def settled(server):
+    """What the ranks have sent, once a step has asked for it and all answers were read, and the prompt tokens."""
+    time.sleep(1.1)
+    server.complete("Hello", max_tokens=1)
+    time.sleep(2.5)
+    return of_ranks(server, "rank_sent_bytes_total"), server.metrics()["prompt_tokens_total"]
+
+
+def test_planned_traffic(start_ranks):
+    """Of a step with one sample row, to whose logits rank 1 adds how many they are."""
+    plan = run("inspect", MODEL, "--plan", "--tensor-parallel-size", 2).stdout
+    planned = re.findall(r"rank (\d) +sends (\d+) bytes for a token, (\d+) for one sampled", plan)
+    assert [rank for rank, _, _ in planned] == ["0", "1"]
+    server = start_ranks(2, "--no-enable-prefix-caching", "--rank-timeout", 3600)
+    before, num_before = settled(server)
+    after, num_after = settled(server)
+    for rank, token, sampled in planned:
+        expected = (num_after - num_before - 1) * int(token) + int(sampled) + 4 * int(rank)
+        assert after[rank, None] - before[rank, None] == expected
+
+
 def test_refused():
     for options, words in (((), ["tensor-parallel-size: 1; 2 ranks were started: must be 2"]),
                            (("--tensor-parallel-size", 2, "--rank-process", "on"), ["rank-process: on"]),
