@@ -395,7 +395,8 @@ int backend_group_create(const char *device, int32_t num_ranks, struct backend_g
 /* Likewise of backends that are processes: it has the ranks of the transport, of which this
  * process opens that of the transport alone. Collective ops are messages of TRANSPORT_SUMS, to the
  * same bits as within a process, and from the rank's thread. One that fails, or takes longer than
- * transport->timeout_ns, is a failure of the backend. Its messages may still read and write the
+ * transport->timeout_ns, is a failure of the backend. What the others send is received in memory taken at
+ * backend_open, by the limits' tokens, hidden_size, rows of logits and vocab_size. Its messages may still read and write the
  * memory of its operands and of the group: after a failure the transport is destroyed before these
  * are freed, or the process leaves by _exit(2). The transport is the caller's, and outlives the
  * backend. ERROR_CONFIG when there are too many ranks, ERROR_MEMORY. */

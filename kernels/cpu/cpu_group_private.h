@@ -13,6 +13,9 @@
 /* Of a group of two ranks or more; what cpu_group.h says of the function of that name. */
 struct cpu_group_ops {
     void (*destroy)(struct backend_group *group);
+    /* Takes the memory for the ops of the rank that is opened, up to these limits; NULL: none. */
+    int (*open_rank)(struct backend_group *group, const struct serving_limits *limits,
+                     struct error *err);
     void (*all_reduce)(const struct cpu_rank *rank, const struct all_reduce_args *args);
     void (*gather_columns)(const struct cpu_rank *rank, const struct gather_columns_args *args);
     void (*share_samples)(const struct cpu_rank *rank, const struct share_samples_args *args,

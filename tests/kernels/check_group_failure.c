@@ -38,7 +38,8 @@ static void open_backend(struct member *member, struct backend_group *group, int
                                           .limits.max_num_batched_tokens = ROWS,
                                           .limits.max_num_seqs = ROWS,
                                           .limits.max_logit_rows = ROWS,
-                                          .limits.vocab_size = 8,
+                                          .limits.vocab_size = WIDTH * MAX_RANKS,
+                                          .limits.hidden_size = 64,
                                           .group = member->group,
                                           .rank = rank};
     member->backend = backend_open(device, &config, NULL);
