@@ -5,12 +5,15 @@
 #include "engine/executor/step_message.h"
 #include "kernels/transport.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define STEP_ALIGNMENT 64   /* batch_arena_bind */
 #define PINGS_PER_TIMEOUT 4 /* so that one that is late is no reason to give up */
 #define MAX_OTHERS (BACKEND_MAX_RANKS - 1)
+#define STATS_NS CLOCK_NS_PER_S /* between two reports while steps run */
 
 /* Memory of the engine's, and what of its batch is on the way to the other ranks. */
 struct distributed_step {
@@ -23,10 +26,10 @@ struct distributed_step {
     int num_requests;
 };
 
-/* One rank that was asked whether it is there. */
+/* One rank that was asked whether it is there, and what it has done. */
 struct ping {
     struct transport_request *sent, *answer; /* NULL: done */
-    char byte;
+    struct rank_stats stats;
 };
 
 struct distributed_executor {
@@ -39,7 +42,10 @@ struct distributed_executor {
     int32_t num_submitted;
     struct step_message ping_message;
     struct ping pings[MAX_OTHERS];
-    int64_t asked_ns; /* last */
+    int64_t asked_ns;    /* last whether they are there; a step shows it, too */
+    int64_t reported_ns; /* last: asked what they have done */
+    pthread_mutex_t lock;
+    struct rank_stats stats[MAX_OTHERS]; /* guarded by lock; the last that came */
     struct error failure;
     atomic_bool has_failed;
 };
@@ -56,6 +62,63 @@ static void fail(struct distributed_executor *executor, const struct error *why)
     if (executor->failure.code == ERROR_NONE)
         executor->failure = *why;
     atomic_store(&executor->has_failed, true);
+}
+
+/* --- What the others answer ------------------------------------------------------------------- */
+
+static int test(struct transport *t, struct transport_request **request, struct error *err) {
+    int status = *request != NULL ? t->ops->test(t, *request, err) : 1;
+    if (status != 0)
+        *request = NULL;
+    return status < 0 ? -1 : 0;
+}
+
+static bool is_open(const struct ping *ping) {
+    return ping->sent != NULL || ping->answer != NULL;
+}
+
+static int test_ping(struct distributed_executor *executor, int32_t rank, struct error *err) {
+    struct ping *ping = &executor->pings[rank - 1];
+    if (!is_open(ping))
+        return 0;
+    if (test(executor->transport, &ping->sent, err) != 0 ||
+        test(executor->transport, &ping->answer, err) != 0)
+        return -1;
+    if (ping->answer == NULL) {
+        pthread_mutex_lock(&executor->lock);
+        executor->stats[rank - 1] = ping->stats;
+        pthread_mutex_unlock(&executor->lock);
+    }
+    return 0;
+}
+
+/* Returns whether all have answered, or -1. */
+static int test_pings(struct distributed_executor *executor, struct error *err) {
+    int all = 1;
+    for (int32_t rank = 1; rank < executor->transport->num_ranks; rank++) {
+        if (test_ping(executor, rank, err) != 0)
+            return -1;
+        all &= !is_open(&executor->pings[rank - 1]);
+    }
+    return all;
+}
+
+static int begin_answer(struct distributed_executor *executor, int32_t rank, struct error *err) {
+    struct transport *t = executor->transport;
+    struct ping *ping = &executor->pings[rank - 1];
+    ping->answer =
+        t->ops->receive(t, TRANSPORT_STEPS, rank, &ping->stats, sizeof(ping->stats), err);
+    return ping->answer != NULL ? 0 : -1;
+}
+
+static int32_t rank_stats(struct executor *base, struct rank_stats *out) {
+    struct distributed_executor *executor = self(base);
+    int32_t num_local = executor->local->ops->rank_stats(executor->local, out);
+    pthread_mutex_lock(&executor->lock);
+    memcpy(out + num_local, executor->stats,
+           (size_t)(executor->transport->num_ranks - 1) * sizeof(executor->stats[0]));
+    pthread_mutex_unlock(&executor->lock);
+    return executor->transport->num_ranks;
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */
@@ -97,17 +160,33 @@ static int begin_send(struct distributed_executor *executor, struct distributed_
     return 0;
 }
 
+/* Returns whether the others are to say what they have done: once they all have said so before. */
+static int wants_stats(struct distributed_executor *executor, struct error *err) {
+    int64_t now_ns = clock_now_ns();
+    if (now_ns - executor->reported_ns < STATS_NS)
+        return 0;
+    int have_answered = test_pings(executor, err);
+    if (have_answered > 0)
+        executor->reported_ns = now_ns;
+    return have_answered;
+}
+
 static int send_step(struct distributed_executor *executor, struct distributed_step *step,
                      struct error *err) {
     struct batch_arena copy;
-    step->head = (struct step_message){STEP_COMPUTE, batch_arena_shape(&step->arena)};
+    int asks = wants_stats(executor, err);
+    if (asks < 0)
+        return -1;
+    step->head = (struct step_message){
+        .kind = STEP_COMPUTE, .wants_stats = asks > 0, .capacity = batch_arena_shape(&step->arena)};
     batch_arena_bind(&copy, &step->head.capacity, step->message);
     batch_arena_copy(&step->arena, &step->head.capacity, &copy);
     copy.counts->has_late_inputs = copy.counts->num_hidden_sums = 0; /* rank 0's alone */
     size_t bytes = batch_arena_bytes(&step->head.capacity);
     for (int32_t rank = 1; rank < executor->transport->num_ranks; rank++)
         if (begin_send(executor, step, rank, &step->head, sizeof(step->head), err) != 0 ||
-            begin_send(executor, step, rank, step->message, bytes, err) != 0)
+            begin_send(executor, step, rank, step->message, bytes, err) != 0 ||
+            (asks > 0 && begin_answer(executor, rank, err) != 0))
             return -1;
     return 0;
 }
@@ -149,43 +228,32 @@ static int wait_for_step(struct executor *base, struct error *err) {
 
 /* --- Between steps ---------------------------------------------------------------------------- */
 
-static int test(struct transport *t, struct transport_request **request, struct error *err) {
-    int status = *request != NULL ? t->ops->test(t, *request, err) : 1;
-    if (status != 0)
-        *request = NULL;
-    return status < 0 ? -1 : 0;
-}
-
 static int ask(struct distributed_executor *executor, int32_t rank, struct error *err) {
     struct transport *t = executor->transport;
     struct ping *ping = &executor->pings[rank - 1];
     ping->sent = t->ops->send(t, TRANSPORT_STEPS, rank, &executor->ping_message,
                               sizeof(executor->ping_message), err);
-    if (ping->sent != NULL)
-        ping->answer = t->ops->receive(t, TRANSPORT_STEPS, rank, &ping->byte, 1, err);
-    return ping->sent != NULL && ping->answer != NULL ? 0 : -1;
+    return ping->sent != NULL ? begin_answer(executor, rank, err) : -1;
+}
+
+static int report_late(const struct distributed_executor *executor, struct error *err) {
+    int32_t rank = 1;
+    while (executor->pings[rank - 1].answer == NULL)
+        rank++;
+    return error_set(err, ERROR_DEVICE, "rank %d has not answered within %lld s (--rank-timeout)",
+                     rank, (long long)(executor->transport->timeout_ns / CLOCK_NS_PER_S));
 }
 
 /* Asks again once all have answered; those that do not are late by the whole timeout. */
 static int ask_all(struct distributed_executor *executor, struct error *err) {
     struct transport *t = executor->transport;
-    int64_t now_ns = clock_now_ns();
-    bool is_open = false;
-    for (int32_t rank = 1; rank < t->num_ranks; rank++) {
-        struct ping *ping = &executor->pings[rank - 1];
-        if (test(t, &ping->sent, err) != 0 || test(t, &ping->answer, err) != 0)
-            return -1;
-        bool is_late = ping->answer != NULL && t->timeout_ns > 0 &&
-                       now_ns - executor->asked_ns > t->timeout_ns;
-        if (is_late)
-            return error_set(err, ERROR_DEVICE,
-                             "rank %d has not answered within %lld s (--rank-timeout)", rank,
-                             (long long)(t->timeout_ns / CLOCK_NS_PER_S));
-        is_open |= ping->sent != NULL || ping->answer != NULL;
-    }
-    if (is_open || now_ns - executor->asked_ns < t->timeout_ns / PINGS_PER_TIMEOUT)
-        return 0;
-    executor->asked_ns = now_ns;
+    int64_t now_ns = clock_now_ns(), waited_ns = now_ns - executor->asked_ns;
+    int have_answered = test_pings(executor, err);
+    if (have_answered == 0 && t->timeout_ns > 0 && waited_ns > t->timeout_ns)
+        return report_late(executor, err);
+    if (have_answered <= 0 || waited_ns < t->timeout_ns / PINGS_PER_TIMEOUT)
+        return have_answered < 0 ? -1 : 0;
+    executor->asked_ns = executor->reported_ns = now_ns;
     for (int32_t rank = 1; rank < t->num_ranks; rank++)
         if (ask(executor, rank, err) != 0)
             return -1;
@@ -227,6 +295,7 @@ static void destroy(struct executor *base) {
         free(executor->steps[i].memory);
         free(executor->steps[i].message);
     }
+    pthread_mutex_destroy(&executor->lock);
     free(executor);
 }
 
@@ -241,6 +310,7 @@ int distributed_executor_create(const struct model *model, const struct executor
         .step_memory = step_memory,
         .check = check,
         .has_hung = has_hung,
+        .rank_stats = rank_stats,
     };
     struct distributed_executor *executor = calloc(1, sizeof(*executor));
     *out = NULL;
@@ -248,8 +318,10 @@ int distributed_executor_create(const struct model *model, const struct executor
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
     executor->base.ops = &ops;
     executor->transport = config->transport;
-    executor->ping_message.kind = STEP_PING;
+    executor->ping_message = (struct step_message){.kind = STEP_PING, .wants_stats = true};
+    CHECK(pthread_mutex_init(&executor->lock, NULL) == 0);
     if (executor_create(model, config, info, &executor->local, err) != 0) {
+        pthread_mutex_destroy(&executor->lock);
         free(executor);
         return -1;
     }

@@ -15,13 +15,24 @@ struct distributed_rank {
     size_t arena_bytes;
 };
 
-/* For the largest step so far. */
-static int grow_arena(struct distributed_rank *rank, size_t bytes, struct error *err) {
-    if (bytes <= rank->arena_bytes)
-        return 0;
-    free(rank->arena);
-    rank->arena = aligned_alloc(STEP_ALIGNMENT, bytes);
-    rank->arena_bytes = rank->arena != NULL ? bytes : 0;
+/* Of what rank 0 sends (batch_arena_shape) at most. */
+static struct batch_capacity largest_step(const struct serving_limits *limits) {
+    return (struct batch_capacity){
+        .num_tokens = limits->max_num_batched_tokens,
+        .num_seqs = limits->max_num_seqs,
+        .num_table_blocks = serving_limits_max_blocks(limits),
+        .num_sample_rows = serving_limits_max_sample_rows(limits),
+        .num_blocks = limits->num_blocks,
+        .num_host_blocks = limits->num_host_blocks,
+    };
+}
+
+static int alloc_arena(struct distributed_rank *rank, const struct serving_limits *limits,
+                       struct error *err) {
+    const struct batch_capacity capacity = largest_step(limits);
+    rank->arena_bytes = batch_arena_bytes(&capacity);
+    rank->arena =
+        rank->arena_bytes < SIZE_MAX ? aligned_alloc(STEP_ALIGNMENT, rank->arena_bytes) : NULL;
     return rank->arena != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a step");
 }
 
@@ -33,13 +44,21 @@ static int compute(struct distributed_rank *rank, const struct batch_capacity *c
     struct step_result nothing = {0};
     struct batch_arena arena;
     size_t bytes = batch_arena_bytes(capacity);
-    if (grow_arena(rank, bytes, err) != 0 ||
-        transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->arena, bytes, err) != 0)
+    if (bytes > rank->arena_bytes)
+        return error_set(err, ERROR_DEVICE, "rank 0 sends a step of %zu bytes, of at most %zu",
+                         bytes, rank->arena_bytes);
+    if (transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->arena, bytes, err) != 0)
         return -1;
     batch_arena_bind(&arena, capacity, rank->arena);
     struct batch batch = batch_arena_view(&arena);
     ops->submit(rank->executor, &batch, &nothing);
     return ops->wait(rank->executor, err);
+}
+
+static int send_stats(struct distributed_rank *rank, struct error *err) {
+    struct rank_stats stats[BACKEND_MAX_RANKS];
+    rank->executor->ops->rank_stats(rank->executor, stats);
+    return transport_send(rank->transport, TRANSPORT_STEPS, 0, &stats[0], sizeof(stats[0]), err);
 }
 
 /* 1: goes on; 0: dismissed. Before the first message rank 0 has much to do that takes its time. */
@@ -52,14 +71,12 @@ static int obey(struct distributed_rank *rank, bool is_first, struct error *err)
     t->timeout_ns = timeout_ns;
     if (status != 0)
         return -1;
-    switch (message.kind) {
-    case STEP_COMPUTE:
-        return compute(rank, &message.capacity, err) == 0 ? 1 : -1;
-    case STEP_PING:
-        return transport_send(t, TRANSPORT_STEPS, 0, "", 1, err) == 0 ? 1 : -1;
-    default:
+    if (message.kind == STEP_QUIT)
         return 0;
-    }
+    if ((message.kind == STEP_COMPUTE && compute(rank, &message.capacity, err) != 0) ||
+        (message.wants_stats && send_stats(rank, err) != 0))
+        return -1;
+    return 1;
 }
 
 int distributed_rank_run(const struct model *model, const struct executor_config *config,
@@ -68,6 +85,8 @@ int distributed_rank_run(const struct model *model, const struct executor_config
     struct distributed_rank rank = {.transport = config->transport};
     struct executor_info info;
     if (executor_create(model, config, &info, &rank.executor, err) != 0)
+        return -1;
+    if (alloc_arena(&rank, &info.limits, err) != 0)
         return -1;
     ready(context, &info);
     bool is_first = true;

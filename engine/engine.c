@@ -487,6 +487,9 @@ void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     out->num_waiting += engine->inbox.num_choices;
     out->has_work = (engine->busy && !engine->awaits_others) || engine->inbox.first != NULL;
     pthread_mutex_unlock(&engine->lock);
+    struct executor *executor = engine->core.executor;
+    if (executor->ops->rank_stats != NULL)
+        out->num_ranks = executor->ops->rank_stats(executor, out->ranks);
 }
 
 bool engine_has_failed(struct engine *engine) {

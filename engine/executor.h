@@ -12,6 +12,7 @@
 
 #include "config/error.h"
 #include "config/serving_limits.h"
+#include "engine/rank_stats.h"
 #include "kernels/tuning.h"
 #include "models/batch.h"
 #include "models/files/content_hash.h"
@@ -59,6 +60,10 @@ struct executor_ops {
     void (*stop_restarting)(struct executor *executor);
     /* See executor_has_hung; NULL: never. Any thread. */
     bool (*has_hung)(struct executor *executor);
+    /* Writes what each rank has done, and returns their number, BACKEND_MAX_RANKS at most; NULL: not
+     * known, as of a GPU alone. Of ranks in other processes it is a second old while steps run, and
+     * where these were started again it begins anew. Any thread. */
+    int32_t (*rank_stats)(struct executor *executor, struct rank_stats *out);
 };
 
 struct executor {
@@ -106,6 +111,8 @@ struct executor_memory {
     size_t free_bytes;      /* of a GPU */
 };
 
+#define EXECUTOR_PLACE_BYTES 80
+
 /* Describes the executor as it was made. */
 struct executor_info {
     struct serving_limits limits; /* complete */
@@ -125,8 +132,11 @@ struct executor_info {
     int64_t recording_ns;  /* that took at start */
     struct tuning_report tuning;   /* of a GPU's matrix products; zeros of what is only planned */
     struct executor_memory memory; /* of all ranks */
+    size_t at_hand_bytes; /* of a CPU: of the system's memory, with everything but the pools
+                                      in place, or planned */
     int32_t num_ranks;
-    struct executor_memory rank_memory[BACKEND_MAX_RANKS]; /* of each */
+    struct executor_memory rank_memory[BACKEND_MAX_RANKS];     /* of each */
+    char rank_places[BACKEND_MAX_RANKS][EXECUTOR_PLACE_BYTES]; /* of each of several, for people */
     pid_t rank_process; /* where they live, at first (process_executor.h); 0: in this one */
 };
 
@@ -148,5 +158,15 @@ bool executor_has_hung(struct executor *executor);
  * there. */
 int executor_plan(const struct model *model, const struct executor_config *config,
                   struct executor_info *info, struct error *err);
+
+/* Bytes that a rank sends to the others (model_shard.h). */
+struct executor_traffic {
+    int64_t token_bytes; /* for a token of a step */
+    int64_t row_bytes;   /* besides, for one that is sampled */
+};
+
+/* Fills in out[config->num_ranks], of ranks that can be planned. */
+void executor_plan_traffic(const struct model *model, const struct executor_config *config,
+                           struct executor_traffic *out);
 
 #endif

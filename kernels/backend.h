@@ -395,7 +395,8 @@ int backend_group_create(const char *device, int32_t num_ranks, struct backend_g
 /* Likewise of backends that are processes: it has the ranks of the transport, of which this
  * process opens that of the transport alone. Collective ops are messages of TRANSPORT_SUMS, to the
  * same bits as within a process, and from the rank's thread. One that fails, or takes longer than
- * transport->timeout_ns, is a failure of the backend. Its messages may still read and write the
+ * transport->timeout_ns, is a failure of the backend. What the others send is received in memory taken at
+ * backend_open, by the limits' tokens, hidden_size, rows of logits and vocab_size. Its messages may still read and write the
  * memory of its operands and of the group: after a failure the transport is destroyed before these
  * are freed, or the process leaves by _exit(2). The transport is the caller's, and outlives the
  * backend. ERROR_CONFIG when there are too many ranks, ERROR_MEMORY. */
@@ -404,18 +405,20 @@ int backend_group_create_remote(const char *device, struct transport *transport,
 /* Accepts NULL. The backends were closed. */
 void backend_group_destroy(struct backend_group *group);
 
-/* What the rank of a remote group has sent and received since it was created, without what the
- * transport adds to it. Of R ranks, each sends and receives in an all_reduce of n floats
+/* What a rank has sent to others and received since its group was created, without what the transport
+ * adds to it: nothing within a process. Of R ranks that are processes, each sends and receives in an all_reduce of n floats
  * 8 (R-1)/R n bytes: the other ranks' slices and its own sum to all (a slice is a whole number of
  * 64 bytes but for the end of n: with s floats in the rank's own, it is 4 (n - s + (R-1) s)). In a
  * norm across ranks 8 (R-1) num_rows bytes; in gather_columns each rank but 0 sends to it
  * 4 + 4 num_rows width bytes, in share_samples rank 0 sends to each 4 num_sample_rows. */
 struct backend_group_traffic {
     uint64_t bytes_sent, bytes_received;
-    int64_t wait_ns; /* from the beginning of messages to their end */
+    int64_t wait_ns; /* from the beginning of messages to their end; within a process, for others to
+                        come to the same op, or to its end */
 };
-/* By the rank's thread. Zeros for a group within a process, which sends nothing. */
-void backend_group_traffic(const struct backend_group *group, struct backend_group_traffic *out);
+/* By the thread of this rank, which is in this process. */
+void backend_group_traffic(const struct backend_group *group, int32_t rank,
+                           struct backend_group_traffic *out);
 
 /* name: "cpu", "cpu-ref", "cuda" or "cuda-sim". NULL on failure: ERROR_MEMORY when the workspace
  * does not fit, ERROR_CONFIG or ERROR_DEVICE when there is no such device here, and why. */

@@ -163,3 +163,16 @@ int model_shard_init(const struct model *model, enum dtype quantization, int32_t
     out->vocab_size = vocab.count;
     return 0;
 }
+
+/* Sums of the embedding and of both branches of each layer, and of the squares of q and of k. */
+int64_t model_shard_token_traffic(const struct model_shard *shard,
+                                  const struct model_config *config) {
+    int64_t num_sums = 1 + 2 * (int64_t)config->num_layers, num_others = shard->num_ranks - 1;
+    int64_t num_norms = config->qk_norm == QK_NORM_FULL ? 2 * (int64_t)config->num_layers : 0;
+    return 8 * num_others * num_sums * config->hidden_size / shard->num_ranks +
+           8 * num_others * num_norms;
+}
+
+int64_t model_shard_row_traffic(const struct model_shard *shard) {
+    return shard->rank > 0 ? 4 * (int64_t)shard->vocab_size : 4 * ((int64_t)shard->num_ranks - 1);
+}

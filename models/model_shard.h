@@ -35,4 +35,10 @@ static inline int32_t model_shard_qkv_width(const struct model_shard *shard,
     return (shard->num_heads + 2 * shard->num_kv_heads) * config->head_dim;
 }
 
+/* What a rank sends to the others in bytes, by the formulas of backend.h: on average for a token of
+ * a step, and besides for a row of logits, which rank 0 collects to sample the token. */
+int64_t model_shard_token_traffic(const struct model_shard *shard,
+                                  const struct model_config *config);
+int64_t model_shard_row_traffic(const struct model_shard *shard);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "server/command_plan.h"
 #include "server/command_verify.h"
+#include "server/rank_plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,8 @@ static int plan(const struct model *model, const struct tokenizer *tokenizer,
         return -1;
     putchar('\n');
     memory_table_write(&made.memory, print_line, NULL);
+    if (made.info.num_ranks > 1)
+        rank_plan_write(&(struct rank_plan){&made.memory, made.traffic}, print_line, NULL);
     return 0;
 }
 

@@ -390,6 +390,60 @@ static void write_resident(const struct writer *w, const struct process_stats *p
                  ranks->cpu_seconds);
 }
 
+static void write_rank_memory(const struct writer *w, const struct metrics_facts *facts) {
+    static const char name[] = "rank_memory_bytes";
+    static const struct {
+        const char *part;
+        size_t offset;
+    } parts[] = {{"weights", offsetof(struct executor_memory, weight_bytes)},
+                 {"workspace", offsetof(struct executor_memory, workspace_bytes)},
+                 {"kv_cache", offsetof(struct executor_memory, kv_bytes)},
+                 {"swap", offsetof(struct executor_memory, swap_bytes)}};
+    write_header(w, name, "gauge", "Memory that a rank has allocated, by what it holds.");
+    for (int32_t r = 0; r < facts->num_ranks; r++)
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            const char *memory = (const char *)&facts->rank_memory[r] + parts[i].offset;
+            begin_sample(w, name, "");
+            byte_buffer_printf(w->out, ",rank=\"%d\",part=\"%s\"} %zu\n", r, parts[i].part,
+                               *(const size_t *)memory);
+        }
+}
+
+static double compute_seconds(const struct rank_stats *stats) {
+    return (double)stats->compute_ns / 1e9;
+}
+
+static double communication_seconds(const struct rank_stats *stats) {
+    return (double)stats->communication_ns / 1e9;
+}
+
+static double sent_bytes(const struct rank_stats *stats) {
+    return (double)stats->bytes_sent;
+}
+
+static void write_ranks(const struct writer *w, const struct engine_stats *s) {
+    static const struct {
+        const char *name, *help;
+        double (*value)(const struct rank_stats *stats);
+    } counters[] = {
+        {"rank_compute_seconds_total", "Time of a rank in steps, without communication.",
+         compute_seconds},
+        {"rank_communication_seconds_total",
+         "Time of a rank in communication with the others, waiting for them included.",
+         communication_seconds},
+        {"rank_sent_bytes_total", "Bytes a rank has sent to others to add up what each computes.",
+         sent_bytes},
+    };
+    for (size_t i = 0; s->num_ranks > 0 && i < sizeof(counters) / sizeof(counters[0]); i++) {
+        write_header(w, counters[i].name, "counter", counters[i].help);
+        for (int32_t r = 0; r < s->num_ranks; r++) {
+            char rank[16];
+            snprintf(rank, sizeof(rank), "%d", r);
+            write_sample(w, counters[i].name, "", "rank", rank, counters[i].value(&s->ranks[r]));
+        }
+    }
+}
+
 void metrics_count_error(struct http_stats *http, int status, const char *code) {
     int i = 0;
     code = code != NULL ? code : "";
@@ -418,6 +472,8 @@ void metrics_format(const struct metrics_facts *facts, const struct engine_stats
     write_engine(&w, engine);
     write_memory(&w, engine);
     write_old_names(&w, engine);
+    write_rank_memory(&w, facts);
+    write_ranks(&w, engine);
     write_masks(&w, engine);
     write_drafts(&w, engine);
     write_finished(&w, engine);

@@ -4,6 +4,7 @@
 
 #include "config/base/byte_buffer.h"
 #include "engine/engine_stats.h"
+#include "engine/executor.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/keys/api_keys.h"
 #include "server/process_stats.h"
@@ -43,6 +44,8 @@ struct metrics_facts {
     const char *device;
     const char *cache_dtype; /* of the KV cache */
     bool has_prefix_caching;
+    int32_t num_ranks;
+    const struct executor_memory *rank_memory; /* [num_ranks] */
 };
 
 /* ranks: of the rank process; NULL: the ranks live in this one. */

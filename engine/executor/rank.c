@@ -328,6 +328,13 @@ int rank_wait(struct rank *rank, struct error *err) {
     return status;
 }
 
+struct backend_group_traffic rank_traffic(const struct rank *rank) {
+    struct backend_group_traffic traffic = {0};
+    if (rank->group != NULL)
+        backend_group_traffic(rank->group, rank->shard.rank, &traffic);
+    return traffic;
+}
+
 bool rank_is_asynchronous(const struct rank *rank) {
     return rank->backend->ops->step_is_done != NULL;
 }

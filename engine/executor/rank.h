@@ -43,8 +43,9 @@ struct rank {
     int64_t recording_ns;
     struct tuning_report tuning;
     struct executor_memory memory;
-    size_t free_bytes, total_bytes; /* of the device, once all but the pools is in place */
-    size_t planned_bytes;           /* of that, what is only planned */
+    char place[EXECUTOR_PLACE_BYTES]; /* see executor_info */
+    size_t free_bytes, total_bytes;   /* of the device, once all but the pools is in place */
+    size_t planned_bytes;             /* of that, what is only planned */
 };
 
 /* Opens rank `index` of those in this process: backend, weights and workspace, of which a GPU has run its
@@ -69,6 +70,8 @@ int rank_wait(struct rank *rank, struct error *err);
 /* Returns whether the first two only enqueue: one step is then begun, and sampled, before the one
  * that is before it is waited for, but not two. Else they compute, and rank_wait finds it done. */
 bool rank_is_asynchronous(const struct rank *rank);
+/* What was sent to and received from other ranks. By the rank's thread. */
+struct backend_group_traffic rank_traffic(const struct rank *rank);
 /* Of an asynchronous one: whether rank_wait would return at once. */
 bool rank_is_done(const struct rank *rank);
 

@@ -71,6 +71,7 @@ struct rank_decision rank_agreement_decide(const struct rank_report *reports, in
         decision.num_host_blocks = min_int32(decision.num_host_blocks, report->num_host_blocks);
         decision.swap_block_ns = max_int64(decision.swap_block_ns, report->swap_block_ns);
         decision.memory[r] = report->memory;
+        memcpy(decision.places[r], report->place, sizeof(report->place));
     }
     return decision;
 }

@@ -104,6 +104,32 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
     return place;
 }
 
+/* "0-3,8-11": as many of them as fit. */
+static void list_cores(const cpu_set_t *cpus, char *out, size_t size) {
+    size_t length = 0;
+    for (int first = 0; first < CPU_SETSIZE && length < size; first++) {
+        int last = first;
+        if (!CPU_ISSET(first, cpus))
+            continue;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, cpus))
+            last++;
+        length += (size_t)snprintf(out + length, size - length, last > first ? "%s%d-%d" : "%s%d",
+                                   length > 0 ? "," : "", first, last);
+        first = last;
+    }
+}
+
+void rank_setup_describe_place(const struct rank_setup *setup, const struct rank_place *place,
+                               char *out) {
+    char where[EXECUTOR_PLACE_BYTES / 2] = "";
+    if (setup->config->transport != NULL)
+        gethostname(where, sizeof(where) - 1);
+    else if (place->is_bound)
+        list_cores(&place->cpus, where, sizeof(where));
+    snprintf(out, EXECUTOR_PLACE_BYTES, "%s%s%s%d thread%s", place->is_bound ? "cores " : "", where,
+             where[0] != '\0' ? ", " : "", place->num_threads, place->num_threads == 1 ? "" : "s");
+}
+
 /* --- Blocks ------------------------------------------------------------------------------------ */
 
 static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
@@ -218,6 +244,7 @@ void rank_setup_describe_all(const struct rank_decision *decision, int32_t num_r
     info->memory = (struct executor_memory){0};
     for (int32_t r = 0; r < num_ranks; r++) {
         info->rank_memory[r] = decision->memory[r];
+        memcpy(info->rank_places[r], decision->places[r], sizeof(info->rank_places[r]));
         add_memory(&info->memory, &decision->memory[r]);
     }
 }
@@ -245,6 +272,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         .batch_invariant = !b->has_dedicated_memory || first->config.batch_invariant,
         .activation_dtype = b->activation_dtype,
         .kv_type = first->config.kv_type,
+        .at_hand_bytes = kv_budget_of(ranks, num_ranks).free_bytes,
         .num_ranks = num_ranks,
         .records_steps = first->records_steps,
         .tuning = first->tuning,
@@ -260,6 +288,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         out->recording_ns = max_int64(out->recording_ns, ranks[r].recording_ns);
         out->swap_block_ns = max_int64(out->swap_block_ns, ranks[r].swap_block_ns);
         out->rank_memory[r] = ranks[r].memory;
+        memcpy(out->rank_places[r], ranks[r].place, sizeof(out->rank_places[r]));
         add_memory(&out->memory, &ranks[r].memory);
     }
 }

@@ -8,12 +8,14 @@
 
 enum step_message_kind {
     STEP_COMPUTE, /* an arena follows */
-    STEP_PING,    /* answered with one byte: the rank is there */
+    STEP_PING,
     STEP_QUIT,
 };
 
 struct step_message {
     enum step_message_kind kind;
+    bool wants_stats; /* answered, once the step is computed, with the struct rank_stats of the
+                         rank: so it is there. Always of a ping */
     struct batch_capacity capacity;
 };
 

@@ -31,8 +31,9 @@ void backend_group_destroy(struct backend_group *group) {
         group->ops->destroy(group);
 }
 
-void backend_group_traffic(const struct backend_group *group, struct backend_group_traffic *out) {
-    *out = group->traffic;
+void backend_group_traffic(const struct backend_group *group, int32_t rank,
+                           struct backend_group_traffic *out) {
+    *out = group->counts[rank].traffic;
 }
 
 /* --- Ranks ------------------------------------------------------------------------------------ */
@@ -54,6 +55,9 @@ int cpu_rank_init(struct cpu_rank *out, const struct backend_config *config,
     if (config->group == NULL || config->group->num_ranks == 1)
         return 0;
     if (check_rank(config->group, config->rank, err) != 0)
+        return -1;
+    if (config->group->ops->open_rank != NULL &&
+        config->group->ops->open_rank(config->group, &config->limits, err) != 0)
         return -1;
     out->group = config->group;
     return cpu_memory_alloc(2 * (size_t)out->max_rows * sizeof(double), &out->row_sums, err);

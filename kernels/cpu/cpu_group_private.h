@@ -6,11 +6,16 @@
 
 #include "kernels/cpu/cpu_group.h"
 
+#include <stdalign.h>
+
 #define CPU_GROUP_LINE 64 /* bytes of a cache line */
 
 /* Of a group of two ranks or more; what cpu_group.h says of the function of that name. */
 struct cpu_group_ops {
     void (*destroy)(struct backend_group *group);
+    /* Takes the memory for the ops of the rank that is opened, up to these limits; NULL: none. */
+    int (*open_rank)(struct backend_group *group, const struct serving_limits *limits,
+                     struct error *err);
     void (*all_reduce)(const struct cpu_rank *rank, const struct all_reduce_args *args);
     void (*gather_columns)(const struct cpu_rank *rank, const struct gather_columns_args *args);
     void (*share_samples)(const struct cpu_rank *rank, const struct share_samples_args *args,
@@ -19,14 +24,23 @@ struct cpu_group_ops {
                      double *sums);
 };
 
-/* Every implementation's state starts with this. */
+/* A rank's own, which others only read. */
+struct cpu_group_counts {
+    alignas(CPU_GROUP_LINE) struct backend_group_traffic traffic;
+};
+
+/* Every implementation's state starts with this; it is aligned to CPU_GROUP_LINE. */
 struct backend_group {
     const struct cpu_group_ops *ops;
     int32_t num_ranks;
-    int32_t only_rank;                    /* that can be opened in this process; -1: all */
-    struct error failure;                 /* the first, or ERROR_NONE; of the only rank */
-    struct backend_group_traffic traffic; /* likewise */
+    int32_t only_rank;    /* that can be opened in this process; -1: all */
+    struct error failure; /* the first, or ERROR_NONE; of the only rank */
+    struct cpu_group_counts counts[BACKEND_MAX_RANKS];
 };
+
+static inline struct backend_group_traffic *cpu_group_traffic(const struct cpu_rank *rank) {
+    return &rank->group->counts[rank->rank].traffic;
+}
 
 /* ERROR_CONFIG when a group of the device cannot have so many ranks. */
 int cpu_group_check(const char *device, int32_t num_ranks, struct error *err);

@@ -2,14 +2,17 @@
 lost ends them all."""
 
 import os
+import re
 import shutil
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from quire_server import MODEL, NAME
 from test_command_line import run
@@ -63,6 +66,29 @@ def load(client):
                  extra_body={"use_beam_search": True})]
 
 
+def of_ranks(server, name):
+    families = text_string_to_metric_families(httpx.get(server.url + "/metrics").text)
+    return {(sample.labels["rank"], sample.labels.get("part")): sample.value
+            for family in families for sample in family.samples if sample.name == "quire:" + name}
+
+
+def check_rank_metrics(server, count):
+    """The others say what they have done after a step, a second after they last did."""
+    ranks = [str(rank) for rank in range(count)]
+    time.sleep(1.1)
+    before = of_ranks(server, "rank_sent_bytes_total")
+    server.complete("Hello", max_tokens=2)
+    server.wait_for(lambda _: all(of_ranks(server, "rank_sent_bytes_total")[rank, None] > before[rank, None]
+                                  for rank in ranks))
+    for name in "rank_compute_seconds_total", "rank_communication_seconds_total":
+        values = of_ranks(server, name)
+        assert sorted(values) == [(rank, None) for rank in ranks] and all(value > 0 for value in values.values()), name
+    memory = of_ranks(server, "rank_memory_bytes")
+    assert all(memory[rank, part] > 0 for rank in ranks for part in ("weights", "workspace", "kv_cache"))
+    log = server.read_log()
+    assert all(re.search(rf"rank {rank} .*; {re.escape(socket.gethostname())}, \d+ threads?$", log, re.M) for rank in ranks)
+
+
 @pytest.mark.parametrize("count, options", [
     (2, ()), (3, ()), (2, (*SMALL, "--swap-space", 0.1)),
     (2, ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'))],
@@ -71,13 +97,35 @@ def test_what_threads_answer(start_server, start_ranks, count, options):
     threads = start_server("--tensor-parallel-size", count, *options)
     expected = gather(threads, load), embed(threads, TEXTS)
     threads.kill()
-    ranks = start_ranks(count, *options)
+    ranks = start_ranks(count, "--rank-timeout", 3600, *options)  # no ping
     assert (gather(ranks, load), embed(ranks, TEXTS)) == expected
     metrics = ranks.wait_idle()
     assert metrics["kv_blocks_used"] == 0
+    check_rank_metrics(ranks, count)
     if "8M" in options:
         assert metrics["kv_blocks_swapped_total"] > 0
     assert stop(ranks) == 0
+
+
+def settled(server):
+    """What the ranks have sent, once a step has asked for it and all answers were read, and the prompt tokens."""
+    time.sleep(1.1)
+    server.complete("Hello", max_tokens=1)
+    time.sleep(2.5)
+    return of_ranks(server, "rank_sent_bytes_total"), server.metrics()["prompt_tokens_total"]
+
+
+def test_planned_traffic(start_ranks):
+    """Of a step with one sample row, to whose logits rank 1 adds how many they are."""
+    plan = run("inspect", MODEL, "--plan", "--tensor-parallel-size", 2).stdout
+    planned = re.findall(r"rank (\d) +sends (\d+) bytes for a token, (\d+) for one sampled", plan)
+    assert [rank for rank, _, _ in planned] == ["0", "1"]
+    server = start_ranks(2, "--no-enable-prefix-caching", "--rank-timeout", 3600)
+    before, num_before = settled(server)
+    after, num_after = settled(server)
+    for rank, token, sampled in planned:
+        expected = (num_after - num_before - 1) * int(token) + int(sampled) + 4 * int(rank)
+        assert after[rank, None] - before[rank, None] == expected
 
 
 def test_refused():

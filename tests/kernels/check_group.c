@@ -17,6 +17,8 @@
 
 #define MAX_RANKS 4
 #define MAX_ROWS 70
+#define MAX_WIDTH 1024   /* of what is summed */
+#define MAX_COLUMNS 2000 /* of a rank, gathered */
 #define NUM_RUNS 3
 
 static const struct {
@@ -58,7 +60,8 @@ static void *run_member(void *argument) {
                                           .limits.max_num_batched_tokens = MAX_ROWS,
                                           .limits.max_num_seqs = MAX_ROWS,
                                           .limits.max_logit_rows = MAX_ROWS,
-                                          .limits.vocab_size = 32,
+                                          .limits.vocab_size = MAX_RANKS * MAX_COLUMNS,
+                                          .limits.hidden_size = MAX_WIDTH,
                                           .group = member->group,
                                           .rank = member->rank};
     member->backend = backend_open(kinds[member->kind].device, &config, NULL);
@@ -180,7 +183,7 @@ static void assert_reduced(const struct reduce_case *c, int32_t num_ranks) {
 static void check_reduce(const struct form *form, uint64_t *seed) {
     int32_t num_ranks = form->num_ranks;
     static const int32_t shapes[][2] = {{1, 1},  {1, 15},  {1, 16},   {1, 17},
-                                        {3, 31}, {1, 576}, {17, 129}, {MAX_ROWS, 1024}};
+                                        {3, 31}, {1, 576}, {17, 129}, {MAX_ROWS, MAX_WIDTH}};
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
         for (int mode = 0; mode < NUM_MODES; mode++) {
             struct reduce_case c = {.num_rows = shapes[s][0], .width = shapes[s][1], .mode = mode};
@@ -231,7 +234,7 @@ static void check_gather(const struct form *form, uint64_t *seed) {
         float *in[MAX_RANKS];
         int32_t total = 0;
         for (int32_t r = 0; r < num_ranks; r++) {
-            c.widths[r] = kernel_fixture_random_in(seed, 1, round < 3 ? 40 : 2000);
+            c.widths[r] = kernel_fixture_random_in(seed, 1, round < 3 ? 40 : MAX_COLUMNS);
             total += c.widths[r];
             c.in[r] = in[r] =
                 kernel_fixture_random_floats(seed, (size_t)c.num_rows * (size_t)c.widths[r]);

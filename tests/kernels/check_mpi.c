@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_ROWS = 40, WIDTH = 1000, STATUS_WRONG = 1, STATUS_LOST = 3 };
+enum { MAX_ROWS = 40, WIDTH = 1000, MAX_COLUMNS = 4000, STATUS_WRONG = 1, STATUS_LOST = 3 };
 
 static struct transport *transport;
 static struct backend *backend;
@@ -224,7 +224,8 @@ static void open_all(struct backend_group **out_group) {
                                           .limits.max_num_batched_tokens = MAX_ROWS,
                                           .limits.max_num_seqs = MAX_ROWS,
                                           .limits.max_logit_rows = MAX_ROWS,
-                                          .limits.vocab_size = 32,
+                                          .limits.vocab_size = BACKEND_MAX_RANKS * MAX_COLUMNS,
+                                          .limits.hidden_size = WIDTH,
                                           .group = *out_group,
                                           .rank = transport->rank};
     backend = backend_open("cpu", &config, &err);

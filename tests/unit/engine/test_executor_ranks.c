@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "config/base/clock.h"
 #include "engine/executor.h"
 #include "engine/executor/numa_nodes.h"
 
@@ -250,13 +251,15 @@ static int core_at(const cpu_set_t *set, int index) {
     return core;
 }
 
-static void create_and_destroy(void *const *state, const struct executor_config *config) {
-    struct executor_info info;
+static struct executor_info create_and_destroy(void *const *state,
+                                               const struct executor_config *config) {
+    struct executor_info info = {0};
     struct executor *executor;
     struct error err = {0};
     if (executor_create(*state, config, &info, &executor, &err) != 0)
         fail_msg("%s", err.message);
     executor->ops->destroy(executor);
+    return info;
 }
 
 /* Bound to nodes only where there are enough; on a machine of one core both nodes have that. */
@@ -271,10 +274,17 @@ static void test_nodes(void **state) {
             CPU_ZERO(&stage.node_cpus[i]);
             CPU_SET((size_t)core_at(&before, i % CPU_COUNT(&before)), &stage.node_cpus[i]);
         }
-        create_and_destroy(state, &config);
+        const struct executor_info info = create_and_destroy(state, &config);
         for (int32_t r = 0; r < 2; r++) {
             const cpu_set_t *expected = nodes == 2 ? &stage.node_cpus[r] : &before;
+            char place[64];
             assert_true(CPU_EQUAL(&stage.cpus[r], expected));
+            snprintf(place, sizeof(place), "cores %d, 1 thread",
+                     core_at(&stage.node_cpus[r % nodes], 0));
+            if (nodes == 2)
+                assert_string_equal(info.rank_places[r], place);
+            else
+                assert_null(strstr(info.rank_places[r], "cores"));
         }
     }
     assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
@@ -400,6 +410,33 @@ static void test_moved_blocks_are_read(void **state) {
     }
 }
 
+/* What each rank has done: no less with every step, and no more than the time that has passed. */
+static void test_stats(void **state) {
+    static const struct batch nothing = {0};
+    for (int32_t num_ranks = 1; num_ranks <= MAX_RANKS; num_ranks++) {
+        const struct executor_config config = config_for(num_ranks);
+        struct rank_stats before[BACKEND_MAX_RANKS], after[BACKEND_MAX_RANKS];
+        struct executor_info info;
+        struct executor *executor;
+        int64_t communication_ns = 0, start_ns = clock_now_ns();
+        assert_int_equal(executor_create(*state, &config, &info, &executor, NULL), 0);
+        assert_int_equal(executor->ops->rank_stats(executor, before), num_ranks);
+        for (int32_t r = 0; r < num_ranks; r++)
+            assert_int_equal(before[r].compute_ns, 0);
+        run_step(executor, &nothing, (const int32_t[]){0, 1}, 0, 20);
+        assert_int_equal(executor->ops->rank_stats(executor, after), num_ranks);
+        for (int32_t r = 0; r < num_ranks; r++) {
+            assert_true(after[r].compute_ns > 0 && after[r].communication_ns >= 0);
+            assert_true(after[r].compute_ns + after[r].communication_ns <=
+                        clock_now_ns() - start_ns);
+            assert_int_equal(after[r].bytes_sent, 0);
+            communication_ns += after[r].communication_ns;
+        }
+        assert_true((communication_ns > 0) == (num_ranks > 1));
+        executor->ops->destroy(executor);
+    }
+}
+
 /* --- Failures ----------------------------------------------------------------------------------- */
 
 /* Each rank of two and three, at its first calls and later ones: the cause is reported, all threads
@@ -487,6 +524,7 @@ int main(void) {
         cmocka_unit_test_setup(test_nodes, reset),
         cmocka_unit_test_setup(test_threads_are_shared_out, reset),
         cmocka_unit_test_setup(test_moved_blocks_are_read, reset),
+        cmocka_unit_test_setup(test_stats, reset),
         cmocka_unit_test_setup(test_a_rank_fails_to_start, reset),
         cmocka_unit_test_setup(test_a_rank_has_no_thread, reset),
         cmocka_unit_test_setup(test_a_plan_fails, reset),

@@ -136,12 +136,31 @@ static void test_shares_are_even(void **state) {
     model_image_finish(&image);
 }
 
+/* SmolLM2's sizes: two sums a layer and one of the embedding, of 4 bytes to and fro. */
+static void test_traffic(void **state) {
+    struct model_config config = {.num_layers = 30, .hidden_size = 576};
+    const struct model_shard one = {.num_ranks = 1, .vocab_size = 49152};
+    assert_int_equal(model_shard_token_traffic(&one, &config), 0);
+    assert_int_equal(model_shard_row_traffic(&one), 0);
+    const struct model_shard first = {.num_ranks = 2, .vocab_size = 24576};
+    const struct model_shard second = {.rank = 1, .num_ranks = 2, .vocab_size = 24576};
+    assert_int_equal(model_shard_token_traffic(&first, &config), 61 * 576 * 4);
+    assert_int_equal(model_shard_token_traffic(&second, &config), 61 * 576 * 4);
+    assert_int_equal(model_shard_row_traffic(&first), 4);
+    assert_int_equal(model_shard_row_traffic(&second), 24576 * 4);
+    const struct model_shard of_four = {.num_ranks = 4, .vocab_size = 12288};
+    config.qk_norm = QK_NORM_FULL;
+    assert_int_equal(model_shard_token_traffic(&of_four, &config), 61 * 576 * 6 + 30 * 2 * 3 * 8);
+    assert_int_equal(model_shard_row_traffic(&of_four), 12);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads_of_every_kind),
         cmocka_unit_test(test_blocks_stay_whole),
         cmocka_unit_test(test_a_norm_over_all_heads),
         cmocka_unit_test(test_shares_are_even),
+        cmocka_unit_test(test_traffic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
