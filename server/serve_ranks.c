@@ -13,6 +13,11 @@
 #include <unistd.h>
 
 static int check_options(const struct options *options, int32_t num_ranks, struct error *err) {
+    if (options->pipeline_parallel_size > 1)
+        return error_set(err, ERROR_CONFIG,
+                         "pipeline-parallel-size: %lld; ranks that were started as processes have "
+                         "one stage: must be 1",
+                         (long long)options->pipeline_parallel_size);
     if (options->tensor_parallel_size != num_ranks)
         return error_set(err, ERROR_CONFIG,
                          "tensor-parallel-size: %lld; %d ranks were started: must be %d",

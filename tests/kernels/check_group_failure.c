@@ -33,8 +33,9 @@ struct member {
 
 static void open_member(struct member *member, struct fake_network *network, int32_t rank,
                         const char *device) {
+    struct transport *transport = fake_network_transport(network, rank);
     *member = (struct member){.rank = rank};
-    assert_int_equal(backend_group_create_remote(device, fake_network_transport(network, rank),
+    assert_int_equal(backend_group_create_remote(device, transport, 0, transport->num_ranks,
                                                  &member->group, NULL),
                      0);
     const struct backend_config config = {.num_threads = 1,

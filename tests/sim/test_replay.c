@@ -38,6 +38,7 @@ static struct record_header header_of(const struct simulation *sim) {
     return (struct record_header){
         .options = "model=fake\n",
         .num_ranks = 1,
+        .num_stages = 1,
         .kv_bytes = 1,
         .limits = sim->limits,
         .swap_block_ns = config->swap_block_ns,
