@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/numbers.h"
 #include "engine/executor/step_message.h"
 #include "kernels/transport.h"
 
@@ -12,14 +13,21 @@
 #define PINGS_PER_TIMEOUT 4 /* so that one that is late is no reason to give up */
 #define MAX_OTHERS (BACKEND_MAX_RANKS - 1)
 
-/* Memory of the engine's, and what of its batch is on the way to the other ranks. */
+/* What some of the other ranks are sent of a batch. */
+struct step_copy {
+    struct step_message head;
+    void *memory; /* of a step of head.capacity; NULL: no rank is sent this */
+};
+
+/* Memory of the engine's, and what of its batch is on the way to the other ranks, and back. */
 struct distributed_step {
     void *memory;
+    struct batch_capacity capacity;
     struct batch_arena arena;
-    struct step_message head;
-    void *message; /* an arena, of head.capacity */
-    struct transport_request *requests[2 * MAX_OTHERS];
-    int32_t ranks[2 * MAX_OTHERS];
+    struct step_copy to_compute, to_sample;
+    struct step_result *result; /* that the sampling rank's answer is for */
+    struct transport_request *requests[2 * MAX_OTHERS + 1];
+    int32_t ranks[2 * MAX_OTHERS + 1];
     int num_requests;
 };
 
@@ -33,6 +41,7 @@ struct distributed_executor {
     struct executor base;
     struct executor *local; /* of rank 0 */
     struct transport *transport;
+    int32_t sampler; /* the rank that samples: the first one of the last stage */
     struct distributed_step steps[EXECUTOR_MAX_STEPS];
     int32_t num_steps;
     int32_t submitted[EXECUTOR_MAX_STEPS]; /* the oldest first */
@@ -62,15 +71,19 @@ static void fail(struct distributed_executor *executor, const struct error *why)
 
 static void *step_memory(struct executor *base, const struct batch_capacity *capacity) {
     struct distributed_executor *executor = self(base);
-    size_t bytes = step_memory_bytes(capacity), message_bytes = batch_arena_bytes(capacity);
+    size_t bytes = step_memory_bytes(capacity);
     struct distributed_step *step = &executor->steps[executor->num_steps];
     struct step_result result;
     CHECK(executor->num_steps < EXECUTOR_MAX_STEPS);
     if (bytes == SIZE_MAX)
         return NULL;
+    step->capacity = *capacity;
     step->memory = aligned_alloc(STEP_ALIGNMENT, bytes);
-    step->message = aligned_alloc(STEP_ALIGNMENT, message_bytes);
-    if (step->memory == NULL || step->message == NULL)
+    step->to_compute.memory = aligned_alloc(STEP_ALIGNMENT, batch_arena_bytes(capacity));
+    if (executor->sampler > 0)
+        step->to_sample.memory = aligned_alloc(STEP_ALIGNMENT, bytes);
+    if (step->memory == NULL || step->to_compute.memory == NULL ||
+        (executor->sampler > 0 && step->to_sample.memory == NULL))
         return NULL;
     step_memory_bind(capacity, step->memory, &step->arena, &result);
     executor->num_steps++;
@@ -86,10 +99,8 @@ static int32_t find_step(const struct distributed_executor *executor, const stru
     return step;
 }
 
-static int begin_send(struct distributed_executor *executor, struct distributed_step *step,
-                      int32_t rank, const void *data, size_t bytes, struct error *err) {
-    struct transport *t = executor->transport;
-    struct transport_request *request = t->ops->send(t, TRANSPORT_STEPS, rank, data, bytes, err);
+static int note_request(struct distributed_step *step, int32_t rank,
+                        struct transport_request *request) {
     if (request == NULL)
         return -1;
     step->ranks[step->num_requests] = rank;
@@ -97,19 +108,62 @@ static int begin_send(struct distributed_executor *executor, struct distributed_
     return 0;
 }
 
+static void write_copy(const struct distributed_step *step, enum step_message_kind kind,
+                       struct step_copy *out) {
+    bool samples = kind == STEP_SAMPLE;
+    struct batch_arena copy;
+    out->head.kind = kind;
+    out->head.capacity = samples ? batch_arena_extent(&step->arena, &step->capacity)
+                                 : batch_arena_shape(&step->arena);
+    batch_arena_bind(&copy, &out->head.capacity, out->memory);
+    batch_arena_copy(&step->arena, &out->head.capacity, &copy);
+    if (!samples)
+        copy.counts->has_late_inputs = copy.counts->num_hidden_sums = 0; /* the sampler's alone */
+}
+
+static int send_copy(struct distributed_executor *executor, struct distributed_step *step,
+                     int32_t rank, const struct step_copy *copy, struct error *err) {
+    struct transport *t = executor->transport;
+    const struct step_message *head = &copy->head;
+    return note_request(step, rank,
+                        t->ops->send(t, TRANSPORT_STEPS, rank, head, sizeof(*head), err)) == 0
+               ? note_request(step, rank,
+                              t->ops->send(t, TRANSPORT_STEPS, rank, copy->memory,
+                                           batch_arena_bytes(&head->capacity), err))
+               : -1;
+}
+
+/* The result comes behind the arena that the sampling rank is sent. */
+static int receive_result(struct distributed_executor *executor, struct distributed_step *step,
+                          struct error *err) {
+    struct transport *t = executor->transport;
+    const struct batch_capacity *capacity = &step->to_sample.head.capacity;
+    size_t offset = step_result_offset(capacity);
+    return note_request(step, executor->sampler,
+                        t->ops->receive(t, TRANSPORT_STEPS, executor->sampler,
+                                        (char *)step->to_sample.memory + offset,
+                                        step_memory_bytes(capacity) - offset, err));
+}
+
 static int send_step(struct distributed_executor *executor, struct distributed_step *step,
                      struct error *err) {
-    struct batch_arena copy;
-    step->head = (struct step_message){STEP_COMPUTE, batch_arena_shape(&step->arena)};
-    batch_arena_bind(&copy, &step->head.capacity, step->message);
-    batch_arena_copy(&step->arena, &step->head.capacity, &copy);
-    copy.counts->has_late_inputs = copy.counts->num_hidden_sums = 0; /* rank 0's alone */
-    size_t bytes = batch_arena_bytes(&step->head.capacity);
+    int32_t sampler = executor->sampler;
+    write_copy(step, STEP_COMPUTE, &step->to_compute);
+    if (sampler > 0)
+        write_copy(step, STEP_SAMPLE, &step->to_sample);
     for (int32_t rank = 1; rank < executor->transport->num_ranks; rank++)
-        if (begin_send(executor, step, rank, &step->head, sizeof(step->head), err) != 0 ||
-            begin_send(executor, step, rank, step->message, bytes, err) != 0)
+        if (send_copy(executor, step, rank, rank == sampler ? &step->to_sample : &step->to_compute,
+                      err) != 0)
             return -1;
-    return 0;
+    return sampler > 0 ? receive_result(executor, step, err) : 0;
+}
+
+static void take_result(struct distributed_step *step) {
+    const struct batch_capacity *capacity = &step->to_sample.head.capacity;
+    struct batch_arena arena;
+    struct step_result received;
+    step_memory_bind(capacity, step->to_sample.memory, &arena, &received);
+    step_result_copy(&received, capacity, step->result);
 }
 
 static void submit(struct executor *base, const struct batch *batch, struct step_result *result) {
@@ -120,6 +174,7 @@ static void submit(struct executor *base, const struct batch *batch, struct step
     CHECK(executor->num_submitted < EXECUTOR_MAX_STEPS);
     executor->submitted[executor->num_submitted++] = index;
     step->num_requests = 0;
+    step->result = result;
     if (!atomic_load(&executor->has_failed) && send_step(executor, step, &err) != 0)
         fail(executor, &err);
     if (!atomic_load(&executor->has_failed))
@@ -143,6 +198,8 @@ static int wait_for_step(struct executor *base, struct error *err) {
          transport_wait(executor->transport, step->requests, step->ranks, step->num_requests,
                         &why) != 0))
         fail(executor, &why);
+    if (!atomic_load(&executor->has_failed) && executor->sampler > 0)
+        take_result(step);
     executor->asked_ns = clock_now_ns(); /* it has shown that they are there */
     return atomic_load(&executor->has_failed) ? report_failure(executor, err) : 0;
 }
@@ -225,7 +282,8 @@ static void destroy(struct executor *base) {
     executor->local->ops->destroy(executor->local);
     for (int32_t i = 0; i < EXECUTOR_MAX_STEPS; i++) {
         free(executor->steps[i].memory);
-        free(executor->steps[i].message);
+        free(executor->steps[i].to_compute.memory);
+        free(executor->steps[i].to_sample.memory);
     }
     free(executor);
 }
@@ -248,6 +306,7 @@ int distributed_executor_create(const struct model *model, const struct executor
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
     executor->base.ops = &ops;
     executor->transport = config->transport;
+    executor->sampler = config->transport->num_ranks - max_int32(config->num_ranks, 1);
     executor->ping_message.kind = STEP_PING;
     if (executor_create(model, config, info, &executor->local, err) != 0) {
         free(executor);

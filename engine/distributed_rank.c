@@ -11,35 +11,45 @@
 struct distributed_rank {
     struct transport *transport;
     struct executor *executor;
-    void *arena;
-    size_t arena_bytes;
+    void *memory; /* of a step */
+    size_t bytes;
 };
 
 /* For the largest step so far. */
-static int grow_arena(struct distributed_rank *rank, size_t bytes, struct error *err) {
-    if (bytes <= rank->arena_bytes)
+static int grow_memory(struct distributed_rank *rank, size_t bytes, struct error *err) {
+    if (bytes <= rank->bytes)
         return 0;
-    free(rank->arena);
-    rank->arena = aligned_alloc(STEP_ALIGNMENT, bytes);
-    rank->arena_bytes = rank->arena != NULL ? bytes : 0;
-    return rank->arena != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a step");
+    free(rank->memory);
+    rank->memory = aligned_alloc(STEP_ALIGNMENT, bytes);
+    rank->bytes = rank->memory != NULL ? bytes : 0;
+    return rank->memory != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a step");
+}
+
+static int send_result(struct distributed_rank *rank, const struct batch_capacity *capacity,
+                       struct error *err) {
+    size_t offset = step_result_offset(capacity);
+    return transport_send(rank->transport, TRANSPORT_STEPS, 0, (char *)rank->memory + offset,
+                          step_memory_bytes(capacity) - offset, err);
 }
 
 /* Each step is computed to its end before the next is taken: meanwhile rank 0 says nothing else that
  * anybody waits for. */
-static int compute(struct distributed_rank *rank, const struct batch_capacity *capacity,
+static int compute(struct distributed_rank *rank, const struct step_message *message,
                    struct error *err) {
     const struct executor_ops *ops = rank->executor->ops;
-    struct step_result nothing = {0};
+    const struct batch_capacity *capacity = &message->capacity;
+    struct step_result result;
     struct batch_arena arena;
-    size_t bytes = batch_arena_bytes(capacity);
-    if (grow_arena(rank, bytes, err) != 0 ||
-        transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->arena, bytes, err) != 0)
+    if (grow_memory(rank, step_memory_bytes(capacity), err) != 0 ||
+        transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->memory,
+                          batch_arena_bytes(capacity), err) != 0)
         return -1;
-    batch_arena_bind(&arena, capacity, rank->arena);
+    step_memory_bind(capacity, rank->memory, &arena, &result);
     struct batch batch = batch_arena_view(&arena);
-    ops->submit(rank->executor, &batch, &nothing);
-    return ops->wait(rank->executor, err);
+    ops->submit(rank->executor, &batch, &result);
+    if (ops->wait(rank->executor, err) != 0)
+        return -1;
+    return message->kind == STEP_SAMPLE ? send_result(rank, capacity, err) : 0;
 }
 
 /* 1: goes on; 0: dismissed. Before the first message rank 0 has much to do that takes its time. */
@@ -54,7 +64,8 @@ static int obey(struct distributed_rank *rank, bool is_first, struct error *err)
         return -1;
     switch (message.kind) {
     case STEP_COMPUTE:
-        return compute(rank, &message.capacity, err) == 0 ? 1 : -1;
+    case STEP_SAMPLE:
+        return compute(rank, &message, err) == 0 ? 1 : -1;
     case STEP_PING:
         return transport_send(t, TRANSPORT_STEPS, 0, "", 1, err) == 0 ? 1 : -1;
     default:
@@ -76,7 +87,7 @@ int distributed_rank_run(const struct model *model, const struct executor_config
         is_first = false;
     if (status == 0)
         rank.executor->ops->destroy(rank.executor);
-    free(rank.arena);
+    free(rank.memory);
     return status;
 }
 

@@ -338,7 +338,8 @@ static void sample_rows(struct llama *llama, const struct batch *batch, int32_t 
                                             .listed_logprobs = result->listed_logprobs});
 }
 
-/* count <= max_logit_rows. Rank 0 has all logits and samples; the others learn its tokens. */
+/* count <= max_logit_rows. Rank 0 has all logits and samples; the others learn its tokens, which they
+ * may have to embed in the next step. */
 static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t first,
                          int32_t count, const struct step_result *result) {
     const struct forward_pass *pass = &llama->pass;
@@ -350,9 +351,9 @@ static void sample_chunk(struct llama *llama, const struct batch *batch, int32_t
                                                       .num_rows = count,
                                                       .width = pass->config->hidden_size});
     compute_logits(llama, rows, count);
-    if (pass->shard->rank == 0)
+    if (has_results(pass->shard))
         sample_rows(llama, batch, first, count, result);
-    if (pass->shard->num_ranks > 1)
+    if (pass->shard->num_ranks > 1 && is_whole(pass->shard))
         b->ops->share_samples(
             b, &(struct share_samples_args){.first_row = first, .num_sample_rows = count});
 }

@@ -7,7 +7,9 @@
 #include "models/batch.h"
 
 enum step_message_kind {
-    STEP_COMPUTE, /* an arena follows */
+    STEP_COMPUTE, /* an arena follows, of what ranks read that do not sample */
+    STEP_SAMPLE,  /* an arena follows, of all that the batch has; answered with the result, laid out
+                     as behind it in the memory of a step of that capacity */
     STEP_PING,    /* answered with one byte: the rank is there */
     STEP_QUIT,
 };

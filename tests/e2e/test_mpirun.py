@@ -27,8 +27,9 @@ TIMEOUT_S = 3
 
 @pytest.fixture
 def start_ranks(start_server):
-    def start(count, *options):
-        return start_server("--tensor-parallel-size", count, *options, launcher=[*MPIRUN, "-n", count])
+    def start(count, *options, stages=1):
+        return start_server("--tensor-parallel-size", count, "--pipeline-parallel-size", stages, *options,
+                            launcher=[*MPIRUN, "-n", count * stages])
     return start
 
 
@@ -63,15 +64,19 @@ def load(client):
                  extra_body={"use_beam_search": True})]
 
 
-@pytest.mark.parametrize("count, options", [
-    (2, ()), (3, ()), (2, (*SMALL, "--swap-space", 0.1)),
-    (2, ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'))],
-    ids=["two", "three", "swapped", "speculation"])
-def test_what_threads_answer(start_server, start_ranks, count, options):
+SPECULATION = "--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'
+
+
+@pytest.mark.parametrize("count, stages, options", [
+    (2, 1, ()), (3, 1, ()), (2, 1, (*SMALL, "--swap-space", 0.1)), (2, 1, SPECULATION),
+    (1, 2, (*SMALL, "--swap-space", 0.1)), (1, 2, SPECULATION), (2, 2, ())],
+    ids=["two", "three", "swapped", "speculation", "stages swapped", "stages speculation", "two by two"])
+def test_what_threads_answer(start_server, start_ranks, count, stages, options):
+    """Stages change no bit: what one rank answers, they do."""
     threads = start_server("--tensor-parallel-size", count, *options)
     expected = gather(threads, load), embed(threads, TEXTS)
     threads.kill()
-    ranks = start_ranks(count, *options)
+    ranks = start_ranks(count, *options, stages=stages)
     assert (gather(ranks, load), embed(ranks, TEXTS)) == expected
     metrics = ranks.wait_idle()
     assert metrics["kv_blocks_used"] == 0
