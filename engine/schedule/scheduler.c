@@ -406,14 +406,14 @@ static void begin_plan(struct scheduler *scheduler, struct step_plan *plan) {
     }
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
          s = scheduler_next_running(s))
-        s->waits_for_prefix = s->is_of_next_step = false;
+        s->waits_for_prefix = false;
 }
 
-/* Returns how many sequences decode in the step that is to be planned: their part of those that do,
- * in flight or not. After a plan that lacked blocks it is all of them, since it is the only step. */
+/* Returns how many sequences decode in the step being planned: their part of those that do, in flight
+ * or not. */
 static int32_t most_decodes(const struct scheduler *scheduler) {
     int32_t num_steps = scheduler->config.num_steps_abreast, count = 0;
-    if (!is_pipelined(scheduler) || scheduler->must_collect)
+    if (!is_pipelined(scheduler))
         return INT32_MAX;
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
          s = scheduler_next_running(s))
@@ -488,16 +488,20 @@ static void add_entry(struct scheduler *scheduler, struct sequence *sequence) {
 }
 
 void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {
-    int32_t num_decodes = most_decodes(scheduler);
+    bool is_alone = scheduler->must_collect; /* nothing is in flight, nor will be */
     begin_plan(scheduler, plan);
     if (scheduler->alone != NULL)
         admission_clear(scheduler);
-    plan_decodes(scheduler, num_decodes);
+    plan_decodes(scheduler, is_alone ? INT32_MAX : most_decodes(scheduler));
     if (scheduler->alone != NULL || (plan->num_swapped_out == 0 && plan->num_dropped == 0))
         admission_run(scheduler);
     plan_prefills(scheduler);
+    if (plan->num_tokens == 0) /* a prompt has preempted those that were to decode now */
+        plan_decodes(scheduler, INT32_MAX);
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
-         s = scheduler_next_running(s))
+         s = scheduler_next_running(s)) {
+        s->is_of_next_step = false;
         if (s->num_scheduled_tokens > 0)
             add_entry(scheduler, s);
+    }
 }
