@@ -88,7 +88,10 @@ def test_what_threads_answer(start_server, start_ranks, count, stages, options):
 def test_refused():
     for options, words in (((), ["tensor-parallel-size: 1; 2 ranks were started: must be 2"]),
                            (("--tensor-parallel-size", 2, "--rank-process", "on"), ["rank-process: on"]),
-                           (("--tensor-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"])):
+                           (("--tensor-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"]),
+                           (("--pipeline-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"]),
+                           (("--tensor-parallel-size", 2, "--pipeline-parallel-size", 2),
+                            ["pipeline-parallel-size: 2, times tensor-parallel-size, 2; 2 ranks were started"])):
         result = run("serve", "--model", MODEL, *options, launcher=[*MPIRUN, "-n", 2])
         assert result.returncode == 78
         assert any(word in result.stderr for word in words), result.stderr
@@ -129,10 +132,11 @@ def is_gone(pid):
         return True
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_lost_rank_ends_all(start_ranks, rank, how):
-    server = start_ranks(2, "--rank-timeout", TIMEOUT_S)
+@pytest.mark.parametrize("how, rank, stages", [
+    (how, rank, 1) for how in (signal.SIGKILL, signal.SIGSTOP) for rank in (0, 1)] + [
+    (signal.SIGKILL, 1, 2), (signal.SIGSTOP, 0, 2)])
+def test_a_lost_rank_ends_all(start_ranks, rank, how, stages):
+    server = start_ranks(2 // stages, "--rank-timeout", TIMEOUT_S, stages=stages)
     pids = [rank_process(server, each) for each in range(2)]
     threads, outcomes = begin_streams(server, 3)
     began = time.monotonic()
