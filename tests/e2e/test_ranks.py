@@ -55,7 +55,9 @@ def test_stages_answer_what_one_rank_does(server, start_server, answers, options
         answers["one"] = gather(server, load), embed(server, TEXTS)
     stages = start_server(*STAGES, *options)
     assert (gather(stages, load), embed(stages, TEXTS)) == answers["one"]
-    assert stages.complete("a", max_tokens=1).system_fingerprint == server.complete("a", max_tokens=1).system_fingerprint
+    if "8M" not in options:  # another --max-model-len
+        one, two = (each.complete("a", max_tokens=1).system_fingerprint for each in (server, stages))
+        assert one == two
     metrics = stages.wait_idle()
     assert metrics["kv_blocks_used"] == 0
     if "8M" in options:
