@@ -11,48 +11,46 @@
 struct distributed_rank {
     struct transport *transport;
     struct executor *executor;
-    void *arena;
-    size_t arena_bytes;
+    void *memory; /* of the largest step */
+    size_t bytes;
+    bool has_begun;
 };
 
-/* Of what rank 0 sends (batch_arena_shape) at most. */
-static struct batch_capacity largest_step(const struct serving_limits *limits) {
-    return (struct batch_capacity){
-        .num_tokens = limits->max_num_batched_tokens,
-        .num_seqs = limits->max_num_seqs,
-        .num_table_blocks = serving_limits_max_blocks(limits),
-        .num_sample_rows = serving_limits_max_sample_rows(limits),
-        .num_blocks = limits->num_blocks,
-        .num_host_blocks = limits->num_host_blocks,
-    };
+static int alloc_memory(struct distributed_rank *rank, const struct batch_capacity *capacity,
+                        struct error *err) {
+    rank->bytes = step_memory_bytes(capacity);
+    rank->memory = rank->bytes < SIZE_MAX ? aligned_alloc(STEP_ALIGNMENT, rank->bytes) : NULL;
+    return rank->memory != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a step");
 }
 
-static int alloc_arena(struct distributed_rank *rank, const struct serving_limits *limits,
+static int send_result(struct distributed_rank *rank, const struct batch_capacity *capacity,
                        struct error *err) {
-    const struct batch_capacity capacity = largest_step(limits);
-    rank->arena_bytes = batch_arena_bytes(&capacity);
-    rank->arena =
-        rank->arena_bytes < SIZE_MAX ? aligned_alloc(STEP_ALIGNMENT, rank->arena_bytes) : NULL;
-    return rank->arena != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a step");
+    size_t offset = step_result_offset(capacity);
+    return transport_send(rank->transport, TRANSPORT_STEPS, 0, (char *)rank->memory + offset,
+                          step_memory_bytes(capacity) - offset, err);
 }
 
 /* Each step is computed to its end before the next is taken: meanwhile rank 0 says nothing else that
  * anybody waits for. */
-static int compute(struct distributed_rank *rank, const struct batch_capacity *capacity,
+static int compute(struct distributed_rank *rank, const struct step_message *message,
                    struct error *err) {
     const struct executor_ops *ops = rank->executor->ops;
-    struct step_result nothing = {0};
+    const struct batch_capacity *capacity = &message->capacity;
+    struct step_result result;
     struct batch_arena arena;
-    size_t bytes = batch_arena_bytes(capacity);
-    if (bytes > rank->arena_bytes)
+    size_t bytes = step_memory_bytes(capacity);
+    if (bytes > rank->bytes)
         return error_set(err, ERROR_DEVICE, "rank 0 sends a step of %zu bytes, of at most %zu",
-                         bytes, rank->arena_bytes);
-    if (transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->arena, bytes, err) != 0)
+                         bytes, rank->bytes);
+    if (transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->memory,
+                          batch_arena_bytes(capacity), err) != 0)
         return -1;
-    batch_arena_bind(&arena, capacity, rank->arena);
+    step_memory_bind(capacity, rank->memory, &arena, &result);
     struct batch batch = batch_arena_view(&arena);
-    ops->submit(rank->executor, &batch, &nothing);
-    return ops->wait(rank->executor, err);
+    ops->submit(rank->executor, &batch, &result);
+    if (ops->wait(rank->executor, err) != 0)
+        return -1;
+    return message->kind == STEP_SAMPLE ? send_result(rank, capacity, err) : 0;
 }
 
 static int send_stats(struct distributed_rank *rank, struct error *err) {
@@ -61,19 +59,28 @@ static int send_stats(struct distributed_rank *rank, struct error *err) {
     return transport_send(rank->transport, TRANSPORT_STEPS, 0, &stats[0], sizeof(stats[0]), err);
 }
 
-/* 1: goes on; 0: dismissed. Before the first message rank 0 has much to do that takes its time. */
-static int obey(struct distributed_rank *rank, bool is_first, struct error *err) {
+/* Before the first step, or ping, rank 0 has much to do that takes its time. */
+static int receive_message(struct distributed_rank *rank, struct step_message *out,
+                           struct error *err) {
     struct transport *t = rank->transport;
-    struct step_message message;
     int64_t timeout_ns = t->timeout_ns;
-    t->timeout_ns = is_first ? 0 : timeout_ns;
-    int status = transport_receive(t, TRANSPORT_STEPS, 0, &message, sizeof(message), err);
+    t->timeout_ns = rank->has_begun ? timeout_ns : 0;
+    int status = transport_receive(t, TRANSPORT_STEPS, 0, out, sizeof(*out), err);
     t->timeout_ns = timeout_ns;
-    if (status != 0)
+    rank->has_begun |= status == 0 && out->kind != STEP_MEMORY;
+    return status;
+}
+
+/* 1: goes on; 0: dismissed. */
+static int obey(struct distributed_rank *rank, struct error *err) {
+    struct step_message message;
+    if (receive_message(rank, &message, err) != 0)
         return -1;
     if (message.kind == STEP_QUIT)
         return 0;
-    if ((message.kind == STEP_COMPUTE && compute(rank, &message.capacity, err) != 0) ||
+    bool computes = message.kind == STEP_COMPUTE || message.kind == STEP_SAMPLE;
+    if ((message.kind == STEP_MEMORY && alloc_memory(rank, &message.capacity, err) != 0) ||
+        (computes && compute(rank, &message, err) != 0) ||
         (message.wants_stats && send_stats(rank, err) != 0))
         return -1;
     return 1;
@@ -86,16 +93,14 @@ int distributed_rank_run(const struct model *model, const struct executor_config
     struct executor_info info;
     if (executor_create(model, config, &info, &rank.executor, err) != 0)
         return -1;
-    if (alloc_arena(&rank, &info.limits, err) != 0)
-        return -1;
     ready(context, &info);
-    bool is_first = true;
     int status;
-    while ((status = obey(&rank, is_first, err)) > 0)
-        is_first = false;
+    do
+        status = obey(&rank, err);
+    while (status > 0);
     if (status == 0)
         rank.executor->ops->destroy(rank.executor);
-    free(rank.arena);
+    free(rank.memory);
     return status;
 }
 

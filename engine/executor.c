@@ -5,6 +5,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/numbers.h"
 #include "engine/executor/rank_executor.h"
 #include "models/weights/weights_reader.h"
 
@@ -294,10 +295,11 @@ int executor_plan(const struct model *model, const struct executor_config *confi
 
 void executor_plan_traffic(const struct model *model, const struct executor_config *config,
                            struct executor_traffic *out) {
-    for (int32_t r = 0; r < config->num_ranks; r++) {
+    int32_t num_stages = max_int32(config->num_stages, 1);
+    for (int32_t r = 0; r < config->num_ranks * num_stages; r++) {
         struct model_shard shard;
-        CHECK(model_shard_init(model, config->quantization, r, config->num_ranks, &shard, NULL) ==
-              0);
+        CHECK(model_shard_init_stage(model, config->quantization, r, config->num_ranks, num_stages,
+                                     &shard, NULL) == 0);
         out[r] = (struct executor_traffic){model_shard_token_traffic(&shard, &model->config),
                                            model_shard_row_traffic(&shard)};
     }

@@ -6,7 +6,9 @@
  * An interface, so that tests drive the whole engine with scripted tokens and no model. The real
  * one, executor_create, computes a model on one device, in one rank or, on a CPU, several that each
  * have a share of it: backend, weights, workspace and KV cache (engine/executor/rank.h). Each has a
- * thread; the steps of one GPU alone are enqueued by the engine's. */
+ * thread; the steps of one GPU alone are enqueued by the engine's. Ranks share each layer, or the
+ * layers are shared out among stages of so many ranks: stages compute different steps at a time, and
+ * no token of a step is one that a step before it, which was not waited for, samples. */
 #ifndef QUIRE_ENGINE_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_H
 
@@ -84,7 +86,9 @@ struct executor_config {
     double gpu_memory_utilization; /* share of a GPU's memory to be used in all */
     int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
     const char *cpu_isa;           /* as backend_config.isa; outlives the executor */
-    int32_t num_ranks;             /* of a CPU, at most BACKEND_MAX_RANKS; 0: one */
+    int32_t num_ranks;             /* of a CPU, that share each layer; 0: one */
+    int32_t num_stages;            /* of a CPU, that share out the layers, each of num_ranks ranks,
+                                      at most BACKEND_MAX_RANKS in all; 0: one */
     struct transport *transport;   /* the ranks are that many processes, this one is rank
                                       transport->rank; outlives the executor. NULL: they are threads */
     const char *build;             /* with a transport: of this program (config/build_hash.h) */
@@ -134,7 +138,8 @@ struct executor_info {
     struct executor_memory memory; /* of all ranks */
     size_t at_hand_bytes; /* of a CPU: of the system's memory, with everything but the pools
                                       in place, or planned */
-    int32_t num_ranks;
+    int32_t num_ranks;    /* of all stages */
+    int32_t num_stages;
     struct executor_memory rank_memory[BACKEND_MAX_RANKS];     /* of each */
     char rank_places[BACKEND_MAX_RANKS][EXECUTOR_PLACE_BYTES]; /* of each of several, for people */
     pid_t rank_process; /* where they live, at first (process_executor.h); 0: in this one */

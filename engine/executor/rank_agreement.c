@@ -26,6 +26,7 @@ static const struct {
     CONFIG("quantization", quantization),
     CONFIG("batch-invariant", batch_invariant),
     CONFIG("tensor-parallel-size", num_ranks),
+    CONFIG("pipeline-parallel-size", num_stages),
     CONFIG("kv-cache-memory-bytes", kv_memory_bytes),
     CONFIG("swap-space", swap_bytes),
     CONFIG("max-num-seqs", limits.max_num_seqs),

@@ -106,9 +106,11 @@ int rank_message_check_ready(const struct executor_info *info,
     if ((unsigned)info->activation_dtype >= DTYPE_COUNT || (unsigned)info->kv_type >= NUM_KV_TYPES)
         return error_set(err, ERROR_RESTART, "there is no type %d or %d",
                          (int)info->activation_dtype, (int)info->kv_type);
-    if (info->num_ranks < 1 || info->num_ranks > BACKEND_MAX_RANKS || info->swap_block_ns < 0)
-        return error_set(err, ERROR_RESTART, "it has %d ranks, and moves a block in %lld ns",
-                         info->num_ranks, (long long)info->swap_block_ns);
+    if (info->num_ranks < 1 || info->num_ranks > BACKEND_MAX_RANKS ||
+        info->num_stages != max_int32(requested->num_stages, 1) || info->swap_block_ns < 0)
+        return error_set(err, ERROR_RESTART,
+                         "it has %d ranks in %d stages, and moves a block in %lld ns",
+                         info->num_ranks, info->num_stages, (long long)info->swap_block_ns);
     return check_limits(&info->limits, &requested->limits, err);
 }
 

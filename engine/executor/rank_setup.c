@@ -19,35 +19,69 @@ static void choose_device(struct rank_setup *setup) {
     if (setup->num_ranks == 1 || strcmp(setup->device, "auto") != 0)
         return;
     setup->device = "cpu";
-    snprintf(setup->why_cpu, sizeof(setup->why_cpu),
-             "tensor-parallel-size is %d and only the CPU has several ranks", setup->num_ranks);
+    if (setup->num_stages > 1)
+        snprintf(setup->why_cpu, sizeof(setup->why_cpu),
+                 "pipeline-parallel-size is %d and only the CPU has several stages",
+                 setup->num_stages);
+    else
+        snprintf(setup->why_cpu, sizeof(setup->why_cpu),
+                 "tensor-parallel-size is %d and only the CPU has several ranks", setup->num_ranks);
 }
 
-static int create_group(struct rank_setup *setup, struct error *err) {
+/* Of ranks that are processes, each has its own stage's group. */
+static int create_groups(struct rank_setup *setup, int32_t per_stage, struct error *err) {
+    struct transport *transport = setup->config->transport;
+    int32_t own = setup->first_rank / per_stage;
     struct error why = {0};
+    int status = 0;
+    if (per_stage == 1)
+        return 0;
+    if (transport != NULL)
+        status = backend_group_create_remote(setup->device, transport, own * per_stage, per_stage,
+                                             &setup->groups[own], &why);
+    for (int32_t s = 0; transport == NULL && s < setup->num_stages && status == 0; s++)
+        status = backend_group_create(setup->device, per_stage, &setup->groups[s], &why);
+    return status == 0 ? 0 : error_set(err, why.code, "tensor-parallel-size: %s", why.message);
+}
+
+static int create_pipeline(struct rank_setup *setup, int32_t per_stage, struct error *err) {
+    struct transport *transport = setup->config->transport;
+    struct error why = {0};
+    if (setup->num_stages == 1)
+        return 0;
+    int status = transport != NULL
+                     ? backend_pipeline_create_remote(setup->device, transport, setup->num_stages,
+                                                      per_stage, &setup->pipeline, &why)
+                     : backend_pipeline_create(setup->device, setup->num_stages, per_stage,
+                                               &setup->pipeline, &why);
+    return status == 0 ? 0 : error_set(err, why.code, "pipeline-parallel-size: %s", why.message);
+}
+
+/* How the ranks reach one another; the model must be one that can be cut so. */
+static int connect_ranks(struct rank_setup *setup, struct error *err) {
+    int32_t per_stage = setup->num_ranks / setup->num_stages;
     struct model_shard shard;
     if (setup->num_ranks == 1)
         return 0;
-    struct transport *transport = setup->config->transport;
-    int status = transport != NULL
-                     ? backend_group_create_remote(setup->device, transport, &setup->group, &why)
-                     : backend_group_create(setup->device, setup->num_ranks, &setup->group, &why);
-    if (status != 0)
-        return error_set(err, why.code, "tensor-parallel-size: %s", why.message);
-    return model_shard_init(setup->model, setup->config->quantization, 0, setup->num_ranks, &shard,
-                            err);
+    if (create_groups(setup, per_stage, err) != 0 ||
+        model_shard_init_stage(setup->model, setup->config->quantization, 0, per_stage,
+                               setup->num_stages, &shard, err) != 0)
+        return -1;
+    return create_pipeline(setup, per_stage, err);
 }
 
 int rank_setup_init(struct rank_setup *out, const struct model *model,
                     const struct executor_config *config, bool loads, struct error *err) {
+    int32_t num_stages = max_int32(config->num_stages, 1);
     *out = (struct rank_setup){.model = model,
                                .config = config,
                                .device = config->device,
-                               .num_ranks = max_int32(config->num_ranks, 1)};
+                               .num_ranks = max_int32(config->num_ranks, 1) * num_stages,
+                               .num_stages = num_stages};
     out->num_local = config->transport != NULL ? 1 : out->num_ranks;
     out->first_rank = config->transport != NULL ? config->transport->rank : 0;
     choose_device(out);
-    if (create_group(out, err) != 0 ||
+    if (connect_ranks(out, err) != 0 ||
         (loads && weights_reader_create(model, out->num_local, &out->reader, err) != 0)) {
         rank_setup_finish(out);
         return -1;
@@ -64,7 +98,9 @@ void rank_setup_loaded(struct rank_setup *setup) {
 
 void rank_setup_finish(struct rank_setup *setup) {
     weights_reader_destroy(setup->reader);
-    backend_group_destroy(setup->group);
+    backend_pipeline_destroy(setup->pipeline);
+    for (int32_t s = 0; s < BACKEND_MAX_RANKS; s++)
+        backend_group_destroy(setup->groups[s]);
     *setup = (struct rank_setup){0};
 }
 
@@ -139,18 +175,24 @@ static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
     return bytes;
 }
 
+/* Planes of a block (kv_layout.h) that a rank has. */
+static int64_t num_planes(const struct model_shard *shard) {
+    return (int64_t)shard->num_layers * shard->num_kv_heads;
+}
+
 /* What this process has of bytes that were requested for all ranks, which are as many processes. */
 static size_t share_of_process(const struct rank *rank, size_t bytes) {
-    int64_t num_heads = 0;
+    int32_t per_stage = rank->shard.num_ranks, num_stages = max_int32(rank->config.num_stages, 1);
+    int64_t total = 0;
     if (rank->config.transport == NULL || bytes == EXECUTOR_SWAP_AUTO)
         return bytes;
-    for (int32_t r = 0; r < rank->shard.num_ranks; r++) {
+    for (int32_t r = 0; r < per_stage * num_stages; r++) {
         struct model_shard shard;
-        CHECK(model_shard_init(rank->model, rank->config.quantization, r, rank->shard.num_ranks,
-                               &shard, NULL) == 0);
-        num_heads += shard.num_kv_heads;
+        CHECK(model_shard_init_stage(rank->model, rank->config.quantization, r, per_stage,
+                                     num_stages, &shard, NULL) == 0);
+        total += num_planes(&shard);
     }
-    return (size_t)((double)bytes * rank->shard.num_kv_heads / (double)num_heads);
+    return (size_t)((double)bytes * (double)num_planes(&rank->shard) / (double)total);
 }
 
 /* Other processes of the model on this machine want as much. */
@@ -274,6 +316,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         .kv_type = first->config.kv_type,
         .at_hand_bytes = kv_budget_of(ranks, num_ranks).free_bytes,
         .num_ranks = num_ranks,
+        .num_stages = max_int32(first->config.num_stages, 1),
         .records_steps = first->records_steps,
         .tuning = first->tuning,
     };

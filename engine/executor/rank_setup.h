@@ -35,8 +35,8 @@ void rank_setup_describe_place(const struct rank_setup *setup, const struct rank
                                char *out);
 
 /* Chooses the numbers of blocks, for which the ranks were opened or planned, and stores them in the
- * limits of each, with the bytes that they take. Every rank holds its heads' part of a block, so
- * all have as many. ERROR_CONFIG, ERROR_MEMORY as sizing.h says. */
+ * limits of each, with the bytes that they take. Every rank holds its heads' and layers' part of a
+ * block, so all have as many. ERROR_CONFIG, ERROR_MEMORY as sizing.h says. */
 int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err);
 
 /* Stores other numbers than were chosen. */

@@ -7,7 +7,10 @@
 #include "models/batch.h"
 
 enum step_message_kind {
-    STEP_COMPUTE, /* an arena follows */
+    STEP_MEMORY,  /* before the first step: no step's capacity is beyond this one */
+    STEP_COMPUTE, /* an arena follows, of what ranks read that do not sample */
+    STEP_SAMPLE,  /* an arena follows, of all that the batch has; answered with the result, laid out
+                     as behind it in the memory of a step of that capacity */
     STEP_PING,
     STEP_QUIT,
 };

@@ -18,6 +18,7 @@
 struct messages_group {
     struct backend_group base;
     struct transport *transport;
+    int32_t first_rank;     /* of the transport's, that is rank 0 of the group */
     struct buffer received; /* of the other ranks in one op */
 };
 
@@ -80,7 +81,7 @@ static void round_add(struct round *round, int32_t rank, struct transport_reques
     if (request == NULL)
         return;
     round->requests[round->count] = request;
-    round->ranks[round->count++] = rank;
+    round->ranks[round->count++] = round->group->first_rank + rank;
 }
 
 /* Nothing is nothing on both sides. */
@@ -93,7 +94,8 @@ static void round_send(struct round *round, int32_t rank, const void *data, size
     if (is_needless(round, bytes))
         return;
     round_add(round, rank,
-              group->transport->ops->send(group->transport, TRANSPORT_SUMS, rank, data, bytes,
+              group->transport->ops->send(group->transport, TRANSPORT_SUMS,
+                                          group->first_rank + rank, data, bytes,
                                           &group->base.failure));
     round->traffic->bytes_sent += bytes;
 }
@@ -103,7 +105,8 @@ static void round_receive(struct round *round, int32_t rank, void *data, size_t 
     if (is_needless(round, bytes))
         return;
     round_add(round, rank,
-              group->transport->ops->receive(group->transport, TRANSPORT_SUMS, rank, data, bytes,
+              group->transport->ops->receive(group->transport, TRANSPORT_SUMS,
+                                             group->first_rank + rank, data, bytes,
                                              &group->base.failure));
     round->traffic->bytes_received += bytes;
 }
@@ -269,18 +272,20 @@ static const struct cpu_group_ops messages_ops = {.destroy = destroy,
                                                   .share_samples = share_samples,
                                                   .sum_rows = sum_rows};
 
-int backend_group_create_remote(const char *device, struct transport *transport,
-                                struct backend_group **out, struct error *err) {
-    if (cpu_group_check(device, transport->num_ranks, err) != 0)
+int backend_group_create_remote(const char *device, struct transport *transport, int32_t first_rank,
+                                int32_t num_ranks, struct backend_group **out, struct error *err) {
+    int32_t rank = transport->rank - first_rank;
+    if (cpu_group_check(device, num_ranks, err) != 0)
         return -1;
+    CHECK(rank >= 0 && rank < num_ranks && first_rank + num_ranks <= transport->num_ranks);
     struct messages_group *group = aligned_alloc(CPU_GROUP_LINE, sizeof(*group));
     if (group == NULL)
-        return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks",
-                         transport->num_ranks);
+        return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks", num_ranks);
     memset(group, 0, sizeof(*group));
-    group->base = (struct backend_group){
-        .ops = &messages_ops, .num_ranks = transport->num_ranks, .only_rank = transport->rank};
+    group->base =
+        (struct backend_group){.ops = &messages_ops, .num_ranks = num_ranks, .only_rank = rank};
     group->transport = transport;
+    group->first_rank = first_rank;
     *out = &group->base;
     return 0;
 }

@@ -30,8 +30,9 @@ TIMEOUT_S = 3
 
 @pytest.fixture
 def start_ranks(start_server):
-    def start(count, *options):
-        return start_server("--tensor-parallel-size", count, *options, launcher=[*MPIRUN, "-n", count])
+    def start(count, *options, stages=1):
+        return start_server("--tensor-parallel-size", count, "--pipeline-parallel-size", stages, *options,
+                            launcher=[*MPIRUN, "-n", count * stages])
     return start
 
 
@@ -89,15 +90,19 @@ def check_rank_metrics(server, count):
     assert all(re.search(rf"rank {rank} .*; {re.escape(socket.gethostname())}, \d+ threads?$", log, re.M) for rank in ranks)
 
 
-@pytest.mark.parametrize("count, options", [
-    (2, ()), (3, ()), (2, (*SMALL, "--swap-space", 0.1)),
-    (2, ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'))],
-    ids=["two", "three", "swapped", "speculation"])
-def test_what_threads_answer(start_server, start_ranks, count, options):
+SPECULATION = "--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'
+
+
+@pytest.mark.parametrize("count, stages, options", [
+    (2, 1, ()), (3, 1, ()), (2, 1, (*SMALL, "--swap-space", 0.1)), (2, 1, SPECULATION),
+    (1, 2, (*SMALL, "--swap-space", 0.1)), (1, 2, SPECULATION), (2, 2, ())],
+    ids=["two", "three", "swapped", "speculation", "stages swapped", "stages speculation", "two by two"])
+def test_what_threads_answer(start_server, start_ranks, count, stages, options):
+    """Stages change no bit: what one rank answers, they do."""
     threads = start_server("--tensor-parallel-size", count, *options)
     expected = gather(threads, load), embed(threads, TEXTS)
     threads.kill()
-    ranks = start_ranks(count, "--rank-timeout", 3600, *options)  # no ping
+    ranks = start_ranks(count, "--rank-timeout", 3600, *options, stages=stages)  # no ping
     assert (gather(ranks, load), embed(ranks, TEXTS)) == expected
     metrics = ranks.wait_idle()
     assert metrics["kv_blocks_used"] == 0
@@ -131,7 +136,10 @@ def test_planned_traffic(start_ranks):
 def test_refused():
     for options, words in (((), ["tensor-parallel-size: 1; 2 ranks were started: must be 2"]),
                            (("--tensor-parallel-size", 2, "--rank-process", "on"), ["rank-process: on"]),
-                           (("--tensor-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"])):
+                           (("--tensor-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"]),
+                           (("--pipeline-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"]),
+                           (("--tensor-parallel-size", 2, "--pipeline-parallel-size", 2),
+                            ["pipeline-parallel-size: 2, times tensor-parallel-size, 2; 2 ranks were started"])):
         result = run("serve", "--model", MODEL, *options, launcher=[*MPIRUN, "-n", 2])
         assert result.returncode == 78
         assert any(word in result.stderr for word in words), result.stderr
@@ -172,10 +180,11 @@ def is_gone(pid):
         return True
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_lost_rank_ends_all(start_ranks, rank, how):
-    server = start_ranks(2, "--rank-timeout", TIMEOUT_S)
+@pytest.mark.parametrize("how, rank, stages", [
+    (how, rank, 1) for how in (signal.SIGKILL, signal.SIGSTOP) for rank in (0, 1)] + [
+    (signal.SIGKILL, 1, 2), (signal.SIGSTOP, 0, 2)])
+def test_a_lost_rank_ends_all(start_ranks, rank, how, stages):
+    server = start_ranks(2 // stages, "--rank-timeout", TIMEOUT_S, stages=stages)
     pids = [rank_process(server, each) for each in range(2)]
     threads, outcomes = begin_streams(server, 3)
     began = time.monotonic()

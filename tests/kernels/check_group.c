@@ -20,6 +20,7 @@
 #define MAX_WIDTH 1024   /* of what is summed */
 #define MAX_COLUMNS 2000 /* of a rank, gathered */
 #define NUM_RUNS 3
+#define FIRST_RANK 1 /* of the transport's, that is in a group by messages */
 
 static const struct {
     const char *device, *isa;
@@ -82,10 +83,11 @@ static void create_groups(const struct form *form, struct fake_network *network,
     for (int32_t r = 0; r < form->num_ranks; r++) {
         members[r].group = group;
         if (network != NULL)
-            assert_int_equal(backend_group_create_remote(kinds[form->kind].device,
-                                                         fake_network_transport(network, r),
-                                                         &members[r].group, NULL),
-                             0);
+            assert_int_equal(
+                backend_group_create_remote(kinds[form->kind].device,
+                                            fake_network_transport(network, FIRST_RANK + r),
+                                            FIRST_RANK, form->num_ranks, &members[r].group, NULL),
+                0);
     }
 }
 
@@ -102,7 +104,7 @@ static void run_group(const struct form *form, void (*body)(struct member *membe
     struct member members[MAX_RANKS] = {{0}};
     struct fake_network *network = NULL;
     if (form->way == BY_MESSAGES) {
-        network = fake_network_create(form->num_ranks, 0);
+        network = fake_network_create(FIRST_RANK + form->num_ranks, 0);
         fake_network_delay(network, form->max_delay_ns);
     }
     create_groups(form, network, members);
@@ -523,16 +525,17 @@ static void test_remote_refused(void **state) {
     struct backend_group *group = NULL;
     struct error err = {0};
     struct transport transport = {.num_ranks = BACKEND_MAX_RANKS + 1};
-    assert_int_equal(backend_group_create_remote("cpu", &transport, &group, &err), -1);
+    assert_int_equal(
+        backend_group_create_remote("cpu", &transport, 0, BACKEND_MAX_RANKS + 1, &group, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_null(group);
     transport.num_ranks = 2;
-    assert_int_equal(backend_group_create_remote("cuda", &transport, &group, &err), -1);
+    assert_int_equal(backend_group_create_remote("cuda", &transport, 0, 2, &group, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_non_null(strstr(err.message, "on cuda it must be 1"));
     assert_null(group);
     transport = (struct transport){.rank = 1, .num_ranks = 3};
-    assert_int_equal(backend_group_create_remote("cpu", &transport, &group, NULL), 0);
+    assert_int_equal(backend_group_create_remote("cpu", &transport, 0, 3, &group, NULL), 0);
     for (int32_t rank = -1; rank <= 3; rank++)
         if (rank != transport.rank)
             assert_rank_refused(group, rank);

@@ -50,10 +50,10 @@ static void open_backend(struct member *member, struct backend_group *group, int
 
 static void open_member(struct member *member, struct fake_network *network, int32_t rank,
                         const char *device) {
+    struct transport *transport = fake_network_transport(network, rank);
     struct backend_group *group;
     assert_int_equal(
-        backend_group_create_remote(device, fake_network_transport(network, rank), &group, NULL),
-        0);
+        backend_group_create_remote(device, transport, 0, transport->num_ranks, &group, NULL), 0);
     open_backend(member, group, rank, device);
 }
 

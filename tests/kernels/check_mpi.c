@@ -218,7 +218,8 @@ static void lose_last_rank(int signal_number) {
 static void open_all(struct backend_group **out_group) {
     struct error err = {0};
     if (transport_open(&transport, &err) != 0 ||
-        backend_group_create_remote("cpu-ref", transport, out_group, &err) != 0)
+        backend_group_create_remote("cpu-ref", transport, 0, transport->num_ranks, out_group,
+                                    &err) != 0)
         fail(err.message);
     const struct backend_config config = {.num_threads = 1,
                                           .limits.max_num_batched_tokens = MAX_ROWS,
