@@ -1,4 +1,5 @@
 #include "engine/grammar/grammar_machine.h"
+#include "engine/grammar/grammar_rewrite.h"
 
 #include <stdlib.h>
 
@@ -29,6 +30,8 @@ int grammar_build(struct grammar_builder *builder, grammar_node root, struct gra
         return error_set(err, builder->failure, "%s", builder->reason);
     if (root < 0 || root >= builder->num_nodes)
         return error_set(err, ERROR_SYNTAX, "an item of the grammar does not exist");
+    if (grammar_rewrite(builder, &root) != 0)
+        return error_set(err, builder->failure, "%s", builder->reason);
     struct grammar *grammar = grammar_create(0);
     if (grammar == NULL)
         return error_set(err, ERROR_MEMORY, "memory is short");
