@@ -24,6 +24,12 @@ struct grammar *grammar_create(int32_t num_ops) {
     return NULL;
 }
 
+size_t grammar_bytes(const struct grammar *grammar) {
+    size_t op_bytes = sizeof(*grammar->ops) + sizeof(*grammar->needs);
+    return sizeof(*grammar) + (size_t)grammar->num_ops * op_bytes +
+           atomic_load_explicit(&grammar->machine_bytes, memory_order_relaxed);
+}
+
 int grammar_build(struct grammar_builder *builder, grammar_node root, struct grammar **out,
                   struct error *err) {
     if (builder->failure != ERROR_NONE)

@@ -34,7 +34,7 @@ static int build(const char *body, const struct output_parser_config *model, str
     struct chat_body request = {.json = cJSON_Parse(body)};
     assert_non_null(request.json);
     if (tool_fields_read(request.json, &request.tools, err) != 0 ||
-        response_format_read(request.json, NULL, &request.sampling.grammar, err) != 0)
+        response_format_read(request.json, NULL, NULL, &request.sampling.grammar, err) != 0)
         fail_msg("%s", err->message);
     int status = chat_grammar_build(&context, &request, model, out, err);
     grammar_unref(request.sampling.grammar);
