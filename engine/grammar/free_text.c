@@ -36,9 +36,8 @@ static int find_child(const struct automaton *a, int state, uint32_t character) 
 static int add_child(struct automaton *a, int parent, uint32_t character) {
     if (a->num_states == MAX_STATES)
         return grammar_builder_fail(a->builder, ERROR_SYNTAX, "the triggers are too long");
-    a->states[a->num_states] = (struct state){character, parent, 0, NONE,
-                                              a->states[parent].first, NONE,
-                                              grammar_rule(a->builder)};
+    a->states[a->num_states] = (struct state){
+        character, parent, 0, NONE, a->states[parent].first, NONE, grammar_rule(a->builder)};
     return a->states[parent].first = a->num_states++;
 }
 

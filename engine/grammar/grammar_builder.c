@@ -83,7 +83,8 @@ grammar_node grammar_characters(struct grammar_builder *builder,
         return GRAMMAR_FAILED;
     for (int i = 0; i < num_ranges; i++)
         if (ranges[i].first > ranges[i].last || ranges[i].last > LAST_CHARACTER)
-            return grammar_builder_fail(builder, ERROR_SYNTAX, "a range of characters is empty or above U+10FFFF");
+            return grammar_builder_fail(builder, ERROR_SYNTAX,
+                                        "a range of characters is empty or above U+10FFFF");
     if (!reserve(builder, &builder->ranges, &builder->ranges_capacity, builder->num_ranges,
                  (size_t)num_ranges, sizeof(*ranges)))
         return GRAMMAR_FAILED;
@@ -100,7 +101,8 @@ static grammar_node add_list(struct grammar_builder *builder, struct node node,
         return GRAMMAR_FAILED;
     for (int i = 0; i < count; i++)
         if (!is_node(builder, items[i]))
-            return grammar_builder_fail(builder, ERROR_SYNTAX, "an item of the grammar does not exist");
+            return grammar_builder_fail(builder, ERROR_SYNTAX,
+                                        "an item of the grammar does not exist");
     if (!reserve(builder, &builder->items, &builder->items_capacity, builder->num_items,
                  (size_t)count, sizeof(*items)))
         return GRAMMAR_FAILED;
@@ -125,7 +127,7 @@ grammar_node grammar_alternatives(struct grammar_builder *builder, const grammar
 grammar_node grammar_repeat(struct grammar_builder *builder, grammar_node item, int min, int max) {
     if (min < 0 || min > GRAMMAR_MAX_REPEAT || max > GRAMMAR_MAX_REPEAT || (max >= 0 && max < min))
         return grammar_builder_fail(builder, ERROR_SYNTAX,
-                    "a repetition's bounds are not 0 <= min <= max <= 65536");
+                                    "a repetition's bounds are not 0 <= min <= max <= 65536");
     return add_list(builder, (struct node){NODE_REPEAT, .min = min, .max = max}, &item, 1);
 }
 

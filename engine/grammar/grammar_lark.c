@@ -9,8 +9,8 @@
 struct lark {
     struct notation *n;
     bool has_ignored;
-    grammar_node ignored;   /* what may stand between pieces of text */
-    bool is_terminal;       /* it is a terminal that is being read */
+    grammar_node ignored; /* what may stand between pieces of text */
+    bool is_terminal;     /* it is a terminal that is being read */
 };
 
 static bool is_blank(char c) {
@@ -354,7 +354,8 @@ static int read_import(struct notation *n) {
     bool is_terminal = false;
     n->at += library.length;
     if (!text_is(library, "common"))
-        return notation_refuse(n, begin, "%%import of other libraries than common is not supported");
+        return notation_refuse(n, begin,
+                               "%%import of other libraries than common is not supported");
     const char *next = pass_blanks(n->at, false);
     if (*next == '(') {
         n->at = next + 1;

@@ -50,6 +50,12 @@ static int find_reachable(struct rewrite *r, grammar_node root) {
     return 0;
 }
 
+static bool has_text_by_itself(const struct node *node) {
+    return node->kind == NODE_LITERAL || node->kind == NODE_TOKEN ||
+           node->kind == NODE_CHARACTERS || (node->kind == NODE_REPEAT && node->min == 0) ||
+           (node->kind == NODE_SEQUENCE && node->count == 0);
+}
+
 static bool is_empty_by_itself(const struct node *node) {
     switch (node->kind) {
     case NODE_LITERAL:
@@ -86,27 +92,30 @@ static void index_uses(const struct rewrite *r, struct uses *uses) {
     }
 }
 
-static void spread_emptiness(struct rewrite *r, struct uses *uses) {
+/* Finds the nodes that have a property: by themselves, or since all items of a sequence or one of
+ * another node have it. Sets found[id] to 1, or to -1. */
+static void spread(const struct rewrite *r, struct uses *uses,
+                   bool (*has_by_itself)(const struct node *node), int8_t *found) {
     int32_t num_nodes = r->builder->num_nodes, depth = 0;
     for (grammar_node id = 0; id < num_nodes; id++) {
-        bool is_empty = is_empty_by_itself(&r->builder->nodes[id]);
-        r->emptiness[id] = is_empty ? 1 : -1;
-        if (is_empty)
+        found[id] = has_by_itself(&r->builder->nodes[id]) ? 1 : -1;
+        if (found[id] > 0)
             r->pending[depth++] = id;
     }
     while (depth > 0) {
         grammar_node id = r->pending[--depth];
         for (int32_t i = uses->first[id]; i < uses->first[id + 1]; i++) {
             grammar_node user = uses->all[i];
-            if (r->emptiness[user] > 0 || --uses->missing[user] > 0)
+            if (found[user] > 0 || --uses->missing[user] > 0)
                 continue;
-            r->emptiness[user] = 1;
+            found[user] = 1;
             r->pending[depth++] = user;
         }
     }
 }
 
-static int find_emptiness(struct rewrite *r) {
+static int find_property(const struct rewrite *r, bool (*has_by_itself)(const struct node *node),
+                         int8_t *found) {
     size_t num_nodes = (size_t)r->builder->num_nodes;
     size_t num_uses = (size_t)r->builder->num_items + num_nodes;
     int32_t *memory = calloc(2 * num_nodes + 1 + num_uses, sizeof(*memory));
@@ -114,9 +123,18 @@ static int find_emptiness(struct rewrite *r) {
         return grammar_builder_fail(r->builder, ERROR_MEMORY, "memory is short");
     struct uses uses = {memory, memory + 2 * num_nodes + 1, memory + num_nodes + 1};
     index_uses(r, &uses);
-    spread_emptiness(r, &uses);
+    spread(r, &uses, has_by_itself, found);
     free(memory);
     return 0;
+}
+
+int grammar_find_texts(struct grammar_builder *builder, int8_t *out) {
+    struct rewrite r = {.builder = builder};
+    r.pending = malloc(((size_t)builder->num_nodes + 1) * sizeof(*r.pending));
+    int result = r.pending != NULL ? find_property(&r, has_text_by_itself, out)
+                                   : grammar_builder_fail(builder, ERROR_MEMORY, "memory is short");
+    free(r.pending);
+    return result;
 }
 
 static bool all_may_be_empty(struct rewrite *r, grammar_node id) {
@@ -143,9 +161,8 @@ bool rewrite_may_be_empty(struct rewrite *r, grammar_node id) {
         const struct node *node = &r->builder->nodes[id];
         bool is_empty =
             is_empty_by_itself(node) ||
-            (node->kind == NODE_SEQUENCE
-                 ? all_may_be_empty(r, id)
-                 : node->kind != NODE_RULE && any_may_be_empty(r, id));
+            (node->kind == NODE_SEQUENCE ? all_may_be_empty(r, id)
+                                         : node->kind != NODE_RULE && any_may_be_empty(r, id));
         r->emptiness[id] = is_empty ? 1 : -1;
     }
     return r->emptiness[id] > 0;
@@ -368,7 +385,7 @@ static void fill_rules(struct rewrite *r, grammar_node *root) {
 }
 
 static int rewrite(struct rewrite *r, grammar_node *root, int32_t *components) {
-    if (find_reachable(r, *root) != 0 || find_emptiness(r) != 0)
+    if (find_reachable(r, *root) != 0 || find_property(r, is_empty_by_itself, r->emptiness) != 0)
         return -1;
     int32_t num_components = left_recursion_find(r, components);
     if (num_components == 0 && !repeats_what_may_be_empty(r))
@@ -390,8 +407,13 @@ int grammar_rewrite(struct grammar_builder *builder, grammar_node *root) {
     if (memory == NULL || emptiness == NULL || is_reachable == NULL) {
         grammar_builder_fail(builder, ERROR_MEMORY, "memory is short");
     } else {
-        struct rewrite r = {builder, emptiness, memory, memory + GRAMMAR_MAX_NODES, is_reachable,
-                            memory + 2 * GRAMMAR_MAX_NODES, 0};
+        struct rewrite r = {builder,
+                            emptiness,
+                            memory,
+                            memory + GRAMMAR_MAX_NODES,
+                            is_reachable,
+                            memory + 2 * GRAMMAR_MAX_NODES,
+                            0};
         result = rewrite(&r, root, memory + 3 * GRAMMAR_MAX_NODES);
     }
     free(memory);

@@ -121,7 +121,7 @@ struct removal {
 
 #define MAX_STEPS (2 << 20) /* over items, of all rules: some 30 ms */
 #define MAX_DEPTH 1024      /* nodes within nodes, which are split by recursion */
-#define SEED MAX_RULES /* instead of a rule: what begins with none of them */
+#define SEED MAX_RULES      /* instead of a rule: what begins with none of them */
 
 static bool is_inside(const struct removal *m, grammar_node id) {
     return id < m->num_split && m->components[id] == m->component;
@@ -255,9 +255,10 @@ static grammar_node replace_end(struct removal *m, grammar_node id, grammar_node
         changes |= items[i] != item;
     }
     m->depth--;
-    grammar_node made = !changes                       ? id
-                        : node.kind == NODE_SEQUENCE ? grammar_sequence(builder, items, node.count)
-                                                     : grammar_alternatives(builder, items, node.count);
+    grammar_node made = !changes ? id
+                        : node.kind == NODE_SEQUENCE
+                            ? grammar_sequence(builder, items, node.count)
+                            : grammar_alternatives(builder, items, node.count);
     free(items);
     m->made[id] = (struct made){m->pass, made};
     return made;

@@ -2,6 +2,7 @@
 
 #include "config/base/array.h"
 #include "config/base/utf8.h"
+#include "engine/grammar/grammar_rewrite.h"
 #include "engine/grammar/grammar_text.h"
 
 #include <stdarg.h>
@@ -119,6 +120,33 @@ int notation_define(struct notation *n, struct text name, grammar_node body) {
     return 0;
 }
 
+/* Names the rules that have no text, some of them. */
+static int refuse_endless(struct notation *n, const int8_t *has_text) {
+    char names[128] = "";
+    size_t length = 0;
+    for (int32_t i = 0; i < n->num_rules && length < sizeof(names) - 1; i++) {
+        struct text name = n->rules[i].name;
+        if (has_text[n->rules[i].node] < 0)
+            length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%.*s",
+                                       length > 0 ? ", " : "", (int)name.length, name.data);
+    }
+    return error_set(n->err, ERROR_SYNTAX,
+                     "no text matches the grammar: these rules never come to an end: %s", names);
+}
+
+static int check_end(struct notation *n, grammar_node start) {
+    int8_t *has_text = malloc((size_t)n->builder->num_nodes);
+    if (has_text == NULL)
+        return no_memory(n);
+    int result = grammar_find_texts(n->builder, has_text);
+    if (result != 0)
+        error_set(n->err, n->builder->failure, "%s", n->builder->reason);
+    else if (has_text[start] < 0)
+        result = refuse_endless(n, has_text);
+    free(has_text);
+    return result;
+}
+
 int notation_start(struct notation *n, const char *name, grammar_node *out) {
     struct text start = {name, strlen(name)};
     const struct notation_rule *rule = NULL;
@@ -135,7 +163,7 @@ int notation_start(struct notation *n, const char *name, grammar_node *out) {
     if (rule == NULL)
         return error_set(n->err, ERROR_SYNTAX, "the grammar has no rule %s to start with", name);
     *out = rule->node;
-    return 0;
+    return check_end(n, rule->node);
 }
 
 /* --- Nodes side by side --- */

@@ -263,7 +263,7 @@ def nested(depth):
 
 WRONG = [
     {"type": "int"}, {"type": []}, {"type": 3}, {"pattern": "("}, {"type": "string", "pattern": "(?=a)"},
-    {"type": "string", "pattern": "a{2,1}"}, {"type": "string", "pattern": "((a{999})*)*"},
+    {"type": "string", "pattern": "a{2,1}"},
     {"$ref": "#"}, {"$ref": "http://127.0.0.1/schema"}, {"$ref": "#/$defs/x"},
     {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
     {"allOf": [{"$ref": "#"}]}, {"enum": []}, {"anyOf": []}, {"properties": 1}, {"required": "a"},
@@ -308,7 +308,7 @@ def test_masks_that_take_long_are_the_same_beside_others(start_server):
     with ThreadPoolExecutor(len(calls)) as pool:
         assert list(pool.map(lambda call: answer_of(server, call), calls)) == alone
     assert all(all(texts) for texts in alone)
-    _, rose = deltas(server, lambda: answer_of(server, ambiguous(9, max_tokens=3)))
+    _, rose = deltas(server, lambda: answer_of(server, ambiguous(9, max_tokens=3, guided_regex=AMBIGUOUS + "|b")))
     assert rose["grammar_mask_jobs_total"] >= 3
     assert rose["grammar_mask_job_seconds_total"] > 0
 

@@ -91,12 +91,9 @@ static const struct form fields[] = {
     {"guided_grammar", output_form_grammar},
 };
 static const struct form structured_forms[] = {
-    {"json", output_form_json},
-    {"regex", output_form_regex},
-    {"choice", output_form_choice},
-    {"json_object", output_form_object},
-    {"grammar", output_form_grammar},
-    {"structural_tag", output_form_structural_tag},
+    {"json", output_form_json},       {"regex", output_form_regex},
+    {"choice", output_form_choice},   {"json_object", output_form_object},
+    {"grammar", output_form_grammar}, {"structural_tag", output_form_structural_tag},
 };
 
 #define NUM_FIELDS ((int)(sizeof(fields) / sizeof(fields[0])))
@@ -221,8 +218,7 @@ static bool append_forms(const cJSON *body, struct byte_buffer *key) {
 }
 
 int response_format_read(const cJSON *body, const struct response_frame *frame,
-                         struct grammar_cache *cache, struct grammar **out,
-                         struct api_error *err) {
+                         struct grammar_cache *cache, struct grammar **out, struct api_error *err) {
     struct byte_buffer key = {0};
     struct grammar *grammar = NULL;
     int result = 0;
@@ -247,9 +243,9 @@ int response_format_read(const cJSON *body, const struct response_frame *frame,
 }
 
 static const struct json_field format_fields[] = {
-    JSON_OTHER(type), JSON_OTHER(json_schema), JSON_OTHER(schema),
-    JSON_OTHER(name), JSON_OTHER(description), JSON_OTHER(strict),
-    JSON_OTHER(format), JSON_OTHER(structures), JSON_OTHER(triggers),
+    JSON_OTHER(type),   JSON_OTHER(json_schema), JSON_OTHER(schema),
+    JSON_OTHER(name),   JSON_OTHER(description), JSON_OTHER(strict),
+    JSON_OTHER(format), JSON_OTHER(structures),  JSON_OTHER(triggers),
 };
 static const struct json_field schema_fields[] = {
     JSON_OTHER(name),

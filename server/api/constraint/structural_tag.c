@@ -83,7 +83,7 @@ static int check_members(const struct reader *r, const cJSON *object, const char
 }
 
 #define CHECK_MEMBERS(r, object, path, ...)                                                        \
-    check_members(r, object, path, (const char *const[]){"type", __VA_ARGS__},                    \
+    check_members(r, object, path, (const char *const[]){"type", __VA_ARGS__},                     \
                   sizeof((const char *const[]){"type", __VA_ARGS__}) / sizeof(const char *))
 
 /* --- Tags --- */
@@ -107,8 +107,8 @@ static int read_tag(struct reader *r, const cJSON *object, const char *path, str
         read_text(r, object, "end", path, &out->end) != 0)
         return -1;
     const cJSON *type = json_given_member(content, "type");
-    out->is_any_text = cJSON_IsString(type) && strcmp(type->valuestring, "any_text") == 0 &&
-                       out->end[0] != '\0';
+    out->is_any_text =
+        cJSON_IsString(type) && strcmp(type->valuestring, "any_text") == 0 && out->end[0] != '\0';
     snprintf(at, sizeof(at), "%.80s.content", path);
     bool was_in_tag = r->in_tag;
     r->in_tag = true;
@@ -137,15 +137,13 @@ static int read_structure(struct reader *r, const cJSON *object, const char *pat
 static grammar_node tag_node(const struct reader *r, const struct tag *tag, size_t skipped) {
     struct free_text_trigger end = {{tag->end, strlen(tag->end)}, literal(r, "")};
     bool has_end = tag->is_any_text;
-    grammar_node items[] = {
-        literal(r, tag->begin + skipped),
-        has_end ? grammar_free_text(r->builder, &end, 1, false) : tag->content,
-        literal(r, has_end ? "" : tag->end)};
+    grammar_node items[] = {literal(r, tag->begin + skipped),
+                            has_end ? grammar_free_text(r->builder, &end, 1, false) : tag->content,
+                            literal(r, has_end ? "" : tag->end)};
     return grammar_sequence(r->builder, items, 3);
 }
 
-typedef int (*tag_reader)(struct reader *r, const cJSON *object, const char *path,
-                          struct tag *out);
+typedef int (*tag_reader)(struct reader *r, const cJSON *object, const char *path, struct tag *out);
 
 static int read_tags(struct reader *r, const cJSON *array, const char *path, tag_reader read,
                      struct tag tags[MAX_ITEMS], int *out_count) {
@@ -198,8 +196,7 @@ static int check_tags_have_triggers(const struct reader *r, const struct trigger
             strncmp(t->tags[i].begin, trigger->valuestring, strlen(trigger->valuestring)) == 0;
         if (!is_found)
             return api_error_set(r->err, 400, "invalid_request_error", "invalid_value", path,
-                                 "%s has no trigger that begins \"%.64s\"", path,
-                                 t->tags[i].begin);
+                                 "%s has no trigger that begins \"%.64s\"", path, t->tags[i].begin);
     }
     return 0;
 }
@@ -378,8 +375,7 @@ static int read_separated_tags(struct reader *r, const cJSON *format, const char
     return 0;
 }
 
-static int read_format(struct reader *r, const cJSON *format, const char *path,
-                       grammar_node *out) {
+static int read_format(struct reader *r, const cJSON *format, const char *path, grammar_node *out) {
     static const struct {
         const char *type;
         int (*read)(struct reader *r, const cJSON *format, const char *path, grammar_node *out);

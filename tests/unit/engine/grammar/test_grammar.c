@@ -325,8 +325,9 @@ static void expect(struct grammar *grammar, const char *text, enum verdict verdi
 static void test_left_recursion(void **unused) {
     struct grammar_builder *b = grammar_builder_create();
     grammar_node a = grammar_rule(b), other = grammar_rule(b);
-    grammar_define(b, a, ALTERNATIVES(b, other, SEQUENCE(b, literal(b, "x"), a, literal(b, "y")),
-                                      SEQUENCE(b, a, literal(b, "+"), a)));
+    grammar_define(b, a,
+                   ALTERNATIVES(b, other, SEQUENCE(b, literal(b, "x"), a, literal(b, "y")),
+                                SEQUENCE(b, a, literal(b, "+"), a)));
     grammar_define(b, other, ALTERNATIVES(b, a, literal(b, "z")));
     struct grammar *grammar = build(b, a);
     expect(grammar, "z", COMPLETE);

@@ -67,7 +67,8 @@ static struct grammar *read(const char *text, struct error *err) {
 /* Recursion on the left, by one rule and by two, and what may be empty. */
 static void test_notations(void **unused) {
     static const char *const texts[] = {
-        "root ::= root \"+\" root | a [x-z] \"text\"\na ::= b \"!\" | (\"c\"* \"d\"?)*\nb ::= a | \"e\"",
+        "root ::= root \"+\" root | a [x-z] \"text\"\na ::= b \"!\" | (\"c\"* \"d\"?)*\nb ::= a | "
+        "\"e\"",
         ("start: a? b*\na: a \"x\"i | B /y+z/i\nb: c \"v\" | \"w\"..\"z\"\nc: b | a -> d\n"
          "B: \"b\"~2..3\n%import common.WS\n%ignore WS"),
     };
@@ -224,10 +225,8 @@ static int set_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_building),
-        cmocka_unit_test(test_notations),
-        cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_building),   cmocka_unit_test(test_notations),
+        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_states),
         cmocka_unit_test(test_clones),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

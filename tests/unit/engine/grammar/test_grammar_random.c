@@ -256,7 +256,8 @@ static void draw_language(struct language *language) {
         body->items[0] = (int)draw((uint32_t)(language->num_parts - 1));
         body->items[1] = 5 + (int)draw((uint32_t)(language->num_parts - 6 - i));
         if (draw(2) == 0) /* so that it has an end */
-            *body = (struct part){EITHER, .num_items = 2, .items = {language->num_parts - 2, num_rules}};
+            *body = (struct part){EITHER, .num_items = 2,
+                                  .items = {language->num_parts - 2, num_rules}};
     }
     language->root = language->num_parts - 1;
 }

@@ -105,17 +105,17 @@ static void test_no_form(void **unused) {
 
 /* A tag with digits in it, and a structural tag of a format. */
 #define TAG(begin)                                                                                 \
-    "{\"type\":\"tag\",\"begin\":\"" begin                                                          \
+    "{\"type\":\"tag\",\"begin\":\"" begin                                                         \
     "\",\"content\":{\"type\":\"regex\",\"pattern\":\"[0-9]+\"},\"end\":\"</>\"}"
 #define TAG_FORMAT(format)                                                                         \
-    "{\"structured_outputs\":{\"structural_tag\":{\"type\":\"structural_tag\",\"format\":" format    \
+    "{\"structured_outputs\":{\"structural_tag\":{\"type\":\"structural_tag\",\"format\":" format  \
     "}}}"
 #define TRIGGERED(more)                                                                            \
-    TAG_FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<a\",\"<b\"],\"tags\":[" TAG(             \
+    TAG_FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<a\",\"<b\"],\"tags\":[" TAG(         \
         "<a>") "," TAG("<ab>") "," TAG("<b>") "]" more "}")
 #define SEPARATED(more)                                                                            \
-    TAG_FORMAT("{\"type\":\"tags_with_separator\",\"separator\":\";\",\"tags\":[" TAG("<a>") "," TAG( \
-        "<b>") "]" more "}")
+    TAG_FORMAT("{\"type\":\"tags_with_separator\",\"separator\":\";\",\"tags\":[" TAG(             \
+        "<a>") "," TAG("<b>") "]" more "}")
 
 static void test_structural_tags(void **unused) {
     static const struct {
@@ -125,20 +125,26 @@ static void test_structural_tags(void **unused) {
         {TRIGGERED(""),
          {"", "no tags < at all", "x<a>1</>y<b>22</><ab>3</>", "<<a>1</> <", "<c <x>"},
          {"<a", "<a>x</>", "<a>1", "<ac>1</>", "<ab>1</><b>"}},
-        {TRIGGERED(",\"at_least_one\":true"), {"x<a>1</>", "<a>1</>y<b>2</>z"}, {"", "xyz", "<a>1"}},
-        {TRIGGERED(",\"stop_after_first\":true"), {"x<a>1</>", "xyz"}, {"<a>1</>x", "<a>1</><b>2</>"}},
+        {TRIGGERED(",\"at_least_one\":true"),
+         {"x<a>1</>", "<a>1</>y<b>2</>z"},
+         {"", "xyz", "<a>1"}},
+        {TRIGGERED(",\"stop_after_first\":true"),
+         {"x<a>1</>", "xyz"},
+         {"<a>1</>x", "<a>1</><b>2</>"}},
         {TRIGGERED(",\"stop_after_first\":true,\"at_least_one\":true"), {"x<a>1</>"}, {"", "x"}},
         {SEPARATED(""), {"", "<a>1</>", "<a>1</>;<b>2</>"}, {";", "<a>1</>;", "<a>1</><b>2</>"}},
         {SEPARATED(",\"at_least_one\":true"), {"<a>1</>;<a>1</>"}, {""}},
         {SEPARATED(",\"stop_after_first\":true"), {"", "<a>1</>"}, {"<a>1</>;<b>2</>"}},
-        {TAG_FORMAT("{\"type\":\"tag\",\"begin\":\"<t>\",\"content\":{\"type\":\"any_text\"},\"end\":"
-                    "\"</t>\"}"),
+        {TAG_FORMAT(
+             "{\"type\":\"tag\",\"begin\":\"<t>\",\"content\":{\"type\":\"any_text\"},\"end\":"
+             "\"</t>\"}"),
          {"<t></t>", "<t>a</</t>", "<t>\n<t></t>"},
          {"<t>a", "<t>a</t>b", "<t></t></t>"}},
-        {TAG_FORMAT("{\"type\":\"sequence\",\"elements\":[{\"type\":\"const_string\",\"value\":\"a\"},{"
-                    "\"type\":\"or\",\"elements\":[{\"type\":\"json_schema\",\"json_schema\":{\"type\":"
-                    "\"null\"}},{\"type\":\"grammar\",\"grammar\":\"root ::= [0-9]\"}]},{\"type\":\"any_"
-                    "text\"}]}"),
+        {TAG_FORMAT(
+             "{\"type\":\"sequence\",\"elements\":[{\"type\":\"const_string\",\"value\":\"a\"},{"
+             "\"type\":\"or\",\"elements\":[{\"type\":\"json_schema\",\"json_schema\":{\"type\":"
+             "\"null\"}},{\"type\":\"grammar\",\"grammar\":\"root ::= [0-9]\"}]},{\"type\":\"any_"
+             "text\"}]}"),
          {"anull", "a7", "a7xyz"},
          {"a", "ax", "null"}},
         {"{\"response_format\":{\"type\":\"structural_tag\",\"structures\":[{\"begin\":\"<f=x>\","
@@ -240,7 +246,8 @@ static void test_refused(void **unused) {
          "structured_outputs.structural_tag.format.elements"},
         {TAG_FORMAT("{\"type\":\"regex\",\"pattern\":\"(\"}"),
          "structured_outputs.structural_tag.format.pattern"},
-        {TAG_FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<b\"],\"tags\":[" TAG("<a>") "]}"),
+        {TAG_FORMAT(
+             "{\"type\":\"triggered_tags\",\"triggers\":[\"<b\"],\"tags\":[" TAG("<a>") "]}"),
          "structured_outputs.structural_tag.format.triggers"},
         {TAG_FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<a\"],\"tags\":[" TAG(
              "<a>") "," TAG("<b>") "]}"),
@@ -309,12 +316,9 @@ static void test_unknown_members(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unknown_members),
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_no_form),
-        cmocka_unit_test(test_structural_tags),
-        cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_unknown_members), cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_no_form),         cmocka_unit_test(test_structural_tags),
+        cmocka_unit_test(test_cache),           cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
