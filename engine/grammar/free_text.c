@@ -3,7 +3,7 @@
 #include "engine/grammar/free_text.h"
 
 #include "config/base/utf8.h"
-#include "engine/grammar/grammar_nodes.h"
+#include "engine/grammar/grammar_builder.h"
 
 #include <stdlib.h>
 

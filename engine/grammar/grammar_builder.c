@@ -1,4 +1,4 @@
-#include "engine/grammar/grammar_nodes.h"
+#include "engine/grammar/grammar_builder.h"
 
 #include "config/base/array.h"
 

@@ -39,8 +39,4 @@ struct grammar_builder {
     size_t ranges_capacity;
 };
 
-/* Remembers the first failure; returns GRAMMAR_FAILED. reason: static. */
-grammar_node grammar_builder_fail(struct grammar_builder *builder, enum error_code code,
-                                  const char *reason);
-
 #endif

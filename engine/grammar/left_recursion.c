@@ -10,7 +10,7 @@
  * Where the end of a lone rule's seed or tail is the rule itself (A "+" A), its own tails may follow
  * on several levels with the same text: the seed alone stands there instead, so that such a text
  * has one way to be read. */
-#include "engine/grammar/grammar_rewrite.h"
+#include "engine/grammar/left_recursion.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #define QUIRE_ENGINE_GRAMMAR_NOTATION_READER_H
 
 #include "config/base/byte_buffer.h"
-#include "engine/grammar/grammar_nodes.h"
+#include "engine/grammar/grammar_builder.h"
 
 struct notation_rule {
     struct text name;
