@@ -244,7 +244,7 @@ static void draw_part(struct language *language, int index) {
 /* Parts 0..num_rules-1 are rules; their bodies are the last parts. */
 static void draw_language(struct language *language) {
     memset(language, 0, sizeof(*language));
-    int num_rules = (int)draw(3);
+    int num_rules = (int)draw(4);
     language->num_parts = 10 + (int)draw(MAX_PARTS - 12);
     for (int i = 0; i < language->num_parts; i++)
         draw_part(language, i);

@@ -147,6 +147,14 @@ static void test_structural_tags(void **unused) {
              "text\"}]}"),
          {"anull", "a7", "a7xyz"},
          {"a", "ax", "null"}},
+        {TAG_FORMAT("{\"type\":\"tag\",\"begin\":\"\",\"content\":{\"type\":\"any_text\"},\"end\":"
+                    "\"abacabad\"}"),
+         {"abacabad", "abacabacabad", "ababacabad", "abacababacabad", "aabacabad"},
+         {"abacaba", "abacabada", "abacabadabacabad"}},
+        {TAG_FORMAT("{\"type\":\"tag\",\"begin\":\"\",\"content\":{\"type\":\"any_text\"},\"end\":"
+                    "\"aabaaac\"}"),
+         {"aabaaac", "aabaaabaaac"},
+         {"aabaaabaac", "aabaaaca"}},
         {"{\"response_format\":{\"type\":\"structural_tag\",\"structures\":[{\"begin\":\"<f=x>\","
          "\"schema\":{\"type\":\"integer\"},\"end\":\"</f>\"}],\"triggers\":[\"<f=\"]}}",
          {"say", "a<f=x>12</f>b<f=x>3</f>", "<f"},
