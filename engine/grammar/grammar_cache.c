@@ -11,7 +11,7 @@
 struct entry {
     struct text key;
     uint64_t hash;
-    struct grammar *grammar;
+    struct grammar *grammar; /* NULL: it is not shared */
     uint64_t last_use;
 };
 
@@ -66,7 +66,7 @@ static struct entry *find(struct grammar_cache *cache, struct text key, uint64_t
 }
 
 static size_t entry_bytes(const struct entry *entry) {
-    return entry->key.length + grammar_bytes(entry->grammar);
+    return entry->key.length + (entry->grammar != NULL ? grammar_bytes(entry->grammar) : 0);
 }
 
 static size_t count_bytes(const struct grammar_cache *cache) {
@@ -90,15 +90,27 @@ static void trim(struct grammar_cache *cache, size_t more_bytes) {
         drop_oldest(cache);
 }
 
+/* Which tokens a mask lacks that was given up depends on what the machine knew before. So that a
+ * request gets the same text whoever came before it, it has a grammar of its own then. */
+static void stop_sharing(struct entry *entry) {
+    if (entry->grammar == NULL || !atomic_load(&entry->grammar->has_given_up))
+        return;
+    grammar_unref(entry->grammar);
+    entry->grammar = NULL;
+}
+
 struct grammar *grammar_cache_find(struct grammar_cache *cache, struct text key) {
     uint64_t hash = hash_key(key);
     pthread_mutex_lock(&cache->mutex);
     struct entry *entry = find(cache, key, hash);
-    struct grammar *found = entry != NULL ? grammar_ref(entry->grammar) : NULL;
-    if (entry != NULL)
+    struct grammar *found = NULL;
+    if (entry != NULL) {
+        stop_sharing(entry);
+        found = entry->grammar != NULL ? grammar_ref(entry->grammar) : NULL;
         entry->last_use = ++cache->num_uses;
-    cache->hits += entry != NULL;
-    cache->misses += entry == NULL;
+    }
+    cache->hits += found != NULL;
+    cache->misses += found == NULL;
     trim(cache, 0);
     pthread_mutex_unlock(&cache->mutex);
     return found;

@@ -39,7 +39,8 @@ struct grammar {
     uint8_t classes[256]; /* bytes that no op distinguishes have one class */
     int num_classes;      /* 1..256 */
     size_t cache_bytes;   /* the machine drops what it remembers when it is more than this */
-    atomic_size_t machine_bytes;     /* that it had when last a state was made or ended, or a job */
+    atomic_size_t machine_bytes; /* that it had when last a state was made or ended, or a job */
+    atomic_bool has_given_up; /* a mask lacks tokens, since to find all would have cost too much */
     struct grammar_machine *machine; /* engine thread; NULL before the first state */
     struct grammar_job job;          /* while the machine is lent */
 };

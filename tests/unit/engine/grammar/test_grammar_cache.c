@@ -133,6 +133,22 @@ static void test_machines(void **unused) {
     grammar_cache_destroy(cache);
 }
 
+/* From then on each has one of its own, and what the first had is freed. */
+static void test_given_up(void **unused) {
+    struct grammar_cache *cache = grammar_cache_create(1 << 20);
+    struct grammar *grammar = make(3);
+    grammar_cache_add(cache, key("a"), grammar);
+    assert_true(has(cache, "a"));
+    atomic_store(&grammar->has_given_up, true);
+    assert_false(has(cache, "a"));
+    grammar_unref(grammar);
+    add(cache, "a", 3);
+    assert_false(has(cache, "a"));
+    assert_int_equal(stats_of(cache).bytes, 1);
+    assert_int_equal(stats_of(cache).hits, 1);
+    grammar_cache_destroy(cache);
+}
+
 /* There are never more than 512. */
 static void test_many(void **unused) {
     struct grammar_cache *cache = grammar_cache_create((size_t)1 << 30);
@@ -149,9 +165,8 @@ static void test_many(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_found),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_machines),
+        cmocka_unit_test(test_found),    cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_machines), cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
