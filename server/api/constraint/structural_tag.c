@@ -179,7 +179,7 @@ static int behind_trigger(const struct reader *r, const struct triggered *t, con
         if (strncmp(t->tags[i].begin, trigger->valuestring, length) == 0)
             choices[count++] = tag_node(r, &t->tags[i], length);
     if (count == 0)
-        return api_error_set(r->err, 400, "invalid_request_error", "invalid_value", path,
+        return api_error_set(r->err, 400, "invalid_request_error", "unsupported_value", path,
                              "%s has a trigger with which no tag begins: \"%.64s\"", path,
                              trigger->valuestring);
     grammar_node items[] = {grammar_alternatives(r->builder, choices, count), after};
@@ -195,7 +195,7 @@ static int check_tags_have_triggers(const struct reader *r, const struct trigger
         cJSON_ArrayForEach(trigger, t->triggers) is_found |=
             strncmp(t->tags[i].begin, trigger->valuestring, strlen(trigger->valuestring)) == 0;
         if (!is_found)
-            return api_error_set(r->err, 400, "invalid_request_error", "invalid_value", path,
+            return api_error_set(r->err, 400, "invalid_request_error", "unsupported_value", path,
                                  "%s has no trigger that begins \"%.64s\"", path, t->tags[i].begin);
     }
     return 0;
