@@ -382,6 +382,7 @@ static void set_context(struct serve *serve) {
         .limits = &serve->info.limits,
         .tokenizer = serve->tokenizer,
         .chat = serve->chat,
+        .grammars = grammar_cache_create(GRAMMAR_CACHE_MAX_BYTES),
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
         .num_model_names = has_names ? options->served_model_names.count : 1,
         .created = time(NULL),
@@ -553,6 +554,7 @@ static void finish(struct serve *serve) {
     tls_credentials_unref(serve->credentials);
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
+    grammar_cache_destroy(serve->context.grammars);
     vocabulary_loader_finish(&serve->vocabulary);
     command_verify_finish(&serve->verify);
     chat_model_destroy(serve->chat);

@@ -319,6 +319,15 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "kv_event_batches_lost_total", "counter",
                  "Batches of them that nobody got, as the publisher's queue was full.",
                  (double)http->kv_events.lost_batches);
+    write_single(w, "grammar_cache_hits_total", "counter",
+                 "Forms of outputs whose grammar was there, compiled.",
+                 (double)http->grammars.hits);
+    write_single(w, "grammar_cache_misses_total", "counter",
+                 "Forms of outputs whose grammar was compiled, or was none.",
+                 (double)http->grammars.misses);
+    write_single(w, "grammar_cache_bytes", "gauge",
+                 "Memory of the grammars that are kept, with the masks that are known.",
+                 (double)http->grammars.bytes);
     write_single(w, "memory_planned_bytes", "gauge",
                  "Memory that is used at most: the total printed at start.",
                  (double)http->planned_bytes);

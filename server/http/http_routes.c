@@ -2,7 +2,9 @@
 
 #include "config/base/clock.h"
 #include "config/log.h"
+#include "engine/grammar/grammar_cache.h"
 #include "engine/process_executor.h"
+#include "server/api/api_context.h"
 #include "server/api/messages/messages_error.h"
 #include "server/http/http_connection.h"
 #include "server/json/json_write.h"
@@ -92,6 +94,8 @@ static int answer_metrics(struct connection *connection) {
     server->stats.access_log_lines_lost = access_log_num_lost(server->config.access_log);
     server->stats.planned_bytes = server->config.planned_bytes;
     server->stats.held_bytes = server->memory.used_bytes;
+    if (server->context->grammars != NULL)
+        grammar_cache_stats(server->context->grammars, &server->stats.grammars);
     metrics_format(&server->config.metrics_facts, &stats, &server->stats, &process,
                    server->config.rank_process != NULL ? &ranks : NULL, &connection->exchange.out);
     metrics_format_keys(&server->config.metrics_facts, server->keys, &connection->exchange.out);

@@ -98,6 +98,7 @@ static void counters_and_gauges_have_their_values(void **state) {
                               .held_bytes = 44,
                               .planned_bytes = 5000000000,
                               .log_lines_lost = 7};
+    http.grammars = (struct grammar_cache_stats){.hits = 21, .misses = 22, .bytes = 23};
     char *text = format(&engine, &http, "m");
     assert_true(sample(text, "quire:num_requests_running" LABELS) == 3);
     assert_true(sample(text, "quire:num_requests_waiting" LABELS) == 4);
@@ -118,6 +119,9 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:prefix_cache_queries_total" LABELS) == 1000);
     assert_true(sample(text, "quire:prefix_cache_hits_total" LABELS) == 640);
     assert_true(sample(text, "quire:kv_blocks_copied_total" LABELS) == 9);
+    assert_true(sample(text, "quire:grammar_cache_hits_total" LABELS) == 21);
+    assert_true(sample(text, "quire:grammar_cache_misses_total" LABELS) == 22);
+    assert_true(sample(text, "quire:grammar_cache_bytes" LABELS) == 23);
     assert_true(sample(text, "quire:grammar_mask_jobs_running" LABELS) == 4);
     assert_true(sample(text, "quire:grammar_mask_jobs_total" LABELS) == 55);
     assert_true(sample(text, "quire:grammar_mask_job_seconds_total" LABELS) == 1.5);
