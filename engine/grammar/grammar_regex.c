@@ -148,6 +148,9 @@ static int read_hex(struct parser *p, int digits, uint32_t *out) {
 }
 
 static int add_named_class(struct parser *p, struct range_set *set, char name) {
+    static const struct character_range spaces[] = {
+        {'\t', '\r'},     {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
+        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
     struct range_set named = {.count = 0};
     int failed = 0;
     switch (name | 0x20) {
@@ -158,8 +161,9 @@ static int add_named_class(struct parser *p, struct range_set *set, char name) {
         failed = add_range(p, &named, '0', '9') | add_range(p, &named, 'A', 'Z') |
                  add_range(p, &named, '_', '_') | add_range(p, &named, 'a', 'z');
         break;
-    default:
-        failed = add_range(p, &named, '\t', '\r') | add_range(p, &named, ' ', ' ');
+    default: /* WhiteSpace and LineTerminator of ECMA-262 */
+        for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++)
+            failed |= add_range(p, &named, spaces[i].first, spaces[i].last);
         break;
     }
     if (failed != 0 || ((name & 0x20) == 0 && complement(p, &named) != 0))
@@ -290,7 +294,9 @@ static int read_group(struct parser *p, grammar_node *out) {
 }
 
 static int read_atom(struct parser *p, grammar_node *out) {
-    struct range_set set = {.ranges = {{'\n', '\n'}}, .count = 1};
+    struct range_set set = {.ranges = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}, .count = 3};
+    if (p->mode == REGEX_TEXT)
+        set.count = 1;
     uint32_t character;
     bool is_class;
     switch (*p->at) {
@@ -380,9 +386,12 @@ static int read_repetition(struct parser *p, grammar_node *node) {
     return 0;
 }
 
-/* Makes what a JSON string may hold before and behind the part that matches. */
+/* Makes what may stand before and behind the part that matches. */
 static grammar_node anything(struct parser *p) {
-    return grammar_repeat(p->builder, grammar_regex_json_character(p->builder), 0, -1);
+    grammar_node character = p->mode == REGEX_JSON_STRING
+                                 ? grammar_regex_json_character(p->builder)
+                                 : grammar_characters(p->builder, NULL, 0, true);
+    return grammar_repeat(p->builder, character, 0, -1);
 }
 
 static bool ends_branch(const struct parser *p) {
@@ -390,7 +399,7 @@ static bool ends_branch(const struct parser *p) {
 }
 
 static int read_items(struct parser *p, struct node_list *list) {
-    bool outermost = p->depth == 0, searches = outermost && p->mode == REGEX_JSON_STRING;
+    bool outermost = p->depth == 0, searches = outermost && p->mode != REGEX_TEXT;
     if (outermost && *p->at == '^')
         p->at++;
     else if (searches && list_add(p, list, anything(p)) != 0)
