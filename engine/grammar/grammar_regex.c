@@ -104,9 +104,33 @@ static int keep_plain(struct parser *p, struct range_set *set) {
     return complement(p, set);
 }
 
-static int json_set_node(struct parser *p, struct range_set *set, grammar_node *out) {
-    grammar_node items[NUM_ESCAPES + 1];
+/* Control characters that have no short escape, as \u00 and two digits. GRAMMAR_FAILED: the set has
+ * none of them. */
+static grammar_node long_escapes(struct parser *p, const struct range_set *set) {
+    grammar_node items[2];
     int count = 0;
+    for (uint32_t high = 0; high < 2; high++) {
+        struct character_range digits[16];
+        int num_digits = 0;
+        for (uint32_t low = 0; low < 16; low++) {
+            uint32_t digit = low < 10 ? '0' + low : 'a' + low - 10, character = 16 * high + low;
+            bool is_short = character >= '\b' && character <= '\r' && character != '\v';
+            if (has_character(set, character) && !is_short)
+                digits[num_digits++] = (struct character_range){digit, digit};
+        }
+        grammar_node parts[] = {grammar_literal(p->builder, high == 0 ? "\\u000" : "\\u001", 5),
+                                grammar_characters(p->builder, digits, num_digits, false)};
+        if (num_digits > 0)
+            items[count++] = grammar_sequence(p->builder, parts, 2);
+    }
+    return count > 0 ? grammar_alternatives(p->builder, items, count) : GRAMMAR_FAILED;
+}
+
+static int json_set_node(struct parser *p, struct range_set *set, grammar_node *out) {
+    grammar_node items[NUM_ESCAPES + 2];
+    int count = 0;
+    items[count] = long_escapes(p, set);
+    count += items[count] >= 0;
     for (int i = 0; i < NUM_ESCAPES; i++)
         if (has_character(set, json_escapes[i].character))
             items[count++] = grammar_literal(p->builder, json_escapes[i].written, 2);

@@ -3,9 +3,10 @@
  * and writes for each a line
  *     {"error": "...", "code": "..."} or {"accepted": [true, ...], "samples": ["..."]},
  * with "microseconds", which compiling took. `texts` are tried byte by byte; samples are written by
- * taking allowed bytes at random, an end where one is allowed with one chance in three, and the bytes
- * that close what is open from 200 on. Used by test_schemas.py and scripts. */
+ * taking allowed bytes at random, an end where one is allowed with one chance in three; one that has
+ * become long takes the shortest way to its end. Used by check_schemas.py. */
 #include "config/base/clock.h"
+#include "engine/grammar/grammar_machine.h"
 #include "server/api/constraint/json_schema.h"
 #include "server/json/json_integer.h"
 #include "server/json/json_write.h"
@@ -15,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SAMPLE 6000
-#define LONG_SAMPLE 200
+#define MAX_SAMPLE 4000
+#define LONG_SAMPLE 150
+#define MAX_PLACES 3000 /* that a search for the end looks at */
+#define MAX_TRIES 8
 
 static struct tokenizer tokenizer;
 static struct grammar_vocabulary *vocabulary;
@@ -60,12 +63,70 @@ static int choose(const uint32_t *mask, int length) {
     return count > 0 ? bytes[draw((uint32_t)count)] : -1;
 }
 
+/* --- The shortest way to the end: a breadth-first search --- */
+
+struct place {
+    struct grammar_state *state;
+    int from;
+    char byte;
+};
+
+struct search {
+    struct place places[MAX_PLACES];
+    int count;
+};
+
+static bool is_known(const struct search *s, int32_t set) {
+    for (int i = 0; i < s->count; i++)
+        if (s->places[i].state->set == set)
+            return true;
+    return false;
+}
+
+static void add_places(struct search *s, int from, const uint32_t *mask) {
+    for (int byte = 0; byte < 256 && s->count < MAX_PLACES; byte++) {
+        struct grammar_state *next;
+        if (!has(mask, byte))
+            continue;
+        next = grammar_state_clone(s->places[from].state);
+        if (grammar_state_accept(next, byte) == 0 && !is_known(s, next->set))
+            s->places[s->count++] = (struct place){next, from, (char)byte};
+        else
+            grammar_state_destroy(next);
+    }
+}
+
+/* Appends the bytes to the end; returns the length, -1 when none was found. */
+static int append_end(const struct grammar_state *state, char *out, int length) {
+    static struct search s;
+    uint32_t mask[FIXTURE_WORDS] = {0};
+    int found = -1;
+    s.places[0] = (struct place){grammar_state_clone(state), -1, 0};
+    s.count = 1;
+    for (int i = 0; i < s.count && found < 0; i++) {
+        if (grammar_state_mask(s.places[i].state, mask) != 0)
+            break;
+        if (has(mask, tokenizer.end))
+            found = i;
+        else
+            add_places(&s, i, mask);
+    }
+    int steps = 0;
+    for (int i = found; i > 0; i = s.places[i].from)
+        steps++;
+    for (int i = found, at = length + steps; i > 0; i = s.places[i].from)
+        out[--at] = s.places[i].byte;
+    for (int i = 0; i < s.count; i++)
+        grammar_state_destroy(s.places[i].state);
+    return found >= 0 ? length + steps : -1;
+}
+
 /* Returns the length; -1: no end was found. */
-static int sample(struct grammar *grammar, char *out) {
+static int try_sample(struct grammar *grammar, char *out) {
     struct grammar_state *state = grammar_state_create(grammar, vocabulary);
     uint32_t mask[FIXTURE_WORDS] = {0};
     int length = 0, result = -1;
-    while (length < MAX_SAMPLE) {
+    while (length < MAX_SAMPLE && result < 0) {
         if (grammar_state_mask(state, mask) != 0)
             break;
         int byte = choose(mask, length);
@@ -76,8 +137,17 @@ static int sample(struct grammar *grammar, char *out) {
         if (grammar_state_accept(state, byte) != 0)
             break;
         out[length++] = (char)byte;
+        if (length > LONG_SAMPLE && length % 16 == 0)
+            result = append_end(state, out, length);
     }
     grammar_state_destroy(state);
+    return result;
+}
+
+static int sample(struct grammar *grammar, char *out) {
+    int result = -1;
+    for (int i = 0; i < MAX_TRIES && result < 0; i++)
+        result = try_sample(grammar, out);
     return result;
 }
 
@@ -90,7 +160,8 @@ static void write_texts(struct grammar *grammar, const cJSON *texts, struct byte
 }
 
 static void write_samples(struct grammar *grammar, int count, struct byte_buffer *out) {
-    static char text[MAX_SAMPLE];
+    static char text[MAX_SAMPLE + MAX_PLACES];
+    grammar->cache_bytes = (size_t)1 << 30; /* sets keep their ids */
     json_write_key(out, "samples");
     json_write_begin_array(out);
     for (int i = 0; i < count; i++) {

@@ -148,15 +148,19 @@ int schema_count(struct schema_context *c, const struct schema_fact *fact, int m
 
 /* --- A schema --- */
 
-/* In drafts 3 to 7 a $ref stands alone, whatever is beside it. */
+/* In drafts 4 to 7 a $ref stands alone, whatever is beside it. */
 static bool has_old_draft(const cJSON *schema) {
-    static const char *const drafts[] = {"draft-03", "draft-04", "draft-05", "draft-06",
-                                         "draft-07"};
+    static const char *const drafts[] = {"draft-04", "draft-05", "draft-06", "draft-07"};
     const cJSON *name = cJSON_GetObjectItemCaseSensitive(schema, "$schema");
     for (size_t i = 0; cJSON_IsString(name) && i < sizeof(drafts) / sizeof(drafts[0]); i++)
         if (strstr(name->valuestring, drafts[i]) != NULL)
             return true;
     return false;
+}
+
+static bool has_draft_3(const cJSON *schema) {
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(schema, "$schema");
+    return cJSON_IsString(name) && strstr(name->valuestring, "draft-03") != NULL;
 }
 
 static int compile(struct schema_context *c, const char *path, grammar_node *out) {
@@ -166,6 +170,8 @@ static int compile(struct schema_context *c, const char *path, grammar_node *out
     bool is_empty;
     if (!cJSON_IsObject(c->root) && !cJSON_IsBool(c->root))
         return schema_refuse(c, path, "a schema must be an object or a boolean");
+    if (has_draft_3(c->root))
+        return schema_decline(c, path, "$schema names a draft before the fourth");
     if (schema_goal_node(c, &goal, &node) != 0 || schema_define_goals(c) != 0 ||
         schema_goal_has_no_text(c, &goal, &is_empty) != 0)
         return -1;

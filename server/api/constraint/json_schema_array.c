@@ -170,6 +170,8 @@ static int count_evaluated(struct schema_context *c, const struct schema_fact *f
 static int read_unevaluated(struct schema_context *c, const struct schema_fact *fact,
                             struct array *a) {
     int from = 0;
+    if (cJSON_IsTrue(fact->item))
+        return add_rest(c, fact, 0, a);
     if (count_evaluated(c, fact, &fact->of, true, 0, &from) != 0)
         return -1;
     return from >= 0 ? add_rest(c, fact, from, a) : 0;

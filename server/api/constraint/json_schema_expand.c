@@ -529,11 +529,13 @@ static int expand_fact(const struct expansion *e) {
     return keep_fact(e);
 }
 
-/* Nothing is written for its opposite. A schema that holds always is none. */
+/* Nothing is written for its opposite. A schema that holds always says nothing, unless that others
+ * may come. */
 static int expand_positive_fact(const struct expansion *e) {
     bool is_true = cJSON_IsTrue(e->item) || (cJSON_IsObject(e->item) && e->item->child == NULL);
-    bool says_more = strcmp(e->item->string, "additionalProperties") == 0;
-    if (is_true && (e->of->negated || !says_more))
+    bool opens = strncmp(e->item->string, "additional", 10) == 0 ||
+                 strncmp(e->item->string, "unevaluated", 11) == 0;
+    if (is_true && (e->of->negated || !opens))
         return set_true(e);
     return e->of->negated ? decline_negation(e) : keep_fact(e);
 }
@@ -633,7 +635,6 @@ static const struct keyword {
     {"exclusiveMinimum", NUMBER, expand_exclusive},
     {"exclusiveMaximum", NUMBER, expand_exclusive},
     {"multipleOf", NUMBER, expand_fact},
-    {"divisibleBy", NUMBER, decline_keyword},
     {"minLength", STRING, expand_fact},
     {"maxLength", STRING, expand_fact},
     {"pattern", STRING, expand_fact},
@@ -657,8 +658,6 @@ static const struct keyword {
     {"dependentSchemas", OBJECT, expand_dependencies},
     {"dependencies", OBJECT, expand_dependencies},
     {"unevaluatedProperties", OBJECT, expand_positive_fact},
-    {"extends", ANY_TYPE, decline_keyword},
-    {"disallow", ANY_TYPE, decline_keyword},
     /* read with another */
     {"then", ANY_TYPE, expand_null},
     {"else", ANY_TYPE, expand_null},

@@ -16,6 +16,12 @@
 #define IPV4 BYTE "\\." BYTE "\\." BYTE "\\." BYTE
 #define H16 "[0-9A-Fa-f]{1,4}"
 #define LS32 "(?:" H16 ":" H16 "|" IPV4 ")"
+#define IPV6                                                                                       \
+    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32      \
+    "|(?:" H16 "(?::" H16 "){0,1})?::(?:" H16 ":){3}" LS32 "|(?:" H16 "(?::" H16                   \
+    "){0,2})?::(?:" H16 ":){2}" LS32 "|(?:" H16 "(?::" H16 "){0,3})?::" H16 ":" LS32 "|(?:" H16    \
+    "(?::" H16 "){0,4})?::" LS32 "|(?:" H16 "(?::" H16 "){0,5})?::" H16 "|(?:" H16 "(?::" H16      \
+    "){0,6})?::)"
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 #define HEX "[0-9A-Fa-f]"
@@ -25,7 +31,7 @@
 #define QUERY "(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|" ESCAPED ")*"
 #define AUTHORITY                                                                                  \
     "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|" ESCAPED ")*@)?"                                           \
-    "(?:[A-Za-z0-9._~!$&'()*+,;=-]|" ESCAPED ")*(?::\\d{0,5})?"
+    "(?:\\[" IPV6 "\\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|" ESCAPED ")*)(?::\\d{0,5})?"
 #define TAIL "(?:\\?" QUERY ")?(?:#" QUERY ")?"
 #define PATH "(?:/" PCHAR "*)*"
 #define POINTER "(?:/(?:[^~/]|~[01])*)*"
@@ -43,19 +49,15 @@ static const struct {
     {"email", "^" ATOM "(?:\\." ATOM ")*@" LABEL "(?:\\." LABEL ")+$"},
     {"hostname", "^" LABEL "(?:\\." LABEL ")*$"},
     {"ipv4", "^" IPV4 "$"},
-    {"ipv6", "^(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16
-             ":){4}" LS32 "|(?:" H16 "(?::" H16 "){0,1})?::(?:" H16 ":){3}" LS32 "|(?:" H16
-             "(?::" H16 "){0,2})?::(?:" H16 ":){2}" LS32 "|(?:" H16 "(?::" H16 "){0,3})?::" H16
-             ":" LS32 "|(?:" H16 "(?::" H16 "){0,4})?::" LS32 "|(?:" H16 "(?::" H16 "){0,5})?::" H16
-             "|(?:" H16 "(?::" H16 "){0,6})?::)$"},
+    {"ipv6", "^" IPV6 "$"},
     {"uri", "^[A-Za-z][A-Za-z0-9+.-]*:(?://" AUTHORITY PATH "|/?(?:" PCHAR "+" PATH ")?)" TAIL "$"},
     {"json-pointer", "^" POINTER "$"},
-    {"relative-json-pointer", "^(?:0|[1-9]\\d*)(?:#|" POINTER ")$"},
 };
 
 /* JSON Schema's formats that have no pattern. */
-static const char *const unsupported[] = {"idn-email",     "idn-hostname", "iri",  "iri-reference",
-                                          "uri-reference", "uri-template", "regex"};
+static const char *const unsupported[] = {"idn-email",     "idn-hostname",         "iri",
+                                          "iri-reference", "uri-reference",        "uri-template",
+                                          "regex",         "relative-json-pointer"};
 
 /* OpenAPI's formats, which are hints to programs. */
 static const char *const annotations[] = {"int32", "int64",  "float",   "double",

@@ -82,7 +82,8 @@ struct cached_automaton; /* of a keyword */
 struct schema_context {
     struct grammar_builder *builder;
     const cJSON *root;
-    bool strict, ignores_ref_siblings; /* as drafts 3 to 7 do */
+    bool strict, ignores_ref_siblings;  /* as drafts 4 to 7 do */
+    bool is_base_known, has_other_base; /* whether a schema within it has an $id */
     struct api_error *err;
     int num_schemas;
     size_t num_steps, num_allocated;

@@ -266,8 +266,11 @@ static int find_sources(struct reader *r, const struct schema_fact *fact,
 static int read_unevaluated(struct reader *r, const struct schema_fact *fact) {
     struct remainder *remainder = NULL;
     bool evaluates_all = false;
-    if (add_remainder(r, fact, &remainder) != 0 ||
-        find_sources(r, fact, &fact->of, true, 0, remainder, &evaluates_all) != 0)
+    if (add_remainder(r, fact, &remainder) != 0)
+        return -1;
+    if (cJSON_IsTrue(fact->item)) /* of all, then */
+        return 0;
+    if (find_sources(r, fact, &fact->of, true, 0, remainder, &evaluates_all) != 0)
         return -1;
     r->num_remainders -= evaluates_all;
     return 0;

@@ -56,63 +56,82 @@ static int follow_pointer(struct schema_context *c, const char *at, const cJSON 
     return 0;
 }
 
-/* Finds the one schema with the anchor. *count: how many there are. JSON_MAX_DEPTH bounds the
- * recursion. */
-static int find_anchor(struct schema_context *c, const cJSON *from, const char *name,
+/* Values that are no schemas, whatever they look like. */
+static bool is_data(const cJSON *item) {
+    static const char *const keys[] = {"enum", "const", "default", "examples", "example"};
+    for (size_t i = 0; item->string != NULL && i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (strcmp(item->string, keys[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool names_anchor(const cJSON *item, const char *reference) {
+    bool is_anchor =
+        strcmp(item->string, "$anchor") == 0 || strcmp(item->string, "$dynamicAnchor") == 0;
+    bool is_id = strcmp(item->string, "$id") == 0 || strcmp(item->string, "id") == 0;
+    return (is_anchor && strcmp(item->valuestring, reference + 1) == 0) ||
+           (is_id && strcmp(item->valuestring, reference) == 0);
+}
+
+/* Finds the one schema with the anchor; before 2019-09 that was an $id which is a fragment. *count:
+ * how many there are. JSON_MAX_DEPTH bounds the recursion. */
+static int find_anchor(struct schema_context *c, const cJSON *from, const char *reference,
                        const cJSON **out, int *count) {
     const cJSON *item;
     cJSON_ArrayForEach(item, from) {
-        bool names =
-            cJSON_IsObject(from) && cJSON_IsString(item) && strcmp(item->valuestring, name) == 0 &&
-            (strcmp(item->string, "$anchor") == 0 || strcmp(item->string, "$dynamicAnchor") == 0);
-        if (names) {
+        if (cJSON_IsObject(from) && cJSON_IsString(item) && names_anchor(item, reference)) {
             *out = from;
             ++*count;
         }
-        if (schema_add_steps(c, 1) != 0 || find_anchor(c, item, name, out, count) != 0)
+        if (schema_add_steps(c, 1) != 0 ||
+            (!is_data(item) && find_anchor(c, item, reference, out, count) != 0))
             return -1;
     }
     return 0;
 }
 
-/* A schema with an $id of its own is the base of the references in it: then "#" is not the root. */
+/* A schema with an $id of its own is the base of the references in it: then "#" may not be the
+ * root. */
 static int has_other_base(struct schema_context *c, const cJSON *from, bool *out) {
     const cJSON *item;
+    const char *key = c->ignores_ref_siblings ? "id" : "$id";
     cJSON_ArrayForEach(item, from) {
         bool is_id = cJSON_IsObject(from) && from != c->root && cJSON_IsString(item) &&
-                     (strcmp(item->string, "$id") == 0 || strcmp(item->string, "id") == 0);
-        *out = *out || (is_id && strchr(item->valuestring, ':') != NULL);
-        if (schema_add_steps(c, 1) != 0 || has_other_base(c, item, out) != 0)
+                     (strcmp(item->string, "$id") == 0 || strcmp(item->string, key) == 0);
+        *out = *out || (is_id && item->valuestring[0] != '#');
+        if (schema_add_steps(c, 1) != 0 || (!is_data(item) && has_other_base(c, item, out) != 0))
             return -1;
     }
+    return 0;
+}
+
+/* It is looked for once. */
+static int check_base(struct schema_context *c, const char *path, const char *key) {
+    bool differs = false;
+    if (!c->is_base_known && has_other_base(c, c->root, &differs) != 0)
+        return -1;
+    c->is_base_known = true;
+    c->has_other_base = c->has_other_base || differs;
+    if (c->has_other_base)
+        return schema_decline(c, path, "%s is not supported beside an $id within the schema", key);
     return 0;
 }
 
 static int find_target(struct schema_context *c, const char *path, const cJSON *ref,
                        const cJSON **out) {
     const char *key = ref->string, *name = ref->valuestring;
-    bool is_dynamic = strcmp(key, "$ref") != 0;
-    int count = 1;
+    int count = 0;
     if (name[0] != '#')
         return schema_decline(c, path,
                               "%s must lead into the schema itself, as \"#/$defs/name\" does", key);
-    if (name[1] == '\0' || name[1] == '/') {
-        if (follow_pointer(c, name + 1, out) != 0)
-            return -1;
-    } else {
-        count = 0;
-        if (find_anchor(c, c->root, name + 1, out, &count) != 0)
-            return -1;
-    }
+    if (check_base(c, path, key) != 0)
+        return -1;
+    if (name[1] == '\0' || name[1] == '/')
+        return follow_pointer(c, name + 1, out);
+    if (find_anchor(c, c->root, name, out, &count) != 0)
+        return -1;
     if (count > 1)
         return schema_decline(c, path, "%s names an anchor of several schemas", key);
-    if (is_dynamic) {
-        bool differs = false;
-        if (has_other_base(c, c->root, &differs) != 0)
-            return -1;
-        if (differs)
-            return schema_decline(c, path, "%s is not supported beside an $id", key);
-    }
     return 0;
 }
 

@@ -417,7 +417,6 @@ static void test_declined(void **unused) {
         {"{\"properties\":{\"a\":{}},\"anyOf\":[{\"properties\":{\"b\":{}}}],"
          "\"unevaluatedProperties\":false}",
          "schema", "unevaluatedProperties"},
-        {"{\"items\":{\"extends\":{}}}", "schema.items", "extends"},
     };
     for (size_t i = 0; i < sizeof(schemas) / sizeof(schemas[0]); i++) {
         struct grammar *grammar;
