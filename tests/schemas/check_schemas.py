@@ -3,7 +3,7 @@
     check_schemas.py SCHEMA_TEXTS FILE-OR-FOLDER... [--samples N] [--table] [--verbose]
 
 A file holds groups as in the JSON Schema Test Suite: [{"description", "schema", "tests": [{"data",
-"valid"}]}], or is one schema. A group may have "refused", a part of the message that it must be
+"valid"}]}], or is one schema. Instances may also be in lists, "valid" and "invalid". A group may have "refused", a part of the message that it must be
 refused with, and "narrow", why valid instances may be: "tests" are then only looked at where they
 are invalid. For every schema that compiles, random texts of its grammar must be valid, no invalid
 instance may be accepted, and every valid one must be.
@@ -230,6 +230,9 @@ def groups_of(path):
         if not isinstance(group, dict) or "schema" not in group:
             continue
         schema = group["schema"]
+        for valid in (True, False):
+            more = group.pop("valid" if valid else "invalid", [])
+            group.setdefault("tests", []).extend({"data": data, "valid": valid} for data in more)
         if draft and isinstance(schema, dict) and "$schema" not in schema:
             group["schema"] = {"$schema": draft, **schema}
         yield group

@@ -28,6 +28,7 @@
 /* RFC 3986, without the names that no reader knows. */
 #define ESCAPED "%[0-9A-Fa-f]{2}"
 #define PCHAR "(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|" ESCAPED ")"
+#define FIRST "(?:[A-Za-z0-9._~!$&'()*+,;=@-]|" ESCAPED ")" /* of a path without a scheme */
 #define QUERY "(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|" ESCAPED ")*"
 #define AUTHORITY                                                                                  \
     "(?:(?:[A-Za-z0-9._~!$&'()*+,;=:-]|" ESCAPED ")*@)?"                                           \
@@ -51,6 +52,9 @@ static const struct {
     {"ipv4", "^" IPV4 "$"},
     {"ipv6", "^" IPV6 "$"},
     {"uri", "^[A-Za-z][A-Za-z0-9+.-]*:(?://" AUTHORITY PATH "|/?(?:" PCHAR "+" PATH ")?)" TAIL "$"},
+    {"uri-reference",
+     "^(?:[A-Za-z][A-Za-z0-9+.-]*:(?://" AUTHORITY PATH "|/?(?:" PCHAR "+" PATH
+     ")?)|//" AUTHORITY PATH "|/(?:" PCHAR "+" PATH ")?|(?:" FIRST "+" PATH ")?)" TAIL "$"},
     {"json-pointer", "^" POINTER "$"},
 };
 

@@ -61,7 +61,7 @@ static grammar_node chain(struct schema_context *c, const struct members *m) {
  * i. nodes: what follows, of one i at a time. */
 struct counting {
     const struct members *members;
-    int most;                     /* members that are told apart */
+    int most, num_required;       /* members that are told apart, and that there must be */
     grammar_node *nodes, *before; /* [most + 1] of the property at hand, and the next */
 };
 
@@ -77,6 +77,10 @@ static int others_behind(struct schema_context *c, const struct counting *s, int
     int max = o->max < 0 ? -1 : o->max - count, missing = o->min - count;
     grammar_node more[] = {schema_comma(c), m->other};
     *out = missing > 0 ? schema_nothing(c) : schema_sequence(c, NULL, 0);
+    if (count < s->num_required && count < s->most) { /* which does not come to be */
+        *out = schema_nothing(c);
+        return 0;
+    }
     if (!m->has_others || max == 0)
         return 0;
     if (missing > 1)
@@ -111,10 +115,17 @@ static void make_states(struct schema_context *c, const struct counting *s, int 
     }
 }
 
+static int num_required(const struct object *o) {
+    int count = 0;
+    for (int i = 0; i < o->num_properties; i++)
+        count += o->properties[i].required;
+    return count;
+}
+
 static int counted_chain(struct schema_context *c, const struct members *m, grammar_node *out) {
     const struct object *o = m->object;
     int named = o->num_properties, most = o->max >= 0 ? o->max : o->min;
-    struct counting s = {m, most < named ? most : named, NULL, NULL};
+    struct counting s = {m, most < named ? most : named, num_required(o), NULL, NULL};
     if ((int64_t)(named + 1) * (s.most + 1) > MAX_STATES)
         return schema_decline(c, o->path,
                               "minProperties and maxProperties are not supported with so many "
@@ -195,12 +206,11 @@ static int make_members(struct schema_context *c, const struct object *o, struct
 /* What counts for nothing: a minimum that the required properties reach, and a maximum that there
  * are no more properties than. */
 static bool counts(const struct object *o) {
-    int num_required = 0, num_possible = 0;
-    for (int i = 0; i < o->num_properties; i++) {
-        num_required += o->properties[i].required;
+    int num_possible = 0;
+    for (int i = 0; i < o->num_properties; i++)
         num_possible += !o->properties[i].is_absent;
-    }
-    return o->min > num_required || (o->max >= 0 && (o->num_classes > 0 || o->max < num_possible));
+    return o->min > num_required(o) ||
+           (o->max >= 0 && (o->num_classes > 0 || o->max < num_possible));
 }
 
 int schema_object(struct schema_context *c, const struct schema_case *one, grammar_node *out) {

@@ -196,27 +196,57 @@ static int count_decimals(double value) {
     return -1;
 }
 
-/* Reals from a to b, 0 <= a <= b in units of 10^-k: those with k digits behind the point, and those
- * with more, which begin with the digits of a..b-1. */
-static grammar_node real_range(struct schema_context *c, int64_t a, int64_t b, int k,
-                               bool a_excluded, bool b_excluded) {
-    grammar_node items[3];
+static int count_digits(int64_t value) {
+    int count = 1;
+    for (; value >= 10; value /= 10)
+        count++;
+    return count;
+}
+
+/* Bounds of reals, 0 <= low <= high in units of 10^-k. */
+struct real_bounds {
+    int64_t low, high;
+    bool low_excluded, high_excluded, is_high_given;
+};
+
+/* Texts with fewer than k digits behind the point: for each number of them, a range of its own. */
+static int add_shorter(struct schema_context *c, int64_t first, int64_t last, int k,
+                       grammar_node *items) {
+    int count = 0;
+    for (int decimals = 0; decimals < k; decimals++) {
+        int64_t unit = power_of_ten(k - decimals);
+        int64_t low = (first + unit - 1) / unit, high = last / unit;
+        if (low <= high)
+            items[count++] = natural_range(c, low, high, decimals, nothing(c));
+    }
+    return count;
+}
+
+/* Texts with up to k digits behind the point, and those with more, which begin with the digits of
+ * low to high - 1. A number near an excluded bound has at most 15 digits, so that no double makes
+ * it the bound (IEEE 754: 15 decimal digits are kept). */
+static grammar_node real_range(struct schema_context *c, const struct real_bounds *b, int k) {
+    grammar_node items[MAX_DECIMALS + 3];
     grammar_node digit = digits(c, '0', '9'), point = schema_text(c, k == 0 ? "." : "");
-    int count = 0, max = MAX_DIGITS - k;
-    int64_t first = a + a_excluded, last = b - b_excluded;
+    int max = MAX_DIGITS - k, kept = 15 - count_digits(b->high);
+    int64_t first = b->low + b->low_excluded, last = b->high - b->high_excluded;
+    int count = add_shorter(c, first, last, k, items);
+    if (b->is_high_given && b->high_excluded)
+        max = kept > 1 ? kept : 1;
     if (first <= last)
         items[count++] = natural_range(c, first, last, k, nothing(c));
-    if (first <= b - 1) {
+    if (first <= b->high - 1) {
         grammar_node more[] = {point, grammar_repeat(c->builder, digit, 1, max)};
-        items[count++] = natural_range(c, first, b - 1, k, schema_sequence(c, more, 2));
+        items[count++] = natural_range(c, first, b->high - 1, k, schema_sequence(c, more, 2));
     }
-    if (a_excluded && a <= b - 1) { /* not zero behind it */
-        grammar_node more[] = {point, grammar_repeat(c->builder, schema_text(c, "0"), 0, max / 2),
-                               digits(c, '1', '9'),
-                               grammar_repeat(c->builder, digit, 0, max / 2 - 1)};
-        items[count++] = natural_range(c, a, a, k, schema_sequence(c, more, 4));
+    if (b->low_excluded && b->low <= b->high - 1) { /* not zero behind it */
+        int room = 14 - count_digits(b->low), zeros = room < max / 2 ? room : max / 2;
+        grammar_node more[] = {
+            point, grammar_repeat(c->builder, schema_text(c, "0"), 0, zeros > 0 ? zeros : 0),
+            digits(c, '1', '9'), grammar_repeat(c->builder, digit, 0, max > 1 ? max / 2 - 1 : 0)};
+        items[count++] = natural_range(c, b->low, b->low, k, schema_sequence(c, more, 4));
     }
-    return count > 0 ? grammar_alternatives(c->builder, items, count) : 0;
+    return count > 0 ? grammar_alternatives(c->builder, items, count) : schema_nothing(c);
 }
 
 /* The range of the schema's bounds, in units of 10^-k. */
@@ -234,13 +264,15 @@ static int bounded_real(struct schema_context *c, const struct schema_bounds *b,
     int count = 0;
     if (high > 0 || (high == 0 && !b->high_excluded)) {
         bool from_zero = low < 0;
-        items[count++] = real_range(c, from_zero ? 0 : low, high, k, !from_zero && b->low_excluded,
-                                    b->high_excluded);
+        const struct real_bounds above = {from_zero ? 0 : low, high, !from_zero && b->low_excluded,
+                                          b->high_excluded, is_high};
+        items[count++] = real_range(c, &above, k);
     }
     if (low < 0) {
         bool to_zero = high >= 0;
-        items[count++] = negative(c, real_range(c, to_zero ? 0 : -high, -low, k,
-                                                to_zero || b->high_excluded, b->low_excluded));
+        const struct real_bounds below = {to_zero ? 0 : -high, -low, to_zero || b->high_excluded,
+                                          b->low_excluded, is_low};
+        items[count++] = negative(c, real_range(c, &below, k));
     }
     *out = grammar_alternatives(c->builder, items, count);
     return 0;
