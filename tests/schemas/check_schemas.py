@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Checks what the grammars of JSON schemas admit against the jsonschema package.
 
     check_schemas.py SCHEMA_TEXTS FILE-OR-FOLDER... [--samples N] [--table] [--verbose]
@@ -25,8 +26,12 @@ import subprocess
 import sys
 from decimal import Decimal
 
-import jsonschema
-from jsonschema import validators
+try:
+    import jsonschema
+    from jsonschema import validators
+except ImportError:
+    print("the package jsonschema is not there")
+    sys.exit(77)
 
 DRAFTS = {
     "draft3": "http://json-schema.org/draft-03/schema#",
