@@ -75,7 +75,7 @@ void *schema_allocate(struct schema_context *c, size_t bytes) {
     size_t align = alignof(max_align_t), rounded = (bytes + align - 1) / align * align;
     c->num_allocated += rounded;
     if (c->num_allocated > SCHEMA_MAX_MEMORY) {
-        schema_decline(c, "schema", "the schema takes too much memory");
+        schema_decline(c, c->path, "the schema takes too much memory");
         return NULL;
     }
     if (chunk == NULL || chunk->capacity - chunk->used < rounded) {
@@ -106,7 +106,7 @@ static void free_chunks(struct schema_context *c) {
 int schema_add_steps(struct schema_context *c, size_t steps) {
     c->num_steps += steps;
     if (c->num_steps > SCHEMA_MAX_STEPS)
-        return schema_decline(c, "schema", "too many names must be looked up in the schema");
+        return schema_decline(c, c->path, "too many names must be looked up in the schema");
     return 0;
 }
 
@@ -187,6 +187,7 @@ int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const
                      bool strict, grammar_node *out, struct api_error *err) {
     struct schema_context c = {.builder = builder,
                                .root = schema,
+                               .path = path,
                                .strict = strict,
                                .ignores_ref_siblings = has_old_draft(schema),
                                .err = err,

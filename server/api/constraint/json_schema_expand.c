@@ -36,7 +36,7 @@ static int one_fact(struct schema_context *c, struct schema_fact fact, struct sc
 
 static int check_count(struct schema_context *c, size_t count) {
     if (count > SCHEMA_MAX_CASES)
-        return schema_decline(c, "schema", "the schema has too many combinations of alternatives");
+        return schema_decline(c, c->path, "the schema has too many combinations of alternatives");
     return schema_add_steps(c, count);
 }
 

@@ -123,7 +123,7 @@ static size_t hash_goal(const struct schema_goal *goal) {
 static struct schema_entry *add_entry(struct schema_context *c, const struct schema_goal *goal,
                                       struct schema_entry **list) {
     size_t bytes = (size_t)goal->count * sizeof(*goal->literals);
-    const char *path = goal->count > 0 ? goal->literals[0].path : "schema";
+    const char *path = goal->count > 0 ? goal->literals[0].path : c->path;
     if (++c->num_goals > SCHEMA_MAX_GOALS) {
         schema_decline(c, path, "the schema has too many parts");
         return NULL;
@@ -653,6 +653,10 @@ static int search_emptiness(struct schema_context *c, const struct schema_goal *
 }
 
 int schema_goal_is_empty(struct schema_context *c, const struct schema_goal *goal, bool *out) {
+    const struct admission admission = {goal, NUM_TYPES, NULL};
+    struct choice choice;
+    if (goal->count > 0 && goal_choice(c, goal, &choice)) /* not worth an entry */
+        return choice_is_empty(c, &choice, &admission, out);
     struct schema_entry *entry = find_entry(c, goal);
     if (entry == NULL)
         return -1;

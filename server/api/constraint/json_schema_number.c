@@ -65,7 +65,7 @@ static int read_bound(struct schema_context *c, const struct schema_fact *fact,
 
 static int read_number(struct schema_context *c, const struct schema_case *one,
                        struct number *out) {
-    *out = (struct number){.bounds = {.path = "schema"}};
+    *out = (struct number){.bounds = {.path = c->path}};
     for (int i = 0; i < one->count; i++) {
         const struct schema_fact *fact = one->facts[i];
         const char *key = fact->item->string;

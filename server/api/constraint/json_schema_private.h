@@ -82,6 +82,7 @@ struct cached_automaton; /* of a keyword */
 struct schema_context {
     struct grammar_builder *builder;
     const cJSON *root;
+    const char *path;                   /* of the root */
     bool strict, ignores_ref_siblings;  /* as drafts 4 to 7 do */
     bool is_base_known, has_other_base; /* whether a schema within it has an $id */
     struct api_error *err;

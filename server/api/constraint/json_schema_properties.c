@@ -546,7 +546,7 @@ static int read_classes(struct reader *r) {
 int schema_read_object(struct schema_context *c, const struct schema_case *one, bool classes,
                        struct object *out) {
     struct reader r = {.c = c, .one = one, .object = out};
-    *out = (struct object){.max = -1, .path = "schema"};
+    *out = (struct object){.max = -1, .path = c->path};
     r.remainders = malloc(MAX_FACTS * sizeof(*r.remainders));
     r.patterns = malloc(MAX_PATTERNS * sizeof(*r.patterns));
     int result = r.remainders != NULL && r.patterns != NULL ? 0 : api_error_set_memory(c->err);

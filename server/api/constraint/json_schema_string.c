@@ -320,7 +320,7 @@ static int strings_of_case(struct schema_context *c, const struct schema_case *o
     }
     if (read_string(c, &others, &s) != 0)
         return -1;
-    s.path = one->count > 0 ? one->facts[0]->of.path : "schema";
+    s.path = one->count > 0 ? one->facts[0]->of.path : c->path;
     if (string_automaton(c, &s, out) != 0)
         return -1;
     for (int i = 0; i < num_values; i++) {
@@ -335,7 +335,7 @@ static int strings_of_case(struct schema_context *c, const struct schema_case *o
 int schema_goal_strings(struct schema_context *c, const struct schema_goal *goal,
                         const struct text_automaton **out) {
     struct schema_cases cases;
-    const char *path = goal->count > 0 ? goal->literals[0].path : "schema";
+    const char *path = goal->count > 0 ? goal->literals[0].path : c->path;
     const struct string none = {.length = {1, 0}, .path = path};
     if (schema_expand_goal(c, goal, STRING, &cases) != 0 || string_automaton(c, &none, out) != 0)
         return -1;

@@ -166,7 +166,7 @@ static int list_literal(struct schema_context *c, const cJSON *value, grammar_no
 }
 
 int schema_literal(struct schema_context *c, const cJSON *value, grammar_node *out) {
-    if (schema_count_one(c, "schema", "values") != 0)
+    if (schema_count_one(c, c->path, "values") != 0)
         return -1;
     if (cJSON_IsString(value))
         return schema_quoted(c, value->valuestring, out);
