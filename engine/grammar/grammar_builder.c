@@ -61,8 +61,9 @@ static bool is_node(const struct grammar_builder *builder, grammar_node node) {
 }
 
 grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length) {
+    size_t room = length > 0 ? length : 1; /* so that there are bytes to point to */
     if (builder->failure != ERROR_NONE ||
-        !reserve(builder, &builder->bytes, &builder->bytes_capacity, builder->num_bytes, length, 1))
+        !reserve(builder, &builder->bytes, &builder->bytes_capacity, builder->num_bytes, room, 1))
         return GRAMMAR_FAILED;
     struct node node = {NODE_LITERAL, .first = builder->num_bytes, .count = (int32_t)length};
     if (length > 0)
@@ -102,8 +103,9 @@ static grammar_node add_list(struct grammar_builder *builder, struct node node,
     for (int i = 0; i < count; i++)
         if (!is_node(builder, items[i]))
             return fail(builder, ERROR_SYNTAX, "an item of the grammar does not exist");
-    if (!reserve(builder, &builder->items, &builder->items_capacity, builder->num_items,
-                 (size_t)count, sizeof(*items)))
+    size_t room = count > 0 ? (size_t)count : 1; /* so that there are items to point to */
+    if (!reserve(builder, &builder->items, &builder->items_capacity, builder->num_items, room,
+                 sizeof(*items)))
         return GRAMMAR_FAILED;
     node.first = builder->num_items;
     node.count = count;

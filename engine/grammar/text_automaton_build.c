@@ -161,9 +161,28 @@ static int32_t place_of_repeat(struct construction *c, const struct node *node, 
     return at;
 }
 
-static int32_t place_of_node(struct construction *c, const struct node *node, int32_t next) {
-    const grammar_node *items = c->builder->items + node->first;
+static int32_t place_of_sequence(struct construction *c, const struct node *node, int32_t next) {
+    for (int32_t i = node->count - 1; i >= 0 && next >= 0; i--)
+        next = place_of(c, c->builder->items[node->first + i], next);
+    return next;
+}
+
+/* Without alternatives, which nothing matches, a place that reads no character. */
+static int32_t place_of_alternatives(struct construction *c, const struct node *node,
+                                     int32_t next) {
     int32_t at = NO_PLACE;
+    if (node->count == 0)
+        return add_place(c, (struct place){0, 0, next, 0});
+    for (int32_t i = node->count - 1; i >= 0; i--) {
+        int32_t item = place_of(c, c->builder->items[node->first + i], next);
+        at = i == node->count - 1 ? item : add_split(c, item, at);
+        if (at < 0)
+            return NO_PLACE;
+    }
+    return at;
+}
+
+static int32_t place_of_node(struct construction *c, const struct node *node, int32_t next) {
     switch (node->kind) {
     case NODE_LITERAL:
         return place_of_literal(c, node, next);
@@ -172,19 +191,9 @@ static int32_t place_of_node(struct construction *c, const struct node *node, in
     case NODE_REPEAT:
         return place_of_repeat(c, node, next);
     case NODE_SEQUENCE:
-        for (int32_t i = node->count - 1; i >= 0 && next >= 0; i--)
-            next = place_of(c, items[i], next);
-        return next;
+        return place_of_sequence(c, node, next);
     case NODE_ALTERNATIVES:
-        if (node->count == 0) /* which nothing matches: a place that reads no character */
-            return add_place(c, (struct place){0, 0, next, 0});
-        for (int32_t i = node->count - 1; i >= 0; i--) {
-            int32_t item = place_of(c, items[i], next);
-            at = i == node->count - 1 ? item : add_split(c, item, at);
-            if (at < 0)
-                return NO_PLACE;
-        }
-        return at;
+        return place_of_alternatives(c, node, next);
     case NODE_TOKEN:
     case NODE_RULE:
         break;

@@ -1,6 +1,6 @@
 /* The properties of an object: what each must match by all keywords that are about it, and the other
  * names, cut into classes by the patterns that they match. */
-#include "server/api/constraint/json_schema_object.h"
+#include "server/api/constraint/json_schema_properties.h"
 
 #include "server/json/json_field.h"
 

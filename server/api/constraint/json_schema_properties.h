@@ -1,6 +1,6 @@
 /* Private to json_schema_*.c: what a case says of an object. */
-#ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_OBJECT_H
-#define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_OBJECT_H
+#ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PROPERTIES_H
+#define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PROPERTIES_H
 
 #include "server/api/constraint/json_schema_private.h"
 
