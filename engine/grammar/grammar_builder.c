@@ -86,8 +86,10 @@ grammar_node grammar_characters(struct grammar_builder *builder,
     for (int i = 0; i < num_ranges; i++)
         if (ranges[i].first > ranges[i].last || ranges[i].last > LAST_CHARACTER)
             return fail(builder, ERROR_SYNTAX, "a range of characters is empty or above U+10FFFF");
-    if (!reserve(builder, &builder->ranges, &builder->ranges_capacity, builder->num_ranges,
-                 (size_t)num_ranges, sizeof(*ranges)))
+    size_t room =
+        num_ranges > 0 ? (size_t)num_ranges : 1; /* so that there are ranges to point to */
+    if (!reserve(builder, &builder->ranges, &builder->ranges_capacity, builder->num_ranges, room,
+                 sizeof(*ranges)))
         return GRAMMAR_FAILED;
     struct node node = {NODE_CHARACTERS, negated, builder->num_ranges, num_ranges};
     if (num_ranges > 0)

@@ -94,7 +94,8 @@ static int complement(struct construction *c, int32_t count) {
     struct character_range *copy = malloc(((size_t)count + 1) * sizeof(*copy));
     if (copy == NULL)
         return no_memory(c);
-    memcpy(copy, c->ranges + begin, (size_t)count * sizeof(*copy));
+    if (count > 0)
+        memcpy(copy, c->ranges + begin, (size_t)count * sizeof(*copy));
     qsort(copy, (size_t)count, sizeof(*copy), compare_ranges);
     c->num_ranges = begin;
     uint32_t outside = 0;
