@@ -311,6 +311,8 @@ static int32_t collect_steps(struct construction *c, int32_t set) {
 
 /* The characters between two cuts all lead to the same places. */
 static int add_edges(struct construction *c, int32_t num_steps) {
+    if (num_steps == 0) /* and nothing to sort */
+        return 0;
     qsort(c->cuts, (size_t)num_steps * 2, sizeof(*c->cuts), compare_cuts);
     for (int32_t i = 0; i + 1 < 2 * num_steps; i++) {
         if (c->cuts[i] == c->cuts[i + 1])
