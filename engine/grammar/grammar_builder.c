@@ -60,8 +60,9 @@ static bool is_node(const struct grammar_builder *builder, grammar_node node) {
 }
 
 grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length) {
+    size_t room = length > 0 ? length : 1; /* so that there are bytes to point to */
     if (builder->failure != ERROR_NONE ||
-        !reserve(builder, &builder->bytes, &builder->bytes_capacity, builder->num_bytes, length, 1))
+        !reserve(builder, &builder->bytes, &builder->bytes_capacity, builder->num_bytes, room, 1))
         return GRAMMAR_FAILED;
     struct node node = {NODE_LITERAL, .first = builder->num_bytes, .count = (int32_t)length};
     if (length > 0)
@@ -85,8 +86,10 @@ grammar_node grammar_characters(struct grammar_builder *builder,
         if (ranges[i].first > ranges[i].last || ranges[i].last > LAST_CHARACTER)
             return grammar_builder_fail(builder, ERROR_SYNTAX,
                                         "a range of characters is empty or above U+10FFFF");
-    if (!reserve(builder, &builder->ranges, &builder->ranges_capacity, builder->num_ranges,
-                 (size_t)num_ranges, sizeof(*ranges)))
+    size_t room =
+        num_ranges > 0 ? (size_t)num_ranges : 1; /* so that there are ranges to point to */
+    if (!reserve(builder, &builder->ranges, &builder->ranges_capacity, builder->num_ranges, room,
+                 sizeof(*ranges)))
         return GRAMMAR_FAILED;
     struct node node = {NODE_CHARACTERS, negated, builder->num_ranges, num_ranges};
     if (num_ranges > 0)
@@ -103,8 +106,9 @@ static grammar_node add_list(struct grammar_builder *builder, struct node node,
         if (!is_node(builder, items[i]))
             return grammar_builder_fail(builder, ERROR_SYNTAX,
                                         "an item of the grammar does not exist");
-    if (!reserve(builder, &builder->items, &builder->items_capacity, builder->num_items,
-                 (size_t)count, sizeof(*items)))
+    size_t room = count > 0 ? (size_t)count : 1; /* so that there are items to point to */
+    if (!reserve(builder, &builder->items, &builder->items_capacity, builder->num_items, room,
+                 sizeof(*items)))
         return GRAMMAR_FAILED;
     node.first = builder->num_items;
     node.count = count;

@@ -24,7 +24,7 @@ SERVER_SEES = {"models/tokenizer/tokenizer.h", "models/chat_template/chat_templa
                "kernels/kv_type.h"}
 
 # What server/ may know of the engine: what lies at its top, and how a grammar and a drafter are made.
-SERVER_SEES_OF_ENGINE = re.compile(r"engine/(\w+|grammar/(grammar|grammar_regex|grammar_text|grammar_cache|free_text)|draft/ngram_drafter|record/\w+)\.h")
+SERVER_SEES_OF_ENGINE = re.compile(r"engine/(\w+|grammar/(grammar|grammar_regex|grammar_text|grammar_cache|free_text|text_automaton)|draft/ngram_drafter|record/\w+)\.h")
 
 # Who may include which header that is not ours.
 THIRD_PARTY = [

@@ -228,10 +228,12 @@ static void expect_error(const char *body, const char *param) {
 }
 
 static void what_a_schema_has_beyond_the_form_is_refused_if_strict(void **state) {
-    expect_taken(WITH("false", "{\"not\":{\"type\":\"null\"}}"), &llama3,
+    expect_taken(WITH("false", "{\"x-order\":1}"), &llama3,
                  "{\"name\": \"f\", \"parameters\": {\"any\": 1}}",
                  "|call 0:f|arguments 0:{\"any\": 1}");
-    expect_error(WITH("true", "{\"not\":{\"type\":\"null\"}}"), "tools[0].function.parameters");
+    expect_error(WITH("true", "{\"x-order\":1}"), "tools[0].function.parameters");
+    expect_error(WITH("false", "{\"not\":{\"propertyNames\":{\"pattern\":\"a\"}}}"),
+                 "tools[0].function.parameters");
 }
 
 static void arguments_are_an_object(void **state) {
