@@ -81,6 +81,7 @@ struct options {
     int64_t threads;              /* compute threads; 0: one per available core */
     char *cpu_isa;                /* auto, or the level of backend_config.isa */
     int64_t tensor_parallel_size; /* ranks of a CPU, which share the threads; or of GPUs */
+    int64_t pipeline_parallel_size; /* stages of a CPU, of so many ranks each; 1 on CUDA */
 
     int64_t max_model_len;          /* tokens; 0: what the model was trained for */
     int64_t max_num_seqs;           /* 0: by device */

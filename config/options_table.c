@@ -388,6 +388,14 @@ static const struct option_spec table[] = {
      .meaning =
          "ranks that share the model: on the CPU best one per NUMA node, or as many as mpirun "
          "started; on CUDA a GPU each"},
+    {.name = "pipeline-parallel-size",
+     .type = OPTION_INTEGER,
+     .offset = FIELD(pipeline_parallel_size),
+     .default_text = "1",
+     .minimum = 1,
+     .maximum = 8,
+     .meaning = "stages that the CPU shares the model's layers out to, each of "
+                "tensor-parallel-size ranks, at most 8 in all; 1 on CUDA"},
     {.name = "max-model-len",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_model_len),

@@ -1,6 +1,7 @@
 /* An executor whose ranks are processes, on one machine or several (kernels/transport.h): rank 0's,
  * in the engine's process. Each step's arena goes to the others, which compute their shares of it
- * (distributed_rank.h), and all meet in the collective ops.
+ * (distributed_rank.h), and all meet in the collective ops. The result comes back from the first rank
+ * of the last stage, where that is not rank 0.
  *
  * A rank that ends, hangs or is cut off is noticed within the transport's timeout: by those that wait
  * for it in a step, and by both sides while there is none, since rank 0 asks every rank now and then

@@ -11,55 +11,79 @@
 struct distributed_rank {
     struct transport *transport;
     struct executor *executor;
-    void *arena;
-    size_t arena_bytes;
+    void *memory; /* of the largest step */
+    size_t bytes;
+    bool has_begun;
 };
 
-/* For the largest step so far. */
-static int grow_arena(struct distributed_rank *rank, size_t bytes, struct error *err) {
-    if (bytes <= rank->arena_bytes)
-        return 0;
-    free(rank->arena);
-    rank->arena = aligned_alloc(STEP_ALIGNMENT, bytes);
-    rank->arena_bytes = rank->arena != NULL ? bytes : 0;
-    return rank->arena != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a step");
+static int alloc_memory(struct distributed_rank *rank, const struct batch_capacity *capacity,
+                        struct error *err) {
+    rank->bytes = step_memory_bytes(capacity);
+    rank->memory = rank->bytes < SIZE_MAX ? aligned_alloc(STEP_ALIGNMENT, rank->bytes) : NULL;
+    return rank->memory != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a step");
+}
+
+static int send_result(struct distributed_rank *rank, const struct batch_capacity *capacity,
+                       struct error *err) {
+    size_t offset = step_result_offset(capacity);
+    return transport_send(rank->transport, TRANSPORT_STEPS, 0, (char *)rank->memory + offset,
+                          step_memory_bytes(capacity) - offset, err);
 }
 
 /* Each step is computed to its end before the next is taken: meanwhile rank 0 says nothing else that
  * anybody waits for. */
-static int compute(struct distributed_rank *rank, const struct batch_capacity *capacity,
+static int compute(struct distributed_rank *rank, const struct step_message *message,
                    struct error *err) {
     const struct executor_ops *ops = rank->executor->ops;
-    struct step_result nothing = {0};
+    const struct batch_capacity *capacity = &message->capacity;
+    struct step_result result;
     struct batch_arena arena;
-    size_t bytes = batch_arena_bytes(capacity);
-    if (grow_arena(rank, bytes, err) != 0 ||
-        transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->arena, bytes, err) != 0)
+    size_t bytes = step_memory_bytes(capacity);
+    if (bytes > rank->bytes)
+        return error_set(err, ERROR_DEVICE, "rank 0 sends a step of %zu bytes, of at most %zu",
+                         bytes, rank->bytes);
+    if (transport_receive(rank->transport, TRANSPORT_STEPS, 0, rank->memory,
+                          batch_arena_bytes(capacity), err) != 0)
         return -1;
-    batch_arena_bind(&arena, capacity, rank->arena);
+    step_memory_bind(capacity, rank->memory, &arena, &result);
     struct batch batch = batch_arena_view(&arena);
-    ops->submit(rank->executor, &batch, &nothing);
-    return ops->wait(rank->executor, err);
+    ops->submit(rank->executor, &batch, &result);
+    if (ops->wait(rank->executor, err) != 0)
+        return -1;
+    return message->kind == STEP_SAMPLE ? send_result(rank, capacity, err) : 0;
 }
 
-/* 1: goes on; 0: dismissed. Before the first message rank 0 has much to do that takes its time. */
-static int obey(struct distributed_rank *rank, bool is_first, struct error *err) {
+static int send_stats(struct distributed_rank *rank, struct error *err) {
+    struct rank_stats stats[BACKEND_MAX_RANKS];
+    rank->executor->ops->rank_stats(rank->executor, stats);
+    return transport_send(rank->transport, TRANSPORT_STEPS, 0, &stats[0], sizeof(stats[0]), err);
+}
+
+/* Before the first step, or ping, rank 0 has much to do that takes its time. */
+static int receive_message(struct distributed_rank *rank, struct step_message *out,
+                           struct error *err) {
     struct transport *t = rank->transport;
-    struct step_message message;
     int64_t timeout_ns = t->timeout_ns;
-    t->timeout_ns = is_first ? 0 : timeout_ns;
-    int status = transport_receive(t, TRANSPORT_STEPS, 0, &message, sizeof(message), err);
+    t->timeout_ns = rank->has_begun ? timeout_ns : 0;
+    int status = transport_receive(t, TRANSPORT_STEPS, 0, out, sizeof(*out), err);
     t->timeout_ns = timeout_ns;
-    if (status != 0)
+    rank->has_begun |= status == 0 && out->kind != STEP_MEMORY;
+    return status;
+}
+
+/* 1: goes on; 0: dismissed. */
+static int obey(struct distributed_rank *rank, struct error *err) {
+    struct step_message message;
+    if (receive_message(rank, &message, err) != 0)
         return -1;
-    switch (message.kind) {
-    case STEP_COMPUTE:
-        return compute(rank, &message.capacity, err) == 0 ? 1 : -1;
-    case STEP_PING:
-        return transport_send(t, TRANSPORT_STEPS, 0, "", 1, err) == 0 ? 1 : -1;
-    default:
+    if (message.kind == STEP_QUIT)
         return 0;
-    }
+    bool computes = message.kind == STEP_COMPUTE || message.kind == STEP_SAMPLE;
+    if ((message.kind == STEP_MEMORY && alloc_memory(rank, &message.capacity, err) != 0) ||
+        (computes && compute(rank, &message, err) != 0) ||
+        (message.wants_stats && send_stats(rank, err) != 0))
+        return -1;
+    return 1;
 }
 
 int distributed_rank_run(const struct model *model, const struct executor_config *config,
@@ -70,13 +94,13 @@ int distributed_rank_run(const struct model *model, const struct executor_config
     if (executor_create(model, config, &info, &rank.executor, err) != 0)
         return -1;
     ready(context, &info);
-    bool is_first = true;
     int status;
-    while ((status = obey(&rank, is_first, err)) > 0)
-        is_first = false;
+    do
+        status = obey(&rank, err);
+    while (status > 0);
     if (status == 0)
         rank.executor->ops->destroy(rank.executor);
-    free(rank.arena);
+    free(rank.memory);
     return status;
 }
 

@@ -317,6 +317,7 @@ static int init_core(struct engine *engine, struct executor *executor,
         .max_step_ns = config->max_step_ns,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
         .num_shares = max_int32(config->num_shares, 1),
+        .num_stages = config->num_stages,
         .prefix_caching = config->prefix_caching,
         .kv_events = config->kv_events,
         .async_scheduling = config->async_scheduling,
@@ -414,6 +415,7 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
         .limits = limits,
         .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
         .num_shares = config->num_shares,
+        .num_stages = config->num_stages,
         .prefix_caching = config->prefix_caching,
         .async_scheduling = config->async_scheduling,
     };
@@ -487,6 +489,9 @@ void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     out->num_waiting += engine->inbox.num_choices;
     out->has_work = (engine->busy && !engine->awaits_others) || engine->inbox.first != NULL;
     pthread_mutex_unlock(&engine->lock);
+    struct executor *executor = engine->core.executor;
+    if (executor->ops->rank_stats != NULL)
+        out->num_ranks = executor->ops->rank_stats(executor, out->ranks);
 }
 
 bool engine_has_failed(struct engine *engine) {

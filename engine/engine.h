@@ -25,6 +25,7 @@ struct engine_config {
                                     least */
     int32_t num_tenants; /* whose prefixes are kept apart; 0 means 1 */
     int32_t num_shares;  /* whose requests are served in turn; 0 means 1 */
+    int32_t num_stages;  /* of the executor (executor_info); 0 means 1 */
     bool prefix_caching;
     bool async_scheduling;   /* the next step is planned and submitted while one runs */
     struct drafter *drafter; /* outlives the engine, whose thread alone calls it; NULL: none. It

@@ -3,7 +3,9 @@
 #define QUIRE_ENGINE_ENGINE_STATS_H
 
 #include "config/serving_limits.h"
+#include "engine/rank_stats.h"
 #include "engine/token_stream.h"
+#include "kernels/backend.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -63,6 +65,9 @@ struct engine_stats {
     int32_t num_mask_jobs;          /* masks that take long, being found for a grammar each */
     uint64_t step;                  /* steps done; progress for health checks */
     int64_t last_step_ns;           /* CLOCK_MONOTONIC at the end of the last step */
+
+    int32_t num_ranks; /* whose numbers follow; 0: not known */
+    struct rank_stats ranks[BACKEND_MAX_RANKS];
 
     bool is_recording;       /* see recorder.h */
     uint64_t recorded_bytes; /* since start */

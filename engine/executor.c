@@ -5,6 +5,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/numbers.h"
 #include "engine/executor/rank_executor.h"
 #include "models/weights/weights_reader.h"
 
@@ -38,9 +39,11 @@ static void open_rank(struct rank_thread *thread, struct error *err) {
     const struct rank_place place = rank_setup_place(setup, thread->index);
     if (place.is_bound)
         sched_setaffinity(0, sizeof(place.cpus), &place.cpus); /* else it is only slower */
-    if (rank_open(setup, thread->index, place.num_threads, &thread->executor->ranks[thread->index],
-                  err) != 0)
+    struct rank *rank = &thread->executor->ranks[thread->index];
+    if (rank_open(setup, thread->index, place.num_threads, rank, err) != 0)
         weights_reader_abandon(setup->reader, err);
+    else
+        rank_setup_describe_place(setup, &place, rank->place);
 }
 
 static void *run_thread(void *argument) {
@@ -142,6 +145,7 @@ static int agree(struct rank_executor *executor, int status, struct rank_decisio
         report.num_host_blocks = rank->limits.num_host_blocks;
         report.swap_block_ns = rank->swap_block_ns;
         report.memory = rank->memory;
+        memcpy(report.place, rank->place, sizeof(report.place));
         memcpy(report.model_digest, rank->weights->digest, sizeof(report.model_digest));
     }
     return rank_agreement_reach(transport, &report, out, err);
@@ -218,7 +222,8 @@ static const struct executor_ops threaded_ops = {.submit = threaded_steps_submit
                                                  .supply = threaded_steps_supply,
                                                  .wait = threaded_steps_wait,
                                                  .destroy = destroy,
-                                                 .has_hung = has_hung},
+                                                 .has_hung = has_hung,
+                                                 .rank_stats = threaded_steps_stats},
                                  direct_ops = {.submit = direct_steps_submit,
                                                .supply = direct_steps_supply,
                                                .wait = direct_steps_wait,
@@ -273,8 +278,11 @@ int executor_plan(const struct model *model, const struct executor_config *confi
     if (rank_setup_init(&setup, model, config, false, err) != 0)
         return -1;
     int status = 0;
-    for (int32_t r = 0; r < setup.num_local && status == 0; r++)
-        status = rank_plan(&setup, r, rank_setup_place(&setup, r).num_threads, &ranks[r], err);
+    for (int32_t r = 0; r < setup.num_local && status == 0; r++) {
+        const struct rank_place place = rank_setup_place(&setup, r);
+        status = rank_plan(&setup, r, place.num_threads, &ranks[r], err);
+        rank_setup_describe_place(&setup, &place, ranks[r].place);
+    }
     if (status == 0)
         status = rank_setup_choose_blocks(ranks, setup.num_local, err);
     if (status == 0)
@@ -283,4 +291,16 @@ int executor_plan(const struct model *model, const struct executor_config *confi
         rank_close(&ranks[r]);
     rank_setup_finish(&setup);
     return status;
+}
+
+void executor_plan_traffic(const struct model *model, const struct executor_config *config,
+                           struct executor_traffic *out) {
+    int32_t num_stages = max_int32(config->num_stages, 1);
+    for (int32_t r = 0; r < config->num_ranks * num_stages; r++) {
+        struct model_shard shard;
+        CHECK(model_shard_init_stage(model, config->quantization, r, config->num_ranks, num_stages,
+                                     &shard, NULL) == 0);
+        out[r] = (struct executor_traffic){model_shard_token_traffic(&shard, &model->config),
+                                           model_shard_row_traffic(&shard)};
+    }
 }

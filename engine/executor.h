@@ -6,12 +6,15 @@
  * An interface, so that tests drive the whole engine with scripted tokens and no model. The real
  * one, executor_create, computes a model on one device, in one rank or, on a CPU, several that each
  * have a share of it: backend, weights, workspace and KV cache (engine/executor/rank.h). Each has a
- * thread; the steps of one GPU alone are enqueued by the engine's. */
+ * thread; the steps of one GPU alone are enqueued by the engine's. Ranks share each layer, or the
+ * layers are shared out among stages of so many ranks: stages compute different steps at a time, and
+ * no token of a step is one that a step before it, which was not waited for, samples. */
 #ifndef QUIRE_ENGINE_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_H
 
 #include "config/error.h"
 #include "config/serving_limits.h"
+#include "engine/rank_stats.h"
 #include "kernels/tuning.h"
 #include "models/batch.h"
 #include "models/files/content_hash.h"
@@ -59,6 +62,10 @@ struct executor_ops {
     void (*stop_restarting)(struct executor *executor);
     /* See executor_has_hung; NULL: never. Any thread. */
     bool (*has_hung)(struct executor *executor);
+    /* Writes what each rank has done, and returns their number, BACKEND_MAX_RANKS at most; NULL: not
+     * known, as of a GPU alone. Of ranks in other processes it is a second old while steps run, and
+     * where these were started again it begins anew. Any thread. */
+    int32_t (*rank_stats)(struct executor *executor, struct rank_stats *out);
 };
 
 struct executor {
@@ -79,7 +86,9 @@ struct executor_config {
     double gpu_memory_utilization; /* share of a GPU's memory to be used in all */
     int32_t num_threads;           /* of a CPU, all ranks together; 0: one per available core */
     const char *cpu_isa;           /* as backend_config.isa; outlives the executor */
-    int32_t num_ranks;             /* of a CPU, at most BACKEND_MAX_RANKS; 0: one */
+    int32_t num_ranks;             /* of a CPU, that share each layer; 0: one */
+    int32_t num_stages;            /* of a CPU, that share out the layers, each of num_ranks ranks,
+                                      at most BACKEND_MAX_RANKS in all; 0: one */
     struct transport *transport;   /* the ranks are that many processes, this one is rank
                                       transport->rank; outlives the executor. NULL: they are threads */
     const char *build;             /* with a transport: of this program (config/build_hash.h) */
@@ -106,6 +115,8 @@ struct executor_memory {
     size_t free_bytes;      /* of a GPU */
 };
 
+#define EXECUTOR_PLACE_BYTES 80
+
 /* Describes the executor as it was made. */
 struct executor_info {
     struct serving_limits limits; /* complete */
@@ -125,8 +136,12 @@ struct executor_info {
     int64_t recording_ns;  /* that took at start */
     struct tuning_report tuning;   /* of a GPU's matrix products; zeros of what is only planned */
     struct executor_memory memory; /* of all ranks */
-    int32_t num_ranks;
-    struct executor_memory rank_memory[BACKEND_MAX_RANKS]; /* of each */
+    size_t at_hand_bytes; /* of a CPU: of the system's memory, with everything but the pools
+                                      in place, or planned */
+    int32_t num_ranks;    /* of all stages */
+    int32_t num_stages;
+    struct executor_memory rank_memory[BACKEND_MAX_RANKS];     /* of each */
+    char rank_places[BACKEND_MAX_RANKS][EXECUTOR_PLACE_BYTES]; /* of each of several, for people */
     pid_t rank_process; /* where they live, at first (process_executor.h); 0: in this one */
 };
 
@@ -148,5 +163,15 @@ bool executor_has_hung(struct executor *executor);
  * there. */
 int executor_plan(const struct model *model, const struct executor_config *config,
                   struct executor_info *info, struct error *err);
+
+/* Bytes that a rank sends to the others (model_shard.h). */
+struct executor_traffic {
+    int64_t token_bytes; /* for a token of a step */
+    int64_t row_bytes;   /* besides, for one that is sampled */
+};
+
+/* Fills in out[config->num_ranks], of ranks that can be planned. */
+void executor_plan_traffic(const struct model *model, const struct executor_config *config,
+                           struct executor_traffic *out);
 
 #endif

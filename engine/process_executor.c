@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdatomic.h>
@@ -48,7 +49,10 @@ struct process_executor {
     int32_t num_submitted;
     int32_t last_step;         /* submitted last */
     int32_t num_failed_starts; /* in a row */
-    struct error lost;         /* why the ranks are lost; ERROR_NONE: they are not */
+    pthread_mutex_t lock;
+    int32_t num_ranks; /* guarded by lock: as executor_ops.rank_stats says */
+    struct rank_stats ranks[BACKEND_MAX_RANKS];
+    struct error lost; /* why the ranks are lost; ERROR_NONE: they are not */
 };
 
 static struct process_executor *self(struct executor *executor) {
@@ -391,6 +395,15 @@ static void supply(struct executor *base) {
     send_message(executor, &message);
 }
 
+static void take_result(struct process_executor *executor, const struct rank_message *answer,
+                        struct step_result *result) {
+    result->num_sample_rows = answer->done.num_sample_rows;
+    pthread_mutex_lock(&executor->lock);
+    executor->num_ranks = answer->done.num_ranks;
+    memcpy(executor->ranks, answer->done.ranks, sizeof(executor->ranks));
+    pthread_mutex_unlock(&executor->lock);
+}
+
 static void receive_result(struct process_executor *executor, const struct submitted_step *step) {
     struct rank_message answer;
     struct error wrong;
@@ -402,7 +415,7 @@ static void receive_result(struct process_executor *executor, const struct submi
     else if (answer.done.error.code != ERROR_NONE)
         lose(executor, answer.done.error.message);
     else
-        step->result->num_sample_rows = answer.done.num_sample_rows;
+        take_result(executor, &answer, step->result);
 }
 
 static int wait_for_step(struct executor *base, struct error *err) {
@@ -427,7 +440,17 @@ static void destroy(struct executor *base) {
         end_process(executor, &status, NULL);
     step_mapping_finish(&executor->memory);
     step_files_close(&executor->files);
+    pthread_mutex_destroy(&executor->lock);
     free(executor);
+}
+
+static int32_t rank_stats(struct executor *base, struct rank_stats *out) {
+    struct process_executor *executor = self(base);
+    pthread_mutex_lock(&executor->lock);
+    int32_t num_ranks = executor->num_ranks;
+    memcpy(out, executor->ranks, sizeof(executor->ranks));
+    pthread_mutex_unlock(&executor->lock);
+    return num_ranks;
 }
 
 /* --- Creating --------------------------------------------------------------------------------- */
@@ -467,12 +490,14 @@ int process_executor_create(const struct process_executor_config *config,
         .check = check,
         .restart = restart,
         .stop_restarting = stop_restarting,
+        .rank_stats = rank_stats,
     };
     struct process_executor *executor = calloc(1, sizeof(*executor));
     *out = NULL;
     if (executor == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
     executor->base.ops = &ops;
+    CHECK(pthread_mutex_init(&executor->lock, NULL) == 0);
     executor->config = *config;
     executor->socket = -1;
     executor->files = (struct step_files){-1, -1};

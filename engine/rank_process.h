@@ -9,7 +9,8 @@
 bool rank_process_is_expected(void);
 /* Runs until the engine's process closes its end of the socket, or is gone: 0. -1: it could not
  * start, which the engine's process was told, or the device hangs, so that the process is to leave
- * by _exit(2). The program's only thread. */
+ * by _exit(2). The program's only thread. Closes every file that was inherited beyond those that the
+ * engine hands over. */
 int rank_process_run(void);
 
 #endif

@@ -55,16 +55,16 @@ int backend_group_create(const char *device, int32_t num_ranks, struct backend_g
                                 : cpu_group_create(num_ranks, out, err);
 }
 
-int backend_group_create_remote(const char *device, struct transport *transport,
-                                struct backend_group **out, struct error *err) {
-    if (check_num_ranks(transport->num_ranks, err) != 0)
+int backend_group_create_remote(const char *device, struct transport *transport, int32_t first_rank,
+                                int32_t num_ranks, struct backend_group **out, struct error *err) {
+    if (check_num_ranks(num_ranks, err) != 0)
         return -1;
     if (is_in_module(device))
         return error_set(err, ERROR_CONFIG,
                          "%d ranks that are processes: only the CPU computes in those; on %s ranks "
                          "are threads of one process, without mpirun",
-                         transport->num_ranks, device);
-    return cpu_group_create_remote(transport, out, err);
+                         num_ranks, device);
+    return cpu_group_create_remote(transport, first_rank, num_ranks, out, err);
 }
 
 void backend_group_destroy(struct backend_group *group) {
@@ -72,8 +72,9 @@ void backend_group_destroy(struct backend_group *group) {
         group->destroy(group);
 }
 
-void backend_group_traffic(const struct backend_group *group, struct backend_group_traffic *out) {
-    *out = group->traffic;
+void backend_group_traffic(const struct backend_group *group, int32_t rank,
+                           struct backend_group_traffic *out) {
+    *out = group->counts[rank].traffic;
 }
 
 /* --- Backends --------------------------------------------------------------------------------- */

@@ -56,6 +56,12 @@ struct transport;
 #define BACKEND_MAX_RANKS 8
 struct backend_group;
 
+/* Or its layers are divided among the stages of a pipeline, one after the other, each of which is
+ * one backend, or a group of as many ranks as every other stage. Each rank of a stage hands what its
+ * layers compute to the rank of that number in the next stage, while the stage before computes the
+ * step after. */
+struct backend_pipeline;
+
 /* Device memory; `data` is a device pointer, aligned to 64 bytes at least. Zeroed by
  * buffer_alloc, without touching the pages where the system can give zero pages lazily. */
 struct buffer {
@@ -253,6 +259,14 @@ struct share_samples_args {
     int32_t num_sample_rows;
 };
 
+/* Hidden states on their way from one stage of a pipeline to the next, where the rank of the same
+ * number receives as many, in the order in which they are sent. */
+struct stage_rows_args {
+    void *x; /* [num_rows, width] of activation_dtype; of send_rows: read, until it is received */
+    int32_t num_rows;
+    int32_t width;
+};
+
 /* `rows`, `counts`, `biases`, `masks` and `listed` are host memory; `out` and `listed_logprobs` are
  * host memory, filled by the wait for the step. The op may overwrite `logits`. */
 struct sample_args {
@@ -337,6 +351,10 @@ struct backend_ops {
     void (*all_reduce)(struct backend *b, const struct all_reduce_args *args);
     void (*gather_columns)(struct backend *b, const struct gather_columns_args *args);
     void (*share_samples)(struct backend *b, const struct share_samples_args *args);
+    /* The two are NULL where a pipeline has one stage only. The first stage receives nothing, and
+     * the last one sends nothing. receive_rows may come before step_begin. */
+    void (*send_rows)(struct backend *b, const struct stage_rows_args *args);
+    void (*receive_rows)(struct backend *b, const struct stage_rows_args *args);
     void (*copy_blocks)(struct backend *b, const struct copy_blocks_args *args);
     void (*swap_blocks)(struct backend *b, const struct swap_blocks_args *args);
     void (*step_end)(struct backend *b);
@@ -387,6 +405,8 @@ struct backend_config {
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
     struct backend_group *group; /* outlives the backend; NULL: it is alone */
     int32_t rank;                /* in the group */
+    struct backend_pipeline *pipeline; /* likewise; NULL: there is one stage */
+    int32_t stage;                     /* in the pipeline */
 };
 
 /* A group of num_ranks backends of that device, to be opened with it, each once. On CUDA rank r is the
@@ -394,30 +414,47 @@ struct backend_config {
  * ERROR_CONFIG when there cannot be so many, ERROR_DEVICE, ERROR_MEMORY. */
 int backend_group_create(const char *device, int32_t num_ranks, struct backend_group **out,
                          struct error *err);
-/* Likewise of backends that are processes: it has the ranks of the transport, of which this
- * process opens that of the transport alone. Collective ops are messages of TRANSPORT_SUMS, to the
+/* Likewise of backends that are processes: its ranks are those of the transport from first_rank on,
+ * of which this process opens that of the transport alone, which is one of them. Collective ops are messages of TRANSPORT_SUMS, to the
  * same bits as within a process, and from the rank's thread. One that fails, or takes longer than
- * transport->timeout_ns, is a failure of the backend. Its messages may still read and write the
+ * transport->timeout_ns, is a failure of the backend. What the others send is received in memory taken at
+ * backend_open, by the limits' tokens, hidden_size, rows of logits and vocab_size. Its messages may still read and write the
  * memory of its operands and of the group: after a failure the transport is destroyed before these
  * are freed, or the process leaves by _exit(2). The transport is the caller's, and outlives the
  * backend. ERROR_CONFIG when there are too many ranks, ERROR_MEMORY. */
-int backend_group_create_remote(const char *device, struct transport *transport,
-                                struct backend_group **out, struct error *err);
+int backend_group_create_remote(const char *device, struct transport *transport, int32_t first_rank,
+                                int32_t num_ranks, struct backend_group **out, struct error *err);
 /* Accepts NULL. The backends were closed. */
 void backend_group_destroy(struct backend_group *group);
 
-/* What the rank of a remote group has sent and received since it was created, without what the
- * transport adds to it. Of R ranks, each sends and receives in an all_reduce of n floats
+/* What a rank has sent to others and received since its group was created, without what the transport
+ * adds to it: nothing within a process. Of R ranks that are processes, each sends and receives in an all_reduce of n floats
  * 8 (R-1)/R n bytes: the other ranks' slices and its own sum to all (a slice is a whole number of
  * 64 bytes but for the end of n: with s floats in the rank's own, it is 4 (n - s + (R-1) s)). In a
  * norm across ranks 8 (R-1) num_rows bytes; in gather_columns each rank but 0 sends to it
  * 4 + 4 num_rows width bytes, in share_samples rank 0 sends to each 4 num_sample_rows. */
 struct backend_group_traffic {
     uint64_t bytes_sent, bytes_received;
-    int64_t wait_ns; /* from the beginning of messages to their end */
+    int64_t wait_ns; /* from the beginning of messages to their end; within a process, for others to
+                        come to the same op, or to its end */
 };
-/* By the rank's thread. Zeros for a group within a process, which sends nothing. */
-void backend_group_traffic(const struct backend_group *group, struct backend_group_traffic *out);
+/* By the thread of this rank, which is in this process. */
+void backend_group_traffic(const struct backend_group *group, int32_t rank,
+                           struct backend_group_traffic *out);
+
+/* A pipeline of num_stages stages of num_ranks backends of that device each, to be opened with it,
+ * each once, by any threads: BACKEND_MAX_RANKS in all. ERROR_CONFIG when the device cannot have so
+ * many, ERROR_MEMORY. */
+int backend_pipeline_create(const char *device, int32_t num_stages, int32_t num_ranks,
+                            struct backend_pipeline **out, struct error *err);
+/* Likewise of backends that are processes: rank r of stage s is rank s * num_ranks + r of the
+ * transport. Rows are messages of TRANSPORT_STAGES, 4 num_rows width bytes for each rank of a stage
+ * but the last; failures as of a group. */
+int backend_pipeline_create_remote(const char *device, struct transport *transport,
+                                   int32_t num_stages, int32_t num_ranks,
+                                   struct backend_pipeline **out, struct error *err);
+/* Accepts NULL. The backends were closed. */
+void backend_pipeline_destroy(struct backend_pipeline *pipeline);
 
 /* name: "cpu", "cpu-ref", "cuda" or "cuda-sim". NULL on failure: ERROR_MEMORY when the workspace
  * does not fit, ERROR_CONFIG or ERROR_DEVICE when there is no such device here, and why. */

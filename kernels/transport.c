@@ -2,19 +2,13 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
-#include "config/base/numbers.h"
+#include "config/base/poll_pause.h"
 #include "kernels/module.h"
 
-#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
-/* Messages within a step come in a fraction of it; who waits longer leaves the core to others, for
- * a small part of what it has waited. */
-#define SPIN_NS 200000
-#define LEAST_NAP_NS 50000
-#define LONGEST_NAP_NS CLOCK_NS_PER_MS
-#define NAPS_PER_WAIT 64
+/* Messages within a step come in a fraction of it. */
+static const struct poll_pace pace = {.spin_ns = 200000, .longest_nap_ns = CLOCK_NS_PER_MS};
 
 /* The messages that are waited for. */
 struct waiting {
@@ -39,16 +33,6 @@ static int test_all(struct transport *t, struct waiting *waiting, struct error *
     return 0;
 }
 
-static void pause_after(int64_t waited_ns) {
-    if (waited_ns < SPIN_NS)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = min_int64(
-                                         max_int64(waited_ns / NAPS_PER_WAIT, LEAST_NAP_NS),
-                                         LONGEST_NAP_NS)},
-                  NULL);
-}
-
 static int wait_for(struct transport *t, struct waiting *waiting, struct error *err) {
     int64_t start = clock_now_ns();
     for (;;) {
@@ -61,7 +45,7 @@ static int wait_for(struct transport *t, struct waiting *waiting, struct error *
             return error_set(err, ERROR_DEVICE,
                              "rank %d has not answered within %g s (--rank-timeout)",
                              waiting->ranks[0], (double)t->timeout_ns / CLOCK_NS_PER_S);
-        pause_after(waited);
+        poll_pause(&pace, waited);
     }
 }
 

@@ -16,8 +16,9 @@ struct transport;
 struct transport_request; /* a message that was begun */
 
 enum transport_channel {
-    TRANSPORT_STEPS, /* from rank 0 to the others: what to compute */
-    TRANSPORT_SUMS,  /* the collective ops (backend.h) */
+    TRANSPORT_STEPS,  /* between rank 0 and the others: what to compute, and what came of it */
+    TRANSPORT_SUMS,   /* the collective ops (backend.h) */
+    TRANSPORT_STAGES, /* from a stage of a pipeline to the next: hidden states (likewise) */
     TRANSPORT_NUM_CHANNELS
 };
 

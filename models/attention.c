@@ -39,6 +39,7 @@ void attention_forward(const struct forward_pass *pass, int32_t layer, const str
     const struct model_config *config = pass->config;
     const struct layer_weights *w = &pass->weights->layers[layer];
     int32_t rope = config->layers[layer].rope;
+    int32_t cached_layer = layer - pass->shard->first_layer;
     projection_apply(pass, &w->qkv, x, &pass->wide);
     if (config->qk_norm != QK_NORM_NONE)
         normalise_q_and_k(pass, w);
@@ -47,14 +48,14 @@ void attention_forward(const struct forward_pass *pass, int32_t layer, const str
                               .qkv = pass->wide.data,
                               .rope_table = rope < 0 ? NULL : pass->weights->rope_tables[rope].data,
                               .cache = pass->cache,
-                              .layer = layer,
+                              .layer = cached_layer,
                               .num_q_heads = pass->shard->num_heads,
                               .rotary_dim = config->rotary_dim,
                               .interleaved = config->rope_interleaved});
     b->ops->paged_attention(b, &(struct attention_args){.qkv = pass->wide.data,
                                                         .out = out->data,
                                                         .cache = pass->cache,
-                                                        .layer = layer,
+                                                        .layer = cached_layer,
                                                         .num_q_heads = pass->shard->num_heads,
                                                         .scale = config->attention_scale,
                                                         .window = config->layers[layer].window,

@@ -1,5 +1,6 @@
 #include "models/batch.h"
 
+#include "config/base/check.h"
 #include "config/base/checked.h"
 #include "config/base/numbers.h"
 
@@ -96,19 +97,49 @@ struct batch_capacity batch_arena_shape(const struct batch_arena *arena) {
     };
 }
 
+static size_t num_listed_logprobs(const struct batch_arena *arena) {
+    int64_t end = 0;
+    for (int32_t i = 0; i < arena->counts->num_sample_rows; i++) {
+        const struct sample_row *row = &arena->sample_rows[i];
+        if (row->num_listed > 0)
+            end = max_int64(end, row->first_listed_logprob + row->num_listed);
+    }
+    return (size_t)end;
+}
+
+struct batch_capacity batch_arena_extent(const struct batch_arena *arena,
+                                         const struct batch_capacity *capacity) {
+    const struct batch_counts *counts = arena->counts;
+    struct batch_capacity extent = batch_arena_shape(arena);
+    CHECK(!counts->has_late_inputs);
+    extent.num_counts = (size_t)counts->num_counts;
+    extent.num_biases = (size_t)counts->num_biases;
+    extent.num_listed = (size_t)counts->num_listed;
+    extent.num_listed_logprobs = num_listed_logprobs(arena);
+    extent.num_masks = counts->num_masks;
+    extent.vocab_size = capacity->vocab_size;
+    extent.hidden_size = counts->num_hidden_sums > 0 ? capacity->hidden_size : 0;
+    return extent;
+}
+
+static void copy_arrays(const struct array *from, const struct array *to, int count) {
+    for (int i = 0; i < count; i++) {
+        const void *src;
+        void *dst;
+        memcpy(&src, from[i].pointer, sizeof(src));
+        memcpy(&dst, to[i].pointer, sizeof(dst));
+        if (to[i].count > 0)
+            memcpy(dst, src, to[i].count * to[i].item_bytes);
+    }
+}
+
 void batch_arena_copy(const struct batch_arena *from, const struct batch_capacity *capacity,
                       struct batch_arena *to) {
     struct batch_arena source = *from;
     struct array sources[NUM_ARRAYS], targets[NUM_ARRAYS];
     list_arrays(&source, capacity, sources);
     list_arrays(to, capacity, targets);
-    for (int i = 0; i < NUM_ARRAYS; i++) {
-        const void *src;
-        void *dst;
-        memcpy(&src, sources[i].pointer, sizeof(src));
-        memcpy(&dst, targets[i].pointer, sizeof(dst));
-        memcpy(dst, src, targets[i].count * targets[i].item_bytes);
-    }
+    copy_arrays(sources, targets, NUM_ARRAYS);
 }
 
 void batch_arena_bind(struct batch_arena *arena, const struct batch_capacity *capacity,
@@ -151,6 +182,16 @@ void step_memory_bind(const struct batch_capacity *capacity, void *memory,
     *result = (struct step_result){0};
     list_results(result, capacity, results);
     place(results, NUM_RESULTS, (char *)memory + step_result_offset(capacity));
+}
+
+void step_result_copy(const struct step_result *from, const struct batch_capacity *capacity,
+                      struct step_result *to) {
+    struct step_result source = *from;
+    struct array sources[NUM_RESULTS], targets[NUM_RESULTS];
+    list_results(&source, capacity, sources);
+    list_results(to, capacity, targets);
+    copy_arrays(sources, targets, NUM_RESULTS);
+    to->num_sample_rows = capacity->num_sample_rows;
 }
 
 int batch_arena_init(struct batch_arena *arena, const struct batch_capacity *capacity) {

@@ -129,9 +129,13 @@ struct batch_arena {
  * memory is short. */
 int batch_arena_init(struct batch_arena *arena, const struct batch_capacity *capacity);
 void batch_arena_finish(struct batch_arena *arena); /* accepts a zeroed one */
-/* Returns the capacity that holds just what ranks other than the first read of the arena's batch:
+/* Returns the capacity that holds just what ranks read of the arena's batch that do not sample:
  * nothing of how tokens are chosen, and no hidden sums. */
 struct batch_capacity batch_arena_shape(const struct batch_arena *arena);
+/* Returns the capacity that holds just what the rank that samples reads and returns, for an arena of
+ * this capacity whose batch is complete. */
+struct batch_capacity batch_arena_extent(const struct batch_arena *arena,
+                                         const struct batch_capacity *capacity);
 /* Copies as much of each array as `to`, of this capacity, holds; no more than `from` does. */
 void batch_arena_copy(const struct batch_arena *from, const struct batch_capacity *capacity,
                       struct batch_arena *to);
@@ -148,6 +152,9 @@ size_t step_result_offset(const struct batch_capacity *capacity);
 size_t step_memory_bytes(const struct batch_capacity *capacity);
 void step_memory_bind(const struct batch_capacity *capacity, void *memory,
                       struct batch_arena *arena, struct step_result *result);
+/* Copies the rows, logprobs and sums that a result of this capacity has. */
+void step_result_copy(const struct step_result *from, const struct batch_capacity *capacity,
+                      struct step_result *to);
 /* Returns the batch as the counts describe it now; its arrays are the arena's. */
 struct batch batch_arena_view(const struct batch_arena *arena);
 

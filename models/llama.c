@@ -21,6 +21,9 @@
  * FFN and its rows of the vocabulary, and projection_add_to_hidden, the embedding and the gathered
  * logits bring the parts together.
  *
+ * In a pipeline a stage does its layers' part of this: but for the first it receives `hidden` instead
+ * of the embedding, and but for the last it sends it on instead of sampling.
+ *
  * A decode step that was recorded is one replay of all of this up to the logits. */
 #include "models/llama.h"
 
@@ -39,9 +42,9 @@ struct llama {
     const struct serving_limits *limits;
     struct buffer head_rows;    /* [max_logit_rows, hidden] */
     struct buffer logits_share; /* float [max_logit_rows, rank's vocab]; empty for one rank */
-    struct buffer logits;       /* float [max_logit_rows, vocab]; empty on ranks other than 0 */
-    struct buffer hidden_sums;  /* float [max_num_seqs, hidden]; likewise */
-    size_t workspace_bytes;     /* of all of them */
+    struct buffer logits; /* float [max_logit_rows, vocab]; empty on ranks that do not sample */
+    struct buffer hidden_sums; /* float [max_num_seqs, hidden]; likewise */
+    size_t workspace_bytes;    /* of all of them */
     struct recorded_steps recorded;
     const struct recorded_step *replayed; /* by the last llama_forward; NULL: none */
     bool was_recorded;                    /* every size has run */
@@ -62,6 +65,16 @@ enum workspace_part {
     NUM_WORKSPACE_PARTS
 };
 
+/* Rank 0 of the stage that has the head has the results. */
+static bool has_results(const struct model_shard *shard) {
+    return shard->has_head && shard->rank == 0;
+}
+
+/* Returns whether there is one stage: what it samples, it can embed. */
+static bool is_whole(const struct model_shard *shard) {
+    return shard->has_embedding && shard->has_head;
+}
+
 /* Returns false when the sizes do not fit memory addresses. */
 static bool measure_workspace(const struct model_config *config, const struct model_shard *shard,
                               enum dtype activation_dtype, int32_t head_rows_step,
@@ -70,19 +83,19 @@ static bool measure_workspace(const struct model_config *config, const struct mo
     int32_t hidden = config->hidden_size, ffn = shard->intermediate_size;
     int32_t q_width = model_shard_q_width(shard, config);
     int32_t qkv_width = model_shard_qkv_width(shard, config);
-    bool is_divided = shard->num_ranks > 1, is_first = shard->rank == 0;
+    bool is_divided = shard->num_ranks > 1, samples = has_results(shard);
     bool has_way_station = config->post_norm || is_divided;
     const int32_t widths[NUM_WORKSPACE_PARTS] = {
         [HIDDEN] = hidden,
         [NARROW] = max_int32(max_int32(hidden, q_width), ffn),
         [WIDE] = max_int32(max_int32(qkv_width, 2 * ffn), has_way_station ? hidden : 0),
         [ATTENDED] = config->parallel_residual ? q_width : 0,
-        [HEAD_ROWS] = hidden,
-        [LOGITS_SHARE] = is_divided ? shard->vocab_size : 0,
-        [LOGITS] = !is_first    ? 0
+        [HEAD_ROWS] = shard->has_head ? hidden : 0,
+        [LOGITS_SHARE] = shard->has_head && is_divided ? shard->vocab_size : 0,
+        [LOGITS] = !samples     ? 0
                    : is_divided ? config->vocab_size
                                 : weights_head_rows(shard, head_rows_step),
-        [HIDDEN_SUMS] = is_first ? hidden : 0,
+        [HIDDEN_SUMS] = samples ? hidden : 0,
     };
     const int32_t rows[NUM_WORKSPACE_PARTS] = {
         [HIDDEN] = limits->max_num_batched_tokens, [NARROW] = limits->max_num_batched_tokens,
@@ -217,15 +230,25 @@ static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
     ffn_forward(pass, layer, x);
 }
 
+static struct stage_rows_args hidden_rows(const struct forward_pass *pass) {
+    return (struct stage_rows_args){
+        .x = pass->hidden.data, .num_rows = pass->num_tokens, .width = pass->config->hidden_size};
+}
+
 /* Of the step that was begun. */
 static void run_layers(struct llama *llama) {
     struct forward_pass *pass = &llama->pass;
-    embed(pass);
-    for (int32_t layer = 0; layer < pass->config->num_layers; layer++)
+    const struct model_shard *shard = pass->shard;
+    const struct stage_rows_args rows = hidden_rows(pass);
+    if (shard->has_embedding)
+        embed(pass);
+    for (int32_t i = 0; i < shard->num_layers; i++)
         if (pass->config->parallel_residual)
-            run_parallel_layer(pass, layer);
+            run_parallel_layer(pass, shard->first_layer + i);
         else
-            run_layer(pass, layer);
+            run_layer(pass, shard->first_layer + i);
+    if (!shard->has_head)
+        pass->backend->ops->send_rows(pass->backend, &rows);
 }
 
 /* What is sampled is known before the forward pass, unless it comes late. */
@@ -244,10 +267,15 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
     pass->cache = cache;
     pass->num_tokens = inputs.num_tokens;
     CHECK(pass->num_tokens > 0 && pass->num_tokens <= llama->limits->max_num_batched_tokens);
+    CHECK(inputs.token_rows == NULL || is_whole(pass->shard));
     llama->replayed = recorded_steps_find(&llama->recorded, batch);
     if (llama->replayed != NULL) {
         inputs.num_padding = llama->replayed->num_rows - inputs.num_tokens;
         inputs.logit_rows = NULL;
+    }
+    if (!pass->shard->has_embedding) {
+        const struct stage_rows_args rows = hidden_rows(pass);
+        b->ops->receive_rows(b, &rows);
     }
     b->ops->step_begin(b, &inputs);
     if (llama->replayed != NULL)
@@ -298,7 +326,7 @@ static void sample_rows(struct llama *llama, const struct batch *batch, int32_t 
     const struct model_shard *shard = llama->pass.shard;
     struct backend *b = llama->pass.backend;
     int32_t vocab_size = llama->pass.config->vocab_size;
-    if (shard->rank == 0)
+    if (has_results(shard))
         b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
                                                 .first_row = first,
                                                 .num_sample_rows = count,
@@ -311,7 +339,7 @@ static void sample_rows(struct llama *llama, const struct batch *batch, int32_t 
                                                 .listed = batch->listed_tokens,
                                                 .out = result->rows + first,
                                                 .listed_logprobs = result->listed_logprobs});
-    if (shard->num_ranks > 1)
+    if (shard->num_ranks > 1 && is_whole(shard))
         b->ops->share_samples(
             b, &(struct share_samples_args){.first_row = first, .num_sample_rows = count});
 }
@@ -354,17 +382,20 @@ static void add_to_hidden_sums(struct llama *llama, const struct batch *batch, f
 }
 
 void llama_sample(struct llama *llama, const struct batch *batch, struct step_result *result) {
-    bool is_first = llama->pass.shard->rank == 0;
+    const struct model_shard *shard = llama->pass.shard;
     int32_t num_rows = batch->num_sample_rows, chunk = llama->limits->max_logit_rows;
+    if (!shard->has_head)
+        return;
     if (llama->replayed != NULL)
         sample_rows(llama, batch, 0, num_rows, result);
     else
         for (int32_t first = 0; first < num_rows; first += chunk)
             sample_chunk(llama, batch, first, min_int32(num_rows - first, chunk), result);
-    if (batch->num_hidden_sums > 0 && is_first)
+    if (!has_results(shard))
+        return;
+    if (batch->num_hidden_sums > 0)
         add_to_hidden_sums(llama, batch, result->hidden_sums);
-    if (is_first)
-        result->num_sample_rows = num_rows;
+    result->num_sample_rows = num_rows;
 }
 
 int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *batch,

@@ -150,7 +150,11 @@ int model_shard_init(const struct model *model, enum dtype quantization, int32_t
         if (!can_cut(config, head_block, ffn_block, num_ranks))
             return refuse(config, head_block, ffn_block, num_ranks, err);
     }
-    *out = (struct model_shard){.rank = rank, .num_ranks = num_ranks};
+    *out = (struct model_shard){.rank = rank,
+                                .num_ranks = num_ranks,
+                                .num_layers = config->num_layers,
+                                .has_embedding = true,
+                                .has_head = true};
     cut_heads(config, find_head_step(config, head_block, num_ranks), out);
     struct share ffn =
         share_of(config->intermediate_size,
@@ -162,4 +166,65 @@ int model_shard_init(const struct model *model, enum dtype quantization, int32_t
     out->first_vocab = vocab.first;
     out->vocab_size = vocab.count;
     return 0;
+}
+
+/* Sums of the embedding and of both branches of each layer, and of the squares of q and of k; and
+ * the hidden state for the next stage. */
+int64_t model_shard_token_traffic(const struct model_shard *shard,
+                                  const struct model_config *config) {
+    int64_t num_others = shard->num_ranks - 1, num_branches = 2 * (int64_t)shard->num_layers;
+    int64_t num_sums = shard->has_embedding + num_branches;
+    int64_t num_norms = config->qk_norm == QK_NORM_FULL ? num_branches : 0;
+    int64_t handed_on = shard->has_head ? 0 : 4 * (int64_t)config->hidden_size;
+    return 8 * num_others * num_sums * config->hidden_size / shard->num_ranks +
+           8 * num_others * num_norms + handed_on;
+}
+
+int64_t model_shard_row_traffic(const struct model_shard *shard) {
+    if (!shard->has_head)
+        return 0;
+    return shard->rank > 0 ? 4 * (int64_t)shard->vocab_size : 4 * ((int64_t)shard->num_ranks - 1);
+}
+
+/* --- Stages ----------------------------------------------------------------------------------- */
+
+/* Returns how many layers have as many weights as the head. */
+static double head_in_layers(const struct model_config *config) {
+    double hidden = config->hidden_size, q_width = (double)config->num_heads * config->head_dim;
+    double kv_width = (double)config->num_kv_heads * config->head_dim;
+    double layer = hidden * (2 * q_width + 2 * kv_width + 3.0 * config->intermediate_size);
+    return hidden * config->vocab_size / layer;
+}
+
+/* Every stage has a layer. */
+static int32_t first_layer_of(const struct model_config *config, int32_t stage,
+                              int32_t num_stages) {
+    double work = config->num_layers + head_in_layers(config);
+    int32_t even = (int32_t)(work * stage / num_stages + 0.5);
+    return max_int32(min_int32(even, config->num_layers - (num_stages - stage)), stage);
+}
+
+static int cut_layers(const struct model_config *config, int32_t stage, int32_t num_stages,
+                      struct model_shard *shard, struct error *err) {
+    int32_t most = min_int32(config->num_layers, BACKEND_MAX_RANKS / shard->num_ranks);
+    if (num_stages > most)
+        return error_set(err, ERROR_CONFIG,
+                         "pipeline-parallel-size: %d; %d layers in stages of %d rank%s each, of "
+                         "which there are at most %d in all, cannot be cut so: must be 1 to %d",
+                         num_stages, config->num_layers, shard->num_ranks,
+                         shard->num_ranks == 1 ? "" : "s", BACKEND_MAX_RANKS, most);
+    shard->first_layer = first_layer_of(config, stage, num_stages);
+    shard->num_layers = first_layer_of(config, stage + 1, num_stages) - shard->first_layer;
+    shard->has_embedding = stage == 0;
+    shard->has_head = stage == num_stages - 1;
+    return 0;
+}
+
+int model_shard_init_stage(const struct model *model, enum dtype quantization, int32_t number,
+                           int32_t num_ranks, int32_t num_stages, struct model_shard *out,
+                           struct error *err) {
+    CHECK(num_stages > 0 && number >= 0 && number < num_ranks * num_stages);
+    if (model_shard_init(model, quantization, number % num_ranks, num_ranks, out, err) != 0)
+        return -1;
+    return cut_layers(&model->config, number / num_ranks, num_stages, out, err);
 }

@@ -1,7 +1,9 @@
 /* The share of a model that one rank computes, under tensor parallelism as Megatron-LM has it
  * (Shoeybi et al., 2019): each rank has some of the query heads with the KV heads that they read,
  * some of the FFN's inner elements, and some rows of the embedding and the head. What is as wide as
- * the hidden states, and every norm, each rank has whole.
+ * the hidden states, and every norm, each rank has whole. Under pipeline parallelism as GPipe has it
+ * (Huang et al., 2019) the layers are divided besides, among stages: each has consecutive ones, the
+ * first the embedding as well, and the last the output norm and the head.
  *
  * Shares need not be equal. Several ranks may have the same KV head, when there are more ranks than
  * KV heads. Immutable, for any thread. */
@@ -11,7 +13,9 @@
 #include "models/model.h"
 
 struct model_shard {
-    int32_t rank, num_ranks;
+    int32_t rank, num_ranks;         /* of its stage */
+    int32_t first_layer, num_layers; /* of the model's */
+    bool has_embedding, has_head;
     int32_t first_head, num_heads; /* query heads */
     int32_t first_kv_head, num_kv_heads;
     int32_t first_intermediate, intermediate_size;
@@ -25,6 +29,18 @@ struct model_shard {
 int model_shard_init(const struct model *model, enum dtype quantization, int32_t rank,
                      int32_t num_ranks, struct model_shard *out, struct error *err);
 
+/* Likewise for rank number % num_ranks of stage number / num_ranks of a pipeline. Each stage has as
+ * many layers as take equally long, where the head counts as the layers that have as many weights.
+ * ERROR_CONFIG also when there are more stages than layers, or more than BACKEND_MAX_RANKS ranks in
+ * all; the message names pipeline-parallel-size and what is allowed. */
+int model_shard_init_stage(const struct model *model, enum dtype quantization, int32_t number,
+                           int32_t num_ranks, int32_t num_stages, struct model_shard *out,
+                           struct error *err);
+
+static inline bool model_shard_has_layer(const struct model_shard *shard, int32_t layer) {
+    return layer >= shard->first_layer && layer < shard->first_layer + shard->num_layers;
+}
+
 /* Elements of a row of q, and of q, k and v. */
 static inline int32_t model_shard_q_width(const struct model_shard *shard,
                                           const struct model_config *config) {
@@ -34,5 +50,12 @@ static inline int32_t model_shard_qkv_width(const struct model_shard *shard,
                                             const struct model_config *config) {
     return (shard->num_heads + 2 * shard->num_kv_heads) * config->head_dim;
 }
+
+/* What a rank sends to the others in bytes, by the formulas of backend.h: on average for a token of
+ * a step, and besides for a row of logits, which the first rank of the last stage collects to sample
+ * the token. */
+int64_t model_shard_token_traffic(const struct model_shard *shard,
+                                  const struct model_config *config);
+int64_t model_shard_row_traffic(const struct model_shard *shard);
 
 #endif

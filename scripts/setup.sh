@@ -20,7 +20,7 @@ BUILD_PACKAGES=(gcc g++ libc6-dev pkg-config meson ninja-build patch libgnutls28
                 libcurl4-gnutls-dev libedit-dev libcjson-dev libxxhash-dev libyaml-dev libpcre2-dev libutf8proc-dev libsystemd-dev
                 libzmq3-dev libmsgpack-dev libcmocka-dev)
 MODEL_PACKAGES=(ca-certificates python3 python3-venv)
-DEB_PACKAGES=(debhelper dpkg-dev fakeroot python3)
+DEB_PACKAGES=(debhelper dpkg-dev fakeroot libopenmpi-dev python3)
 TEST_PACKAGES=(curl systemd chromium-headless-shell man-db groff-base mandoc zsh
                libopenmpi-dev openmpi-bin
                liblua5.3-0 libopentracing-c-wrapper0) # the last two: haproxy, see install_test_tools

@@ -131,19 +131,22 @@ static const char *bearer_token(const char *authorization) {
 }
 
 int32_t auth_tenant(const struct auth *auth, const char *authorization) {
+    return auth_tenant_of_key(auth, bearer_token(authorization));
+}
+
+int32_t auth_tenant_of_key(const struct auth *auth, const char *presented) {
     if (auth->num_keys == 0)
         return 0;
-    const char *token = bearer_token(authorization);
     struct auth_hash hash;
     struct error err;
-    unsigned char presented[DIGEST_BYTES];
-    if (!token || auth_hash_key(token, &hash, &err) != 0 ||
-        digest(auth, hash.bytes, sizeof(hash.bytes), presented) != 0)
+    unsigned char presented_digest[DIGEST_BYTES];
+    if (!presented || auth_hash_key(presented, &hash, &err) != 0 ||
+        digest(auth, hash.bytes, sizeof(hash.bytes), presented_digest) != 0)
         return -1;
     int32_t tenant = -1;
     for (int i = 0; i < auth->num_keys; i++) {
         const struct key *key = &auth->keys[i];
-        int32_t mask = -(gnutls_memcmp(presented, key->digest, DIGEST_BYTES) == 0);
+        int32_t mask = -(gnutls_memcmp(presented_digest, key->digest, DIGEST_BYTES) == 0);
         tenant = (key->tenant & mask) | (tenant & ~mask);
     }
     return tenant;

@@ -56,6 +56,8 @@ int32_t auth_num_tenants(const struct auth *auth);
  * value of the Authorization header, or NULL when there is none. The scheme's name is compared
  * without case, as RFC 9110 section 11.1 says. */
 int32_t auth_tenant(const struct auth *auth, const char *authorization);
+/* Returns the same for a key that came alone, as the value of X-Api-Key; NULL: there is none. */
+int32_t auth_tenant_of_key(const struct auth *auth, const char *presented);
 
 /* Returns a number below AUTH_MAX_TENANTS for a client without a key: equal ids have equal ones, and
  * nobody outside knows which others have the same. */

@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sysexits.h>
 
-#define DEFAULT_URL "http://127.0.0.1:8000"
 #define MAX_ROUNDS 16
 #define STATUS_FAILED 1
 #define WARM_UP_SEED 1
@@ -22,7 +21,7 @@
 
 static const char usage[] =
     "usage: quire bench [URL] [--NAME VALUE ...]\n"
-    "  URL                 of the server, http or https; default http://127.0.0.1:8000\n"
+    "  URL                 of the server, http or https; default " COMMAND_DEFAULT_URL "\n"
     "  --concurrency N,N   streams at a time, one round for each; default 1,8,32\n"
     "  --input-tokens N    of each prompt, about, 1 to 1000000; default 64\n"
     "  --output-tokens N   of each answer, 1 to 1000000; default 128\n"
@@ -296,7 +295,7 @@ static int run_rounds(struct bench *bench, struct error *err) {
 
 static int run(struct bench *bench) {
     struct error err;
-    const char *url = bench->url != NULL ? bench->url : DEFAULT_URL;
+    const char *url = bench->url != NULL ? bench->url : COMMAND_DEFAULT_URL;
     if (chat_client_open(url, NULL, bench->key_variable, &bench->client, &err) != 0) {
         fprintf(stderr, "quire bench: %s\n", err.message);
         return EX_USAGE;
@@ -324,11 +323,9 @@ int command_bench(int argc, char *const *argv) {
                           .output_tokens = 128,
                           .requests = 2,
                           .warm_up = 1};
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(usage, stdout);
-            return EX_OK;
-        }
+    if (command_wants_help(argc, argv)) {
+        fputs(usage, stdout);
+        return EX_OK;
     }
     if (read_words(&bench, argc, argv) != 0)
         return EX_USAGE;

@@ -20,14 +20,13 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#define DEFAULT_URL "http://127.0.0.1:8000"
 #define STATUS_NO_ANSWER 1
 #define STATUS_INTERRUPTED 130 /* as a shell has it */
 
 static const char usage[] =
     "usage: quire chat [--url URL] [--FIELD VALUE ...] [QUESTION]\n"
     "       quire chat --model MODEL [option of quire serve ...] [--FIELD VALUE ...] [QUESTION]\n"
-    "  --url URL           of a running server, http or https; default http://127.0.0.1:8000.\n"
+    "  --url URL           of a running server, http or https; default " COMMAND_DEFAULT_URL ".\n"
     "                      CURL_CA_BUNDLE names a file of other authorities than the system's\n"
     "  --model MODEL       start a server with this model and these options, as quire serve does,\n"
     "                      that only this conversation can reach, and end it afterwards\n"
@@ -183,7 +182,9 @@ static int read_words(struct chat *chat, int argc, char *const *argv) {
 
 static int connect_client(struct chat *chat, struct error *err) {
     bool is_default = chat->url == NULL && !chat->has_model;
-    const char *url = chat->has_model ? "http://localhost" : is_default ? DEFAULT_URL : chat->url;
+    const char *url = chat->has_model ? "http://localhost"
+                      : is_default    ? COMMAND_DEFAULT_URL
+                                      : chat->url;
     const char *socket_path = chat->has_model ? chat->server.socket_path : NULL;
     struct error why;
     if (chat->has_model &&
@@ -325,11 +326,9 @@ static int converse(struct chat *chat) {
 }
 
 int command_chat(int argc, char *const *argv) {
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(usage, stdout);
-            return EX_OK;
-        }
+    if (command_wants_help(argc, argv)) {
+        fputs(usage, stdout);
+        return EX_OK;
     }
     struct chat chat = {.key_variable = "QUIRE_API_KEY"};
     chat.server_words = calloc((size_t)argc + 1, sizeof(*chat.server_words));

@@ -35,7 +35,7 @@ int command_fingerprint(const struct executor_config *config, const struct execu
         info->batch_invariant,
         (int32_t)info->kv_type,
         (int32_t)info->activation_dtype,
-        info->num_ranks,
+        info->num_ranks / info->num_stages, /* that take part in a sum */
     };
     uint8_t digest[CONTENT_HASH_BYTES];
     uint64_t number = 0;

@@ -3,6 +3,7 @@
 
 #include "server/command_plan.h"
 #include "server/command_verify.h"
+#include "server/rank_plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,8 @@ static int plan(const struct model *model, const struct tokenizer *tokenizer,
         return -1;
     putchar('\n');
     memory_table_write(&made.memory, print_line, NULL);
+    if (made.info.num_ranks > 1)
+        rank_plan_write(&(struct rank_plan){&made.memory, made.traffic}, print_line, NULL);
     return 0;
 }
 
@@ -69,7 +72,7 @@ static int inspect(char *path, bool verifies, bool with_plan, int argc, char *co
 
 int command_inspect(int argc, char *const *argv) {
     struct error err = {0};
-    if (argc == 1 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
+    if (command_wants_help(argc, argv)) {
         fputs(usage, stdout);
         return EX_OK;
     }

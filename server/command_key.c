@@ -206,11 +206,9 @@ static int run_check(const char *path) {
 
 int command_key(int argc, char *const *argv) {
     const char *verb = argc > 0 ? argv[0] : "";
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(usage, stdout);
-            return EX_OK;
-        }
+    if (command_wants_help(argc, argv)) {
+        fputs(usage, stdout);
+        return EX_OK;
     }
     if (strcmp(verb, "new") == 0)
         return run_new(argc - 1, argv + 1);

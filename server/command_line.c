@@ -1,5 +1,6 @@
 #include "server/command_line.h"
 
+#include <string.h>
 #include <sysexits.h>
 
 int command_exit_status(const struct error *err) {
@@ -16,6 +17,13 @@ int command_exit_status(const struct error *err) {
     default:
         return EX_OSERR;
     }
+}
+
+bool command_wants_help(int argc, char *const *argv) {
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
 }
 
 static int open_model(const char *path, struct model **out_model, struct tokenizer **out_tokenizer,

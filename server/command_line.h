@@ -9,6 +9,10 @@
 #include "models/model.h"
 #include "models/tokenizer/tokenizer.h"
 
+#include <stdbool.h>
+
+#define COMMAND_DEFAULT_URL "http://127.0.0.1:8000" /* of a running server */
+
 int command_serve(int argc, char *const *argv);
 int command_inspect(int argc, char *const *argv);
 int command_key(int argc, char *const *argv);
@@ -20,6 +24,9 @@ int command_bench(int argc, char *const *argv); /* and 1: a request failed */
 int command_chat(int argc, char *const *argv);  /* and 1: no answer; 130: interrupted */
 /* Not for people: how process_executor.h starts its process. */
 int command_rank(int argc, char *const *argv);
+
+/* Returns whether --help or -h is among the arguments. */
+bool command_wants_help(int argc, char *const *argv);
 
 /* Opens the model and its tokenizer; a file that cannot be read is refused (ERROR_MODEL) like one
  * that is broken. */

@@ -244,11 +244,11 @@ static void finish(struct list *list) {
 int command_list(int argc, char *const *argv) {
     struct list list = {0};
     struct error err = {0};
+    if (command_wants_help(argc, argv)) {
+        fputs(usage, stdout);
+        return EX_OK;
+    }
     for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(usage, stdout);
-            return EX_OK;
-        }
         if (argv[i][0] == '-' && strcmp(argv[i], "--json") != 0) {
             fprintf(stderr, "quire list: unknown option '%.64s'\n%s", argv[i], usage);
             return EX_USAGE;

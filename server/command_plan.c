@@ -33,6 +33,7 @@ int command_plan_make(const struct model *model, const struct tokenizer *tokeniz
     if (engine_options_executor(options, model, &config, err) != 0 ||
         executor_plan(model, &config, &out->info, err) != 0)
         return -1;
+    executor_plan_traffic(model, &config, out->traffic);
     const struct engine_config engine = engine_options_read(options, &out->info);
     size_t num_processes = engine_options_have_rank_process(options) ? 2 : 1;
     out->memory = (struct memory_table){

@@ -10,6 +10,7 @@
 struct command_plan {
     struct executor_info info;
     struct memory_table memory; /* -> info */
+    struct executor_traffic traffic[BACKEND_MAX_RANKS];
 };
 
 /* Reads the options of `quire serve` in argv, the environment and the configuration file, for the

@@ -91,11 +91,9 @@ static int pull(const char *text) {
 
 int command_pull(int argc, char *const *argv) {
     int status = EX_OK;
-    for (int i = 0; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(usage, stdout);
-            return EX_OK;
-        }
+    if (command_wants_help(argc, argv)) {
+        fputs(usage, stdout);
+        return EX_OK;
     }
     if (argc < 1 || argv[0][0] == '-') {
         fputs(usage, stderr);

@@ -11,11 +11,22 @@
 #include <string.h>
 
 /* What an executor and a drafter are made from, but for what the header says in numbers. */
-static const char *const names[] = {"model",         "device",         "dtype",
-                                    "quantization",  "kv-cache-dtype", "batch-invariant",
-                                    "threads",       "cpu-isa",        "block-size",
-                                    "max-logprobs",  "device-timeout", "tensor-parallel-size",
-                                    "max-model-len", "enforce-eager",  "speculative-config"};
+static const char *const names[] = {"model",
+                                    "device",
+                                    "dtype",
+                                    "quantization",
+                                    "kv-cache-dtype",
+                                    "batch-invariant",
+                                    "threads",
+                                    "cpu-isa",
+                                    "block-size",
+                                    "max-logprobs",
+                                    "device-timeout",
+                                    "tensor-parallel-size",
+                                    "max-model-len",
+                                    "enforce-eager",
+                                    "speculative-config",
+                                    "pipeline-parallel-size"};
 
 #define NUM_NAMES (sizeof(names) / sizeof(names[0]))
 
@@ -43,6 +54,7 @@ int command_record_describe(const struct options *options, const struct executor
                             struct error *err) {
     *out = (struct record_header){
         .num_ranks = info->num_ranks,
+        .num_stages = info->num_stages,
         .batch_invariant = info->batch_invariant,
         .kv_bytes = (int64_t)info->memory.kv_bytes,
         .swap_bytes = (int64_t)info->memory.swap_bytes,

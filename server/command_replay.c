@@ -191,7 +191,7 @@ static bool are_options(int argc, char *const *argv) {
 
 int command_replay(int argc, char *const *argv) {
     struct error err = {0};
-    if (argc == 1 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
+    if (command_wants_help(argc, argv)) {
         fputs(usage, stdout);
         return EX_OK;
     }

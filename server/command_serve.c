@@ -382,6 +382,7 @@ static void set_context(struct serve *serve) {
         .limits = &serve->info.limits,
         .tokenizer = serve->tokenizer,
         .chat = serve->chat,
+        .grammars = grammar_cache_create(GRAMMAR_CACHE_MAX_BYTES),
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
         .num_model_names = has_names ? options->served_model_names.count : 1,
         .created = time(NULL),
@@ -420,7 +421,9 @@ static struct http_server_config http_config(struct serve *serve) {
                           .model_name = serve->context.model_names[0],
                           .device = serve->info.device,
                           .cache_dtype = kv_type_name(serve->info.kv_type),
-                          .has_prefix_caching = options->enable_prefix_caching},
+                          .has_prefix_caching = options->enable_prefix_caching,
+                          .num_ranks = serve->info.num_ranks,
+                          .rank_memory = serve->info.rank_memory},
         .root_path = options->root_path,
         .origins = &serve->origins,
         .access_log = serve->reload.access_log,
@@ -551,6 +554,7 @@ static void finish(struct serve *serve) {
     tls_credentials_unref(serve->credentials);
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
+    grammar_cache_destroy(serve->context.grammars);
     vocabulary_loader_finish(&serve->vocabulary);
     command_verify_finish(&serve->verify);
     chat_model_destroy(serve->chat);
@@ -559,18 +563,11 @@ static void finish(struct serve *serve) {
     options_finish(&serve->options);
 }
 
-static bool wants_help(int argc, char *const *argv) {
-    for (int i = 0; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return true;
-    return false;
-}
-
 int command_serve(int argc, char *const *argv) {
     struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}, .admin = {.fd = -1}};
     struct error err = {0};
     serve.started_ns = clock_now_ns();
-    if (wants_help(argc, argv)) {
+    if (command_wants_help(argc, argv)) {
         fputs(options_help(), stdout);
         return EX_OK;
     }

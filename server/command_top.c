@@ -20,7 +20,8 @@
 
 static const char usage[] =
     "usage: quire top [URL] [--once] [--interval SECONDS] [--api-key-env NAME]\n"
-    "  URL                 of the server, http or https; http://127.0.0.1:8000 if not given; its\n"
+    "  URL                 of the server, http or https; " COMMAND_DEFAULT_URL
+    " if not given; its\n"
     "                      /metrics is read. CURL_CA_BUNDLE names a file of other authorities\n"
     "                      than the system's\n"
     "  --once              show the state once, with rates and latencies since the server's start\n"
@@ -72,7 +73,7 @@ static int set_key(struct top *top) {
 }
 
 static int set_url(struct top *top) {
-    const char *text = top->url_text != NULL ? top->url_text : "http://127.0.0.1:8000";
+    const char *text = top->url_text != NULL ? top->url_text : COMMAND_DEFAULT_URL;
     struct error err;
     if (http_url_parse(text, &top->url, &err) != 0)
         return refuse(text, err.message);
@@ -153,7 +154,7 @@ static int show_often(const struct top *top) {
 
 int command_top(int argc, char *const *argv) {
     struct top top = {.interval_s = 2, .key_name = "QUIRE_API_KEY"};
-    if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
+    if (command_wants_help(argc, argv)) {
         fputs(usage, stdout);
         return EX_OK;
     }

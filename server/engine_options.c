@@ -70,6 +70,7 @@ int engine_options_executor(const struct options *options, const struct model *m
         .num_threads = (int32_t)options->threads,
         .cpu_isa = options->cpu_isa,
         .num_ranks = (int32_t)options->tensor_parallel_size,
+        .num_stages = (int32_t)options->pipeline_parallel_size,
         .device_timeout_s = (int32_t)options->device_timeout,
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
         .swap_bytes = swap_bytes_of(options->swap_space),
@@ -126,6 +127,7 @@ struct engine_config engine_options_read(const struct options *options,
         .num_tenants = options->api_key_file != NULL ? AUTH_MAX_TENANTS
                        : options->api_keys.count > 0 ? options->api_keys.count
                                                      : 1,
+        .num_stages = info->num_stages,
         .prefix_caching = options->enable_prefix_caching,
         .async_scheduling = options->async_scheduling,
         .max_queued_requests = (int32_t)options->max_queued_requests,

@@ -65,11 +65,12 @@ static void put_device_parts(const struct printer *out, const struct executor_in
 static void put_ranks(const struct printer *out, const struct executor_info *info) {
     for (int32_t r = 0; info->num_ranks > 1 && r < info->num_ranks; r++) {
         const struct executor_memory *memory = &info->rank_memory[r];
-        put(out, "  rank %d   %8.1f MiB: weights %.1f, workspace %.1f, KV cache %.1f, swap %.1f", r,
+        put(out,
+            "  rank %d   %8.1f MiB: weights %.1f, workspace %.1f, KV cache %.1f, swap %.1f; %s", r,
             mib(memory->weight_bytes + memory->workspace_bytes + memory->kv_bytes +
                 memory->swap_bytes),
             mib(memory->weight_bytes), mib(memory->workspace_bytes), mib(memory->kv_bytes),
-            mib(memory->swap_bytes));
+            mib(memory->swap_bytes), info->rank_places[r]);
     }
 }
 

@@ -319,6 +319,15 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "kv_event_batches_lost_total", "counter",
                  "Batches of them that nobody got, as the publisher's queue was full.",
                  (double)http->kv_events.lost_batches);
+    write_single(w, "grammar_cache_hits_total", "counter",
+                 "Forms of outputs whose grammar was there, compiled.",
+                 (double)http->grammars.hits);
+    write_single(w, "grammar_cache_misses_total", "counter",
+                 "Forms of outputs whose grammar was compiled, or was none.",
+                 (double)http->grammars.misses);
+    write_single(w, "grammar_cache_bytes", "gauge",
+                 "Memory of the grammars that are kept, with the masks that are known.",
+                 (double)http->grammars.bytes);
     write_single(w, "memory_planned_bytes", "gauge",
                  "Memory that is used at most: the total printed at start.",
                  (double)http->planned_bytes);
@@ -390,6 +399,60 @@ static void write_resident(const struct writer *w, const struct process_stats *p
                  ranks->cpu_seconds);
 }
 
+static void write_rank_memory(const struct writer *w, const struct metrics_facts *facts) {
+    static const char name[] = "rank_memory_bytes";
+    static const struct {
+        const char *part;
+        size_t offset;
+    } parts[] = {{"weights", offsetof(struct executor_memory, weight_bytes)},
+                 {"workspace", offsetof(struct executor_memory, workspace_bytes)},
+                 {"kv_cache", offsetof(struct executor_memory, kv_bytes)},
+                 {"swap", offsetof(struct executor_memory, swap_bytes)}};
+    write_header(w, name, "gauge", "Memory that a rank has allocated, by what it holds.");
+    for (int32_t r = 0; r < facts->num_ranks; r++)
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            const char *memory = (const char *)&facts->rank_memory[r] + parts[i].offset;
+            begin_sample(w, name, "");
+            byte_buffer_printf(w->out, ",rank=\"%d\",part=\"%s\"} %zu\n", r, parts[i].part,
+                               *(const size_t *)memory);
+        }
+}
+
+static double compute_seconds(const struct rank_stats *stats) {
+    return (double)stats->compute_ns / 1e9;
+}
+
+static double communication_seconds(const struct rank_stats *stats) {
+    return (double)stats->communication_ns / 1e9;
+}
+
+static double sent_bytes(const struct rank_stats *stats) {
+    return (double)stats->bytes_sent;
+}
+
+static void write_ranks(const struct writer *w, const struct engine_stats *s) {
+    static const struct {
+        const char *name, *help;
+        double (*value)(const struct rank_stats *stats);
+    } counters[] = {
+        {"rank_compute_seconds_total", "Time of a rank in steps, without communication.",
+         compute_seconds},
+        {"rank_communication_seconds_total",
+         "Time of a rank in communication with the others, waiting for them included.",
+         communication_seconds},
+        {"rank_sent_bytes_total", "Bytes a rank has sent to others to add up what each computes.",
+         sent_bytes},
+    };
+    for (size_t i = 0; s->num_ranks > 0 && i < sizeof(counters) / sizeof(counters[0]); i++) {
+        write_header(w, counters[i].name, "counter", counters[i].help);
+        for (int32_t r = 0; r < s->num_ranks; r++) {
+            char rank[16];
+            snprintf(rank, sizeof(rank), "%d", r);
+            write_sample(w, counters[i].name, "", "rank", rank, counters[i].value(&s->ranks[r]));
+        }
+    }
+}
+
 void metrics_count_error(struct http_stats *http, int status, const char *code) {
     int i = 0;
     code = code != NULL ? code : "";
@@ -418,6 +481,8 @@ void metrics_format(const struct metrics_facts *facts, const struct engine_stats
     write_engine(&w, engine);
     write_memory(&w, engine);
     write_old_names(&w, engine);
+    write_rank_memory(&w, facts);
+    write_ranks(&w, engine);
     write_masks(&w, engine);
     write_drafts(&w, engine);
     write_finished(&w, engine);

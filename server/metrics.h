@@ -4,6 +4,8 @@
 
 #include "config/base/byte_buffer.h"
 #include "engine/engine_stats.h"
+#include "engine/executor.h"
+#include "engine/grammar/grammar_cache.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/keys/api_keys.h"
 #include "server/process_stats.h"
@@ -29,6 +31,7 @@ struct http_stats {
     size_t held_bytes; /* of the memory budget for bodies and answers */
     uint64_t log_lines_lost, access_log_lines_lost, trace_spans_lost;
     struct kv_event_stats kv_events;
+    struct grammar_cache_stats grammars;
     size_t planned_bytes; /* at most, see memory_table.h */
 };
 
@@ -43,6 +46,8 @@ struct metrics_facts {
     const char *device;
     const char *cache_dtype; /* of the KV cache */
     bool has_prefix_caching;
+    int32_t num_ranks;
+    const struct executor_memory *rank_memory; /* [num_ranks] */
 };
 
 /* ranks: of the rank process; NULL: the ranks live in this one. */

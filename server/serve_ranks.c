@@ -13,10 +13,17 @@
 #include <unistd.h>
 
 static int check_options(const struct options *options, int32_t num_ranks, struct error *err) {
-    if (options->tensor_parallel_size != num_ranks)
+    long long per_stage = options->tensor_parallel_size;
+    long long num_stages = options->pipeline_parallel_size;
+    if (num_stages == 1 && per_stage != num_ranks)
         return error_set(err, ERROR_CONFIG,
-                         "tensor-parallel-size: %lld; %d ranks were started: must be %d",
-                         (long long)options->tensor_parallel_size, num_ranks, num_ranks);
+                         "tensor-parallel-size: %lld; %d ranks were started: must be %d", per_stage,
+                         num_ranks, num_ranks);
+    if (per_stage * num_stages != num_ranks)
+        return error_set(err, ERROR_CONFIG,
+                         "pipeline-parallel-size: %lld, times tensor-parallel-size, %lld; %d ranks "
+                         "were started: the product must be %d",
+                         num_stages, per_stage, num_ranks, num_ranks);
     if (strcmp(options->rank_process, "on") == 0)
         return error_set(
             err, ERROR_CONFIG,

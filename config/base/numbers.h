@@ -25,6 +25,10 @@ static inline size_t min_size(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
+static inline size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
 /* Returns the bytes in MiB. */
 static inline double mib(size_t bytes) {
     return (double)bytes / (1 << 20);

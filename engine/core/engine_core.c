@@ -59,6 +59,7 @@ static struct scheduler_config scheduler_config_of(const struct engine_core_conf
         .max_step_ns = config->max_step_ns,
         .num_tenants = config->num_tenants,
         .num_shares = config->num_shares,
+        .num_steps_abreast = config->num_stages > 1 ? engine_core_num_steps(config) : 1,
         .prefix_caching = config->prefix_caching,
         .secret = config->secret,
         .kv_events = config->kv_events,

@@ -24,6 +24,7 @@ struct engine_core_config {
     int64_t max_step_ns;                 /* see scheduler_config */
     int32_t num_tenants;                 /* >= 1; a request's tenant < num_tenants */
     int32_t num_shares;                  /* 0 means 1; a request's share < num_shares */
+    int32_t num_stages;                  /* of the executor (executor_info); 0 means 1 */
     bool prefix_caching;
     bool async_scheduling;                 /* two steps in flight instead of one */
     struct drafter *drafter;               /* outlives the core; NULL: none. It proposes

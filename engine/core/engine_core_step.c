@@ -89,6 +89,12 @@ static struct step *step_in_flight(struct engine_core *core, int32_t index) {
     return &core->steps[(core->first_in_flight + index) % core->num_steps];
 }
 
+/* A sequence of a step in flight is in no other one of a pipeline. */
+static bool waits_for_drafts(const struct engine_core *core) {
+    return core->scheduler.config.num_steps_abreast <= 1 &&
+           speculation_waits(&core->speculation, &core->scheduler);
+}
+
 /* Returns whether a plan may be made now: what is to be preempted must not be in flight, what is to
  * be drafted for must be known, and a suspect's step is alone. */
 static bool can_plan(const struct engine_core *core) {
@@ -96,8 +102,7 @@ static bool can_plan(const struct engine_core *core) {
         return false;
     if (core->has_suspects && core->num_in_flight > 0)
         return false;
-    return core->num_in_flight == 0 || (!core->scheduler.must_collect &&
-                                        !speculation_waits(&core->speculation, &core->scheduler));
+    return core->num_in_flight == 0 || (!core->scheduler.must_collect && !waits_for_drafts(core));
 }
 
 static void note_submitted(struct engine_core *core, const struct step_plan *plan, int64_t now_ns) {

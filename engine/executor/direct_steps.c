@@ -6,19 +6,20 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/poll_pause.h"
 #include "config/log.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
 #include <time.h>
 #include <unistd.h>
 
-/* A step that takes longer is asked for now and then only. */
-#define SPIN_NS CLOCK_NS_PER_MS
-#define NAP_NS 50000
 #define LOOK_S 1
+
+/* A step that takes longer is asked for now and then only. */
+static const struct poll_pace pace = {.spin_ns = CLOCK_NS_PER_MS,
+                                      .longest_nap_ns = POLL_LEAST_NAP_NS};
 
 static struct rank_executor *self(struct executor *base) {
     return (struct rank_executor *)base;
@@ -99,10 +100,7 @@ static bool await_device(struct rank_executor *executor) {
         waited_ns = clock_now_ns() - began_ns;
         if (timeout_ns > 0 && waited_ns > timeout_ns)
             return false;
-        if (waited_ns < SPIN_NS)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        poll_pause(&pace, waited_ns);
     }
     return true;
 }

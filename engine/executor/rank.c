@@ -59,6 +59,8 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
         .batch_invariant = rank->config.batch_invariant,
         .group = rank->group,
         .rank = rank->shard.rank,
+        .pipeline = rank->pipeline,
+        .stage = rank->stage,
     };
     device_watch_begin(rank->watch);
     rank->backend = backend_open(device, &backend_config, &why);
@@ -116,7 +118,7 @@ static int choose_kv_type(struct rank *rank, struct error *err) {
 static void set_layout(struct rank *rank) {
     const struct model_config *model = &rank->model->config;
     rank->cache.layout = (struct kv_layout){
-        .num_layers = model->num_layers,
+        .num_layers = rank->shard.num_layers,
         .num_kv_heads = rank->shard.num_kv_heads,
         .head_dim = model->head_dim,
         .block_size = rank->limits.block_size,
@@ -127,9 +129,13 @@ static void set_layout(struct rank *rank) {
 static int open_backend(const struct rank_setup *setup, int32_t index, int32_t num_threads,
                         struct rank *rank, struct error *err) {
     const struct executor_config *config = setup->config;
+    int32_t number = setup->first_rank + index, per_stage = setup->num_ranks / setup->num_stages;
+    int32_t stage = number / per_stage;
     *rank = (struct rank){.model = setup->model,
                           .config = *config,
-                          .group = setup->group,
+                          .group = setup->groups[stage],
+                          .pipeline = setup->pipeline,
+                          .stage = stage,
                           .watch = setup->watches != NULL ? &setup->watches[index] : NULL};
     snprintf(rank->why_cpu, sizeof(rank->why_cpu), "%s", setup->why_cpu);
     rank->config.device = setup->device;
@@ -138,8 +144,8 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
                                                      .quantization = config->quantization};
     /* Options that contradict each other do so on every device. */
     if (sizing_choose_step(setup->device, 0, &config->limits, &rank->limits, err) != 0 ||
-        model_shard_init(setup->model, config->quantization, setup->first_rank + index,
-                         setup->num_ranks, &rank->shard, err) != 0)
+        model_shard_init_stage(setup->model, config->quantization, number, per_stage,
+                               setup->num_stages, &rank->shard, err) != 0)
         return -1;
     int status = strcmp(setup->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
     if (status != 0 || choose_kv_type(rank, err) != 0)
@@ -325,6 +331,13 @@ int rank_wait(struct rank *rank, struct error *err) {
     int status = rank->backend->ops->step_wait(rank->backend, err);
     device_watch_end(rank->watch);
     return status;
+}
+
+struct backend_group_traffic rank_traffic(const struct rank *rank) {
+    struct backend_group_traffic traffic = {0};
+    if (rank->group != NULL)
+        backend_group_traffic(rank->group, rank->shard.rank, &traffic);
+    return traffic;
 }
 
 bool rank_is_asynchronous(const struct rank *rank) {

@@ -1,5 +1,5 @@
 /* All that one rank computes with: backend, its share of the weights, workspace, the KV cache of
- * its heads and its host block pool. rank_open and rank_allocate take the memory; a step allocates
+ * its heads and layers, and its host block pool. rank_open and rank_allocate take the memory; a step allocates
  * no device memory. Opened, used and closed by one thread, or by one after another (rank_executor.h);
  * the ranks of an executor are opened, and run their steps, together (backend.h). */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
@@ -14,11 +14,14 @@
 struct rank_setup {
     const struct model *model;
     const struct executor_config *config;
-    const char *device;          /* the one requested; of several ranks never "auto" */
-    int32_t num_ranks;           /* of the model */
-    int32_t first_rank;          /* of those in this process */
-    int32_t num_local;           /* in this process */
-    struct backend_group *group; /* NULL: one rank */
+    const char *device; /* the one requested; of several ranks never "auto" */
+    int32_t num_ranks;  /* of the model */
+    int32_t num_stages; /* that they are, of as many each */
+    int32_t first_rank; /* of those in this process */
+    int32_t num_local;  /* in this process */
+    /* By stage; NULL: of one rank, or in other processes. */
+    struct backend_group *groups[BACKEND_MAX_RANKS];
+    struct backend_pipeline *pipeline; /* NULL: one stage */
     struct weights_reader *reader;
     struct device_watch *watches; /* [num_local]; NULL: nobody looks */
     char why_cpu[512];
@@ -26,8 +29,10 @@ struct rank_setup {
 
 struct rank {
     const struct model *model;
-    struct executor_config config; /* once the backend is open, no format is left open */
-    struct backend_group *group;
+    struct executor_config config;     /* once the backend is open, no format is left open */
+    struct backend_group *group;       /* NULL: the stage has one rank */
+    struct backend_pipeline *pipeline; /* NULL: there is one stage */
+    int32_t stage;
     struct model_shard shard;
     struct serving_limits limits; /* numbers of blocks once they are allocated */
     char why_cpu[512];            /* see executor_info */
@@ -43,8 +48,9 @@ struct rank {
     int64_t recording_ns;
     struct tuning_report tuning;
     struct executor_memory memory;
-    size_t free_bytes, total_bytes; /* of the device, once all but the pools is in place */
-    size_t planned_bytes;           /* of that, what is only planned */
+    char place[EXECUTOR_PLACE_BYTES]; /* see executor_info */
+    size_t free_bytes, total_bytes;   /* of the device, once all but the pools is in place */
+    size_t planned_bytes;             /* of that, what is only planned */
 };
 
 /* Opens rank `index` of those in this process: backend, weights and workspace, of which a GPU has run its
@@ -69,6 +75,8 @@ int rank_wait(struct rank *rank, struct error *err);
 /* Returns whether the first two only enqueue: one step is then begun, and sampled, before the one
  * that is before it is waited for, but not two. Else they compute, and rank_wait finds it done. */
 bool rank_is_asynchronous(const struct rank *rank);
+/* What was sent to and received from other ranks. By the rank's thread. */
+struct backend_group_traffic rank_traffic(const struct rank *rank);
 /* Of an asynchronous one: whether rank_wait would return at once. */
 bool rank_is_done(const struct rank *rank);
 

@@ -26,6 +26,7 @@ static const struct {
     CONFIG("quantization", quantization),
     CONFIG("batch-invariant", batch_invariant),
     CONFIG("tensor-parallel-size", num_ranks),
+    CONFIG("pipeline-parallel-size", num_stages),
     CONFIG("kv-cache-memory-bytes", kv_memory_bytes),
     CONFIG("swap-space", swap_bytes),
     CONFIG("max-num-seqs", limits.max_num_seqs),
@@ -71,6 +72,7 @@ struct rank_decision rank_agreement_decide(const struct rank_report *reports, in
         decision.num_host_blocks = min_int32(decision.num_host_blocks, report->num_host_blocks);
         decision.swap_block_ns = max_int64(decision.swap_block_ns, report->swap_block_ns);
         decision.memory[r] = report->memory;
+        memcpy(decision.places[r], report->place, sizeof(report->place));
     }
     return decision;
 }

@@ -14,6 +14,7 @@ struct rank_report {
     int32_t num_blocks, num_host_blocks; /* that it has room for */
     int64_t swap_block_ns;
     struct executor_memory memory;
+    char place[EXECUTOR_PLACE_BYTES];
 };
 
 struct rank_decision {
@@ -21,6 +22,7 @@ struct rank_decision {
     int32_t num_blocks, num_host_blocks; /* that every rank has room for */
     int64_t swap_block_ns;               /* of the slowest */
     struct executor_memory memory[BACKEND_MAX_RANKS];
+    char places[BACKEND_MAX_RANKS][EXECUTOR_PLACE_BYTES];
 };
 
 /* What rank 0 decides; pure. reports: [num_ranks]. */

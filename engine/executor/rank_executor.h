@@ -36,6 +36,7 @@ struct rank_thread {
     pthread_t thread;
     /* guarded by the executor's lock: parts of a step that the rank has come to */
     uint64_t num_begun, num_sampled, num_finished;
+    struct rank_stats stats; /* likewise; until the last of them ended */
 };
 
 struct rank_executor {
@@ -88,6 +89,7 @@ void threaded_steps_submit(struct executor *executor, const struct batch *batch,
                            struct step_result *result);
 void threaded_steps_supply(struct executor *executor);
 int threaded_steps_wait(struct executor *executor, struct error *err);
+int32_t threaded_steps_stats(struct executor *executor, struct rank_stats *out);
 
 /* direct_steps.c: of one rank, after its thread has handed it over. start: -1 with ERROR_IO. */
 int direct_steps_start(struct rank_executor *executor, struct error *err);

@@ -100,12 +100,17 @@ int rank_message_check_ready(const struct executor_info *info,
         !has_end(info->why_cpu, sizeof(info->why_cpu)) ||
         !has_end(info->numerics, sizeof(info->numerics)))
         return error_set(err, ERROR_RESTART, "a text has no end");
+    for (int32_t r = 0; r < BACKEND_MAX_RANKS; r++)
+        if (!has_end(info->rank_places[r], sizeof(info->rank_places[r])))
+            return error_set(err, ERROR_RESTART, "the place of rank %d has no end", r);
     if ((unsigned)info->activation_dtype >= DTYPE_COUNT || (unsigned)info->kv_type >= NUM_KV_TYPES)
         return error_set(err, ERROR_RESTART, "there is no type %d or %d",
                          (int)info->activation_dtype, (int)info->kv_type);
-    if (info->num_ranks < 1 || info->num_ranks > BACKEND_MAX_RANKS || info->swap_block_ns < 0)
-        return error_set(err, ERROR_RESTART, "it has %d ranks, and moves a block in %lld ns",
-                         info->num_ranks, (long long)info->swap_block_ns);
+    if (info->num_ranks < 1 || info->num_ranks > BACKEND_MAX_RANKS ||
+        info->num_stages != max_int32(requested->num_stages, 1) || info->swap_block_ns < 0)
+        return error_set(err, ERROR_RESTART,
+                         "it has %d ranks in %d stages, and moves a block in %lld ns",
+                         info->num_ranks, info->num_stages, (long long)info->swap_block_ns);
     return check_limits(&info->limits, &requested->limits, err);
 }
 
@@ -141,6 +146,8 @@ int rank_message_check_done(const struct rank_message *message, const struct bat
         return -1;
     if (message->done.error.code != ERROR_NONE)
         return 0;
+    if (message->done.num_ranks < 0 || message->done.num_ranks > BACKEND_MAX_RANKS)
+        return error_set(err, ERROR_RESTART, "it has %d ranks", message->done.num_ranks);
     if (message->done.num_sample_rows != batch->num_sample_rows)
         return error_set(err, ERROR_RESTART, "%d rows came for a step of %d",
                          message->done.num_sample_rows, batch->num_sample_rows);

@@ -50,6 +50,8 @@ struct rank_message {
         struct {
             struct error error; /* FAILED, or DONE unless its code is ERROR_NONE */
             int32_t num_sample_rows;
+            int32_t num_ranks; /* whose numbers follow; 0: not known */
+            struct rank_stats ranks[BACKEND_MAX_RANKS];
         } done;
     };
 };

@@ -18,41 +18,85 @@
 #define FNV_OFFSET 2166136261U
 #define FNV_PRIME 16777619U
 
-static int create_group_on(struct rank_setup *setup, const char *device, struct error *err) {
+/* Of ranks that are processes, each has its own stage's group. */
+static int create_groups_on(struct rank_setup *setup, const char *device, int32_t per_stage,
+                            struct error *err) {
     struct transport *transport = setup->config->transport;
+    int32_t own = setup->first_rank / per_stage;
+    int status = 0;
     setup->device = device;
-    return transport != NULL ? backend_group_create_remote(device, transport, &setup->group, err)
-                             : backend_group_create(device, setup->num_ranks, &setup->group, err);
+    if (transport != NULL)
+        return backend_group_create_remote(device, transport, own * per_stage, per_stage,
+                                           &setup->groups[own], err);
+    for (int32_t s = 0; s < setup->num_stages && status == 0; s++)
+        status = backend_group_create(device, per_stage, &setup->groups[s], err);
+    return status;
 }
 
 /* Ranks that may choose are on GPUs where there is one for each, else on the CPU. */
-static int create_group(struct rank_setup *setup, struct error *err) {
+static int create_groups(struct rank_setup *setup, int32_t per_stage, struct error *err) {
     bool is_auto = strcmp(setup->device, "auto") == 0;
     struct error why = {0};
-    struct model_shard shard;
-    if (setup->num_ranks == 1)
+    if (per_stage == 1)
         return 0;
-    int status = create_group_on(setup, is_auto ? "cuda" : setup->device, &why);
+    int status = create_groups_on(setup, is_auto ? "cuda" : setup->device, per_stage, &why);
     if (status != 0 && is_auto) {
         snprintf(setup->why_cpu, sizeof(setup->why_cpu), "%s", why.message);
-        status = create_group_on(setup, "cpu", &why);
+        status = create_groups_on(setup, "cpu", per_stage, &why);
     }
     if (status != 0) /* a device that cannot be used is a matter of configuration */
         return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
                          "tensor-parallel-size: %s", why.message);
-    return model_shard_init(setup->model, setup->config->quantization, 0, setup->num_ranks, &shard,
-                            err);
+    return 0;
+}
+
+/* Stages that may choose their device are on the CPU: a GPU has one. */
+static void choose_device(struct rank_setup *setup) {
+    if (setup->num_stages == 1 || strcmp(setup->device, "auto") != 0)
+        return;
+    setup->device = "cpu";
+    snprintf(setup->why_cpu, sizeof(setup->why_cpu),
+             "pipeline-parallel-size is %d and only the CPU has several stages", setup->num_stages);
+}
+
+static int create_pipeline(struct rank_setup *setup, int32_t per_stage, struct error *err) {
+    struct transport *transport = setup->config->transport;
+    struct error why = {0};
+    if (setup->num_stages == 1)
+        return 0;
+    int status = transport != NULL
+                     ? backend_pipeline_create_remote(setup->device, transport, setup->num_stages,
+                                                      per_stage, &setup->pipeline, &why)
+                     : backend_pipeline_create(setup->device, setup->num_stages, per_stage,
+                                               &setup->pipeline, &why);
+    return status == 0 ? 0 : error_set(err, why.code, "pipeline-parallel-size: %s", why.message);
+}
+
+/* How the ranks reach one another; the model must be one that can be cut so. */
+static int connect_ranks(struct rank_setup *setup, struct error *err) {
+    int32_t per_stage = setup->num_ranks / setup->num_stages;
+    struct model_shard shard;
+    if (setup->num_ranks == 1)
+        return 0;
+    if (create_groups(setup, per_stage, err) != 0 ||
+        model_shard_init_stage(setup->model, setup->config->quantization, 0, per_stage,
+                               setup->num_stages, &shard, err) != 0)
+        return -1;
+    return create_pipeline(setup, per_stage, err);
 }
 
 int rank_setup_init(struct rank_setup *out, const struct model *model,
                     const struct executor_config *config, bool loads, struct error *err) {
+    int32_t num_stages = max_int32(config->num_stages, 1);
     *out = (struct rank_setup){.model = model,
                                .config = config,
                                .device = config->device,
-                               .num_ranks = max_int32(config->num_ranks, 1)};
+                               .num_ranks = max_int32(config->num_ranks, 1) * num_stages,
+                               .num_stages = num_stages};
     out->num_local = config->transport != NULL ? 1 : out->num_ranks;
     out->first_rank = config->transport != NULL ? config->transport->rank : 0;
-    if (create_group(out, err) != 0 ||
+    choose_device(out);
+    if (connect_ranks(out, err) != 0 ||
         (loads && weights_reader_create(model, out->num_local, &out->reader, err) != 0)) {
         rank_setup_finish(out);
         return -1;
@@ -69,7 +113,9 @@ void rank_setup_loaded(struct rank_setup *setup) {
 
 void rank_setup_finish(struct rank_setup *setup) {
     weights_reader_destroy(setup->reader);
-    backend_group_destroy(setup->group);
+    backend_pipeline_destroy(setup->pipeline);
+    for (int32_t s = 0; s < BACKEND_MAX_RANKS; s++)
+        backend_group_destroy(setup->groups[s]);
     *setup = (struct rank_setup){0};
 }
 
@@ -109,6 +155,32 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
     return place;
 }
 
+/* "0-3,8-11": as many of them as fit. */
+static void list_cores(const cpu_set_t *cpus, char *out, size_t size) {
+    size_t length = 0;
+    for (int first = 0; first < CPU_SETSIZE && length < size; first++) {
+        int last = first;
+        if (!CPU_ISSET(first, cpus))
+            continue;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, cpus))
+            last++;
+        length += (size_t)snprintf(out + length, size - length, last > first ? "%s%d-%d" : "%s%d",
+                                   length > 0 ? "," : "", first, last);
+        first = last;
+    }
+}
+
+void rank_setup_describe_place(const struct rank_setup *setup, const struct rank_place *place,
+                               char *out) {
+    char where[EXECUTOR_PLACE_BYTES / 2] = "";
+    if (setup->config->transport != NULL)
+        gethostname(where, sizeof(where) - 1);
+    else if (place->is_bound)
+        list_cores(&place->cpus, where, sizeof(where));
+    snprintf(out, EXECUTOR_PLACE_BYTES, "%s%s%s%d thread%s", place->is_bound ? "cores " : "", where,
+             where[0] != '\0' ? ", " : "", place->num_threads, place->num_threads == 1 ? "" : "s");
+}
+
 /* --- Blocks ------------------------------------------------------------------------------------ */
 
 static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
@@ -118,16 +190,22 @@ static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
     return bytes;
 }
 
+/* Planes of a block (kv_layout.h) that a rank has. */
+static int64_t num_planes(const struct model_shard *shard) {
+    return (int64_t)shard->num_layers * shard->num_kv_heads;
+}
+
 /* What a rank has of bytes that were requested for all. */
 static size_t share_of_rank(const struct rank *rank, size_t bytes) {
-    int64_t num_heads = 0;
-    for (int32_t r = 0; r < rank->shard.num_ranks; r++) {
+    int32_t per_stage = rank->shard.num_ranks, num_stages = max_int32(rank->config.num_stages, 1);
+    int64_t total = 0;
+    for (int32_t r = 0; r < per_stage * num_stages; r++) {
         struct model_shard shard;
-        CHECK(model_shard_init(rank->model, rank->config.quantization, r, rank->shard.num_ranks,
-                               &shard, NULL) == 0);
-        num_heads += shard.num_kv_heads;
+        CHECK(model_shard_init_stage(rank->model, rank->config.quantization, r, per_stage,
+                                     num_stages, &shard, NULL) == 0);
+        total += num_planes(&shard);
     }
-    return (size_t)((double)bytes * rank->shard.num_kv_heads / (double)num_heads);
+    return (size_t)((double)bytes * (double)num_planes(&rank->shard) / (double)total);
 }
 
 /* What this process has of them: all, or what its only rank has. */
@@ -254,6 +332,7 @@ void rank_setup_describe_all(const struct rank_decision *decision, int32_t num_r
     info->memory = (struct executor_memory){0};
     for (int32_t r = 0; r < num_ranks; r++) {
         info->rank_memory[r] = decision->memory[r];
+        memcpy(info->rank_places[r], decision->places[r], sizeof(info->rank_places[r]));
         add_memory(&info->memory, &decision->memory[r]);
     }
 }
@@ -304,7 +383,9 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         .batch_invariant = !b->has_dedicated_memory || first->config.batch_invariant,
         .activation_dtype = b->activation_dtype,
         .kv_type = first->config.kv_type,
+        .at_hand_bytes = kv_budget_of_system(ranks, num_ranks).free_bytes,
         .num_ranks = num_ranks,
+        .num_stages = max_int32(first->config.num_stages, 1),
         .records_steps = first->records_steps,
         .tuning = first->tuning,
     };
@@ -319,6 +400,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
         out->recording_ns = max_int64(out->recording_ns, ranks[r].recording_ns);
         out->swap_block_ns = max_int64(out->swap_block_ns, ranks[r].swap_block_ns);
         out->rank_memory[r] = ranks[r].memory;
+        memcpy(out->rank_places[r], ranks[r].place, sizeof(out->rank_places[r]));
         add_memory(&out->memory, &ranks[r].memory);
     }
 }

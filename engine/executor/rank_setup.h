@@ -29,10 +29,14 @@ struct rank_place {
  * own, so that it computes on the memory that it touches first. The threads that were requested are
  * shared out, one each at least; when none were, those of its nodes, else of the cores at hand. */
 struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank);
+/* Describes it for people: the machine of a process, the cores to which a thread is bound. out:
+ * [EXECUTOR_PLACE_BYTES]. */
+void rank_setup_describe_place(const struct rank_setup *setup, const struct rank_place *place,
+                               char *out);
 
 /* Chooses the numbers of blocks, for which the ranks were opened or planned, and stores them in the
- * limits of each, with the bytes that they take. Every rank holds its heads' part of a block, so
- * all have as many. ERROR_CONFIG, ERROR_MEMORY as sizing.h says. */
+ * limits of each, with the bytes that they take. Every rank holds its heads' and layers' part of a
+ * block, so all have as many. ERROR_CONFIG, ERROR_MEMORY as sizing.h says. */
 int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err);
 
 /* Stores other numbers than were chosen. */

@@ -3,6 +3,7 @@
 #include "engine/executor/rank_executor.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
 
 static struct rank *rank_of(struct rank_thread *thread) {
     return &thread->executor->ranks[thread->index];
@@ -16,30 +17,46 @@ static uint64_t most(uint64_t a, uint64_t b) {
 
 /* The following are called with the lock held, which is released while the rank works. */
 
+static int64_t start_work(struct rank_thread *thread) {
+    pthread_mutex_unlock(&thread->executor->lock);
+    return clock_now_ns();
+}
+
+/* What of the time is the group's is known by its end alone. */
+static void end_work(struct rank_thread *thread, int64_t start_ns) {
+    struct rank_stats *stats = &thread->stats;
+    int64_t elapsed_ns = clock_now_ns() - start_ns;
+    struct backend_group_traffic traffic = rank_traffic(rank_of(thread));
+    pthread_mutex_lock(&thread->executor->lock);
+    stats->compute_ns += elapsed_ns - (traffic.wait_ns - stats->communication_ns);
+    stats->communication_ns = traffic.wait_ns;
+    stats->bytes_sent = traffic.bytes_sent;
+}
+
 static void begin_step(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
     const struct submitted_step *step = rank_executor_step(executor, thread->num_begun++);
     executor->most_begun = most(executor->most_begun, thread->num_begun);
-    pthread_mutex_unlock(&executor->lock);
+    int64_t start_ns = start_work(thread);
     rank_begin(rank_of(thread), step->batch);
-    pthread_mutex_lock(&executor->lock);
+    end_work(thread, start_ns);
 }
 
 static void sample_step(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
     const struct submitted_step *step = rank_executor_step(executor, thread->num_sampled++);
     executor->most_sampled = most(executor->most_sampled, thread->num_sampled);
-    pthread_mutex_unlock(&executor->lock);
+    int64_t start_ns = start_work(thread);
     rank_sample(rank_of(thread), step->batch, step->result);
-    pthread_mutex_lock(&executor->lock);
+    end_work(thread, start_ns);
 }
 
 static void finish_step(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
     struct error err = {0};
-    pthread_mutex_unlock(&executor->lock);
+    int64_t start_ns = start_work(thread);
     int status = rank_wait(rank_of(thread), &err);
-    pthread_mutex_lock(&executor->lock);
+    end_work(thread, start_ns);
     if (status != 0)
         rank_executor_fail_step(thread, &err);
     thread->num_finished++;
@@ -148,4 +165,13 @@ int threaded_steps_wait(struct executor *base, struct error *err) {
     if (is_successful)
         return 0;
     return error_set(err, failure.code, "%s", failure.message);
+}
+
+int32_t threaded_steps_stats(struct executor *base, struct rank_stats *out) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    pthread_mutex_lock(&executor->lock);
+    for (int32_t r = 0; r < executor->num_ranks; r++)
+        out[r] = executor->threads[r].stats;
+    pthread_mutex_unlock(&executor->lock);
+    return executor->num_ranks;
 }

@@ -1,4 +1,5 @@
 #include "engine/grammar/grammar_machine.h"
+#include "engine/grammar/grammar_rewrite.h"
 
 #include <stdlib.h>
 
@@ -23,12 +24,20 @@ struct grammar *grammar_create(int32_t num_ops) {
     return NULL;
 }
 
+size_t grammar_bytes(const struct grammar *grammar) {
+    size_t op_bytes = sizeof(*grammar->ops) + sizeof(*grammar->needs);
+    return sizeof(*grammar) + (size_t)grammar->num_ops * op_bytes +
+           atomic_load_explicit(&grammar->machine_bytes, memory_order_relaxed);
+}
+
 int grammar_build(struct grammar_builder *builder, grammar_node root, struct grammar **out,
                   struct error *err) {
     if (builder->failure != ERROR_NONE)
         return error_set(err, builder->failure, "%s", builder->reason);
     if (root < 0 || root >= builder->num_nodes)
         return error_set(err, ERROR_SYNTAX, "an item of the grammar does not exist");
+    if (grammar_rewrite(builder, &root) != 0)
+        return error_set(err, builder->failure, "%s", builder->reason);
     struct grammar *grammar = grammar_create(0);
     if (grammar == NULL)
         return error_set(err, ERROR_MEMORY, "memory is short");

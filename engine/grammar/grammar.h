@@ -4,7 +4,7 @@
  * A grammar is built from rules, then frozen: immutable, reference-counted, shared by the choices
  * of a request and safe on all threads. What a sequence has matched so far is a grammar_state of
  * its own (engine thread). Neither knows JSON or any notation: front ends (JSON schema, forms of
- * tool calls) call the builder. */
+ * tool calls, grammar_text.h) call the builder. */
 #ifndef QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
 #define QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
 
@@ -56,8 +56,7 @@ grammar_node grammar_alternatives(struct grammar_builder *builder, const grammar
                                   int count);
 /* max < 0: no end. */
 grammar_node grammar_repeat(struct grammar_builder *builder, grammar_node item, int min, int max);
-/* A rule that may be used before it is defined, which makes recursion possible. Left recursion is
- * refused by grammar_build. */
+/* A rule that may be used before it is defined, which makes recursion possible. */
 grammar_node grammar_rule(struct grammar_builder *builder);
 void grammar_define(struct grammar_builder *builder, grammar_node rule, grammar_node body);
 
@@ -65,8 +64,10 @@ void grammar_define(struct grammar_builder *builder, grammar_node rule, grammar_
 
 struct grammar;
 
-/* Freezes the builder's nodes below root. ERROR_SYNTAX when the grammar is left-recursive, has an
- * undefined rule or met a bound. */
+/* Freezes the builder's nodes below root, of which rules that are left-recursive, and repetitions of
+ * what may be empty, are rewritten: the builder is of no use any more but to be destroyed.
+ * ERROR_SYNTAX when the grammar has an undefined rule or no text, or met a bound: of its size, or of
+ * how many rules are left-recursive by each other (32). */
 int grammar_build(struct grammar_builder *builder, grammar_node root, struct grammar **out,
                   struct error *err);
 struct grammar *grammar_ref(struct grammar *grammar);

@@ -1,4 +1,4 @@
-#include "engine/grammar/grammar_nodes.h"
+#include "engine/grammar/grammar_builder.h"
 
 #include "config/base/array.h"
 
@@ -21,9 +21,8 @@ void grammar_builder_destroy(struct grammar_builder *builder) {
     free(builder);
 }
 
-/* Remembers the first failure. */
-static grammar_node fail(struct grammar_builder *builder, enum error_code code,
-                         const char *reason) {
+grammar_node grammar_builder_fail(struct grammar_builder *builder, enum error_code code,
+                                  const char *reason) {
     if (builder->failure == ERROR_NONE) {
         builder->failure = code;
         builder->reason = reason;
@@ -36,11 +35,11 @@ static grammar_node fail(struct grammar_builder *builder, enum error_code code,
 static bool reserve(struct grammar_builder *builder, void *items, size_t *capacity, int32_t count,
                     size_t more, size_t item_bytes) {
     if (more > (size_t)(GRAMMAR_MAX_CONTENT - count)) {
-        fail(builder, ERROR_SYNTAX, "the grammar is too large");
+        grammar_builder_fail(builder, ERROR_SYNTAX, "the grammar is too large");
         return false;
     }
     if (!array_reserve(items, capacity, (size_t)count + more, item_bytes)) {
-        fail(builder, ERROR_MEMORY, "memory is short");
+        grammar_builder_fail(builder, ERROR_MEMORY, "memory is short");
         return false;
     }
     return true;
@@ -48,7 +47,7 @@ static bool reserve(struct grammar_builder *builder, void *items, size_t *capaci
 
 static grammar_node add_node(struct grammar_builder *builder, struct node node) {
     if (builder->num_nodes == GRAMMAR_MAX_NODES)
-        return fail(builder, ERROR_SYNTAX, "the grammar is too large");
+        return grammar_builder_fail(builder, ERROR_SYNTAX, "the grammar is too large");
     if (!reserve(builder, &builder->nodes, &builder->nodes_capacity, builder->num_nodes, 1,
                  sizeof(node)))
         return GRAMMAR_FAILED;
@@ -61,8 +60,9 @@ static bool is_node(const struct grammar_builder *builder, grammar_node node) {
 }
 
 grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length) {
+    size_t room = length > 0 ? length : 1; /* so that there are bytes to point to */
     if (builder->failure != ERROR_NONE ||
-        !reserve(builder, &builder->bytes, &builder->bytes_capacity, builder->num_bytes, length, 1))
+        !reserve(builder, &builder->bytes, &builder->bytes_capacity, builder->num_bytes, room, 1))
         return GRAMMAR_FAILED;
     struct node node = {NODE_LITERAL, .first = builder->num_bytes, .count = (int32_t)length};
     if (length > 0)
@@ -84,9 +84,12 @@ grammar_node grammar_characters(struct grammar_builder *builder,
         return GRAMMAR_FAILED;
     for (int i = 0; i < num_ranges; i++)
         if (ranges[i].first > ranges[i].last || ranges[i].last > LAST_CHARACTER)
-            return fail(builder, ERROR_SYNTAX, "a range of characters is empty or above U+10FFFF");
-    if (!reserve(builder, &builder->ranges, &builder->ranges_capacity, builder->num_ranges,
-                 (size_t)num_ranges, sizeof(*ranges)))
+            return grammar_builder_fail(builder, ERROR_SYNTAX,
+                                        "a range of characters is empty or above U+10FFFF");
+    size_t room =
+        num_ranges > 0 ? (size_t)num_ranges : 1; /* so that there are ranges to point to */
+    if (!reserve(builder, &builder->ranges, &builder->ranges_capacity, builder->num_ranges, room,
+                 sizeof(*ranges)))
         return GRAMMAR_FAILED;
     struct node node = {NODE_CHARACTERS, negated, builder->num_ranges, num_ranges};
     if (num_ranges > 0)
@@ -101,9 +104,11 @@ static grammar_node add_list(struct grammar_builder *builder, struct node node,
         return GRAMMAR_FAILED;
     for (int i = 0; i < count; i++)
         if (!is_node(builder, items[i]))
-            return fail(builder, ERROR_SYNTAX, "an item of the grammar does not exist");
-    if (!reserve(builder, &builder->items, &builder->items_capacity, builder->num_items,
-                 (size_t)count, sizeof(*items)))
+            return grammar_builder_fail(builder, ERROR_SYNTAX,
+                                        "an item of the grammar does not exist");
+    size_t room = count > 0 ? (size_t)count : 1; /* so that there are items to point to */
+    if (!reserve(builder, &builder->items, &builder->items_capacity, builder->num_items, room,
+                 sizeof(*items)))
         return GRAMMAR_FAILED;
     node.first = builder->num_items;
     node.count = count;
@@ -125,8 +130,8 @@ grammar_node grammar_alternatives(struct grammar_builder *builder, const grammar
 
 grammar_node grammar_repeat(struct grammar_builder *builder, grammar_node item, int min, int max) {
     if (min < 0 || min > GRAMMAR_MAX_REPEAT || max > GRAMMAR_MAX_REPEAT || (max >= 0 && max < min))
-        return fail(builder, ERROR_SYNTAX,
-                    "a repetition's bounds are not 0 <= min <= max <= 65536");
+        return grammar_builder_fail(builder, ERROR_SYNTAX,
+                                    "a repetition's bounds are not 0 <= min <= max <= 65536");
     return add_list(builder, (struct node){NODE_REPEAT, .min = min, .max = max}, &item, 1);
 }
 
@@ -141,7 +146,7 @@ void grammar_define(struct grammar_builder *builder, grammar_node rule, grammar_
         return;
     if (!is_node(builder, rule) || !is_node(builder, body) ||
         builder->nodes[rule].kind != NODE_RULE || builder->nodes[rule].first >= 0)
-        fail(builder, ERROR_SYNTAX, "a rule is defined twice, or is no rule");
+        grammar_builder_fail(builder, ERROR_SYNTAX, "a rule is defined twice, or is no rule");
     else
         builder->nodes[rule].first = body;
 }

@@ -80,5 +80,6 @@ void grammar_job_end(struct grammar_job *job) {
         if (atomic_load(&state->is_dead))
             grammar_state_destroy(state);
     }
+    grammar_machine_report(grammar);
     grammar_unref(grammar);
 }

@@ -43,6 +43,12 @@ struct grammar_machine *grammar_machine_create(const struct grammar *grammar,
     return m;
 }
 
+void grammar_machine_report(struct grammar *grammar) {
+    atomic_store_explicit(&grammar->machine_bytes,
+                          sizeof(*grammar->machine) + grammar->machine->store.bytes,
+                          memory_order_relaxed);
+}
+
 /* --- Parse states seen in this step --- */
 
 static struct parse_key *find_seen(struct grammar_machine *m, struct parse_state state) {

@@ -73,6 +73,9 @@ struct grammar_machine *grammar_machine_create(const struct grammar *grammar,
                                                const struct grammar_vocabulary *vocabulary);
 void grammar_machine_destroy(struct grammar_machine *machine); /* accepts NULL */
 
+/* Says in the grammar how large the machine is. */
+void grammar_machine_report(struct grammar *grammar);
+
 /* Returns the set at the start of a text. This and the next two return -1 when memory is short. */
 int32_t grammar_machine_start(struct grammar_machine *machine);
 /* Returns where `byte` leads from the set. May drop sets that are neither a state's nor the walk's;

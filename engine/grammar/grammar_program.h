@@ -39,6 +39,8 @@ struct grammar {
     uint8_t classes[256]; /* bytes that no op distinguishes have one class */
     int num_classes;      /* 1..256 */
     size_t cache_bytes;   /* the machine drops what it remembers when it is more than this */
+    atomic_size_t machine_bytes; /* that it had when last a state was made or ended, or a job */
+    atomic_bool has_given_up; /* a mask lacks tokens, since to find all would have cost too much */
     struct grammar_machine *machine; /* engine thread; NULL before the first state */
     struct grammar_job job;          /* while the machine is lent */
 };
@@ -46,6 +48,8 @@ struct grammar {
 /* Returns one without ops, with room for so many (0: none yet); NULL when memory is short. Ended by
  * grammar_unref. */
 struct grammar *grammar_create(int32_t num_ops);
+/* Returns the bytes of the grammar and what its machine remembers, about. Any thread. */
+size_t grammar_bytes(const struct grammar *grammar);
 /* Fills ops, num_ops and entry from the nodes below root. */
 int grammar_program_compile(const struct grammar_builder *builder, grammar_node root,
                             struct grammar *out, struct error *err);

@@ -104,9 +104,33 @@ static int keep_plain(struct parser *p, struct range_set *set) {
     return complement(p, set);
 }
 
-static int json_set_node(struct parser *p, struct range_set *set, grammar_node *out) {
-    grammar_node items[NUM_ESCAPES + 1];
+/* Control characters that have no short escape, as \u00 and two digits. GRAMMAR_FAILED: the set has
+ * none of them. */
+static grammar_node long_escapes(struct parser *p, const struct range_set *set) {
+    grammar_node items[2];
     int count = 0;
+    for (uint32_t high = 0; high < 2; high++) {
+        struct character_range digits[16];
+        int num_digits = 0;
+        for (uint32_t low = 0; low < 16; low++) {
+            uint32_t digit = low < 10 ? '0' + low : 'a' + low - 10, character = 16 * high + low;
+            bool is_short = character >= '\b' && character <= '\r' && character != '\v';
+            if (has_character(set, character) && !is_short)
+                digits[num_digits++] = (struct character_range){digit, digit};
+        }
+        grammar_node parts[] = {grammar_literal(p->builder, high == 0 ? "\\u000" : "\\u001", 5),
+                                grammar_characters(p->builder, digits, num_digits, false)};
+        if (num_digits > 0)
+            items[count++] = grammar_sequence(p->builder, parts, 2);
+    }
+    return count > 0 ? grammar_alternatives(p->builder, items, count) : GRAMMAR_FAILED;
+}
+
+static int json_set_node(struct parser *p, struct range_set *set, grammar_node *out) {
+    grammar_node items[NUM_ESCAPES + 2];
+    int count = 0;
+    items[count] = long_escapes(p, set);
+    count += items[count] >= 0;
     for (int i = 0; i < NUM_ESCAPES; i++)
         if (has_character(set, json_escapes[i].character))
             items[count++] = grammar_literal(p->builder, json_escapes[i].written, 2);
@@ -148,6 +172,9 @@ static int read_hex(struct parser *p, int digits, uint32_t *out) {
 }
 
 static int add_named_class(struct parser *p, struct range_set *set, char name) {
+    static const struct character_range spaces[] = {
+        {'\t', '\r'},     {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
+        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
     struct range_set named = {.count = 0};
     int failed = 0;
     switch (name | 0x20) {
@@ -158,8 +185,9 @@ static int add_named_class(struct parser *p, struct range_set *set, char name) {
         failed = add_range(p, &named, '0', '9') | add_range(p, &named, 'A', 'Z') |
                  add_range(p, &named, '_', '_') | add_range(p, &named, 'a', 'z');
         break;
-    default:
-        failed = add_range(p, &named, '\t', '\r') | add_range(p, &named, ' ', ' ');
+    default: /* WhiteSpace and LineTerminator of ECMA-262 */
+        for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++)
+            failed |= add_range(p, &named, spaces[i].first, spaces[i].last);
         break;
     }
     if (failed != 0 || ((name & 0x20) == 0 && complement(p, &named) != 0))
@@ -290,7 +318,9 @@ static int read_group(struct parser *p, grammar_node *out) {
 }
 
 static int read_atom(struct parser *p, grammar_node *out) {
-    struct range_set set = {.ranges = {{'\n', '\n'}}, .count = 1};
+    struct range_set set = {.ranges = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}, .count = 3};
+    if (p->mode == REGEX_TEXT)
+        set.count = 1;
     uint32_t character;
     bool is_class;
     switch (*p->at) {
@@ -380,9 +410,12 @@ static int read_repetition(struct parser *p, grammar_node *node) {
     return 0;
 }
 
-/* Makes what a JSON string may hold before and behind the part that matches. */
+/* Makes what may stand before and behind the part that matches. */
 static grammar_node anything(struct parser *p) {
-    return grammar_repeat(p->builder, grammar_regex_json_character(p->builder), 0, -1);
+    grammar_node character = p->mode == REGEX_JSON_STRING
+                                 ? grammar_regex_json_character(p->builder)
+                                 : grammar_characters(p->builder, NULL, 0, true);
+    return grammar_repeat(p->builder, character, 0, -1);
 }
 
 static bool ends_branch(const struct parser *p) {
@@ -390,7 +423,7 @@ static bool ends_branch(const struct parser *p) {
 }
 
 static int read_items(struct parser *p, struct node_list *list) {
-    bool outermost = p->depth == 0, searches = outermost && p->mode == REGEX_JSON_STRING;
+    bool outermost = p->depth == 0, searches = outermost && p->mode != REGEX_TEXT;
     if (outermost && *p->at == '^')
         p->at++;
     else if (searches && list_add(p, list, anything(p)) != 0)

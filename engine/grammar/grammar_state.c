@@ -28,6 +28,7 @@ struct grammar_state *grammar_state_create(struct grammar *grammar,
         return NULL;
     *state = (struct grammar_state){grammar_ref(grammar), vocabulary, .set = set};
     link_state(state);
+    grammar_machine_report(grammar);
     return state;
 }
 
@@ -50,6 +51,7 @@ void grammar_state_destroy(struct grammar_state *state) {
     *(state->previous != NULL ? &state->previous->next : &machine->users) = state->next;
     if (state->next != NULL)
         state->next->previous = state->previous;
+    grammar_machine_report(state->grammar);
     grammar_unref(state->grammar);
     free(state->mask);
     free(state);

@@ -121,6 +121,8 @@ int mask_walk_run(struct grammar_machine *machine, int64_t *budget) {
         walk->cost += cost;
         *budget -= cost;
     }
+    if (status > 0)
+        atomic_store_explicit(&walk->state->grammar->has_given_up, true, memory_order_relaxed);
     if (status < 0)
         mask_walk_drop(machine);
     else

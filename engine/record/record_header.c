@@ -35,6 +35,7 @@ static const struct field fields[] = {
     OF(FIELD_TEXT, kv_type, 0, 0, true, NULL),
     OF(FIELD_TEXT, activation_dtype, 0, 0, true, NULL),
     OF(FIELD_INT32, num_ranks, 1, BACKEND_MAX_RANKS, true, NULL),
+    OF(FIELD_INT32, num_stages, 1, BACKEND_MAX_RANKS, true, NULL),
     OF(FIELD_BOOL, batch_invariant, 0, 1, true, NULL),
     OF(FIELD_INT64, kv_bytes, 1, MAX_BYTES, false, NULL),
     OF(FIELD_INT64, swap_bytes, 0, MAX_BYTES, false, NULL),

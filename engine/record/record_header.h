@@ -7,7 +7,7 @@
 #include "engine/executor.h"
 #include "engine/record/record_codec.h"
 
-#define RECORD_VERSION 1
+#define RECORD_VERSION 2
 #define RECORD_MAX_OPTIONS_BYTES 16384
 /* Of any time, so that sums of a few do not overflow. */
 #define RECORD_MAX_NS (INT64_MAX / 8)
@@ -23,7 +23,7 @@ struct record_header {
     char numerics[192];
     char kv_type[16];
     char activation_dtype[16];
-    int32_t num_ranks;
+    int32_t num_ranks, num_stages;
     bool batch_invariant;
     int64_t kv_bytes, swap_bytes; /* of the two pools */
 

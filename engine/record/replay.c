@@ -336,6 +336,7 @@ static int begin(struct replay *replay, struct error *err) {
         .max_step_ns = header->max_step_ns,
         .num_tenants = header->num_tenants,
         .num_shares = header->num_shares,
+        .num_stages = header->num_stages,
         .prefix_caching = header->prefix_caching,
         .async_scheduling = header->async_scheduling,
         .drafter = replay->config.drafter,

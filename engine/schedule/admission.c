@@ -101,6 +101,7 @@ static void stop_running(struct scheduler *scheduler, struct sequence_group *gro
     CHECK(group->num_in_flight == 0);
     for (int32_t i = 0; i < group->num_sequences; i++) {
         struct sequence *s = &group->sequences[i];
+        s->is_of_next_step = false;
         if (s->num_scheduled_tokens == 0)
             continue;
         plan->num_tokens -= s->num_scheduled_tokens;

@@ -277,6 +277,16 @@ static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_
 
 /* --- Planning --------------------------------------------------------------------------------- */
 
+static bool is_pipelined(const struct scheduler *scheduler) {
+    return scheduler->config.num_steps_abreast > 1;
+}
+
+/* The first stage learns what the last one samples with the results of the step. */
+static bool can_run(const struct scheduler *scheduler, const struct sequence *sequence) {
+    bool is_sampled = is_pipelined(scheduler) && sequence->in_flight.num_samples > 0;
+    return !is_sampled && sequence_group_can_run(sequence);
+}
+
 static bool can_grow(struct scheduler *scheduler, const struct sequence *sequence) {
     int32_t begin = sequence_num_computed_ahead(sequence) + sequence->num_scheduled_tokens;
     int32_t covered = sequence->table.num_blocks * scheduler->config.limits->block_size;
@@ -289,8 +299,8 @@ static bool can_grow(struct scheduler *scheduler, const struct sequence *sequenc
 /* Returns whether the sequence has nothing scheduled yet, and would get something. */
 static bool is_schedulable(struct scheduler *scheduler, const struct sequence *sequence) {
     return sequence->num_scheduled_tokens == 0 && sequence_num_pending(sequence) > 0 &&
-           !sequence->waits_for_prefix && sequence_group_can_run(sequence) &&
-           can_grow(scheduler, sequence);
+           !sequence->is_of_next_step && !sequence->waits_for_prefix &&
+           can_run(scheduler, sequence) && can_grow(scheduler, sequence);
 }
 
 static struct sequence *first_schedulable(struct scheduler *scheduler) {
@@ -399,17 +409,34 @@ static void begin_plan(struct scheduler *scheduler, struct step_plan *plan) {
         s->waits_for_prefix = false;
 }
 
-static void plan_decodes(struct scheduler *scheduler) {
+/* Returns how many sequences decode in the step being planned: their part of those that do, in flight
+ * or not. */
+static int32_t most_decodes(const struct scheduler *scheduler) {
+    int32_t num_steps = scheduler->config.num_steps_abreast, count = 0;
+    if (!is_pipelined(scheduler))
+        return INT32_MAX;
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
          s = scheduler_next_running(s))
-        if (sequence_num_pending(s) == 1 && sequence_group_can_run(s))
+        count += sequence_num_pending(s) == 1;
+    return (count + num_steps - 1) / num_steps;
+}
+
+static void plan_decodes(struct scheduler *scheduler, int32_t most) {
+    for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
+         s = scheduler_next_running(s)) {
+        if (sequence_num_pending(s) != 1 || !can_run(scheduler, s))
+            continue;
+        s->is_of_next_step = most == 0;
+        if (most > 0)
             grant(scheduler, s, 1);
+        most -= s->num_scheduled_tokens;
+    }
 }
 
 static void plan_prefills(struct scheduler *scheduler) {
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
          s = scheduler_next_running(s))
-        if (s->num_scheduled_tokens == 0 && sequence_group_can_run(s))
+        if (s->num_scheduled_tokens == 0 && can_run(scheduler, s))
             prefix_match_extend(scheduler, s);
     struct sequence *first = budget_left(scheduler) > 0 ? first_prefill(scheduler) : NULL;
     if (first == NULL)
@@ -461,15 +488,20 @@ static void add_entry(struct scheduler *scheduler, struct sequence *sequence) {
 }
 
 void scheduler_plan(struct scheduler *scheduler, struct step_plan *plan) {
+    bool is_alone = scheduler->must_collect; /* nothing is in flight, nor will be */
     begin_plan(scheduler, plan);
     if (scheduler->alone != NULL)
         admission_clear(scheduler);
-    plan_decodes(scheduler);
+    plan_decodes(scheduler, is_alone ? INT32_MAX : most_decodes(scheduler));
     if (scheduler->alone != NULL || (plan->num_swapped_out == 0 && plan->num_dropped == 0))
         admission_run(scheduler);
     plan_prefills(scheduler);
+    if (plan->num_tokens == 0) /* a prompt has preempted those that were to decode now */
+        plan_decodes(scheduler, INT32_MAX);
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
-         s = scheduler_next_running(s))
+         s = scheduler_next_running(s)) {
+        s->is_of_next_step = false;
         if (s->num_scheduled_tokens > 0)
             add_entry(scheduler, s);
+    }
 }

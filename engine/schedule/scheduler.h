@@ -4,7 +4,9 @@
  *
  * A step can be planned while others are IN FLIGHT: submitted, and not committed yet. What they
  * compute and sample is then taken for granted, and what depends on it is left out
- * (sequence_group_can_run). Nothing in flight is preempted: see must_collect.
+ * (sequence_group_can_run). Nothing in flight is preempted: see must_collect. Steps of a pipeline
+ * that are in flight run abreast: a sequence that one of them samples for is left out of the others,
+ * and those that decode are dealt out to them all, so that no stage waits for another.
  *
  * A group is WAITING or RUNNING. Each running sequence takes one of the max_num_seqs RUNNING SLOTS.
  * A waiting group is ADMITTED when it gets slots; PREEMPTION takes slots and blocks away again.
@@ -15,7 +17,8 @@
  * With one share it is priority and arrival alone.
  *
  * Rules of a step, in this order:
- *   - Every running sequence with one pending token gets it: a prompt never holds up decoding.
+ *   - Every running sequence with one pending token gets it, or of a pipeline its part of them: a
+ *     prompt never holds up decoding.
  *   - Waiting groups are admitted in order while there are free slots for them, and blocks for all
  *     they have pending on top of what is reserved for those that run. Nobody overtakes. One that
  *     was swapped out is swapped in with its blocks. A beam search takes slots for all its beams; a
@@ -59,7 +62,9 @@ struct scheduler_config {
     int64_t max_step_ns;
     int64_t swap_block_ns; /* to move one block to the host, or back */
     int32_t num_tenants;
-    int32_t num_shares; /* 0 means 1 */
+    int32_t num_shares;        /* 0 means 1 */
+    int32_t num_steps_abreast; /* that the stages of a pipeline compute at a time; 0 means 1: one
+                                  after the other */
     bool prefix_caching;
     struct block_key_secret secret;        /* of the keys of prefixes */
     const struct kv_event_sink *kv_events; /* outlive the scheduler; NULL: nobody is told */

@@ -57,6 +57,7 @@ struct sequence {
     int32_t num_scheduled_tokens; /* of the step being planned */
     struct sequence_in_flight in_flight;
     bool waits_for_prefix; /* in that step another sequence computes its next block */
+    bool is_of_next_step;  /* decodes in the step after that; false once that is planned */
 
     /* Written by sequence.c: the tokens and what follows from them. */
     int32_t num_tokens; /* prompt and generated */

@@ -47,14 +47,15 @@ static void cpu_step_end(struct backend *b) {
     thread_pool_step_end(state_of(b)->pool);
 }
 
-static int cpu_synchronize(struct backend *b, struct error *err) {
-    cpu_step_end(b);
-    return cpu_rank_status(&state_of(b)->rank, err);
+/* Every op has done its work when it returns; what can fail are messages of other ranks. */
+static int cpu_step_wait(struct backend *base, struct error *err) {
+    const struct cpu_backend *b = state_of(base);
+    return cpu_rank_status(&b->rank, err) == 0 ? cpu_stage_status(&b->stage, err) : -1;
 }
 
-/* Every op has done its work when it returns; what can fail are messages of other ranks. */
-static int cpu_step_wait(struct backend *b, struct error *err) {
-    return cpu_rank_status(&state_of(b)->rank, err);
+static int cpu_synchronize(struct backend *b, struct error *err) {
+    cpu_step_end(b);
+    return cpu_step_wait(b, err);
 }
 
 static void cpu_step_begin(struct backend *b, const struct step_inputs *inputs) {
@@ -72,6 +73,19 @@ static void cpu_gather_columns(struct backend *b, const struct gather_columns_ar
 
 static void cpu_share_samples(struct backend *b, const struct share_samples_args *args) {
     cpu_group_share_samples(&state_of(b)->rank, args, state_of(b)->sampled_tokens.data);
+}
+
+/* What is waited for is no load on the machine: the step's time ends before, or begins after. Rows
+ * that are wrong for want of another rank go no further. */
+static void cpu_send_rows(struct backend *b, const struct stage_rows_args *args) {
+    cpu_step_end(b);
+    if (cpu_step_wait(b, NULL) == 0)
+        cpu_stage_send(&state_of(b)->stage, args);
+}
+
+static void cpu_receive_rows(struct backend *b, const struct stage_rows_args *args) {
+    if (cpu_step_wait(b, NULL) == 0)
+        cpu_stage_receive(&state_of(b)->stage, args);
 }
 
 static const struct backend_ops cpu_backend_ops = {
@@ -101,6 +115,8 @@ static const struct backend_ops cpu_backend_ops = {
     .all_reduce = cpu_all_reduce,
     .gather_columns = cpu_gather_columns,
     .share_samples = cpu_share_samples,
+    .send_rows = cpu_send_rows,
+    .receive_rows = cpu_receive_rows,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,
     .step_end = cpu_step_end,
@@ -140,7 +156,8 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
     if (b->pool == NULL)
         return -1;
     b->config.num_threads = thread_pool_size(b->pool);
-    if (cpu_rank_init(&b->rank, &b->config, b->pool, err) != 0)
+    if (cpu_rank_init(&b->rank, &b->config, b->pool, err) != 0 ||
+        cpu_stage_init(&b->stage, &b->config, err) != 0)
         return -1;
     b->config.isa = level->name;
     describe(b, level);

@@ -31,6 +31,9 @@ int cpu_rank_init(struct cpu_rank *out, const struct backend_config *config,
         return 0;
     if (check_rank(config->group, config->rank, err) != 0)
         return -1;
+    if (config->group->ops->open_rank != NULL &&
+        config->group->ops->open_rank(config->group, &config->limits, err) != 0)
+        return -1;
     out->group = config->group;
     return cpu_memory_alloc(2 * (size_t)out->max_rows * sizeof(double), &out->row_sums, err);
 }

@@ -10,8 +10,8 @@
 
 /* As backend_group_create and backend_group_create_remote, for a number of ranks that was checked. */
 int cpu_group_create(int32_t num_ranks, struct backend_group **out, struct error *err);
-int cpu_group_create_remote(struct transport *transport, struct backend_group **out,
-                            struct error *err);
+int cpu_group_create_remote(struct transport *transport, int32_t first_rank, int32_t num_ranks,
+                            struct backend_group **out, struct error *err);
 
 /* A rank's end of the group. */
 struct cpu_rank {

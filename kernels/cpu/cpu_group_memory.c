@@ -1,10 +1,10 @@
 /* Groups of ranks that are threads of one process: each publishes where its operands are, they
  * meet, each does its share on the memory of all, and they meet again before any goes on. */
+#include "config/base/clock.h"
 #include "config/base/cores.h"
 #include "kernels/cpu/cpu_group_private.h"
 #include "kernels/cpu/spin_wait.h"
 
-#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +28,15 @@ static void destroy(struct backend_group *group) {
     free(group);
 }
 
+static void await_meeting(struct memory_group *group, unsigned seen) {
+    if (spin_wait_until(&group->num_meetings, spin_wait_differs, seen, group->spin_ns))
+        return;
+    atomic_fetch_add(&group->num_sleepers, 1);
+    while (atomic_load(&group->num_meetings) == seen)
+        spin_wait_sleep(&group->num_meetings, seen);
+    atomic_fetch_sub(&group->num_sleepers, 1);
+}
+
 /* Returns when every rank is here; what each has written before, all see after. */
 static void meet(const struct cpu_rank *rank) {
     struct memory_group *group = (struct memory_group *)rank->group;
@@ -39,12 +48,9 @@ static void meet(const struct cpu_rank *rank) {
             spin_wait_wake_all(&group->num_meetings);
         return;
     }
-    if (spin_wait_until(&group->num_meetings, spin_wait_differs, seen, group->spin_ns))
-        return;
-    atomic_fetch_add(&group->num_sleepers, 1);
-    while (atomic_load(&group->num_meetings) == seen)
-        spin_wait_sleep(&group->num_meetings, seen);
-    atomic_fetch_sub(&group->num_sleepers, 1);
+    int64_t start_ns = clock_now_ns();
+    await_meeting(group, seen);
+    cpu_group_traffic(rank)->wait_ns += clock_now_ns() - start_ns;
 }
 
 /* Publishes what this rank brings and returns what all of them do. They stay until the caller and

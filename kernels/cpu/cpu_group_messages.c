@@ -3,19 +3,23 @@
  * own slice, adds them up in the order of the ranks, and sends the others the result.
  *
  * The first failure is kept; after it nothing is sent, received or waited for. */
+#include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/numbers.h"
 #include "kernels/cpu/cpu_group_private.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/transport.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define MAX_OTHERS (BACKEND_MAX_RANKS - 1)
 
 struct messages_group {
     struct backend_group base;
     struct transport *transport;
-    struct buffer received; /* of the other ranks in one op; as large as the largest wanted */
+    int32_t first_rank;     /* of the transport's, that is rank 0 of the group */
+    struct buffer received; /* of the other ranks in one op */
 };
 
 static struct messages_group *group_of(const struct cpu_rank *rank) {
@@ -27,18 +31,33 @@ static void destroy(struct backend_group *base) {
     free(base);
 }
 
-/* Fails also when the group has failed before. */
-static int reserve(struct messages_group *group, size_t bytes) {
-    struct error *failure = &group->base.failure;
-    if (failure->code != ERROR_NONE)
-        return -1;
-    if (bytes <= group->received.bytes)
-        return 0;
-    cpu_memory_free(&group->received);
-    if (cpu_memory_alloc(bytes, &group->received, NULL) == 0)
-        return 0;
-    return error_set(failure, ERROR_DEVICE, "out of memory for %zu bytes of the other ranks",
-                     bytes);
+/* Of the other ranks in one op: their slices of the largest sum, their columns of the logits, which
+ * rank 0 gets, or their sums of rows. */
+static size_t receive_bytes(const struct messages_group *group,
+                            const struct serving_limits *limits) {
+    size_t num_ranks = (size_t)group->base.num_ranks, rows = (size_t)limits->max_num_batched_tokens;
+    int64_t num_floats = (int64_t)rows * limits->hidden_size;
+    int32_t rank = group->base.only_rank;
+    size_t slice = (size_t)(cpu_group_slice(num_floats, rank + 1, (int32_t)num_ranks) -
+                            cpu_group_slice(num_floats, rank, (int32_t)num_ranks));
+    size_t logits = rank == 0 ? (size_t)limits->max_logit_rows * (size_t)limits->vocab_size : 0;
+    size_t of_sums = (num_ranks - 1) * slice * sizeof(float);
+    size_t of_rows = (num_ranks - 1) * rows * sizeof(double);
+    return max_size(max_size(of_sums, of_rows), logits * sizeof(float));
+}
+
+static int open_rank(struct backend_group *base, const struct serving_limits *limits,
+                     struct error *err) {
+    struct messages_group *group = (struct messages_group *)base;
+    cpu_memory_free(&group->received); /* of one that was opened and closed */
+    return cpu_memory_alloc(receive_bytes(group, limits), &group->received, err);
+}
+
+/* Returns where the others' part of an op is received. */
+static void *receive_memory(const struct cpu_rank *rank, size_t bytes) {
+    struct messages_group *group = group_of(rank);
+    CHECK(bytes <= group->received.bytes);
+    return group->received.data;
 }
 
 /* --- Rounds of messages ----------------------------------------------------------------------- */
@@ -46,6 +65,7 @@ static int reserve(struct messages_group *group, size_t bytes) {
 /* Messages that are under way together. */
 struct round {
     struct messages_group *group;
+    struct backend_group_traffic *traffic; /* of this rank */
     int64_t start_ns;
     struct transport_request *requests[2 * MAX_OTHERS];
     int32_t ranks[2 * MAX_OTHERS];
@@ -53,14 +73,15 @@ struct round {
 };
 
 static struct round round_start(const struct cpu_rank *rank) {
-    return (struct round){.group = group_of(rank), .start_ns = clock_now_ns()};
+    return (struct round){
+        .group = group_of(rank), .traffic = cpu_group_traffic(rank), .start_ns = clock_now_ns()};
 }
 
 static void round_add(struct round *round, int32_t rank, struct transport_request *request) {
     if (request == NULL)
         return;
     round->requests[round->count] = request;
-    round->ranks[round->count++] = rank;
+    round->ranks[round->count++] = round->group->first_rank + rank;
 }
 
 /* Nothing is nothing on both sides. */
@@ -73,9 +94,10 @@ static void round_send(struct round *round, int32_t rank, const void *data, size
     if (is_needless(round, bytes))
         return;
     round_add(round, rank,
-              group->transport->ops->send(group->transport, TRANSPORT_SUMS, rank, data, bytes,
+              group->transport->ops->send(group->transport, TRANSPORT_SUMS,
+                                          group->first_rank + rank, data, bytes,
                                           &group->base.failure));
-    group->base.traffic.bytes_sent += bytes;
+    round->traffic->bytes_sent += bytes;
 }
 
 static void round_receive(struct round *round, int32_t rank, void *data, size_t bytes) {
@@ -83,9 +105,10 @@ static void round_receive(struct round *round, int32_t rank, void *data, size_t 
     if (is_needless(round, bytes))
         return;
     round_add(round, rank,
-              group->transport->ops->receive(group->transport, TRANSPORT_SUMS, rank, data, bytes,
+              group->transport->ops->receive(group->transport, TRANSPORT_SUMS,
+                                             group->first_rank + rank, data, bytes,
                                              &group->base.failure));
-    group->base.traffic.bytes_received += bytes;
+    round->traffic->bytes_received += bytes;
 }
 
 /* Returns whether all messages are done. */
@@ -94,7 +117,7 @@ static bool round_end(struct round *round) {
     if (group->failure.code == ERROR_NONE)
         transport_wait(round->group->transport, round->requests, round->ranks, round->count,
                        &group->failure);
-    group->traffic.wait_ns += clock_now_ns() - round->start_ns;
+    round->traffic->wait_ns += clock_now_ns() - round->start_ns;
     return group->failure.code == ERROR_NONE;
 }
 
@@ -112,7 +135,8 @@ static bool exchange_parts(const struct cpu_rank *rank, const struct all_reduce_
     int32_t num_ranks = rank->group->num_ranks;
     int64_t n = (int64_t)args->num_rows * args->width;
     const float *x = args->x;
-    float *received = group_of(rank)->received.data;
+    float *received =
+        receive_memory(rank, (size_t)(num_ranks - 1) * (size_t)sum->count * sizeof(float));
     struct round round = round_start(rank);
     for (int32_t i = 0; i < num_ranks - 1; i++, received += sum->count) {
         int32_t other = other_rank(rank, i);
@@ -151,8 +175,7 @@ static void all_reduce(const struct cpu_rank *rank, const struct all_reduce_args
                                 .num_out = 1,
                                 .added = args->accumulate ? (const float *)args->out + first : NULL,
                                 .count = cpu_group_slice(n, rank->rank + 1, num_ranks) - first};
-    if (reserve(group_of(rank), (size_t)(num_ranks - 1) * (size_t)sum.count * sizeof(float)) != 0 ||
-        !exchange_parts(rank, args, &sum))
+    if (!exchange_parts(rank, args, &sum))
         return;
     cpu_group_sum_slice(rank, &sum);
     exchange_sums(rank, args, &sum);
@@ -170,11 +193,10 @@ static bool receive_columns(const struct cpu_rank *rank, int32_t num_rows, const
     size_t num_floats = 0, at = 0;
     for (int32_t r = 1; r < rank->group->num_ranks; r++)
         num_floats += (size_t)num_rows * (size_t)widths[r];
-    if (reserve(group_of(rank), num_floats * sizeof(float)) != 0)
-        return false;
+    float *received = receive_memory(rank, num_floats * sizeof(float));
     struct round round = round_start(rank);
     for (int32_t r = 1; r < rank->group->num_ranks; r++) {
-        float *columns = (float *)group_of(rank)->received.data + at;
+        float *columns = received + at;
         size_t count = (size_t)num_rows * (size_t)widths[r];
         round_receive(&round, r, columns, count * sizeof(float));
         out_columns[r] = columns;
@@ -229,10 +251,8 @@ static void sum_rows(const struct cpu_rank *rank, int32_t num_rows, const double
                      double *sums) {
     int32_t num_ranks = rank->group->num_ranks;
     size_t bytes = (size_t)num_rows * sizeof(double);
-    if (reserve(group_of(rank), (size_t)(num_ranks - 1) * bytes) != 0)
-        return;
     const double *in[BACKEND_MAX_RANKS];
-    double *received = group_of(rank)->received.data;
+    double *received = receive_memory(rank, (size_t)(num_ranks - 1) * bytes);
     struct round round = round_start(rank);
     for (int32_t i = 0; i < num_ranks - 1; i++, received += num_rows) {
         int32_t other = other_rank(rank, i);
@@ -245,22 +265,24 @@ static void sum_rows(const struct cpu_rank *rank, int32_t num_rows, const double
         cpu_group_add_rows(in, num_ranks, num_rows, sums);
 }
 
-static const struct cpu_group_ops messages_ops = {.all_reduce = all_reduce,
+static const struct cpu_group_ops messages_ops = {.open_rank = open_rank,
+                                                  .all_reduce = all_reduce,
                                                   .gather_columns = gather_columns,
                                                   .share_samples = share_samples,
                                                   .sum_rows = sum_rows};
 
-int cpu_group_create_remote(struct transport *transport, struct backend_group **out,
-                            struct error *err) {
-    struct messages_group *group = calloc(1, sizeof(*group));
+int cpu_group_create_remote(struct transport *transport, int32_t first_rank, int32_t num_ranks,
+                            struct backend_group **out, struct error *err) {
+    int32_t rank = transport->rank - first_rank;
+    CHECK(rank >= 0 && rank < num_ranks && first_rank + num_ranks <= transport->num_ranks);
+    struct messages_group *group = aligned_alloc(BACKEND_GROUP_LINE, sizeof(*group));
     if (group == NULL)
-        return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks",
-                         transport->num_ranks);
-    group->base = (struct backend_group){.destroy = destroy,
-                                         .ops = &messages_ops,
-                                         .num_ranks = transport->num_ranks,
-                                         .only_rank = transport->rank};
+        return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks", num_ranks);
+    memset(group, 0, sizeof(*group));
+    group->base = (struct backend_group){
+        .destroy = destroy, .ops = &messages_ops, .num_ranks = num_ranks, .only_rank = rank};
     group->transport = transport;
+    group->first_rank = first_rank;
     *out = &group->base;
     return 0;
 }

@@ -7,10 +7,13 @@
 #include "kernels/backend_group.h"
 #include "kernels/cpu/cpu_group.h"
 
-#define CPU_GROUP_LINE 64 /* bytes of a cache line */
+#define CPU_GROUP_LINE BACKEND_GROUP_LINE
 
 /* Of a group of two ranks or more; what cpu_group.h says of the function of that name. */
 struct cpu_group_ops {
+    /* Takes the memory for the ops of the rank that is opened, up to these limits; NULL: none. */
+    int (*open_rank)(struct backend_group *group, const struct serving_limits *limits,
+                     struct error *err);
     void (*all_reduce)(const struct cpu_rank *rank, const struct all_reduce_args *args);
     void (*gather_columns)(const struct cpu_rank *rank, const struct gather_columns_args *args);
     void (*share_samples)(const struct cpu_rank *rank, const struct share_samples_args *args,
@@ -18,6 +21,10 @@ struct cpu_group_ops {
     void (*sum_rows)(const struct cpu_rank *rank, int32_t num_rows, const double *own,
                      double *sums);
 };
+
+static inline struct backend_group_traffic *cpu_group_traffic(const struct cpu_rank *rank) {
+    return &rank->group->counts[rank->rank].traffic;
+}
 
 /* Returns the first float of a rank's slice of n: a slice begins at a line, and none is shared. */
 int64_t cpu_group_slice(int64_t n, int32_t rank, int32_t num_ranks);

@@ -67,7 +67,8 @@ static void memory_info(struct backend *b, size_t *out_free, size_t *out_total) 
 }
 
 static int wait(struct backend *b, struct error *err) {
-    return cpu_rank_status(&((struct cpu_ref *)b)->rank, err);
+    const struct cpu_ref *ref = (const struct cpu_ref *)b;
+    return cpu_rank_status(&ref->rank, err) == 0 ? cpu_stage_status(&ref->stage, err) : -1;
 }
 
 static void step_end(struct backend *b) {
@@ -270,6 +271,16 @@ static void share_samples(struct backend *b, const struct share_samples_args *ar
     cpu_group_share_samples(&ref->rank, args, ref->sampled_tokens.data);
 }
 
+static void send_rows(struct backend *b, const struct stage_rows_args *args) {
+    if (wait(b, NULL) == 0)
+        cpu_stage_send(&((struct cpu_ref *)b)->stage, args);
+}
+
+static void receive_rows(struct backend *b, const struct stage_rows_args *args) {
+    if (wait(b, NULL) == 0)
+        cpu_stage_receive(&((struct cpu_ref *)b)->stage, args);
+}
+
 static const struct backend_ops ops = {
     .destroy = destroy,
     .buffer_alloc = buffer_alloc,
@@ -297,6 +308,8 @@ static const struct backend_ops ops = {
     .all_reduce = all_reduce,
     .gather_columns = gather_columns,
     .share_samples = share_samples,
+    .send_rows = send_rows,
+    .receive_rows = receive_rows,
     .copy_blocks = cpu_copy_blocks,
     .swap_blocks = cpu_swap_blocks,
     .step_end = step_end,
@@ -319,6 +332,7 @@ struct backend *cpu_ref_open(const struct backend_config *config, struct error *
     snprintf(ref->base.description, sizeof(ref->base.description), "scalar oracle, 1 thread");
     ref->max_sample_rows = serving_limits_max_sample_rows(&config->limits);
     if (cpu_rank_init(&ref->rank, config, NULL, err) != 0 ||
+        cpu_stage_init(&ref->stage, config, err) != 0 ||
         buffer_alloc(&ref->base, (size_t)ref->max_sample_rows * sizeof(int32_t),
                      &ref->sampled_tokens, err) != 0) {
         destroy(&ref->base);

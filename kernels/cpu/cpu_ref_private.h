@@ -4,10 +4,12 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_group.h"
+#include "kernels/cpu/cpu_pipeline.h"
 
 struct cpu_ref {
     struct backend base;
     struct cpu_rank rank;
+    struct cpu_stage stage;
     struct step_inputs step;
     int32_t max_sample_rows;
     struct buffer sampled_tokens; /* int32_t [max_sample_rows] */

@@ -55,9 +55,10 @@ int cuda_group_create(int32_t num_ranks, struct backend_group **out, struct erro
     struct nccl_library nccl;
     if (check_devices(num_ranks, err) != 0 || nccl_library_load(&nccl, err) != 0)
         return -1;
-    struct cuda_group *group = calloc(1, sizeof(*group));
+    struct cuda_group *group = aligned_alloc(BACKEND_GROUP_LINE, sizeof(*group));
     if (group == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a group of %d ranks", num_ranks);
+    memset(group, 0, sizeof(*group));
     group->base =
         (struct backend_group){.destroy = destroy, .num_ranks = num_ranks, .only_rank = -1};
     group->nccl = nccl;

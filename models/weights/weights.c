@@ -62,19 +62,26 @@ static int load_layer(struct weights_loader *l, const struct model_shard *shard,
     struct layer_weights *w = &l->weights->layers[layer];
     struct weights_norm norms[WEIGHTS_MAX_NORMS];
     int num_norms = weights_plan_norms(&l->model->config, shard, layer, norms);
-    for (int i = 0; i < num_norms; i++)
-        if (weights_loader_load_norm(l, &norms[i],
-                                     (struct buffer *)((char *)w + norms[i].offset)) != 0)
+    bool is_kept = model_shard_has_layer(shard, layer);
+    for (int i = 0; i < num_norms; i++) {
+        struct buffer *out = (struct buffer *)((char *)w + norms[i].offset);
+        if (weights_loader_load_norm(l, &norms[i], is_kept ? out : NULL) != 0)
             return -1;
+    }
     for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
         const struct weights_matrix plan =
             weights_plan_projection(l->model, shard, projections[i].role, layer);
         struct projection *projection = projection_at(w, i);
         *projection = (struct projection){.role = projections[i].role, .layer = layer};
-        if (weights_loader_load_matrix(l, &plan, &projection->matrix) != 0)
+        if (weights_loader_load_matrix(l, &plan, is_kept ? &projection->matrix : NULL) != 0)
             return -1;
     }
     return 0;
+}
+
+/* The first stage of a pipeline has the embedding, and the last one, where that is also the head. */
+static bool keeps_embedding(const struct model_config *config, const struct model_shard *shard) {
+    return shard->has_embedding || (config->tied_embeddings && shard->has_head);
 }
 
 static int load_ends(struct weights_loader *l, const struct model_shard *shard) {
@@ -85,13 +92,14 @@ static int load_ends(struct weights_loader *l, const struct model_shard *shard) 
         weights_plan_vocab(l->model, shard, TENSOR_EMBEDDING, step);
     const struct weights_matrix head = weights_plan_vocab(l->model, shard, TENSOR_HEAD, step);
     const struct weights_norm norm = weights_plan_output_norm(config);
-    if (weights_loader_load_matrix(l, &embedding, &w->embedding) != 0)
+    if (weights_loader_load_matrix(l, &embedding,
+                                   keeps_embedding(config, shard) ? &w->embedding : NULL) != 0)
         return -1;
     if (config->tied_embeddings)
         w->head = w->embedding;
-    else if (weights_loader_load_matrix(l, &head, &w->head) != 0)
+    else if (weights_loader_load_matrix(l, &head, shard->has_head ? &w->head : NULL) != 0)
         return -1;
-    return weights_loader_load_norm(l, &norm, &w->output_norm);
+    return weights_loader_load_norm(l, &norm, shard->has_head ? &w->output_norm : NULL);
 }
 
 /* --- All -------------------------------------------------------------------------------------- */
@@ -194,16 +202,18 @@ size_t weights_needed(const struct model *model, const struct model_shard *shard
         weights_plan_vocab(model, shard, TENSOR_HEAD, head_rows_step);
     size_t bytes, table_bytes;
     if (!rope_table_bytes(config, options, &table_bytes) ||
-        !checked_mul(table_bytes, (size_t)config->num_ropes, &bytes) ||
-        !checked_add(bytes, (size_t)config->hidden_size * sizeof(float), &bytes))
+        !checked_mul(table_bytes, (size_t)config->num_ropes, &bytes))
         return SIZE_MAX;
-    size_t ends = matrix_bytes(model, options, held, &embedding);
-    if (!config->tied_embeddings)
+    size_t ends = shard->has_head ? (size_t)config->hidden_size * sizeof(float) : 0;
+    if (keeps_embedding(config, shard))
+        ends += matrix_bytes(model, options, held, &embedding);
+    if (shard->has_head && !config->tied_embeddings)
         ends += matrix_bytes(model, options, held, &head);
     if (!checked_add(bytes, ends, &bytes))
         return SIZE_MAX;
-    for (int32_t layer = 0; layer < config->num_layers; layer++)
-        if (!checked_add(bytes, layer_bytes(model, shard, options, held, layer), &bytes))
+    for (int32_t i = 0; i < shard->num_layers; i++)
+        if (!checked_add(bytes, layer_bytes(model, shard, options, held, shard->first_layer + i),
+                         &bytes))
             return SIZE_MAX;
     return bytes;
 }

@@ -18,7 +18,8 @@ struct weights_options {
     enum dtype quantization;
 };
 
-/* A norm the model does not have is a zeroed buffer. Sizes are of the rank's share. */
+/* A norm the model does not have is a zeroed buffer. Sizes are of the rank's share; of a layer that
+ * another stage has, nothing is there. */
 struct layer_weights {
     struct buffer attention_norm;      /* float [hidden] */
     struct buffer attention_post_norm; /* float [hidden] */
@@ -35,12 +36,12 @@ struct layer_weights {
 /* Norm weights are what a row is multiplied by: norm_plus_one has been added, and post-norms and
  * the biases of attention_out and down carry residual_scale. */
 struct weights {
-    struct matrix *embedding;  /* [vocab, hidden], of the rank's rows */
+    struct matrix *embedding;  /* [vocab, hidden], of the rank's rows; NULL on a stage without it */
     struct matrix *head;       /* likewise; the same pointer as embedding when tied */
-    struct buffer output_norm; /* float [hidden] */
+    struct buffer output_norm; /* float [hidden]; empty on a stage without the head */
     /* float [max_model_len][rotary_dim] for each of the configuration's ropes, see rope.h */
     struct buffer rope_tables[MODEL_MAX_ROPES];
-    int32_t num_layers;
+    int32_t num_layers;           /* of the model */
     struct layer_weights *layers; /* [num_layers] */
     size_t bytes;                 /* device memory taken, for the memory table */
     /* Covers the model's settings and name, type, shape and bytes of every tensor loaded: equal for

@@ -122,6 +122,10 @@ int weights_loader_load_norm(struct weights_loader *l, const struct weights_norm
     float *values = read_vector(l, plan->place, "weight", plan->width);
     if (values == NULL)
         return -1;
+    if (out == NULL) {
+        free(values);
+        return 0;
+    }
     float *kept = values + plan->first;
     for (int32_t i = 0; i < plan->count; i++)
         kept[i] = (kept[i] + plan->added) * plan->scale;
@@ -264,7 +268,7 @@ static int fill_chunk(struct weights_loader *l, const struct matrix_source *sour
 }
 
 /* Goes through all of the tensor, whatever is kept of it: the digest and the other ranks need it.
- * matrix_row: where its kept rows begin. */
+ * matrix_row: where its kept rows begin; matrix NULL: nothing is. */
 static int stream_part(struct weights_loader *l, const struct matrix_source *source, int part,
                        int32_t matrix_row, struct matrix *matrix) {
     const struct tensor_info *tensor = source->tensors[part];
@@ -281,7 +285,8 @@ static int stream_part(struct weights_loader *l, const struct matrix_source *sou
             .num_rows = count,
             .matrix_row = matrix_row,
         };
-        if (chunk.data == NULL || fill_chunk(l, source, part, &chunk, matrix) != 0)
+        if (chunk.data == NULL ||
+            (matrix != NULL && fill_chunk(l, source, part, &chunk, matrix) != 0))
             return -1;
     }
     return 0;
@@ -309,9 +314,9 @@ static int create_matrix(struct weights_loader *l, struct matrix_source *source,
 
 static int load_parts(struct weights_loader *l, struct matrix_source *source, struct matrix **out) {
     struct backend *b = l->backend;
-    struct matrix *matrix;
+    struct matrix *matrix = NULL;
     int32_t matrix_row = 0;
-    if (create_matrix(l, source, &matrix) != 0)
+    if (out != NULL && create_matrix(l, source, &matrix) != 0)
         return -1;
     for (int i = 0; i < source->plan->num_parts; i++) {
         if (stream_part(l, source, i, matrix_row, matrix) != 0) {
@@ -320,6 +325,8 @@ static int load_parts(struct weights_loader *l, struct matrix_source *source, st
         }
         matrix_row += source->parts[i].rows;
     }
+    if (out == NULL)
+        return 0;
     l->weights->bytes += weights_plan_matrix_bytes(source->plan, source->types);
     *out = matrix;
     return 0;

@@ -25,9 +25,10 @@ struct weights_loader {
 int weights_loader_init(struct weights_loader *loader);
 void weights_loader_finish(struct weights_loader *loader);
 
+/* out NULL: another rank's, which is only read, for the digest. */
 int weights_loader_load_matrix(struct weights_loader *loader, const struct weights_matrix *plan,
                                struct matrix **out);
-/* As float, whatever float type the file stores. */
+/* As float, whatever float type the file stores. Likewise. */
 int weights_loader_load_norm(struct weights_loader *loader, const struct weights_norm *plan,
                              struct buffer *out);
 /* Allocates device memory and counts it. */

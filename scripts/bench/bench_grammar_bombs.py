@@ -22,6 +22,11 @@ BOMBS = {
     "pairs": {"guided_regex": "(?:(?:a|[a-z ]|.){1,40}(?:b|[a-z ]|.){1,40}){1,40}"},
     "schema": {"guided_json": {"anyOf": [{"type": "object", "properties": {"k": {"type": "string", "maxLength": n}},
                                           "required": ["k"]} for n in range(5000, 5200)]}},
+    "ambiguous": {"guided_grammar": "root ::= s\ns ::= s s | s [a-z ] s? s | [a-z ] s [a-z ] | [a-z ]"},
+    "left_recursive": {"guided_grammar": "root ::= r0\n" + "".join(
+        f"r{i} ::= " + " | ".join(f"r{j} [a-{chr(98 + j % 24)} ]" for j in range(30)) + " | [a-z] root? [a-z ]\n" for i in range(30))},
+    "ignored": {"guided_grammar": "start: (A* B? (A B*)? C)+\nA: /[a-m ]+/\nB: /[h-z ]+/ | A B?\nC: /(.{0,40}x?){0,40}/s\n%ignore /[ a-z]/"},
+    "nested": {"guided_grammar": "root ::= " + "[a-z ] root? [ a-z] | . root? . root? | " * 60 + '"."'},
 }
 
 

@@ -29,6 +29,20 @@ def module(name, *calls):
             f"models/{name}.c": f'#include "models/{name}.h"\n{includes}\nvoid {name}_do(void) {{\n{body}}}\n'}
 
 
+class Conflicts(unittest.TestCase):
+    def test_a_marker_is_found_anywhere(self):
+        begin, end = "<" * 7 + " HEAD\n", ">" * 7 + " branch\n"
+        for path in ("README.md", "docs/a.md", "server/a.c", ".ci/run"):
+            status, out = run("check_conflicts.py", {path: f"a\n{begin}b\n=======\nc\n{end}"})
+            self.assertEqual(status, 1)
+            self.assertIn(f"{path}:2: ", out)
+            self.assertIn(f"{path}:6: ", out)
+
+    def test_other_texts_are_right(self):
+        status, out = run("check_conflicts.py", {"docs/a.md": "=======\n<<<<<<<<\na << b\n"})
+        self.assertEqual(status, 0, out)
+
+
 class Layers(unittest.TestCase):
     def test_downwards_is_right(self):
         status, out = run("check_layers.py", {"models/a.c": '#include "kernels/b.h"\n', "kernels/b.h": ""})

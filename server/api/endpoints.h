@@ -11,6 +11,8 @@ api_call_parse completion_endpoint_parse; /* /v1/completions */
 api_call_parse chat_endpoint_parse;       /* /v1/chat/completions */
 /* /v1/responses: a chat in the words of OpenAI's Responses API. Nothing is stored. */
 api_call_parse responses_endpoint_parse;
+/* /v1/messages: a chat in the words of Anthropic's Messages API. */
+api_call_parse messages_endpoint_parse;
 api_call_parse embedding_endpoint_parse; /* /v1/embeddings */
 
 /* POST, from body to body. `ignored` takes the comma-separated names of unknown fields. On failure
@@ -23,6 +25,10 @@ typedef int api_transform(const struct api_context *context, const char *body, s
 api_transform tokenize_endpoint_encode;
 /* /detokenize: the text of token ids. */
 api_transform tokenize_endpoint_decode;
+/* /v1/messages/count_tokens and /v1/responses/input_tokens: the tokens of the prompt that such a body
+ * gives the model. */
+api_transform messages_count_tokens;
+api_transform responses_input_tokens;
 /* The table of /tokenize's fields; static. */
 struct json_table tokenize_endpoint_table(void);
 

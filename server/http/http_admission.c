@@ -44,15 +44,17 @@ int http_admission_check_connections(struct connection *connection) {
     return refuse_connection(connection);
 }
 
-int http_admission_find_key(struct connection *connection, const char *authorization) {
+int http_admission_find_key(struct connection *connection, const char *authorization,
+                            const char *x_api_key) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
     if (!api_keys_are_needed(server->keys))
         return 0;
-    struct api_key *key = api_keys_find(server->keys, authorization);
+    struct api_key *key = api_keys_find(server->keys, authorization, x_api_key);
     if (key == NULL)
         return api_error_set(&exchange->error, 401, "authentication_error", "invalid_api_key", NULL,
-                             "this server needs an API key: 'Authorization: Bearer KEY'");
+                             "this server needs an API key: 'Authorization: Bearer KEY' or "
+                             "'X-Api-Key: KEY'");
     exchange->key = key;
     if (time(NULL) >= key->entry.expires)
         return api_error_set(&exchange->error, 401, "authentication_error", "expired_api_key", NULL,

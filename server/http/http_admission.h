@@ -15,8 +15,10 @@ bool http_admission_has_too_many_connections(const struct connection *connection
 /* Refuses requests on connections beyond the limits, but for those that are answered at once: the
  * server's health is one of them. */
 int http_admission_check_connections(struct connection *connection);
-/* Finds the exchange's key; a 401 where one is needed and this one is wrong or has expired. */
-int http_admission_find_key(struct connection *connection, const char *authorization);
+/* Finds the exchange's key; a 401 where one is needed and this one is wrong or has expired.
+ * The values of the two fields, or NULL. */
+int http_admission_find_key(struct connection *connection, const char *authorization,
+                            const char *x_api_key);
 /* Refuses what could not begin now. */
 int http_admission_check(struct connection *connection);
 

@@ -40,6 +40,8 @@ void http_framing_add(struct http_framing *framing, const char *name, const char
         framing->has_bad_host = framing->has_bad_host || !is_host(value);
     } else if (strcasecmp(name, "Authorization") == 0) {
         framing->num_keys++;
+    } else if (strcasecmp(name, "X-Api-Key") == 0) {
+        framing->num_x_keys++;
     }
 }
 
@@ -56,6 +58,8 @@ int http_framing_check(const struct http_framing *framing, struct api_error *err
         return refuse(err, 400, "the Host header is not a host with or without a port");
     if (framing->num_keys > 1)
         return refuse(err, 400, "more than one Authorization header; allowed is one");
+    if (framing->num_x_keys > 1)
+        return refuse(err, 400, "more than one X-Api-Key header; allowed is one");
     if (framing->num_lengths > 1)
         return refuse(err, 400, "more than one Content-Length header; allowed is one");
     if (framing->num_lengths && framing->num_codings)

@@ -22,6 +22,7 @@ struct http_framing {
     int num_hosts;   /* Host fields */
     bool has_bad_host;
     int num_keys;    /* Authorization fields */
+    int num_x_keys;  /* X-Api-Key fields */
     int num_lengths; /* Content-Length fields */
     int num_codings; /* Transfer-Encoding fields */
     bool is_chunked; /* the only coding is "chunked" */

@@ -131,7 +131,8 @@ static int check_request(struct connection *connection, const char *url, const c
     if (exchange->body_length == 0 && http_origin_is_preflight(origins, &exchange->origin))
         return 0;
     bool is_open = exchange->route && exchange->route->is_open;
-    if (!is_open && http_admission_find_key(connection, header(connection, "Authorization")) != 0)
+    if (!is_open && http_admission_find_key(connection, header(connection, "Authorization"),
+                                            header(connection, "X-Api-Key")) != 0)
         return -1;
     if (check_route(connection, path, method) != 0)
         return -1;

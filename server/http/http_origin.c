@@ -221,7 +221,8 @@ void http_origin_fields(const struct http_origin_rules *rules,
             add(&at, "Access-Control-Max-Age", PREFLIGHT_SECONDS);
         } else {
             add(&at, "Access-Control-Expose-Headers",
-                "X-Request-Id, Retry-After, retry-after-ms, x-should-retry, X-Ignored-Params");
+                "X-Request-Id, request-id, Retry-After, retry-after-ms, x-should-retry, "
+                "X-Ignored-Params");
         }
     }
     *at = (struct header_field){NULL, NULL};

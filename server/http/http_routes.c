@@ -2,7 +2,10 @@
 
 #include "config/base/clock.h"
 #include "config/log.h"
+#include "engine/grammar/grammar_cache.h"
 #include "engine/process_executor.h"
+#include "server/api/api_context.h"
+#include "server/api/messages/messages_error.h"
 #include "server/http/http_connection.h"
 #include "server/json/json_write.h"
 #include "server/keys/key_models.h"
@@ -91,6 +94,8 @@ static int answer_metrics(struct connection *connection) {
     server->stats.access_log_lines_lost = access_log_num_lost(server->config.access_log);
     server->stats.planned_bytes = server->config.planned_bytes;
     server->stats.held_bytes = server->memory.used_bytes;
+    if (server->context->grammars != NULL)
+        grammar_cache_stats(server->context->grammars, &server->stats.grammars);
     metrics_format(&server->config.metrics_facts, &stats, &server->stats, &process,
                    server->config.rank_process != NULL ? &ranks : NULL, &connection->exchange.out);
     metrics_format_keys(&server->config.metrics_facts, server->keys, &connection->exchange.out);
@@ -167,6 +172,26 @@ static int answer_index(struct connection *connection) {
     return 0;
 }
 
+static void format_error(const struct api_error *err, const char *request_id,
+                         struct byte_buffer *out) {
+    api_error_format(err, out);
+}
+
+static const struct http_dialect openai = {
+    .format_error = format_error,
+    .keep_alive = ": keep-alive\n\n",
+};
+
+static const struct http_dialect anthropic = {
+    .format_error = messages_error_format,
+    .request_id_field = "request-id",
+    .keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+};
+
+const struct http_dialect *http_routes_dialect(const struct http_route *route) {
+    return route != NULL && route->dialect != NULL ? route->dialect : &openai;
+}
+
 #define GET "GET, HEAD"
 #define POST "POST"
 #define GET_OR_POST "GET, HEAD, POST"
@@ -176,6 +201,12 @@ static const struct http_route routes[] = {
      .content_type = JSON_TYPE},
     {"/v1/responses", .methods = POST, .parse = responses_endpoint_parse,
      .content_type = JSON_TYPE},
+    {"/v1/responses/input_tokens", .methods = POST, .transform = responses_input_tokens,
+     .content_type = JSON_TYPE},
+    {"/v1/messages", .methods = POST, .parse = messages_endpoint_parse, .content_type = JSON_TYPE,
+     .dialect = &anthropic},
+    {"/v1/messages/count_tokens", .methods = POST, .transform = messages_count_tokens,
+     .content_type = JSON_TYPE, .dialect = &anthropic},
     {"/v1/embeddings", .methods = POST, .parse = embedding_endpoint_parse,
      .content_type = JSON_TYPE},
     {"/v1/chat/completions", .methods = POST, .parse = chat_endpoint_parse,

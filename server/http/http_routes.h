@@ -5,6 +5,14 @@
 #include "server/api/endpoints.h"
 #include "server/http/http_state.h"
 
+/* How what stands around an endpoint's own answer is written. */
+struct http_dialect {
+    void (*format_error)(const struct api_error *err, const char *request_id,
+                         struct byte_buffer *out);
+    const char *request_id_field; /* a second name of X-Request-Id; NULL: it has none */
+    const char *keep_alive;       /* sent on a stream that is silent */
+};
+
 struct http_route {
     const char *path;
     bool is_prefix;      /* matches what begins with path and is longer */
@@ -15,8 +23,11 @@ struct http_route {
     api_transform *transform;                     /* on a worker, from body to body */
     api_call_parse *parse;    /* on a worker; makes engine requests: subject to admission */
     const char *content_type; /* NULL: the answer's own fields say it */
+    const struct http_dialect *dialect; /* NULL: OpenAI's */
 };
 
+/* Returns the dialect of a route's answers; route may be NULL: none was found yet. */
+const struct http_dialect *http_routes_dialect(const struct http_route *route);
 /* All of them; static. */
 const struct http_route *http_routes_list(size_t *out_count);
 /* Returns the path behind root_path, without which it is found too: a proxy may pass it on or not.

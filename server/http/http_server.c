@@ -16,6 +16,7 @@
 #include "server/http/http_dispatch.h"
 #include "server/http/http_handler.h"
 #include "server/http/http_reply.h"
+#include "server/http/http_routes.h"
 #include "server/http/http_stop.h"
 #include "server/http/http_task.h"
 #include "server/page/openapi.h"
@@ -195,14 +196,15 @@ static void handle_event(struct http_server *server, void *source) {
         http_connection_hang_up(source);
 }
 
-/* Proxies and clients close a stream that is silent for long, so a comment line is sent. */
+/* Proxies and clients close a stream that is silent for long, so something without meaning is
+ * sent. */
 static void keep_alive(struct connection *connection, int64_t now_ms) {
     struct exchange *exchange = &connection->exchange;
     bool is_silent = exchange->state == EXCHANGE_ANSWERED && exchange->call &&
                      connection->is_suspended && now_ms - exchange->output_ms > KEEP_ALIVE_MS;
     if (!is_silent)
         return;
-    byte_buffer_append_text(&exchange->out, ": keep-alive\n\n");
+    byte_buffer_append_text(&exchange->out, http_routes_dialect(exchange->route)->keep_alive);
     exchange->output_ms = now_ms;
     http_connection_wake(connection);
 }

@@ -129,8 +129,10 @@ bool api_keys_are_needed(const struct api_keys *keys) {
     return auth_has_keys(keys->auth);
 }
 
-struct api_key *api_keys_find(const struct api_keys *keys, const char *authorization) {
-    int32_t tenant = auth_tenant(keys->auth, authorization);
+struct api_key *api_keys_find(const struct api_keys *keys, const char *authorization,
+                              const char *x_api_key) {
+    int32_t tenant = authorization != NULL ? auth_tenant(keys->auth, authorization)
+                                           : auth_tenant_of_key(keys->auth, x_api_key);
     return tenant >= 0 ? keys->by_tenant[tenant] : NULL;
 }
 

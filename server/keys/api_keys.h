@@ -41,8 +41,10 @@ void api_keys_destroy(struct api_keys *keys);
 
 const struct auth *api_keys_auth(const struct api_keys *keys);
 bool api_keys_are_needed(const struct api_keys *keys);
-/* Returns the key that came with the request; NULL: none of ours. authorization as auth_tenant. */
-struct api_key *api_keys_find(const struct api_keys *keys, const char *authorization);
+/* Returns the key that came with the request; NULL: none of ours. authorization as auth_tenant; where
+ * that is NULL x_api_key counts, the value of the field of this name, or NULL. */
+struct api_key *api_keys_find(const struct api_keys *keys, const char *authorization,
+                              const char *x_api_key);
 /* Returns the listed key with the lowest tenant above this one; -1 begins. NULL: there is none. */
 const struct api_key *api_keys_next(const struct api_keys *keys, int32_t tenant);
 /* Returns how many keys are listed. */

@@ -35,6 +35,10 @@ ANY = {"400": "Refused", "403": "OtherSite", "405": "WrongMethod", "408": "TooSl
        "414": "LongUrl", "421": "OtherHost", "431": "LongHeader", "501": "NoCoding", "503": "Unavailable"}
 GUARDED = {"401": "NoKey"}
 
+# Operations of this tag answer errors in Anthropic's shape, but for those that come before the path is known.
+MESSAGES = "messages"
+PATHLESS = ("LongUrl", "LongHeader")
+
 
 def add_answers(operation):
     names = dict(ANY)
@@ -49,10 +53,29 @@ def add_request_id(response):
     headers["X-Request-Id"] = {"$ref": "#/components/headers/X-Request-Id"}
 
 
+def message_answer(response):
+    """The response as these operations have it."""
+    response = json.loads(json.dumps(response).replace("#/components/schemas/Error", "#/components/schemas/MessageError"))
+    response.setdefault("headers", {})["request-id"] = {"$ref": "#/components/headers/request-id"}
+    return response
+
+
+def use_message_answers(operation, responses):
+    for status, response in operation["responses"].items():
+        name = response.get("$ref", "").rsplit("/", 1)[-1]
+        if not name:
+            operation["responses"][status] = message_answer(response)
+        elif name not in PATHLESS:
+            responses.setdefault(f"Message{name}", message_answer(responses[name]))
+            operation["responses"][status] = {"$ref": f"#/components/responses/Message{name}"}
+
+
 def whole_description(description):
     for path in description["paths"].values():
         for method in path.keys() - {"parameters"}:
             add_answers(path[method])
+            if MESSAGES in path[method]["tags"]:
+                use_message_answers(path[method], description["components"]["responses"])
             for response in path[method]["responses"].values():
                 if "$ref" not in response:
                     add_request_id(response)

@@ -135,7 +135,7 @@ def cors(response):
 
 
 ALLOWED = {"access-control-allow-origin": CHAT,
-           "access-control-expose-headers": "X-Request-Id, Retry-After, retry-after-ms, x-should-retry, X-Ignored-Params"}
+           "access-control-expose-headers": "X-Request-Id, request-id, Retry-After, retry-after-ms, x-should-retry, X-Ignored-Params"}
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,17 @@
 lost ends them all."""
 
 import os
+import re
 import shutil
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from quire_server import MODEL, NAME
 from test_command_line import run
@@ -27,8 +30,9 @@ TIMEOUT_S = 3
 
 @pytest.fixture
 def start_ranks(start_server):
-    def start(count, *options):
-        return start_server("--tensor-parallel-size", count, *options, launcher=[*MPIRUN, "-n", count])
+    def start(count, *options, stages=1):
+        return start_server("--tensor-parallel-size", count, "--pipeline-parallel-size", stages, *options,
+                            launcher=[*MPIRUN, "-n", count * stages])
     return start
 
 
@@ -63,27 +67,79 @@ def load(client):
                  extra_body={"use_beam_search": True})]
 
 
-@pytest.mark.parametrize("count, options", [
-    (2, ()), (3, ()), (2, (*SMALL, "--swap-space", 0.1)),
-    (2, ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'))],
-    ids=["two", "three", "swapped", "speculation"])
-def test_what_threads_answer(start_server, start_ranks, count, options):
+def of_ranks(server, name):
+    families = text_string_to_metric_families(httpx.get(server.url + "/metrics").text)
+    return {(sample.labels["rank"], sample.labels.get("part")): sample.value
+            for family in families for sample in family.samples if sample.name == "quire:" + name}
+
+
+def check_rank_metrics(server, count):
+    """The others say what they have done after a step, a second after they last did."""
+    ranks = [str(rank) for rank in range(count)]
+    time.sleep(1.1)
+    before = of_ranks(server, "rank_sent_bytes_total")
+    server.complete("Hello", max_tokens=2)
+    server.wait_for(lambda _: all(of_ranks(server, "rank_sent_bytes_total")[rank, None] > before[rank, None]
+                                  for rank in ranks))
+    for name in "rank_compute_seconds_total", "rank_communication_seconds_total":
+        values = of_ranks(server, name)
+        assert sorted(values) == [(rank, None) for rank in ranks] and all(value > 0 for value in values.values()), name
+    memory = of_ranks(server, "rank_memory_bytes")
+    assert all(memory[rank, part] > 0 for rank in ranks for part in ("weights", "workspace", "kv_cache"))
+    log = server.read_log()
+    assert all(re.search(rf"rank {rank} .*; {re.escape(socket.gethostname())}, \d+ threads?$", log, re.M) for rank in ranks)
+
+
+SPECULATION = "--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3}'
+
+
+@pytest.mark.parametrize("count, stages, options", [
+    (2, 1, ()), (3, 1, ()), (2, 1, (*SMALL, "--swap-space", 0.1)), (2, 1, SPECULATION),
+    (1, 2, (*SMALL, "--swap-space", 0.1)), (1, 2, SPECULATION), (2, 2, ())],
+    ids=["two", "three", "swapped", "speculation", "stages swapped", "stages speculation", "two by two"])
+def test_what_threads_answer(start_server, start_ranks, count, stages, options):
+    """Stages change no bit: what one rank answers, they do."""
     threads = start_server("--tensor-parallel-size", count, *options)
     expected = gather(threads, load), embed(threads, TEXTS)
     threads.kill()
-    ranks = start_ranks(count, *options)
+    ranks = start_ranks(count, "--rank-timeout", 3600, *options, stages=stages)  # no ping
     assert (gather(ranks, load), embed(ranks, TEXTS)) == expected
     metrics = ranks.wait_idle()
     assert metrics["kv_blocks_used"] == 0
+    check_rank_metrics(ranks, count)
     if "8M" in options:
         assert metrics["kv_blocks_swapped_total"] > 0
     assert stop(ranks) == 0
 
 
+def settled(server):
+    """What the ranks have sent, once a step has asked for it and all answers were read, and the prompt tokens."""
+    time.sleep(1.1)
+    server.complete("Hello", max_tokens=1)
+    time.sleep(2.5)
+    return of_ranks(server, "rank_sent_bytes_total"), server.metrics()["prompt_tokens_total"]
+
+
+def test_planned_traffic(start_ranks):
+    """Of a step with one sample row, to whose logits rank 1 adds how many they are."""
+    plan = run("inspect", MODEL, "--plan", "--tensor-parallel-size", 2).stdout
+    planned = re.findall(r"rank (\d) +sends (\d+) bytes for a token, (\d+) for one sampled", plan)
+    assert [rank for rank, _, _ in planned] == ["0", "1"]
+    server = start_ranks(2, "--no-enable-prefix-caching", "--rank-timeout", 3600)
+    before, num_before = settled(server)
+    after, num_after = settled(server)
+    for rank, token, sampled in planned:
+        expected = (num_after - num_before - 1) * int(token) + int(sampled) + 4 * int(rank)
+        assert after[rank, None] - before[rank, None] == expected
+
+
 def test_refused():
     for options, words in (((), ["tensor-parallel-size: 1; 2 ranks were started: must be 2"]),
                            (("--tensor-parallel-size", 2, "--rank-process", "on"), ["rank-process: on"]),
-                           (("--tensor-parallel-size", 2, "--device", "cuda"), ["on cuda ranks are threads of one process"])):
+                           (("--tensor-parallel-size", 2, "--device", "cuda"), ["on cuda ranks are threads of one process"]),
+                           (("--pipeline-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"]),
+                           (("--tensor-parallel-size", 2, "--pipeline-parallel-size", 2),
+                            ["pipeline-parallel-size: 2, times tensor-parallel-size, 2; 2 ranks were started"])):
         result = run("serve", "--model", MODEL, *options, launcher=[*MPIRUN, "-n", 2])
         assert result.returncode == 78
         assert any(word in result.stderr for word in words), result.stderr
@@ -124,10 +180,11 @@ def is_gone(pid):
         return True
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_lost_rank_ends_all(start_ranks, rank, how):
-    server = start_ranks(2, "--rank-timeout", TIMEOUT_S)
+@pytest.mark.parametrize("how, rank, stages", [
+    (how, rank, 1) for how in (signal.SIGKILL, signal.SIGSTOP) for rank in (0, 1)] + [
+    (signal.SIGKILL, 1, 2), (signal.SIGSTOP, 0, 2)])
+def test_a_lost_rank_ends_all(start_ranks, rank, how, stages):
+    server = start_ranks(2 // stages, "--rank-timeout", TIMEOUT_S, stages=stages)
     pids = [rank_process(server, each) for each in range(2)]
     threads, outcomes = begin_streams(server, 3)
     began = time.monotonic()

@@ -1,4 +1,5 @@
-"""--tensor-parallel-size: what several ranks compute is what one does, but for rounding, and the same in every run."""
+"""--tensor-parallel-size: what several ranks compute is what one does, but for rounding, and the same in every run;
+--pipeline-parallel-size: what several stages compute is the same to the byte."""
 
 import re
 
@@ -12,6 +13,8 @@ from test_load import complete, gather, prompt_of, seeded
 from test_streaming import stream
 
 RANKS = "--tensor-parallel-size", 2
+STAGES = "--pipeline-parallel-size", 2
+SMALL = "--max-model-len", 256, "--kv-cache-memory-bytes", "8M"
 NUMBERS = list(range(8))
 
 
@@ -38,6 +41,24 @@ def test_seeded_output_is_the_same_in_every_run(start_server, answers, options):
     alone = gather(server, lambda client: [seeded(client, 3)])
     assert alone == [texts[3]]
     metrics = server.wait_idle()
+    assert metrics["kv_blocks_used"] == 0
+    if "8M" in options:
+        assert metrics["num_preemptions_total"] > 0
+        assert (metrics["kv_blocks_swapped_total"] > 0) == (options[-1] > 0)
+
+
+@pytest.mark.parametrize("options", [("--threads", 3), ("--no-async-scheduling",), (*SMALL, "--swap-space", 0),
+                                     (*SMALL, "--swap-space", 0.1), ("--rank-process", "on")],
+                         ids=["threads", "sync", "recomputed", "swapped", "process"])
+def test_stages_answer_what_one_rank_does(server, start_server, answers, options):
+    if "one" not in answers:
+        answers["one"] = gather(server, load), embed(server, TEXTS)
+    stages = start_server(*STAGES, *options)
+    assert (gather(stages, load), embed(stages, TEXTS)) == answers["one"]
+    if "8M" not in options:  # another --max-model-len
+        one, two = (each.complete("a", max_tokens=1).system_fingerprint for each in (server, stages))
+        assert one == two
+    metrics = stages.wait_idle()
     assert metrics["kv_blocks_used"] == 0
     if "8M" in options:
         assert metrics["num_preemptions_total"] > 0
@@ -79,14 +100,15 @@ def test_streams_and_those_given_up(start_server):
     assert server.terminate() == 0
 
 
-def test_memory_of_each_rank(start_server):
+@pytest.mark.parametrize("ways", [RANKS, STAGES], ids=["ranks", "stages"])
+def test_memory_of_each_rank(start_server, ways):
     def parts(text):
         ranks = re.findall(r"rank (\d) +([\d.]+) MiB: weights ([\d.]+), workspace ([\d.]+), KV cache ([\d.]+), "
                            r"swap ([\d.]+)", text)
         sums = re.findall(r"(weights|workspace|KV cache|swap) +([\d.]+) MiB", text)
         return [[float(number) for number in rank] for rank in ranks], {name: float(mib) for name, mib in sums}
 
-    options = [*RANKS, "--kv-cache-memory-bytes", "64M", "--swap-space", 0.05, "--max-model-len", 512]
+    options = [*ways, "--kv-cache-memory-bytes", "64M", "--swap-space", 0.05, "--max-model-len", 512]
     planned = run("inspect", MODEL, "--plan", *options)
     assert planned.returncode == 0, planned.stderr
     ranks, sums = parts(planned.stdout)
@@ -104,6 +126,8 @@ def test_memory_of_each_rank(start_server):
     (("--tensor-parallel-size", 9), ["tensor-parallel-size", "1 to 8"]),
     (("--tensor-parallel-size", 0), ["tensor-parallel-size", "1 to 8"]),
     (("--tensor-parallel-size", 2, "--device", "cuda"), ["tensor-parallel-size: "]),
+    ((*STAGES, "--device", "cuda"), ["pipeline-parallel-size", "on cuda it must be 1"]),
+    (("--tensor-parallel-size", 3, "--pipeline-parallel-size", 3), ["pipeline-parallel-size: 3", "must be 1 to 2"]),
 ])
 def test_refused(options, words):
     result = run("serve", "--model", MODEL, *options)

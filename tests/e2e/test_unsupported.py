@@ -30,7 +30,7 @@ OWN = {("/v1/chat/completions", "chat_template"), ("/v1/responses", "chat_templa
 
 
 def test_table_is_read():
-    assert len(FIELDS) > 80 and {name for name, _, _ in FIELDS} >= {"ebnf", "grammar", "stop_regex", "mirostat"}
+    assert len(FIELDS) > 80 and {name for name, _, _ in FIELDS} >= {"grammar_string", "structural_tag", "stop_regex", "mirostat"}
 
 
 @pytest.mark.parametrize("path", BODIES)

@@ -58,9 +58,9 @@ def is_gone(pid):
         return True
 
 
-def lose(stage, blow, rank):
+def lose(stage, blow, rank, way):
     """Returns how the streams ended, the seconds until the last did, and whether all processes went."""
-    options = {"tensor-parallel-size": 2, "rank-timeout": RANK_TIMEOUT_S}
+    options = {f"{way}-parallel-size": 2, "rank-timeout": RANK_TIMEOUT_S}
     with stage.server(options, status=None, launcher=[*MPIRUN, "-n", "2"]) as victim:
         outcomes, began = [None] * NUM_STREAMS, threading.Semaphore(0)
         streams = [threading.Thread(target=read_stream, args=(victim.address, outcomes, i, began), daemon=True)
@@ -83,12 +83,13 @@ def lost_rank(stage):
     if shutil.which("mpirun") is None:
         stage.figure("mpirun", "is not installed", "", True)
         return
-    blows = stage.pick([("killed", 1)], [(blow, rank) for blow in ("killed", "stopped") for rank in (0, 1)])
-    for blow, rank in blows:
-        found = [lose(stage, blow, rank) for _ in range(stage.pick(1, 20))]
+    blows = stage.pick([("killed", 1, "tensor")], [(blow, rank, way) for blow in ("killed", "stopped") for rank in (0, 1)
+                                                   for way in ("tensor", "pipeline")])
+    for blow, rank, way in blows:
+        found = [lose(stage, blow, rank, way) for _ in range(stage.pick(1, 20))]
         ends = [end for outcomes, _, _ in found for end in outcomes]
         answered = sum(end is not None and end[0] in (503, "error") and len(end) == 1 for end in ends)
-        said = f"rank {rank} {blow}"
+        said = f"rank {rank} ({way}) {blow}"
         stage.figure(f"{said}: streams that hang; processes left", f"{ends.count(None)}; {sum(not went for *_, went in found)}",
                      "0; 0", None not in ends and all(went for *_, went in found))
         must_answer = rank == 1  # else the process that answers is the one that is lost

@@ -1,5 +1,5 @@
-/* Any bytes as the body of /v1/completions, /v1/chat/completions, /v1/responses, /v1/embeddings,
- * /tokenize and /detokenize. A body that is taken is answered with made-up engine events; whatever
+/* Any bytes as the body of /v1/completions, /v1/chat/completions, /v1/responses, /v1/messages,
+ * /v1/embeddings, /tokenize and /detokenize, and of those that count tokens. A body that is taken is answered with made-up engine events; whatever
  * comes out must be valid JSON. */
 #include "config/base/utf8.h"
 #include "server/api/endpoints.h"
@@ -53,8 +53,8 @@ static void check_error(const struct api_error *err) {
     byte_buffer_finish(&out);
 }
 
-/* Frames may have a line with the event's name before the data; the streams of responses do, and
- * they have no [DONE]. */
+/* Frames may have a line with the event's name before the data; the streams of responses and
+ * messages do, and they have no [DONE]. */
 static void check_frames(const struct byte_buffer *out) {
     const char *at = out->data, *end = out->data + out->length;
     bool is_named = memcmp(at, "event: ", 7) == 0;
@@ -165,7 +165,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     try_call(completion_endpoint_parse, body, bytes);
     try_call(chat_endpoint_parse, body, bytes);
     try_call(responses_endpoint_parse, body, bytes);
+    try_call(messages_endpoint_parse, body, bytes);
     try_call(embedding_endpoint_parse, body, bytes);
+    try_transform(messages_count_tokens, body, bytes);
+    try_transform(responses_input_tokens, body, bytes);
     try_transform(tokenize_endpoint_encode, body, bytes);
     try_transform(tokenize_endpoint_decode, body, bytes);
     return 0;

@@ -64,7 +64,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     struct error err = {0};
     grammar_node root;
     require(builder != NULL);
-    enum regex_mode mode = data[0] & 1 ? REGEX_JSON_STRING : REGEX_TEXT;
+    enum regex_mode mode = data[0] & 1   ? REGEX_JSON_STRING
+                           : data[0] & 2 ? REGEX_SEARCH
+                                         : REGEX_TEXT;
     if (grammar_regex(builder, pattern, mode, &root, &err) != 0)
         require(err.code == ERROR_SYNTAX && err.message[0] != '\0');
     else if (grammar_build(builder, root, &grammar, &err) != 0)

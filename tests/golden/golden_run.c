@@ -30,7 +30,7 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
 
 static int init_cache(struct golden_rank *rank, const struct model_config *config,
                       enum kv_type kv_type, struct error *err) {
-    rank->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
+    rank->cache.layout = (struct kv_layout){.num_layers = rank->shard.num_layers,
                                             .num_kv_heads = rank->shard.num_kv_heads,
                                             .head_dim = config->head_dim,
                                             .block_size = GOLDEN_BLOCK_SIZE,
@@ -59,15 +59,17 @@ static int open_backend(struct golden_run *run, int32_t index, const struct gold
                                     .isa = device->isa,
                                     .activation_dtype = device->dtype,
                                     .batch_invariant = device->batch_invariant,
-                                    .group = run->group,
-                                    .rank = index};
+                                    .group = run->groups[index / rank->shard.num_ranks],
+                                    .rank = rank->shard.rank,
+                                    .pipeline = run->pipeline,
+                                    .stage = index / rank->shard.num_ranks};
     config.limits.vocab_size = model->vocab_size;
     rank->backend = backend_open(device->backend, &config, err);
     return rank->backend != NULL ? 0 : -1;
 }
 
 static void watch(struct golden_run *run) {
-    run->backend = run->ranks[0].backend;
+    run->backend = run->ranks[run->sampler].backend;
     run->original_ops = run->backend->ops;
     run->ops = *run->backend->ops;
     run->ops.sample = watch_sample;
@@ -118,7 +120,7 @@ static int for_ranks(struct golden_run *run, void *(*body)(void *), const struct
         calls[i] = *common;
         calls[i].run = run;
         calls[i].rank = &run->ranks[i];
-        calls[i].result = i == 0 ? common->result : NULL;
+        calls[i].result = i == run->sampler ? common->result : NULL;
         if (i > 0)
             CHECK(pthread_create(&threads[i], NULL, body, &calls[i]) == 0);
     }
@@ -140,18 +142,30 @@ static int load(struct golden_run *run, struct error *err) {
     return status;
 }
 
+static int connect_ranks(struct golden_run *run, const struct golden_device *device,
+                         int32_t per_stage, int32_t num_stages, struct error *err) {
+    for (int32_t stage = 0; stage < num_stages && per_stage > 1; stage++)
+        if (backend_group_create(device->backend, per_stage, &run->groups[stage], err) != 0)
+            return -1;
+    return num_stages == 1 ? 0
+                           : backend_pipeline_create(device->backend, num_stages, per_stage,
+                                                     &run->pipeline, err);
+}
+
 static int init_parts(struct golden_run *run, const char *model_path,
                       const struct golden_device *device, struct error *err) {
-    run->num_ranks = device->num_ranks > 0 ? device->num_ranks : 1;
+    int32_t per_stage = device->num_ranks > 0 ? device->num_ranks : 1;
+    int32_t num_stages = device->num_stages > 0 ? device->num_stages : 1;
+    run->num_ranks = per_stage * num_stages;
+    run->sampler = run->num_ranks - per_stage;
     run->kv_type = device->kv_type;
     CHECK(run->num_ranks <= GOLDEN_MAX_RANKS);
     if (model_open(model_path, &run->model, err) != 0 ||
-        (run->num_ranks > 1 &&
-         backend_group_create(device->backend, run->num_ranks, &run->group, err) != 0))
+        connect_ranks(run, device, per_stage, num_stages, err) != 0)
         return -1;
     for (int32_t i = 0; i < run->num_ranks; i++)
-        if (model_shard_init(run->model, DTYPE_NONE, i, run->num_ranks, &run->ranks[i].shard,
-                             err) != 0 ||
+        if (model_shard_init_stage(run->model, DTYPE_NONE, i, per_stage, num_stages,
+                                   &run->ranks[i].shard, err) != 0 ||
             open_backend(run, i, device, err) != 0)
             return -1;
     watch(run);
@@ -179,7 +193,9 @@ void golden_run_finish(struct golden_run *run) {
         weights_free(rank->backend, rank->weights);
         backend_close(rank->backend);
     }
-    backend_group_destroy(run->group);
+    for (int32_t stage = 0; stage < GOLDEN_MAX_RANKS; stage++)
+        backend_group_destroy(run->groups[stage]);
+    backend_pipeline_destroy(run->pipeline);
     model_close(run->model);
     *run = (struct golden_run){0};
 }

@@ -19,7 +19,8 @@ struct golden_device {
     const char *isa;      /* of "cpu"; NULL: the best */
     enum dtype dtype;     /* of "cuda" and "cuda-sim": activations, weights, keys and values */
     bool batch_invariant; /* likewise */
-    int32_t num_ranks;    /* that compute the model together; 0: one */
+    int32_t num_ranks;    /* that compute each layer together; 0: one */
+    int32_t num_stages;   /* of so many ranks each, that the layers are divided among; 0: one */
     enum kv_type kv_type; /* where the backend takes it; else its first */
 };
 
@@ -33,11 +34,13 @@ struct golden_rank {
 
 struct golden_run {
     struct model *model;
-    int32_t num_ranks;
+    int32_t num_ranks; /* of all stages */
     enum kv_type kv_type;
-    struct backend_group *group;
+    struct backend_group *groups[GOLDEN_MAX_RANKS]; /* by stage */
+    struct backend_pipeline *pipeline;
     struct golden_rank ranks[GOLDEN_MAX_RANKS]; /* each has a thread of its own for a step */
-    struct backend *backend;                    /* rank 0's */
+    int32_t sampler;                            /* the rank that samples */
+    struct backend *backend;                    /* its */
     struct backend_ops ops;                     /* its, with `sample` watched */
     const struct backend_ops *original_ops;
 };

@@ -1,4 +1,4 @@
-/* test_golden FOLDER NAME cpu|cpu-ref [ISA|RANKS] [kv-int8|kv-fp8]
+/* test_golden FOLDER NAME cpu|cpu-ref [ISA|RANKS[xSTAGES]] [kv-int8|kv-fp8]
  * test_golden FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant] [kv-int8|kv-fp8]
  *
  * One small model on one backend against Transformers, and against itself however the prompt is cut
@@ -7,7 +7,7 @@
  * to 16 bits is given a tolerance; a greedy choice of it may differ from Transformers' where its
  * own logits have the two tokens as close as that; and only when it is opened as batch-invariant
  * are bits compared. With RANKS the model is computed by so many together, and compared with one,
- * too. With quantised keys and values there is a wider tolerance, and the same freedom of choice.
+ * too; with STAGES its layers are divided among so many times as many, which changes no bit. With quantised keys and values there is a wider tolerance, and the same freedom of choice.
  * Exit status 77 when the machine lacks ISA, or a GPU.
  */
 #include "kernels/kv_type.h"
@@ -335,14 +335,26 @@ static void test_ranks_as_one(void **state) {
     struct fixture *f = *state;
     struct fixture one = {.folder = f->folder, .name = f->name, .device = f->device};
     void *of_one = &one;
-    if (f->run.num_ranks == 1)
+    if (f->device.num_ranks <= 1)
         skip();
-    one.device.num_ranks = 1;
+    one.device.num_ranks = one.device.num_stages = 1;
     assert_int_equal(setup(&of_one), 0);
     double error = largest_row_error(f, f->logits, one.logits);
     print_message("# %s: %d ranks and one: largest relative difference of a row %.2e\n", f->name,
                   f->run.num_ranks, error);
     assert_true(error <= f->tolerance);
+    teardown(&of_one);
+}
+
+static void test_stages_change_no_bit(void **state) {
+    struct fixture *f = *state;
+    struct fixture one = {.folder = f->folder, .name = f->name, .device = f->device};
+    void *of_one = &one;
+    if (f->device.num_stages <= 1)
+        skip();
+    one.device.num_stages = 1;
+    assert_int_equal(setup(&of_one), 0);
+    assert_memory_equal(f->logits, one.logits, logits_bytes(&f->golden));
     teardown(&of_one);
 }
 
@@ -372,14 +384,16 @@ static bool read_device(int argc, char **argv, struct golden_device *out) {
     if (strncmp(argv[argc - 1], "kv-", 3) == 0 &&
         (kv_type = kv_type_of(argv[--argc] + 3)) >= NUM_KV_TYPES)
         return false;
-    int32_t num_ranks = argv[argc - 1][0] - '0';
+    const char *ranks = argv[argc - 1];
+    int32_t num_ranks = ranks[0] - '0';
     bool has_ranks = argc > 4 && num_ranks >= 1 && num_ranks <= GOLDEN_MAX_RANKS;
     argc -= has_ranks;
     const char *choice = argc > 4 ? argv[4] : NULL;
     *out = (struct golden_device){.backend = argv[3],
                                   .isa = choice,
                                   .kv_type = kv_type,
-                                  .num_ranks = has_ranks ? num_ranks : 1};
+                                  .num_ranks = has_ranks ? num_ranks : 1,
+                                  .num_stages = has_ranks && ranks[1] == 'x' ? ranks[2] - '0' : 1};
     if (strncmp(out->backend, "cpu", 3) == 0)
         return argc + has_ranks <= 5;
     out->isa = NULL;
@@ -393,7 +407,7 @@ int main(int argc, char **argv) {
     struct fixture fixture = {0};
     if (argc < 4 || !read_device(argc, argv, &fixture.device)) {
         fprintf(stderr,
-                "usage: %s FOLDER NAME cpu|cpu-ref [ISA|RANKS] [kv-int8|kv-fp8]\n"
+                "usage: %s FOLDER NAME cpu|cpu-ref [ISA|RANKS[xSTAGES]] [kv-int8|kv-fp8]\n"
                 "       %s FOLDER NAME cuda|cuda-sim bf16|f16 [batch-invariant] [RANKS] "
                 "[kv-int8|kv-fp8]\n",
                 argv[0], argv[0]);
@@ -412,6 +426,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_blocks_behind_the_window, &fixture),
         cmocka_unit_test_prestate(test_steps_take_no_memory, &fixture),
         cmocka_unit_test_prestate(test_ranks_as_one, &fixture),
+        cmocka_unit_test_prestate(test_stages_change_no_bit, &fixture),
         cmocka_unit_test_prestate(test_ranks_are_repeatable, &fixture),
     };
     void *state = &fixture;

@@ -20,7 +20,10 @@
 
 #define MAX_RANKS 4
 #define MAX_ROWS 70
+#define MAX_WIDTH 1024   /* of what is summed */
+#define MAX_COLUMNS 2000 /* of a rank, gathered */
 #define NUM_RUNS 3
+#define FIRST_RANK 1 /* of the transport's, that is in a group by messages */
 
 struct kind {
     const char *device, *isa;
@@ -70,7 +73,8 @@ static void *run_member(void *argument) {
                                           .limits.max_num_batched_tokens = MAX_ROWS,
                                           .limits.max_num_seqs = MAX_ROWS,
                                           .limits.max_logit_rows = MAX_ROWS,
-                                          .limits.vocab_size = 32,
+                                          .limits.vocab_size = MAX_RANKS * MAX_COLUMNS,
+                                          .limits.hidden_size = MAX_WIDTH,
                                           .limits.max_model_len = MAX_ROWS,
                                           .limits.block_size = 16,
                                           .activation_dtype = numbers.dtype,
@@ -94,10 +98,11 @@ static void create_groups(const struct form *form, struct fake_network *network,
     for (int32_t r = 0; r < form->num_ranks; r++) {
         members[r].group = group;
         if (network != NULL)
-            assert_int_equal(backend_group_create_remote(kinds[form->kind].device,
-                                                         fake_network_transport(network, r),
-                                                         &members[r].group, NULL),
-                             0);
+            assert_int_equal(
+                backend_group_create_remote(kinds[form->kind].device,
+                                            fake_network_transport(network, FIRST_RANK + r),
+                                            FIRST_RANK, form->num_ranks, &members[r].group, NULL),
+                0);
     }
 }
 
@@ -114,7 +119,7 @@ static void run_group(const struct form *form, void (*body)(struct member *membe
     struct member members[MAX_RANKS] = {{0}};
     struct fake_network *network = NULL;
     if (form->way == BY_MESSAGES) {
-        network = fake_network_create(form->num_ranks, 0);
+        network = fake_network_create(FIRST_RANK + form->num_ranks, 0);
         fake_network_delay(network, form->max_delay_ns);
     }
     create_groups(form, network, members);
@@ -200,7 +205,7 @@ static void assert_reduced(const struct reduce_case *c, int32_t num_ranks) {
 static void check_reduce(const struct form *form, uint64_t *seed) {
     int32_t num_ranks = form->num_ranks;
     static const int32_t shapes[][2] = {{1, 1},  {1, 15},  {1, 16},   {1, 17},
-                                        {3, 31}, {1, 576}, {17, 129}, {MAX_ROWS, 1024}};
+                                        {3, 31}, {1, 576}, {17, 129}, {MAX_ROWS, MAX_WIDTH}};
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
         for (int mode = 0; mode < NUM_MODES; mode++) {
             struct reduce_case c = {.num_rows = shapes[s][0], .width = shapes[s][1], .mode = mode};
@@ -259,7 +264,7 @@ static void check_gather(const struct form *form, uint64_t *seed) {
                                     round == 0 ? 1 : kernel_fixture_random_in(seed, 2, MAX_ROWS)};
         float *in[MAX_RANKS];
         for (int32_t r = 0; r < num_ranks; r++) {
-            c.widths[r] = kernel_fixture_random_in(seed, 1, round < 3 ? 40 : 2000);
+            c.widths[r] = kernel_fixture_random_in(seed, 1, round < 3 ? 40 : MAX_COLUMNS);
             c.total_width += c.widths[r];
             c.in[r] = in[r] =
                 kernel_fixture_random_floats(seed, (size_t)c.num_rows * (size_t)c.widths[r]);
@@ -560,16 +565,17 @@ static void test_remote_refused(void **state) {
     struct backend_group *group = NULL;
     struct error err = {0};
     struct transport transport = {.num_ranks = BACKEND_MAX_RANKS + 1};
-    assert_int_equal(backend_group_create_remote("cpu", &transport, &group, &err), -1);
+    assert_int_equal(
+        backend_group_create_remote("cpu", &transport, 0, BACKEND_MAX_RANKS + 1, &group, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_null(group);
     transport.num_ranks = 2;
-    assert_int_equal(backend_group_create_remote("cuda", &transport, &group, &err), -1);
+    assert_int_equal(backend_group_create_remote("cuda", &transport, 0, 2, &group, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_non_null(strstr(err.message, "on cuda ranks are threads of one process"));
     assert_null(group);
     transport = (struct transport){.rank = 1, .num_ranks = 3};
-    assert_int_equal(backend_group_create_remote("cpu", &transport, &group, NULL), 0);
+    assert_int_equal(backend_group_create_remote("cpu", &transport, 0, 3, &group, NULL), 0);
     for (int32_t rank = -1; rank <= 3; rank++)
         if (rank != transport.rank)
             assert_rank_refused(group, rank);

@@ -31,23 +31,30 @@ struct member {
     pthread_t thread;
 };
 
-static void open_member(struct member *member, struct fake_network *network, int32_t rank,
-                        const char *device) {
-    *member = (struct member){.rank = rank};
-    assert_int_equal(backend_group_create_remote(device, fake_network_transport(network, rank),
-                                                 &member->group, NULL),
-                     0);
+static void open_backend(struct member *member, struct backend_group *group, int32_t rank,
+                         const char *device) {
+    *member = (struct member){.group = group, .rank = rank};
     const struct backend_config config = {.num_threads = 1,
                                           .limits.max_num_batched_tokens = ROWS,
                                           .limits.max_num_seqs = ROWS,
                                           .limits.max_logit_rows = ROWS,
-                                          .limits.vocab_size = 8,
+                                          .limits.vocab_size = WIDTH * MAX_RANKS,
+                                          .limits.hidden_size = 64,
                                           .group = member->group,
                                           .rank = rank};
     member->backend = backend_open(device, &config, NULL);
     assert_non_null(member->backend);
     for (int i = 0; i < ROWS * WIDTH; i++)
         member->x[i] = (float)(i + rank);
+}
+
+static void open_member(struct member *member, struct fake_network *network, int32_t rank,
+                        const char *device) {
+    struct transport *transport = fake_network_transport(network, rank);
+    struct backend_group *group;
+    assert_int_equal(
+        backend_group_create_remote(device, transport, 0, transport->num_ranks, &group, NULL), 0);
+    open_backend(member, group, rank, device);
 }
 
 static void close_member(struct member *member) {
@@ -111,10 +118,10 @@ static void assert_failed(struct member *member, const char *message) {
 static void assert_idle(struct member *member, struct transport *transport, const char *message) {
     struct backend_group_traffic before, after;
     transport->timeout_ns = 0;
-    backend_group_traffic(member->group, &before);
+    backend_group_traffic(member->group, member->rank, &before);
     for (size_t op = 0; op < NUM_OPS; op++)
         ops[op](member);
-    backend_group_traffic(member->group, &after);
+    backend_group_traffic(member->group, member->rank, &after);
     assert_int_equal(after.bytes_sent, before.bytes_sent);
     assert_int_equal(after.bytes_received, before.bytes_received);
     assert_failed(member, message);
@@ -219,20 +226,25 @@ static void (*counted_op)(struct member *member);
 static void *run_counted(void *argument) {
     struct member *member = argument;
     counted_op(member);
-    backend_group_traffic(member->group, &member->traffic);
+    backend_group_traffic(member->group, member->rank, &member->traffic);
     return NULL;
+}
+
+static void run_members(void (*op)(struct member *member), int32_t num_ranks,
+                        struct member *members) {
+    counted_op = op;
+    for (int32_t r = 0; r < num_ranks; r++)
+        assert_int_equal(pthread_create(&members[r].thread, NULL, run_counted, &members[r]), 0);
+    for (int32_t r = 0; r < num_ranks; r++)
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
 }
 
 static void run_op(void (*op)(struct member *member), int32_t num_ranks, struct member *members,
                    struct fake_network **out_network) {
     struct fake_network *network = fake_network_create(num_ranks, 0);
-    counted_op = op;
     for (int32_t r = 0; r < num_ranks; r++)
         open_member(&members[r], network, r, "cpu");
-    for (int32_t r = 0; r < num_ranks; r++)
-        assert_int_equal(pthread_create(&members[r].thread, NULL, run_counted, &members[r]), 0);
-    for (int32_t r = 0; r < num_ranks; r++)
-        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+    run_members(op, num_ranks, members);
     *out_network = network;
 }
 
@@ -308,15 +320,27 @@ static void test_traffic_of_even_slices(void **state) {
     }
 }
 
-static void test_no_traffic_within_a_process(void **state) {
-    struct backend_group *group = NULL;
-    struct backend_group_traffic traffic = {1, 1, 1};
-    assert_int_equal(backend_group_create("cpu", 2, &group, NULL), 0);
-    backend_group_traffic(group, &traffic);
-    assert_int_equal(traffic.bytes_sent, 0);
-    assert_int_equal(traffic.bytes_received, 0);
-    assert_int_equal(traffic.wait_ns, 0);
-    backend_group_destroy(group);
+/* All but the last to come wait for it. */
+static void test_only_waits_within_a_process(void **state) {
+    for (size_t op = 0; op < NUM_OPS; op++)
+        for (int32_t num_ranks = 2; num_ranks <= MAX_RANKS; num_ranks++) {
+            struct backend_group *group = NULL;
+            struct member members[MAX_RANKS];
+            int64_t start_ns = clock_now_ns(), wait_ns = 0;
+            assert_int_equal(backend_group_create("cpu", num_ranks, &group, NULL), 0);
+            for (int32_t r = 0; r < num_ranks; r++)
+                open_backend(&members[r], group, r, "cpu");
+            run_members(ops[op], num_ranks, members);
+            for (int32_t r = 0; r < num_ranks; r++) {
+                assert_int_equal(members[r].traffic.bytes_sent, 0);
+                assert_int_equal(members[r].traffic.bytes_received, 0);
+                assert_in_range(members[r].traffic.wait_ns, 0, clock_now_ns() - start_ns);
+                wait_ns += members[r].traffic.wait_ns;
+                backend_close(members[r].backend);
+            }
+            assert_true(wait_ns > 0);
+            backend_group_destroy(group);
+        }
 }
 
 int main(void) {
@@ -328,7 +352,7 @@ int main(void) {
         cmocka_unit_test(test_closed_while_waited_for),
         cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_traffic_of_even_slices),
-        cmocka_unit_test(test_no_traffic_within_a_process),
+        cmocka_unit_test(test_only_waits_within_a_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_ROWS = 40, WIDTH = 1000, STATUS_WRONG = 1, STATUS_LOST = 3 };
+enum { MAX_ROWS = 40, WIDTH = 1000, MAX_COLUMNS = 4000, STATUS_WRONG = 1, STATUS_LOST = 3 };
 
 static struct transport *transport;
 static struct backend *backend;
@@ -218,13 +218,15 @@ static void lose_last_rank(int signal_number) {
 static void open_all(struct backend_group **out_group) {
     struct error err = {0};
     if (transport_open(&transport, &err) != 0 ||
-        backend_group_create_remote("cpu-ref", transport, out_group, &err) != 0)
+        backend_group_create_remote("cpu-ref", transport, 0, transport->num_ranks, out_group,
+                                    &err) != 0)
         fail(err.message);
     const struct backend_config config = {.num_threads = 1,
                                           .limits.max_num_batched_tokens = MAX_ROWS,
                                           .limits.max_num_seqs = MAX_ROWS,
                                           .limits.max_logit_rows = MAX_ROWS,
-                                          .limits.vocab_size = 32,
+                                          .limits.vocab_size = BACKEND_MAX_RANKS * MAX_COLUMNS,
+                                          .limits.hidden_size = WIDTH,
                                           .group = *out_group,
                                           .rank = transport->rank};
     backend = backend_open("cpu", &config, &err);

@@ -11,9 +11,10 @@
 
 void simulation_fail(struct simulation *sim, const char *what, int64_t detail) {
     if (!sim->broken)
-        printf("seed=%llu%s drafts=%d step=%lld: %s (%lld)\n", (unsigned long long)sim->seed,
-               sim->variant.async_scheduling ? " async" : "", (int)sim->variant.drafts,
-               (long long)sim->now, what, (long long)detail);
+        printf("seed=%llu%s stages=%d drafts=%d step=%lld: %s (%lld)\n",
+               (unsigned long long)sim->seed, sim->variant.async_scheduling ? " async" : "",
+               (int)sim->variant.num_stages, (int)sim->variant.drafts, (long long)sim->now, what,
+               (long long)detail);
     sim->broken = true;
 }
 
@@ -273,6 +274,7 @@ static void draw_server(struct simulation *sim, enum load load) {
         sim->config.prefix_caching = true;
     sim->config.limits = limits;
     sim->config.async_scheduling = sim->variant.async_scheduling;
+    sim->config.num_stages = sim->variant.num_stages;
     sim->config.vocabulary = sim->vocabulary;
     sim->config.stall_timeout_ns = SIMULATION_TICKS_TO_STALL_OUT;
     sim->config.clock = read_clock;

@@ -31,7 +31,8 @@ struct simulation_variant {
     bool async_scheduling;
     bool mask_workers; /* masks take long */
     enum drafts drafts;
-    bool loses_ranks; /* at random moments, and whenever a poisoned request is computed */
+    int32_t num_stages; /* of the executor; 0 means 1 */
+    bool loses_ranks;   /* at random moments, and whenever a poisoned request is computed */
 };
 
 struct simulated_request {

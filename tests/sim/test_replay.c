@@ -38,6 +38,7 @@ static struct record_header header_of(const struct simulation *sim) {
     return (struct record_header){
         .options = "model=fake\n",
         .num_ranks = 1,
+        .num_stages = config->num_stages,
         .kv_bytes = 1,
         .limits = sim->limits,
         .swap_block_ns = config->swap_block_ns,
@@ -220,6 +221,7 @@ static bool run_seed(uint64_t seed, struct totals *totals) {
         .async_scheduling = seed % 3 != 0,
         .mask_workers = seed % 2 == 0,
         .drafts = seed % 4 < 2 ? DRAFTS_NONE : DRAFTS_NGRAM,
+        .num_stages = seed % 4 == 3 ? 2 : 1,
         .loses_ranks = seed % 5 == 0,
     };
     static struct simulation sim;

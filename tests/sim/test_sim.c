@@ -290,6 +290,14 @@ static void check_ends(struct simulation *sim, const struct ends *first) {
     EXPECT(sim, count == first->count, count);
 }
 
+/* A step of a pipeline needs nothing of what another one in flight samples. */
+static void check_stages(struct simulation *sim) {
+    if (sim->variant.num_stages <= 1)
+        return;
+    EXPECT(sim, sim->executor.num_token_rows == 0, (int64_t)sim->executor.num_token_rows);
+    EXPECT(sim, sim->executor.num_supplied == 0, (int64_t)sim->executor.num_supplied);
+}
+
 /* --- Seeds ------------------------------------------------------------------------------------ */
 
 static void run_variant(struct simulation *sim, struct ends *ends, struct totals *totals) {
@@ -298,6 +306,7 @@ static void run_variant(struct simulation *sim, struct ends *ends, struct totals
         check_outcome(sim, totals);
         check_moves(sim, totals);
         check_drafts(sim, totals);
+        check_stages(sim);
     }
     if (ends->count == 0)
         keep_ends(sim, ends);
@@ -317,6 +326,11 @@ static bool run_seed(uint64_t seed, struct totals *totals) {
          .mask_workers = seed / 4 % 2 == 0,
          .drafts = (enum drafts)(seed % 5),
          .loses_ranks = true},
+        {.async_scheduling = true,
+         .mask_workers = seed / 2 % 2 == 0,
+         .drafts = seed % 2 == 0 ? DRAFTS_NONE : (enum drafts)(1 + seed / 2 % 4),
+         .num_stages = 2,
+         .loses_ranks = seed % 7 == 0},
     };
     static struct simulation sim;
     static struct ends ends;

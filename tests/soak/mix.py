@@ -126,6 +126,10 @@ def respond(client):
     client.call("/v1/responses", {"model": MODEL, "input": client.prompt(), "max_output_tokens": 8})
 
 
+def message(client):
+    client.call("/v1/messages", {"model": MODEL, "messages": [{"role": "user", "content": client.prompt()}], "max_tokens": 8})
+
+
 def embed(client):
     client.call("/v1/embeddings", {"model": MODEL, "input": [client.prompt() for _ in range(client.rng.randint(1, 4))]})
 
@@ -168,4 +172,4 @@ def hang_up(client):
 
 
 WEIGHTS = {complete: 20, repeat_seeded: 10, stream: 20, hang_up: 10, sample_variously: 8, search_beams: 2, match_grammar: 6,
-           chat: 6, respond: 4, embed: 6, tokenize: 4, be_refused: 6}
+           chat: 6, respond: 4, message: 4, embed: 6, tokenize: 4, be_refused: 6}

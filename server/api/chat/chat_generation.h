@@ -1,5 +1,5 @@
 /* Makes the engine's request and the configuration of its answer's parser from a chat's body:
- * shared by chat completions and responses. */
+ * shared by chat completions, responses and messages. */
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
 #define QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
 

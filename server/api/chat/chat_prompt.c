@@ -6,6 +6,7 @@
 #include "server/json/json_field.h"
 #include "server/json/json_write.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -278,6 +279,21 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
 void chat_prompt_finish(struct chat_rendering *rendering) {
     template_arena_destroy(rendering->arena);
     rendering->arena = NULL;
+}
+
+int chat_prompt_count(const struct api_context *context, const struct chat_prompt_fields *fields,
+                      int64_t *out, struct api_error *err) {
+    struct chat_rendering rendering;
+    int32_t *tokens = NULL;
+    size_t count = 0;
+    if (chat_prompt_render(context, fields, &rendering, err) != 0)
+        return -1;
+    int result =
+        prompt_text_encode(context->tokenizer, &rendering.text, NULL, &tokens, &count, err);
+    chat_prompt_finish(&rendering);
+    free(tokens);
+    *out = (int64_t)count;
+    return result;
 }
 
 int chat_prompt_create(const struct api_context *context, const struct chat_prompt_fields *fields,

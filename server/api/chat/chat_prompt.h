@@ -48,6 +48,10 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
                        struct chat_rendering *out, struct api_error *err);
 void chat_prompt_finish(struct chat_rendering *rendering);
 
+/* Renders and counts the tokens, which may be more than the context has. */
+int chat_prompt_count(const struct api_context *context, const struct chat_prompt_fields *fields,
+                      int64_t *out, struct api_error *err);
+
 struct chat_prompt {
     struct prompt_tokens tokens;            /* owned: free(tokens.ids) */
     bool begins_in_reasoning, has_reasoned; /* as in chat_rendering */

@@ -77,8 +77,22 @@ static int frame_form(const void *context, struct grammar_builder *builder, gram
     return 0;
 }
 
-static int build_forced(const struct tool_grammar_config *config, struct grammar **out,
-                        struct api_error *err) {
+static void append_key(const void *context, struct byte_buffer *key) {
+    const struct tool_grammar_config *config = context;
+    const struct tool_fields *fields = config->fields;
+    byte_buffer_printf(key, "%d %d %d %d %d", (int)config->model.tools,
+                       (int)config->model.reasoning, config->model.begins_in_reasoning,
+                       (int)fields->choice, fields->allows_parallel);
+    for (int32_t i = 0; i < fields->num_allowed; i++)
+        byte_buffer_append(key, fields->allowed[i], strlen(fields->allowed[i]) + 1);
+    if (fields->named != NULL)
+        response_format_append_key(fields->named, "named", key);
+    if (fields->tools != NULL)
+        response_format_append_key(fields->tools, "tools", key);
+}
+
+static int build_calls(const struct tool_grammar_config *config, struct grammar **out,
+                       struct api_error *err) {
     struct grammar_builder *builder = grammar_builder_create();
     grammar_node calls;
     if (builder == NULL)
@@ -92,18 +106,38 @@ static int build_forced(const struct tool_grammar_config *config, struct grammar
     return status;
 }
 
+static int build_forced(const struct tool_grammar_config *config, struct grammar_cache *cache,
+                        struct grammar **out, struct api_error *err) {
+    struct byte_buffer key = {0};
+    struct grammar *grammar = NULL;
+    int result = 0;
+    append_key(config, &key);
+    struct text text = {key.data, key.length};
+    if (cache != NULL && !key.failed)
+        grammar = grammar_cache_find(cache, text);
+    if (grammar == NULL) {
+        result = build_calls(config, &grammar, err);
+        if (result == 0 && cache != NULL && !key.failed)
+            grammar_cache_add(cache, text, grammar);
+    }
+    byte_buffer_finish(&key);
+    if (result == 0)
+        *out = grammar;
+    return result;
+}
+
 int chat_grammar_build(const struct api_context *context, const struct chat_body *body,
                        const struct output_parser_config *model, struct grammar **out,
                        struct api_error *err) {
     const struct tool_grammar_config config = {&body->tools, *model, context->tokenizer};
-    const struct response_frame frame = {frame_form, &config};
+    const struct response_frame frame = {frame_form, append_key, &config};
     bool is_framed =
         model->reasoning != REASONING_FORMAT_NONE || model->tools != TOOL_CALL_FORMAT_NONE;
     if (tool_grammar_is_forced(&body->tools))
-        return build_forced(&config, out, err);
+        return build_forced(&config, context->grammars, out, err);
     struct grammar *grammar = body->sampling.grammar;
     if (grammar != NULL && is_framed)
-        return response_format_read(body->json, &frame, out, err);
+        return response_format_read(body->json, &frame, context->grammars, out, err);
     *out = grammar != NULL ? grammar_ref(grammar) : NULL;
     return 0;
 }

@@ -1,15 +1,39 @@
-/* JSON schemas as grammars of the JSON texts that match them.
+/* JSON schemas as grammars of the JSON texts that match them: drafts 4 to 2020-12.
  *
- * Supported: type (also a list), enum, const, properties, required, additionalProperties, items,
- * prefixItems, minItems, maxItems, minLength, maxLength, pattern (grammar_regex.h), format
- * (date-time, date, time, uuid, email, ipv4), minimum, maximum and their exclusive forms, anyOf,
- * oneOf (as anyOf), allOf (merged), $ref within the schema. Annotations are ignored. What else
- * there is narrows nothing: it is ignored, or with `strict` refused by name.
+ * Every text of the grammar matches the schema. A keyword that a schema has is kept exactly, or the
+ * schema is refused by a 400 that names the keyword and its place; none is passed over.
  *
- * The texts are a subset of those that match: properties come in the schema's order; an object with
- * `properties` has no others unless additionalProperties says so; one space may follow a comma or
- * colon and there is no other white space (small models would never stop writing it); numbers have
- * at most 16 digits before and behind the point. */
+ * | keywords | |
+ * |---|---|
+ * | type, enum, const, allOf, anyOf, not, if | all |
+ * | oneOf | where no value matches two of the schemas (by type, value, or a property that both require), or the opposite of one can be written |
+ * | $ref, $dynamicRef, $recursiveRef | a JSON pointer or an anchor within the schema, also recursive; not beside an $id within it |
+ * | minimum, maximum, exclusive ones | up to 6 digits behind the point |
+ * | multipleOf | up to 4096 units of its last digit; large ones only with bounds |
+ * | minLength, maxLength, pattern | in any combination that is not too large; pattern as in grammar_regex.h |
+ * | format | date-time, date, time, duration, uuid, email, hostname, ipv4, ipv6, uri, uri-reference, json-pointer; of JSON Schema's others none, and any word that is none of those says nothing |
+ * | items, prefixItems, additionalItems, minItems, maxItems | all |
+ * | contains, minContains, maxContains | once for an array, with small bounds |
+ * | uniqueItems | items of an enum (or const, boolean, null) of at most 10 values, or at most one item |
+ * | properties, required, patternProperties, propertyNames, additionalProperties | all |
+ * | minProperties, maxProperties | a minimum of at most 1 more than the named properties that come with it, as other names may repeat |
+ * | dependentRequired, dependentSchemas, dependencies | all |
+ * | unevaluatedProperties, unevaluatedItems | beside allOf and $ref |
+ *
+ * Within not, if and overlapping oneOf, these have no opposite: additionalProperties,
+ * patternProperties, propertyNames, uniqueItems, unevaluated*, counted contains, enum of objects and
+ * arrays. Annotations, and words that are no keywords, are ignored; the latter are refused with
+ * `strict`.
+ *
+ * What is meant, where a schema does not say it: an object that has `properties` or
+ * `patternProperties` has no others, and an array that has prefixItems no further items, unless a
+ * keyword speaks of them; without any type, the keywords imply it.
+ *
+ * How texts are written: properties come in the schema's order and others behind them; one space may
+ * follow a comma or colon and there is no other white space (small models would never stop writing
+ * it); numbers have at most 16 digits before and behind the point, 15 in all where values are
+ * excluded, and exponents only without bounds; characters are written escaped only where JSON asks
+ * for it, or where every string matches. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_H
 #define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_H
 
@@ -20,7 +44,7 @@
 #include <stdbool.h>
 
 #define JSON_SCHEMA_MAX_DEPTH 64
-#define JSON_SCHEMA_MAX_SCHEMAS 5000 /* subschemas, and values of enum */
+#define JSON_SCHEMA_MAX_SCHEMAS 5000 /* sets of schemas that one value must match; values of enum */
 #define JSON_SCHEMA_MAX_BRANCHES 256 /* of one anyOf, oneOf, allOf or list of types */
 
 /* `path` names the schema in messages ("response_format.json_schema.schema"). The schema is not

@@ -1,309 +1,394 @@
-/* Ranges of numbers, digit by digit. Numbers are written with up to 16 digits before the point.
- *
- * A range of whole numbers is cut by their number of digits, and each piece by its first digit:
- * 123..456 is 1(23..99) | [23](00..99) | 4(00..56). A range of reals whose bounds have k digits
- * behind the point is that of the numbers times 10^k, with the point put in; what continues behind
- * those k digits lies between one number and the next. */
+/* Numbers. A range alone is written digit by digit (json_schema_range.c); multiples, and values that
+ * are not meant, are taken into it or out of it as automata over the decimal texts. */
 #include "server/api/constraint/json_schema_private.h"
+
+#include "engine/grammar/grammar_regex.h"
 #include "server/json/json_field.h"
 #include "server/json/json_integer.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
-#define MAX_DIGITS 16
+#define MAX_DIVISOR 4096
 #define MAX_DECIMALS 6
-#define LARGEST INT64_C(9999999999999999) /* of MAX_DIGITS digits */
+#define MAX_OTHERS 64
 
-/* Numbers a..b, both of `width` digits with leading zeros, the last num_decimals of them behind a
- * point, then the tail. */
-struct digit_range {
-    char first[MAX_DIGITS], last[MAX_DIGITS];
-    int width, num_decimals;
-    grammar_node tail;
+/* What a case says of a number. */
+struct number {
+    struct schema_bounds bounds;
+    bool is_integer, is_fraction;                 /* an integer; none */
+    const struct schema_fact *others[MAX_OTHERS]; /* multipleOf, and values that it is not */
+    int num_others;
 };
 
-static grammar_node digits(struct schema_context *c, char first, char last) {
-    struct character_range range = {(uint32_t)first, (uint32_t)last};
-    return grammar_characters(c->builder, &range, 1, false);
+/* --- Facts --- */
+
+static void raise_low(struct schema_bounds *b, const cJSON *item, bool excluded) {
+    double value = item->valuedouble;
+    if (b->has_low && (value < b->low || (value == b->low && b->low_excluded)))
+        return;
+    b->has_low = true;
+    b->low = value;
+    b->low_item = item;
+    b->low_excluded = excluded;
 }
 
-/* All digits from `at` on are free. */
-static grammar_node free_digits(struct schema_context *c, const struct digit_range *range, int at) {
-    int point = range->width - range->num_decimals, before = at < point ? point - at : 0;
-    int behind = range->width - at - before;
-    grammar_node digit = digits(c, '0', '9');
-    grammar_node items[4];
-    int count = 0;
-    if (before > 0)
-        items[count++] = grammar_repeat(c->builder, digit, before, before);
-    if (before > 0 && range->num_decimals > 0)
-        items[count++] = schema_text(c, ".");
-    if (behind > 0)
-        items[count++] = grammar_repeat(c->builder, digit, behind, behind);
-    items[count++] = range->tail;
-    return schema_sequence(c, items, count);
+static void lower_high(struct schema_bounds *b, const cJSON *item, bool excluded) {
+    double value = item->valuedouble;
+    if (b->has_high && (value > b->high || (value == b->high && b->high_excluded)))
+        return;
+    b->has_high = true;
+    b->high = value;
+    b->high_item = item;
+    b->high_excluded = excluded;
 }
 
-static bool all_are(const char *text, int at, int width, char digit) {
-    for (; at < width; at++)
-        if (text[at] != digit)
-            return false;
-    return true;
+/* The opposite of a bound is one to the other side. As in draft 4, exclusiveMinimum may be a flag
+ * beside minimum. */
+static int read_bound(struct schema_context *c, const struct schema_fact *fact,
+                      struct schema_bounds *bounds) {
+    const cJSON *item = fact->item;
+    bool is_low = strstr(item->string, "inimum") != NULL;
+    bool is_excluded = strncmp(item->string, "exclusive", 9) == 0 ||
+                       cJSON_IsTrue(json_member(fact->of.schema,
+                                                is_low ? "exclusiveMinimum" : "exclusiveMaximum"));
+    if (!cJSON_IsNumber(item))
+        return schema_refuse(c, fact->of.path, "%s must be a number", item->string);
+    bounds->path = fact->of.path;
+    if (is_low != fact->of.negated)
+        raise_low(bounds, item, is_excluded != fact->of.negated);
+    else
+        lower_high(bounds, item, is_excluded != fact->of.negated);
+    return 0;
 }
 
-/* One digit, with the point in front of it where it belongs, then the rest. */
-static grammar_node digit_then(struct schema_context *c, const struct digit_range *range, int at,
-                               char first, char last, grammar_node rest) {
-    bool has_point = range->num_decimals > 0 && at == range->width - range->num_decimals;
-    grammar_node items[] = {schema_text(c, has_point ? "." : ""), digits(c, first, last), rest};
-    return schema_sequence(c, items, 3);
-}
-
-/* Returns what may follow when the first `at` digits are those of first, of last, or of both. */
-static grammar_node digits_from(struct schema_context *c, const struct digit_range *range, int at,
-                                bool bounded_below, bool bounded_above) {
-    if (at == range->width)
-        return range->tail;
-    bool free_below = !bounded_below || all_are(range->first, at, range->width, '0');
-    bool free_above = !bounded_above || all_are(range->last, at, range->width, '9');
-    bool at_point = range->num_decimals > 0 && at == range->width - range->num_decimals;
-    if (free_below && free_above && !at_point)
-        return free_digits(c, range, at);
-    char first = bounded_below ? range->first[at] : '0',
-         last = bounded_above ? range->last[at] : '9';
-    if (first == last)
-        return digit_then(c, range, at, first, last,
-                          digits_from(c, range, at + 1, bounded_below, bounded_above));
-    grammar_node items[3];
-    int count = 0;
-    if (bounded_below)
-        items[count++] =
-            digit_then(c, range, at, first, first, digits_from(c, range, at + 1, true, false));
-    char inner_first = (char)(first + bounded_below), inner_last = (char)(last - bounded_above);
-    if (inner_first <= inner_last)
-        items[count++] = digit_then(c, range, at, inner_first, inner_last,
-                                    digits_from(c, range, at + 1, false, false));
-    if (bounded_above)
-        items[count++] =
-            digit_then(c, range, at, last, last, digits_from(c, range, at + 1, false, true));
-    return grammar_alternatives(c->builder, items, count);
-}
-
-static int64_t power_of_ten(int exponent) {
-    int64_t power = 1;
-    for (; exponent > 0; exponent--)
-        power *= 10;
-    return power;
-}
-
-static void write_digits(int64_t value, int width, char *out) {
-    for (int i = width - 1; i >= 0; i--, value /= 10)
-        out[i] = (char)('0' + value % 10);
-}
-
-/* All numbers of at least `width` digits. */
-static grammar_node longer_naturals(struct schema_context *c, int width, grammar_node tail) {
-    grammar_node more = grammar_repeat(c->builder, digits(c, '0', '9'), width - 1, MAX_DIGITS - 1);
-    return schema_sequence(c, (grammar_node[]){digits(c, '1', '9'), more, tail}, 3);
-}
-
-/* 0 <= a <= b: the numbers' digits without leading zeros (but one before the point), then the tail.
- */
-static grammar_node natural_range(struct schema_context *c, int64_t a, int64_t b, int num_decimals,
-                                  grammar_node tail) {
-    grammar_node items[MAX_DIGITS + MAX_DECIMALS + 1];
-    int count = 0;
-    for (int width = num_decimals + 1; width <= MAX_DIGITS; width++) {
-        int64_t first = width == num_decimals + 1 ? 0 : power_of_ten(width - 1);
-        int64_t last = power_of_ten(width) - 1;
-        bool is_whole = first >= a && last <= b && num_decimals == 0 && width > 1;
-        if (is_whole && b >= LARGEST) { /* and so are all that are longer */
-            items[count++] = longer_naturals(c, width, tail);
-            break;
+static int read_number(struct schema_context *c, const struct schema_case *one,
+                       struct number *out) {
+    *out = (struct number){.bounds = {.path = c->path}};
+    for (int i = 0; i < one->count; i++) {
+        const struct schema_fact *fact = one->facts[i];
+        const char *key = fact->item->string;
+        if (out->bounds.path == NULL || !out->bounds.has_low)
+            out->bounds.path = fact->of.path;
+        if (strcmp(key, "type") == 0) {
+            *(fact->of.negated ? &out->is_fraction : &out->is_integer) = true;
+        } else if (strstr(key, "imum") != NULL) {
+            if (read_bound(c, fact, &out->bounds) != 0)
+                return -1;
+        } else if (out->num_others == MAX_OTHERS) {
+            return schema_decline(c, fact->of.path, "too many schemas must match one number");
+        } else {
+            out->others[out->num_others++] = fact;
         }
-        last = b < last ? b : last;
-        first = a > first ? a : first;
-        if (first > last)
-            continue;
-        struct digit_range range = {.width = width, .num_decimals = num_decimals, .tail = tail};
-        write_digits(first, width, range.first);
-        write_digits(last, width, range.last);
-        items[count++] = digits_from(c, &range, 0, true, true);
     }
-    return grammar_alternatives(c->builder, items, count);
+    return 0;
 }
 
-/* [low, high] in units of 10^-num_decimals; a bound that is itself excluded is not in it for reals
- * that end there, but what continues behind it is. */
-struct bounds {
-    bool has_low, has_high, low_excluded, high_excluded;
-    double low, high;
-    const cJSON *low_item, *high_item; /* which may have more digits */
+/* --- Multiples --- */
+
+/* A divisor as `units` of 10^-decimals. */
+struct divisor {
+    int32_t units;
+    int decimals;
 };
 
-/* A number; or, as in draft 4, whether the plain bound is itself excluded. */
-static int read_exclusive(struct schema_context *c, const cJSON *schema, const char *key,
-                          bool *out_has, double *out, bool *out_excluded) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(schema, key);
-    *out_has = false;
-    *out_excluded = cJSON_IsTrue(item);
-    return cJSON_IsBool(item) ? 0 : schema_number(c, schema, key, out_has, out);
-}
-
-static int read_bounds(struct schema_context *c, const cJSON *schema, struct bounds *out) {
-    bool has_exclusive_low, has_exclusive_high;
-    double low = 0, high = 0;
-    struct bounds b = {.low_item = json_member(schema, "minimum"),
-                       .high_item = json_member(schema, "maximum")};
-    if (schema_number(c, schema, "minimum", &b.has_low, &b.low) != 0 ||
-        schema_number(c, schema, "maximum", &b.has_high, &b.high) != 0 ||
-        read_exclusive(c, schema, "exclusiveMinimum", &has_exclusive_low, &low, &b.low_excluded) !=
-            0 ||
-        read_exclusive(c, schema, "exclusiveMaximum", &has_exclusive_high, &high,
-                       &b.high_excluded) != 0)
-        return -1;
-    b.low_excluded = b.low_excluded && b.has_low;
-    b.high_excluded = b.high_excluded && b.has_high;
-    if (has_exclusive_low && (!b.has_low || low >= b.low)) {
-        b.low = low;
-        b.low_item = json_member(schema, "exclusiveMinimum");
-        b.has_low = b.low_excluded = true;
-    }
-    if (has_exclusive_high && (!b.has_high || high <= b.high)) {
-        b.high = high;
-        b.high_item = json_member(schema, "exclusiveMaximum");
-        b.has_high = b.high_excluded = true;
-    }
-    *out = b;
-    return 0;
-}
-
-static int no_number(struct schema_context *c) {
-    return schema_decline(c, "no number of at most %d digits lies between its minimum and maximum",
-                          MAX_DIGITS);
-}
-
-static grammar_node nothing(struct schema_context *c) {
-    return schema_sequence(c, NULL, 0);
-}
-
-static grammar_node negative(struct schema_context *c, grammar_node number) {
-    return schema_sequence(c, (grammar_node[]){schema_text(c, "-"), number}, 2);
-}
-
-static int64_t clamp(double value) {
-    return value > (double)LARGEST ? LARGEST : value < -(double)LARGEST ? -LARGEST : (int64_t)value;
-}
-
-/* Returns whether the bound's digits say more than its double. */
-static bool is_exact(const cJSON *bound, int64_t *out) {
-    return json_integer_digits(bound) != NULL && json_integer_read(bound, out) && *out <= LARGEST &&
-           *out >= -LARGEST;
-}
-
-int schema_integer(struct schema_context *c, const cJSON *schema, grammar_node *out) {
-    struct bounds b;
-    if (read_bounds(c, schema, &b) != 0)
-        return -1;
-    double low = ceil(b.low), high = floor(b.high);
-    if (b.has_low && b.low_excluded && low == b.low)
-        low += 1;
-    if (b.has_high && b.high_excluded && high == b.high)
-        high -= 1;
-    if ((b.has_low && low > (double)LARGEST) || (b.has_high && high < -(double)LARGEST) ||
-        (b.has_low && b.has_high && low > high))
-        return no_number(c);
-    int64_t first = b.has_low ? clamp(low) : -LARGEST, last = b.has_high ? clamp(high) : LARGEST;
-    int64_t exact;
-    if (is_exact(b.low_item, &exact))
-        first = exact + b.low_excluded;
-    if (is_exact(b.high_item, &exact))
-        last = exact - b.high_excluded;
-    if (first > last)
-        return no_number(c);
-    grammar_node items[2];
-    int count = 0;
-    if (last >= 0)
-        items[count++] = natural_range(c, first > 0 ? first : 0, last, 0, nothing(c));
-    if (first < 0)
-        items[count++] = negative(c, natural_range(c, last < 0 ? -last : 1, -first, 0, nothing(c)));
-    *out = grammar_alternatives(c->builder, items, count);
-    return 0;
-}
-
-/* Digits behind the point of a bound; -1: more than are supported. */
-static int count_decimals(double value) {
-    for (int decimals = 0; decimals <= MAX_DECIMALS; decimals++) {
-        double scaled = value * (double)power_of_ten(decimals);
-        if (fabs(scaled - nearbyint(scaled)) <= 1e-9 * fabs(scaled))
-            return decimals;
-    }
-    return -1;
-}
-
-/* Reals from a to b, 0 <= a <= b in units of 10^-k: those with k digits behind the point, and those
- * with more, which begin with the digits of a..b-1. */
-static grammar_node real_range(struct schema_context *c, int64_t a, int64_t b, int k,
-                               bool a_excluded, bool b_excluded) {
-    grammar_node items[3];
-    grammar_node digit = digits(c, '0', '9'), point = schema_text(c, k == 0 ? "." : "");
-    int count = 0, max = MAX_DIGITS - k;
-    int64_t first = a + a_excluded, last = b - b_excluded;
-    if (first <= last)
-        items[count++] = natural_range(c, first, last, k, nothing(c));
-    if (first <= b - 1) {
-        grammar_node more[] = {point, grammar_repeat(c->builder, digit, 1, max)};
-        items[count++] = natural_range(c, first, b - 1, k, schema_sequence(c, more, 2));
-    }
-    if (a_excluded && a <= b - 1) { /* not zero behind it */
-        grammar_node more[] = {point, grammar_repeat(c->builder, schema_text(c, "0"), 0, max / 2),
-                               digits(c, '1', '9'),
-                               grammar_repeat(c->builder, digit, 0, max / 2 - 1)};
-        items[count++] = natural_range(c, a, a, k, schema_sequence(c, more, 4));
-    }
-    return count > 0 ? grammar_alternatives(c->builder, items, count) : 0;
-}
-
-/* The range of the schema's bounds, in units of 10^-k. */
-static int bounded_real(struct schema_context *c, const struct bounds *b, int k,
-                        grammar_node *out) {
-    double scale = (double)power_of_ten(k);
-    int64_t limit = LARGEST / 10; /* room for b - 1, and whole digits */
-    int64_t low = b->has_low ? (int64_t)nearbyint(b->low * scale) : -limit;
-    int64_t high = b->has_high ? (int64_t)nearbyint(b->high * scale) : limit;
-    if (low > high || (low == high && (b->low_excluded || b->high_excluded)))
-        return no_number(c);
-    grammar_node items[2];
-    int count = 0;
-    if (high > 0 || (high == 0 && !b->high_excluded)) {
-        bool from_zero = low < 0;
-        items[count++] = real_range(c, from_zero ? 0 : low, high, k, !from_zero && b->low_excluded,
-                                    b->high_excluded);
-    }
-    if (low < 0) {
-        bool to_zero = high >= 0;
-        items[count++] = negative(c, real_range(c, to_zero ? 0 : -high, -low, k,
-                                                to_zero || b->high_excluded, b->low_excluded));
-    }
-    *out = grammar_alternatives(c->builder, items, count);
-    return 0;
-}
-
-int schema_real(struct schema_context *c, const cJSON *schema, grammar_node *out) {
-    struct bounds b;
-    if (read_bounds(c, schema, &b) != 0)
-        return -1;
-    if (!b.has_low && !b.has_high) {
-        *out = schema_any_number(c);
+static int read_divisor(struct schema_context *c, const struct schema_fact *fact,
+                        struct divisor *out) {
+    double value = fact->item->valuedouble, scale = 1;
+    if (!cJSON_IsNumber(fact->item) || !(value > 0))
+        return schema_refuse(c, fact->of.path, "multipleOf must be a number above 0");
+    for (int decimals = 0; decimals <= MAX_DECIMALS; decimals++, scale *= 10) {
+        double units = nearbyint(value * scale);
+        if (units < 1 || fabs(value * scale - units) > 1e-9 * units)
+            continue;
+        if (units > MAX_DIVISOR)
+            break;
+        *out = (struct divisor){(int32_t)units, decimals};
         return 0;
     }
-    int low_decimals = b.has_low ? count_decimals(b.low) : 0;
-    int high_decimals = b.has_high ? count_decimals(b.high) : 0;
-    int k = low_decimals > high_decimals ? low_decimals : high_decimals;
-    double limit = (double)(LARGEST / 10) / (double)power_of_ten(k);
-    bool too_large = (b.has_low && fabs(b.low) > limit) || (b.has_high && fabs(b.high) > limit);
-    if (low_decimals >= 0 && high_decimals >= 0 && !too_large)
-        return bounded_real(c, &b, k, out);
-    *out = schema_any_number(c);
-    return schema_unsupported(c, b.has_low ? "minimum" : "maximum", "with this value");
+    return schema_decline(c, fact->of.path,
+                          "multipleOf is supported up to %d units of its last digit", MAX_DIVISOR);
+}
+
+/* Decimals modulo the divisor. State: the remainder, in units, of what was read, and how many
+ * decimals that was (0 in front of the point, then 1 + decimals): place * units + remainder. */
+struct remainders {
+    struct divisor divisor;
+    struct text_automaton *automaton;
+};
+
+static bool is_multiple(const struct divisor *d, int decimals, int32_t remainder) {
+    int64_t value = remainder;
+    for (; decimals < d->decimals; decimals++)
+        value = value * 10 % d->units;
+    return value == 0;
+}
+
+/* States: 0 the start, 1 behind "-", then for each place and remainder one; place 1 is right behind
+ * the point. */
+static int32_t state_of(const struct divisor *d, int place, int32_t remainder) {
+    return 2 + place * d->units + remainder;
+}
+
+static int add_digits(const struct remainders *r, int place, int32_t remainder) {
+    for (int digit = 0; digit < 10; digit++) {
+        int32_t next = (int32_t)(((int64_t)remainder * 10 + digit) % r->divisor.units);
+        uint32_t character = (uint32_t)('0' + digit);
+        struct automaton_edge edge = {character, character, state_of(&r->divisor, place, next)};
+        if (text_automaton_add_edge(r->automaton, edge) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int add_remainder(const struct remainders *r, int place, int32_t remainder) {
+    const struct divisor *d = &r->divisor;
+    int decimals = place > 0 ? place - 1 : 0;
+    bool accepts = place != 1 && is_multiple(d, decimals, remainder);
+    struct automaton_edge point = {'.', '.', state_of(d, 1, remainder)};
+    if (text_automaton_add_state(r->automaton, accepts) < 0)
+        return -1;
+    if (place == 0 && d->decimals > 0 && text_automaton_add_edge(r->automaton, point) != 0)
+        return -1;
+    if (place == 0)
+        return add_digits(r, 0, remainder);
+    return decimals < d->decimals ? add_digits(r, place + 1, remainder) : 0;
+}
+
+static int add_remainders(const struct remainders *r) {
+    const struct automaton_edge minus = {'-', '-', 1};
+    int num_places = r->divisor.decimals > 0 ? r->divisor.decimals + 2 : 1;
+    if (text_automaton_add_state(r->automaton, false) < 0 ||
+        text_automaton_add_edge(r->automaton, minus) != 0 || add_digits(r, 0, 0) != 0 ||
+        text_automaton_add_state(r->automaton, false) < 0 || add_digits(r, 0, 0) != 0)
+        return -1;
+    for (int place = 0; place < num_places; place++)
+        for (int32_t remainder = 0; remainder < r->divisor.units; remainder++)
+            if (add_remainder(r, place, remainder) != 0)
+                return -1;
+    return 0;
+}
+
+static int multiples(struct schema_context *c, const struct schema_fact *fact,
+                     const struct text_automaton **out) {
+    struct remainders r = {.automaton = NULL};
+    if (read_divisor(c, fact, &r.divisor) != 0)
+        return -1;
+    r.automaton = text_automaton_create();
+    if (r.automaton == NULL)
+        return api_error_set_memory(c->err);
+    if (add_remainders(&r) != 0) {
+        bool has_failed = r.automaton->has_failed;
+        text_automaton_destroy(r.automaton);
+        return has_failed ? api_error_set_memory(c->err)
+                          : schema_decline(c, fact->of.path, "multipleOf has too many digits");
+    }
+    *out = r.automaton;
+    if (schema_keep_automaton(c, NULL, r.automaton) != 0)
+        return -1;
+    c->automaton_budget -= 64 * (int64_t)r.automaton->num_edges;
+    return text_automaton_trim(r.automaton) == 0 && text_automaton_minimise(r.automaton) == 0
+               ? 0
+               : api_error_set_memory(c->err);
+}
+
+/* --- Automata of numbers --- */
+
+static int automaton_of_node(struct schema_context *c, const struct number *n,
+                             struct grammar_builder *builder, grammar_node node,
+                             const struct text_automaton **out) {
+    struct text_automaton *automaton;
+    struct error error = {0};
+    if (text_automaton_of_nodes(builder, node, &c->automaton_budget, &automaton, &error) != 0)
+        return schema_decline_error(c, n->bounds.path, "a number's range", &error);
+    *out = automaton;
+    return schema_keep_automaton(c, NULL, automaton);
+}
+
+static int range_node(struct schema_context *c, const struct number *n, bool plain,
+                      grammar_node *out) {
+    return n->is_integer ? schema_integer_range(c, &n->bounds, out)
+                         : schema_real_range(c, &n->bounds, plain, out);
+}
+
+/* What the range alone admits, in nodes of a builder of its own. */
+static int range_automaton(struct schema_context *c, const struct number *n,
+                           const struct text_automaton **out) {
+    struct grammar_builder *builder = c->builder, *own = grammar_builder_create();
+    struct json_pieces pieces = c->pieces;
+    grammar_node node;
+    if (own == NULL)
+        return api_error_set_memory(c->err);
+    c->builder = own;
+    c->pieces = (struct json_pieces)JSON_PIECES_NONE;
+    int result = range_node(c, n, true, &node);
+    if (result == 0 && node == c->pieces.nothing) /* which is a rule */
+        node = grammar_alternatives(own, NULL, 0);
+    c->builder = builder;
+    c->pieces = pieces;
+    if (result == 0)
+        result = automaton_of_node(c, n, own, node, out);
+    grammar_builder_destroy(own);
+    return result;
+}
+
+static int regex_automaton(struct schema_context *c, const struct number *n, const char *pattern,
+                           const struct text_automaton **out) {
+    struct grammar_builder *own = grammar_builder_create();
+    struct error error = {0};
+    grammar_node node;
+    if (own == NULL)
+        return api_error_set_memory(c->err);
+    int result = grammar_regex(own, pattern, REGEX_TEXT, &node, &error);
+    result = result == 0 ? automaton_of_node(c, n, own, node, out)
+                         : schema_decline_error(c, n->bounds.path, "a number", &error);
+    grammar_builder_destroy(own);
+    return result;
+}
+
+/* All plain decimals of one value: 1.5, 1.50 ... *out NULL: there are none, it is too large. */
+static int value_automaton(struct schema_context *c, const struct number *n, const cJSON *value,
+                           const struct text_automaton **out) {
+    char text[48], pattern[160];
+    const char *digits = json_integer_digits(value);
+    double number = value->valuedouble;
+    *out = NULL;
+    if (digits == NULL && fabs(number) >= 1e16)
+        return 0;
+    if (digits != NULL)
+        snprintf(text, sizeof(text), "%.40s", digits);
+    else if (number == floor(number))
+        snprintf(text, sizeof(text), "%.0f", number);
+    else
+        snprintf(text, sizeof(text), "%.15g", number);
+    if (strchr(text, 'e') != NULL)
+        return schema_decline(c, n->bounds.path, "enum has a number that cannot be excluded");
+    char *point = strchr(text, '.');
+    const char *sign = number == 0 ? "-?" : "";
+    if (point != NULL) {
+        *point = '\0';
+        snprintf(pattern, sizeof(pattern), "%s\\.%s0*", text, point + 1);
+    } else {
+        snprintf(pattern, sizeof(pattern), "%s%s(?:\\.0+)?", sign, number == 0 ? "0" : text);
+    }
+    return regex_automaton(c, n, pattern, out);
+}
+
+static int combine(struct schema_context *c, const struct number *n, const char *key,
+                   const struct text_automaton **into, const struct text_automaton *other,
+                   enum automaton_operation operation) {
+    struct text_automaton *result;
+    struct error error = {0};
+    if (text_automaton_combine(*into, other, operation, &c->automaton_budget, &result, &error) != 0)
+        return schema_decline_error(c, n->bounds.path, key, &error);
+    *into = result;
+    return schema_keep_automaton(c, NULL, result);
+}
+
+/* Takes the values of an enum or const out. */
+static int take_out(struct schema_context *c, const struct number *n, const cJSON *item,
+                    const struct text_automaton **into) {
+    const cJSON *value = cJSON_IsArray(item) ? item->child : item;
+    for (; value != NULL; value = cJSON_IsArray(item) ? value->next : NULL) {
+        const struct text_automaton *own;
+        if (!cJSON_IsNumber(value))
+            continue;
+        if (value_automaton(c, n, value, &own) != 0 ||
+            (own != NULL && combine(c, n, "enum", into, own, AUTOMATON_MINUS) != 0))
+            return -1;
+    }
+    return 0;
+}
+
+/* Where values are excluded, numbers have at most 15 digits: then no two of them are one double
+ * (IEEE 754). */
+static int num_excluded(const struct number *n) {
+    int count = n->is_fraction;
+    for (int i = 0; i < n->num_others; i++)
+        count += strcmp(n->others[i]->item->string, "multipleOf") != 0 || n->others[i]->of.negated;
+    return count;
+}
+
+static int number_automaton(struct schema_context *c, const struct number *n,
+                            const struct text_automaton **out) {
+    const struct text_automaton *own;
+    if (range_automaton(c, n, out) != 0)
+        return -1;
+    for (int i = 0; i < n->num_others; i++) {
+        const struct schema_fact *fact = n->others[i];
+        bool is_multiple = strcmp(fact->item->string, "multipleOf") == 0;
+        if (is_multiple ? multiples(c, fact, &own) != 0 : take_out(c, n, fact->item, out) != 0)
+            return -1;
+        if (is_multiple && combine(c, n, "multipleOf", out, own,
+                                   fact->of.negated ? AUTOMATON_MINUS : AUTOMATON_AND) != 0)
+            return -1;
+    }
+    if (!n->is_integer && num_excluded(n) > 0 &&
+        (regex_automaton(c, n, "-?(?:\\d{1,15}|\\d{1,9}\\.\\d{1,6})", &own) != 0 ||
+         combine(c, n, "enum", out, own, AUTOMATON_AND) != 0))
+        return -1;
+    if (!n->is_fraction)
+        return 0;
+    return regex_automaton(c, n, "-?\\d+(?:\\.0+)?", &own) != 0 ||
+                   combine(c, n, "type", out, own, AUTOMATON_MINUS) != 0
+               ? -1
+               : 0;
+}
+
+/* --- Nodes --- */
+
+static bool is_range(const struct number *n) {
+    return n->num_others == 0 && !n->is_fraction;
+}
+
+int schema_number(struct schema_context *c, const struct schema_case *one, grammar_node *out) {
+    struct number n;
+    const struct text_automaton *automaton;
+    struct error error = {0};
+    if (read_number(c, one, &n) != 0)
+        return -1;
+    if (is_range(&n))
+        return range_node(c, &n, false, out);
+    if (number_automaton(c, &n, &automaton) != 0)
+        return -1;
+    if (automaton->num_states == 0) {
+        *out = schema_nothing(c);
+        return 0;
+    }
+    if (text_automaton_write(automaton, c->builder, AUTOMATON_TEXT, out, &error) != 0)
+        return schema_decline_error(c, n.bounds.path, "multipleOf", &error);
+    return 0;
+}
+
+static bool bounds_cross(const struct number *n) {
+    const struct schema_bounds *b = &n->bounds;
+    double low = b->low, high = b->high;
+    if (n->is_integer) {
+        low = b->low_excluded && floor(low) == low ? low + 1 : ceil(low);
+        high = b->high_excluded && floor(high) == high ? high - 1 : floor(high);
+    }
+    bool excludes = !n->is_integer && (b->low_excluded || b->high_excluded);
+    return b->has_low && b->has_high && (low > high || (low == high && excludes));
+}
+
+int schema_number_is_empty(struct schema_context *c, const struct schema_case *one, bool *out) {
+    struct number n;
+    const struct text_automaton *automaton;
+    if (read_number(c, one, &n) != 0)
+        return -1;
+    *out = bounds_cross(&n) || (n.is_integer && n.is_fraction) ||
+           (n.bounds.has_low && n.bounds.low > 1e16) ||
+           (n.bounds.has_high && n.bounds.high < -1e16);
+    if (!*out && !is_range(&n)) {
+        if (number_automaton(c, &n, &automaton) != 0)
+            return -1;
+        *out = automaton->num_states == 0;
+    }
+    if (*out)
+        schema_note_empty(
+            c, n.bounds.path,
+            "no number of at most 16 digits lies between its minimum and maximum, and "
+            "matches all else");
+    return 0;
 }

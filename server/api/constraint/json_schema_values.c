@@ -47,6 +47,17 @@ grammar_node schema_any_string(struct schema_context *c) {
     return keep(&c->pieces.string, schema_sequence(c, items, 3));
 }
 
+grammar_node schema_nothing(struct schema_context *c) {
+    if (c->pieces.nothing >= 0)
+        return c->pieces.nothing;
+    c->pieces.nothing = grammar_rule(c->builder);
+    if (c->pieces.nothing < 0)
+        return GRAMMAR_FAILED;
+    grammar_node items[] = {schema_text(c, "-"), c->pieces.nothing}; /* no end */
+    grammar_define(c->builder, c->pieces.nothing, schema_sequence(c, items, 2));
+    return c->pieces.nothing;
+}
+
 /* Bounded, so that a model cannot write digits for ever, and finite as a double. */
 grammar_node schema_any_number(struct schema_context *c) {
     if (c->pieces.number >= 0)
@@ -155,8 +166,8 @@ static int list_literal(struct schema_context *c, const cJSON *value, grammar_no
 }
 
 int schema_literal(struct schema_context *c, const cJSON *value, grammar_node *out) {
-    if (++c->num_schemas > JSON_SCHEMA_MAX_SCHEMAS)
-        return schema_decline(c, "there are more than %d values", JSON_SCHEMA_MAX_SCHEMAS);
+    if (schema_count_one(c, c->path, "values") != 0)
+        return -1;
     if (cJSON_IsString(value))
         return schema_quoted(c, value->valuestring, out);
     if (cJSON_IsNumber(value))

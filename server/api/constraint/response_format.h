@@ -1,40 +1,37 @@
 /* The form that a body requests for its output: OpenAI's response_format (text, json_object,
- * json_schema), vLLM's structured_outputs (json, regex, choice) and its older guided_json,
- * guided_regex and guided_choice, SGLang's regex and json_schema (llama.cpp's too). */
+ * json_schema; structural_tag is vLLM's and SGLang's), vLLM's structured_outputs (json, regex,
+ * choice, grammar, structural_tag) and its older guided_json, guided_regex, guided_choice and
+ * guided_grammar, SGLang's regex, json_schema and ebnf, llama.cpp's json_schema and grammar. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 #define QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/grammar_cache.h"
 #include "server/api/api_error.h"
 
 #include <cjson/cJSON.h>
-#include <stdbool.h>
-
-#define RESPONSE_FORMAT_MAX_CHOICES 5000
 
 /* Adds what may stand around the form in the output: *out is that with the form in it. -1 and *err
  * as below. */
 struct response_frame {
     int (*put)(const void *context, struct grammar_builder *builder, grammar_node form,
                grammar_node *out, struct api_error *err);
+    /* Appends all that `put` depends on. */
+    void (*append_key)(const void *context, struct byte_buffer *key);
     const void *context;
 };
 
-/* Builds the grammar. frame NULL: the output is nothing but the form. The caller unrefs *out; NULL:
- * any text. -1 and *err: 400 (param the path) for a wrong form, one that is not supported, and more
+/* Builds the grammar, or takes it from the cache (NULL: there is none), where all that it depends on
+ * is the same. frame NULL: the output is nothing but the form. The caller unrefs *out; NULL: any
+ * text. -1 and *err: 400 (param the path) for a wrong form, one that is not supported, and more
  * than one; 503 when memory is short. */
 int response_format_read(const cJSON *body, const struct response_frame *frame,
-                         struct grammar **out, struct api_error *err);
+                         struct grammar_cache *cache, struct grammar **out, struct api_error *err);
+
+/* Appends a value to what a grammar is known by. */
+void response_format_append_key(const cJSON *value, const char *name, struct byte_buffer *key);
 
 /* Appends the names of members that no form has, as json_fields_list_unknown does
  * ("structured_outputs.foo"). */
 void response_format_list_unknown(const cJSON *body, struct byte_buffer *names);
-
-/* Checks one format: {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "schema":
- * ..., "strict": ...}, with these two inside of "json_schema" where `nested` (chat and completions;
- * not in responses). `path` names it in messages. */
-int response_format_read_one(const cJSON *format, bool nested, const char *path,
-                             const struct response_frame *frame, struct grammar **out,
-                             struct api_error *err);
 
 #endif

@@ -85,6 +85,9 @@ static int check_others(const cJSON *json, const struct sampling_body *body,
         {"guided_json", "absent", is_free},
         {"guided_regex", "absent", is_free},
         {"guided_choice", "absent", is_free},
+        {"guided_grammar", "absent", is_free},
+        {"ebnf", "absent", is_free},
+        {"grammar", "absent", is_free},
         {"response_format", "absent or of type \"text\"", is_free},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {

@@ -64,6 +64,8 @@ static const struct json_field fields[] = {
     JSON_OTHER(guided_regex),
     JSON_OTHER(guided_choice),
     JSON_OTHER(guided_grammar),
+    JSON_OTHER(ebnf),
+    JSON_OTHER(grammar),
     FOR_SAMPLING_FIELDS(SETTING)};
 
 static const struct json_field stream_option_fields[] = {
@@ -144,7 +146,7 @@ int sampling_body_read(const struct api_context *context, const cJSON *json,
     body->has_seed = json_given_member(json, "seed") != NULL;
     if (sampling_lists_read(json, context->tokenizer, &body->lists, err) != 0)
         return -1;
-    if (response_format_read(json, NULL, &body->grammar, err) == 0)
+    if (response_format_read(json, NULL, context->grammars, &body->grammar, err) == 0)
         return 0;
     sampling_body_finish(body);
     return -1;

@@ -5,7 +5,7 @@
 
 #define MAX_SHOWN_BYTES 300
 
-#define USE_FORMS "use regex, json_schema or response_format"
+#define USE_FORMS "use structured_outputs or response_format"
 #define USE_INPUT "nothing is stored here: send the whole input"
 #define USE_KWARGS "send it in chat_template_kwargs"
 #define USE_LOGPROBS "use logprobs"
@@ -14,8 +14,6 @@
 
 static const struct unsupported_field table[] = {
     /* The form of the output. */
-    {"ebnf", NEUTRAL_EMPTY, .instead = USE_FORMS},
-    {"grammar", NEUTRAL_EMPTY, .instead = USE_FORMS},
     {"grammar_lazy", NEUTRAL_FALSE},
     {"grammar_string", NEUTRAL_EMPTY, .instead = USE_FORMS},
     {"grammar_triggers", NEUTRAL_EMPTY},

@@ -1,6 +1,8 @@
 #include "server/api/responses/responses_body.h"
 
 #include "server/api/api_call_type.h"
+#include "server/api/chat/chat_error_names.h"
+#include "server/api/chat/chat_translation.h"
 #include "server/json/json_field.h"
 #include "server/json/json_write.h"
 
@@ -18,30 +20,11 @@ struct translation {
 };
 
 static int add(struct translation *t, cJSON *object, const char *name, cJSON *member) {
-    if (member != NULL && cJSON_AddItemToObject(object, name, member))
-        return 0;
-    cJSON_Delete(member);
-    return api_error_set_memory(t->err);
+    return chat_translation_add(object, name, member, t->err);
 }
 
-/* cJSON_AddItemReferenceToObject loses the reference when memory for the name is short (1.7.15). */
-static cJSON *reference_to(const cJSON *item) {
-    if (cJSON_IsString(item))
-        return cJSON_CreateStringReference(item->valuestring);
-    if (cJSON_IsObject(item))
-        return cJSON_CreateObjectReference(item->child);
-    if (cJSON_IsArray(item))
-        return cJSON_CreateArrayReference(item->child);
-    if (cJSON_IsNumber(item))
-        return cJSON_Duplicate(item, false);
-    if (cJSON_IsNull(item))
-        return cJSON_CreateNull();
-    return cJSON_CreateBool(cJSON_IsTrue(item));
-}
-
-/* Adds a member that stays the body's. */
 static int refer(struct translation *t, cJSON *object, const char *name, const cJSON *member) {
-    return json_is_given(member) ? add(t, object, name, reference_to(member)) : 0;
+    return chat_translation_refer(object, name, member, t->err);
 }
 
 static int refuse(struct translation *t, const char *param, const char *message) {
@@ -56,32 +39,8 @@ static int check_object(struct translation *t, const char *name) {
                : json_refuse(item, name, "an object", t->err);
 }
 
-static bool is_one_of(const char *name, const char *const *names, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
-}
-
-#define IS_ONE_OF(name, names) is_one_of(name, names, sizeof(names) / sizeof((names)[0]))
-
-/* Passes on the members of an object that have no place here, under their paths: what the chat does
- * not know either is named as ignored, or refused. */
-static int pass_on(struct translation *t, const cJSON *object, const char *prefix,
-                   const char *const *known, size_t num_known) {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, object) {
-        char path[MAX_PATH];
-        snprintf(path, sizeof(path), "%s.%.40s", prefix, item->string);
-        if (!is_one_of(item->string, known, num_known) && json_member(t->chat, path) == NULL &&
-            refer(t, t->chat, path, item) != 0)
-            return -1;
-    }
-    return 0;
-}
-
 #define PASS_ON(t, object, prefix, known)                                                          \
-    pass_on(t, object, prefix, known, sizeof(known) / sizeof((known)[0]))
+    CHAT_TRANSLATION_PASS_ON((t)->chat, object, prefix, known, (t)->err)
 
 /* --- What this server does not have --- */
 
@@ -212,7 +171,8 @@ static int translate_allowed(struct translation *t, const cJSON *choice, cJSON *
     if (list == NULL)
         return api_error_set_memory(t->err);
     cJSON_ArrayForEach(tool, tools) {
-        cJSON *item = cJSON_IsObject(tool) ? cJSON_CreateObject() : reference_to(tool);
+        cJSON *item =
+            cJSON_IsObject(tool) ? cJSON_CreateObject() : chat_translation_reference(tool);
         if (item == NULL || !cJSON_AddItemToArray(list, item))
             return api_error_set_memory(t->err);
         if (cJSON_IsObject(tool) && translate_named(t, tool, item) != 0)
@@ -276,7 +236,7 @@ static int translate_include_item(struct translation *t, const cJSON *item) {
     char path[MAX_PATH];
     if (strcmp(name, "message.output_text.logprobs") == 0) {
         snprintf(path, sizeof(path), "logprobs");
-    } else if (IS_ONE_OF(name, absent)) {
+    } else if (CHAT_TRANSLATION_HAS(absent, name)) {
         snprintf(path, sizeof(path), "include.%s", name);
     } else {
         return json_refuse(item, "include",
@@ -353,9 +313,9 @@ static const char *const unsupported_items[] = {
 static int translate_others(struct translation *t) {
     const cJSON *item;
     cJSON_ArrayForEach(item, t->body) {
-        if (IS_ONE_OF(item->string, taken))
+        if (CHAT_TRANSLATION_HAS(taken, item->string))
             continue;
-        if (IS_ONE_OF(item->string, unsupported_items) && json_is_given(item))
+        if (CHAT_TRANSLATION_HAS(unsupported_items, item->string) && json_is_given(item))
             return api_error_set(t->err, 400, "invalid_request_error", "unknown_parameter",
                                  item->string, "%s is a field of /v1/chat/completions, not of this",
                                  item->string);
@@ -378,6 +338,46 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
     cJSON_Delete(t.chat);
     return NULL;
 }
+
+/* --- Errors of the chat --- */
+
+/* Here tools, and the choice of some, have their members without objects around them. */
+static const struct chat_error_names error_names = {
+    .tool_members = (const struct chat_error_name[]){{".function", ""}, {NULL}},
+    .fields =
+        (const struct chat_error_name[]){
+            {"response_format.json_schema", "text.format"},
+            {"response_format", "text.format"},
+            {"max_completion_tokens", "max_output_tokens"},
+            {"reasoning_effort", "reasoning.effort"},
+            {"messages", "input"},
+            {"tool_choice.allowed_tools", "tool_choice"},
+            {NULL},
+        },
+    .words =
+        (const struct chat_error_name[]){
+            {"max_completion_tokens", "max_output_tokens"},
+            {"logprobs: true", "message.output_text.logprobs in include"},
+            {NULL},
+        },
+};
+
+void responses_body_rename_error(struct api_error *err) {
+    chat_error_rename(err, &error_names);
+}
+
+int responses_body_read(const struct api_context *context, const cJSON *body, struct chat_body *out,
+                        struct api_error *err) {
+    cJSON *chat = responses_body_to_chat(body, err);
+    if (chat == NULL)
+        return -1;
+    if (chat_body_read(context, chat, out, err) == 0)
+        return 0;
+    responses_body_rename_error(err);
+    return -1;
+}
+
+/* --- What the answer repeats --- */
 
 /* Writes a member as the body gave it; otherwise: ready-made JSON. */
 static void echo(const cJSON *parent, const char *name, const char *otherwise,

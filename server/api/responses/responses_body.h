@@ -3,11 +3,19 @@
 #ifndef QUIRE_SERVER_API_RESPONSES_RESPONSES_BODY_H
 #define QUIRE_SERVER_API_RESPONSES_RESPONSES_BODY_H
 
-#include "server/api/api_error.h"
+#include "server/api/api_context.h"
+#include "server/api/chat/chat_body.h"
 
 #include <cjson/cJSON.h>
 
-/* instructions and input become messages; tools, tool_choice, text.format, reasoning.effort and
+/* Reads the body as a chat's; the errors name this body's fields. On success *out refers into body,
+ * which must outlive it. On failure -1 and *err, nothing to free. */
+int responses_body_read(const struct api_context *context, const cJSON *body, struct chat_body *out,
+                        struct api_error *err);
+/* Renames an error of a chat that was made of what this has read. */
+void responses_body_rename_error(struct api_error *err);
+
+/* The part of it that makes the tree. instructions and input become messages; tools, tool_choice, text.format, reasoning.effort and
  * max_output_tokens get the chat's names and shapes; fields the chat does not know either are
  * passed on, so that they are named as ignored. What needs a stored response (previous_response_id,
  * conversation, item references) or another kind of input than text is refused.

@@ -3,35 +3,26 @@
 #include "server/api/endpoints.h"
 
 #include "server/api/api_call_type.h"
-#include "server/api/chat/chat_generation.h"
+#include "server/api/chat/chat_parts.h"
 #include "server/api/logprob_format.h"
-#include "server/api/chat/chat_body.h"
 #include "server/api/responses/responses_body.h"
 #include "server/api/responses/responses_output.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* Bytes of the request that are kept until its end and sent three times in a stream. */
 #define MAX_ECHO_BYTES (1 << 20)
 
 struct responses_api_call {
     struct api_call base; /* first: see api_call_type.h */
-    struct output_parser *parser;
-    char *allowed_names; /* the parser's (chat_generation.h) */
+    struct chat_parts parts;
     struct responses_output output;
-    bool hides_reasoning, hides_content;
-    int32_t max_tool_calls; /* further ones are left out */
     bool has_logprobs;
     int32_t num_logprobs;      /* as logprob_format_chat takes it */
     bool shows_ids;            /* return_tokens_as_token_ids */
     struct byte_buffer echo;   /* members of the object that repeat the request */
     struct byte_buffer scores; /* logprobs no item has yet */
     struct byte_buffer events; /* a stream's, not yet sent */
-    int32_t num_reasoning_tokens;
 };
 
 /* --- From a body to a request --- */
@@ -70,77 +61,12 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     if (chat_generation_create(context, chat, &generation, err) != 0)
         return -1;
     base->prompts[0].request = generation.request;
-    call->allowed_names = generation.allowed_names;
-    call->hides_reasoning = generation.config.hides_reasoning;
-    call->hides_content = generation.config.must_call_tools;
-    call->max_tool_calls = generation.config.allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
-    call->parser = output_parser_create(&generation.config.parser);
-    return call->parser != NULL ? 0 : api_error_set_memory(err);
-}
-
-/* Drops `function` and `allowed_tools` from a path: here tools and the choice of some have their
- * members without these objects around them. */
-static void drop_object(struct api_error *err, const char *name) {
-    size_t length = strlen(name);
-    char *found = strncmp(err->param, "tool", 4) == 0 ? strstr(err->param, name) : NULL;
-    if (found == NULL || found[length] != '.')
-        return;
-    if (strncmp(err->message, err->param, strlen(err->param)) == 0) {
-        char *rest = err->message + (found - err->param);
-        memmove(rest, rest + length, strlen(rest + length) + 1);
-    }
-    memmove(found, found + length, strlen(found + length) + 1);
-}
-
-/* Renames other fields than the refused one that a message names. */
-static void rename_others(struct api_error *err) {
-    static const struct {
-        const char *chat, *here;
-    } words[] = {
-        {"max_completion_tokens", "max_output_tokens"},
-        {"logprobs: true", "message.output_text.logprobs in include"},
-    };
-    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        struct api_error old = *err;
-        const char *found = strstr(old.message, words[i].chat);
-        if (found != NULL)
-            snprintf(err->message, sizeof(err->message), "%.*s%s%s", (int)(found - old.message),
-                     old.message, words[i].here, found + strlen(words[i].chat));
-    }
-}
-
-/* Renames errors of the chat's fields to this endpoint's. */
-static void rename_field(struct api_error *err) {
-    static const struct {
-        const char *chat, *here;
-    } names[] = {
-        {"response_format.json_schema", "text.format"},
-        {"response_format", "text.format"},
-        {"max_completion_tokens", "max_output_tokens"},
-        {"reasoning_effort", "reasoning.effort"},
-        {"messages", "input"},
-    };
-    drop_object(err, ".function");
-    drop_object(err, ".allowed_tools");
-    rename_others(err);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        size_t length = strlen(names[i].chat);
-        if (strncmp(err->param, names[i].chat, length) != 0)
-            continue;
-        struct api_error old = *err;
-        const char *message = old.message;
-        snprintf(err->param, sizeof(err->param), "%s%.40s", names[i].here, old.param + length);
-        if (strncmp(message, names[i].chat, length) == 0)
-            snprintf(err->message, sizeof(err->message), "%s%.480s", names[i].here,
-                     message + length);
-        return;
-    }
+    return chat_parts_init(&call->parts, &generation, err);
 }
 
 static void finish(struct api_call *base) {
     struct responses_api_call *call = (struct responses_api_call *)base;
-    output_parser_destroy(call->parser);
-    free(call->allowed_names);
+    chat_parts_finish(&call->parts);
     responses_output_finish(&call->output);
     byte_buffer_finish(&call->echo);
     byte_buffer_finish(&call->scores);
@@ -155,26 +81,9 @@ static size_t held_bytes(const struct api_call *base) {
 
 /* --- From events to items --- */
 
-static bool is_left_out(const struct responses_api_call *call, const struct output_part *part) {
-    switch (part->kind) {
-    case OUTPUT_PART_REASONING:
-        return call->hides_reasoning;
-    case OUTPUT_PART_TOOL_CALL:
-    case OUTPUT_PART_TOOL_ARGUMENTS:
-        return part->tool_index >= call->max_tool_calls;
-    default:
-        return call->hides_content;
-    }
-}
-
-static int add_parts(struct responses_api_call *call, int32_t num_generated,
-                     struct byte_buffer *events) {
+static int add_parts(struct responses_api_call *call, struct byte_buffer *events) {
     struct output_part part;
-    while (output_parser_next(call->parser, &part)) {
-        if (part.kind == OUTPUT_PART_REASONING)
-            call->num_reasoning_tokens = num_generated;
-        if (is_left_out(call, &part))
-            continue;
+    while (chat_parts_next(&call->parts, &part)) {
         bool is_content = part.kind == OUTPUT_PART_CONTENT;
         if (responses_output_add(&call->output, &part, is_content ? &call->scores : NULL, events) !=
             0)
@@ -203,7 +112,7 @@ static void write_usage(const struct responses_api_call *call, struct byte_buffe
     json_write_int_member(out, "output_tokens", usage.completion_tokens);
     json_write_key(out, "output_tokens_details");
     json_write_begin_object(out);
-    json_write_int_member(out, "reasoning_tokens", call->num_reasoning_tokens);
+    json_write_int_member(out, "reasoning_tokens", call->parts.num_reasoning_tokens);
     json_write_end_object(out);
     json_write_int_member(out, "total_tokens", usage.prompt_tokens + usage.completion_tokens);
     json_write_end_object(out);
@@ -273,8 +182,7 @@ static int add(struct api_call *base, int32_t index, const struct token_event *e
     if (call->has_logprobs)
         logprob_format_chat(base->tokenizer, event, call->num_logprobs, call->shows_ids,
                             &call->scores);
-    if (output_parser_push(call->parser, event->text, event->text_bytes, is_end) != 0 ||
-        add_parts(call, event->num_generated, events) != 0)
+    if (chat_parts_push(&call->parts, event) != 0 || add_parts(call, events) != 0)
         return -1;
     if (is_end && responses_output_close(&call->output, is_cut(call), events) != 0)
         return -1;
@@ -326,15 +234,12 @@ int responses_endpoint_parse(const struct api_context *context, const char *text
     if (json == NULL)
         return -1;
     struct responses_bodies bodies = {.json = json};
-    cJSON *chat = responses_body_to_chat(json, err);
-    int result = -1;
-    if (chat != NULL) {
-        if (chat_body_read(context, chat, &bodies.chat, err) == 0) {
-            result = api_call_create(&operations, context, &bodies, out, err);
-            chat_body_finish(&bodies.chat);
-        }
+    int result = responses_body_read(context, json, &bodies.chat, err);
+    if (result == 0) {
+        result = api_call_create(&operations, context, &bodies, out, err);
         if (result != 0)
-            rename_field(err);
+            responses_body_rename_error(err);
+        chat_body_finish(&bodies.chat);
     }
     cJSON_Delete(json);
     return result;

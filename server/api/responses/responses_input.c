@@ -3,6 +3,7 @@
 
 #include "server/api/api_call_type.h"
 #include "server/api/chat/chat_messages.h"
+#include "server/api/chat/chat_translation.h"
 #include "server/json/json_field.h"
 
 #include <stdio.h>
@@ -22,20 +23,12 @@ static int refuse_content(struct reader *reader, const char *path, const char *t
                          "%s is \"%.32s\": this server takes text only", path, type);
 }
 
-/* Adds a member and takes it over; what cannot be added is freed. */
 static int add(struct reader *reader, cJSON *object, const char *name, cJSON *member) {
-    if (member != NULL && cJSON_AddItemToObject(object, name, member))
-        return 0;
-    cJSON_Delete(member);
-    return api_error_set_memory(reader->err);
+    return chat_translation_add(object, name, member, reader->err);
 }
 
 static cJSON *append(struct reader *reader, cJSON *array, cJSON *item) {
-    if (item != NULL && cJSON_AddItemToArray(array, item))
-        return item;
-    cJSON_Delete(item);
-    api_error_set_memory(reader->err);
-    return NULL;
+    return chat_translation_append(array, item, reader->err);
 }
 
 /* --- Content --- */

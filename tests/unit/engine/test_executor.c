@@ -1,6 +1,6 @@
 /* The whole engine on a small real model: what a request gets must not depend on who shares its
  * steps, on how often it lost its blocks, or on how many steps are in flight; nor, but for rounding,
- * on how many ranks compute it. test_executor [DEVICE TYPE]: cpu-ref by default. */
+ * on how many ranks compute it, and on how many stages not at all. test_executor [DEVICE TYPE]: cpu-ref by default. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,7 +25,7 @@
 
 static const char *device = "cpu-ref";
 static enum dtype dtype = DTYPE_F32;
-static int32_t num_ranks = 1;
+static int32_t num_ranks = 1, num_stages = 1;
 
 struct fixture {
     struct model *model;
@@ -47,6 +47,7 @@ static struct executor_config small_config(const struct model *model, size_t kv_
         .quantization = DTYPE_NONE,
         .num_threads = 1,
         .num_ranks = num_ranks,
+        .num_stages = num_stages,
         .kv_type = kv_type_of_dtype(dtype),
         .kv_memory_bytes = kv_memory_bytes,
         .limits = {.max_num_seqs = NUM_REQUESTS,
@@ -71,6 +72,7 @@ static void start(struct fixture *f, size_t kv_memory_bytes, bool async_scheduli
         .max_queued_requests = 100,
         .max_queued_tokens = 10000,
         .async_scheduling = async_scheduling,
+        .num_stages = f->info.num_stages,
         .wake = wake,
     };
     if (engine_create(&config, f->executor, f->tokenizer, &f->engine, &err) != 0)
@@ -235,6 +237,24 @@ static void test_several_ranks(void **state) {
     num_ranks = 1;
 }
 
+/* Stages change no bit, of one rank's results and of two's. */
+static void test_several_stages(void **state) {
+    static struct answer one[NUM_REQUESTS], actual[NUM_REQUESTS];
+    for (num_ranks = 1; num_ranks <= 2; num_ranks++) {
+        num_stages = 1;
+        size_t enough = sequence_bytes() * NUM_REQUESTS, little = sequence_bytes() * 5 / 4;
+        run(enough, true, 0, NUM_REQUESTS, one);
+        num_stages = 2;
+        for (int async_scheduling = 0; async_scheduling < 2; async_scheduling++) {
+            run(enough, async_scheduling, 0, NUM_REQUESTS, actual);
+            assert_memory_equal(actual, one, sizeof(one));
+            assert_true(run(little, async_scheduling, 0, NUM_REQUESTS, actual) > 0);
+            assert_memory_equal(actual, one, sizeof(one));
+        }
+    }
+    num_ranks = num_stages = 1;
+}
+
 static void test_too_little_memory(void **state) {
     struct model *model;
     struct executor *executor = NULL;
@@ -253,13 +273,14 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alone_together_and_preempted),
         cmocka_unit_test(test_too_little_memory),
-        cmocka_unit_test(test_several_ranks), /* of the CPU only: the last */
+        cmocka_unit_test(test_several_ranks), /* of the CPU only: the last two */
+        cmocka_unit_test(test_several_stages),
     };
     size_t num_tests = sizeof(tests) / sizeof(tests[0]);
     if (argc == 3) {
         device = argv[1];
         dtype = strcmp(argv[2], "f16") == 0 ? DTYPE_F16 : DTYPE_BF16;
     }
-    num_tests -= strncmp(device, "cpu", 3) == 0 ? 0 : 1;
+    num_tests -= strncmp(device, "cpu", 3) == 0 ? 0 : 2;
     return _cmocka_run_group_tests("tests", tests, num_tests, NULL, NULL);
 }

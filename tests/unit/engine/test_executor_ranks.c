@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "config/base/clock.h"
 #include "engine/executor.h"
 #include "engine/executor/numa_nodes.h"
 
@@ -89,12 +90,13 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     static struct backend_ops failing;
     sched_getaffinity(0, sizeof(stage.cpus[0]), &stage.cpus[config->rank]);
     stage.num_threads[config->rank] = config->num_threads;
-    if (config->rank == stage.rank && fails(FAIL_OPEN)) {
+    int32_t number = config->rank + config->stage; /* of ranks, or of stages of one */
+    if (number == stage.rank && fails(FAIL_OPEN)) {
         refuse(err);
         return NULL;
     }
     struct backend *b = __real_backend_open(name, config, err);
-    if (b == NULL || config->rank != stage.rank)
+    if (b == NULL || number != stage.rank)
         return b;
     original = b->ops;
     failing = *original;
@@ -156,6 +158,12 @@ static struct executor_config config_for(int32_t num_ranks) {
     };
 }
 
+static struct executor_config config_for_stages(int32_t num_stages) {
+    struct executor_config config = config_for(1);
+    config.num_stages = num_stages;
+    return config;
+}
+
 /* --- What they hold ----------------------------------------------------------------------------- */
 
 static void assert_sums(const struct executor_info *info, int32_t num_ranks) {
@@ -201,6 +209,28 @@ static void test_memory(void **state) {
     }
 }
 
+/* Each of the two layers, and both ends of the model, have a stage of their own. */
+static void test_memory_of_stages(void **state) {
+    const struct executor_config config = config_for_stages(2), whole = config_for(1);
+    struct executor_info info, planned, one;
+    struct executor *executor = NULL;
+    assert_int_equal(executor_plan(*state, &whole, &one, NULL), 0);
+    assert_int_equal(executor_plan(*state, &config, &planned, NULL), 0);
+    assert_sums(&planned, 2);
+    assert_int_equal(executor_create(*state, &config, &info, &executor, NULL), 0);
+    assert_sums(&info, 2);
+    assert_int_equal(info.num_stages, 2);
+    assert_memory_equal(info.rank_memory, planned.rank_memory,
+                        offsetof(struct executor_memory, overhead_bytes));
+    assert_int_equal(info.limits.num_blocks, one.limits.num_blocks);
+    assert_int_equal(info.rank_memory[0].kv_bytes, info.rank_memory[1].kv_bytes);
+    /* but for what both have: the embedding, which is the head, and the table of rotary embeddings */
+    size_t both = (VOCAB * 64 + 4 * BLOCK_SIZE * 16) * sizeof(float);
+    assert_int_equal(info.memory.weight_bytes, one.memory.weight_bytes + both);
+    assert_true(info.rank_memory[0].workspace_bytes < info.rank_memory[1].workspace_bytes);
+    executor->ops->destroy(executor);
+}
+
 static void assert_refused(void *const *state, const struct executor_config *config,
                            enum error_code code, const char *piece) {
     struct executor_info info;
@@ -221,6 +251,11 @@ static void test_refused(void **state) {
     config = config_for(2);
     config.device = "cuda";
     assert_refused(state, &config, ERROR_CONFIG, "tensor-parallel-size: the module libquire-cuda");
+    config = config_for_stages(3); /* of 2 layers */
+    assert_refused(state, &config, ERROR_CONFIG, "pipeline-parallel-size: 3");
+    config = config_for_stages(2);
+    config.device = "cuda";
+    assert_refused(state, &config, ERROR_CONFIG, "on cuda it must be 1");
     config = config_for(2);
     config.kv_memory_bytes = 1000; /* of both together */
     assert_refused(state, &config, ERROR_CONFIG, "--kv-cache-memory-bytes");
@@ -249,13 +284,15 @@ static int core_at(const cpu_set_t *set, int index) {
     return core;
 }
 
-static void create_and_destroy(void *const *state, const struct executor_config *config) {
-    struct executor_info info;
+static struct executor_info create_and_destroy(void *const *state,
+                                               const struct executor_config *config) {
+    struct executor_info info = {0};
     struct executor *executor;
     struct error err = {0};
     if (executor_create(*state, config, &info, &executor, &err) != 0)
         fail_msg("%s", err.message);
     executor->ops->destroy(executor);
+    return info;
 }
 
 /* Bound to nodes only where there are enough; on a machine of one core both nodes have that. */
@@ -270,10 +307,17 @@ static void test_nodes(void **state) {
             CPU_ZERO(&stage.node_cpus[i]);
             CPU_SET((size_t)core_at(&before, i % CPU_COUNT(&before)), &stage.node_cpus[i]);
         }
-        create_and_destroy(state, &config);
+        const struct executor_info info = create_and_destroy(state, &config);
         for (int32_t r = 0; r < 2; r++) {
             const cpu_set_t *expected = nodes == 2 ? &stage.node_cpus[r] : &before;
+            char place[64];
             assert_true(CPU_EQUAL(&stage.cpus[r], expected));
+            snprintf(place, sizeof(place), "cores %d, 1 thread",
+                     core_at(&stage.node_cpus[r % nodes], 0));
+            if (nodes == 2)
+                assert_string_equal(info.rank_places[r], place);
+            else
+                assert_null(strstr(info.rank_places[r], "cores"));
         }
     }
     assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
@@ -356,13 +400,13 @@ static struct sample_output run_step(struct executor *executor, const struct bat
 
 /* A sequence continues from blocks that were swapped out, in again elsewhere, and copied, on every
  * rank. Returns what it samples. */
-static struct sample_output run_moves(void *const *state, int32_t num_ranks, enum kv_type type) {
+static struct sample_output run_moves(void *const *state, struct executor_config config,
+                                      enum kv_type type) {
     static const struct batch nothing = {0};
     static const int32_t first[] = {0, 1}, host[] = {4, 2}, back[] = {6, 9}, one = 9, two = 3;
     static const struct batch out = {.swap_out = {.count = 2, .from = first, .to = host}};
     static const struct batch in = {.swap_in = {.count = 2, .from = host, .to = back},
                                     .copies = {.count = 1, .from = &one, .to = &two}};
-    struct executor_config config = config_for(num_ranks);
     struct executor_info info;
     struct executor *executor;
     struct step_result none = {.num_sample_rows = 7};
@@ -381,16 +425,18 @@ static struct sample_output run_moves(void *const *state, int32_t num_ranks, enu
 }
 
 /* What several ranks compute is what one does but for rounding, which may tip codes of a quantised
- * cache. */
+ * cache; what several stages do is the same. */
 static void test_moved_blocks_are_read(void **state) {
     static const struct {
         enum kv_type type;
         double tolerance;
     } types[] = {{KV_F32, 1e-4}, {KV_INT8, 1e-2}};
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        struct sample_output one = run_moves(state, 1, types[i].type);
+        struct sample_output one = run_moves(state, config_for(1), types[i].type);
+        struct sample_output staged = run_moves(state, config_for_stages(2), types[i].type);
+        assert_memory_equal(&staged, &one, sizeof(one));
         for (int32_t num_ranks = 2; num_ranks <= MAX_RANKS; num_ranks++) {
-            struct sample_output several = run_moves(state, num_ranks, types[i].type);
+            struct sample_output several = run_moves(state, config_for(num_ranks), types[i].type);
             assert_int_equal(several.token, one.token);
             for (int k = 0; k < 5; k++)
                 assert_true(fabs((double)several.top_logprobs[k] - one.top_logprobs[k]) <=
@@ -399,20 +445,48 @@ static void test_moved_blocks_are_read(void **state) {
     }
 }
 
+/* What each rank has done: no less with every step, and no more than the time that has passed. */
+static void test_stats(void **state) {
+    static const struct batch nothing = {0};
+    for (int32_t num_ranks = 1; num_ranks <= MAX_RANKS; num_ranks++) {
+        const struct executor_config config = config_for(num_ranks);
+        struct rank_stats before[BACKEND_MAX_RANKS], after[BACKEND_MAX_RANKS];
+        struct executor_info info;
+        struct executor *executor;
+        int64_t communication_ns = 0, start_ns = clock_now_ns();
+        assert_int_equal(executor_create(*state, &config, &info, &executor, NULL), 0);
+        assert_int_equal(executor->ops->rank_stats(executor, before), num_ranks);
+        for (int32_t r = 0; r < num_ranks; r++)
+            assert_int_equal(before[r].compute_ns, 0);
+        run_step(executor, &nothing, (const int32_t[]){0, 1}, 0, 20);
+        assert_int_equal(executor->ops->rank_stats(executor, after), num_ranks);
+        for (int32_t r = 0; r < num_ranks; r++) {
+            assert_true(after[r].compute_ns > 0 && after[r].communication_ns >= 0);
+            assert_true(after[r].compute_ns + after[r].communication_ns <=
+                        clock_now_ns() - start_ns);
+            assert_int_equal(after[r].bytes_sent, 0);
+            communication_ns += after[r].communication_ns;
+        }
+        assert_true((communication_ns > 0) == (num_ranks > 1));
+        executor->ops->destroy(executor);
+    }
+}
+
 /* --- Failures ----------------------------------------------------------------------------------- */
 
-/* Each rank of two and three, at its first calls and later ones: the cause is reported, all threads
+/* Each rank of two and three, and each of two stages, at its first calls and later ones: the cause is reported, all threads
  * end, and nothing is left behind, which the address sanitizer sees. */
 static void test_a_rank_fails_to_start(void **state) {
     static const struct {
         enum failure failure;
         int num_calls; /* before it */
     } cases[] = {{FAIL_OPEN, 0},   {FAIL_MATRIX, 0}, {FAIL_MATRIX, 3}, {FAIL_BUFFER, 0},
-                 {FAIL_BUFFER, 9}, {FAIL_POOL, 0},   {FAIL_HOST, 0}};
-    for (int32_t num_ranks = 2; num_ranks <= MAX_RANKS; num_ranks++)
+                 {FAIL_BUFFER, 5}, {FAIL_POOL, 0},   {FAIL_HOST, 0}};
+    const struct executor_config configs[] = {config_for_stages(2), config_for(2), config_for(3)};
+    for (int32_t c = 0; c < 3; c++)
         for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-            for (stage.rank = 0; stage.rank < num_ranks; stage.rank++) {
-                const struct executor_config config = config_for(num_ranks);
+            for (stage.rank = 0; stage.rank < (c == 2 ? 3 : 2); stage.rank++) {
+                const struct executor_config config = configs[c];
                 char cause[64];
                 stage.failure = cases[i].failure;
                 atomic_store(&stage.num_left, cases[i].num_calls);
@@ -449,16 +523,19 @@ static void test_a_plan_fails(void **state) {
 static void test_a_rank_fails_in_a_step(void **state) {
     static const struct batch plain = {0}, late = {.has_late_inputs = true};
     static const int32_t table[] = {0, 1};
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 80; round++) {
         int32_t num_ranks = 2 + round % 2;
-        bool is_late = round >= 30;
-        const struct executor_config config = config_for(num_ranks);
+        bool is_late = round >= 30 && round < 60, is_staged = round >= 60;
+        if (is_staged)
+            num_ranks = 2;
+        const struct executor_config config =
+            is_staged ? config_for_stages(num_ranks) : config_for(num_ranks);
         struct executor_info info;
         struct executor *executor;
         struct step steps[4];
         struct error err = {0};
         stage.failure = FAIL_WAIT;
-        stage.rank = round % num_ranks;
+        stage.rank = round / 2 % num_ranks;
         atomic_store(&stage.num_left, 1 + round % 2);
         assert_int_equal(executor_create(*state, &config, &info, &executor, NULL), 0);
         int num_good = 0, status = 0;
@@ -481,11 +558,13 @@ static void test_a_rank_fails_in_a_step(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_memory, reset),
+        cmocka_unit_test_setup(test_memory_of_stages, reset),
         cmocka_unit_test_setup(test_refused, reset),
         cmocka_unit_test_setup(test_auto_is_the_cpu, reset),
         cmocka_unit_test_setup(test_nodes, reset),
         cmocka_unit_test_setup(test_threads_are_shared_out, reset),
         cmocka_unit_test_setup(test_moved_blocks_are_read, reset),
+        cmocka_unit_test_setup(test_stats, reset),
         cmocka_unit_test_setup(test_a_rank_fails_to_start, reset),
         cmocka_unit_test_setup(test_a_rank_has_no_thread, reset),
         cmocka_unit_test_setup(test_a_plan_fails, reset),

@@ -92,11 +92,14 @@ static void expect_lost(struct fixture *f) {
 }
 
 static void run_both(struct fixture *f) {
+    struct rank_stats stats[BACKEND_MAX_RANKS];
     struct error err = {0};
     submit_both(f);
     for (int i = 0; i < EXECUTOR_MAX_STEPS; i++)
         assert_int_equal(f->executor->ops->wait(f->executor, &err), 0);
     assert_int_equal(f->executor->ops->check(f->executor, &err), 0);
+    assert_int_equal(f->executor->ops->rank_stats(f->executor, stats), 1);
+    assert_true(stats[0].compute_ns > 0);
 }
 
 static void restart(struct fixture *f) {

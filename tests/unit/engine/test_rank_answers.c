@@ -213,6 +213,7 @@ static void answer_start(struct rank_message *message, const char *how) {
     message->info.limits.num_blocks = 8;
     message->info.limits.max_logit_rows = 1;
     message->info.num_ranks = 1;
+    message->info.num_stages = 1;
     if (strcmp(how, ROUNDS_ANEW) == 0)
         snprintf(message->info.numerics, sizeof(message->info.numerics), "those of %d", getpid());
     if (strncmp(how, WITH_READY, strlen(WITH_READY)) == 0)

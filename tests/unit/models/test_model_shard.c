@@ -136,12 +136,127 @@ static void test_shares_are_even(void **state) {
     model_image_finish(&image);
 }
 
+/* SmolLM2's sizes: two sums a layer and one of the embedding, of 4 bytes to and fro. */
+static struct model_shard shard_of(int32_t rank, int32_t num_ranks) {
+    return (struct model_shard){.rank = rank,
+                                .num_ranks = num_ranks,
+                                .vocab_size = 49152 / num_ranks,
+                                .num_layers = 30,
+                                .has_embedding = true,
+                                .has_head = true};
+}
+
+static void test_traffic(void **state) {
+    struct model_config config = {.num_layers = 30, .hidden_size = 576};
+    const struct model_shard one = shard_of(0, 1), first = shard_of(0, 2), second = shard_of(1, 2);
+    assert_int_equal(model_shard_token_traffic(&one, &config), 0);
+    assert_int_equal(model_shard_row_traffic(&one), 0);
+    assert_int_equal(model_shard_token_traffic(&first, &config), 61 * 576 * 4);
+    assert_int_equal(model_shard_token_traffic(&second, &config), 61 * 576 * 4);
+    assert_int_equal(model_shard_row_traffic(&first), 4);
+    assert_int_equal(model_shard_row_traffic(&second), 24576 * 4);
+    const struct model_shard of_four = shard_of(0, 4);
+    config.qk_norm = QK_NORM_FULL;
+    assert_int_equal(model_shard_token_traffic(&of_four, &config), 61 * 576 * 6 + 30 * 2 * 3 * 8);
+    assert_int_equal(model_shard_row_traffic(&of_four), 12);
+}
+
+/* The first stage has the embedding's sum and hands each hidden state on; the last one samples. */
+static void test_traffic_of_stages(void **state) {
+    const struct model_config config = {.num_layers = 30, .hidden_size = 576};
+    struct model_shard first = shard_of(1, 2), last = shard_of(1, 2);
+    first.num_layers = 19, first.has_head = false;
+    last.num_layers = 11, last.has_embedding = false;
+    assert_int_equal(model_shard_token_traffic(&first, &config), 39 * 576 * 4 + 576 * 4);
+    assert_int_equal(model_shard_row_traffic(&first), 0);
+    assert_int_equal(model_shard_token_traffic(&last, &config), 22 * 576 * 4);
+    assert_int_equal(model_shard_row_traffic(&last), 24576 * 4);
+}
+
+/* --- Stages ----------------------------------------------------------------------------------- */
+
+static void check_stages(const struct model *model, int32_t num_ranks, int32_t num_stages) {
+    struct model_shard last = {0};
+    for (int32_t number = 0; number < num_ranks * num_stages; number++) {
+        struct model_shard s, flat;
+        int32_t rank = number % num_ranks, stage = number / num_ranks;
+        assert_int_equal(
+            model_shard_init_stage(model, DTYPE_NONE, number, num_ranks, num_stages, &s, NULL), 0);
+        assert_int_equal(model_shard_init(model, DTYPE_NONE, rank, num_ranks, &flat, NULL), 0);
+        assert_int_equal(s.rank, rank);
+        assert_int_equal(s.first_head, flat.first_head);
+        assert_int_equal(s.vocab_size, flat.vocab_size);
+        assert_true(s.num_layers > 0);
+        assert_int_equal(s.first_layer,
+                         rank == 0 ? last.first_layer + last.num_layers : last.first_layer);
+        assert_int_equal(s.has_embedding, stage == 0);
+        assert_int_equal(s.has_head, stage == num_stages - 1);
+        last = s;
+    }
+    assert_int_equal(last.first_layer + last.num_layers, model->config.num_layers);
+}
+
+static void test_stages_have_all_layers(void **state) {
+    struct model_config config = model_image_config();
+    struct model_image image;
+    for (config.num_layers = 1; config.num_layers <= 9; config.num_layers++) {
+        open_image(&image, &config, DTYPE_F32);
+        for (int32_t n = 1; n <= config.num_layers && n <= MAX_RANKS; n++)
+            check_stages(&image.model, 1, n);
+        for (int32_t n = 1; n <= config.num_layers && n <= MAX_RANKS / 2; n++)
+            check_stages(&image.model, 2, n);
+        model_image_finish(&image);
+    }
+}
+
+/* A head of as many weights as 8 layers of 30: the last stage has as many layers fewer. */
+static void test_the_head_counts_as_layers(void **state) {
+    struct model model = {.config = {.num_layers = 30,
+                                     .hidden_size = 576,
+                                     .num_heads = 9,
+                                     .num_kv_heads = 3,
+                                     .head_dim = 64,
+                                     .intermediate_size = 1536,
+                                     .vocab_size = 49152}};
+    struct model_shard first, last;
+    assert_int_equal(model_shard_init_stage(&model, DTYPE_NONE, 0, 1, 2, &first, NULL), 0);
+    assert_int_equal(model_shard_init_stage(&model, DTYPE_NONE, 1, 1, 2, &last, NULL), 0);
+    assert_int_equal(first.num_layers, 19);
+    assert_int_equal(last.num_layers, 11);
+}
+
+static void assert_stages_refused(const struct model *model, int32_t num_ranks, int32_t num_stages,
+                                  const char *range) {
+    struct error err = {0};
+    struct model_shard shard;
+    assert_int_equal(
+        model_shard_init_stage(model, DTYPE_NONE, 0, num_ranks, num_stages, &shard, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    if (strstr(err.message, "pipeline-parallel-size") == NULL || strstr(err.message, range) == NULL)
+        fail_msg("'%s' without '%s'", err.message, range);
+}
+
+static void test_stages_refused(void **state) {
+    struct model_config config = model_image_config();
+    struct model_image image;
+    config.num_layers = 6;
+    open_image(&image, &config, DTYPE_F32);
+    assert_stages_refused(&image.model, 1, 7, "must be 1 to 6");
+    assert_stages_refused(&image.model, 2, 5, "must be 1 to 4");
+    model_image_finish(&image);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_heads_of_every_kind),
         cmocka_unit_test(test_blocks_stay_whole),
         cmocka_unit_test(test_a_norm_over_all_heads),
         cmocka_unit_test(test_shares_are_even),
+        cmocka_unit_test(test_traffic),
+        cmocka_unit_test(test_traffic_of_stages),
+        cmocka_unit_test(test_stages_have_all_layers),
+        cmocka_unit_test(test_the_head_counts_as_layers),
+        cmocka_unit_test(test_stages_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

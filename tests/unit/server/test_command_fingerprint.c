@@ -27,7 +27,8 @@ static struct machine usual(void) {
                  .model_digest = {1, 2, 3},
                  .activation_dtype = DTYPE_F32,
                  .kv_type = KV_F16,
-                 .num_ranks = 1},
+                 .num_ranks = 1,
+                 .num_stages = 1},
         .build = "0123456789abcdef",
     };
 }

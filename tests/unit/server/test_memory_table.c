@@ -140,11 +140,13 @@ static void test_ranks(void **state) {
                                                      .workspace_bytes = 8 * MIB,
                                                      .kv_bytes = 20 * MIB,
                                                      .swap_bytes = 160 * MIB};
+    strcpy(worker.rank_places[0], "node1, 4 threads");
+    strcpy(worker.rank_places[1], "node2, 1 thread");
     assert_true(write_table(&worker, text) == 4870);
     assert_non_null(strstr(text, "rank 0      198.0 MiB: weights 6.0, workspace 12.0, KV cache "
-                                 "20.0, swap 160.0\n"));
+                                 "20.0, swap 160.0; node1, 4 threads\n"));
     assert_non_null(strstr(text, "rank 1      192.0 MiB: weights 4.0, workspace 8.0, KV cache "
-                                 "20.0, swap 160.0\n"));
+                                 "20.0, swap 160.0; node2, 1 thread\n"));
     *text = '\0';
     worker.num_ranks = 1;
     write_table(&worker, text);

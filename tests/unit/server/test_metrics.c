@@ -11,6 +11,10 @@
 
 #include <cmocka.h>
 
+static const struct executor_memory rank_memory[] = {
+    {.weight_bytes = 6000000000, .workspace_bytes = 12, .kv_bytes = 20, .swap_bytes = 160},
+    {.weight_bytes = 4000000001, .workspace_bytes = 8, .kv_bytes = 21, .swap_bytes = 0}};
+
 static char *format_with(const struct engine_stats *engine, const struct http_stats *http,
                          const char *model, const struct process_stats *ranks) {
     struct byte_buffer out = {0};
@@ -18,7 +22,9 @@ static char *format_with(const struct engine_stats *engine, const struct http_st
                                         .model_name = model,
                                         .device = "a \"CPU\"",
                                         .cache_dtype = "f16",
-                                        .has_prefix_caching = true};
+                                        .has_prefix_caching = true,
+                                        .num_ranks = 2,
+                                        .rank_memory = rank_memory};
     const struct process_stats process = {.cpu_seconds = 1.5,
                                           .start_seconds = 1795461892.25,
                                           .virtual_bytes = 3000000000,
@@ -92,6 +98,7 @@ static void counters_and_gauges_have_their_values(void **state) {
                               .held_bytes = 44,
                               .planned_bytes = 5000000000,
                               .log_lines_lost = 7};
+    http.grammars = (struct grammar_cache_stats){.hits = 21, .misses = 22, .bytes = 23};
     char *text = format(&engine, &http, "m");
     assert_true(sample(text, "quire:num_requests_running" LABELS) == 3);
     assert_true(sample(text, "quire:num_requests_waiting" LABELS) == 4);
@@ -112,6 +119,9 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:prefix_cache_queries_total" LABELS) == 1000);
     assert_true(sample(text, "quire:prefix_cache_hits_total" LABELS) == 640);
     assert_true(sample(text, "quire:kv_blocks_copied_total" LABELS) == 9);
+    assert_true(sample(text, "quire:grammar_cache_hits_total" LABELS) == 21);
+    assert_true(sample(text, "quire:grammar_cache_misses_total" LABELS) == 22);
+    assert_true(sample(text, "quire:grammar_cache_bytes" LABELS) == 23);
     assert_true(sample(text, "quire:grammar_mask_jobs_running" LABELS) == 4);
     assert_true(sample(text, "quire:grammar_mask_jobs_total" LABELS) == 55);
     assert_true(sample(text, "quire:grammar_mask_job_seconds_total" LABELS) == 1.5);
@@ -297,11 +307,47 @@ static void memory_of_a_rank_process_counts(void **state) {
     free(text);
 }
 
+static double sample_of_rank(const char *text, const char *name, int rank, const char *more) {
+    char line[160];
+    snprintf(line, sizeof(line), "quire:%s" LABELS_AND("rank=\"%d\"%s"), name, rank, more);
+    return sample(text, line);
+}
+
+static void ranks_have_their_own(void **state) {
+    struct engine_stats engine;
+    struct http_stats http = {0};
+    engine_stats_init(&engine);
+    char *text = format(&engine, &http, "m");
+    assert_null(strstr(text, "rank_compute_seconds_total"));
+    for (int r = 0; r < 2; r++) {
+        const struct executor_memory *memory = &rank_memory[r];
+        const double expected[] = {(double)memory->weight_bytes, (double)memory->workspace_bytes,
+                                   (double)memory->kv_bytes, (double)memory->swap_bytes};
+        static const char *const parts[] = {",part=\"weights\"", ",part=\"workspace\"",
+                                            ",part=\"kv_cache\"", ",part=\"swap\""};
+        for (int i = 0; i < 4; i++)
+            assert_true(sample_of_rank(text, "rank_memory_bytes", r, parts[i]) == expected[i]);
+    }
+    free(text);
+    engine.num_ranks = 2;
+    engine.ranks[0] = (struct rank_stats){1500000000, 250000000, 4096};
+    engine.ranks[1] = (struct rank_stats){3000000000, 125000000, 8192};
+    text = format(&engine, &http, "m");
+    for (int r = 0; r < 2; r++) {
+        assert_true(sample_of_rank(text, "rank_compute_seconds_total", r, "") == 1.5 * (r + 1));
+        assert_true(sample_of_rank(text, "rank_communication_seconds_total", r, "") ==
+                    0.25 / (r + 1));
+        assert_true(sample_of_rank(text, "rank_sent_bytes_total", r, "") == 4096 * (r + 1));
+    }
+    free(text);
+}
+
 static void text_follows_the_format(void **state) {
     struct engine_stats engine;
     struct http_stats http = {0};
     engine_stats_init(&engine);
     engine.num_speculative_tokens = MAX_SPECULATIVE_TOKENS;
+    engine.num_ranks = BACKEND_MAX_RANKS;
     char *text = format(&engine, &http, "m"), announced[128] = "", *save;
     for (char *line = strtok_r(text, "\n", &save); line != NULL;
          line = strtok_r(NULL, "\n", &save)) {
@@ -363,7 +409,7 @@ static void keys_have_lines_of_their_own(void **state) {
     assert_int_equal(out.length, 0);
     assert_int_equal(api_keys_create(fixed, 1, &keys, &err), 0);
     assert_int_equal(api_keys_replace(keys, &file, &err), 0);
-    struct api_key *key = api_keys_find(keys, "Bearer a");
+    struct api_key *key = api_keys_find(keys, "Bearer a", NULL);
     key->stats = (struct api_key_stats){.requests_by_class = {0, 0, 3, 0, 2, 1},
                                         .rate_limited = 4,
                                         .prompt_tokens = 500,
@@ -397,6 +443,7 @@ int main(void) {
         cmocka_unit_test(steps_are_timed_by_part),
         cmocka_unit_test(errors_are_counted_by_cause),
         cmocka_unit_test(memory_of_a_rank_process_counts),
+        cmocka_unit_test(ranks_have_their_own),
         cmocka_unit_test(text_follows_the_format),
         cmocka_unit_test(label_values_are_escaped),
         cmocka_unit_test(an_empty_pool_is_not_a_division_by_zero),

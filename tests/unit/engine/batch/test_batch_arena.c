@@ -26,11 +26,15 @@ static const struct serving_limits limits = {.max_num_seqs = 8,
                                              .vocab_size = FAKE_VOCAB_SIZE,
                                              .hidden_size = FAKE_HIDDEN_SIZE};
 
+/* What the fake executor reads: the originals; the bytes of all of their memory; or just what their
+ * batch has, in memory of just that size. */
+enum way { ORIGINALS, COPIES, EXTENTS };
+
 /* Runs one step at a time on the fake executor. */
 struct remote {
     struct executor base;
     struct fake_executor fake;
-    bool sends_copies;
+    enum way way;
     void *step_memory; /* of the only step; NULL: not requested */
     struct step *step;
     uint64_t num_steps;
@@ -100,10 +104,33 @@ static int run_copy(struct remote *remote, struct error *err) {
     return status;
 }
 
+static int run_extent(struct remote *remote, struct error *err) {
+    const struct batch_capacity capacity = step_batch_capacity(&limits, fake_tokenizer());
+    const struct batch_capacity extent = batch_arena_extent(&remote->step->arena, &capacity);
+    size_t arena_bytes = batch_arena_bytes(&capacity);
+    char *original = remote->step->arena.memory, *kept = malloc(arena_bytes);
+    void *sent = aligned_alloc(64, step_memory_bytes(&extent));
+    struct batch_arena arena;
+    struct step_result result;
+    step_memory_bind(&extent, sent, &arena, &result);
+    batch_arena_copy(&remote->step->arena, &extent, &arena);
+    memcpy(kept, original, arena_bytes);
+    memset(original, 0xa5, step_memory_bytes(&capacity));
+    const struct batch batch = batch_arena_view(&arena);
+    int status = run(remote, &batch, &result, err);
+    memcpy(original, kept, arena_bytes);
+    step_result_copy(&result, &extent, &remote->step->result);
+    assert_int_equal(remote->step->result.num_sample_rows, result.num_sample_rows);
+    free(kept);
+    free(sent);
+    return status;
+}
+
 static int wait(struct executor *executor, struct error *err) {
     struct remote *remote = (struct remote *)executor;
-    return remote->sends_copies ? run_copy(remote, err)
-                                : run(remote, &remote->step->batch, &remote->step->result, err);
+    if (remote->way == ORIGINALS)
+        return run(remote, &remote->step->batch, &remote->step->result, err);
+    return remote->way == COPIES ? run_copy(remote, err) : run_extent(remote, err);
 }
 
 static void *step_memory(struct executor *executor, const struct batch_capacity *capacity) {
@@ -144,11 +171,11 @@ static struct sampling_params params_of(int index, struct token_bias *bias) {
     return params;
 }
 
-static int32_t run_requests(bool sends_copies, int32_t *tokens) {
+static int32_t run_requests(enum way way, int32_t *tokens) {
     static const struct executor_ops ops = {
         .submit = submit, .wait = wait, .step_memory = step_memory};
     static struct engine_core core;
-    struct remote remote = {.base = {.ops = &ops}, .sends_copies = sends_copies};
+    struct remote remote = {.base = {.ops = &ops}, .way = way};
     const struct engine_core_config config = {.limits = &limits,
                                               .num_tenants = 1,
                                               .prefix_caching = true,
@@ -193,10 +220,12 @@ static int32_t run_requests(bool sends_copies, int32_t *tokens) {
 
 static void test_a_copy_means_the_same(void **state) {
     int32_t originals[256], copies[256];
-    int32_t count = run_requests(false, originals);
+    int32_t count = run_requests(ORIGINALS, originals);
     assert_true(count > NUM_REQUESTS * MAX_TOKENS);
-    assert_int_equal(run_requests(true, copies), count);
-    assert_memory_equal(originals, copies, (size_t)count * sizeof(*copies));
+    for (enum way way = COPIES; way <= EXTENTS; way++) {
+        assert_int_equal(run_requests(way, copies), count);
+        assert_memory_equal(originals, copies, (size_t)count * sizeof(*copies));
+    }
 }
 
 static void test_a_size_beyond_memory(void **state) {

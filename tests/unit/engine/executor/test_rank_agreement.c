@@ -72,6 +72,10 @@ static void test_differences(void **state) {
     reports[2].config.dtype = 1;
     assert_refused(reports, ERROR_CONFIG, "block-size: rank 1 has another value than rank 0");
     fill(reports);
+    reports[1].config.num_stages = 2;
+    assert_refused(reports, ERROR_CONFIG,
+                   "pipeline-parallel-size: rank 1 has another value than rank 0");
+    fill(reports);
     reports[2].config.kv_memory_bytes = 1;
     assert_refused(reports, ERROR_CONFIG,
                    "kv-cache-memory-bytes: rank 2 has another value than rank 0");

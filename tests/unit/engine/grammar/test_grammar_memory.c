@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "engine/grammar/grammar_machine.h"
+#include "engine/grammar/grammar_text.h"
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 #include "tests/unit/failing_allocations.h"
 
@@ -49,6 +50,42 @@ static void test_building(void **unused) {
     } while (grammar == NULL);
     assert_true(first > 10);
     grammar_unref(grammar);
+}
+
+static struct grammar *read(const char *text, struct error *err) {
+    struct grammar_builder *b = grammar_builder_create();
+    struct grammar *grammar = NULL;
+    grammar_node root;
+    if (b == NULL)
+        error_set(err, ERROR_MEMORY, "memory is short");
+    else if (grammar_text(b, text, &root, err) == 0)
+        grammar_build(b, root, &grammar, err);
+    grammar_builder_destroy(b);
+    return grammar;
+}
+
+/* Recursion on the left, by one rule and by two, and what may be empty. */
+static void test_notations(void **unused) {
+    static const char *const texts[] = {
+        "root ::= root \"+\" root | a [x-z] \"text\"\na ::= b \"!\" | (\"c\"* \"d\"?)*\nb ::= a | "
+        "\"e\"",
+        ("start: a? b*\na: a \"x\"i | B /y+z/i\nb: c \"v\" | \"w\"..\"z\"\nc: b | a -> d\n"
+         "B: \"b\"~2..3\n%import common.WS\n%ignore WS"),
+    };
+    for (int i = 0; i < 2; i++) {
+        struct grammar *grammar;
+        long first = 0;
+        do {
+            struct error err = {0};
+            allocations_left = first++;
+            grammar = read(texts[i], &err);
+            allocations_left = -1;
+            if (grammar == NULL && err.code != ERROR_MEMORY)
+                fail_msg("%s", err.message);
+        } while (grammar == NULL);
+        assert_true(first > 40);
+        grammar_unref(grammar);
+    }
 }
 
 static void test_vocabulary(void **unused) {
@@ -188,9 +225,8 @@ static int set_up(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_building),
-        cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_building),   cmocka_unit_test(test_notations),
+        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_states),
         cmocka_unit_test(test_clones),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -7,7 +7,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/grammar/grammar_program.h"
+#include "engine/grammar/grammar_machine.h"
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 
 #include <string.h>
@@ -20,8 +20,7 @@
 
 enum part_kind { TEXT, CLASS, NAMED, SEQUENCE, EITHER, REPEAT, RULE };
 
-/* Parts use earlier parts; a rule's body is a later one, and begins with a character of its own, so
- * that no rule is left-recursive. */
+/* Parts use earlier parts; a rule's body is a later one. */
 struct part {
     enum part_kind kind;
     char text[4];
@@ -52,6 +51,11 @@ struct matcher {
     int symbols[MAX_TEXT];
     int length;
     bool wants_more;
+    /* Of rules, from one position: where they can end as far as it is known. A rule may begin with
+     * itself, so that these are least fixed points. */
+    uint32_t ends[MAX_PARTS][MAX_TEXT + 1];
+    uint32_t wanted[MAX_PARTS]; /* positions from which a rule is used */
+    bool changes;
 };
 
 static uint32_t match(struct matcher *m, int index, uint32_t from);
@@ -124,6 +128,16 @@ static uint32_t match_repeat(struct matcher *m, const struct part *part, uint32_
     return ends;
 }
 
+static uint32_t match_rule(struct matcher *m, int index, uint32_t from) {
+    uint32_t ends = 0;
+    m->changes |= (from & ~m->wanted[index]) != 0;
+    m->wanted[index] |= from;
+    for (int at = 0; at <= m->length; at++)
+        if ((from >> at & 1) != 0)
+            ends |= m->ends[index][at];
+    return ends;
+}
+
 static uint32_t match(struct matcher *m, int index, uint32_t from) {
     const struct part *part = &m->language->parts[index];
     if (from == 0 || !part->productive)
@@ -149,7 +163,25 @@ static uint32_t match(struct matcher *m, int index, uint32_t from) {
     case RULE:
         break;
     }
-    return match(m, part->items[0], from);
+    return match_rule(m, index, from);
+}
+
+static uint32_t match_all(struct matcher *m) {
+    uint32_t ends;
+    do {
+        m->changes = false;
+        ends = match(m, m->language->root, 1);
+        for (int i = 0; i < m->language->num_parts; i++) {
+            for (int at = 0; at <= m->length; at++) {
+                if ((m->wanted[i] >> at & 1) == 0)
+                    continue;
+                uint32_t found = match(m, m->language->parts[i].items[0], UINT32_C(1) << at);
+                m->changes |= (found & ~m->ends[i][at]) != 0;
+                m->ends[i][at] |= found;
+            }
+        }
+    } while (m->changes);
+    return ends;
 }
 
 enum verdict { IMPOSSIBLE, PREFIX, COMPLETE };
@@ -160,7 +192,7 @@ static enum verdict judge(const struct language *language, const int *symbols, i
     struct matcher m = {language, .length = length};
     if (length > 0)
         memcpy(m.symbols, symbols, (size_t)length * sizeof(*symbols));
-    uint32_t ends = match(&m, language->root, 1);
+    uint32_t ends = match_all(&m);
     *out_goes_on = m.wants_more;
     return (ends >> length & 1) != 0 ? COMPLETE : m.wants_more ? PREFIX : IMPOSSIBLE;
 }
@@ -212,7 +244,7 @@ static void draw_part(struct language *language, int index) {
 /* Parts 0..num_rules-1 are rules; their bodies are the last parts. */
 static void draw_language(struct language *language) {
     memset(language, 0, sizeof(*language));
-    int num_rules = (int)draw(3);
+    int num_rules = (int)draw(4);
     language->num_parts = 10 + (int)draw(MAX_PARTS - 12);
     for (int i = 0; i < language->num_parts; i++)
         draw_part(language, i);
@@ -220,9 +252,12 @@ static void draw_language(struct language *language) {
         struct part *rule = &language->parts[i];
         *rule = (struct part){RULE, .num_items = 1, .items = {language->num_parts}};
         struct part *body = &language->parts[language->num_parts++];
-        *body = (struct part){SEQUENCE, .num_items = 2};
-        body->items[0] = num_rules + (int)draw((uint32_t)(5 - num_rules));
+        *body = (struct part){draw(3) == 0 ? EITHER : SEQUENCE, .num_items = 2};
+        body->items[0] = (int)draw((uint32_t)(language->num_parts - 1));
         body->items[1] = 5 + (int)draw((uint32_t)(language->num_parts - 6 - i));
+        if (draw(2) == 0) /* so that it has an end */
+            *body = (struct part){EITHER, .num_items = 2,
+                                  .items = {language->num_parts - 2, num_rules}};
     }
     language->root = language->num_parts - 1;
 }
@@ -271,7 +306,7 @@ static struct grammar *build(const struct language *language, int32_t control) {
     struct grammar *grammar = NULL;
     struct error err;
     if (grammar_build(b, nodes[language->root], &grammar, &err) != 0)
-        grammar = NULL; /* repeats what may be empty, or has no text */
+        grammar = NULL; /* has no text */
     grammar_builder_destroy(b);
     return grammar;
 }
@@ -333,6 +368,19 @@ static int32_t draw_allowed(const uint32_t *mask, const struct tokenizer *tokeni
     return token;
 }
 
+/* Very ambiguous texts have more parse states than are followed: then the masks may lack tokens. */
+static bool is_crowded(const struct grammar_state *state) {
+    const struct grammar_machine *machine = state->grammar->machine;
+    return machine->store.sets[state->set]->num_states > GRAMMAR_MAX_PARSE_STATES / 16;
+}
+
+static bool is_subset(const uint32_t *mask, const uint32_t *of) {
+    for (int i = 0; i < FIXTURE_WORDS; i++)
+        if ((mask[i] & ~of[i]) != 0)
+            return false;
+    return true;
+}
+
 /* Returns the number of masks compared. */
 static int walk(struct language *language, const struct tokenizer *tokenizer,
                 struct grammar_state *state, int seed) {
@@ -341,6 +389,10 @@ static int walk(struct language *language, const struct tokenizer *tokenizer,
         uint32_t mask[FIXTURE_WORDS] = {0}, expected[FIXTURE_WORDS] = {0};
         assert_int_equal(grammar_state_mask(state, mask), 0);
         int count = expect_mask(language, tokenizer, symbols, length, expected);
+        if (is_crowded(state)) {
+            assert_true(is_subset(mask, expected));
+            break;
+        }
         if (memcmp(mask, expected, sizeof(mask)) != 0)
             fail_msg("seed %d: the mask after %d symbols is wrong", seed, length);
         num_masks++;

@@ -23,6 +23,7 @@ static struct record_header header(void) {
         .kv_type = "f16",
         .activation_dtype = "f32",
         .num_ranks = 2,
+        .num_stages = 2,
         .batch_invariant = true,
         .kv_bytes = 1 << 20,
         .swap_bytes = 5,

@@ -291,6 +291,31 @@ static void test_the_next_step_is_planned_ahead(void **state) {
     collect_all(&f);
 }
 
+/* Who decodes is dealt out to two steps, in neither of which anyone is that the other samples for; a
+ * prompt goes on in both. */
+static void test_steps_of_a_pipeline_are_disjoint(void **state) {
+    struct fixture f;
+    struct scheduler_config config = config_of(4, 10, 100);
+    config.num_steps_abreast = 2;
+    start_with(&f, &config);
+    struct sequence *a = add(&f, 0, 1), *b = add(&f, 0, 1), *c = add(&f, 0, 1);
+    assert_int_equal(step(&f)->num_entries, 3);
+    struct sequence *prompt = add(&f, 0, 25);
+    plan_ahead(&f);
+    assert_int_equal(f.plan.num_entries, 3);
+    assert_int_equal(planned(&f.plan, a), 1);
+    assert_int_equal(planned(&f.plan, b), 1);
+    assert_int_equal(planned(&f.plan, c), 0);
+    assert_int_equal(planned(&f.plan, prompt), 8);
+    plan_ahead(&f);
+    assert_int_equal(f.plan.num_entries, 2);
+    assert_int_equal(planned(&f.plan, c), 1);
+    assert_int_equal(planned(&f.plan, prompt), 9);
+    collect_all(&f);
+    stop(&f);
+    collect_all(&f);
+}
+
 /* Who is in flight keeps its blocks: the plan does without, and asks to be made again after that
  * step. */
 static void test_nothing_in_flight_is_preempted(void **state) {
@@ -527,6 +552,7 @@ int main(void) {
         cmocka_unit_test(test_stalled_sequences_rest),
         cmocka_unit_test(test_light_load_stays_in_few_blocks),
         cmocka_unit_test(test_the_next_step_is_planned_ahead),
+        cmocka_unit_test(test_steps_of_a_pipeline_are_disjoint),
         cmocka_unit_test(test_nothing_in_flight_is_preempted),
         cmocka_unit_test(test_drafts_are_given_up),
         cmocka_unit_test(test_nothing_is_planned_behind_drafts),

@@ -49,12 +49,14 @@ static void *load_rank(void *argument) {
     return NULL;
 }
 
-static void open_rank(struct rank *r, const struct model *model, int32_t rank, int32_t num_ranks) {
+static void open_rank(struct rank *r, const struct model *model, int32_t rank, int32_t num_ranks,
+                      int32_t num_stages) {
     const struct backend_config config = {
         .num_threads = 1, .limits.max_num_batched_tokens = 8, .limits.max_num_seqs = 1};
     struct error err = {0};
     *r = (struct rank){.model = model};
-    if (model_shard_init(model, DTYPE_NONE, rank, num_ranks, &r->shard, &err) != 0)
+    if (model_shard_init_stage(model, DTYPE_NONE, rank, num_ranks, num_stages, &r->shard, &err) !=
+        0)
         fail_msg("%s", err.message);
     assert_non_null(r->backend = backend_open("cpu-ref", &config, &err));
 }
@@ -64,9 +66,10 @@ static void close_rank(struct rank *r) {
     backend_close(r->backend);
 }
 
-/* abandoned: the rank that does not load; -1: none. */
-static struct reports load_ranks(struct rank *ranks, const struct model *model, int32_t num_ranks,
-                                 int32_t abandoned) {
+/* per_stage: ranks of each of num_stages; abandoned: the rank that does not load; -1: none. */
+static struct reports load_stages(struct rank *ranks, const struct model *model, int32_t per_stage,
+                                  int32_t num_stages, int32_t abandoned) {
+    int32_t num_ranks = per_stage * num_stages;
     struct reports reports = {0};
     const struct error why = {.code = ERROR_DEVICE, .message = "no such card"};
     struct weights_reader *reader;
@@ -76,7 +79,7 @@ static struct reports load_ranks(struct rank *ranks, const struct model *model, 
         fail_msg("%s", err.message);
     weights_reader_set_progress(reader, (struct weights_progress){note_report, &reports});
     for (int32_t i = 0; i < num_ranks; i++) {
-        open_rank(&ranks[i], model, i, num_ranks);
+        open_rank(&ranks[i], model, i, per_stage, num_stages);
         ranks[i].reader = reader;
         if (i != abandoned)
             assert_int_equal(pthread_create(&threads[i], NULL, load_rank, &ranks[i]), 0);
@@ -88,6 +91,11 @@ static struct reports load_ranks(struct rank *ranks, const struct model *model, 
             assert_int_equal(pthread_join(threads[i], NULL), 0);
     weights_reader_destroy(reader);
     return reports;
+}
+
+static struct reports load_ranks(struct rank *ranks, const struct model *model, int32_t num_ranks,
+                                 int32_t abandoned) {
+    return load_stages(ranks, model, num_ranks, 1, abandoned);
 }
 
 /* --- Products ---------------------------------------------------------------------------------- */
@@ -248,6 +256,49 @@ static void test_shares_make_up_the_whole(void **state) {
     check_ranks(&config, (struct image_form){.fused = true, .dtype = DTYPE_Q8_0}, 3);
 }
 
+/* Everything that one rank has, some stage has, and nothing else; the digest is of the whole. */
+static void check_stages(const struct model_config *config, int32_t per_stage, int32_t num_stages) {
+    struct model_image image;
+    struct rank whole, ranks[MAX_RANKS];
+    model_image_init(&image, config, (struct image_form){.biased = true, .dtype = DTYPE_F32});
+    model_image_open(&image);
+    load_ranks(&whole, &image.model, 1, -1);
+    struct reports reports = load_stages(ranks, &image.model, per_stage, num_stages, -1);
+    check_reports(&reports, image.num_tensors, file_bytes(&image));
+    for (int32_t i = 0; i < per_stage * num_stages; i++) {
+        const struct weights *w = ranks[i].weights;
+        const struct model_shard *shard = &ranks[i].shard;
+        assert_int_equal(ranks[i].status, 0);
+        assert_memory_equal(w->digest, whole.weights->digest, CONTENT_HASH_BYTES);
+        assert_int_equal(w->bytes, weights_needed(&image.model, shard, &as_stored, DTYPE_NONE, 1));
+        assert_int_equal(w->head != NULL,
+                         shard->has_head || (shard->has_embedding && config->tied_embeddings));
+        assert_int_equal(w->output_norm.data != NULL, shard->has_head);
+        assert_int_equal(w->embedding != NULL,
+                         shard->has_embedding || (shard->has_head && config->tied_embeddings));
+        for (int32_t layer = 0; layer < config->num_layers; layer++) {
+            bool is_kept = model_shard_has_layer(shard, layer);
+            assert_int_equal(w->layers[layer].qkv.matrix != NULL, is_kept);
+            assert_int_equal(w->layers[layer].attention_norm.data != NULL, is_kept);
+            if (is_kept)
+                check_column_parallel(&ranks[i], &whole, layer);
+        }
+        close_rank(&ranks[i]);
+    }
+    close_rank(&whole);
+    model_image_finish(&image);
+}
+
+static void test_stages_make_up_the_whole(void **state) {
+    struct model_config config = model_image_config();
+    config.num_layers = 3;
+    for (int tied = 0; tied < 2; tied++) {
+        config.tied_embeddings = tied == 1;
+        check_stages(&config, 1, 3);
+        check_stages(&config, 2, 2);
+    }
+}
+
 static void test_reports_leave_out_what_is_not_read(void **state) {
     const struct model_config config = model_image_config();
     struct model_image image;
@@ -306,6 +357,7 @@ static void test_a_missing_tensor_ends_all(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares_make_up_the_whole),
+        cmocka_unit_test(test_stages_make_up_the_whole),
         cmocka_unit_test(test_reports_leave_out_what_is_not_read),
         cmocka_unit_test(test_one_that_does_not_load_ends_all),
         cmocka_unit_test(test_a_missing_tensor_ends_all),

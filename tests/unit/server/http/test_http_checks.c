@@ -61,6 +61,8 @@ static void test_one_host_is_wanted(void **state) {
     assert_int_equal(http_framing_check(&framing, &err), -1);
     assert_int_equal(STATUS(NULL, {"Host", "a"}, {"HOST", "b"}), 400);
     assert_int_equal(STATUS(NULL, {"Authorization", "a"}, {"authorization", "a"}), 400);
+    assert_int_equal(STATUS(NULL, {"X-Api-Key", "a"}), 0);
+    assert_int_equal(STATUS(NULL, {"X-Api-Key", "a"}, {"x-api-key", "a"}), 400);
 }
 
 static void test_hosts_have_their_characters(void **state) {

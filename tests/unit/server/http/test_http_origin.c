@@ -185,7 +185,8 @@ static const char *fields_of(const struct http_origin_rules *rules,
 #define FIELDS(rules, ...) fields_of(rules, (struct http_origin_request){__VA_ARGS__})
 #define ASKS .method = "OPTIONS", .preflight_method = "POST"
 #define EXPOSED                                                                                    \
-    "Access-Control-Expose-Headers: X-Request-Id, Retry-After, retry-after-ms, x-should-retry, "   \
+    "Access-Control-Expose-Headers: X-Request-Id, request-id, Retry-After, "                       \
+    "retry-after-ms, x-should-retry, "                                                             \
     "X-Ignored-Params\n"
 
 static void test_without_origins_there_is_no_cors(void **state) {

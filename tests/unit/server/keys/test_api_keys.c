@@ -54,7 +54,7 @@ static struct api_keys *make(char *const *texts, int count) {
 static struct api_key *find(const struct api_keys *keys, const char *key) {
     char header[64];
     snprintf(header, sizeof(header), "Bearer %s", key);
-    return api_keys_find(keys, header);
+    return api_keys_find(keys, header, NULL);
 }
 
 static void test_fixed_keys(void **state) {
@@ -69,7 +69,11 @@ static void test_fixed_keys(void **state) {
     assert_string_equal(find(keys, "a")->entry.name, "#1");
     assert_string_equal(find(keys, "b")->entry.name, "#2");
     assert_null(find(keys, "c"));
-    assert_null(api_keys_find(keys, NULL));
+    assert_null(api_keys_find(keys, NULL, NULL));
+    assert_ptr_equal(api_keys_find(keys, NULL, "b"), find(keys, "b"));
+    assert_null(api_keys_find(keys, NULL, "Bearer b"));
+    assert_null(api_keys_find(keys, NULL, ""));
+    assert_null(api_keys_find(keys, "Bearer c", "b")); /* Authorization comes first */
     api_keys_destroy(keys);
     assert_int_equal(api_keys_create((char *[]){a, empty}, 2, &none, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);

@@ -1,5 +1,5 @@
-/* Fails the first, second, third ... allocation of a whole chat, as one of /v1/chat/completions and
- * of /v1/responses, until one run needs no more: each run answers in full or with status 500, and
+/* Fails the first, second, third ... allocation of a whole chat, as one of /v1/chat/completions, of
+ * /v1/responses and of /v1/messages, until one run needs no more: each run answers in full or with status 500, and
  * frees what it took. */
 #include "server/api/endpoints.h"
 
@@ -42,6 +42,16 @@ static const char responses_body[] =
     "\"text\":{\"format\":{\"type\":"
     "\"json_schema\",\"name\":\"n\",\"schema\":" SCHEMA "}},\"metadata\":{\"k\":\"v\"},"
     "\"include\":[\"message.output_text.logprobs\"],\"f\\u006fo\":1}";
+static const char messages_body[] =
+    "{\"max_tokens\":9,\"system\":\"i\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
+    "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"s\",\"signature\":"
+    "\"\"},{\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"f\",\"input\":{}}]},{\"role\":\"user\","
+    "\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c\",\"is_error\":true,\"content\":"
+    "\"1\"},{\"type\":\"text\",\"text\":\"a\",\"cache_control\":{}}]}],\"stop_sequences\":[\"x\"],"
+    "\"tools\":[{\"name\":\"f\",\"input_schema\":" SCHEMA "}],\"tool_choice\":{\"type\":\"tool\","
+    "\"name\":\"f\"},\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":5},"
+    "\"chat_template_kwargs\":{\"a\":[1]},\"metadata\":{\"user_id\":\"u\"},"
+    "\"output_config\":{\"effort\":\"low\"},\"f\\u006fo\":1}";
 static const char text[] = "so</think>Well <tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}"
                            "</tool_call><tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"
                            "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
@@ -94,8 +104,9 @@ static bool run_call(api_call_parse *parse, const char *body, long num_allocatio
     allocations_left = -1;
     if (is_whole) {
         cJSON *json = cJSON_ParseWithLength(out.data, out.length);
-        bool is_chat = parse == chat_endpoint_parse;
-        const char *list = is_chat ? "choices" : "output";
+        const char *list = parse == chat_endpoint_parse       ? "choices"
+                           : parse == messages_endpoint_parse ? "content"
+                                                              : "output";
         if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, list)) < 2)
             fail_msg("%.*s", (int)out.length, out.data);
         cJSON_Delete(json);
@@ -119,6 +130,7 @@ static void every_failed_allocation_is_survived(void **state) {
     try_call(chat_endpoint_parse, full_body);
     try_call(chat_endpoint_parse, forced_body);
     try_call(responses_endpoint_parse, responses_body);
+    try_call(messages_endpoint_parse, messages_body);
     cJSON_InitHooks(NULL);
     chat_fixture_finish(&context);
 }

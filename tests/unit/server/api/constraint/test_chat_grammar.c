@@ -28,18 +28,24 @@ static int set_up(void **state) {
     return 0;
 }
 
-static int build(const char *body, const struct output_parser_config *model, struct grammar **out,
-                 struct api_error *err) {
-    const struct api_context context = {.tokenizer = &tokenizer};
+static int build_with(struct grammar_cache *cache, const char *body,
+                      const struct output_parser_config *model, struct grammar **out,
+                      struct api_error *err) {
+    const struct api_context context = {.tokenizer = &tokenizer, .grammars = cache};
     struct chat_body request = {.json = cJSON_Parse(body)};
     assert_non_null(request.json);
     if (tool_fields_read(request.json, &request.tools, err) != 0 ||
-        response_format_read(request.json, NULL, &request.sampling.grammar, err) != 0)
+        response_format_read(request.json, NULL, NULL, &request.sampling.grammar, err) != 0)
         fail_msg("%s", err->message);
     int status = chat_grammar_build(&context, &request, model, out, err);
     grammar_unref(request.sampling.grammar);
     cJSON_Delete(request.json);
     return status;
+}
+
+static int build(const char *body, const struct output_parser_config *model, struct grammar **out,
+                 struct api_error *err) {
+    return build_with(NULL, body, model, out, err);
 }
 
 /* At a '\1' the text has the control token. */
@@ -222,10 +228,12 @@ static void expect_error(const char *body, const char *param) {
 }
 
 static void what_a_schema_has_beyond_the_form_is_refused_if_strict(void **state) {
-    expect_taken(WITH("false", "{\"not\":{\"type\":\"null\"}}"), &llama3,
+    expect_taken(WITH("false", "{\"x-order\":1}"), &llama3,
                  "{\"name\": \"f\", \"parameters\": {\"any\": 1}}",
                  "|call 0:f|arguments 0:{\"any\": 1}");
-    expect_error(WITH("true", "{\"not\":{\"type\":\"null\"}}"), "tools[0].function.parameters");
+    expect_error(WITH("true", "{\"x-order\":1}"), "tools[0].function.parameters");
+    expect_error(WITH("false", "{\"not\":{\"propertyNames\":{\"pattern\":\"a\"}}}"),
+                 "tools[0].function.parameters");
 }
 
 static void arguments_are_an_object(void **state) {
@@ -266,8 +274,65 @@ static void without_a_form_any_text_may_come(void **state) {
     assert_null(grammar);
 }
 
+#define FUNCTION(name, type)                                                                       \
+    "{\"type\":\"function\",\"function\":{\"name\":\"" name                                        \
+    "\",\"parameters\":{\"properties\":{\"a\":{\"type\":\"" type "\"}}}}}"
+
+/* A grammar that is kept is found again where nothing that it depends on is another, and only
+ * there. */
+static void test_kept(void **state) {
+    static const struct output_parser_config plain = {0},
+                                             calls = {.tools = TOOL_CALL_FORMAT_HERMES},
+                                             thinks = {.tools = TOOL_CALL_FORMAT_HERMES,
+                                                       .reasoning = REASONING_FORMAT_THINK},
+                                             thinking = {.tools = TOOL_CALL_FORMAT_HERMES,
+                                                         .reasoning = REASONING_FORMAT_THINK,
+                                                         .begins_in_reasoning = true};
+    static const struct {
+        const char *body;
+        const struct output_parser_config *model;
+    } all[] = {
+        {"{\"tools\":[" FUNCTION("f", "string") "],\"tool_choice\":\"required\"}", &plain},
+        {"{\"tools\":[" FUNCTION("f", "string") "],\"tool_choice\":\"required\"}", &thinks},
+        {"{\"tools\":[" FUNCTION("f", "string") "],\"tool_choice\":\"required\"}", &thinking},
+        {"{\"tools\":[" FUNCTION("f", "number") "],\"tool_choice\":\"required\"}", &plain},
+        {"{\"tools\":[" FUNCTION("f", "string") "],\"tool_choice\":\"required\","
+                                                "\"parallel_tool_calls\":false}",
+         &plain},
+        {"{\"tools\":[" FUNCTION("f", "string") "," FUNCTION(
+             "g", "string") "],\"tool_choice\":{"
+                            "\"type\":\"function\",\"function\":{\"name\":\"f\"}}}",
+         &plain},
+        {"{\"tools\":[" FUNCTION("f", "string") "," FUNCTION(
+             "g", "string") "],\"tool_choice\":{"
+                            "\"type\":\"function\",\"function\":{\"name\":\"g\"}}}",
+         &plain},
+        {"{\"guided_regex\":\"a\",\"tools\":[" FUNCTION("f", "string") "]}", &calls},
+        {"{\"guided_regex\":\"a\",\"tools\":[" FUNCTION("f", "number") "]}", &calls},
+        {"{\"guided_regex\":\"b\",\"tools\":[" FUNCTION("f", "number") "]}", &calls},
+    };
+    enum { COUNT = sizeof(all) / sizeof(all[0]) };
+    struct grammar_cache *cache = grammar_cache_create(1 << 24);
+    struct grammar *found[COUNT], *again;
+    struct api_error err = {0};
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(build_with(cache, all[i].body, all[i].model, &found[i], &err), 0);
+        for (int k = 0; k < i; k++)
+            if (found[k] == found[i])
+                fail_msg("%s and %s", all[k].body, all[i].body);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(build_with(cache, all[i].body, all[i].model, &again, &err), 0);
+        assert_ptr_equal(again, found[i]);
+        grammar_unref(again);
+        grammar_unref(found[i]);
+    }
+    grammar_cache_destroy(cache);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kept),
         cmocka_unit_test(hermes_calls_are_forced),
         cmocka_unit_test(a_model_without_a_format_calls_as_hermes),
         cmocka_unit_test(calls_that_are_not_parallel_are_one),

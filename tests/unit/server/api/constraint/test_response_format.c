@@ -29,7 +29,7 @@ static int read_form(const char *body, struct grammar **out, struct api_error *e
     cJSON *json = cJSON_Parse(body);
     if (json == NULL)
         fail_msg("the test's body is no JSON: %s", body);
-    int result = response_format_read(json, NULL, out, err);
+    int result = response_format_read(json, NULL, NULL, out, err);
     cJSON_Delete(json);
     return result;
 }
@@ -67,6 +67,11 @@ static void test_forms(void **unused) {
         {"{\"json_schema\":\"{\\\"type\\\": \\\"null\\\"}\"}", "null", "1"},
         {"{\"regex\":\"a+b\"}", "aab", "b"},
         {"{\"guided_regex\":\"\\\\w{2}\"}", "a_", "a b"},
+        {"{\"structured_outputs\":{\"grammar\":\"root ::= \\\"a\\\" [0-9]\"}}", "a1", "a"},
+        {"{\"structured_outputs\":{\"grammar\":\"start: /a+/ \\\"b\\\"i\"}}", "aaB", "b"},
+        {"{\"guided_grammar\":\"root ::= [0-9]\"}", "1", "a"},
+        {"{\"ebnf\":\"root ::= [0-9]\",\"grammar\":\"\"}", "1", "a"},
+        {"{\"grammar\":\"root ::= [0-9]\",\"ebnf\":\"\"}", "1", "a"},
         {"{\"guided_choice\":[\"a\"],\"response_format\":{\"type\":\"text\"}}", "a", "b"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -98,6 +103,117 @@ static void test_no_form(void **unused) {
     }
 }
 
+/* A tag with digits in it, and a structural tag of a format. */
+#define TAG(begin)                                                                                 \
+    "{\"type\":\"tag\",\"begin\":\"" begin                                                         \
+    "\",\"content\":{\"type\":\"regex\",\"pattern\":\"[0-9]+\"},\"end\":\"</>\"}"
+#define TAG_FORMAT(format)                                                                         \
+    "{\"structured_outputs\":{\"structural_tag\":{\"type\":\"structural_tag\",\"format\":" format  \
+    "}}}"
+#define TRIGGERED(more)                                                                            \
+    TAG_FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<a\",\"<b\"],\"tags\":[" TAG(         \
+        "<a>") "," TAG("<ab>") "," TAG("<b>") "]" more "}")
+#define SEPARATED(more)                                                                            \
+    TAG_FORMAT("{\"type\":\"tags_with_separator\",\"separator\":\";\",\"tags\":[" TAG(             \
+        "<a>") "," TAG("<b>") "]" more "}")
+
+static void test_structural_tags(void **unused) {
+    static const struct {
+        const char *body;
+        const char *matched[5], *refused[6];
+    } cases[] = {
+        {TRIGGERED(""),
+         {"", "no tags < at all", "x<a>1</>y<b>22</><ab>3</>", "<<a>1</> <", "<c <x>"},
+         {"<a", "<a>x</>", "<a>1", "<ac>1</>", "<ab>1</><b>"}},
+        {TRIGGERED(",\"at_least_one\":true"),
+         {"x<a>1</>", "<a>1</>y<b>2</>z"},
+         {"", "xyz", "<a>1"}},
+        {TRIGGERED(",\"stop_after_first\":true"),
+         {"x<a>1</>", "xyz"},
+         {"<a>1</>x", "<a>1</><b>2</>"}},
+        {TRIGGERED(",\"stop_after_first\":true,\"at_least_one\":true"), {"x<a>1</>"}, {"", "x"}},
+        {SEPARATED(""), {"", "<a>1</>", "<a>1</>;<b>2</>"}, {";", "<a>1</>;", "<a>1</><b>2</>"}},
+        {SEPARATED(",\"at_least_one\":true"), {"<a>1</>;<a>1</>"}, {""}},
+        {SEPARATED(",\"stop_after_first\":true"), {"", "<a>1</>"}, {"<a>1</>;<b>2</>"}},
+        {TAG_FORMAT(
+             "{\"type\":\"tag\",\"begin\":\"<t>\",\"content\":{\"type\":\"any_text\"},\"end\":"
+             "\"</t>\"}"),
+         {"<t></t>", "<t>a</</t>", "<t>\n<t></t>"},
+         {"<t>a", "<t>a</t>b", "<t></t></t>"}},
+        {TAG_FORMAT(
+             "{\"type\":\"sequence\",\"elements\":[{\"type\":\"const_string\",\"value\":\"a\"},{"
+             "\"type\":\"or\",\"elements\":[{\"type\":\"json_schema\",\"json_schema\":{\"type\":"
+             "\"null\"}},{\"type\":\"grammar\",\"grammar\":\"root ::= [0-9]\"}]},{\"type\":\"any_"
+             "text\"}]}"),
+         {"anull", "a7", "a7xyz"},
+         {"a", "ax", "null"}},
+        {TAG_FORMAT("{\"type\":\"tag\",\"begin\":\"\",\"content\":{\"type\":\"any_text\"},\"end\":"
+                    "\"abacabad\"}"),
+         {"abacabad", "abacabacabad", "ababacabad", "abacababacabad", "aabacabad"},
+         {"abacaba", "abacabada", "abacabadabacabad"}},
+        {TAG_FORMAT("{\"type\":\"tag\",\"begin\":\"\",\"content\":{\"type\":\"any_text\"},\"end\":"
+                    "\"aabaaac\"}"),
+         {"aabaaac", "aabaaabaaac"},
+         {"aabaaabaac", "aabaaaca"}},
+        {"{\"response_format\":{\"type\":\"structural_tag\",\"structures\":[{\"begin\":\"<f=x>\","
+         "\"schema\":{\"type\":\"integer\"},\"end\":\"</f>\"}],\"triggers\":[\"<f=\"]}}",
+         {"say", "a<f=x>12</f>b<f=x>3</f>", "<f"},
+         {"<f=", "<f=y>1</f>", "<f=x>\"a\"</f>"}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct grammar *grammar = NULL;
+        struct api_error err = {0};
+        if (read_form(cases[i].body, &grammar, &err) != 0)
+            fail_msg("%s: %s", cases[i].body, err.message);
+        for (int k = 0; k < 5 && cases[i].matched[k] != NULL; k++)
+            if (!matches(grammar, cases[i].matched[k]))
+                fail_msg("%s must match %s", cases[i].matched[k], cases[i].body);
+        for (int k = 0; k < 6 && cases[i].refused[k] != NULL; k++)
+            if (matches(grammar, cases[i].refused[k]))
+                fail_msg("%s must not match %s", cases[i].refused[k], cases[i].body);
+        grammar_unref(grammar);
+    }
+}
+
+/* The second time the grammar is the one of the first, if the body says the same of the output. */
+static void test_cache(void **unused) {
+    static const struct {
+        const char *body;
+        bool is_hit;
+    } bodies[] = {
+        {"{\"regex\":\"a+\"}", false},
+        {"{\"regex\":\"a+\",\"max_tokens\":3}", true},
+        {"{\"guided_regex\":\"a+\"}", false},
+        {"{\"regex\":\"a+b\"}", false},
+        {"{\"guided_json\":{\"type\":\"integer\",\"minimum\":1}}", false},
+        {"{\"guided_json\":{\"type\":\"integer\",\"minimum\":2}}", false},
+        {"{\"guided_json\":{\"type\": \"integer\",\"minimum\":1}}", true},
+        {"{\"grammar\":\"root ::= [0-9]\"}", false},
+        {"{\"grammar\":\"root ::= [0-9]\"}", true},
+        {"{\"regex\":\"(\"}", false},
+        {"{\"regex\":\"(\"}", false},
+        {"{\"regex\":\"a+\"}", true},
+    };
+    struct grammar_cache *cache = grammar_cache_create(1 << 20);
+    struct grammar_cache_stats stats;
+    uint64_t hits = 0;
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        struct grammar *grammar = NULL;
+        struct api_error err = {0};
+        cJSON *json = cJSON_Parse(bodies[i].body);
+        assert_non_null(json);
+        response_format_read(json, NULL, cache, &grammar, &err);
+        hits += bodies[i].is_hit;
+        grammar_cache_stats(cache, &stats);
+        if (stats.hits != hits || stats.misses != i + 1 - hits)
+            fail_msg("%s", bodies[i].body);
+        grammar_unref(grammar);
+        cJSON_Delete(json);
+    }
+    assert_int_equal(stats.num_grammars, 6);
+    grammar_cache_destroy(cache);
+}
+
 static void test_refused(void **unused) {
     static const struct {
         const char *body, *param;
@@ -127,9 +243,29 @@ static void test_refused(void **unused) {
         {"{\"structured_outputs\":[]}", "structured_outputs"},
         {"{\"structured_outputs\":{\"grammar\":\"root ::= root\"}}", "structured_outputs.grammar"},
         {"{\"structured_outputs\":{\"structural_tag\":\"{}\"}}",
+         "structured_outputs.structural_tag.type"},
+        {"{\"structured_outputs\":{\"structural_tag\":\"{\"}}",
          "structured_outputs.structural_tag"},
+        {TAG_FORMAT("{\"type\":\"qwen_xml_parameter\"}"),
+         "structured_outputs.structural_tag.format.type"},
+        {TAG_FORMAT("{\"type\":\"any_text\",\"excludes\":[\"a\"]}"),
+         "structured_outputs.structural_tag.format.excludes"},
+        {TAG_FORMAT("{\"type\":\"sequence\",\"elements\":[]}"),
+         "structured_outputs.structural_tag.format.elements"},
+        {TAG_FORMAT("{\"type\":\"regex\",\"pattern\":\"(\"}"),
+         "structured_outputs.structural_tag.format.pattern"},
+        {TAG_FORMAT(
+             "{\"type\":\"triggered_tags\",\"triggers\":[\"<b\"],\"tags\":[" TAG("<a>") "]}"),
+         "structured_outputs.structural_tag.format.triggers"},
+        {TAG_FORMAT("{\"type\":\"triggered_tags\",\"triggers\":[\"<a\"],\"tags\":[" TAG(
+             "<a>") "," TAG("<b>") "]}"),
+         "structured_outputs.structural_tag.format.triggers"},
+        {"{\"ebnf\":\"root ::= x\"}", "ebnf"},
+        {"{\"grammar\":\"root ::= \\\"\"}", "grammar"},
+        {"{\"grammar\":[]}", "grammar"},
+        {"{\"guided_grammar\":\"\"}", "guided_grammar"},
+        {"{\"guided_grammar\":\"start: \\\"a\\\" start\"}", "guided_grammar"},
         {"{\"structured_outputs\":{\"regex\":\"(\"}}", "structured_outputs.regex"},
-        {"{\"structured_outputs\":{\"regex\":\"(a*)*\"}}", "structured_outputs.regex"},
         {"{\"structured_outputs\":{\"regex\":1}}", "structured_outputs.regex"},
         {"{\"structured_outputs\":{\"choice\":[]}}", "structured_outputs.choice"},
         {"{\"structured_outputs\":{\"choice\":[1]}}", "structured_outputs.choice"},
@@ -188,10 +324,9 @@ static void test_unknown_members(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unknown_members),
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_no_form),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_unknown_members), cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_no_form),         cmocka_unit_test(test_structural_tags),
+        cmocka_unit_test(test_cache),           cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -42,9 +42,9 @@ static void expect_ignored(const char *body, const char *expected) {
 }
 
 static void test_messages(void **state) {
-    expect_refused("{\"ebnf\":\"root ::= 'a'\"}", "ebnf",
-                   "ebnf is not supported: leave it out or leave it empty; use regex, json_schema "
-                   "or response_format");
+    expect_refused("{\"grammar_string\":\"root ::= 'a'\"}", "grammar_string",
+                   "grammar_string is not supported: leave it out or leave it empty; use "
+                   "structured_outputs or response_format");
     expect_refused("{\"a\":1,\"mirostat\":2}", "mirostat",
                    "mirostat is not supported: leave it out or set it to 0");
     expect_refused("{\"n_predict\":-1}", "n_predict",
@@ -55,7 +55,7 @@ static void test_messages(void **state) {
 
 static void test_neutral_values(void **state) {
     expect_ignored(
-        "{\"mirostat\":0,\"typical_p\":1.0,\"top_n_sigma\":-1,\"lora\":[],\"grammar\":\"\","
+        "{\"mirostat\":0,\"typical_p\":1.0,\"top_n_sigma\":-1,\"lora\":[],\"grammar_string\":\"\","
         "\"vllm_xargs\":{},\"watermark\":false,\"do_sample\":true,\"n_predict\":null,"
         "\"verbosity\":\"medium\",\"thinking_token_budget\":-1}",
         "");

@@ -1,0 +1,39 @@
+/* /v1/responses/input_tokens. */
+#include "server/api/endpoints.h"
+
+#include "server/api/api_call_type.h"
+#include "server/api/responses/responses_body.h"
+#include "server/json/json_parse.h"
+#include "server/json/json_write.h"
+
+static int count(const struct api_context *context, struct chat_body *chat, struct byte_buffer *out,
+                 struct byte_buffer *ignored, struct api_error *err) {
+    int64_t num_tokens = 0;
+    if (chat_prompt_count(context, &chat->prompt, &num_tokens, err) != 0) {
+        responses_body_rename_error(err);
+        return -1;
+    }
+    *ignored = chat->ignored;
+    chat->ignored = (struct byte_buffer){0};
+    json_write_begin_object(out);
+    json_write_text_member(out, "object", "response.input_tokens");
+    json_write_int_member(out, "input_tokens", num_tokens);
+    json_write_end_object(out);
+    return 0;
+}
+
+int responses_input_tokens(const struct api_context *context, const char *text, size_t length,
+                           struct byte_buffer *out, struct byte_buffer *ignored,
+                           struct api_error *err) {
+    struct chat_body chat;
+    cJSON *json = json_parse(text, length, err);
+    if (json == NULL)
+        return -1;
+    int result = responses_body_read(context, json, &chat, err);
+    if (result == 0) {
+        result = count(context, &chat, out, ignored, err);
+        chat_body_finish(&chat);
+    }
+    cJSON_Delete(json);
+    return result;
+}
