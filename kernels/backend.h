@@ -453,6 +453,9 @@ int backend_pipeline_create(const char *device, int32_t num_stages, int32_t num_
 int backend_pipeline_create_remote(const char *device, struct transport *transport,
                                    int32_t num_stages, int32_t num_ranks,
                                    struct backend_pipeline **out, struct error *err);
+/* What a rank of a stage has handed on and received, likewise. */
+void backend_pipeline_traffic(const struct backend_pipeline *pipeline, int32_t stage, int32_t rank,
+                              struct backend_group_traffic *out);
 /* Accepts NULL. The backends were closed. */
 void backend_pipeline_destroy(struct backend_pipeline *pipeline);
 

@@ -1,6 +1,7 @@
 #include "kernels/cpu/cpu_pipeline.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
 
 #include <string.h>
 
@@ -19,6 +20,11 @@ int cpu_pipeline_check(const char *device, int32_t num_stages, int32_t num_ranks
                          "must be 1",
                          num_stages, device);
     return 0;
+}
+
+void backend_pipeline_traffic(const struct backend_pipeline *pipeline, int32_t stage, int32_t rank,
+                              struct backend_group_traffic *out) {
+    *out = pipeline->traffic[stage * pipeline->num_ranks + rank];
 }
 
 void backend_pipeline_destroy(struct backend_pipeline *pipeline) {
@@ -61,12 +67,29 @@ static size_t bytes_of(const struct stage_rows_args *args) {
     return (size_t)args->num_rows * (size_t)args->width * sizeof(float);
 }
 
+static struct backend_group_traffic *traffic_of(const struct cpu_stage *stage) {
+    return &stage->pipeline->traffic[stage->stage * stage->pipeline->num_ranks + stage->rank];
+}
+
+/* Within a process nothing is sent. */
+static size_t sent_bytes(const struct cpu_stage *stage, const struct stage_rows_args *args) {
+    return stage->pipeline->only_stage < 0 ? 0 : bytes_of(args);
+}
+
 void cpu_stage_send(const struct cpu_stage *stage, const struct stage_rows_args *args) {
     CHECK(stage->pipeline != NULL && stage->stage + 1 < stage->pipeline->num_stages);
+    struct backend_group_traffic *traffic = traffic_of(stage);
+    int64_t start_ns = clock_now_ns();
     stage->pipeline->ops->send(stage, args->x, bytes_of(args));
+    traffic->wait_ns += clock_now_ns() - start_ns;
+    traffic->bytes_sent += sent_bytes(stage, args);
 }
 
 void cpu_stage_receive(const struct cpu_stage *stage, const struct stage_rows_args *args) {
     CHECK(stage->pipeline != NULL && stage->stage > 0);
+    struct backend_group_traffic *traffic = traffic_of(stage);
+    int64_t start_ns = clock_now_ns();
     stage->pipeline->ops->receive(stage, args->x, bytes_of(args));
+    traffic->wait_ns += clock_now_ns() - start_ns;
+    traffic->bytes_received += sent_bytes(stage, args);
 }

@@ -26,6 +26,7 @@ struct backend_pipeline {
     int32_t num_stages, num_ranks;
     int32_t only_stage, only_rank; /* that can be opened in this process; -1: all */
     struct error failure;          /* the first, or ERROR_NONE; of the only rank */
+    struct backend_group_traffic traffic[BACKEND_MAX_RANKS]; /* by stage * num_ranks + rank */
 };
 
 /* ERROR_CONFIG when the device cannot have so many stages, or all of them so many ranks. */

@@ -117,6 +117,26 @@ static void create(const struct form *form, struct fake_network *network, struct
     }
 }
 
+static size_t bytes_of_all_steps(void) {
+    size_t bytes = 0;
+    for (int step = 0; step < NUM_STEPS; step++) {
+        const struct stage_rows_args args = rows_of(NULL, step);
+        bytes += (size_t)args.num_rows * (size_t)args.width * sizeof(float);
+    }
+    return bytes;
+}
+
+/* Within a process nothing is sent. */
+static void assert_counted(const struct member *member) {
+    const struct form *form = member->form;
+    struct backend_group_traffic traffic;
+    size_t bytes = form->by_messages ? bytes_of_all_steps() : 0;
+    backend_pipeline_traffic(member->pipeline, member->stage, member->rank, &traffic);
+    assert_int_equal(traffic.bytes_sent, member->stage + 1 < form->num_stages ? bytes : 0);
+    assert_int_equal(traffic.bytes_received, member->stage > 0 ? bytes : 0);
+    assert_true(traffic.wait_ns > 0);
+}
+
 /* Returns the bytes that stage 0 has sent to stage 1 as messages. */
 static size_t run(const struct form *form) {
     struct member members[MAX_RANKS];
@@ -130,6 +150,8 @@ static size_t run(const struct form *form) {
         assert_int_equal(pthread_create(&members[i].thread, NULL, run_member, &members[i]), 0);
     for (int32_t i = 0; i < count; i++)
         assert_int_equal(pthread_join(members[i].thread, NULL), 0);
+    for (int32_t i = 0; i < count; i++)
+        assert_counted(&members[i]);
     for (int32_t i = 0; i < count; i++) {
         assert_int_equal(members[i].num_wrong, 0);
         if (network != NULL || i == 0)
@@ -143,11 +165,7 @@ static size_t run(const struct form *form) {
 }
 
 static void test_rows_go_through(void **state) {
-    size_t expected = 0;
-    for (int step = 0; step < NUM_STEPS; step++) {
-        const struct stage_rows_args args = rows_of(NULL, step);
-        expected += (size_t)args.num_rows * (size_t)args.width * sizeof(float);
-    }
+    size_t expected = bytes_of_all_steps();
     for (size_t device = 0; device < NUM_DEVICES; device++)
         for (int32_t num_stages = 2; num_stages <= 4; num_stages++)
             for (int32_t num_ranks = 1; num_ranks <= 2; num_ranks++) {
