@@ -72,8 +72,8 @@ void backend_group_destroy(struct backend_group *group) {
         group->destroy(group);
 }
 
-void backend_group_traffic(const struct backend_group *group, int32_t rank,
-                           struct backend_group_traffic *out) {
+void backend_group_get_traffic(const struct backend_group *group, int32_t rank,
+                               struct backend_group_traffic *out) {
     *out = group->counts[rank].traffic;
 }
 

@@ -439,8 +439,8 @@ struct backend_group_traffic {
                         come to the same op, or to its end */
 };
 /* By the thread of this rank, which is in this process. */
-void backend_group_traffic(const struct backend_group *group, int32_t rank,
-                           struct backend_group_traffic *out);
+void backend_group_get_traffic(const struct backend_group *group, int32_t rank,
+                               struct backend_group_traffic *out);
 
 /* A pipeline of num_stages stages of num_ranks backends of that device each, to be opened with it,
  * each once, by any threads: BACKEND_MAX_RANKS in all. ERROR_CONFIG when the device cannot have so
@@ -454,8 +454,8 @@ int backend_pipeline_create_remote(const char *device, struct transport *transpo
                                    int32_t num_stages, int32_t num_ranks,
                                    struct backend_pipeline **out, struct error *err);
 /* What a rank of a stage has handed on and received, likewise. */
-void backend_pipeline_traffic(const struct backend_pipeline *pipeline, int32_t stage, int32_t rank,
-                              struct backend_group_traffic *out);
+void backend_pipeline_get_traffic(const struct backend_pipeline *pipeline, int32_t stage,
+                                  int32_t rank, struct backend_group_traffic *out);
 /* Accepts NULL. The backends were closed. */
 void backend_pipeline_destroy(struct backend_pipeline *pipeline);
 

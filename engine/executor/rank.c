@@ -336,9 +336,9 @@ int rank_wait(struct rank *rank, struct error *err) {
 struct backend_group_traffic rank_traffic(const struct rank *rank) {
     struct backend_group_traffic sums = {0}, rows = {0};
     if (rank->group != NULL)
-        backend_group_traffic(rank->group, rank->shard.rank, &sums);
+        backend_group_get_traffic(rank->group, rank->shard.rank, &sums);
     if (rank->pipeline != NULL)
-        backend_pipeline_traffic(rank->pipeline, rank->stage, rank->shard.rank, &rows);
+        backend_pipeline_get_traffic(rank->pipeline, rank->stage, rank->shard.rank, &rows);
     return (struct backend_group_traffic){.bytes_sent = sums.bytes_sent + rows.bytes_sent,
                                           .bytes_received =
                                               sums.bytes_received + rows.bytes_received,

@@ -22,8 +22,8 @@ int cpu_pipeline_check(const char *device, int32_t num_stages, int32_t num_ranks
     return 0;
 }
 
-void backend_pipeline_traffic(const struct backend_pipeline *pipeline, int32_t stage, int32_t rank,
-                              struct backend_group_traffic *out) {
+void backend_pipeline_get_traffic(const struct backend_pipeline *pipeline, int32_t stage,
+                                  int32_t rank, struct backend_group_traffic *out) {
     *out = pipeline->traffic[stage * pipeline->num_ranks + rank];
 }
 

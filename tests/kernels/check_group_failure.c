@@ -118,10 +118,10 @@ static void assert_failed(struct member *member, const char *message) {
 static void assert_idle(struct member *member, struct transport *transport, const char *message) {
     struct backend_group_traffic before, after;
     transport->timeout_ns = 0;
-    backend_group_traffic(member->group, member->rank, &before);
+    backend_group_get_traffic(member->group, member->rank, &before);
     for (size_t op = 0; op < NUM_OPS; op++)
         ops[op](member);
-    backend_group_traffic(member->group, member->rank, &after);
+    backend_group_get_traffic(member->group, member->rank, &after);
     assert_int_equal(after.bytes_sent, before.bytes_sent);
     assert_int_equal(after.bytes_received, before.bytes_received);
     assert_failed(member, message);
@@ -226,7 +226,7 @@ static void (*counted_op)(struct member *member);
 static void *run_counted(void *argument) {
     struct member *member = argument;
     counted_op(member);
-    backend_group_traffic(member->group, member->rank, &member->traffic);
+    backend_group_get_traffic(member->group, member->rank, &member->traffic);
     return NULL;
 }
 

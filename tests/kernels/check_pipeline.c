@@ -131,7 +131,7 @@ static void assert_counted(const struct member *member) {
     const struct form *form = member->form;
     struct backend_group_traffic traffic;
     size_t bytes = form->by_messages ? bytes_of_all_steps() : 0;
-    backend_pipeline_traffic(member->pipeline, member->stage, member->rank, &traffic);
+    backend_pipeline_get_traffic(member->pipeline, member->stage, member->rank, &traffic);
     assert_int_equal(traffic.bytes_sent, member->stage + 1 < form->num_stages ? bytes : 0);
     assert_int_equal(traffic.bytes_received, member->stage > 0 ? bytes : 0);
     assert_true(traffic.wait_ns > 0);
