@@ -190,8 +190,8 @@ def test_a_call_cut_off_is_no_content(server):
     assert not choice.message.content and not choice.message.tool_calls
 
 
-def test_what_cannot_be_forced_is_refused_for_strict_functions(server):
-    parameters = {"type": "object", "properties": {"a": {"not": {"type": "null"}}}}
+def test_what_cannot_be_forced_is_refused_where_it_must_be(server):
+    parameters = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}}
     tool = {"type": "function",
             "function": {"name": "f", "parameters": parameters, "strict": True}}
     fields = {"model": NAME, "messages": ASK, "tools": [tool], "tool_choice": "required"}
@@ -199,7 +199,8 @@ def test_what_cannot_be_forced_is_refused_for_strict_functions(server):
     assert refused.status_code == 400
     assert refused.json()["error"]["param"].startswith("tools[0].function.parameters")
     tool["function"]["strict"] = False
-    answer = server.post("/v1/chat/completions", {**fields, "max_tokens": 40})
+    assert server.post("/v1/chat/completions", fields).status_code == 400
+    answer = server.post("/v1/chat/completions", {**fields, "tool_choice": "auto", "max_tokens": 40})
     assert answer.status_code == 200
 
 

@@ -198,7 +198,7 @@ def failing_allocations(stage):
         caller = Caller(victim)
         caller.learn()
         one_after_the_other(stage, victim, control, caller, stage.pick(23, 1))
-        for one_in in (1000, 100, 20):
+        for one_in in (400, 100, 20):
             some_of_all(stage, victim, control, caller, one_in, stage.pick(40, 400))
         said = f"{caller.num_right}, {caller.num_errors}, {caller.num_closed}"
         stage.figure("right answers, errors, closed without one", said, "-", True)

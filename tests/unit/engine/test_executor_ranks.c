@@ -88,8 +88,10 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
 struct backend *__wrap_backend_open(const char *name, const struct backend_config *config,
                                     struct error *err) {
     static struct backend_ops failing;
-    sched_getaffinity(0, sizeof(stage.cpus[0]), &stage.cpus[config->rank]);
-    stage.num_threads[config->rank] = config->num_threads;
+    if (config->stage == 0) {
+        sched_getaffinity(0, sizeof(stage.cpus[0]), &stage.cpus[config->rank]);
+        stage.num_threads[config->rank] = config->num_threads;
+    }
     int32_t number = config->rank + config->stage; /* of ranks, or of stages of one */
     if (number == stage.rank && fails(FAIL_OPEN)) {
         refuse(err);
