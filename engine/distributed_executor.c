@@ -313,7 +313,7 @@ static int ask(struct distributed_executor *executor, int32_t rank, struct error
 
 static int report_late(const struct distributed_executor *executor, struct error *err) {
     int32_t rank = 1;
-    while (executor->pings[rank - 1].answer == NULL)
+    while (!is_open(&executor->pings[rank - 1]))
         rank++;
     return error_set(err, ERROR_DEVICE, "rank %d has not answered within %lld s (--rank-timeout)",
                      rank, (long long)(executor->transport->timeout_ns / CLOCK_NS_PER_S));

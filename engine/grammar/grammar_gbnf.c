@@ -34,20 +34,9 @@ static bool is_definition(const struct notation *n) {
 /* --- Items --- */
 
 static int read_literal(struct notation *n, grammar_node *out) {
-    const char *begin = n->at++;
-    n->bytes.length = 0;
-    while (*n->at != '"') {
-        const char *at = n->at;
-        uint32_t character;
-        if (*n->at == '\0')
-            return notation_refuse(n, begin, "a text without its '\"'");
-        n->at += *n->at == '\\';
-        if ((n->at > at ? notation_escape(n, &character) : notation_character(n, &character)) !=
-                0 ||
-            notation_append(n, at, character) != 0)
-            return -1;
-    }
     n->at++;
+    if (notation_quoted(n, true) != 0)
+        return -1;
     *out = grammar_literal(n->builder, n->bytes.data, n->bytes.length);
     return 0;
 }

@@ -73,25 +73,6 @@ static grammar_node with_ignored(struct lark *l, grammar_node node) {
     return l->has_ignored && !l->is_terminal ? grammar_sequence(l->n->builder, items, 2) : node;
 }
 
-/* Behind the '"'; the text is in n->bytes. */
-static int read_string(struct notation *n) {
-    const char *begin = n->at - 1;
-    n->bytes.length = 0;
-    while (*n->at != '"') {
-        const char *at = n->at;
-        uint32_t character;
-        if (*n->at == '\0' || *n->at == '\n')
-            return notation_refuse(n, begin, "a text without its '\"'");
-        n->at += *n->at == '\\';
-        if ((n->at > at ? notation_escape(n, &character) : notation_character(n, &character)) !=
-                0 ||
-            notation_append(n, at, character) != 0)
-            return -1;
-    }
-    n->at++;
-    return 0;
-}
-
 /* "a".."z", of which the first is in n->bytes. */
 static int read_range(struct lark *l, const char *begin, grammar_node *out) {
     struct notation *n = l->n;
@@ -99,8 +80,8 @@ static int read_range(struct lark *l, const char *begin, grammar_node *out) {
     if (lark_one_character(n, &range.first) != 0)
         return notation_refuse(n, begin, "a range must have one character at each end");
     n->at = pass_blanks(n->at + 2, false);
-    if (*n->at++ != '"' || read_string(n) != 0 || lark_one_character(n, &range.last) != 0 ||
-        range.last < range.first)
+    if (*n->at++ != '"' || notation_quoted(n, false) != 0 ||
+        lark_one_character(n, &range.last) != 0 || range.last < range.first)
         return notation_refuse(n, begin, "a range must have one character at each end, in order");
     *out = grammar_characters(n->builder, &range, 1, false);
     return 0;
@@ -109,7 +90,7 @@ static int read_range(struct lark *l, const char *begin, grammar_node *out) {
 static int read_text(struct lark *l, grammar_node *out) {
     struct notation *n = l->n;
     const char *begin = n->at++;
-    if (read_string(n) != 0)
+    if (notation_quoted(n, false) != 0)
         return -1;
     bool folds = n->at[0] == 'i' && !notation_is_name(n->at[1]);
     n->at += folds;

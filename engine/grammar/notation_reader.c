@@ -275,3 +275,21 @@ int notation_append(struct notation *n, const char *at, uint32_t character) {
     byte_buffer_append(&n->bytes, bytes, utf8_encode(character, bytes));
     return n->bytes.failed ? no_memory(n) : 0;
 }
+
+int notation_quoted(struct notation *n, bool may_have_lines) {
+    const char *begin = n->at - 1;
+    n->bytes.length = 0;
+    while (*n->at != '"') {
+        const char *at = n->at;
+        uint32_t character;
+        if (*n->at == '\0' || (*n->at == '\n' && !may_have_lines))
+            return notation_refuse(n, begin, "a text without its '\"'");
+        n->at += *n->at == '\\';
+        if ((n->at > at ? notation_escape(n, &character) : notation_character(n, &character)) !=
+                0 ||
+            notation_append(n, at, character) != 0)
+            return -1;
+    }
+    n->at++;
+    return 0;
+}

@@ -59,6 +59,9 @@ int notation_number(struct notation *n, int *out);
 int notation_character(struct notation *n, uint32_t *out);
 /* Behind a backslash: the character meant; what no notation has is refused. */
 int notation_escape(struct notation *n, uint32_t *out);
+/* Behind a '"': the text up to the next, into n->bytes. Only where it may have several lines is a
+ * line break one of its characters. */
+int notation_quoted(struct notation *n, bool may_have_lines);
 /* Appends to n->bytes. */
 int notation_append(struct notation *n, const char *at, uint32_t character);
 
