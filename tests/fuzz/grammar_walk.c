@@ -1,0 +1,47 @@
+#include "tests/fuzz/grammar_walk.h"
+
+#include "tests/unit/engine/grammar/grammar_fixture.h"
+
+#include <stdlib.h>
+
+void fuzz_require(bool condition) {
+    if (!condition)
+        abort();
+}
+
+static const struct grammar_vocabulary *the_vocabulary(void) {
+    static struct tokenizer tokenizer;
+    static struct grammar_vocabulary *vocabulary;
+    struct error err = {0};
+    if (vocabulary == NULL) {
+        fixture_init_bytes(&tokenizer);
+        fixture_add(&tokenizer, "ab", 2);
+        fixture_add(&tokenizer, "\xC3\xA9", 2);
+        fuzz_require(grammar_vocabulary_create(&tokenizer, &vocabulary, &err) == 0);
+    }
+    return vocabulary;
+}
+
+/* Returns the allowed token that the choice falls on. */
+static int32_t choose(const uint32_t *mask, unsigned choice) {
+    int32_t count = 0, token = -1;
+    for (int i = 0; i < FIXTURE_WORDS; i++)
+        count += __builtin_popcount(mask[i]);
+    fuzz_require(count > 0);
+    for (int32_t left = (int32_t)(choice % (unsigned)count); left >= 0;) {
+        token++;
+        left -= (int32_t)(mask[token / 32] >> (token % 32) & 1);
+    }
+    return token;
+}
+
+void grammar_walk(struct grammar *grammar, unsigned choice, int num_tokens) {
+    struct grammar_state *state = grammar_state_create(grammar, the_vocabulary());
+    fuzz_require(state != NULL);
+    for (int i = 0; i < num_tokens && !grammar_state_is_final(state); i++) {
+        uint32_t mask[FIXTURE_WORDS] = {0};
+        fuzz_require(grammar_state_mask(state, mask) == 0);
+        fuzz_require(grammar_state_accept(state, choose(mask, choice + (unsigned)i)) == 0);
+    }
+    grammar_state_destroy(state);
+}
