@@ -73,6 +73,7 @@ struct options {
     char *dtype;  /* auto, bfloat16, float16: of a GPU's activations */
     double gpu_memory_utilization;
     int64_t rank_timeout;         /* seconds for a rank in another process to answer */
+    char *load_mode;              /* shards, broadcast: how processes read the model */
     char *rank_process;           /* auto, on, off */
     int64_t device_timeout;       /* seconds for a GPU to finish a step, or a rank process to go on;
                                      0: no limit */

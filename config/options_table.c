@@ -348,6 +348,14 @@ static const struct option_spec table[] = {
      .maximum = 86400,
      .meaning = "seconds for a rank that another process computes (mpirun) to answer, before it "
                 "counts as lost and all of them end"},
+    {.name = "load-mode",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(load_mode),
+     .default_text = "shards",
+     .choices = "shards broadcast",
+     .meaning =
+         "with ranks in several processes (mpirun), shards: each reads from its own copy of the "
+         "model what it keeps; broadcast: rank 0 reads it all and sends it"},
     {.name = "rank-process",
      .type = OPTION_CHOICE,
      .offset = FIELD(rank_process),

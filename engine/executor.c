@@ -7,6 +7,7 @@
 #include "config/base/clock.h"
 #include "config/base/numbers.h"
 #include "engine/executor/rank_executor.h"
+#include "kernels/transport.h"
 #include "models/weights/weights_reader.h"
 
 #include <pthread.h>
@@ -146,7 +147,7 @@ static int agree(struct rank_executor *executor, int status, struct rank_decisio
         report.swap_block_ns = rank->swap_block_ns;
         report.memory = rank->memory;
         memcpy(report.place, rank->place, sizeof(report.place));
-        memcpy(report.model_digest, rank->weights->digest, sizeof(report.model_digest));
+        report.model = *weights_reader_digest(executor->setup.reader);
     }
     return rank_agreement_reach(transport, &report, out, err);
 }
@@ -162,13 +163,30 @@ static int choose_blocks(struct rank_executor *executor, int status, struct erro
     return status;
 }
 
+/* Takes the digest of the model that the ranks of all processes have read. */
+static int take_digest(struct rank_executor *executor, struct executor_info *info,
+                       struct error *err) {
+    struct transport *transport = executor->setup.config->transport;
+    struct weights_digest *digest = weights_reader_digest(executor->setup.reader);
+    if (transport != NULL && rank_agreement_share_model(transport, digest, err) != 0)
+        return -1;
+    if (transport == NULL || transport->rank == 0)
+        weights_digest_sum(digest, info->model_digest);
+    return 0;
+}
+
 static int allocate(struct rank_executor *executor, struct executor_info *info, struct error *err) {
     struct rank_decision decision;
+    struct executor_info found = {0};
     enter(executor, PHASE_ALLOCATE);
-    int status = agree(executor, await_ranks(executor, err), &decision, err);
-    if (status != 0)
+    int status = await_ranks(executor, err);
+    struct error unseen;
+    if (take_digest(executor, &found, status == 0 ? err : &unseen) != 0)
+        status = -1;
+    if (agree(executor, status, &decision, err) != 0)
         return -1;
     rank_setup_describe(executor->ranks, executor->num_ranks, info);
+    memcpy(info->model_digest, found.model_digest, sizeof(info->model_digest));
     if (executor->setup.config->transport != NULL)
         rank_setup_describe_all(&decision, executor->setup.num_ranks, info);
     return 0;

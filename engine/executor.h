@@ -91,10 +91,11 @@ struct executor_config {
                                       at most BACKEND_MAX_RANKS in all; 0: one */
     struct transport *transport;   /* the ranks are that many processes, this one is rank
                                       transport->rank; outlives the executor. NULL: they are threads */
-    const char *build;             /* with a transport: of this program (config/build_hash.h) */
-    int32_t device_timeout_s;      /* for what a GPU is given at once, a step above all, before it
+    enum weights_load_mode load_mode; /* with a transport */
+    const char *build;                /* with a transport: of this program (config/build_hash.h) */
+    int32_t device_timeout_s; /* for what a GPU is given at once, a step above all, before it
                                       counts as hanging; 0: it may take for ever */
-    size_t kv_memory_bytes;        /* of the KV block pool; 0: chosen from the memory at hand */
+    size_t kv_memory_bytes;   /* of the KV block pool; 0: chosen from the memory at hand */
     size_t swap_bytes; /* of the host block pool, whole blocks of it; 0: none; EXECUTOR_SWAP_AUTO:
                           by device */
     /* max_num_seqs and max_num_batched_tokens may be 0: by device. max_logit_rows and the numbers
@@ -128,7 +129,10 @@ struct executor_info {
     bool batch_invariant;
     enum dtype activation_dtype;
     enum kv_type kv_type;
-    uint8_t model_digest[CONTENT_HASH_BYTES]; /* see weights.h; zeros of what is only planned */
+    /* Of the model's settings and bytes (weights_digest.h): equal for models that are the same in
+     * everything that could change an answer. Zeros of what is only planned, and on rank 1 and
+     * higher of processes. */
+    uint8_t model_digest[CONTENT_HASH_BYTES];
     int64_t swap_block_ns; /* to move one block to the host block pool, measured at start; 0: there
                               is none, or it is only planned */
     bool records_steps;    /* a GPU replays decode steps */

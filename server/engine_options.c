@@ -50,6 +50,10 @@ static size_t swap_bytes_of(double gib) {
     return gib == OPTIONS_AUTO ? EXECUTOR_SWAP_AUTO : (size_t)(gib * (double)((size_t)1 << 30));
 }
 
+static enum weights_load_mode parse_load_mode(const char *name) {
+    return strcmp(name, "broadcast") == 0 ? WEIGHTS_LOAD_BROADCAST : WEIGHTS_LOAD_SHARDS;
+}
+
 int engine_options_executor(const struct options *options, const struct model *model,
                             struct executor_config *out, struct error *err) {
     int32_t max_model_len = 0, vocab_size = model->config.vocab_size;
@@ -71,6 +75,7 @@ int engine_options_executor(const struct options *options, const struct model *m
         .cpu_isa = options->cpu_isa,
         .num_ranks = (int32_t)options->tensor_parallel_size,
         .num_stages = (int32_t)options->pipeline_parallel_size,
+        .load_mode = parse_load_mode(options->load_mode),
         .device_timeout_s = (int32_t)options->device_timeout,
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
         .swap_bytes = swap_bytes_of(options->swap_space),

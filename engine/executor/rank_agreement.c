@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- Comparing -------------------------------------------------------------------------------- */
@@ -27,6 +28,7 @@ static const struct {
     CONFIG("batch-invariant", batch_invariant),
     CONFIG("tensor-parallel-size", num_ranks),
     CONFIG("pipeline-parallel-size", num_stages),
+    CONFIG("load-mode", load_mode),
     CONFIG("kv-cache-memory-bytes", kv_memory_bytes),
     CONFIG("swap-space", swap_bytes),
     CONFIG("max-num-seqs", limits.max_num_seqs),
@@ -48,6 +50,18 @@ static const char *find_difference(const struct rank_report *a, const struct ran
     return NULL;
 }
 
+/* By what every rank has read. */
+static bool are_alike(const struct weights_digest *a, const struct weights_digest *b) {
+    return a->num_pieces == b->num_pieces &&
+           memcmp(a->settings, b->settings, sizeof(a->settings)) == 0 &&
+           memcmp(a->samples, b->samples, sizeof(a->samples)) == 0;
+}
+
+static int refuse_model(int32_t rank, struct error *err) {
+    return error_set(err, ERROR_CONFIG, "model: the files of rank %d differ from those of rank 0",
+                     rank);
+}
+
 static void compare(const struct rank_report *first, const struct rank_report *other, int32_t rank,
                     struct error *err) {
     const char *option = find_difference(first, other);
@@ -57,9 +71,8 @@ static void compare(const struct rank_report *first, const struct rank_report *o
         error_set(err, ERROR_CONFIG, "rank %d runs another build of quire than rank 0", rank);
     else if (option != NULL)
         error_set(err, ERROR_CONFIG, "%s: rank %d has another value than rank 0", option, rank);
-    else if (memcmp(first->model_digest, other->model_digest, sizeof(first->model_digest)) != 0)
-        error_set(err, ERROR_CONFIG, "model: the files of rank %d differ from those of rank 0",
-                  rank);
+    else if (!are_alike(&first->model, &other->model))
+        refuse_model(rank, err);
 }
 
 struct rank_decision rank_agreement_decide(const struct rank_report *reports, int32_t num_ranks) {
@@ -112,4 +125,30 @@ int rank_agreement_reach(struct transport *t, const struct rank_report *report,
         return -1;
     const struct error *why = report->error.code != ERROR_NONE ? &report->error : &out->error;
     return why->code == ERROR_NONE ? 0 : error_set(err, why->code, "%s", why->message);
+}
+
+/* --- The model --------------------------------------------------------------------------------- */
+
+static int gather_model(struct transport *t, struct weights_digest *model, size_t bytes,
+                        struct error *err) {
+    uint8_t(*pieces)[CONTENT_HASH_BYTES] = malloc(bytes);
+    if (pieces == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the hashes of a model");
+    int32_t other =
+        0; /* the first that differs; the others' hashes are on their way all the same */
+    int status = 0;
+    for (int32_t r = 1; r < t->num_ranks && status == 0; r++) {
+        status = transport_receive(t, TRANSPORT_STEPS, r, pieces, bytes, err);
+        if (status == 0 && !weights_digest_merge(model, pieces) && other == 0)
+            other = r;
+    }
+    free(pieces);
+    return status == 0 && other > 0 ? refuse_model(other, err) : status;
+}
+
+int rank_agreement_share_model(struct transport *t, struct weights_digest *model,
+                               struct error *err) {
+    size_t bytes = model->num_pieces * sizeof(*model->pieces);
+    return t->rank == 0 ? gather_model(t, model, bytes, err)
+                        : transport_send(t, TRANSPORT_STEPS, 0, model->pieces, bytes, err);
 }

@@ -9,8 +9,8 @@ struct rank_report {
     struct error error; /* why the rank cannot go on; ERROR_NONE: it can */
     char build[72];
     char device[32];
-    struct executor_config config; /* its pointers mean nothing elsewhere */
-    uint8_t model_digest[CONTENT_HASH_BYTES];
+    struct executor_config config;       /* its pointers mean nothing elsewhere */
+    struct weights_digest model;         /* likewise */
     int32_t num_blocks, num_host_blocks; /* that it has room for */
     int64_t swap_block_ns;
     struct executor_memory memory;
@@ -32,5 +32,10 @@ struct rank_decision rank_agreement_decide(const struct rank_report *reports, in
  * has one, else with that of the decision, or of the transport. */
 int rank_agreement_reach(struct transport *transport, const struct rank_report *report,
                          struct rank_decision *out, struct error *err);
+
+/* Once they have agreed: rank 0 learns what the others know of the model's bytes. ERROR_CONFIG there
+ * when two ranks have read one piece, and not the same bytes; ERROR_MEMORY, ERROR_DEVICE. */
+int rank_agreement_share_model(struct transport *transport, struct weights_digest *model,
+                               struct error *err);
 
 #endif

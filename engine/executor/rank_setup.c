@@ -85,6 +85,17 @@ static int connect_ranks(struct rank_setup *setup, struct error *err) {
     return create_pipeline(setup, per_stage, err);
 }
 
+static int create_reader(struct rank_setup *setup, struct error *err) {
+    const struct executor_config *config = setup->config;
+    int status = config->transport == NULL
+                     ? weights_reader_create(setup->model, setup->num_local, &setup->reader, err)
+                     : weights_reader_create_remote(setup->model, config->transport,
+                                                    config->load_mode, &setup->reader, err);
+    if (status == 0)
+        weights_reader_set_progress(setup->reader, config->progress);
+    return status;
+}
+
 int rank_setup_init(struct rank_setup *out, const struct model *model,
                     const struct executor_config *config, bool loads, struct error *err) {
     int32_t num_stages = max_int32(config->num_stages, 1);
@@ -96,13 +107,10 @@ int rank_setup_init(struct rank_setup *out, const struct model *model,
     out->num_local = config->transport != NULL ? 1 : out->num_ranks;
     out->first_rank = config->transport != NULL ? config->transport->rank : 0;
     choose_device(out);
-    if (connect_ranks(out, err) != 0 ||
-        (loads && weights_reader_create(model, out->num_local, &out->reader, err) != 0)) {
+    if (connect_ranks(out, err) != 0 || (loads && create_reader(out, err) != 0)) {
         rank_setup_finish(out);
         return -1;
     }
-    if (loads)
-        weights_reader_set_progress(out->reader, config->progress);
     return 0;
 }
 
@@ -347,7 +355,7 @@ static void describe_backends(const struct rank *ranks, int32_t num_ranks,
     if (num_ranks == 1)
         snprintf(out->description, sizeof(out->description), "%s", first);
     else
-        snprintf(out->description, sizeof(out->description), "%d ranks, %s %.100s", num_ranks,
+        snprintf(out->description, sizeof(out->description), "%d ranks, %s %.96s", num_ranks,
                  are_equal ? "each" : "the first", first);
 }
 
@@ -393,8 +401,6 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
     snprintf(out->why_cpu, sizeof(out->why_cpu), "%s", first->why_cpu);
     describe_numerics(ranks, num_ranks, out);
     describe_backends(ranks, num_ranks, out);
-    if (first->weights != NULL)
-        memcpy(out->model_digest, first->weights->digest, sizeof(out->model_digest));
     for (int32_t r = 0; r < num_ranks; r++) {
         out->num_recorded = ranks[r].llama != NULL ? llama_num_recorded(ranks[r].llama) : 0;
         out->recording_ns = max_int64(out->recording_ns, ranks[r].recording_ns);

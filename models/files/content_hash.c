@@ -32,11 +32,19 @@ void content_hash_add_sized(struct content_hash *hash, const void *data, size_t 
     content_hash_add(hash, data, bytes);
 }
 
-void content_hash_digest(const struct content_hash *hash, uint8_t out[static CONTENT_HASH_BYTES]) {
+static void write_canonical(XXH128_hash_t hash, uint8_t out[static CONTENT_HASH_BYTES]) {
     XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest((const XXH3_state_t *)hash));
+    XXH128_canonicalFromHash(&canonical, hash);
     _Static_assert(sizeof(canonical.digest) == CONTENT_HASH_BYTES, "128 bits");
     memcpy(out, canonical.digest, CONTENT_HASH_BYTES);
+}
+
+void content_hash_digest(const struct content_hash *hash, uint8_t out[static CONTENT_HASH_BYTES]) {
+    write_canonical(XXH3_128bits_digest((const XXH3_state_t *)hash), out);
+}
+
+void content_hash_of(const void *data, size_t bytes, uint8_t out[static CONTENT_HASH_BYTES]) {
+    write_canonical(XXH3_128bits(data, bytes), out);
 }
 
 uint64_t content_hash_short(const void *data, size_t bytes) {

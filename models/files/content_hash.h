@@ -17,6 +17,8 @@ void content_hash_add(struct content_hash *hash, const void *data, size_t bytes)
 void content_hash_add_sized(struct content_hash *hash, const void *data, size_t bytes);
 /* Writes the hash of all that was added; more may follow. */
 void content_hash_digest(const struct content_hash *hash, uint8_t out[static CONTENT_HASH_BYTES]);
+/* Writes the hash of these bytes alone. */
+void content_hash_of(const void *data, size_t bytes, uint8_t out[static CONTENT_HASH_BYTES]);
 /* Returns a hash of 64 bits (XXH3's), for checksums. */
 uint64_t content_hash_short(const void *data, size_t bytes);
 

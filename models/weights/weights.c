@@ -115,9 +115,8 @@ static int load_all(struct weights_loader *l, const struct model_shard *shard) {
     for (int32_t layer = 0; layer < config->num_layers; layer++)
         if (load_layer(l, shard, layer) != 0)
             return -1;
-    if (weights_loader_check_all_bound(l) != 0)
+    if (weights_loader_check_all_bound(l) != 0 || weights_reader_end(l->reader, l->err) != 0)
         return -1;
-    weights_reader_digest(l->reader, l->weights->digest);
     for (int32_t rope = 0; rope < config->num_ropes; rope++)
         if (load_rope_table(l, rope) != 0)
             return -1;

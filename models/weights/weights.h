@@ -5,7 +5,6 @@
 #define QUIRE_MODELS_WEIGHTS_H
 
 #include "kernels/backend.h"
-#include "models/files/content_hash.h"
 #include "models/model_shard.h"
 #include "models/projection.h"
 
@@ -44,9 +43,6 @@ struct weights {
     int32_t num_layers;           /* of the model */
     struct layer_weights *layers; /* [num_layers] */
     size_t bytes;                 /* device memory taken, for the memory table */
-    /* Covers the model's settings and name, type, shape and bytes of every tensor loaded: equal for
-     * models that are the same in everything that could change an answer. */
-    uint8_t digest[CONTENT_HASH_BYTES];
 };
 
 /* Returns the device memory that the rank's weights take on a device that holds every matrix as

@@ -98,8 +98,9 @@ static float *read_vector(struct weights_loader *l, struct tensor_place place, c
                   tensor->name.data, dtype_name(tensor->dtype));
         return NULL;
     }
-    const void *data = weights_reader_read(l->reader, tensor, 0, tensor->bytes, l->err);
-    if (data == NULL)
+    const struct weights_piece all = {.tensor = tensor, .bytes = tensor->bytes, .is_kept = true};
+    const void *data;
+    if (weights_reader_read(l->reader, &all, &data, l->err) != 0)
         return NULL;
     float *values = malloc((size_t)width * sizeof(float));
     if (values == NULL)
@@ -267,6 +268,14 @@ static int fill_chunk(struct weights_loader *l, const struct matrix_source *sour
     return 0;
 }
 
+static bool keeps_rows(const struct weights_part *part, int32_t first_row, int32_t num_rows) {
+    bool keeps = false;
+    for (int i = 0; i < part->num_spans; i++)
+        keeps |= part->spans[i].first_row < first_row + num_rows &&
+                 first_row < part->spans[i].first_row + part->spans[i].num_rows;
+    return keeps;
+}
+
 /* Goes through all of the tensor, whatever is kept of it: the digest and the other ranks need it.
  * matrix_row: where its kept rows begin; matrix NULL: nothing is. */
 static int stream_part(struct weights_loader *l, const struct matrix_source *source, int part,
@@ -278,15 +287,18 @@ static int stream_part(struct weights_loader *l, const struct matrix_source *sou
     int32_t rows_per_chunk = (int32_t)(WEIGHTS_CHUNK_BYTES / row_bytes);
     for (int32_t row = 0, count; row < num_rows; row += count) {
         count = min_int32(num_rows - row, rows_per_chunk);
-        const struct chunk chunk = {
-            .data = weights_reader_read(l->reader, tensor, (size_t)row * row_bytes,
-                                        (size_t)count * row_bytes, l->err),
-            .first_row = row,
-            .num_rows = count,
-            .matrix_row = matrix_row,
+        const struct weights_piece piece = {
+            .tensor = tensor,
+            .offset = (size_t)row * row_bytes,
+            .bytes = (size_t)count * row_bytes,
+            .is_kept = matrix != NULL && keeps_rows(&source->plan->parts[part], row, count),
         };
-        if (chunk.data == NULL ||
-            (matrix != NULL && fill_chunk(l, source, part, &chunk, matrix) != 0))
+        const void *data;
+        if (weights_reader_read(l->reader, &piece, &data, l->err) != 0)
+            return -1;
+        const struct chunk chunk = {
+            .data = data, .first_row = row, .num_rows = count, .matrix_row = matrix_row};
+        if (piece.is_kept && fill_chunk(l, source, part, &chunk, matrix) != 0)
             return -1;
     }
     return 0;

@@ -25,7 +25,7 @@ struct weights_loader {
 int weights_loader_init(struct weights_loader *loader);
 void weights_loader_finish(struct weights_loader *loader);
 
-/* out NULL: another rank's, which is only read, for the digest. */
+/* out NULL: another rank's, of which nothing is kept here. */
 int weights_loader_load_matrix(struct weights_loader *loader, const struct weights_matrix *plan,
                                struct matrix **out);
 /* As float, whatever float type the file stores. Likewise. */

@@ -113,6 +113,52 @@ def test_what_threads_answer(start_server, start_ranks, count, stages, options):
     assert stop(ranks) == 0
 
 
+def bytes_read(server, rank):
+    for line in Path(f"/proc/{rank_process(server, rank)}/io").read_text().splitlines():
+        if line.startswith("rchar:"):
+            return int(line.split()[1])
+
+
+def answer_of(server):
+    reply = server.complete("Once upon a time", max_tokens=40, temperature=0.9, seed=1)
+    return reply.choices[0].text, reply.system_fingerprint
+
+
+@pytest.mark.parametrize("count, stages", [(2, 1), (1, 2), (2, 2)])
+def test_load_modes(start_server, start_ranks, count, stages):
+    """What is read by whom changes no answer. A process of a stage reads little more than the stage's layers, its embedding
+    and head; of what rank 0 reads for all, the others read the settings alone."""
+    size = MODEL.stat().st_size
+    whole = start_server("--tensor-parallel-size", count)
+    expected = answer_of(whole)
+    whole.kill()
+    read = {}
+    for mode in "shards", "broadcast":
+        ranks = start_ranks(count, "--load-mode", mode, stages=stages)
+        assert answer_of(ranks) == expected
+        read[mode] = [bytes_read(ranks, rank) / size for rank in range(count * stages)]
+        assert stop(ranks) == 0
+    print(f"{count} x {stages}, parts of the file read:", read)
+    assert read["broadcast"][0] > 1 and all(part < 0.2 for part in read["broadcast"][1:])
+    assert all(part < 1.2 for part in read["shards"])
+    assert stages == 1 or all(part < 0.85 for part in read["shards"])
+
+
+@pytest.mark.parametrize("count, stages", [(2, 1), (1, 2)])
+def test_another_file(tmp_path, count, stages):
+    """Rank 1 has another model at the same path: here one byte in a thousand of the last two thirds."""
+    other = tmp_path / "other.gguf"
+    data = bytearray(MODEL.read_bytes())
+    for at in range(len(data) // 3, len(data), 1000):
+        data[at] ^= 1
+    other.write_bytes(data)
+    script = f'[ "$OMPI_COMM_WORLD_RANK" = 0 ] || set -- "$1" "$2" --model {other} "${{@:5}}"; exec "$@"'
+    result = run("serve", "--model", MODEL, "--tensor-parallel-size", count, "--pipeline-parallel-size", stages,
+                 launcher=[*MPIRUN, "-n", 2, "bash", "-c", script, "bash"])
+    assert result.returncode == 78, result.stderr
+    assert "model: the files of rank 1 differ from those of rank 0" in result.stderr
+
+
 def settled(server):
     """What the ranks have sent, once a step has asked for it and all answers were read, and the prompt tokens."""
     time.sleep(1.1)

@@ -62,8 +62,17 @@ static void test_differences(void **state) {
     strcpy(reports[1].build, "abd");
     assert_refused(reports, ERROR_CONFIG, "rank 1 runs another build of quire than rank 0");
     fill(reports);
-    reports[2].model_digest[CONTENT_HASH_BYTES - 1] = 1;
+    reports[2].model.settings[CONTENT_HASH_BYTES - 1] = 1;
     assert_refused(reports, ERROR_CONFIG, "model: the files of rank 2 differ from those of rank 0");
+    fill(reports);
+    reports[1].model.samples[0] = 1;
+    assert_refused(reports, ERROR_CONFIG, "model: the files of rank 1 differ from those of rank 0");
+    fill(reports);
+    reports[1].model.num_pieces = 7;
+    assert_refused(reports, ERROR_CONFIG, "model: the files of rank 1 differ from those of rank 0");
+    fill(reports);
+    reports[2].config.load_mode = WEIGHTS_LOAD_BROADCAST;
+    assert_refused(reports, ERROR_CONFIG, "load-mode: rank 2 has another value than rank 0");
     fill(reports);
     strcpy(reports[1].device, "cpu-ref");
     assert_refused(reports, ERROR_CONFIG, "device: rank 1 has another value than rank 0");

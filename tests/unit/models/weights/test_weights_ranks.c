@@ -22,6 +22,7 @@ static const struct weights_options as_stored = {.max_model_len = 8, .quantizati
 struct reports {
     size_t num_reports, bytes_read, num_bytes;
     bool is_disordered;
+    uint8_t digest[CONTENT_HASH_BYTES];
 };
 
 static void note_report(void *context, size_t bytes_read, size_t num_bytes) {
@@ -89,6 +90,7 @@ static struct reports load_stages(struct rank *ranks, const struct model *model,
     for (int32_t i = 0; i < num_ranks; i++)
         if (i != abandoned)
             assert_int_equal(pthread_join(threads[i], NULL), 0);
+    weights_digest_sum(weights_reader_digest(reader), reports.digest);
     weights_reader_destroy(reader);
     return reports;
 }
@@ -215,14 +217,14 @@ static void check_ranks(const struct model_config *config, struct image_form for
     struct rank whole, ranks[MAX_RANKS];
     model_image_init(&image, config, form);
     model_image_open(&image);
-    load_ranks(&whole, &image.model, 1, -1);
+    struct reports alone = load_ranks(&whole, &image.model, 1, -1);
     struct reports reports = load_ranks(ranks, &image.model, num_ranks, -1);
     check_reports(&reports, image.num_tensors, file_bytes(&image));
     assert_int_equal(whole.status, 0);
+    assert_memory_equal(reports.digest, alone.digest, CONTENT_HASH_BYTES);
     for (int32_t i = 0; i < num_ranks; i++) {
         if (ranks[i].status != 0)
             fail_msg("%s", ranks[i].error.message);
-        assert_memory_equal(ranks[i].weights->digest, whole.weights->digest, CONTENT_HASH_BYTES);
         assert_int_equal(ranks[i].weights->bytes,
                          weights_needed(&image.model, &ranks[i].shard, &as_stored, DTYPE_NONE, 1));
         check_vocab(&ranks[i], &whole);
@@ -262,14 +264,14 @@ static void check_stages(const struct model_config *config, int32_t per_stage, i
     struct rank whole, ranks[MAX_RANKS];
     model_image_init(&image, config, (struct image_form){.biased = true, .dtype = DTYPE_F32});
     model_image_open(&image);
-    load_ranks(&whole, &image.model, 1, -1);
+    struct reports alone = load_ranks(&whole, &image.model, 1, -1);
     struct reports reports = load_stages(ranks, &image.model, per_stage, num_stages, -1);
     check_reports(&reports, image.num_tensors, file_bytes(&image));
+    assert_memory_equal(reports.digest, alone.digest, CONTENT_HASH_BYTES);
     for (int32_t i = 0; i < per_stage * num_stages; i++) {
         const struct weights *w = ranks[i].weights;
         const struct model_shard *shard = &ranks[i].shard;
         assert_int_equal(ranks[i].status, 0);
-        assert_memory_equal(w->digest, whole.weights->digest, CONTENT_HASH_BYTES);
         assert_int_equal(w->bytes, weights_needed(&image.model, shard, &as_stored, DTYPE_NONE, 1));
         assert_int_equal(w->head != NULL,
                          shard->has_head || (shard->has_embedding && config->tied_embeddings));
