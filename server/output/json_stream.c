@@ -2,6 +2,7 @@
 
 #include "server/output/text_marker.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void json_stream_init(struct json_stream *json) {
@@ -193,4 +194,12 @@ enum json_stream_step json_stream_push(struct json_stream *json, char byte) {
         return json->state < JSON_STREAM_STRING ? push_structure(json, byte)
                                                 : push_number(json, byte);
     }
+}
+
+size_t json_stream_byte(const struct json_stream *json, char byte,
+                        char out[static JSON_STREAM_MAX_BYTES]) {
+    if (json_stream_in_string(json) && (unsigned char)byte < 0x20)
+        return (size_t)snprintf(out, JSON_STREAM_MAX_BYTES, "\\u%04x", (unsigned)byte);
+    out[0] = byte;
+    return 1;
 }

@@ -4,9 +4,11 @@
 #define QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define JSON_STREAM_MAX_DEPTH 128 /* of nested arrays and objects */
+#define JSON_STREAM_MAX_BYTES 8   /* that one byte becomes */
 
 enum json_stream_step {
     JSON_STREAM_MORE,
@@ -51,5 +53,9 @@ void json_stream_init(struct json_stream *json);
 enum json_stream_step json_stream_push(struct json_stream *json, char byte);
 /* The next byte belongs to a string, outside of its escapes. */
 bool json_stream_in_string(const struct json_stream *json);
+/* Writes the byte that is pushed next as JSON has it, and returns the length: a raw control
+ * character in a string, which JSON forbids and models write, becomes \u00XX. */
+size_t json_stream_byte(const struct json_stream *json, char byte,
+                        char out[static JSON_STREAM_MAX_BYTES]);
 
 #endif

@@ -13,18 +13,21 @@ struct format_name {
     int format;
 };
 
-/* "none" is a name too; vLLM has further names for the same form of reasoning. */
+/* "none" is a name too. A form's first name is the one it is shown by; vLLM has several for some. */
 static const struct format_name tool_names[] = {
     {"none", TOOL_CALL_FORMAT_NONE},
     {"hermes", TOOL_CALL_FORMAT_HERMES},
     {"llama3_json", TOOL_CALL_FORMAT_LLAMA3_JSON},
     {"mistral", TOOL_CALL_FORMAT_MISTRAL},
+    {"qwen3_coder", TOOL_CALL_FORMAT_QWEN3_CODER},
+    {"qwen3_xml", TOOL_CALL_FORMAT_QWEN3_CODER},
+    {"glm45", TOOL_CALL_FORMAT_GLM45},
+    {"glm47", TOOL_CALL_FORMAT_GLM45},
 };
 static const struct format_name reasoning_names[] = {
-    {"none", REASONING_FORMAT_NONE},
-    {"think", REASONING_FORMAT_THINK},
-    {"deepseek_r1", REASONING_FORMAT_THINK},
-    {"qwen3", REASONING_FORMAT_THINK},
+    {"none", REASONING_FORMAT_NONE},         {"think", REASONING_FORMAT_THINK},
+    {"deepseek_r1", REASONING_FORMAT_THINK}, {"qwen3", REASONING_FORMAT_THINK},
+    {"glm45", REASONING_FORMAT_THINK},       {"deepseek_v3", REASONING_FORMAT_THINK},
 };
 
 static const struct format_name *find(const struct format_name *names, size_t count,
@@ -70,9 +73,11 @@ static bool has(const char *text, const char *part) {
     return strstr(text, part) != NULL;
 }
 
-/* Leaves out Qwen3-Coder and GLM, which write no JSON between the same markers. */
-static bool is_hermes(const char *text) {
-    return has(text, "<tool_call>") && !has(text, "<function=") && !has(text, "<arg_key>");
+/* Three forms have the same marker; what stands between shows in the template. */
+static enum tool_call_format format_of_tool_call_tag(const char *text) {
+    if (has(text, "<function="))
+        return TOOL_CALL_FORMAT_QWEN3_CODER;
+    return has(text, "<arg_key>") ? TOOL_CALL_FORMAT_GLM45 : TOOL_CALL_FORMAT_HERMES;
 }
 
 static bool is_llama3(const char *text) {
@@ -82,8 +87,8 @@ static bool is_llama3(const char *text) {
 enum tool_call_format tool_call_format_of_template(const char *chat_template) {
     if (has(chat_template, "[TOOL_CALLS]"))
         return TOOL_CALL_FORMAT_MISTRAL;
-    if (is_hermes(chat_template))
-        return TOOL_CALL_FORMAT_HERMES;
+    if (has(chat_template, "<tool_call>"))
+        return format_of_tool_call_tag(chat_template);
     return is_llama3(chat_template) ? TOOL_CALL_FORMAT_LLAMA3_JSON : TOOL_CALL_FORMAT_NONE;
 }
 
@@ -110,6 +115,10 @@ static const struct tool_format *format_of(enum tool_call_format format) {
         return &tool_llama3_format;
     case TOOL_CALL_FORMAT_MISTRAL:
         return &tool_mistral_format;
+    case TOOL_CALL_FORMAT_QWEN3_CODER:
+        return &tool_qwen3_coder_format;
+    case TOOL_CALL_FORMAT_GLM45:
+        return &tool_glm_format;
     case TOOL_CALL_FORMAT_NONE:
         break;
     }
@@ -123,6 +132,7 @@ struct output_parser *output_parser_create(const struct output_parser_config *co
     tool_parser_init(&parser->content, format_of(config->tools), &parser->parts);
     parser->content.sink.allowed_names = config->allowed_names;
     parser->content.sink.num_allowed_names = config->num_allowed_names;
+    parser->content.parameter_types = config->parameter_types;
     reasoning_parser_init(&parser->reasoning, config, &parser->parts, &parser->content);
     return parser;
 }

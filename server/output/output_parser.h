@@ -11,6 +11,7 @@
 #define QUIRE_SERVER_OUTPUT_OUTPUT_PARSER_H
 
 #include "config/base/byte_buffer.h"
+#include "config/base/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +29,8 @@ enum tool_call_format {
                                    */
     TOOL_CALL_FORMAT_MISTRAL,     /* [TOOL_CALLS][{"name":...,"arguments":{...}}, ...] and the newer
                                      [TOOL_CALLS]name[ARGS]{...} */
+    TOOL_CALL_FORMAT_QWEN3_CODER, /* <tool_call><function=name><parameter=key>value</parameter>... */
+    TOOL_CALL_FORMAT_GLM45,       /* <tool_call>name<arg_key>key</arg_key><arg_value>value... */
 };
 
 /* The way it writes what it thinks before it answers. */
@@ -58,6 +61,7 @@ struct output_parser_config {
      * each with its NUL; borrowed: they outlive the parser. None: any may. */
     const char *allowed_names;
     int num_allowed_names;
+    struct text parameter_types; /* of the tools: parameter_types.h; borrowed as the names are */
 };
 
 /* A step of a choice's output. Strings live until the parser's next function is called. */
@@ -66,7 +70,7 @@ enum output_part_kind {
     OUTPUT_PART_CONTENT,        /* text: more of it */
     OUTPUT_PART_TOOL_CALL,      /* text: the name of call number tool_index, which begins */
     OUTPUT_PART_TOOL_ARGUMENTS, /* text: more of the arguments of call number tool_index: the JSON
-                                   as the model writes it */
+                                   as the model writes it, or made of what it writes */
 };
 
 struct output_part {

@@ -66,22 +66,18 @@ static enum json_stream_step read_arguments(struct tool_call_arguments *argument
         arguments->kind = TOOL_CALL_ARGUMENTS_NULL;
     else if (is_first)
         return JSON_STREAM_BAD;
-    bool in_string = json_stream_in_string(&arguments->json);
+    char text[JSON_STREAM_MAX_BYTES];
+    size_t length = json_stream_byte(&arguments->json, byte, text);
     enum json_stream_step step = json_stream_push(&arguments->json, byte);
     if (step == JSON_STREAM_BAD || arguments->kind == TOOL_CALL_ARGUMENTS_NULL)
         return step;
     if (arguments->kind == TOOL_CALL_ARGUMENTS_OBJECT) {
-        /* a raw control character in a string, which JSON forbids and models write */
-        if (in_string && (unsigned char)byte < 0x20)
-            byte_buffer_printf(out, "\\u%04x", (unsigned)(unsigned char)byte);
-        else
-            byte_buffer_append(out, &byte, 1);
-    } else if (!is_first) {
-        char text[JSON_UNESCAPE_MAX_BYTES];
-        size_t length = step == JSON_STREAM_DONE
-                            ? json_unescape_end(&arguments->string, text)
-                            : json_unescape_push(&arguments->string, byte, text);
         byte_buffer_append(out, text, length);
+    } else if (!is_first) {
+        char released[JSON_UNESCAPE_MAX_BYTES];
+        length = step == JSON_STREAM_DONE ? json_unescape_end(&arguments->string, released)
+                                          : json_unescape_push(&arguments->string, byte, released);
+        byte_buffer_append(out, released, length);
     }
     return step;
 }

@@ -11,6 +11,9 @@ void tool_parser_finish(struct tool_parser *parser) {
     text_marker_finish(&parser->marker);
     byte_buffer_finish(&parser->held);
     tool_call_object_finish(&parser->object);
+    tool_members_finish(&parser->members);
+    byte_buffer_finish(&parser->key);
+    text_marker_finish(&parser->value_end);
 }
 
 static void add_content(struct tool_parser *parser, const char *text, size_t length) {
@@ -40,11 +43,14 @@ static void enter_tool_calls(struct tool_parser *parser) {
     text_marker_reset(marker);
     parser->in_tool_calls = true;
     parser->between_tool_calls = false;
+    parser->in_markup = false;
     parser->format->begin(parser);
 }
 
 static void leave_tool_calls(struct tool_parser *parser) {
     parser->in_tool_calls = false;
+    if (parser->format->leave != NULL)
+        parser->format->leave(parser);
     if (parser->sink.is_open)
         tool_call_sink_end(&parser->sink);
 }
@@ -75,12 +81,13 @@ static void push_in_tool_calls(struct tool_parser *parser, char byte) {
     enum tool_step step = parser->format->push(parser, byte);
     is_out = is_out || parser->sink.num_calls != num_calls;
     if (is_out) {
-        drop_held(parser);
+        if (!parser->in_markup)
+            drop_held(parser);
         parser->skips_space = true;
     }
     switch (step) {
     case TOOL_MORE:
-        if (is_out)
+        if (is_out && !parser->in_markup)
             return;
         byte_buffer_append(&parser->held, &byte, 1);
         if (parser->held.length > TEXT_MARKER_MAX_HELD_BYTES)
@@ -129,7 +136,8 @@ void tool_parser_push(struct tool_parser *parser, char byte) {
     else
         push_content(parser, byte);
     parser->failed = parser->failed || parser->held.failed || parser->marker.held.failed ||
-                     parser->object.waiting.failed;
+                     parser->object.waiting.failed || parser->members.held.failed ||
+                     parser->key.failed || parser->value_end.held.failed;
 }
 
 void tool_parser_end(struct tool_parser *parser) {

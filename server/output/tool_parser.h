@@ -7,7 +7,10 @@
 #define QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 
 #include "server/output/tool_call.h"
+#include "server/output/tool_members.h"
 #include "server/output/text_marker.h"
+
+#define TOOL_KEY_MAX_BYTES 1024 /* of an argument's name that is no JSON; longer is no call */
 
 /* The result of the format's push of a byte. */
 enum tool_step {
@@ -18,6 +21,7 @@ enum tool_step {
 };
 
 struct tool_parser;
+struct tool_tags;
 
 struct tool_format {
     const char *marker; /* opens tool calls anywhere in the content */
@@ -25,14 +29,19 @@ struct tool_format {
     /* Follows the marker; a bare '{' is the first byte it gets. */
     void (*begin)(struct tool_parser *parser);
     enum tool_step (*push)(struct tool_parser *parser, char byte);
+    /* Completes what is out of a call that is broken off; NULL: nothing is to be done. */
+    void (*leave)(struct tool_parser *parser);
+    const struct tool_tags *tags; /* of tool_tags.c */
 };
 
-extern const struct tool_format tool_hermes_format, tool_llama3_format, tool_mistral_format;
+extern const struct tool_format tool_hermes_format, tool_llama3_format, tool_mistral_format,
+    tool_qwen3_coder_format, tool_glm_format;
 
 struct tool_parser {
     const struct tool_format *format; /* NULL: all is content */
     struct tool_call_sink sink;
     bool in_tool_calls;        /* the format reads */
+    bool in_markup;            /* set by the format: what is held belongs to no argument */
     bool between_tool_calls;   /* set by the format: what is held belongs to no call */
     bool skips_space;          /* nothing but white space since a call, or since the reasoning */
     bool has_content;          /* something but white space has been content */
@@ -46,6 +55,10 @@ struct tool_parser {
     const char *expected; /* what is left of a literal */
     char name[OUTPUT_MAX_TOOL_NAME_BYTES];
     size_t name_length;
+    struct text parameter_types; /* borrowed: parameter_types.h */
+    struct tool_members members;
+    struct byte_buffer key;       /* an argument's name */
+    struct text_marker value_end; /* finds the end of an argument's value */
 };
 
 void tool_parser_init(struct tool_parser *parser, const struct tool_format *format,

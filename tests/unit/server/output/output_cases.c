@@ -21,6 +21,22 @@ static const char two_names[] = "f\0mcp/git";
 #define ALLOWED(format)                                                                            \
     { .tools = TOOL_CALL_FORMAT_##format, .allowed_names = two_names, .num_allowed_names = 2 }
 
+/* Of f: s is a string, n one or null. */
+static const char types_of_f[] = "f\0ss\0nn\0";
+#define QWEN3_CODER                                                                                \
+    {                                                                                              \
+        .tools = TOOL_CALL_FORMAT_QWEN3_CODER, .parameter_types = {                                \
+            types_of_f,                                                                            \
+            sizeof(types_of_f)                                                                     \
+        }                                                                                          \
+    }
+#define GLM                                                                                        \
+    {                                                                                              \
+        .tools = TOOL_CALL_FORMAT_GLM45, .parameter_types = { types_of_f, sizeof(types_of_f) }     \
+    }
+#define THINK_GLM                                                                                  \
+    { .tools = TOOL_CALL_FORMAT_GLM45, .reasoning = REASONING_FORMAT_THINK }
+
 /* Sixteen levels of nesting. */
 #define DEEP_OPEN "[[[[[[[[[[[[[[[["
 #define DEEP_CLOSE "]]]]]]]]]]]]]]]]"
@@ -235,5 +251,87 @@ const struct output_case output_cases[] = {
     {MISTRAL, "[TOOL_CALLS][ARGS]{}", "|content:[TOOL_CALLS][ARGS]{}"},
     {MISTRAL, "[[TOOL_CALLS]f{}", "|content:[|call 0:f|arguments 0:{}"},
     {MISTRAL, "[TOOL_[TOOL_CALLS]f{}", "|content:[TOOL_|call 0:f|arguments 0:{}"},
+
+    /* Qwen3-Coder. */
+    {QWEN3_CODER,
+     "I look.\n\n<tool_call>\n<function=f>\n<parameter=s>\nline \"1\"\n\n\tC:\\x "
+     "</param\n</parameter>\n<parameter=a>\n12\n</parameter>\n</function>\n</tool_call>\nDone.",
+     "|content:I look.|call 0:f|arguments 0:{\"s\": \"line \\\"1\\\"\\n\\n\\tC:\\\\x </param\", "
+     "\"a\": 12}|content:Done."},
+    {QWEN3_CODER,
+     "<tool_call>\n<function=g>\n</function>\n</tool_call>\n<tool_call>\n<function=mcp/git.log>\n"
+     "<parameter=a>\n{\"b\": [1, \"\u00e9\U0001F600\", "
+     "{}]}\n</parameter>\n</function>\n</tool_call>",
+     "|call 0:g|arguments 0:{}|call 1:mcp/git.log|arguments 1:{\"a\": {\"b\": [1, "
+     "\"\u00e9\U0001F600\", {}]}}"},
+    /* A string stays one, whatever it reads; other values are JSON where they are some. */
+    {QWEN3_CODER, "<tool_call><function=f><parameter=s>12</parameter></function></tool_call>",
+     "|call 0:f|arguments 0:{\"s\": \"12\"}"},
+    {QWEN3_CODER,
+     "<tool_call><function=f><parameter=n>null</parameter><parameter=n>12</parameter></function>",
+     "|call 0:f|arguments 0:{\"n\": null, \"n\": \"12\"}"},
+    {QWEN3_CODER,
+     "<tool_call><function=g><parameter=s>-1.5e3</parameter><parameter=b>True</parameter>"
+     "<parameter=c>\nNone\n</parameter><parameter=d>two words</parameter>"
+     "<parameter=e>12 34</parameter><parameter=h>{\"a\":\"x\ny\"} </parameter></function>",
+     "|call 0:g|arguments 0:{\"s\": -1.5e3, \"b\": true, \"c\": null, \"d\": \"two words\", \"e\": "
+     "\"12 34\", \"h\": {\"a\":\"x\\u000ay\"}}"},
+    {QWEN3_CODER,
+     "<tool_call><function=f><parameter=s></parameter><parameter=x>\n\n</parameter></function>",
+     "|call 0:f|arguments 0:{\"s\": \"\", \"x\": \"\"}"},
+    {QWEN3_CODER, "<tool_call><function=f><parameter=s>\n\n a \n\n</parameter></function>",
+     "|call 0:f|arguments 0:{\"s\": \"\\n a \\n\"}"},
+    {QWEN3_CODER, "<tool_call><function=f><parameter=a \"b\">1</parameter></function>",
+     "|call 0:f|arguments 0:{\"a \\\"b\\\"\": 1}"},
+    /* It breaks off. */
+    {QWEN3_CODER, "<tool_call>\n<function=f", "|content:<tool_call>\n<function=f"},
+    {QWEN3_CODER, "<tool_call>\n<function=f>\n<param",
+     "|content:<tool_call>\n<function=f>\n<param"},
+    {QWEN3_CODER, "<tool_call><function=f><parameter=s>a</par",
+     "|call 0:f|arguments 0:{\"s\": \"a</par"},
+    {QWEN3_CODER, "<tool_call><function=f><parameter=n>a\"",
+     "|call 0:f|arguments 0:{\"n\": \"a\\\""},
+    {QWEN3_CODER, "<tool_call><function=f><parameter=a>[1, 2</",
+     "|call 0:f|arguments 0:{\"a\": [1, 2</"},
+    {QWEN3_CODER, "<tool_call><function=f><parameter=a>1</parameter>\n<par",
+     "|call 0:f|arguments 0:{\"a\": 1}|content:<par"},
+    /* It is none, or breaks behind what is out. */
+    {QWEN3_CODER, "Use <tool_call> and <function=f>", "|content:Use <tool_call> and <function=f>"},
+    {QWEN3_CODER, "<tool_call>{\"name\":\"f\"}</tool_call>",
+     "|content:<tool_call>{\"name\":\"f\"}</tool_call>"},
+    {QWEN3_CODER, "<tool_call><function=a b></function>",
+     "|content:<tool_call><function=a b></function>"},
+    {QWEN3_CODER, "<tool_call><function=></function>",
+     "|content:<tool_call><function=></function>"},
+    {QWEN3_CODER, "<tool_call><function=f><parameter=></function>",
+     "|content:<tool_call><function=f><parameter=></function>"},
+    {QWEN3_CODER, "<tool_call><function=f><parameter=a>1</parameter> then\n</function>",
+     "|call 0:f|arguments 0:{\"a\": 1}|content:then\n</function>"},
+    {ALLOWED(QWEN3_CODER), "<tool_call><function=g></function></tool_call>",
+     "|content:<tool_call><function=g></function></tool_call>"},
+    {QWEN3_CODER, "<tool_call><function=f></function> <tool_call><function=g></function>",
+     "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{}"},
+
+    /* GLM. */
+    {GLM,
+     "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a\n\"b\" <\u00e9></arg_value>\n<arg_key>x"
+     "</arg_key>\n<arg_value>{\"c\": null}</arg_value>\n</tool_call>",
+     "|call 0:f|arguments 0:{\"s\": \"a\\n\\\"b\\\" <\u00e9>\", \"x\": {\"c\": null}}"},
+    {GLM,
+     "Hm.\n<tool_call>g\n</tool_call>\n<tool_call>f<arg_key>s</arg_key><arg_value>1\n</arg_value>"
+     "</tool_call> x",
+     "|content:Hm.|call 0:g|arguments 0:{}|call 1:f|arguments 1:{\"s\": \"1\\n\"}|content:x"},
+    {GLM, "<tool_call>f<arg_key>s</arg_key><arg_value>a</arg_va",
+     "|call 0:f|arguments 0:{\"s\": \"a</arg_va"},
+    {GLM, "<tool_call>f<arg_key>s</arg_key> a", "|content:<tool_call>f<arg_key>s</arg_key> a"},
+    {GLM, "<tool_call>f<arg_key>s</arg_ke>", "|content:<tool_call>f<arg_key>s</arg_ke>"},
+    {GLM, "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key>2",
+     "|call 0:f|arguments 0:{\"a\": 1}|content:<arg_key>b</arg_key>2"},
+    {GLM, "<tool_call> two words </tool_call>", "|content:<tool_call> two words </tool_call>"},
+    {GLM, "<tool_call></tool_call>", "|content:<tool_call></tool_call>"},
+    {ALLOWED(GLM45), "<tool_call>g</tool_call><tool_call>f</tool_call>",
+     "|content:<tool_call>g</tool_call>|call 0:f|arguments 0:{}"},
+    {THINK_GLM, "\n<think>a <tool_call>g</tool_call></think>\n<tool_call>f\n</tool_call>",
+     "|reasoning:a <tool_call>g</tool_call>|call 0:f|arguments 0:{}"},
 };
 const int num_output_cases = sizeof(output_cases) / sizeof(output_cases[0]);
