@@ -101,6 +101,11 @@ bool tool_call_format_needs_special(enum tool_call_format format) {
     return format == TOOL_CALL_FORMAT_LLAMA3_JSON || format == TOOL_CALL_FORMAT_MISTRAL;
 }
 
+bool tool_call_format_has_tag(enum tool_call_format format) {
+    return format == TOOL_CALL_FORMAT_HERMES || format == TOOL_CALL_FORMAT_QWEN3_CODER ||
+           format == TOOL_CALL_FORMAT_GLM45;
+}
+
 struct output_parser {
     struct output_parts parts;
     struct reasoning_parser reasoning;

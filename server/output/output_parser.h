@@ -52,6 +52,8 @@ enum tool_call_format tool_call_format_of_template(const char *chat_template);
 enum reasoning_format reasoning_format_of_template(const char *chat_template);
 /* Returns whether the format's markers are control tokens, which must then be left in the text. */
 bool tool_call_format_needs_special(enum tool_call_format format);
+/* Returns whether its calls stand in <tool_call>, which is such a token in some vocabularies. */
+bool tool_call_format_has_tag(enum tool_call_format format);
 
 struct output_parser_config {
     enum tool_call_format tools; /* NONE when the request has none, or forbids them */

@@ -4,6 +4,7 @@
 #include "server/api/api_call_type.h"
 #include "server/api/constraint/chat_grammar.h"
 #include "server/api/chat/chat_model.h"
+#include "server/api/chat/tool_types.h"
 #include "server/api/constraint/tool_grammar.h"
 
 #include <stdlib.h>
@@ -113,12 +114,15 @@ static int check_logprobs(const struct chat_body *body, const struct request *ma
                          (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
-/* Copies the names that the parsers of the choices may still need when the body is gone. */
-static int copy_names(const struct tool_fields *tools, struct chat_generation *generation,
+/* Copies what the parsers of the choices may still need of the tools when the body is gone: the
+ * names, and behind them the parameters' types. */
+static int copy_tools(const struct tool_fields *tools, struct chat_generation *generation,
                       struct api_error *err) {
     struct byte_buffer names = {0};
     for (int32_t i = 0; i < tools->num_allowed; i++)
         byte_buffer_append(&names, tools->allowed[i], strlen(tools->allowed[i]) + 1);
+    size_t num_name_bytes = names.length;
+    tool_types_append(tools->tools, &names);
     if (names.failed) {
         byte_buffer_finish(&names);
         return api_error_set_memory(err);
@@ -126,6 +130,9 @@ static int copy_names(const struct tool_fields *tools, struct chat_generation *g
     generation->allowed_names = names.data;
     generation->config.parser.allowed_names = names.data;
     generation->config.parser.num_allowed_names = tools->num_allowed;
+    if (names.length > num_name_bytes)
+        generation->config.parser.parameter_types =
+            (struct text){names.data + num_name_bytes, names.length - num_name_bytes};
     return 0;
 }
 
@@ -149,7 +156,7 @@ int chat_generation_create(const struct api_context *context, const struct chat_
         return -1;
     }
     struct chat_generation generation = {.request = made, .config = config};
-    if (copy_names(&body->tools, &generation, err) != 0) {
+    if (copy_tools(&body->tools, &generation, err) != 0) {
         request_unref(made);
         return -1;
     }

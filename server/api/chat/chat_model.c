@@ -95,7 +95,7 @@ static int fill(const struct tokenizer *tokenizer, const struct chat_model_confi
     model->has_null_content = has_null_content(source);
     model->tools_need_special =
         tool_call_format_needs_special(model->tools) ||
-        (model->tools == TOOL_CALL_FORMAT_HERMES && is_control_token(tokenizer, "<tool_call>"));
+        (tool_call_format_has_tag(model->tools) && is_control_token(tokenizer, "<tool_call>"));
     model->reasoning_needs_special =
         model->reasoning == REASONING_FORMAT_THINK && is_control_token(tokenizer, "<think>");
     read_tokens(tokenizer, model);

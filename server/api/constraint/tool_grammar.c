@@ -3,6 +3,7 @@
 #include "server/api/constraint/tool_grammar.h"
 
 #include "server/api/constraint/json_schema.h"
+#include "server/api/constraint/tool_grammar_arguments.h"
 #include "server/json/json_field.h"
 
 #include <stdio.h>
@@ -44,6 +45,30 @@ static grammar_node marker(const struct form *form, const char *name) {
     return token >= 0 ? grammar_token(form->builder, token) : literal(form, name);
 }
 
+/* Returns how the format writes arguments one by one; NULL: it writes a JSON object. */
+static const struct argument_form *argument_form(const struct form *form) {
+    static const struct argument_form qwen3_coder = {.key_begin = "<parameter=",
+                                                     .key_end = ">\n",
+                                                     .feed = "\n",
+                                                     .value_end = "</parameter>",
+                                                     .behind = "\n",
+                                                     .separator = ""};
+    static const struct argument_form glm = {.key_begin = "<arg_key>",
+                                             .key_end = "</arg_key>\n<arg_value>",
+                                             .feed = "",
+                                             .value_end = "</arg_value>",
+                                             .behind = "\n",
+                                             .separator = ""};
+    switch (form->format) {
+    case TOOL_CALL_FORMAT_QWEN3_CODER:
+        return &qwen3_coder;
+    case TOOL_CALL_FORMAT_GLM45:
+        return &glm;
+    default:
+        return NULL;
+    }
+}
+
 /* {"name": "f", "arguments": {...}} */
 static grammar_node tool_call_object(const struct form *form, const char *name, const char *key,
                                      grammar_node arguments) {
@@ -57,8 +82,23 @@ static grammar_node tool_call_object(const struct form *form, const char *name, 
     return grammar_sequence(form->builder, items, 7);
 }
 
+/* Returns a call whose arguments stand between tags. */
+static grammar_node tagged_call(const struct form *form, const char *name, grammar_node arguments) {
+    bool is_glm = form->format == TOOL_CALL_FORMAT_GLM45;
+    grammar_node items[] = {marker(form, "<tool_call>"),
+                            literal(form, is_glm ? "" : "\n<function="),
+                            literal(form, name),
+                            literal(form, is_glm ? "\n" : ">\n"),
+                            arguments,
+                            literal(form, is_glm ? "" : "</function>\n"),
+                            marker(form, "</tool_call>")};
+    return grammar_sequence(form->builder, items, 7);
+}
+
 /* Returns one call as it stands in a row of them. */
 static grammar_node tool_call(const struct form *form, const char *name, grammar_node arguments) {
+    if (argument_form(form) != NULL)
+        return tagged_call(form, name, arguments);
     if (form->format == TOOL_CALL_FORMAT_LLAMA3_JSON)
         return tool_call_object(form, name, "parameters", arguments);
     grammar_node object = tool_call_object(form, name, "arguments", arguments);
@@ -121,13 +161,17 @@ static int arguments(const struct form *form, const cJSON *function, const char 
     const cJSON *parameters = json_given_member(function, "parameters");
     bool is_strict = cJSON_IsTrue(json_given_member(function, "strict"));
     if (parameters == NULL) {
-        *out = literal(form, "{}");
+        *out = literal(form, argument_form(form) != NULL ? "" : "{}");
         return 0;
     }
     cJSON *schema;
     if (object_schema(form, parameters, path, &schema) != 0)
         return -1;
-    int status = json_schema_node(form->builder, schema, path, is_strict, out, form->err);
+    const struct argument_form *one_by_one = argument_form(form);
+    int status = one_by_one != NULL
+                     ? tool_grammar_arguments(one_by_one, form->builder, schema, path, is_strict,
+                                              out, form->err)
+                     : json_schema_node(form->builder, schema, path, is_strict, out, form->err);
     cJSON_Delete(schema);
     return status;
 }

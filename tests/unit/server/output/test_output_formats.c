@@ -66,8 +66,11 @@ static const struct {
     {"mistral-small-3.2", TOOL_CALL_FORMAT_MISTRAL, REASONING_FORMAT_NONE},
     {"deepseek-r1-distill-qwen", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_THINK},
     /* Something else than JSON between Hermes' markers. */
-    {"qwen3-coder", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
-    {"glm-4.5", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_THINK},
+    {"qwen3-coder", TOOL_CALL_FORMAT_QWEN3_CODER, REASONING_FORMAT_NONE},
+    {"qwen3.5", TOOL_CALL_FORMAT_QWEN3_CODER, REASONING_FORMAT_THINK},
+    {"glm-4.5", TOOL_CALL_FORMAT_GLM45, REASONING_FORMAT_THINK},
+    {"glm-4.6", TOOL_CALL_FORMAT_GLM45, REASONING_FORMAT_THINK},
+    {"glm-4.7-flash", TOOL_CALL_FORMAT_GLM45, REASONING_FORMAT_THINK},
     /* Calls written as Python, or none. */
     {"llama-3.2-pythonic", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
     {"llama-3", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},

@@ -198,6 +198,66 @@ static void mistral_calls_are_forced(void **state) {
     set_up(NULL);
 }
 
+#define ARGUMENTS(schema)                                                                          \
+    "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":" schema       \
+    "}}],\"tool_choice\":\"required\"}"
+/* A string, an optional number, and a choice. */
+#define S_N_E                                                                                      \
+    ARGUMENTS(                                                                                     \
+        "{\"type\":\"object\",\"properties\":{\"s\":{\"type\":\"string\"},\"n\":{\"$ref\":\"#/"    \
+        "$defs/"                                                                                   \
+        "n\"},\"e\":{\"enum\":[\"x\",\"y\"]}},\"required\":[\"s\"],\"$defs\":{\"n\":{\"type\":"    \
+        "\"integer\"}}}")
+#define QWEN(arguments) "<tool_call>\n<function=f>\n" arguments "</function>\n</tool_call>"
+#define PARAMETER(name, value) "<parameter=" name ">\n" value "\n</parameter>\n"
+#define GLM(arguments) "<tool_call>f\n" arguments "</tool_call>"
+#define ARGUMENT(name, value) "<arg_key>" name "</arg_key>\n<arg_value>" value "</arg_value>\n"
+
+static void calls_with_tags_are_forced(void **state) {
+    static const char answer[] =
+        "|call 0:f|arguments 0:{\"s\": \"1 </p \\\"\", \"n\": 12, \"e\": \"y\"}";
+    const char types[] = "f\0ss\0";
+    struct output_parser_config qwen = {.tools = TOOL_CALL_FORMAT_QWEN3_CODER,
+                                        .parameter_types = {types, sizeof(types)}};
+    struct output_parser_config glm = qwen;
+    glm.tools = TOOL_CALL_FORMAT_GLM45;
+    expect_taken(S_N_E, &qwen,
+                 QWEN(PARAMETER("s", "1 </p \"") PARAMETER("n", "12") PARAMETER("e", "y")), answer);
+    expect_taken(S_N_E, &glm, GLM(ARGUMENT("s", "1 </p \"") ARGUMENT("n", "12") ARGUMENT("e", "y")),
+                 answer);
+    expect_taken(
+        S_N_E, &qwen, QWEN(PARAMETER("s", "")) "\n" QWEN(PARAMETER("s", "</parameter")),
+        "|call 0:f|arguments 0:{\"s\": \"\"}|call 1:f|arguments 1:{\"s\": \"</parameter\"}");
+    expect_taken(REQUIRED, &glm, GLM(""), "|call 0:f|arguments 0:{}");
+    expect_refused(S_N_E, &qwen, "<tool_call>\n<function=f>\n</");
+    expect_refused(S_N_E, &qwen, "<tool_call>\n<function=f>\n<parameter=n");
+    expect_refused(S_N_E, &glm,
+                   "<tool_call>f\n" ARGUMENT("s", "a") "<arg_key>n</arg_key>\n<arg_value>x");
+    expect_refused(S_N_E, &glm,
+                   "<tool_call>f\n" ARGUMENT("s", "a") "<arg_key>e</arg_key>\n<arg_value>z");
+}
+
+static void expect_refused_form(const char *body, const char *param) {
+    const struct output_parser_config qwen = {.tools = TOOL_CALL_FORMAT_QWEN3_CODER};
+    struct grammar *grammar = NULL;
+    struct api_error err = {0};
+    assert_int_equal(build(body, &qwen, &grammar, &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.code, "unsupported_json_schema");
+    assert_string_equal(err.param, param);
+}
+
+static void what_tags_cannot_force_is_refused(void **state) {
+    expect_refused_form(ARGUMENTS("{\"anyOf\":[{}]}"), "tools[0].function.parameters.anyOf");
+    expect_refused_form(ARGUMENTS("{\"required\":[\"a\"]}"),
+                        "tools[0].function.parameters.required");
+    expect_refused_form(
+        ARGUMENTS("{\"properties\":{\"s\":{\"type\":\"string\",\"pattern\":\"a\"}}}"),
+        "tools[0].function.parameters.properties.s");
+    expect_refused_form(ARGUMENTS("{\"properties\":{\"a>\":{\"type\":\"string\"}}}"),
+                        "tools[0].function.parameters.properties.a>");
+}
+
 static void reasoning_may_come_first(void **state) {
     struct output_parser_config model = hermes;
     model.reasoning = REASONING_FORMAT_THINK;
@@ -339,6 +399,8 @@ int main(void) {
         cmocka_unit_test(a_named_function_is_called_once),
         cmocka_unit_test(llama3_calls_are_forced),
         cmocka_unit_test(mistral_calls_are_forced),
+        cmocka_unit_test(calls_with_tags_are_forced),
+        cmocka_unit_test(what_tags_cannot_force_is_refused),
         cmocka_unit_test(reasoning_may_come_first),
         cmocka_unit_test(what_a_schema_has_beyond_the_form_is_refused_if_strict),
         cmocka_unit_test(arguments_are_an_object),

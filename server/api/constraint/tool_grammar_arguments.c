@@ -1,0 +1,204 @@
+#include "server/api/constraint/tool_grammar_arguments.h"
+
+#include "server/api/chat/tool_types.h"
+#include "server/api/constraint/json_schema.h"
+#include "server/api/constraint/text_until.h"
+#include "server/json/json_field.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH_BYTES 192
+
+struct arguments_builder {
+    const struct argument_form *form;
+    struct grammar_builder *builder;
+    const cJSON *schema; /* of all arguments */
+    const char *path;
+    bool is_strict;
+    struct api_error *err;
+};
+
+static grammar_node literal(const struct arguments_builder *arguments, const char *text) {
+    return grammar_literal(arguments->builder, text, strlen(text));
+}
+
+static int refuse(const struct arguments_builder *arguments, const char *path, const char *what) {
+    return api_error_set(arguments->err, 400, "invalid_request_error", "unsupported_json_schema",
+                         path, "%s: %s cannot be forced in the form of this model's tool calls",
+                         path, what);
+}
+
+/* Refuses what is said of the arguments as a whole: they are written one by one. */
+static int check_schema(const struct arguments_builder *arguments) {
+    static const char *const keywords[] = {"anyOf",
+                                           "oneOf",
+                                           "allOf",
+                                           "not",
+                                           "if",
+                                           "$ref",
+                                           "$dynamicRef",
+                                           "enum",
+                                           "const",
+                                           "dependentRequired",
+                                           "dependentSchemas",
+                                           "dependencies",
+                                           "minProperties",
+                                           "maxProperties",
+                                           "propertyNames"};
+    const cJSON *name;
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++) {
+        if (json_given_member(arguments->schema, keywords[i]) == NULL)
+            continue;
+        snprintf(path, sizeof(path), "%.120s.%s", arguments->path, keywords[i]);
+        return refuse(arguments, path, keywords[i]);
+    }
+    const cJSON *properties = json_given_member(arguments->schema, "properties");
+    cJSON_ArrayForEach(name, json_given_member(arguments->schema, "required")) {
+        if (cJSON_IsString(name) && json_member(properties, name->valuestring) != NULL)
+            continue;
+        snprintf(path, sizeof(path), "%.120s.required", arguments->path);
+        return refuse(arguments, path, "a required argument without properties");
+    }
+    return 0;
+}
+
+static bool is_required(const struct arguments_builder *arguments, const char *key) {
+    const cJSON *name;
+    cJSON_ArrayForEach(name, json_given_member(arguments->schema, "required")) {
+        if (cJSON_IsString(name) && strcmp(name->valuestring, key) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Returns the strings that a schema lists, in a form whose strings have no quotes, or
+ * GRAMMAR_FAILED. */
+static grammar_node listed_strings(const struct arguments_builder *arguments, const cJSON *list) {
+    int count = cJSON_GetArraySize(list), num_nodes = 0;
+    const cJSON *item;
+    grammar_node *nodes = malloc((size_t)count * sizeof(*nodes));
+    if (nodes == NULL)
+        return GRAMMAR_FAILED;
+    cJSON_ArrayForEach(item, list) nodes[num_nodes++] =
+        literal(arguments, cJSON_IsString(item) ? item->valuestring : "null");
+    grammar_node node = grammar_alternatives(arguments->builder, nodes, num_nodes);
+    free(nodes);
+    return node;
+}
+
+/* A string up to its end, which goes with it. */
+static int string_value(const struct arguments_builder *arguments, const cJSON *schema,
+                        const char *path, grammar_node *out) {
+    static const char *const keywords[] = {"pattern", "minLength", "maxLength", "format", "anyOf",
+                                           "oneOf",   "allOf",     "not",       "$ref",   "if"};
+    const cJSON *list = json_given_member(schema, "enum");
+    const cJSON *constant = json_given_member(schema, "const");
+    bool is_nullable = tool_types_of_schema(schema) == PARAMETER_NULLABLE_STRING;
+    grammar_node end[] = {literal(arguments, arguments->form->feed),
+                          literal(arguments, arguments->form->value_end)};
+    bool has_choice = is_nullable && (json_given_member(schema, "anyOf") != NULL ||
+                                      json_given_member(schema, "oneOf") != NULL);
+    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]) && !has_choice; i++)
+        if (json_given_member(schema, keywords[i]) != NULL)
+            return refuse(arguments, path, keywords[i]);
+    if (constant != NULL || cJSON_GetArraySize(list) > 0) {
+        grammar_node items[] = {constant != NULL ? literal(arguments, constant->valuestring)
+                                                 : listed_strings(arguments, list),
+                                end[0], end[1]};
+        *out = grammar_sequence(arguments->builder, items, 3);
+        return 0;
+    }
+    *out = text_until_node(arguments->builder, arguments->form->value_end);
+    return 0;
+}
+
+/* A value that is JSON, and its end. References are to the schema of all arguments. */
+static int json_value(const struct arguments_builder *arguments, const cJSON *schema,
+                      const char *path, grammar_node *out) {
+    static const char *const shared[] = {"$defs", "definitions"};
+    cJSON *copy = cJSON_Duplicate(schema, true);
+    bool is_complete = copy != NULL;
+    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]) && cJSON_IsObject(copy); i++) {
+        const cJSON *definitions = json_given_member(arguments->schema, shared[i]);
+        if (definitions == NULL || json_member(copy, shared[i]) != NULL)
+            continue;
+        cJSON *shared_copy = cJSON_Duplicate(definitions, true);
+        is_complete = is_complete && shared_copy != NULL &&
+                      cJSON_AddItemToObject(copy, shared[i], shared_copy);
+    }
+    if (!is_complete) {
+        cJSON_Delete(copy);
+        return api_error_set_memory(arguments->err);
+    }
+    grammar_node node = GRAMMAR_FAILED;
+    int status = json_schema_node(arguments->builder, copy, path, arguments->is_strict, &node,
+                                  arguments->err);
+    cJSON_Delete(copy);
+    grammar_node items[] = {node, literal(arguments, arguments->form->feed),
+                            literal(arguments, arguments->form->value_end)};
+    if (status == 0)
+        *out = grammar_sequence(arguments->builder, items, 3);
+    return status;
+}
+
+static int argument(const struct arguments_builder *arguments, const cJSON *property,
+                    grammar_node *out) {
+    const struct argument_form *form = arguments->form;
+    char path[PATH_BYTES];
+    grammar_node value = GRAMMAR_FAILED;
+    snprintf(path, sizeof(path), "%.60s.properties.%.100s", arguments->path, property->string);
+    if (property->string[0] == '\0' ||
+        strcspn(property->string, "<>=\n") != strlen(property->string))
+        return refuse(arguments, path, "an argument of this name");
+    bool is_text = !form->quotes_strings && tool_types_of_schema(property) != PARAMETER_ANY;
+    int status = is_text ? string_value(arguments, property, path, &value)
+                         : json_value(arguments, property, path, &value);
+    grammar_node items[] = {literal(arguments, form->key_begin),
+                            literal(arguments, property->string), literal(arguments, form->key_end),
+                            value, literal(arguments, form->behind)};
+    if (status == 0)
+        *out = grammar_sequence(arguments->builder, items, 5);
+    return status;
+}
+
+/* What follows some arguments, or none, given what follows with this one. */
+static grammar_node with_or_without(const struct arguments_builder *arguments, const char *front,
+                                    grammar_node one, grammar_node behind, grammar_node without,
+                                    bool is_optional) {
+    grammar_node items[] = {literal(arguments, front), one, behind};
+    grammar_node choices[] = {grammar_sequence(arguments->builder, items, 3), without};
+    return grammar_alternatives(arguments->builder, choices, is_optional ? 2 : 1);
+}
+
+/* Puts an argument in front of what may follow it, as the first one that is written and as a further
+ * one. */
+static int prepend(const struct arguments_builder *arguments, const cJSON *property,
+                   grammar_node *first, grammar_node *further) {
+    grammar_node one = GRAMMAR_FAILED;
+    if (argument(arguments, property, &one) != 0)
+        return -1;
+    bool is_optional = !is_required(arguments, property->string);
+    grammar_node after = *further;
+    *first = with_or_without(arguments, "", one, after, *first, is_optional);
+    *further =
+        with_or_without(arguments, arguments->form->separator, one, after, after, is_optional);
+    return 0;
+}
+
+int tool_grammar_arguments(const struct argument_form *form, struct grammar_builder *builder,
+                           const cJSON *schema, const char *path, bool is_strict, grammar_node *out,
+                           struct api_error *err) {
+    const struct arguments_builder arguments = {form, builder, schema, path, is_strict, err};
+    const cJSON *properties = json_given_member(schema, "properties");
+    grammar_node first = literal(&arguments, ""), further = first;
+    if (check_schema(&arguments) != 0)
+        return -1;
+    for (int i = cJSON_GetArraySize(properties); i-- > 0;)
+        if (prepend(&arguments, cJSON_GetArrayItem(properties, i), &first, &further) != 0)
+            return -1;
+    *out = first;
+    return 0;
+}
