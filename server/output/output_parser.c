@@ -1,114 +1,18 @@
-/* A pipeline that takes the text byte by byte: the reasoning parser writes reasoning and passes the
- * rest to the tool parser, which writes content and tool calls. As no stage sees where a push ends,
- * how the text is cut cannot matter. */
+/* A pipeline that takes the text byte by byte: the reasoning parser, or harmony's, writes reasoning
+ * and passes the rest to the tool parser, which writes content and tool calls. As no stage sees
+ * where a push ends, how the text is cut cannot matter. */
 #include "server/output/output_parser.h"
 
+#include "server/output/harmony_parser.h"
 #include "server/output/reasoning_parser.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-struct format_name {
-    const char *name;
-    int format;
-};
-
-/* "none" is a name too. A form's first name is the one it is shown by; vLLM has several for some. */
-static const struct format_name tool_names[] = {
-    {"none", TOOL_CALL_FORMAT_NONE},
-    {"hermes", TOOL_CALL_FORMAT_HERMES},
-    {"llama3_json", TOOL_CALL_FORMAT_LLAMA3_JSON},
-    {"mistral", TOOL_CALL_FORMAT_MISTRAL},
-    {"qwen3_coder", TOOL_CALL_FORMAT_QWEN3_CODER},
-    {"qwen3_xml", TOOL_CALL_FORMAT_QWEN3_CODER},
-    {"glm45", TOOL_CALL_FORMAT_GLM45},
-    {"glm47", TOOL_CALL_FORMAT_GLM45},
-};
-static const struct format_name reasoning_names[] = {
-    {"none", REASONING_FORMAT_NONE},         {"think", REASONING_FORMAT_THINK},
-    {"deepseek_r1", REASONING_FORMAT_THINK}, {"qwen3", REASONING_FORMAT_THINK},
-    {"glm45", REASONING_FORMAT_THINK},       {"deepseek_v3", REASONING_FORMAT_THINK},
-};
-
-static const struct format_name *find(const struct format_name *names, size_t count,
-                                      const char *name) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(names[i].name, name) == 0)
-            return &names[i];
-    return NULL;
-}
-
-bool tool_call_format_find(const char *name, enum tool_call_format *out) {
-    const struct format_name *found =
-        find(tool_names, sizeof(tool_names) / sizeof(tool_names[0]), name);
-    if (found != NULL)
-        *out = (enum tool_call_format)found->format;
-    return found != NULL;
-}
-
-bool reasoning_format_find(const char *name, enum reasoning_format *out) {
-    const struct format_name *found =
-        find(reasoning_names, sizeof(reasoning_names) / sizeof(reasoning_names[0]), name);
-    if (found != NULL)
-        *out = (enum reasoning_format)found->format;
-    return found != NULL;
-}
-
-/* Returns the first of a format's names. */
-static const char *name_of(const struct format_name *names, int format) {
-    while (names->format != format)
-        names++;
-    return names->name;
-}
-
-const char *tool_call_format_name(enum tool_call_format format) {
-    return name_of(tool_names, (int)format);
-}
-
-const char *reasoning_format_name(enum reasoning_format format) {
-    return name_of(reasoning_names, (int)format);
-}
-
-static bool has(const char *text, const char *part) {
-    return strstr(text, part) != NULL;
-}
-
-/* Three forms have the same marker; what stands between shows in the template. */
-static enum tool_call_format format_of_tool_call_tag(const char *text) {
-    if (has(text, "<function="))
-        return TOOL_CALL_FORMAT_QWEN3_CODER;
-    return has(text, "<arg_key>") ? TOOL_CALL_FORMAT_GLM45 : TOOL_CALL_FORMAT_HERMES;
-}
-
-static bool is_llama3(const char *text) {
-    return has(text, "\"parameters\"") && (has(text, "<|python_tag|>") || has(text, "ipython"));
-}
-
-enum tool_call_format tool_call_format_of_template(const char *chat_template) {
-    if (has(chat_template, "[TOOL_CALLS]"))
-        return TOOL_CALL_FORMAT_MISTRAL;
-    if (has(chat_template, "<tool_call>"))
-        return format_of_tool_call_tag(chat_template);
-    return is_llama3(chat_template) ? TOOL_CALL_FORMAT_LLAMA3_JSON : TOOL_CALL_FORMAT_NONE;
-}
-
-enum reasoning_format reasoning_format_of_template(const char *chat_template) {
-    bool thinks = has(chat_template, "<think>") || has(chat_template, "</think>");
-    return thinks ? REASONING_FORMAT_THINK : REASONING_FORMAT_NONE;
-}
-
-bool tool_call_format_needs_special(enum tool_call_format format) {
-    return format == TOOL_CALL_FORMAT_LLAMA3_JSON || format == TOOL_CALL_FORMAT_MISTRAL;
-}
-
-bool tool_call_format_has_tag(enum tool_call_format format) {
-    return format == TOOL_CALL_FORMAT_HERMES || format == TOOL_CALL_FORMAT_QWEN3_CODER ||
-           format == TOOL_CALL_FORMAT_GLM45;
-}
 
 struct output_parser {
     struct output_parts parts;
-    struct reasoning_parser reasoning;
+    bool is_harmony;
+    struct reasoning_parser reasoning; /* unused in harmony */
+    struct harmony_parser harmony;     /* unused elsewhere */
     struct tool_parser content;
 };
 
@@ -124,6 +28,7 @@ static const struct tool_format *format_of(enum tool_call_format format) {
         return &tool_qwen3_coder_format;
     case TOOL_CALL_FORMAT_GLM45:
         return &tool_glm_format;
+    case TOOL_CALL_FORMAT_HARMONY:
     case TOOL_CALL_FORMAT_NONE:
         break;
     }
@@ -138,7 +43,12 @@ struct output_parser *output_parser_create(const struct output_parser_config *co
     parser->content.sink.allowed_names = config->allowed_names;
     parser->content.sink.num_allowed_names = config->num_allowed_names;
     parser->content.parameter_types = config->parameter_types;
-    reasoning_parser_init(&parser->reasoning, config, &parser->parts, &parser->content);
+    parser->is_harmony =
+        config->tools == TOOL_CALL_FORMAT_HARMONY || config->reasoning == REASONING_FORMAT_HARMONY;
+    if (parser->is_harmony)
+        harmony_parser_init(&parser->harmony, config, &parser->parts, &parser->content);
+    else
+        reasoning_parser_init(&parser->reasoning, config, &parser->parts, &parser->content);
     return parser;
 }
 
@@ -146,6 +56,7 @@ void output_parser_destroy(struct output_parser *parser) {
     if (parser == NULL)
         return;
     reasoning_parser_finish(&parser->reasoning);
+    harmony_parser_finish(&parser->harmony);
     tool_parser_finish(&parser->content);
     output_parts_finish(&parser->parts);
     free(parser);
@@ -155,11 +66,25 @@ static bool has_failed(const struct output_parser *parser) {
     return parser->content.failed || output_parts_failed(&parser->parts);
 }
 
+static void push_byte(struct output_parser *parser, char byte) {
+    if (parser->is_harmony)
+        harmony_parser_push(&parser->harmony, byte);
+    else
+        reasoning_parser_push(&parser->reasoning, byte);
+}
+
+static void end(struct output_parser *parser) {
+    if (parser->is_harmony)
+        harmony_parser_end(&parser->harmony);
+    else
+        reasoning_parser_end(&parser->reasoning);
+}
+
 int output_parser_push(struct output_parser *parser, const char *text, size_t length, bool is_end) {
     for (size_t i = 0; i < length && !has_failed(parser); i++)
-        reasoning_parser_push(&parser->reasoning, text[i]);
+        push_byte(parser, text[i]);
     if (is_end && !has_failed(parser))
-        reasoning_parser_end(&parser->reasoning);
+        end(parser);
     return has_failed(parser) ? -1 : 0;
 }
 

@@ -30,6 +30,7 @@ enum tool_call_format {
     TOOL_CALL_FORMAT_MISTRAL,     /* [TOOL_CALLS][{"name":...,"arguments":{...}}, ...] and the newer
                                      [TOOL_CALLS]name[ARGS]{...} */
     TOOL_CALL_FORMAT_QWEN3_CODER, /* <tool_call><function=name><parameter=key>value</parameter>... */
+    TOOL_CALL_FORMAT_HARMONY,     /* gpt-oss: harmony_parser.h */
     TOOL_CALL_FORMAT_GLM45,       /* <tool_call>name<arg_key>key</arg_key><arg_value>value... */
 };
 
@@ -38,7 +39,8 @@ enum tool_call_format {
 #define REASONING_END "</think>"
 enum reasoning_format {
     REASONING_FORMAT_NONE,
-    REASONING_FORMAT_THINK, /* <think>...</think>; also where the prompt's end has opened it */
+    REASONING_FORMAT_THINK,   /* <think>...</think>; also where the prompt's end has opened it */
+    REASONING_FORMAT_HARMONY, /* gpt-oss: harmony_parser.h */
 };
 
 /* Find the format of a name that --tool-call-parser or --reasoning-parser takes; false: there is

@@ -37,6 +37,11 @@ static const char types_of_f[] = "f\0ss\0nn\0";
 #define THINK_GLM                                                                                  \
     { .tools = TOOL_CALL_FORMAT_GLM45, .reasoning = REASONING_FORMAT_THINK }
 
+#define HARMONY                                                                                    \
+    { .tools = TOOL_CALL_FORMAT_HARMONY, .reasoning = REASONING_FORMAT_HARMONY }
+#define HARMONY_ANSWER                                                                             \
+    { .reasoning = REASONING_FORMAT_HARMONY }
+
 /* Sixteen levels of nesting. */
 #define DEEP_OPEN "[[[[[[[[[[[[[[[["
 #define DEEP_CLOSE "]]]]]]]]]]]]]]]]"
@@ -333,5 +338,54 @@ const struct output_case output_cases[] = {
      "|content:<tool_call>g</tool_call>|call 0:f|arguments 0:{}"},
     {THINK_GLM, "\n<think>a <tool_call>g</tool_call></think>\n<tool_call>f\n</tool_call>",
      "|reasoning:a <tool_call>g</tool_call>|call 0:f|arguments 0:{}"},
+
+    /* Harmony. */
+    {HARMONY,
+     "<|channel|>analysis<|message|>a <b> <|x "
+     "\n<|end|><|start|>assistant<|channel|>final<|message|>Hi "
+     "\u00e9\n<|return|>",
+     "|reasoning:a <b> <|x \n|content:Hi \u00e9\n"},
+    {HARMONY,
+     "<|channel|>analysis<|message|>One.<|end|><|start|>assistant<|channel|>commentary<|message|>"
+     "Let me "
+     "look.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
+     "<|constrain|>json<|message|>"
+     "{\"a\": \"<|call|> }\", \"b\": [{}]}<|call|>",
+     "|reasoning:One.|content:Let me look.|call 0:f|arguments 0:{\"a\": \"<|call|> }\", \"b\": "
+     "[{}]}"},
+    {HARMONY,
+     " to=functions.mcp/git<|channel|>commentary json<|message|> {} \n<|call|><|start|>assistant "
+     "to=functions.g<|channel|>commentary json<|message|>{\"x\":\"a\nb\"}",
+     "|call 0:mcp/git|arguments 0:{}|call 1:g|arguments 1:{\"x\":\"a\\u000ab\"}"},
+    {HARMONY,
+     "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|"
+     "channel|>"
+     "final<|message|>c<|start|>assistant<|channel|>final<|message|>d",
+     "|reasoning:a\nb|content:c\nd"},
+    {HARMONY, "<|message|>a<|end|>b", "|content:a\nb"},
+    {HARMONY, "No header <|cha", "|content:No header <|cha"},
+    {HARMONY, " told", "|content: told"},
+    {HARMONY, "<|channel|>anal", ""},
+    {HARMONY, "<|channel|>analysis<|message|>a<|en", "|reasoning:a<|en"},
+    {HARMONY, "<|channel|>commentary to=functions.f<|message|>{\"a\": [1",
+     "|call 0:f|arguments 0:{\"a\": [1"},
+    /* A call is none, or breaks. */
+    {HARMONY, "<|channel|>commentary to=functions.f<|message|>",
+     "|content:<|channel|>commentary to=functions.f<|message|>"},
+    {HARMONY, "<|channel|>commentary to=functions.f<|message|> one<|end|>two",
+     "|content:<|channel|>commentary to=functions.f<|message|> one\ntwo"},
+    {HARMONY, "<|channel|>commentary to=functions.f<|message|>{\"a\":1]<|call|>",
+     "|call 0:f|arguments 0:{\"a\":1|content:]"},
+    {HARMONY, "<|channel|>commentary to=browser.search<|message|>{}<|call|>",
+     "|content:<|channel|>commentary to=browser.search<|message|>{}"},
+    {HARMONY, "<|channel|>analysis to=python<|message|>1+1<|end|>", "|reasoning:1+1"},
+    {HARMONY, "<|channel|>commentary to=functions.a b<|message|>{} and<|call|>",
+     "|call 0:a|arguments 0:{}|content:and"},
+    {HARMONY_ANSWER, "<|channel|>commentary to=functions.f<|message|>{}<|call|>",
+     "|content:<|channel|>commentary to=functions.f<|message|>{}"},
+    {ALLOWED(HARMONY),
+     "<|channel|>final<|message|>a<|end|><|start|>assistant to=functions.g<|message|>{}",
+     "|content:a\n<|start|>assistant to=functions.g<|message|>{}"},
+    {HARMONY, "<|channel|>" NAME_128 NAME_128 NAME_128 "<|message|>a", "|content:a"},
 };
 const int num_output_cases = sizeof(output_cases) / sizeof(output_cases[0]);
