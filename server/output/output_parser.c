@@ -16,30 +16,11 @@ struct output_parser {
     struct tool_parser content;
 };
 
-static const struct tool_format *format_of(enum tool_call_format format) {
-    switch (format) {
-    case TOOL_CALL_FORMAT_HERMES:
-        return &tool_hermes_format;
-    case TOOL_CALL_FORMAT_LLAMA3_JSON:
-        return &tool_llama3_format;
-    case TOOL_CALL_FORMAT_MISTRAL:
-        return &tool_mistral_format;
-    case TOOL_CALL_FORMAT_QWEN3_CODER:
-        return &tool_qwen3_coder_format;
-    case TOOL_CALL_FORMAT_GLM45:
-        return &tool_glm_format;
-    case TOOL_CALL_FORMAT_HARMONY:
-    case TOOL_CALL_FORMAT_NONE:
-        break;
-    }
-    return NULL;
-}
-
 struct output_parser *output_parser_create(const struct output_parser_config *config) {
     struct output_parser *parser = calloc(1, sizeof(*parser));
     if (parser == NULL)
         return NULL;
-    tool_parser_init(&parser->content, format_of(config->tools), &parser->parts);
+    tool_parser_init(&parser->content, tool_format_of(config->tools), &parser->parts);
     parser->content.sink.allowed_names = config->allowed_names;
     parser->content.sink.num_allowed_names = config->num_allowed_names;
     parser->content.parameter_types = config->parameter_types;

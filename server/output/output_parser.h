@@ -30,16 +30,22 @@ enum tool_call_format {
     TOOL_CALL_FORMAT_MISTRAL,     /* [TOOL_CALLS][{"name":...,"arguments":{...}}, ...] and the newer
                                      [TOOL_CALLS]name[ARGS]{...} */
     TOOL_CALL_FORMAT_QWEN3_CODER, /* <tool_call><function=name><parameter=key>value</parameter>... */
-    TOOL_CALL_FORMAT_HARMONY,     /* gpt-oss: harmony_parser.h */
-    TOOL_CALL_FORMAT_GLM45,       /* <tool_call>name<arg_key>key</arg_key><arg_value>value... */
+    TOOL_CALL_FORMAT_DEEPSEEK_V3,  /* tool_sections.c, V3's and R1's */
+    TOOL_CALL_FORMAT_DEEPSEEK_V31, /* the same, V3.1's */
+    TOOL_CALL_FORMAT_KIMI_K2,      /* the same with functions.name:0 */
+    TOOL_CALL_FORMAT_GRANITE,      /* <|tool_call|>[{"name":...,"arguments":{...}}, ...] */
+    TOOL_CALL_FORMAT_COHERE,       /* <|START_ACTION|>[{"tool_name":...,"parameters":{...}}, ...] */
+    TOOL_CALL_FORMAT_HARMONY,      /* gpt-oss: harmony_parser.h */
+    TOOL_CALL_FORMAT_GLM45,        /* <tool_call>name<arg_key>key</arg_key><arg_value>value... */
 };
 
 /* The way it writes what it thinks before it answers. */
-#define REASONING_BEGIN "<think>"
-#define REASONING_END "</think>"
 enum reasoning_format {
     REASONING_FORMAT_NONE,
     REASONING_FORMAT_THINK,   /* <think>...</think>; also where the prompt's end has opened it */
+    REASONING_FORMAT_GRANITE, /* Here is my thought process:... Here is my response: */
+    REASONING_FORMAT_COHERE,  /* <|START_THINKING|>...<|END_THINKING|>; around the answer see
+                                 answer_frame.h */
     REASONING_FORMAT_HARMONY, /* gpt-oss: harmony_parser.h */
 };
 
@@ -54,13 +60,21 @@ enum tool_call_format tool_call_format_of_template(const char *chat_template);
 enum reasoning_format reasoning_format_of_template(const char *chat_template);
 /* Returns whether the format's markers are control tokens, which must then be left in the text. */
 bool tool_call_format_needs_special(enum tool_call_format format);
-/* Returns whether its calls stand in <tool_call>, which is such a token in some vocabularies. */
-bool tool_call_format_has_tag(enum tool_call_format format);
+/* Returns the marker that opens its calls, a control token in some vocabularies; NULL: there is no
+ * single one. */
+const char *tool_call_format_marker(enum tool_call_format format);
+
+/* What stands around reasoning. */
+struct reasoning_markers {
+    const char *begin, *end;
+};
+/* Returns NULL for REASONING_FORMAT_NONE. */
+const struct reasoning_markers *reasoning_format_markers(enum reasoning_format format);
 
 struct output_parser_config {
     enum tool_call_format tools; /* NONE when the request has none, or forbids them */
     enum reasoning_format reasoning;
-    bool begins_in_reasoning; /* the prompt ended inside <think> */
+    bool begins_in_reasoning; /* the prompt ended inside the markers */
     /* The tools that may be called: a call of another one is content. One name behind the other,
      * each with its NUL; borrowed: they outlive the parser. None: any may. */
     const char *allowed_names;

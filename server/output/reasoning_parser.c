@@ -8,10 +8,14 @@ void reasoning_parser_init(struct reasoning_parser *parser,
                                         .skips_space = true,
                                         .parts = parts,
                                         .content = content};
-    if (config->reasoning == REASONING_FORMAT_NONE)
+    parser->has_frame =
+        config->reasoning == REASONING_FORMAT_COHERE || config->tools == TOOL_CALL_FORMAT_COHERE;
+    const struct reasoning_markers *markers = reasoning_format_markers(config->reasoning);
+    if (markers == NULL)
         return;
     parser->state = REASONING_START;
-    text_marker_init(&parser->marker, REASONING_BEGIN);
+    parser->end = markers->end;
+    text_marker_init(&parser->marker, markers->begin);
 }
 
 void reasoning_parser_finish(struct reasoning_parser *parser) {
@@ -21,7 +25,7 @@ void reasoning_parser_finish(struct reasoning_parser *parser) {
 static void enter_reasoning(struct reasoning_parser *parser) {
     parser->state = REASONING_INSIDE;
     text_marker_finish(&parser->marker);
-    text_marker_init(&parser->marker, REASONING_END);
+    text_marker_init(&parser->marker, parser->end);
 }
 
 /* Gives what was held for the first marker, which is missing, to what follows it. */
@@ -67,7 +71,10 @@ void reasoning_parser_push(struct reasoning_parser *parser, char byte) {
         push_inside(parser, byte);
         break;
     case REASONING_OVER:
-        tool_parser_push(parser->content, byte);
+        if (parser->has_frame)
+            answer_frame_push(&parser->frame, byte, parser->content);
+        else
+            tool_parser_push(parser->content, byte);
         break;
     }
     if (parser->marker.held.failed)
@@ -80,5 +87,6 @@ void reasoning_parser_end(struct reasoning_parser *parser) {
     if (parser->state == REASONING_INSIDE)
         output_parts_add(parser->parts, OUTPUT_PART_REASONING, 0, parser->marker.held.data,
                          parser->marker.held.length);
+    answer_frame_end(&parser->frame, parser->content);
     tool_parser_end(parser->content);
 }

@@ -1,9 +1,10 @@
-/* Separates a model's reasoning from its answer, byte by byte: <think>...</think> at the text's
- * beginning is reasoning, what follows it content, and all is content where it is missing. */
+/* Separates a model's reasoning from its answer, byte by byte: what stands between the format's
+ * markers (<think>...</think>) at the text's beginning is reasoning, what follows it content, and all
+ * is content where they are missing. */
 #ifndef QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 #define QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 
-#include "server/output/tool_parser.h"
+#include "server/output/answer_frame.h"
 
 enum reasoning_state {
     REASONING_START, /* only white space and the beginning of the first marker so far */
@@ -17,7 +18,10 @@ struct reasoning_parser {
     bool skips_space;           /* of the reasoning's beginning */
     struct output_parts *parts; /* borrowed */
     struct tool_parser *content; /* borrowed */
-    struct text_marker marker;   /* the first, then the last */
+    const char *end;             /* the second marker */
+    struct text_marker marker;   /* the first, then the second */
+    bool has_frame;              /* the answer stands in the markers that frame takes out */
+    struct answer_frame frame;
 };
 
 void reasoning_parser_init(struct reasoning_parser *parser,

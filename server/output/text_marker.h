@@ -12,7 +12,7 @@
 #define TEXT_MARKER_MAX_HELD_BYTES 65536
 
 struct text_marker {
-    const char *marker; /* ASCII without white space, outlives the matcher */
+    const char *marker; /* begins with no white space, outlives the matcher */
     size_t length;
     size_t matched;          /* the marker's bytes at the end of held */
     struct byte_buffer held; /* white space and matched bytes; owned */

@@ -165,7 +165,7 @@ static bool word_is(const struct tool_call_object *object, const char *word) {
 /* A key that comes twice counts the first time. */
 static enum tool_call_step begin_value(struct tool_call_object *object) {
     json_stream_init(&object->json);
-    if (word_is(object, "name") && object->name_length == 0)
+    if ((word_is(object, "name") || word_is(object, "tool_name")) && object->name_length == 0)
         return go(object, TOOL_CALL_OBJECT_NAME);
     bool is_arguments = word_is(object, "arguments") || word_is(object, "parameters");
     if (!is_arguments || object->has_arguments)

@@ -79,7 +79,8 @@ static void push_in_tool_calls(struct tool_parser *parser, char byte) {
     bool is_out = parser->sink.is_open;
     int32_t num_calls = parser->sink.num_calls;
     enum tool_step step = parser->format->push(parser, byte);
-    is_out = is_out || parser->sink.num_calls != num_calls;
+    is_out = is_out || parser->sink.num_calls != num_calls || parser->drops_held;
+    parser->drops_held = false;
     if (is_out) {
         if (!parser->in_markup)
             drop_held(parser);

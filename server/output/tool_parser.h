@@ -22,6 +22,7 @@ enum tool_step {
 
 struct tool_parser;
 struct tool_tags;
+struct tool_sections;
 
 struct tool_format {
     const char *marker; /* opens tool calls anywhere in the content */
@@ -31,17 +32,24 @@ struct tool_format {
     enum tool_step (*push)(struct tool_parser *parser, char byte);
     /* Completes what is out of a call that is broken off; NULL: nothing is to be done. */
     void (*leave)(struct tool_parser *parser);
-    const struct tool_tags *tags; /* of tool_tags.c */
+    const struct tool_tags *tags;         /* of tool_tags.c */
+    const struct tool_sections *sections; /* of tool_sections.c */
+    const char *end;                      /* closes tool calls; of tool_list.c */
 };
 
 extern const struct tool_format tool_hermes_format, tool_llama3_format, tool_mistral_format,
-    tool_qwen3_coder_format, tool_glm_format;
+    tool_qwen3_coder_format, tool_glm_format, tool_deepseek_format, tool_kimi_k2_format,
+    tool_granite_format, tool_cohere_format;
+
+/* NULL: a format's calls are read elsewhere, or it is NONE. */
+const struct tool_format *tool_format_of(enum tool_call_format format);
 
 struct tool_parser {
     const struct tool_format *format; /* NULL: all is content */
     struct tool_call_sink sink;
     bool in_tool_calls;        /* the format reads */
     bool in_markup;            /* set by the format: what is held belongs to no argument */
+    bool drops_held;           /* set by the format: up to this byte, markers are held */
     bool between_tool_calls;   /* set by the format: what is held belongs to no call */
     bool skips_space;          /* nothing but white space since a call, or since the reasoning */
     bool has_content;          /* something but white space has been content */

@@ -23,9 +23,12 @@ static void require_same(const struct byte_buffer *left, const struct byte_buffe
 }
 
 static struct output_parser_config config_of(uint8_t byte) {
-    return (struct output_parser_config){.tools = (enum tool_call_format)(byte & 3),
-                                         .reasoning = (enum reasoning_format)(byte >> 2 & 1),
-                                         .begins_in_reasoning = (byte >> 3 & 1) != 0};
+    static const char types[] = "f\0ss\0nn\0"; /* parameter_types.h */
+    return (struct output_parser_config){
+        .tools = (enum tool_call_format)((byte & 15) % (TOOL_CALL_FORMAT_GLM45 + 1)),
+        .reasoning = (enum reasoning_format)((byte >> 4 & 7) % (REASONING_FORMAT_HARMONY + 1)),
+        .begins_in_reasoning = (byte >> 7 & 1) != 0,
+        .parameter_types = {types, sizeof(types)}};
 }
 
 /* What has come out since `before` is whole characters. */
@@ -90,16 +93,22 @@ static size_t count_space(const char *text, size_t length) {
     return count;
 }
 
-/* Without calls all comes out but the markers of thinking and white space around them. */
+/* Without calls all comes out but the markers of thinking and white space around them. Harmony takes
+ * out the markers of any number of messages, and Cohere's frame any number of its own. */
 static void check_loss(const struct output_parser_config *config, const char *text, size_t length,
                        const struct output_render *render) {
     struct byte_buffer both = {0};
+    const struct reasoning_markers *around = reasoning_format_markers(config->reasoning);
+    if (config->tools == TOOL_CALL_FORMAT_HARMONY || config->tools == TOOL_CALL_FORMAT_COHERE ||
+        config->reasoning == REASONING_FORMAT_HARMONY ||
+        config->reasoning == REASONING_FORMAT_COHERE)
+        return;
     byte_buffer_append(&both, render->reasoning.data, render->reasoning.length);
     byte_buffer_append(&both, render->content.data, render->content.length);
     size_t missing = num_missing(text, length, &both);
     require(missing != SIZE_MAX);
     if (output_parser_num_tool_calls(render->parser) == 0) {
-        size_t markers = strlen("<think></think>");
+        size_t markers = around == NULL ? 0 : strlen(around->begin) + strlen(around->end);
         size_t may_miss = count_space(text, length) + markers;
         require(missing <= (config->reasoning == REASONING_FORMAT_NONE ? 0 : may_miss));
     }

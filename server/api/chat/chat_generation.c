@@ -61,14 +61,15 @@ static int set_thinking(const struct api_context *context, const struct chat_bod
                              (long long)body->thinking_token_budget);
     if (config->reasoning == REASONING_FORMAT_NONE)
         return 0;
+    const struct reasoning_markers *markers = reasoning_format_markers(config->reasoning);
     struct thinking_budget budget = {
-        .begin = REASONING_BEGIN,
-        .end = REASONING_END,
+        .begin = markers->begin,
+        .end = markers->end,
         .begins_inside = config->begins_in_reasoning,
         .max_tokens = (int32_t)body->thinking_token_budget,
     };
     int64_t count =
-        tokenizer_encode(context->tokenizer, REASONING_END, strlen(REASONING_END),
+        tokenizer_encode(context->tokenizer, markers->end, strlen(markers->end),
                          TOKENIZER_PARSE_SPECIAL, budget.end_tokens, MAX_THINKING_END_TOKENS);
     if (count < 0)
         return api_error_encode((int)count, "thinking_token_budget", err);

@@ -93,11 +93,13 @@ static int fill(const struct tokenizer *tokenizer, const struct chat_model_confi
     const char *source = config->chat_template != NULL ? config->chat_template : "";
     model->has_developer = strstr(source, "developer") != NULL;
     model->has_null_content = has_null_content(source);
-    model->tools_need_special =
-        tool_call_format_needs_special(model->tools) ||
-        (tool_call_format_has_tag(model->tools) && is_control_token(tokenizer, "<tool_call>"));
+    const char *marker = tool_call_format_marker(model->tools);
+    model->tools_need_special = tool_call_format_needs_special(model->tools) ||
+                                (marker != NULL && is_control_token(tokenizer, marker));
+    const struct reasoning_markers *markers = reasoning_format_markers(model->reasoning);
     model->reasoning_needs_special =
-        model->reasoning == REASONING_FORMAT_THINK && is_control_token(tokenizer, "<think>");
+        model->reasoning == REASONING_FORMAT_HARMONY ||
+        (markers != NULL && is_control_token(tokenizer, markers->begin));
     read_tokens(tokenizer, model);
     return 0;
 }

@@ -208,19 +208,25 @@ static bool is_blank(struct text text) {
 
 /* Reads the state of the reasoning from the prompt's end, which the model continues. */
 static void find_reasoning(const struct chat_text *text, bool continues,
-                           struct chat_rendering *out) {
-    static const char marker[] = "</think>";
+                           enum reasoning_format format, struct chat_rendering *out) {
+    if (format == REASONING_FORMAT_HARMONY) { /* only a final message can be continued */
+        out->has_reasoned = continues;
+        return;
+    }
+    const struct reasoning_markers *markers = reasoning_format_markers(format);
+    if (markers == NULL)
+        return;
     size_t count = count_spans(text), from = 0;
     if (count > 0) {
         const struct text_span *last = &text->client_spans[count - 1];
         from = continues || last->end > text->length ? last->begin : last->end;
     }
     struct text tail = {.data = text->data + from, .length = text->length - from};
-    size_t open = find_last(tail, "<think>"), closed = find_last(tail, marker);
+    size_t open = find_last(tail, markers->begin), closed = find_last(tail, markers->end);
     bool is_closed = closed < tail.length && (open == tail.length || open < closed);
     out->begins_in_reasoning = open < tail.length && !is_closed;
     if (is_closed) {
-        size_t behind = closed + strlen(marker);
+        size_t behind = closed + strlen(markers->end);
         struct text rest = {.data = tail.data + behind, .length = tail.length - behind};
         out->has_reasoned = continues || is_blank(rest);
     }
@@ -271,8 +277,7 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
                  .num_client_spans = count_spans(&text),
                  .flags = fields->add_special_tokens ? flags | TOKENIZER_ADD_SPECIAL : flags},
     };
-    if (model->reasoning != REASONING_FORMAT_NONE)
-        find_reasoning(&text, fields->continue_final_message, out);
+    find_reasoning(&text, fields->continue_final_message, model->reasoning, out);
     return 0;
 }
 

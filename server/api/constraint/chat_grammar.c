@@ -4,6 +4,7 @@
 #include "server/api/constraint/response_format.h"
 #include "server/api/constraint/text_until.h"
 #include "server/api/constraint/tool_grammar.h"
+#include "server/api/constraint/tool_grammar_form.h"
 
 #include <string.h>
 
@@ -13,10 +14,39 @@ static grammar_node literal(struct grammar_builder *builder, const char *text) {
     return grammar_literal(builder, text, strlen(text));
 }
 
-/* Returns everything up to the first "</think>", and that. */
-static grammar_node reasoning(struct grammar_builder *builder) {
-    grammar_node items[] = {text_until_node(builder, "</think>"),
-                            grammar_repeat(builder, literal(builder, "\n"), 0, MAX_LINE_FEEDS)};
+/* Returns any text up to the first marker, and that. */
+static grammar_node text_until_marker(struct grammar_builder *builder,
+                                      const struct tokenizer *tokenizer, const char *name) {
+    int32_t token = tool_grammar_control_token(tokenizer, name);
+    if (token < 0)
+        return text_until_node(builder, name);
+    grammar_node items[] = {
+        grammar_repeat(builder, grammar_characters(builder, NULL, 0, true), 0, -1),
+        grammar_token(builder, token)};
+    return grammar_sequence(builder, items, 2);
+}
+
+static grammar_node optional(struct grammar_builder *builder, const grammar_node *items,
+                             int count) {
+    return grammar_repeat(builder, grammar_sequence(builder, items, count), 0, 1);
+}
+
+/* An analysis message may come first; an answer that is no call stands in the final channel. */
+static grammar_node add_harmony(struct grammar_builder *builder, const struct tokenizer *tokenizer,
+                                grammar_node answer, bool is_call) {
+    grammar_node channel = tool_grammar_marker(builder, tokenizer, "<|channel|>");
+    grammar_node message = tool_grammar_marker(builder, tokenizer, "<|message|>");
+    grammar_node analysis[] = {channel,
+                               literal(builder, "analysis"),
+                               message,
+                               text_until_marker(builder, tokenizer, "<|end|>"),
+                               tool_grammar_marker(builder, tokenizer, "<|start|>"),
+                               literal(builder, "assistant")};
+    grammar_node items[] = {optional(builder, analysis, 6), channel, literal(builder, "final"),
+                            message, answer};
+    if (!is_call)
+        return grammar_sequence(builder, items, 5);
+    items[1] = answer;
     return grammar_sequence(builder, items, 2);
 }
 
@@ -24,29 +54,37 @@ static grammar_node reasoning(struct grammar_builder *builder) {
  * where the prompt has opened it, else optional. The output parser then finds the answer, and
  * nothing else, behind it. */
 static grammar_node add_reasoning(struct grammar_builder *builder,
-                                  const struct output_parser_config *model, grammar_node answer) {
-    if (model->reasoning == REASONING_FORMAT_NONE)
+                                  const struct tool_grammar_config *config, grammar_node answer) {
+    const struct output_parser_config *model = &config->model;
+    const struct reasoning_markers *markers = reasoning_format_markers(model->reasoning);
+    if (markers == NULL)
         return answer;
-    grammar_node inside = reasoning(builder);
-    if (!model->begins_in_reasoning) {
-        grammar_node opened[] = {literal(builder, "<think>"), inside};
-        inside = grammar_repeat(builder, grammar_sequence(builder, opened, 2), 0, 1);
-    }
-    grammar_node items[] = {inside, answer};
-    return grammar_sequence(builder, items, 2);
+    grammar_node items[] = {tool_grammar_marker(builder, config->tokenizer, markers->begin),
+                            text_until_marker(builder, config->tokenizer, markers->end),
+                            grammar_repeat(builder, literal(builder, "\n"), 0, MAX_LINE_FEEDS),
+                            answer};
+    if (model->begins_in_reasoning)
+        return grammar_sequence(builder, items + 1, 3);
+    grammar_node choices[] = {optional(builder, items, 3), answer};
+    return grammar_sequence(builder, choices, 2);
 }
 
 /* Adds to the form that the body requests what the model may do besides. */
 static int frame_form(const void *context, struct grammar_builder *builder, grammar_node form,
                       grammar_node *out, struct api_error *err) {
     const struct tool_grammar_config *config = context;
+    bool is_harmony = config->model.reasoning == REASONING_FORMAT_HARMONY;
     grammar_node choices[] = {form, GRAMMAR_FAILED};
-    if (config->model.tools != TOOL_CALL_FORMAT_NONE) {
-        if (tool_grammar_calls(config, builder, &choices[1], err) != 0)
-            return -1;
-        form = grammar_alternatives(builder, choices, 2);
+    bool has_tools = config->model.tools != TOOL_CALL_FORMAT_NONE;
+    if (has_tools && tool_grammar_calls(config, builder, &choices[1], err) != 0)
+        return -1;
+    if (is_harmony) {
+        choices[0] = add_harmony(builder, config->tokenizer, form, false);
+        if (has_tools)
+            choices[1] = add_harmony(builder, config->tokenizer, choices[1], true);
     }
-    *out = add_reasoning(builder, &config->model, form);
+    form = has_tools ? grammar_alternatives(builder, choices, 2) : choices[0];
+    *out = is_harmony ? form : add_reasoning(builder, config, form);
     return 0;
 }
 
@@ -72,7 +110,9 @@ static int build_calls(const struct tool_grammar_config *config, struct grammar 
         return api_error_set_memory(err);
     int status = tool_grammar_calls(config, builder, &calls, err);
     if (status == 0) {
-        calls = add_reasoning(builder, &config->model, calls);
+        calls = config->model.reasoning == REASONING_FORMAT_HARMONY
+                    ? add_harmony(builder, config->tokenizer, calls, true)
+                    : add_reasoning(builder, config, calls);
         status = json_schema_build(builder, calls, "tools", out, err);
     }
     grammar_builder_destroy(builder);

@@ -1,9 +1,7 @@
-/* Each family's tool calls as its models were trained to write them (server/output/tool_*.c), so
- * that the forced text is a likely one. */
 #include "server/api/constraint/tool_grammar.h"
 
 #include "server/api/constraint/json_schema.h"
-#include "server/api/constraint/tool_grammar_arguments.h"
+#include "server/api/constraint/tool_grammar_form.h"
 #include "server/json/json_field.h"
 
 #include <stdio.h>
@@ -12,11 +10,9 @@
 #define PATH_BYTES 64
 #define MAX_TOOL_CALLS 16 /* small models would call until their tokens are used up */
 
-struct form {
+struct calls_builder {
     const struct tool_grammar_config *config;
-    struct grammar_builder *builder;
-    enum tool_call_format format;
-    bool has_args_token; /* Mistral's newer form */
+    struct tool_grammar_form form;
     struct api_error *err;
 };
 
@@ -24,125 +20,14 @@ enum tool_call_format tool_grammar_format(enum tool_call_format format) {
     return format == TOOL_CALL_FORMAT_NONE ? TOOL_CALL_FORMAT_HERMES : format;
 }
 
-static grammar_node literal(const struct form *form, const char *text) {
-    return grammar_literal(form->builder, text, strlen(text));
-}
-
-/* Returns -1 when the vocabulary has no such control token. */
-static int32_t find_control_token(const struct tokenizer *tokenizer, const char *name) {
-    for (int32_t token = 0; token < tokenizer_vocab_size(tokenizer); token++) {
-        struct text piece = tokenizer_piece(tokenizer, token);
-        if (tokenizer_is_special(tokenizer, token) && piece.length == strlen(name) &&
-            memcmp(piece.data, name, piece.length) == 0)
-            return token;
-    }
-    return -1;
-}
-
-/* Returns a marker: one control token where it is one, else its text. */
-static grammar_node marker(const struct form *form, const char *name) {
-    int32_t token = find_control_token(form->config->tokenizer, name);
-    return token >= 0 ? grammar_token(form->builder, token) : literal(form, name);
-}
-
-/* Returns how the format writes arguments one by one; NULL: it writes a JSON object. */
-static const struct argument_form *argument_form(const struct form *form) {
-    static const struct argument_form qwen3_coder = {.key_begin = "<parameter=",
-                                                     .key_end = ">\n",
-                                                     .feed = "\n",
-                                                     .value_end = "</parameter>",
-                                                     .behind = "\n",
-                                                     .separator = ""};
-    static const struct argument_form glm = {.key_begin = "<arg_key>",
-                                             .key_end = "</arg_key>\n<arg_value>",
-                                             .feed = "",
-                                             .value_end = "</arg_value>",
-                                             .behind = "\n",
-                                             .separator = ""};
-    switch (form->format) {
-    case TOOL_CALL_FORMAT_QWEN3_CODER:
-        return &qwen3_coder;
-    case TOOL_CALL_FORMAT_GLM45:
-        return &glm;
-    default:
-        return NULL;
-    }
-}
-
-/* {"name": "f", "arguments": {...}} */
-static grammar_node tool_call_object(const struct form *form, const char *name, const char *key,
-                                     grammar_node arguments) {
-    grammar_node items[] = {literal(form, "{\"name\": \""),
-                            literal(form, name),
-                            literal(form, "\", \""),
-                            literal(form, key),
-                            literal(form, "\": "),
-                            arguments,
-                            literal(form, "}")};
-    return grammar_sequence(form->builder, items, 7);
-}
-
-/* Returns a call whose arguments stand between tags. */
-static grammar_node tagged_call(const struct form *form, const char *name, grammar_node arguments) {
-    bool is_glm = form->format == TOOL_CALL_FORMAT_GLM45;
-    grammar_node items[] = {marker(form, "<tool_call>"),
-                            literal(form, is_glm ? "" : "\n<function="),
-                            literal(form, name),
-                            literal(form, is_glm ? "\n" : ">\n"),
-                            arguments,
-                            literal(form, is_glm ? "" : "</function>\n"),
-                            marker(form, "</tool_call>")};
-    return grammar_sequence(form->builder, items, 7);
-}
-
-/* Returns one call as it stands in a row of them. */
-static grammar_node tool_call(const struct form *form, const char *name, grammar_node arguments) {
-    if (argument_form(form) != NULL)
-        return tagged_call(form, name, arguments);
-    if (form->format == TOOL_CALL_FORMAT_LLAMA3_JSON)
-        return tool_call_object(form, name, "parameters", arguments);
-    grammar_node object = tool_call_object(form, name, "arguments", arguments);
-    if (form->format == TOOL_CALL_FORMAT_HERMES) {
-        grammar_node items[] = {literal(form, "<tool_call>\n"), object,
-                                literal(form, "\n</tool_call>")};
-        return grammar_sequence(form->builder, items, 3);
-    }
-    if (!form->has_args_token)
-        return object;
-    grammar_node items[] = {marker(form, "[TOOL_CALLS]"), literal(form, name),
-                            marker(form, "[ARGS]"), arguments};
-    return grammar_sequence(form->builder, items, 4);
-}
-
-static const char *separator(const struct form *form) {
-    switch (form->format) {
-    case TOOL_CALL_FORMAT_LLAMA3_JSON:
-        return "; ";
-    case TOOL_CALL_FORMAT_MISTRAL:
-        return form->has_args_token ? "" : ", ";
-    default:
-        return "\n";
-    }
-}
-
-/* Returns the calls as the whole answer. */
-static grammar_node answer(const struct form *form, grammar_node calls) {
-    if (form->format != TOOL_CALL_FORMAT_MISTRAL || form->has_args_token)
-        return calls;
-    grammar_node items[] = {marker(form, "[TOOL_CALLS]"),
-                            grammar_repeat(form->builder, literal(form, " "), 0, 1),
-                            literal(form, "["), calls, literal(form, "]")};
-    return grammar_sequence(form->builder, items, 5);
-}
-
 /* Arguments are an object: a schema that names no type gets that one. *out is to be deleted. */
-static int object_schema(const struct form *form, const cJSON *parameters, const char *path,
-                         cJSON **out) {
+static int object_schema(const struct calls_builder *calls, const cJSON *parameters,
+                         const char *path, cJSON **out) {
     const cJSON *type = json_given_member(parameters, "type");
     if (type != NULL && (!cJSON_IsString(type) || strcmp(type->valuestring, "object") != 0)) {
         char type_path[PATH_BYTES + 8];
         snprintf(type_path, sizeof(type_path), "%s.type", path);
-        return json_refuse(type, type_path, "\"object\"", form->err);
+        return json_refuse(type, type_path, "\"object\"", calls->err);
     }
     cJSON *schema = cJSON_Duplicate(parameters, true);
     if (schema != NULL && type == NULL) {
@@ -153,87 +38,92 @@ static int object_schema(const struct form *form, const cJSON *parameters, const
         }
     }
     *out = schema;
-    return schema != NULL ? 0 : api_error_set_memory(form->err);
+    return schema != NULL ? 0 : api_error_set_memory(calls->err);
 }
 
-static int arguments(const struct form *form, const cJSON *function, const char *path,
+static int arguments(const struct calls_builder *calls, const cJSON *function, const char *path,
                      grammar_node *out) {
     const cJSON *parameters = json_given_member(function, "parameters");
     bool is_strict = cJSON_IsTrue(json_given_member(function, "strict"));
     if (parameters == NULL) {
-        *out = literal(form, argument_form(form) != NULL ? "" : "{}");
+        bool is_empty = tool_grammar_argument_form(calls->form.format) != NULL;
+        *out = grammar_literal(calls->form.builder, "{}", is_empty ? 0 : 2);
         return 0;
     }
     cJSON *schema;
-    if (object_schema(form, parameters, path, &schema) != 0)
+    if (object_schema(calls, parameters, path, &schema) != 0)
         return -1;
-    const struct argument_form *one_by_one = argument_form(form);
-    int status = one_by_one != NULL
-                     ? tool_grammar_arguments(one_by_one, form->builder, schema, path, is_strict,
-                                              out, form->err)
-                     : json_schema_node(form->builder, schema, path, is_strict, out, form->err);
+    const struct argument_form *one_by_one = tool_grammar_argument_form(calls->form.format);
+    int status =
+        one_by_one != NULL
+            ? tool_grammar_arguments(one_by_one, calls->form.builder, schema, path, is_strict, out,
+                                     calls->err)
+            : json_schema_node(calls->form.builder, schema, path, is_strict, out, calls->err);
     cJSON_Delete(schema);
     return status;
 }
 
-static int function_call(const struct form *form, const cJSON *tool, int index, grammar_node *out) {
+static int function_call(const struct calls_builder *calls, const cJSON *tool, int index,
+                         grammar_node *out) {
     char path[PATH_BYTES];
     grammar_node node;
     snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
-    if (arguments(form, json_given_member(tool, "function"), path, &node) != 0)
+    if (arguments(calls, json_given_member(tool, "function"), path, &node) != 0)
         return -1;
-    *out = tool_call(form, tool_fields_name(tool), node);
+    *out = tool_grammar_form_call(&calls->form, tool_fields_name(tool), node);
     return 0;
 }
 
-static int check_tool(const struct form *form, const cJSON *tool, int index) {
+static int check_tool(const struct calls_builder *calls, const cJSON *tool, int index) {
     char path[PATH_BYTES];
     grammar_node node;
     snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
-    if (arguments(form, json_given_member(tool, "function"), path, &node) == 0)
+    if (arguments(calls, json_given_member(tool, "function"), path, &node) == 0)
         return 0;
-    return json_schema_is_unsupported(form->err) ? 0 : -1;
+    return json_schema_is_unsupported(calls->err) ? 0 : -1;
 }
 
 int tool_grammar_check(const struct tool_fields *fields, struct api_error *err) {
-    struct form form = {.builder = grammar_builder_create(), .err = err};
+    struct calls_builder calls = {.form = {.builder = grammar_builder_create()}, .err = err};
     const cJSON *tool;
     int index = 0, result = 0;
-    if (form.builder == NULL)
+    if (calls.form.builder == NULL)
         return api_error_set_memory(err);
     cJSON_ArrayForEach(tool, fields->tools) {
         if (result == 0)
-            result = check_tool(&form, tool, index++);
+            result = check_tool(&calls, tool, index++);
     }
-    grammar_builder_destroy(form.builder);
+    grammar_builder_destroy(calls.form.builder);
     return result;
 }
 
 /* Makes one call of any tool, or of the named one. */
-static int one_tool_call(const struct form *form, grammar_node *out) {
-    const struct tool_fields *fields = form->config->fields;
-    grammar_node calls[TOOL_FIELDS_MAX_TOOLS];
+static int one_tool_call(const struct calls_builder *calls, grammar_node *out) {
+    const struct tool_fields *fields = calls->config->fields;
+    grammar_node choices[TOOL_FIELDS_MAX_TOOLS];
     int count = 0, index = 0;
     const cJSON *tool;
     cJSON_ArrayForEach(tool, fields->tools) {
         if (tool_fields_allow(fields, tool) &&
-            function_call(form, tool, index, &calls[count++]) != 0)
+            function_call(calls, tool, index, &choices[count++]) != 0)
             return -1;
         index++;
     }
-    *out = grammar_alternatives(form->builder, calls, count);
+    *out = grammar_alternatives(calls->form.builder, choices, count);
     return 0;
 }
 
-static grammar_node row_of_tool_calls(const struct form *form, grammar_node one) {
-    const struct tool_fields *fields = form->config->fields;
-    if (fields->choice == TOOL_CHOICE_NAMED || !fields->allows_parallel)
+static grammar_node row_of_tool_calls(const struct calls_builder *calls, grammar_node one) {
+    const struct tool_fields *fields = calls->config->fields;
+    if (fields->choice == TOOL_CHOICE_NAMED || !fields->allows_parallel ||
+        !tool_grammar_form_has_rows(&calls->form))
         return one;
-    grammar_node next[] = {literal(form, separator(form)), one};
-    grammar_node items[] = {one,
-                            grammar_repeat(form->builder, grammar_sequence(form->builder, next, 2),
-                                           0, MAX_TOOL_CALLS - 1)};
-    return grammar_sequence(form->builder, items, 2);
+    const char *separator = tool_grammar_form_separator(&calls->form);
+    grammar_node next[] = {grammar_literal(calls->form.builder, separator, strlen(separator)), one};
+    grammar_node items[] = {one, grammar_repeat(calls->form.builder,
+                                                grammar_sequence(calls->form.builder, next, 2), 0,
+                                                MAX_TOOL_CALLS - 1)};
+    return grammar_sequence(calls->form.builder, items, 2);
 }
 
 bool tool_grammar_is_forced(const struct tool_fields *fields) {
@@ -242,15 +132,12 @@ bool tool_grammar_is_forced(const struct tool_fields *fields) {
 
 int tool_grammar_calls(const struct tool_grammar_config *config, struct grammar_builder *builder,
                        grammar_node *out, struct api_error *err) {
-    struct form form = {.config = config,
-                        .builder = builder,
-                        .format = tool_grammar_format(config->model.tools),
-                        .err = err};
+    struct calls_builder calls = {.config = config, .err = err};
     grammar_node one;
-    form.has_args_token = form.format == TOOL_CALL_FORMAT_MISTRAL &&
-                          find_control_token(config->tokenizer, "[ARGS]") >= 0;
-    if (one_tool_call(&form, &one) != 0)
+    tool_grammar_form_init(&calls.form, builder, config->tokenizer,
+                           tool_grammar_format(config->model.tools));
+    if (one_tool_call(&calls, &one) != 0)
         return -1;
-    *out = answer(&form, row_of_tool_calls(&form, one));
+    *out = tool_grammar_form_answer(&calls.form, row_of_tool_calls(&calls, one));
     return 0;
 }

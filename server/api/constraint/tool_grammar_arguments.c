@@ -153,7 +153,7 @@ static int argument(const struct arguments_builder *arguments, const cJSON *prop
     if (property->string[0] == '\0' ||
         strcspn(property->string, "<>=\n") != strlen(property->string))
         return refuse(arguments, path, "an argument of this name");
-    bool is_text = !form->quotes_strings && tool_types_of_schema(property) != PARAMETER_ANY;
+    bool is_text = tool_types_of_schema(property) != PARAMETER_ANY;
     int status = is_text ? string_value(arguments, property, path, &value)
                          : json_value(arguments, property, path, &value);
     grammar_node items[] = {literal(arguments, form->key_begin),
@@ -164,41 +164,24 @@ static int argument(const struct arguments_builder *arguments, const cJSON *prop
     return status;
 }
 
-/* What follows some arguments, or none, given what follows with this one. */
-static grammar_node with_or_without(const struct arguments_builder *arguments, const char *front,
-                                    grammar_node one, grammar_node behind, grammar_node without,
-                                    bool is_optional) {
-    grammar_node items[] = {literal(arguments, front), one, behind};
-    grammar_node choices[] = {grammar_sequence(arguments->builder, items, 3), without};
-    return grammar_alternatives(arguments->builder, choices, is_optional ? 2 : 1);
-}
-
-/* Puts an argument in front of what may follow it, as the first one that is written and as a further
- * one. */
-static int prepend(const struct arguments_builder *arguments, const cJSON *property,
-                   grammar_node *first, grammar_node *further) {
-    grammar_node one = GRAMMAR_FAILED;
-    if (argument(arguments, property, &one) != 0)
-        return -1;
-    bool is_optional = !is_required(arguments, property->string);
-    grammar_node after = *further;
-    *first = with_or_without(arguments, "", one, after, *first, is_optional);
-    *further =
-        with_or_without(arguments, arguments->form->separator, one, after, after, is_optional);
-    return 0;
-}
-
 int tool_grammar_arguments(const struct argument_form *form, struct grammar_builder *builder,
                            const cJSON *schema, const char *path, bool is_strict, grammar_node *out,
                            struct api_error *err) {
     const struct arguments_builder arguments = {form, builder, schema, path, is_strict, err};
     const cJSON *properties = json_given_member(schema, "properties");
-    grammar_node first = literal(&arguments, ""), further = first;
+    grammar_node all = literal(&arguments, "");
     if (check_schema(&arguments) != 0)
         return -1;
-    for (int i = cJSON_GetArraySize(properties); i-- > 0;)
-        if (prepend(&arguments, cJSON_GetArrayItem(properties, i), &first, &further) != 0)
+    for (int i = cJSON_GetArraySize(properties); i-- > 0;) {
+        const cJSON *property = cJSON_GetArrayItem(properties, i);
+        grammar_node one = GRAMMAR_FAILED;
+        if (argument(&arguments, property, &one) != 0)
             return -1;
-    *out = first;
+        grammar_node items[] = {
+            grammar_repeat(builder, one, is_required(&arguments, property->string) ? 1 : 0, 1),
+            all};
+        all = grammar_sequence(builder, items, 2);
+    }
+    *out = all;
     return 0;
 }

@@ -42,6 +42,27 @@ static const char types_of_f[] = "f\0ss\0nn\0";
 #define HARMONY_ANSWER                                                                             \
     { .reasoning = REASONING_FORMAT_HARMONY }
 
+#define DEEPSEEK                                                                                   \
+    { .tools = TOOL_CALL_FORMAT_DEEPSEEK_V3, .reasoning = REASONING_FORMAT_THINK }
+#define KIMI                                                                                       \
+    { .tools = TOOL_CALL_FORMAT_KIMI_K2 }
+#define GRANITE                                                                                    \
+    { .tools = TOOL_CALL_FORMAT_GRANITE, .reasoning = REASONING_FORMAT_GRANITE }
+#define COHERE                                                                                     \
+    { .tools = TOOL_CALL_FORMAT_COHERE, .reasoning = REASONING_FORMAT_COHERE }
+
+/* DeepSeek's markers. */
+#define DS(word) "<\uff5ctool\u2581" word "\uff5c>"
+#define DS_BEGIN DS("calls\u2581begin")
+#define DS_END DS("calls\u2581end")
+#define DS_CALL DS("call\u2581begin")
+#define DS_CALL_END DS("call\u2581end")
+#define DS_SEP DS("sep")
+#define KIMI_BEGIN "<|tool_calls_section_begin|>"
+#define KIMI_END "<|tool_calls_section_end|>"
+#define KIMI_CALL(id, arguments)                                                                   \
+    "<|tool_call_begin|>" id "<|tool_call_argument_begin|>" arguments "<|tool_call_end|>"
+
 /* Sixteen levels of nesting. */
 #define DEEP_OPEN "[[[[[[[[[[[[[[[["
 #define DEEP_CLOSE "]]]]]]]]]]]]]]]]"
@@ -387,5 +408,74 @@ const struct output_case output_cases[] = {
      "<|channel|>final<|message|>a<|end|><|start|>assistant to=functions.g<|message|>{}",
      "|content:a\n<|start|>assistant to=functions.g<|message|>{}"},
     {HARMONY, "<|channel|>" NAME_128 NAME_128 NAME_128 "<|message|>a", "|content:a"},
+
+    /* DeepSeek: V3.1, then V3 and R1. */
+    {DEEPSEEK,
+     "<think>a</think>Hm." DS_BEGIN DS_CALL "f" DS_SEP "{\"a\": \"\u00e9\nb\"}" DS_CALL_END DS_CALL
+     "mcp/git" DS_SEP "{}" DS_CALL_END DS_END "Done.",
+     "|reasoning:a|content:Hm.|call 0:f|arguments 0:{\"a\": \"\u00e9\\u000ab\"}|call "
+     "1:mcp/git|arguments "
+     "1:{}|content:Done."},
+    {DEEPSEEK,
+     DS_BEGIN DS_CALL "function" DS_SEP "f\n```json\n{\"a\": {\"b\": [1]}}\n```" DS_CALL_END
+                      "\n" DS_CALL "function" DS_SEP "g\n```json\n{}\n```" DS_CALL_END DS_END,
+     "|call 0:f|arguments 0:{\"a\": {\"b\": [1]}}|call 1:g|arguments 1:{}"},
+    {DEEPSEEK, DS_BEGIN DS_CALL "f" DS_SEP "{\"a\": 1}", "|call 0:f|arguments 0:{\"a\": 1}"},
+    {DEEPSEEK, DS_BEGIN DS_CALL "f" DS_SEP "{\"a\": ", "|call 0:f|arguments 0:{\"a\": "},
+    {DEEPSEEK, DS_BEGIN DS_CALL "f" DS_SEP "[]", "|content:" DS_BEGIN DS_CALL "f" DS_SEP "[]"},
+    {DEEPSEEK, DS_BEGIN DS_CALL "function" DS_SEP "f\n{}",
+     "|content:" DS_BEGIN DS_CALL "function" DS_SEP "f\n{}"},
+    {DEEPSEEK, DS_BEGIN DS_CALL "f" DS_SEP "{}" DS_CALL_END DS("call\u2581x"),
+     "|call 0:f|arguments 0:{}|content:" DS("call\u2581x")},
+    {DEEPSEEK, "<\uff5ctool\u2581\uff5d", "|content:<\uff5ctool\u2581\uff5d"},
+    {ALLOWED(DEEPSEEK_V31), DS_BEGIN DS_CALL "g" DS_SEP "{}" DS_CALL_END DS_END,
+     "|content:" DS_BEGIN DS_CALL "g" DS_SEP "{}" DS_CALL_END DS_END},
+
+    /* Kimi K2. */
+    {KIMI,
+     "I look." KIMI_BEGIN KIMI_CALL("functions.f:0", "{\"a\": \"<|tool_call_end|>\"}")
+         KIMI_CALL("functions.a.b:12", " {}") KIMI_END " end",
+     "|content:I look.|call 0:f|arguments 0:{\"a\": \"<|tool_call_end|>\"}|call 1:a.b|arguments "
+     "1:{}|content:end"},
+    {KIMI, KIMI_BEGIN "\n" KIMI_CALL("f", "{}") "\n" KIMI_CALL("g:1", "{}"),
+     "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{}"},
+    {KIMI, KIMI_BEGIN KIMI_END, "|content:" KIMI_BEGIN KIMI_END},
+    {KIMI, KIMI_BEGIN "<|tool_call_begin|>functions.f",
+     "|content:" KIMI_BEGIN "<|tool_call_begin|>functions.f"},
+    {KIMI, KIMI_BEGIN KIMI_CALL("functions.f:0", "{}") "x", "|call 0:f|arguments 0:{}|content:x"},
+    {ALLOWED(KIMI_K2), KIMI_BEGIN KIMI_CALL("functions.g:0", "{}"),
+     "|content:" KIMI_BEGIN KIMI_CALL("functions.g:0", "{}")},
+
+    /* Granite 3. */
+    {GRANITE,
+     "Here is my thought process:\nFirst \u00e9.\n\nHere is my response:\nHm. <|tool_call|> [\n "
+     "{\"name\": "
+     "\"f\", \"arguments\": {\"a\": [1]}},{\"name\": \"g\"}] bye",
+     "|reasoning:First \u00e9.|content:Hm.|call 0:f|arguments 0:{\"a\": [1]}|call 1:g|arguments "
+     "1:{}|content:bye"},
+    {GRANITE, "Here is my response", "|content:Here is my response"},
+    {GRANITE, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": \"b",
+     "|call 0:f|arguments 0:{\"a\": \"b"},
+    {GRANITE, "<|tool_call|>[]", "|content:<|tool_call|>[]"},
+    {GRANITE, "<|tool_call|>{\"name\": \"f\"}x", "|call 0:f|arguments 0:{}|content:x"},
+    {ALLOWED(GRANITE), "<|tool_call|>[{\"name\": \"g\"}]",
+     "|content:<|tool_call|>[{\"name\": \"g\"}]"},
+
+    /* Command R7B and Command A. */
+    {COHERE,
+     "<|START_THINKING|>I look <|x.<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": "
+     "\"0\", "
+     "\"tool_name\": \"f\", \"parameters\": {\"a\": \"]\\n\"}},\n    {\"tool_call_id\": \"1\", "
+     "\"tool_name\": \"g\", \"parameters\": {}}\n]<|END_ACTION|>",
+     "|reasoning:I look <|x.|call 0:f|arguments 0:{\"a\": \"]\\n\"}|call 1:g|arguments 1:{}"},
+    {COHERE, "<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>One < <|two|>\n<|END_RESPONSE|>",
+     "|reasoning:a|content:One < <|two|>\n"},
+    {COHERE, "<|START_TEXT|>a<|START_RESP<|END_TEXT|><|END_", "|content:a<|START_RESP<|END_"},
+    {COHERE, "<|START_ACTION|>[{\"tool_name\": \"f\", \"parameters\": {}}]x",
+     "|call 0:f|arguments 0:{}|content:x"},
+    {COHERE, "<|START_ACTION|>[{\"tool_name\": 1}]",
+     "|content:<|START_ACTION|>[{\"tool_name\": 1}]"},
+    {ALLOWED(COHERE), "<|START_ACTION|>[{\"tool_name\": \"g\"}]",
+     "|content:<|START_ACTION|>[{\"tool_name\": \"g\"}]"},
 };
 const int num_output_cases = sizeof(output_cases) / sizeof(output_cases[0]);

@@ -32,6 +32,9 @@ static void formats_have_names(void **state) {
     assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_HERMES), "hermes");
     assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_LLAMA3_JSON), "llama3_json");
     assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_MISTRAL), "mistral");
+    assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_QWEN3_CODER), "qwen3_coder");
+    assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_HARMONY), "openai");
+    assert_string_equal(reasoning_format_name(REASONING_FORMAT_COHERE), "cohere");
     assert_string_equal(reasoning_format_name(REASONING_FORMAT_NONE), "none");
     assert_string_equal(reasoning_format_name(REASONING_FORMAT_THINK), "think");
 }
@@ -64,7 +67,15 @@ static const struct {
     {"mistral-nemo", TOOL_CALL_FORMAT_MISTRAL, REASONING_FORMAT_NONE},
     {"mistral-large-2407", TOOL_CALL_FORMAT_MISTRAL, REASONING_FORMAT_NONE},
     {"mistral-small-3.2", TOOL_CALL_FORMAT_MISTRAL, REASONING_FORMAT_NONE},
-    {"deepseek-r1-distill-qwen", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_THINK},
+    {"deepseek-r1-distill-qwen", TOOL_CALL_FORMAT_DEEPSEEK_V3, REASONING_FORMAT_THINK},
+    {"deepseek-v3", TOOL_CALL_FORMAT_DEEPSEEK_V3, REASONING_FORMAT_THINK},
+    {"deepseek-v3.1", TOOL_CALL_FORMAT_DEEPSEEK_V31, REASONING_FORMAT_THINK},
+    {"kimi-k2", TOOL_CALL_FORMAT_KIMI_K2, REASONING_FORMAT_NONE},
+    {"kimi-k2-thinking", TOOL_CALL_FORMAT_KIMI_K2, REASONING_FORMAT_THINK},
+    {"granite-3.3", TOOL_CALL_FORMAT_GRANITE, REASONING_FORMAT_THINK},
+    {"granite-tools", TOOL_CALL_FORMAT_GRANITE, REASONING_FORMAT_NONE},
+    {"command-r7b", TOOL_CALL_FORMAT_COHERE, REASONING_FORMAT_COHERE},
+    {"command-a", TOOL_CALL_FORMAT_COHERE, REASONING_FORMAT_COHERE},
     /* Something else than JSON between Hermes' markers. */
     {"qwen3-coder", TOOL_CALL_FORMAT_QWEN3_CODER, REASONING_FORMAT_NONE},
     {"qwen3.5", TOOL_CALL_FORMAT_QWEN3_CODER, REASONING_FORMAT_THINK},

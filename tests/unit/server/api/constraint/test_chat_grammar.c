@@ -237,6 +237,46 @@ static void calls_with_tags_are_forced(void **state) {
                    "<tool_call>f\n" ARGUMENT("s", "a") "<arg_key>e</arg_key>\n<arg_value>z");
 }
 
+#define DS(word) "<\uff5ctool\u2581" word "\uff5c>"
+#define DS_BEGIN DS("calls\u2581begin") DS("call\u2581begin")
+#define DS_END DS("call\u2581end") DS("calls\u2581end")
+
+static void calls_of_other_families_are_forced(void **state) {
+    static const char answer[] = "|call 0:g|arguments 0:{\"a\": 1}";
+    static const struct {
+        enum tool_call_format format;
+        const char *text;
+    } forms[] = {
+        {TOOL_CALL_FORMAT_DEEPSEEK_V3,
+         DS_BEGIN "function" DS("sep") "g\n```json\n{\"a\": 1}\n```" DS_END},
+        {TOOL_CALL_FORMAT_DEEPSEEK_V31, DS_BEGIN "g" DS("sep") "{\"a\": 1}" DS_END},
+        {TOOL_CALL_FORMAT_KIMI_K2,
+         "<|tool_calls_section_begin|><|tool_call_begin|>functions.g:0<|tool_call_argument_begin|>"
+         "{\"a\": 1}<|tool_call_end|><|tool_calls_section_end|>"},
+        {TOOL_CALL_FORMAT_GRANITE, "<|tool_call|>[{\"name\": \"g\", \"arguments\": {\"a\": 1}}]"},
+        {TOOL_CALL_FORMAT_COHERE,
+         "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"g\", \"parameters\": "
+         "{\"a\": 1}}\n]<|END_ACTION|>"},
+        {TOOL_CALL_FORMAT_HARMONY,
+         "<|channel|>commentary to=functions.g <|constrain|>json<|message|>{\"a\": 1}"},
+    };
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        const struct output_parser_config model = {.tools = forms[i].format};
+        expect_taken(REQUIRED, &model, forms[i].text, answer);
+        expect_refused(REQUIRED, &model, "I");
+    }
+}
+
+static void harmony_has_channels(void **state) {
+    const struct output_parser_config model = {.tools = TOOL_CALL_FORMAT_HARMONY,
+                                               .reasoning = REASONING_FORMAT_HARMONY};
+    expect_taken(REQUIRED, &model,
+                 "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary "
+                 "to=functions.f <|constrain|>json<|message|>{}",
+                 "|reasoning:a|call 0:f|arguments 0:{}");
+    expect_refused(REQUIRED, &model, "<|channel|>f");
+}
+
 static void expect_refused_form(const char *body, const char *param) {
     const struct output_parser_config qwen = {.tools = TOOL_CALL_FORMAT_QWEN3_CODER};
     struct grammar *grammar = NULL;
@@ -317,6 +357,20 @@ static void an_answer_of_a_form_may_be_reasoned_about(void **state) {
     expect_taken("{" JSON_FORM "}", &model, "Yes?</think>true", "|reasoning:Yes?|content:true");
     expect_open("{" JSON_FORM "}", &model, "true");
     expect_refused("{" JSON_FORM "}", &model, "Yes?</think>I");
+}
+
+static void an_answer_of_harmony_is_final(void **state) {
+    const struct output_parser_config model = {.tools = TOOL_CALL_FORMAT_HARMONY,
+                                               .reasoning = REASONING_FORMAT_HARMONY};
+    const struct output_parser_config answers = {.reasoning = REASONING_FORMAT_HARMONY};
+    expect_taken(
+        "{" JSON_FORM "}", &answers,
+        "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>true",
+        "|reasoning:a|content:true");
+    expect_taken("{" JSON_FORM ",\"tools\":[" TOOL_F "]}", &model,
+                 "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}",
+                 "|call 0:f|arguments 0:{}");
+    expect_refused("{" JSON_FORM "}", &answers, "t");
 }
 
 static void tools_may_be_called_instead(void **state) {
@@ -400,6 +454,9 @@ int main(void) {
         cmocka_unit_test(llama3_calls_are_forced),
         cmocka_unit_test(mistral_calls_are_forced),
         cmocka_unit_test(calls_with_tags_are_forced),
+        cmocka_unit_test(calls_of_other_families_are_forced),
+        cmocka_unit_test(harmony_has_channels),
+        cmocka_unit_test(an_answer_of_harmony_is_final),
         cmocka_unit_test(what_tags_cannot_force_is_refused),
         cmocka_unit_test(reasoning_may_come_first),
         cmocka_unit_test(what_a_schema_has_beyond_the_form_is_refused_if_strict),
