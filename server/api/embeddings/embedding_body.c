@@ -82,7 +82,7 @@ static int read_all(const struct api_context *context, struct embedding_body *bo
         prompt_truncation_read(context, body->json, &body->truncation, err) != 0 ||
         read_words(body, err) != 0 || check_dimensions(context, body, err) != 0)
         return -1;
-    return prompt_list_read(context, body->json, "input", &body->inputs, err);
+    return prompt_list_read(context, body->json, "input", false, &body->inputs, err);
 }
 
 int embedding_body_parse(const struct api_context *context, const char *text, size_t length,
