@@ -60,15 +60,39 @@ static int read_words(struct embedding_body *body, struct api_error *err) {
     return 0;
 }
 
+/* Writes "64, 128 or 256", cut where there is no room. */
+static void list_sizes(const struct embedding_sizes *sizes, int32_t whole, char *out,
+                       size_t capacity) {
+    size_t used = 0;
+    for (int i = 0; i < sizes->num_sizes && used < capacity; i++)
+        if (sizes->sizes[i] != whole)
+            used += (size_t)snprintf(out + used, capacity - used, "%s%d", used > 0 ? ", " : "",
+                                     (int)sizes->sizes[i]);
+    if (used < capacity)
+        snprintf(out + used, capacity - used, "%s%d%s", used > 0 ? " or " : "", (int)whole,
+                 used > 0 ? "" : ", the size of this model's embeddings");
+}
+
 /* Vectors can be shortened only where the model was trained for it. */
 static int check_dimensions(const struct api_context *context, const struct embedding_body *body,
                             struct api_error *err) {
-    if (body->dimensions == context->limits->hidden_size)
+    static const struct embedding_sizes none;
+    const struct embedding_sizes *sizes =
+        context->embedding_sizes != NULL ? context->embedding_sizes : &none;
+    int32_t whole = context->limits->hidden_size;
+    char allowed[256];
+    if (embedding_sizes_allow(sizes, whole, body->dimensions))
         return 0;
+    if (sizes->any)
+        snprintf(allowed, sizeof(allowed), "from 1 to %d", (int)whole);
+    else
+        list_sizes(sizes, whole, allowed, sizeof(allowed));
     return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "dimensions",
-                         "dimensions must be %d, the size of this model's embeddings, not %lld: "
-                         "they cannot be shortened",
-                         (int)context->limits->hidden_size, (long long)body->dimensions);
+                         "dimensions must be %s, not %lld%s", allowed, (long long)body->dimensions,
+                         sizes->any || sizes->num_sizes > 0
+                             ? ""
+                             : ": this model's files do not say that its embeddings can be "
+                               "shortened");
 }
 
 static int read_all(const struct api_context *context, struct embedding_body *body,
