@@ -25,7 +25,7 @@ struct model {
     int32_t eos_tokens[MODEL_MAX_EOS_TOKENS]; /* stated apart from the tokenizer */
     int num_eos_tokens;
     struct embedding_sizes embedding_sizes; /* as a config.json says; GGUF files do not */
-    char *chat_template; /* Jinja source, NUL-terminated; NULL: none */
+    char *chat_template;                    /* Jinja source, NUL-terminated; NULL: none */
     /* Another one for conversations with tools, where the model has two ("tool_use"); NULL:
      * none. */
     char *tool_chat_template;

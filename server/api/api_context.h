@@ -32,7 +32,7 @@ struct api_context {
     uint64_t seed;                     /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
     const struct embedding_sizes *embedding_sizes; /* to which they may be cut; NULL: none */
-    enum pooling pooling;        /* of embeddings whose request does not say */
+    enum pooling pooling;                          /* of embeddings whose request does not say */
     bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
 };
 

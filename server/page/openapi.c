@@ -6,6 +6,7 @@
 #include "server/api/embeddings/embedding_body.h"
 #include "server/api/fields/request_limits.h"
 #include "server/api/fields/sampling_body.h"
+#include "server/api/scores/score_body.h"
 #include "server/page/page.h"
 
 #include <stdio.h>
@@ -17,7 +18,8 @@ static const struct table_schema {
 } table_schemas[] = {
     {"SamplingFields", sampling_body_table},      {"CompletionFields", completion_body_table},
     {"EmbeddingRequest", embedding_body_table},   {"ChatFields", chat_body_table},
-    {"TokenizeRequest", tokenize_endpoint_table},
+    {"TokenizeRequest", tokenize_endpoint_table}, {"ScoreRequest", score_body_table},
+    {"RerankRequest", score_body_rerank_table},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -2,6 +2,7 @@
 
 #include "server/api/api_call_type.h"
 #include "server/api/api_context.h"
+#include "server/api/embeddings/embedding_request.h"
 #include "server/api/fields/unknown_fields.h"
 #include "server/json/json_parse.h"
 
@@ -30,33 +31,14 @@ struct json_table embedding_body_table(void) {
     return JSON_TABLE(fields);
 }
 
-/* Reads a field that is one of two words, which mean two values; absent or null leaves *value. */
-static int read_word(const cJSON *body, const char *name, const char *const words[2],
-                     const int values[2], int *value, struct api_error *err) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(body, name);
-    if (item == NULL || cJSON_IsNull(item))
+static int read_encoding(const cJSON *body, enum embedding_encoding *out, struct api_error *err) {
+    const cJSON *item = json_given_member(body, "encoding_format");
+    const char *word = cJSON_GetStringValue(item);
+    if (item == NULL)
         return 0;
-    for (int i = 0; i < 2 && cJSON_IsString(item); i++)
-        if (strcmp(item->valuestring, words[i]) == 0) {
-            *value = values[i];
-            return 0;
-        }
-    char allowed[64];
-    snprintf(allowed, sizeof(allowed), "\"%s\" or \"%s\"", words[0], words[1]);
-    return json_refuse(item, name, allowed, err);
-}
-
-static int read_words(struct embedding_body *body, struct api_error *err) {
-    static const char *const encodings[2] = {"float", "base64"}, *const poolings[2] = {"last",
-                                                                                       "mean"};
-    int encoding = EMBEDDING_FLOAT, pooling = (int)body->pooling;
-    if (read_word(body->json, "encoding_format", encodings,
-                  (const int[]){EMBEDDING_FLOAT, EMBEDDING_BASE64}, &encoding, err) != 0 ||
-        read_word(body->json, "pooling", poolings, (const int[]){POOLING_LAST, POOLING_MEAN},
-                  &pooling, err) != 0)
-        return -1;
-    body->encoding = (enum embedding_encoding)encoding;
-    body->pooling = (enum pooling)pooling;
+    if (word == NULL || (strcmp(word, "float") != 0 && strcmp(word, "base64") != 0))
+        return json_refuse(item, "encoding_format", "\"float\" or \"base64\"", err);
+    *out = strcmp(word, "base64") == 0 ? EMBEDDING_BASE64 : EMBEDDING_FLOAT;
     return 0;
 }
 
@@ -104,7 +86,9 @@ static int read_all(const struct api_context *context, struct embedding_body *bo
     if (unknown_fields_read(body->json, &table, 1, &body->ignored, err) != 0 ||
         unknown_fields_check(context, &body->ignored, err) != 0 ||
         prompt_truncation_read(context, body->json, &body->truncation, err) != 0 ||
-        read_words(body, err) != 0 || check_dimensions(context, body, err) != 0)
+        read_encoding(body->json, &body->encoding, err) != 0 ||
+        embedding_pooling_read(body->json, &body->pooling, err) != 0 ||
+        check_dimensions(context, body, err) != 0)
         return -1;
     return prompt_list_read(context, body->json, "input", false, &body->inputs, err);
 }

@@ -6,6 +6,7 @@
 #include "config/base/check.h"
 #include "server/api/api_call_type.h"
 #include "server/api/embeddings/embedding_body.h"
+#include "server/api/embeddings/embedding_request.h"
 #include "server/json/json_write.h"
 
 #include <stdlib.h>
@@ -18,41 +19,27 @@ struct embedding_api_call {
     struct api_call base; /* first: see api_call_type.h */
     enum embedding_encoding encoding;
     bool normalize;
-    int32_t num_dimensions; /* of what is written: the first ones of the model's */
+    int32_t num_dimensions;         /* of what is written: the first ones of the model's */
     float *vector;                  /* [num_dimensions] the one being written */
     struct byte_buffer *embeddings; /* [num_prompts] */
 };
 
-static int create_request(const struct api_context *context, const struct embedding_body *body,
-                          const cJSON *item, const char *path, struct request **out,
-                          struct api_error *err) {
-    const struct sampling_params params = {
-        .pooling = body->pooling,
-        .num_choices = 1,
-        .settings = SAMPLING_SETTINGS_NEUTRAL,
-        .num_logprobs = -1,
-        .num_prompt_logprobs = -1,
-    };
-    struct prompt_tokens tokens;
-    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
-    const struct prompt_limits limits = {.truncation = body->truncation};
-    if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
-        return -1;
-    *out = request_create(tokens.ids, tokens.count, &params);
-    free(tokens.ids);
-    if (*out == NULL)
-        return api_error_set_memory(err);
-    return api_call_set_priority_and_salt(*out, body->priority, body->cache_salt, err);
-}
-
 static int add_inputs(const struct api_context *context, const struct embedding_body *body,
                       struct api_call *call, struct api_error *err) {
+    const struct embedding_settings settings = {
+        .pooling = body->pooling,
+        .flags = prompt_text_flags(body->add_special_tokens, body->parse_special),
+        .truncation = body->truncation,
+        .priority = body->priority,
+        .cache_salt = body->cache_salt,
+    };
     const cJSON *item = body->inputs.first;
     int64_t num_tokens = 0;
     for (int32_t i = 0; i < call->num_prompts; i++, item = item->next) {
         char path[PROMPT_PATH_BYTES];
         prompt_list_path(&body->inputs, i, path);
-        if (create_request(context, body, item, path, &call->prompts[i].request, err) != 0)
+        if (embedding_request_create(context, &settings, item, path, &call->prompts[i].request,
+                                     err) != 0)
             return -1;
         num_tokens += call->prompts[i].request->num_prompt_tokens;
         if (prompt_list_check_total(context, &body->inputs, num_tokens, err) != 0)
