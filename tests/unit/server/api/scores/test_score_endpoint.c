@@ -62,9 +62,9 @@ static void expect(struct api_call *call, struct byte_buffer *out, const char *n
     api_call_destroy(call);
 }
 
-/* The vectors are (3,4), (4,3), (0,2) and (-3,-4): cosines 0.96, 0.8 and -1 with the first. */
+/* The first one with the others: cosines 0.6, 0 and -1. */
 static void push_one(struct api_call *call, int index, struct byte_buffer *out) {
-    static const float vectors[][2] = {{3, 4}, {4, 3}, {0, 2}, {-3, -4}};
+    static const float vectors[][2] = {{1, 0}, {3, 4}, {0, 2}, {-1, 0}};
     push(call, index, vectors[index][0], vectors[index][1], out);
 }
 
@@ -79,8 +79,8 @@ static void embeddings_may_come_in_any_order(void **state) {
             push_one(call, orders[i][k], &out);
         expect(
             call, &out, "data",
-            "[{\"index\":0,\"object\":\"score\",\"score\":0.96},{\"index\":1,\"object\":\"score\","
-            "\"score\":0.8},{\"index\":2,\"object\":\"score\",\"score\":-1}]");
+            "[{\"index\":0,\"object\":\"score\",\"score\":0.6},{\"index\":1,\"object\":\"score\","
+            "\"score\":0},{\"index\":2,\"object\":\"score\",\"score\":-1}]");
     }
 }
 
@@ -90,10 +90,10 @@ static void lists_are_scored_pair_by_pair(void **state) {
         begin(score_endpoint_parse, "{\"text_1\":[\"a\",\"b\"],\"text_2\":[\"c\",\"d\"]}");
     for (int i = 4; i-- > 0;)
         push_one(call, i, &out);
-    /* (3,4) with (0,2); (4,3) with (-3,-4) */
+    /* the first with the third, the second with the fourth */
     expect(call, &out, "data",
-           "[{\"index\":0,\"object\":\"score\",\"score\":0.8},{\"index\":1,\"object\":\"score\","
-           "\"score\":-0.96}]");
+           "[{\"index\":0,\"object\":\"score\",\"score\":0},{\"index\":1,\"object\":\"score\","
+           "\"score\":-0.6}]");
 }
 
 static void ranks_fall_and_equal_ones_keep_their_order(void **state) {
