@@ -8,6 +8,7 @@
 #include "kernels/dtype.h"
 #include "kernels/sampling.h"
 #include "models/config/model_config.h"
+#include "models/embedding_sizes.h"
 #include "models/files/tensor_file.h"
 
 #include <stdbool.h>
@@ -23,7 +24,8 @@ struct model {
     struct sampling_settings generation;
     int32_t eos_tokens[MODEL_MAX_EOS_TOKENS]; /* stated apart from the tokenizer */
     int num_eos_tokens;
-    char *chat_template; /* Jinja source, NUL-terminated; NULL: none */
+    struct embedding_sizes embedding_sizes; /* as a config.json says; GGUF files do not */
+    char *chat_template;                    /* Jinja source, NUL-terminated; NULL: none */
     /* Another one for conversations with tools, where the model has two ("tool_use"); NULL:
      * none. */
     char *tool_chat_template;

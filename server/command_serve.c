@@ -395,6 +395,7 @@ static void set_context(struct serve *serve) {
         .sampling = default_settings(serve),
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
+        .embedding_sizes = &serve->model->embedding_sizes,
         .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
     };

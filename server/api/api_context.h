@@ -4,6 +4,7 @@
 
 #include "config/serving_limits.h"
 #include "engine/sampling_params.h"
+#include "models/embedding_sizes.h"
 #include "models/tokenizer/tokenizer.h"
 #include "server/api/api_error.h"
 
@@ -30,7 +31,8 @@ struct api_context {
     struct sampling_settings sampling; /* where a request says nothing: neutral, or the model's */
     uint64_t seed;                     /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
-    enum pooling pooling;        /* of embeddings whose request does not say */
+    const struct embedding_sizes *embedding_sizes; /* to which they may be cut; NULL: none */
+    enum pooling pooling;                          /* of embeddings whose request does not say */
     bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
 };
 

@@ -14,6 +14,9 @@ api_call_parse responses_endpoint_parse;
 /* /v1/messages: a chat in the words of Anthropic's Messages API. */
 api_call_parse messages_endpoint_parse;
 api_call_parse embedding_endpoint_parse; /* /v1/embeddings */
+/* /v1/score; /v1/rerank and /v2/rerank: how much alike texts are, by their embeddings. */
+api_call_parse score_endpoint_parse;
+api_call_parse score_endpoint_parse_rerank;
 
 /* POST, from body to body. `ignored` takes the comma-separated names of unknown fields. On failure
  * -1 and *err; `out` may hold a part then. */

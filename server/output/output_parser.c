@@ -123,6 +123,8 @@ struct output_parser *output_parser_create(const struct output_parser_config *co
     tool_parser_init(&parser->content, format_of(config->tools), &parser->parts);
     parser->content.sink.allowed_names = config->allowed_names;
     parser->content.sink.num_allowed_names = config->num_allowed_names;
+    parser->content.sink.max_calls =
+        config->max_tool_calls > 0 ? config->max_tool_calls : OUTPUT_MAX_TOOL_CALLS;
     reasoning_parser_init(&parser->reasoning, config, &parser->parts, &parser->content);
     return parser;
 }

@@ -58,6 +58,7 @@ struct output_parser_config {
      * each with its NUL; borrowed: they outlive the parser. None: any may. */
     const char *allowed_names;
     int num_allowed_names;
+    int32_t max_tool_calls; /* further ones are content; 0: OUTPUT_MAX_TOOL_CALLS */
 };
 
 /* A step of a choice's output. Strings live until the parser's next function is called. */

@@ -20,6 +20,9 @@ BASE = {
     "/v1/messages": {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 4, "temperature": 0},
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Count."}]},
     "/v1/embeddings": {"input": "One, two, three"},
+    "/v1/score": {"text_1": "One, two, three", "text_2": ["One, two, four", "A <repo_name> cat"]},
+    "/v1/rerank": {"query": "One, two, three", "documents": ["One, two, four", "A <repo_name> cat"]},
+    "/v2/rerank": {"query": "One, two, three", "documents": ["One, two, four", "A <repo_name> cat"]},
     "/tokenize": {"prompt": "One, two, three"},
     "/detokenize": {"tokens": [1, 2]},
 }

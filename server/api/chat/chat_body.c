@@ -2,6 +2,7 @@
 
 #include "server/api/fields/beam_fields.h"
 #include "server/api/fields/request_limits.h"
+#include "server/api/chat/function_form.h"
 #include "server/api/chat/message_members.h"
 #include "server/api/constraint/tool_grammar.h"
 #include "server/json/json_parse.h"
@@ -146,8 +147,21 @@ int chat_body_read(const struct api_context *context, cJSON *json, struct chat_b
 
 int chat_body_parse(const struct api_context *context, const char *text, size_t length,
                     struct chat_body *out, struct api_error *err) {
+    bool has_functions = false;
     cJSON *json = json_parse(text, length, err);
-    return json != NULL ? chat_body_read(context, json, out, err) : -1;
+    if (json == NULL)
+        return -1;
+    if (function_form_translate(json, &has_functions, err) != 0) {
+        cJSON_Delete(json);
+        return -1;
+    }
+    if (chat_body_read(context, json, out, err) != 0) {
+        if (has_functions)
+            function_form_rename_error(err);
+        return -1;
+    }
+    out->has_functions = has_functions;
+    return 0;
 }
 
 void chat_body_finish(struct chat_body *body) {

@@ -13,6 +13,7 @@ struct chat_body {
     struct tool_fields tools;
     struct chat_prompt_fields prompt;
     struct byte_buffer ignored; /* names of unknown fields, comma-separated */
+    bool has_functions;         /* it came in the old form of tools (function_form.h) */
 
     /* read by the field table */
     int64_t max_completion_tokens; /* 0: not given; goes before max_tokens */
@@ -22,7 +23,7 @@ struct chat_body {
     bool logprobs, echo, include_reasoning, add_special_tokens;
 };
 
-/* On failure -1 and *err, nothing to free. */
+/* Takes the old form of tools too. On failure -1 and *err, nothing to free. */
 int chat_body_parse(const struct api_context *context, const char *text, size_t length,
                     struct chat_body *out, struct api_error *err);
 /* Reads a tree that is parsed already and takes it over, also on failure. */

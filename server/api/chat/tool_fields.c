@@ -222,19 +222,9 @@ static int read_parallel(const cJSON *parallel, struct tool_fields *fields, stru
     return 0;
 }
 
-static int refuse_replaced(const cJSON *body, const char *name, const char *by,
-                           struct api_error *err) {
-    if (json_given_member(body, name) == NULL)
-        return 0;
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", name,
-                         "%s is not supported: use %s", name, by);
-}
-
 int tool_fields_read(const cJSON *body, struct tool_fields *out, struct api_error *err) {
     struct tool_fields fields = {.allows_parallel = true};
-    if (refuse_replaced(body, "functions", "tools", err) != 0 ||
-        refuse_replaced(body, "function_call", "tool_choice", err) != 0 ||
-        read_tools(json_given_member(body, "tools"), &fields, err) != 0 ||
+    if (read_tools(json_given_member(body, "tools"), &fields, err) != 0 ||
         read_choice(body, &fields, err) != 0 ||
         read_parallel(json_given_member(body, "parallel_tool_calls"), &fields, err) != 0)
         return -1;

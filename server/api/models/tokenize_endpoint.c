@@ -1,6 +1,7 @@
 #include "server/api/endpoints.h"
 
 #include "server/api/chat/chat_prompt.h"
+#include "server/api/chat/function_form.h"
 #include "server/api/api_context.h"
 #include "server/api/fields/prompt_field.h"
 #include "server/api/chat/tool_fields.h"
@@ -36,6 +37,8 @@ static const struct json_field tokenize_fields[] = {
     JSON_OTHER(messages),
     JSON_OTHER(tools),
     JSON_OTHER(tool_choice),
+    JSON_OTHER(functions),
+    JSON_OTHER(function_call),
     JSON_TEXT(struct tokenize_body, reasoning_effort),
     JSON_OTHER(add_generation_prompt),
     JSON_OTHER(continue_final_message),
@@ -137,9 +140,12 @@ static int tokenize_text(const struct api_context *context, const struct tokeniz
 }
 
 /* Tokenizes the prompt that a chat of these messages gives the model. */
-static int tokenize_chat(const struct api_context *context, const cJSON *json,
+static int tokenize_chat(const struct api_context *context, cJSON *json,
                          const struct tokenize_body *body, struct byte_buffer *out,
                          struct api_error *err) {
+    bool has_functions;
+    if (function_form_translate(json, &has_functions, err) != 0)
+        return -1;
     struct tool_fields tools;
     struct chat_prompt_fields fields = {
         .messages = body->messages,
@@ -147,8 +153,11 @@ static int tokenize_chat(const struct api_context *context, const cJSON *json,
         .reasoning_effort = body->reasoning_effort,
         .add_special_tokens = body->add_special_tokens,
     };
-    if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0)
+    if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0) {
+        if (has_functions)
+            function_form_rename_error(err);
         return -1;
+    }
     fields.tools = tools.choice != TOOL_CHOICE_NONE ? tools.tools : NULL;
     struct chat_rendering rendering;
     if (chat_prompt_render(context, &fields, &rendering, err) != 0)
@@ -176,6 +185,8 @@ static int check_form(const cJSON *json, enum tokenize_form form, struct api_err
         {"with_pieces", FORM_CONTENT},
         {"tools", FORM_MESSAGES},
         {"tool_choice", FORM_MESSAGES},
+        {"functions", FORM_MESSAGES},
+        {"function_call", FORM_MESSAGES},
         {"add_generation_prompt", FORM_MESSAGES},
         {"continue_final_message", FORM_MESSAGES},
         {"chat_template_kwargs", FORM_MESSAGES},
@@ -193,9 +204,8 @@ static int check_form(const cJSON *json, enum tokenize_form form, struct api_err
     return 0;
 }
 
-static int tokenize_parsed(const struct api_context *context, const cJSON *json,
-                           struct byte_buffer *out, struct byte_buffer *ignored,
-                           struct api_error *err) {
+static int tokenize_parsed(const struct api_context *context, cJSON *json, struct byte_buffer *out,
+                           struct byte_buffer *ignored, struct api_error *err) {
     const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
     bool is_chat = messages != NULL && !cJSON_IsNull(messages);
     struct tokenize_body body = {.messages = is_chat ? messages : NULL,

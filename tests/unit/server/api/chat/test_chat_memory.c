@@ -32,6 +32,11 @@ static const char full_body[] =
 static const char forced_body[] =
     "{" MESSAGES ",\"n\":2,\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\","
     "\"function\":{\"name\":\"f\",\"parameters\":" SCHEMA "}}]}";
+static const char functions_body[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\","
+    "\"function_call\":{\"name\":\"f\",\"arguments\":\"{}\"}},{\"role\":\"function\","
+    "\"name\":\"f\",\"content\":null}],\"n\":2,\"functions\":[{\"name\":\"f\"}],"
+    "\"function_call\":{\"name\":\"f\"}}";
 static const char responses_body[] =
     "{\"instructions\":\"i\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
     "\"text\":\"hi\"}]},{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\","
@@ -129,6 +134,7 @@ static void every_failed_allocation_is_survived(void **state) {
     cJSON_InitHooks(&hooks);
     try_call(chat_endpoint_parse, full_body);
     try_call(chat_endpoint_parse, forced_body);
+    try_call(chat_endpoint_parse, functions_body);
     try_call(responses_endpoint_parse, responses_body);
     try_call(messages_endpoint_parse, messages_body);
     cJSON_InitHooks(NULL);
