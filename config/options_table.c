@@ -158,6 +158,13 @@ static const struct option_spec table[] = {
      .meaning =
          "file of more such keys: one in a line, or YAML with names and limits, see `quire key "
          "--help`; read again on SIGHUP"},
+    {.name = "enable-admin",
+     .type = OPTION_FLAG,
+     .offset = FIELD(enable_admin),
+     .default_text = "false",
+     .meaning =
+         "answer /sleep, /wake_up, /is_sleeping, /reset_prefix_cache and /server_info: to keys "
+         "with admin: true, to the only key, without keys to clients on this machine"},
     {.name = "trust-client-priority",
      .type = OPTION_FLAG,
      .offset = FIELD(trust_client_priority),
