@@ -55,6 +55,12 @@ static const struct option_spec table[] = {
      .minimum = 1,
      .maximum = 4095,
      .meaning = "file of a Jinja chat template to use instead of the model's"},
+    {.name = "trust-request-chat-template",
+     .type = OPTION_FLAG,
+     .offset = FIELD(trust_request_chat_template),
+     .default_text = "false",
+     .meaning =
+         "take chat_template from requests: 64 KiB of Jinja at most, with a bound on its work"},
     {.name = "tool-call-parser",
      .type = OPTION_CHOICE,
      .offset = FIELD(tool_call_parser),

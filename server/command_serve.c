@@ -398,6 +398,7 @@ static void set_context(struct serve *serve) {
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
         .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,
+        .trusts_chat_template = options->trust_request_chat_template,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
     };
 }

@@ -31,6 +31,7 @@ struct api_context {
     uint64_t seed;                     /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
     enum pooling pooling;        /* of embeddings whose request does not say */
+    bool trusts_chat_template;   /* of a request: it may bring one */
     bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
 };
 
