@@ -21,6 +21,7 @@ BASE = {
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Count."}]},
     "/v1/embeddings": {"input": "One, two, three"},
     "/tokenize": {"prompt": "One, two, three"},
+    "/apply-template": {"messages": [{"role": "user", "content": "Count."}]},
     "/detokenize": {"tokens": [1, 2]},
 }
 SDK_TYPES = {
