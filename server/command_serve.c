@@ -18,6 +18,7 @@
 #include "engine/distributed_rank.h"
 #include "engine/process_executor.h"
 #include "engine/record/recorder.h"
+#include "kernels/dtype.h"
 #include "kernels/kv_type.h"
 #include "models/files/input_file.h"
 #include "models/model.h"
@@ -458,7 +459,8 @@ static void complete_memory_table(struct serve *serve, const struct http_server_
 static int start_http(struct serve *serve, struct error *err) {
     struct http_server_config config = http_config(serve);
     complete_memory_table(serve, &config);
-    serve->server_info = (struct server_info){&serve->options, &serve->memory, &serve->context};
+    serve->server_info = (struct server_info){&serve->options, &serve->memory, &serve->context,
+                                              dtype_name(serve->info.activation_dtype)};
     config.planned_bytes = memory_table_total(&serve->memory);
     if (listen_socket_is_loopback(&serve->socket) && !api_keys_are_needed(serve->keys))
         http_origin_rules_set_private(&serve->origins);

@@ -1,6 +1,5 @@
 #include "server/server_info.h"
 
-#include "kernels/dtype.h"
 #include "kernels/kv_type.h"
 #include "server/json/json_write.h"
 
@@ -63,13 +62,14 @@ static void write_model(const struct server_info *info, struct byte_buffer *out)
     json_write_end_object(out);
 }
 
-static void write_device(const struct executor_info *executor, struct byte_buffer *out) {
+static void write_device(const struct server_info *info, struct byte_buffer *out) {
+    const struct executor_info *executor = info->memory->executor;
     json_write_key(out, "device");
     json_write_begin_object(out);
     json_write_text_member(out, "name", executor->device);
     json_write_text_member(out, "description", executor->description);
     json_write_text_member(out, "numerics", executor->numerics);
-    json_write_text_member(out, "activation_dtype", dtype_name(executor->activation_dtype));
+    json_write_text_member(out, "activation_dtype", info->activation_dtype);
     json_write_text_member(out, "kv_cache_dtype", kv_type_name(executor->kv_type));
     json_write_int_member(out, "ranks", executor->num_ranks);
     json_write_int_member(out, "stages", executor->num_stages);
@@ -120,7 +120,7 @@ void server_info_write(const struct server_info *info, struct byte_buffer *out) 
     json_write_begin_object(out);
     json_write_text_member(out, "version", QUIRE_VERSION);
     write_model(info, out);
-    write_device(executor, out);
+    write_device(info, out);
     write_sizes(&executor->limits, out);
     write_memory(info->memory, out);
     write_options(info->options, out);
