@@ -276,12 +276,21 @@ static bool await_waking(struct engine *engine) {
     return continues;
 }
 
+/* A device that does not come back fails here as in a step. */
+static void note_hang(struct engine *engine) {
+    struct error err;
+    if (!executor_has_hung(engine->core.executor))
+        return;
+    error_set(&err, ERROR_DEVICE, "the device hangs: it fell asleep, or was to wake up");
+    engine_core_note_failure(&engine->core, &err);
+    publish(engine);
+}
+
 /* Ends what was submitted for an executor that does not wake, of which nothing runs and so nothing
  * is recorded. */
 static void refuse_inbox(struct engine *engine, struct request_list *inbox) {
     struct request *request;
-    if (executor_has_hung(engine->core.executor))
-        engine_core_note_failure(&engine->core, &engine->wake_failure);
+    note_hang(engine);
     while ((request = list_pop(inbox)) != NULL) {
         engine_core_add(&engine->core, request);
         request_unref(request);
@@ -318,8 +327,9 @@ static void rest(struct engine *engine) {
     engine->rest = was_woken ? ENGINE_WAKING : ENGINE_ASLEEP;
     engine->discards_weights = discards_weights;
     pthread_mutex_unlock(&engine->lock);
+    note_hang(engine);
     wake_front_end(engine);
-    while (await_waking(engine) && !engine->core.failed) {
+    while (!engine->core.failed && await_waking(engine)) {
         wake(engine);
         if (engine_get_rest(engine, NULL) == ENGINE_AWAKE)
             break;
