@@ -55,6 +55,12 @@ static const struct option_spec table[] = {
      .minimum = 1,
      .maximum = 4095,
      .meaning = "file of a Jinja chat template to use instead of the model's"},
+    {.name = "trust-request-chat-template",
+     .type = OPTION_FLAG,
+     .offset = FIELD(trust_request_chat_template),
+     .default_text = "false",
+     .meaning =
+         "take chat_template from requests: 64 KiB of Jinja at most, with a bound on its work"},
     {.name = "tool-call-parser",
      .type = OPTION_CHOICE,
      .offset = FIELD(tool_call_parser),
@@ -158,6 +164,13 @@ static const struct option_spec table[] = {
      .meaning =
          "file of more such keys: one in a line, or YAML with names and limits, see `quire key "
          "--help`; read again on SIGHUP"},
+    {.name = "enable-admin",
+     .type = OPTION_FLAG,
+     .offset = FIELD(enable_admin),
+     .default_text = "false",
+     .meaning =
+         "answer /sleep, /wake_up, /is_sleeping, /reset_prefix_cache and /server_info: to keys "
+         "with admin: true, to the only key, without keys to clients on this machine"},
     {.name = "trust-client-priority",
      .type = OPTION_FLAG,
      .offset = FIELD(trust_client_priority),

@@ -57,6 +57,9 @@ struct engine {
     bool failed;
     struct error failure; /* why */
     bool busy;            /* the core has requests, or is being given some */
+    enum engine_rest rest;
+    bool discards_weights; /* in its sleep */
+    struct error wake_failure;
     bool quitting;
 };
 
@@ -239,6 +242,102 @@ static void end_kv_events(const struct engine *engine) {
         events->end_step(events->context);
 }
 
+/* --- Sleep ------------------------------------------------------------------------------------ */
+
+static void wake_front_end(const struct engine *engine) {
+    engine->config.wake(engine->config.wake_context);
+}
+
+static bool may_sleep(struct engine *engine) {
+    const struct engine_core *core = &engine->core;
+    pthread_mutex_lock(&engine->lock);
+    bool is_due = engine->rest == ENGINE_FALLING_ASLEEP && engine->inbox.first == NULL;
+    pthread_mutex_unlock(&engine->lock);
+    return is_due && engine_core_is_idle(core) && !core->is_lost && !core->failed;
+}
+
+/* What the cache knows lies in blocks that are about to go. Returns whether the executor has no more
+ * to do than before. */
+static bool forget_blocks(struct engine *engine) {
+    flush_cache(engine);
+    bool runnable = step(engine);
+    end_kv_events(engine);
+    publish(engine);
+    return !runnable;
+}
+
+/* Waits while it is asleep. Returns false when the thread is to end. */
+static bool await_waking(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    while (engine->rest == ENGINE_ASLEEP && !engine->quitting)
+        pthread_cond_wait(&engine->wake_up, &engine->lock);
+    bool continues = !engine->quitting;
+    pthread_mutex_unlock(&engine->lock);
+    return continues;
+}
+
+/* A device that does not come back fails here as in a step. */
+static void note_hang(struct engine *engine) {
+    struct error err;
+    if (!executor_has_hung(engine->core.executor))
+        return;
+    error_set(&err, ERROR_DEVICE, "the device hangs: it fell asleep, or was to wake up");
+    engine_core_note_failure(&engine->core, &err);
+    publish(engine);
+}
+
+/* Ends what was submitted for an executor that does not wake, of which nothing runs and so nothing
+ * is recorded. */
+static void refuse_inbox(struct engine *engine, struct request_list *inbox) {
+    struct request *request;
+    note_hang(engine);
+    while ((request = list_pop(inbox)) != NULL) {
+        engine_core_add(&engine->core, request);
+        request_unref(request);
+    }
+    engine_core_abort(&engine->core, FINISH_ERROR);
+    publish(engine);
+}
+
+static void wake(struct engine *engine) {
+    struct executor *executor = engine->core.executor;
+    struct request_list inbox = {0};
+    struct error err = {0};
+    bool is_awake = executor->ops->wake(executor, &err) == 0;
+    pthread_mutex_lock(&engine->lock);
+    engine->rest = is_awake ? ENGINE_AWAKE : ENGINE_ASLEEP;
+    engine->wake_failure = err;
+    if (!is_awake)
+        inbox = list_take(&engine->inbox);
+    pthread_mutex_unlock(&engine->lock);
+    if (!is_awake)
+        refuse_inbox(engine, &inbox);
+    wake_front_end(engine);
+}
+
+/* Sleeps until it is woken or the thread is to end. */
+static void rest(struct engine *engine) {
+    struct executor *executor = engine->core.executor;
+    pthread_mutex_lock(&engine->lock);
+    bool discards_weights = engine->discards_weights;
+    pthread_mutex_unlock(&engine->lock);
+    executor->ops->sleep(executor, discards_weights);
+    pthread_mutex_lock(&engine->lock);
+    bool was_woken = engine->rest != ENGINE_FALLING_ASLEEP; /* while it did that */
+    engine->rest = was_woken ? ENGINE_WAKING : ENGINE_ASLEEP;
+    engine->discards_weights = discards_weights;
+    pthread_mutex_unlock(&engine->lock);
+    note_hang(engine);
+    wake_front_end(engine);
+    while (!engine->core.failed && await_waking(engine)) {
+        wake(engine);
+        if (engine_get_rest(engine, NULL) == ENGINE_AWAKE)
+            break;
+    }
+}
+
+/* --- The thread ------------------------------------------------------------------------------- */
+
 static void *engine_thread(void *argument) {
     struct engine *engine = argument;
     bool continues = true, runnable = false;
@@ -258,6 +357,8 @@ static void *engine_thread(void *argument) {
         runnable = runnable || (engine->core.num_stalled > 0 && !had_stalled);
         end_kv_events(engine);
         publish(engine);
+        if (continues && may_sleep(engine) && forget_blocks(engine) && may_sleep(engine))
+            rest(engine);
     }
     return NULL;
 }
@@ -396,6 +497,8 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
         return SUBMIT_FAILED;
     if (!engine->accepting)
         return SUBMIT_STOPPING;
+    if (engine->rest == ENGINE_FALLING_ASLEEP || engine->rest == ENGINE_ASLEEP)
+        return SUBMIT_ASLEEP;
     const struct serving_limits *limits = engine->config.limits;
     const struct kv_demand demand = kv_demand_of(request, limits);
     if (!kv_demand_fits(&demand, limits))
@@ -466,6 +569,46 @@ void engine_flush_cache(struct engine *engine) {
     pthread_mutex_unlock(&engine->lock);
 }
 
+bool engine_can_sleep(const struct engine *engine) {
+    return engine->core.executor->ops->sleep != NULL;
+}
+
+void engine_sleep(struct engine *engine, bool discards_weights) {
+    CHECK(engine_can_sleep(engine));
+    pthread_mutex_lock(&engine->lock);
+    if (engine->rest == ENGINE_AWAKE || engine->rest == ENGINE_FALLING_ASLEEP) {
+        engine->discards_weights =
+            discards_weights || (engine->rest != ENGINE_AWAKE && engine->discards_weights);
+        engine->rest = ENGINE_FALLING_ASLEEP;
+        engine->wake_requested = true;
+        pthread_cond_signal(&engine->wake_up);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+void engine_wake(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    bool was_awake = engine->rest == ENGINE_FALLING_ASLEEP;
+    if (was_awake) {
+        engine->rest = ENGINE_AWAKE;
+    } else if (engine->rest == ENGINE_ASLEEP) {
+        engine->rest = ENGINE_WAKING;
+        pthread_cond_signal(&engine->wake_up);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (was_awake)
+        wake_front_end(engine);
+}
+
+enum engine_rest engine_get_rest(struct engine *engine, struct error *why) {
+    pthread_mutex_lock(&engine->lock);
+    enum engine_rest rest = engine->rest;
+    if (why != NULL)
+        *why = engine->wake_failure;
+    pthread_mutex_unlock(&engine->lock);
+    return rest;
+}
+
 int engine_take_ready(struct engine *engine, struct request **out, int capacity) {
     int count = 0;
     pthread_mutex_lock(&engine->lock);
@@ -487,7 +630,10 @@ void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     *out = engine->stats;
     out->block_size = engine->config.limits->block_size;
     out->num_waiting += engine->inbox.num_choices;
-    out->has_work = (engine->busy && !engine->awaits_others) || engine->inbox.first != NULL;
+    out->rest = engine->rest;
+    out->discards_weights = engine->discards_weights;
+    out->has_work = engine->rest != ENGINE_WAKING &&
+                    ((engine->busy && !engine->awaits_others) || engine->inbox.first != NULL);
     pthread_mutex_unlock(&engine->lock);
     struct executor *executor = engine->core.executor;
     if (executor->ops->rank_stats != NULL)

@@ -18,6 +18,7 @@
 #include "engine/distributed_rank.h"
 #include "engine/process_executor.h"
 #include "engine/record/recorder.h"
+#include "kernels/dtype.h"
 #include "kernels/kv_type.h"
 #include "models/files/input_file.h"
 #include "models/model.h"
@@ -39,6 +40,7 @@
 #include "server/record_file.h"
 #include "server/reload.h"
 #include "server/self_test.h"
+#include "server/server_info.h"
 #include "server/service.h"
 #include "server/serve_ranks.h"
 #include "server/signals.h"
@@ -90,6 +92,7 @@ struct serve {
     char *default_names[1];               /* -> model_name */
     char fingerprint[FINGERPRINT_BYTES];
     struct api_context context;
+    struct server_info server_info;
     struct http_origin_rules origins;
     struct http_server *http;
 };
@@ -397,8 +400,13 @@ static void set_context(struct serve *serve) {
         .system_fingerprint = serve->fingerprint,
         .embedding_sizes = &serve->model->embedding_sizes,
         .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,
+        .trusts_chat_template = options->trust_request_chat_template,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
     };
+}
+
+static void write_server_info(void *context, struct byte_buffer *out) {
+    server_info_write(context, out);
 }
 
 static struct http_server_config http_config(struct serve *serve) {
@@ -413,6 +421,9 @@ static struct http_server_config http_config(struct serve *serve) {
         .max_connections_per_ip = options->max_connections_per_ip,
         .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
+        .allows_admin = options->enable_admin,
+        .write_info = write_server_info,
+        .info_context = &serve->server_info,
         .trusts_priority = options->trust_client_priority,
         .queue_timeout_ms = options->queue_timeout * 1000,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
@@ -449,6 +460,8 @@ static void complete_memory_table(struct serve *serve, const struct http_server_
 static int start_http(struct serve *serve, struct error *err) {
     struct http_server_config config = http_config(serve);
     complete_memory_table(serve, &config);
+    serve->server_info = (struct server_info){&serve->options, &serve->memory, &serve->context,
+                                              dtype_name(serve->info.activation_dtype)};
     config.planned_bytes = memory_table_total(&serve->memory);
     if (listen_socket_is_loopback(&serve->socket) && !api_keys_are_needed(serve->keys))
         http_origin_rules_set_private(&serve->origins);

@@ -211,7 +211,19 @@ static void write_masks(const struct writer *w, const struct engine_stats *s) {
                  "Time from the beginning of each of them to its end.", s->mask_job_seconds);
 }
 
+static void write_rest(const struct writer *w, const struct engine_stats *s) {
+    static const char name[] = "engine_sleep_state";
+    bool is_asleep = s->rest == ENGINE_ASLEEP || s->rest == ENGINE_WAKING;
+    write_header(w, name, "gauge",
+                 "1 for the state that the engine is in: awake, asleep with weights, or without.");
+    write_sample(w, name, "", "sleep_state", "awake", !is_asleep);
+    write_sample(w, name, "", "sleep_state", "weights_offloaded",
+                 is_asleep && !s->discards_weights);
+    write_sample(w, name, "", "sleep_state", "discard_all", is_asleep && s->discards_weights);
+}
+
 static void write_engine(const struct writer *w, const struct engine_stats *s) {
+    write_rest(w, s);
     write_single(w, "num_requests_running", "gauge", "Running sequences.", s->num_running);
     write_single(w, "num_requests_waiting", "gauge", "Waiting sequences.", s->num_waiting);
     write_pair(w, "num_requests_waiting_by_reason", "gauge",

@@ -33,6 +33,7 @@ struct api_context {
     const char *system_fingerprint;
     const struct embedding_sizes *embedding_sizes; /* to which they may be cut; NULL: none */
     enum pooling pooling;                          /* of embeddings whose request does not say */
+    bool trusts_chat_template;                     /* of a request: it may bring one */
     bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
 };
 

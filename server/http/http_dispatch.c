@@ -36,6 +36,8 @@ static int refuse_submit(enum submit_result result, const struct http_server *se
     case SUBMIT_STOPPING:
         return api_error_set(err, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");
+    case SUBMIT_ASLEEP:
+        return http_admission_refuse_asleep(err);
     default:
         return api_error_set(err, 503, "server_error", "engine_failed", NULL, "the device failed");
     }

@@ -7,6 +7,7 @@
 #include "server/api/api_context.h"
 #include "server/api/messages/messages_error.h"
 #include "server/http/http_connection.h"
+#include "server/http/http_control.h"
 #include "server/json/json_write.h"
 #include "server/keys/key_models.h"
 #include "server/page/page.h"
@@ -72,12 +73,22 @@ static int answer_ready(struct connection *connection) {
     const char *trouble = find_trouble(server);
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
-    if (!trouble && stats.is_restarting)
+    if (!trouble && stats.rest != ENGINE_AWAKE)
+        trouble = "the server sleeps";
+    else if (!trouble && stats.is_restarting)
         trouble = "the device's process is being started again";
     else if (!trouble && (server->num_api_calls >= server->config.max_api_calls ||
                           engine_queue_is_full(server->engine)))
         trouble = "the queue is full";
     return answer_state(connection, trouble, "not_ready", "ready");
+}
+
+static int answer_load(struct connection *connection) {
+    struct byte_buffer *out = &connection->exchange.out;
+    json_write_begin_object(out);
+    json_write_int_member(out, "server_load", connection->server->num_api_calls);
+    json_write_end_object(out);
+    return 0;
 }
 
 static int answer_metrics(struct connection *connection) {
@@ -146,13 +157,14 @@ static bool header_names(const struct connection *connection, const char *field,
     return text && strcasestr(text, value) != NULL;
 }
 
-static void write_routes(struct byte_buffer *out) {
+static void write_routes(const struct http_server *server, struct byte_buffer *out) {
     size_t num_routes;
     const struct http_route *list = http_routes_list(&num_routes);
     byte_buffer_append_text(out, "quire\n");
     for (size_t i = 0; i < num_routes; i++)
-        byte_buffer_printf(out, "%s %s%s\n", list[i].methods, list[i].path,
-                           list[i].is_prefix ? "..." : "");
+        if (!list[i].is_admins || server->config.allows_admin)
+            byte_buffer_printf(out, "%s %s%s\n", list[i].methods, list[i].path,
+                               list[i].is_prefix ? "..." : "");
 }
 
 /* GET /: browsers request text/html and get the chat page; curl and the like accept anything and
@@ -161,7 +173,7 @@ static int answer_index(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (!header_names(connection, "Accept", "text/html")) {
         exchange->fields = text_fields;
-        write_routes(&exchange->out);
+        write_routes(connection->server, &exchange->out);
         return 0;
     }
     exchange->fields = page_fields;
@@ -226,7 +238,24 @@ static const struct http_route routes[] = {
     {"/ping", .is_open = true, .methods = GET_OR_POST, .answer = answer_health,
      .content_type = JSON_TYPE},
     {"/metrics", .methods = GET, .answer = answer_metrics, .content_type = METRICS_TYPE},
+    {"/load", .methods = GET, .answer = answer_load, .content_type = JSON_TYPE},
+    {"/server_info", .is_admins = true, .methods = GET, .answer = http_control_server_info,
+     .content_type = JSON_TYPE},
+    {"/reset_prefix_cache", .is_admins = true, .methods = POST, .answer = http_control_reset_cache,
+     .content_type = JSON_TYPE},
+    {"/sleep", .is_admins = true, .methods = POST, .answer = http_control_sleep,
+     .content_type = JSON_TYPE},
+    {"/wake_up", .is_admins = true, .methods = POST, .answer = http_control_wake,
+     .content_type = JSON_TYPE},
+    {"/is_sleeping", .is_admins = true, .methods = GET, .answer = http_control_is_sleeping,
+     .content_type = JSON_TYPE},
     {"/tokenize", .methods = POST, .transform = tokenize_endpoint_encode,
+     .content_type = JSON_TYPE},
+    {"/apply-template", .methods = POST, .transform = tokenize_endpoint_apply_template,
+     .content_type = JSON_TYPE},
+    {"/v1/chat/completions/render", .methods = POST, .transform = render_endpoint_chat,
+     .content_type = JSON_TYPE},
+    {"/v1/completions/render", .methods = POST, .transform = render_endpoint_completion,
      .content_type = JSON_TYPE},
     {"/detokenize", .methods = POST, .transform = tokenize_endpoint_decode,
      .content_type = JSON_TYPE},

@@ -17,6 +17,7 @@ struct http_route {
     const char *path;
     bool is_prefix;      /* matches what begins with path and is longer */
     bool is_open;        /* needs no API key */
+    bool is_admins;      /* for administrators, and with --enable-admin alone */
     const char *methods; /* "GET, HEAD": separated by ", ", as Allow has them */
     /* Exactly one of the three is set. */
     int (*answer)(struct connection *connection); /* fills exchange.out, or -1 and exchange.error */

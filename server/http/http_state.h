@@ -77,11 +77,13 @@ struct exchange {
     bool is_pending; /* counted in http_server.num_pending and, if a call, in num_api_calls, for its
                         owner and its key */
     struct http_task *task; /* WAITING alone, while a worker has it */
-    struct api_call *call;  /* once it is parsed; NULL: a transform */
-    int num_requests;       /* of it, once they are submitted */
-    int64_t num_generated;  /* tokens of it, as counted for the key */
-    int64_t counted_ms;     /* last time the call's and the output's memory was counted */
-    bool is_unread;         /* the call has events left in the engine: output was full */
+    bool awaits_rest;       /* WAITING, or since: until the engine has come to this */
+    enum engine_rest awaited_rest;
+    struct api_call *call; /* once it is parsed; NULL: a transform */
+    int num_requests;      /* of it, once they are submitted */
+    int64_t num_generated; /* tokens of it, as counted for the key */
+    int64_t counted_ms;    /* last time the call's and the output's memory was counted */
+    bool is_unread;        /* the call has events left in the engine: output was full */
 
     /* WAITING, READY_BODY, READY_STREAM, ANSWERED: the answer; READING where a route answers by
      * itself. */
@@ -138,6 +140,8 @@ struct http_server {
     int64_t
         num_pending; /* exchanges handed to a worker and not completed; stopping waits for them */
     int64_t num_api_calls; /* of them: API calls */
+    int64_t num_awaiting;  /* exchanges with awaits_rest */
+    unsigned woken_tags;   /* of a server that sleeps: bits of http_control.c */
     int64_t num_closed;    /* of stats.connections: is_closed, and soon gone */
     struct http_memory memory;
     struct MHD_Response *out_of_memory; /* the answer when there is none for an answer */

@@ -69,6 +69,10 @@ void http_stop_begin(struct http_server *server, int64_t grace_ms) {
 
 void http_stop_cancel(struct http_server *server) {
     engine_stop_restarting(server->engine);
+    http_stop_cancel_calls(server);
+}
+
+void http_stop_cancel_calls(struct http_server *server) {
     for (struct connection *c = server->connections; c; c = c->next) {
         struct api_call *call = c->exchange.call;
         if (!call || api_call_is_done(call))

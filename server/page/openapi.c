@@ -1,5 +1,6 @@
 #include "server/page/openapi.h"
 
+#include "models/chat_template/chat_template.h"
 #include "server/api/endpoints.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
@@ -144,6 +145,20 @@ static int add_sizes(const struct api_context *context, cJSON *schemas) {
     return add_dimensions(context, property(schemas, "EmbeddingRequest", "dimensions"));
 }
 
+/* Null, or a text where a request's template is trusted. */
+static int add_template(const struct api_context *context, cJSON *schemas) {
+    const char *names[] = {"null", "string"};
+    cJSON *schema = member(schemas, "RequestTemplate");
+    cJSON *types = cJSON_CreateStringArray(names, context->trusts_chat_template ? 2 : 1);
+    if (schema == NULL || types == NULL || !cJSON_AddItemToObject(schema, "type", types)) {
+        cJSON_Delete(types);
+        return -1;
+    }
+    return context->trusts_chat_template
+               ? add_bound(schema, "maxLength", CHAT_TEMPLATE_CLIENT_MAX_BYTES)
+               : 0;
+}
+
 static int complete(const struct api_context *context, cJSON *description) {
     cJSON *schemas = member(member(description, "components"), "schemas");
     cJSON *info = member(description, "info");
@@ -154,7 +169,7 @@ static int complete(const struct api_context *context, cJSON *description) {
         if (schema == NULL || add_fields(context, schema, table_schemas[i].table()) != 0)
             return -1;
     }
-    return add_sizes(context, schemas);
+    return add_template(context, schemas) == 0 ? add_sizes(context, schemas) : -1;
 }
 
 int openapi_write(const struct api_context *context, struct byte_buffer *out) {

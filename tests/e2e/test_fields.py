@@ -24,6 +24,7 @@ BASE = {
     "/v1/rerank": {"query": "One, two, three", "documents": ["One, two, four", "A <repo_name> cat"]},
     "/v2/rerank": {"query": "One, two, three", "documents": ["One, two, four", "A <repo_name> cat"]},
     "/tokenize": {"prompt": "One, two, three"},
+    "/apply-template": {"messages": [{"role": "user", "content": "Count."}]},
     "/detokenize": {"tokens": [1, 2]},
 }
 SDK_TYPES = {

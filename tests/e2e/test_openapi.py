@@ -76,7 +76,8 @@ def test_every_operation(server, subtests, mode):
             continue
         with subtests.test(operation.label):
             statuses = drive(operation, mode)
-            assert mode is GenerationMode.NEGATIVE or operation.path_parameters or 200 in statuses
+            is_off = "administration" in operation.tags and statuses == {404}
+            assert mode is GenerationMode.NEGATIVE or operation.path_parameters or 200 in statuses or is_off
 
 
 def test_document(server):

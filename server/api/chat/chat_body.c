@@ -68,12 +68,7 @@ static int read_max_tokens(struct chat_body *body, struct api_error *err) {
 
 /* Refuses fields that would change the answer's meaning if they were ignored. */
 static int check_unsupported(const struct chat_body *body, struct api_error *err) {
-    const cJSON *template = member(body, "chat_template");
     const cJSON *modalities = member(body, "modalities"), *modality;
-    if (template != NULL && !cJSON_IsNull(template))
-        return refuse(err, "chat_template",
-                      "a request brings no chat_template: the server has the model's, or that of "
-                      "--chat-template");
     if (modalities != NULL && !cJSON_IsNull(modalities) && !cJSON_IsArray(modalities))
         return json_refuse(modalities, "modalities", "[\"text\"]", err);
     cJSON_ArrayForEach(modality, modalities) {
@@ -101,7 +96,8 @@ static int read_tools(struct chat_body *body, struct api_error *err) {
     return 0;
 }
 
-static int read_prompt(struct chat_body *body, struct api_error *err) {
+static int read_prompt(const struct api_context *context, struct chat_body *body,
+                       struct api_error *err) {
     struct chat_prompt_fields *prompt = &body->prompt;
     prompt->messages = member(body, "messages");
     prompt->tools = body->tools.choice != TOOL_CHOICE_NONE ? body->tools.tools : NULL;
@@ -109,6 +105,8 @@ static int read_prompt(struct chat_body *body, struct api_error *err) {
     prompt->template_kwargs = member(body, "chat_template_kwargs");
     prompt->reasoning_effort = body->reasoning_effort;
     prompt->add_special_tokens = body->add_special_tokens;
+    if (chat_prompt_read_template(context, body->json, prompt, err) != 0)
+        return -1;
     return chat_prompt_read_end(body->json, prompt, err);
 }
 
@@ -126,7 +124,7 @@ static int read_all(const struct api_context *context, struct chat_body *body,
     if (check_unsupported(body, err) != 0 || read_max_tokens(body, err) != 0 ||
         read_logprobs(context, body, err) != 0 || read_tools(body, err) != 0)
         return -1;
-    return read_prompt(body, err);
+    return read_prompt(context, body, err);
 }
 
 int chat_body_read(const struct api_context *context, cJSON *json, struct chat_body *out,

@@ -244,6 +244,22 @@ static void test_models(void **state) {
     key_entry_finish(&other.entry);
 }
 
+static void test_administrators(void **state) {
+    char fixed[] = "fixed";
+    struct api_keys *keys = make((char *[]){fixed}, 1);
+    assert_true(api_keys_is_admin(keys, find(keys, "fixed"))); /* the only one */
+    replace(keys,
+            (struct given[]){{"a", "admin", "true"}, {"b", "admin", "false"}, {"c", "weight", "2"}},
+            3);
+    assert_false(api_keys_is_admin(keys, find(keys, "fixed")));
+    assert_true(api_keys_is_admin(keys, find(keys, "a")));
+    assert_false(api_keys_is_admin(keys, find(keys, "b")));
+    assert_false(api_keys_is_admin(keys, find(keys, "c")));
+    replace(keys, (struct given[]){{"fixed", "admin", "false"}}, 1);
+    assert_false(api_keys_is_admin(keys, find(keys, "fixed"))); /* the only one, but says no */
+    api_keys_destroy(keys);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fixed_keys),
@@ -254,6 +270,7 @@ int main(void) {
         cmocka_unit_test(test_concurrency),
         cmocka_unit_test(test_priority),
         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_administrators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
