@@ -29,10 +29,6 @@ struct sample_call {
     const struct sample_args *args;
 };
 
-int32_t cpu_sample_collect(const struct cpu_sampler *s, float lowest) {
-    return s->op->collect(s->logits, 0, s->vocab_size, s->scale, lowest, s->candidates);
-}
-
 static int32_t num_chunks(int32_t vocab_size) {
     return (vocab_size + CHUNK - 1) / CHUNK;
 }

@@ -105,3 +105,7 @@ double cpu_sample_mass(const struct sample_candidate *c, int32_t n) {
         mass += c[i].weight;
     return mass;
 }
+
+int32_t cpu_sample_collect(const struct cpu_sampler *s, float lowest) {
+    return s->op->collect(s->logits, 0, s->vocab_size, s->scale, lowest, s->candidates);
+}

@@ -7,7 +7,7 @@ from quire_server import NAME
 from test_load import gather
 
 STORY = "Once upon a time, in a village by the sea,"
-LOOP = "one two three four five six seven eight nine ten, " * 6
+LOOP = "one two three four five six seven eight nine ten, " * 3 + "one two"
 NOTHING = {"typical_p": 1, "xtc_probability": 0, "dynatemp_range": 0, "dry_multiplier": 0, "mirostat": 0, "top_n_sigma": -1}
 STEPS = [{"typical_p": 0.4}, {"xtc_probability": 0.8, "xtc_threshold": 0.05}, {"dynatemp_range": 0.7},
          {"dynatemp_range": 0.9, "dynatemp_exponent": 3}, {"top_n_sigma": 1}, {"mirostat": 1, "mirostat_tau": 3},
@@ -53,7 +53,7 @@ def test_dry_stops_a_loop(server):
     assert rounds(**dry) <= 1
     assert rounds(**dry, dry_penalty_last_n=0) == rounds()
     assert rounds(**dry, dry_allowed_length=1000) == rounds()
-    assert rounds(**{**dry, "dry_sequence_breakers": ["e", "o"]}) == rounds()  # each word ends a repetition
+    assert rounds(**{**dry, "dry_sequence_breakers": ["e", "o", "x", "r", "n"]}) == rounds()  # each word ends a repetition
 
 
 @pytest.mark.parametrize("path,body", [("/v1/completions", {"prompt": STORY}),

@@ -19,8 +19,7 @@ static const struct sample_compare compare = {&fixture, MAX_VOCAB};
 static const double known[TOKENS] = {0.4, 0.3, 0.15, 0.1, 0.05};
 
 /* Draws `num_rows` times 64 tokens of the settings; counts them. */
-static void draw(struct backend *b, const struct sample_row *row, int num_calls,
-                 int seen[TOKENS]) {
+static void draw(struct backend *b, const struct sample_row *row, int num_calls, int seen[TOKENS]) {
     float logits[MAX_ROWS][TOKENS];
     struct sample_row rows[MAX_ROWS];
     struct sample_output out[MAX_ROWS];
@@ -33,12 +32,11 @@ static void draw(struct backend *b, const struct sample_row *row, int num_calls,
             rows[r] = *row;
             rows[r].position = (uint64_t)(c * MAX_ROWS + r);
         }
-        sample_compare_run(&compare, b,
-                           &(struct sample_call){.num_rows = MAX_ROWS,
-                                                 .vocab_size = TOKENS,
-                                                 .logits = logits[0],
-                                                 .rows = rows},
-                           out);
+        sample_compare_run(
+            &compare, b,
+            &(struct sample_call){
+                .num_rows = MAX_ROWS, .vocab_size = TOKENS, .logits = logits[0], .rows = rows},
+            out);
         for (int r = 0; r < MAX_ROWS; r++)
             seen[out[r].token]++;
     }

@@ -18,7 +18,8 @@
 
 #define NUM_SEEDS 40000
 #define MAX_DRAFTS 16
-#define MAX_BIASES (MAX_LOGIT_BIASES + MAX_STOP_TOKENS + MAX_BAD_RUNS + FAKE_NUM_EOS + DRY_MAX_TOKENS)
+#define MAX_BIASES                                                                                 \
+    (MAX_LOGIT_BIASES + MAX_STOP_TOKENS + MAX_BAD_RUNS + FAKE_NUM_EOS + DRY_MAX_TOKENS)
 
 static struct grammar_vocabulary *vocabulary;
 static struct dry_scratch dry;
