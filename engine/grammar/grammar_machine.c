@@ -234,6 +234,7 @@ static int sweep(struct grammar_machine *m) {
     m->at = parse_store_copy_set(&store, &m->store, m->at);
     parse_store_finish(&m->store);
     m->store = store;
+    m->num_sweeps++;
     m->max_bytes = m->grammar->cache_bytes;
     if (m->max_bytes < 2 * store.bytes)
         m->max_bytes = 2 * store.bytes;

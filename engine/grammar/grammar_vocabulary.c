@@ -1,6 +1,8 @@
 #include "engine/grammar/grammar_vocabulary.h"
 
 #include "config/base/numbers.h"
+#include "engine/grammar/plain_characters.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +71,8 @@ static void build_tree(struct grammar_vocabulary *v, const struct entry *entries
     }
     while (depth > 0)
         v->nodes[open[--depth]].end = v->num_nodes;
+    v->nodes[v->num_nodes] = (struct vocabulary_node){.first_token = count};
+    plain_characters_mark(v);
 }
 
 static size_t count_nodes(const struct entry *entries, int32_t count) {

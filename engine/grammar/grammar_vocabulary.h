@@ -6,6 +6,8 @@
 #include "engine/grammar/grammar.h"
 
 #define GRAMMAR_MAX_TOKEN_BYTES 4096 /* longer tokens are left out */
+#define VOCABULARY_MAX_TAIL 32
+#define VOCABULARY_NO_TAIL 255
 
 /* Nodes stand in the order of a depth-first walk. */
 struct vocabulary_node {
@@ -14,6 +16,10 @@ struct vocabulary_node {
     uint16_t num_tokens;
     uint16_t depth; /* 0: the first byte of a token */
     uint8_t byte;
+    /* Behind this node: the characters of the longest token, when all tokens there go on with
+     * nothing but plain ones (plain_characters.h) and at most VOCABULARY_MAX_TAIL of them;
+     * otherwise VOCABULARY_NO_TAIL. */
+    uint8_t plain_tail;
 };
 
 struct grammar_vocabulary {
@@ -21,8 +27,8 @@ struct grammar_vocabulary {
     int32_t vocab_size;
     int max_token_bytes;
     int32_t num_nodes;
-    struct vocabulary_node *nodes;
-    int32_t *tokens; /* sorted by their bytes */
+    struct vocabulary_node *nodes; /* [num_nodes + 1] the last one's first_token: their number */
+    int32_t *tokens;               /* sorted by their bytes */
 };
 
 bool grammar_vocabulary_has_text(const struct tokenizer *tokenizer, int32_t token);

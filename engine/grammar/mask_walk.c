@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 #include "engine/grammar/grammar_vocabulary.h"
+#include "engine/grammar/plain_characters.h"
 
 #include <stdlib.h>
 
@@ -10,6 +11,8 @@
  * after the second number. */
 #define MAX_MASK_WORK (1 << 21)
 #define MAX_HOPELESS_WORK (1 << 23)
+#define MIN_PASSED 8      /* nodes of a subtree that is worth the question whether to pass it */
+#define TOKENS_PER_NODE 8 /* that are allowed together in the time of a visit */
 
 static size_t mask_words(const struct grammar_vocabulary *vocabulary) {
     return ((size_t)vocabulary->vocab_size + 31) / 32;
@@ -40,7 +43,31 @@ void mask_walk_drop(struct grammar_machine *machine) {
 }
 
 static bool is_given_up(const struct mask_walk *walk) {
-    return walk->work > (walk->any ? MAX_MASK_WORK : MAX_HOPELESS_WORK);
+    return walk->work > (walk->num_tokens > 0 ? MAX_MASK_WORK : MAX_HOPELESS_WORK);
+}
+
+static void allow(struct mask_walk *walk, const int32_t *tokens, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        set_bit(walk->mask, tokens[i]);
+    walk->num_tokens += count;
+}
+
+/* The node's byte leads to the set at its depth + 1 of the path: passes all that is behind it when
+ * every token there is allowed. Returns -1 when memory is short. */
+static int pass_plain(struct grammar_machine *machine, const struct vocabulary_node *node) {
+    struct mask_walk *walk = &machine->walk;
+    const struct vocabulary_node *nodes = machine->vocabulary->nodes;
+    if (node->plain_tail == VOCABULARY_NO_TAIL || node->end - walk->node < MIN_PASSED)
+        return 0;
+    int64_t before = machine->work;
+    int status = plain_characters_follow(machine, walk->path[node->depth + 1], node->plain_tail);
+    walk->work += machine->work - before;
+    if (status <= 0)
+        return status;
+    int32_t first = node->first_token + node->num_tokens;
+    allow(walk, machine->vocabulary->tokens + first, nodes[node->end].first_token - first);
+    walk->node = node->end;
+    return 0;
 }
 
 /* Follows the bytes of the node that is next. Returns 0; 1 when it is given up; -1 when memory is
@@ -65,11 +92,9 @@ static int visit_node(struct grammar_machine *machine) {
         return 0;
     }
     walk->path[node->depth + 1] = to;
-    for (int32_t t = 0; t < node->num_tokens; t++)
-        set_bit(walk->mask, vocabulary->tokens[node->first_token + t]);
-    walk->any |= node->num_tokens > 0;
+    allow(walk, vocabulary->tokens + node->first_token, node->num_tokens);
     walk->node++;
-    return 0;
+    return pass_plain(machine, node);
 }
 
 /* Sets the bits of tokens that the grammar names; returns whether there is any. */
@@ -91,7 +116,7 @@ static bool add_named_tokens(const struct grammar_machine *machine, const struct
 static void finish_walk(struct grammar_machine *machine) {
     struct mask_walk *walk = &machine->walk;
     struct parse_set *set = machine->store.sets[walk->state->set];
-    bool any = add_named_tokens(machine, set, walk->mask) || walk->any;
+    bool any = add_named_tokens(machine, set, walk->mask) || walk->num_tokens > 0;
     int num_ends;
     const int32_t *ends = tokenizer_eos_tokens(machine->vocabulary->tokenizer, &num_ends);
     if (set->is_complete || !any) {
@@ -116,8 +141,10 @@ int mask_walk_run(struct grammar_machine *machine, int64_t *budget) {
         if (*budget <= 0)
             return 1;
         int64_t before = walk->work;
+        int32_t num_before = walk->num_tokens;
         status = visit_node(machine);
-        int64_t cost = 1 + (walk->work - before) * GRAMMAR_WORK_COST;
+        int64_t cost = 1 + (walk->work - before) * GRAMMAR_WORK_COST +
+                       (walk->num_tokens - num_before) / TOKENS_PER_NODE;
         walk->cost += cost;
         *budget -= cost;
     }

@@ -149,6 +149,7 @@ static struct parse_set *create_set(struct parse_store *store, const struct pars
     set->is_complete = is_complete;
     set->mask = NULL;
     set->has_ends = false;
+    set->plain = PARSE_SET_UNKNOWN;
     memset(set->next, 0xff, next_bytes);
     if (num_states > 0)
         memcpy(set->states, states, (size_t)num_states * sizeof(*states));

@@ -31,6 +31,7 @@ struct parse_set {
     bool is_complete; /* the text so far matches the grammar */
     uint32_t *mask;   /* NULL as long as it is not known */
     bool has_ends;    /* it has the end tokens */
+    int32_t plain;    /* where all plain characters lead: see plain_characters.c */
     int32_t next[];   /* [num_classes] ids of sets */
 };
 
