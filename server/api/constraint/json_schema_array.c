@@ -308,7 +308,9 @@ static int place_node(struct schema_context *c, const struct array *a, int place
     struct schema_goal goal;
     if (place_goal(c, a, place, content, &literals, &goal) != 0)
         return -1;
-    return schema_goal_node(c, &goal, out);
+    int result = schema_goal_node(c, &goal, out);
+    *out = schema_inner(c, *out);
+    return result;
 }
 
 static grammar_node optional(struct schema_context *c, grammar_node node) {
@@ -445,6 +447,8 @@ static int unique_states(struct schema_context *c, const struct array *a, const 
     for (int i = 0; i < count; i++)
         if (schema_literal(c, values[i], &literals[i]) != 0)
             return -1;
+        else
+            literals[i] = schema_inner(c, literals[i]);
     for (unsigned left = 0; left < 1u << count; left++) {
         grammar_node items[MAX_UNIQUE + 1];
         int num_items = 0, num_used = 0;
@@ -503,7 +507,7 @@ static int content(struct schema_context *c, struct array *a, grammar_node *out)
 
 int schema_array(struct schema_context *c, const struct schema_case *one, grammar_node *out) {
     struct array a;
-    grammar_node items[] = {schema_text(c, "["), GRAMMAR_FAILED, schema_text(c, "]")};
+    grammar_node items[] = {schema_open(c, "["), GRAMMAR_FAILED, schema_text(c, "]")};
     if (read_array(c, one, &a) != 0 || content(c, &a, &items[1]) != 0)
         return -1;
     *out = schema_sequence(c, items, 3);

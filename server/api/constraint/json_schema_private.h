@@ -69,11 +69,12 @@ struct schema_cases {
 
 /* Pieces of JSON that are made once, each when it is first needed; -1 before that. */
 struct json_pieces {
-    grammar_node colon, comma, character, string, number, value, any_object, any_array, nothing;
+    grammar_node colon, comma, gap, character, string, number, value, any_object, any_array,
+        nothing;
 };
 
 #define JSON_PIECES_NONE                                                                           \
-    { -1, -1, -1, -1, -1, -1, -1, -1, -1 }
+    { -1, -1, -1, -1, -1, -1, -1, -1, -1, -1 }
 
 struct schema_chunk;     /* of memory */
 struct schema_entry;     /* of the table of goals */
@@ -83,6 +84,7 @@ struct schema_context {
     struct grammar_builder *builder;
     const cJSON *root;
     const char *path;                   /* of the root */
+    const char *whitespace;             /* json_schema_node's */
     bool strict, ignores_ref_siblings;  /* as drafts 4 to 7 do */
     bool is_base_known, has_other_base; /* whether a schema within it has an $id */
     struct api_error *err;
@@ -180,6 +182,10 @@ grammar_node schema_sequence(struct schema_context *c, const grammar_node *items
 grammar_node schema_text(struct schema_context *c, const char *text);
 grammar_node schema_colon(struct schema_context *c);
 grammar_node schema_comma(struct schema_context *c);
+/* A bracket or brace that opens, and the white space behind it. */
+grammar_node schema_open(struct schema_context *c, const char *bracket);
+/* A value within another, and the white space behind it. */
+grammar_node schema_inner(struct schema_context *c, grammar_node value);
 grammar_node schema_any_value(struct schema_context *c);
 grammar_node schema_any_object(struct schema_context *c);
 grammar_node schema_any_array(struct schema_context *c);
