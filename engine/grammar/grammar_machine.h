@@ -30,7 +30,8 @@ struct grammar_state {
 struct mask_walk {
     struct grammar_state *state; /* whose mask; NULL: none is searched */
     uint32_t *mask;              /* the tokens found so far */
-    int32_t node;                /* of the vocabulary: the next one */
+    const struct vocabulary_tree *tree;
+    int32_t node;       /* of the tree: the next one */
     int32_t *path;      /* [longest token + 1] the sets of the bytes before it: [0..its depth] */
     int64_t work;       /* parse states followed for it */
     int64_t cost;       /* so far */

@@ -2,9 +2,10 @@
 
 #include "config/base/check.h"
 #include "engine/grammar/grammar_vocabulary.h"
-#include "engine/grammar/plain_characters.h"
+#include "engine/grammar/token_tails.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Parse states followed for one mask, some tens of ms. A grammar that takes more (hundreds of them
  * that continue with every token) gets the tokens found so far, once there are any; at the latest
@@ -22,17 +23,6 @@ static void set_bit(uint32_t *mask, int32_t token) {
     mask[token / 32] |= UINT32_C(1) << (token % 32);
 }
 
-int mask_walk_begin(struct grammar_state *state) {
-    struct mask_walk *walk = &state->grammar->machine->walk;
-    CHECK(walk->state == NULL);
-    uint32_t *mask = calloc(mask_words(state->vocabulary) + 1, sizeof(*mask));
-    if (mask == NULL)
-        return -1;
-    *walk = (struct mask_walk){.state = state, .mask = mask, .path = walk->path};
-    walk->path[0] = state->set;
-    return 0;
-}
-
 void mask_walk_drop(struct grammar_machine *machine) {
     if (machine->walk.cost > machine->last_cost)
         machine->last_cost = machine->walk.cost;
@@ -40,6 +30,35 @@ void mask_walk_drop(struct grammar_machine *machine) {
     free(machine->walk.mask);
     machine->walk.mask = NULL;
     machine->walk.state = NULL;
+}
+
+/* Where all plain tokens are allowed only the others are walked through. -1: memory is short. */
+static int take_plain(struct grammar_machine *machine) {
+    const struct grammar_vocabulary *vocabulary = machine->vocabulary;
+    struct mask_walk *walk = &machine->walk;
+    int64_t before = machine->work;
+    int status = token_tails_plain_may_follow(machine, walk->path[0]);
+    walk->work += machine->work - before;
+    if (status < 0)
+        mask_walk_drop(machine);
+    if (status <= 0)
+        return status;
+    memcpy(walk->mask, vocabulary->plain_mask, mask_words(vocabulary) * sizeof(*walk->mask));
+    walk->num_tokens = vocabulary->num_plain;
+    walk->tree = &vocabulary->others;
+    return 0;
+}
+
+int mask_walk_begin(struct grammar_state *state) {
+    struct mask_walk *walk = &state->grammar->machine->walk;
+    CHECK(walk->state == NULL);
+    uint32_t *mask = calloc(mask_words(state->vocabulary) + 1, sizeof(*mask));
+    if (mask == NULL)
+        return -1;
+    *walk = (struct mask_walk){
+        .state = state, .mask = mask, .tree = &state->vocabulary->all, .path = walk->path};
+    walk->path[0] = state->set;
+    return take_plain(state->grammar->machine);
 }
 
 static bool is_given_up(const struct mask_walk *walk) {
@@ -52,20 +71,58 @@ static void allow(struct mask_walk *walk, const int32_t *tokens, int32_t count) 
     walk->num_tokens += count;
 }
 
+/* Returns whether it may be worth to ask if the node's subtree can be passed. */
+static inline bool is_worth_asking(const struct vocabulary_node *nodes, int32_t id) {
+    return nodes[id].tail_length != VOCABULARY_NO_TAIL && nodes[id].end - id > MIN_PASSED;
+}
+
+/* Visits nodes as long as it is known where their bytes lead, and no subtree is worth asking about: at
+ * most so many. Returns how many, each of which costs 1. */
+static int64_t visit_known(struct grammar_machine *machine, int64_t most) {
+    struct mask_walk *walk = &machine->walk;
+    const struct vocabulary_node *nodes = walk->tree->nodes;
+    const int32_t *tokens = walk->tree->tokens;
+    const uint8_t *classes = machine->grammar->classes;
+    struct parse_set *const *sets = machine->store.sets;
+    int32_t *path = walk->path;
+    uint32_t *mask = walk->mask;
+    int32_t id = walk->node, num_nodes = walk->tree->num_nodes, num_tokens = 0;
+    int64_t count = 0;
+    for (; count < most && id < num_nodes; count++) {
+        const struct vocabulary_node *node = &nodes[id];
+        int32_t to = sets[path[node->depth]]->next[classes[node->byte]];
+        if (to == PARSE_SET_EMPTY) {
+            id = node->end;
+            continue;
+        }
+        if (to == PARSE_SET_UNKNOWN || is_worth_asking(nodes, id))
+            break;
+        path[node->depth + 1] = to;
+        for (int32_t i = 0; i < node->num_tokens; i++)
+            set_bit(mask, tokens[node->first_token + i]);
+        num_tokens += node->num_tokens;
+        id++;
+    }
+    walk->node = id;
+    walk->num_tokens += num_tokens;
+    return count;
+}
+
 /* The node's byte leads to the set at its depth + 1 of the path: passes all that is behind it when
  * every token there is allowed. Returns -1 when memory is short. */
-static int pass_plain(struct grammar_machine *machine, const struct vocabulary_node *node) {
+static int pass_tails(struct grammar_machine *machine, const struct vocabulary_node *node) {
     struct mask_walk *walk = &machine->walk;
-    const struct vocabulary_node *nodes = machine->vocabulary->nodes;
-    if (node->plain_tail == VOCABULARY_NO_TAIL || node->end - walk->node < MIN_PASSED)
+    const struct vocabulary_node *nodes = walk->tree->nodes;
+    if (!is_worth_asking(nodes, (int32_t)(node - nodes)))
         return 0;
     int64_t before = machine->work;
-    int status = plain_characters_follow(machine, walk->path[node->depth + 1], node->plain_tail);
+    int status = token_tails_may_follow(machine, walk->path[node->depth + 1],
+                                        walk->tree->tail_kinds[node - nodes], node->tail_length);
     walk->work += machine->work - before;
     if (status <= 0)
         return status;
     int32_t first = node->first_token + node->num_tokens;
-    allow(walk, machine->vocabulary->tokens + first, nodes[node->end].first_token - first);
+    allow(walk, walk->tree->tokens + first, nodes[node->end].first_token - first);
     walk->node = node->end;
     return 0;
 }
@@ -74,8 +131,7 @@ static int pass_plain(struct grammar_machine *machine, const struct vocabulary_n
  * short. */
 static int visit_node(struct grammar_machine *machine) {
     struct mask_walk *walk = &machine->walk;
-    const struct grammar_vocabulary *vocabulary = machine->vocabulary;
-    const struct vocabulary_node *node = &vocabulary->nodes[walk->node];
+    const struct vocabulary_node *node = &walk->tree->nodes[walk->node];
     const struct parse_set *from = machine->store.sets[walk->path[node->depth]];
     int32_t to = from->next[machine->grammar->classes[node->byte]];
     if (to == PARSE_SET_UNKNOWN) {
@@ -92,9 +148,9 @@ static int visit_node(struct grammar_machine *machine) {
         return 0;
     }
     walk->path[node->depth + 1] = to;
-    allow(walk, vocabulary->tokens + node->first_token, node->num_tokens);
+    allow(walk, walk->tree->tokens + node->first_token, node->num_tokens);
     walk->node++;
-    return pass_plain(machine, node);
+    return pass_tails(machine, node);
 }
 
 /* Sets the bits of tokens that the grammar names; returns whether there is any. */
@@ -137,7 +193,12 @@ static void finish_walk(struct grammar_machine *machine) {
 int mask_walk_run(struct grammar_machine *machine, int64_t *budget) {
     struct mask_walk *walk = &machine->walk;
     int status = 0;
-    while (status == 0 && walk->node < machine->vocabulary->num_nodes) {
+    while (status == 0 && walk->node < walk->tree->num_nodes) {
+        int64_t known = visit_known(machine, *budget);
+        walk->cost += known;
+        *budget -= known;
+        if (walk->node == walk->tree->num_nodes)
+            break;
         if (*budget <= 0)
             return 1;
         int64_t before = walk->work;

@@ -1,4 +1,4 @@
-/* Masks of strings, where the walk passes subtrees of plain characters, against what every token does
+/* Masks of strings, where the walk passes subtrees, against what every token does
  * when it is accepted. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include "engine/grammar/grammar_machine.h"
 #include "engine/grammar/grammar_regex.h"
-#include "engine/grammar/plain_characters.h"
+#include "engine/grammar/token_tails.h"
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 
 #include <stdio.h>
@@ -117,6 +117,10 @@ static void test_masks(void **unused) {
         "\"(?:a[^b]|[^a\"])*\"",
         "\"(?:ab|[^a]" PLAIN "*|a[^b\"]" PLAIN "*)\"", /* all names but one, and that one */
         "(?:.|\\n)*",
+        "\"" PLAIN "*b" PLAIN "*\"", /* a part is b */
+        "(?:[a-z]|\xe2\x82\xac){0,3}\"?",
+        "[^b]{1,4}(?:b[^b]{1,4})*",
+        "(?:[a-z]{2}|\\d)*",
         "[a-z]*\"?",
     };
     for (int pass = 0; pass < 2; pass++) {
@@ -138,22 +142,24 @@ static void test_cost(void **unused) {
     struct grammar_state *state = grammar_state_create(grammar, vocabulary);
     uint32_t mask[FIXTURE_WORDS];
     int32_t num_passed = 0;
-    for (int32_t id = 0; id < vocabulary->num_nodes; id++)
-        num_passed += vocabulary->nodes[id].plain_tail != VOCABULARY_NO_TAIL;
-    assert_true(num_passed > vocabulary->num_nodes / 2);
+    for (int32_t id = 0; id < vocabulary->all.num_nodes; id++)
+        num_passed += vocabulary->all.nodes[id].tail_length != VOCABULARY_NO_TAIL;
+    assert_true(num_passed > vocabulary->all.num_nodes / 2);
     assert_int_equal(grammar_state_accept(state, '"'), 0);
     int64_t budget = 1 << 20;
     assert_int_equal(grammar_state_try_mask(state, &budget, mask), 0);
     int32_t set = state->set, num_visited = 0;
-    for (int32_t id = 0; id < vocabulary->num_nodes; num_visited++) {
-        const struct vocabulary_node *node = &vocabulary->nodes[id];
-        bool is_passed = node->plain_tail != VOCABULARY_NO_TAIL &&
-                         plain_characters_follow(grammar->machine, set, node->plain_tail) == 1;
+    for (int32_t id = 0; id < vocabulary->all.num_nodes; num_visited++) {
+        const struct vocabulary_node *node = &vocabulary->all.nodes[id];
+        bool is_passed =
+            node->tail_length != VOCABULARY_NO_TAIL &&
+            token_tails_may_follow(grammar->machine, set, vocabulary->all.tail_kinds[id],
+                                   node->tail_length) == 1;
         id = is_passed ? node->end : id + 1;
     }
-    printf("# %d of %d nodes visited, cost %d\n", num_visited, vocabulary->num_nodes,
+    printf("# %d of %d nodes visited, cost %d\n", num_visited, vocabulary->all.num_nodes,
            (1 << 20) - (int)budget);
-    assert_true(num_visited < vocabulary->num_nodes * 3 / 4); /* all bytes are tokens */
+    assert_true(num_visited < vocabulary->all.num_nodes * 3 / 4); /* all bytes are tokens */
     grammar_state_destroy(state);
     grammar_unref(grammar);
 }
