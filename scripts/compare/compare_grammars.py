@@ -308,6 +308,8 @@ class Comparison:
             return "quire is too narrow"
         value = json.loads(text)
         texts = check_schemas.texts_of(value, check_schemas.property_order(grammar, {}))
+        if any(0xD800 <= ord(c) < 0xE000 for c in "".join(texts)):
+            return "quire has no halves of surrogate pairs"
         if any(self.samples.ask(schema=grammar, texts=texts).get("accepted", [])):
             return "quire writes the value another way (digits, escapes, order)"
         if any(self.samples.ask(schema=check_schemas.widen(grammar), texts=texts).get("accepted", [])):

@@ -4,7 +4,7 @@
  *    place of the text. Goals are compiled once each (json_schema_goal.c).
  * 2. For each type of value, json_schema_expand.c writes a goal in disjunctive normal form: cases of
  *    facts, which are keywords of that type, some negated. allOf, anyOf, oneOf, not, if and $ref
- *    are gone then.
+ *    are gone then (json_schema_combine.c).
  * 3. A case becomes nodes by its type (json_schema_string.c, _number.c, _array.c, _object.c), whose
  *    parts are goals again: the schemas that a case's facts have for one property, for instance.
  *
@@ -146,6 +146,9 @@ int schema_read_types(struct schema_context *c, const char *path, const cJSON *t
                       bool *out_integers);
 /* Returns whether the schema says nothing but this keyword, annotations aside. */
 bool schema_says_only(const struct schema_context *c, const cJSON *schema, const char *key);
+
+/* --- json_schema_combine.c --- */
+
 /* *out: no value matches two of the branches. */
 int schema_branches_are_disjoint(struct schema_context *c, const struct schema_literal *of,
                                  const cJSON *branches, bool *out);
@@ -161,6 +164,9 @@ int schema_case_is_empty(struct schema_context *c, enum json_type type,
                          const struct schema_case *one, bool *out);
 /* Compiles the goals that were deferred. */
 int schema_define_goals(struct schema_context *c);
+
+/* --- json_schema_choice.c --- */
+
 /* The values of a goal that has few. *out_count is -1 when there are more than `max`, or it is not
  * known. */
 int schema_goal_values(struct schema_context *c, const struct schema_goal *goal,
