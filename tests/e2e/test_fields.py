@@ -273,7 +273,7 @@ def lie(row, kind):
 
 
 @pytest.mark.parametrize("field,kinds", [("temperature", ("refused", "ignored")), ("store", ("supported", "refused")),
-                                         ("guided_whitespace_pattern", ("supported", "ignored")), ("n", ("mapped", "refused"))])
+                                         ("grammar_triggers", ("supported", "ignored")), ("n", ("mapped", "refused"))])
 def test_a_row_that_lies_is_found(client, field, kinds):
     path = "/v1/completions"
     row, = (row for row in rows_of(path) if row.field == field)

@@ -127,7 +127,7 @@ static int arguments(const struct form *form, const cJSON *function, const char 
     cJSON *schema;
     if (object_schema(form, parameters, path, &schema) != 0)
         return -1;
-    int status = json_schema_node(form->builder, schema, path, is_strict, out, form->err);
+    int status = json_schema_node(form->builder, schema, path, is_strict, NULL, out, form->err);
     cJSON_Delete(schema);
     return status;
 }

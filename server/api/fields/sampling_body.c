@@ -68,6 +68,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(guided_regex),
     JSON_OTHER(guided_choice),
     JSON_OTHER(guided_grammar),
+    JSON_OTHER(guided_whitespace_pattern),
     JSON_OTHER(ebnf),
     JSON_OTHER(grammar),
     FOR_SAMPLING_FIELDS(SETTING)};

@@ -21,7 +21,6 @@ static const struct unsupported_field table[] = {
     {"output_format", NEUTRAL_EMPTY, .instead = "use response_format"},
     {"preserved_tokens", NEUTRAL_EMPTY},
     {"structural_tag", NEUTRAL_EMPTY, .instead = USE_FORMS},
-    {"guided_whitespace_pattern", NEUTRAL_EMPTY},
     {"n_indent", NEUTRAL_ZERO},
     {"verbosity", NEUTRAL_WORD, .word = "medium"},
     {"text.verbosity", NEUTRAL_WORD, .word = "medium"},
