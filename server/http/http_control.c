@@ -151,7 +151,7 @@ int http_control_sleep(struct connection *connection) {
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
     if (!engine_can_sleep(server->engine))
-        return api_error_set(&connection->exchange.error, 501, "invalid_request_error",
+        return api_error_set(&connection->exchange.error, 400, "invalid_request_error",
                              "unsupported_value", NULL,
                              "ranks that mpirun has started cannot sleep");
     if (stats.rest == ENGINE_WAKING)
