@@ -41,7 +41,7 @@ OPENAI_PATHS = [path for path, (module, _) in SDK_TYPES.items() if module.starts
 INSTEAD = {"content": "prompt", "messages": "prompt"}
 # Supported ones whose examples change nothing that is seen in four likely tokens of this model.
 QUIET = set("""
-    add_special add_special_tokens bad_words cache_salt chat_template_kwargs continue_final_message dimensions documents
+    add_special add_special_tokens bad_words cache_salt chat_template_kwargs continue_final_message dimensions documents dry_base
     early_stopping echo frequency_penalty ignore_eos include_reasoning include_stop_str_in_output length_penalty
     metadata min_p min_tokens model parallel_tool_calls presence_penalty priority reasoning reasoning.effort
     reasoning_effort repetition_penalty request_id return_tokens_as_token_ids skip_special_tokens stop_token_ids timeout_ms tokens tool_choice top_k top_logprobs
