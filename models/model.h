@@ -4,11 +4,11 @@
 #ifndef QUIRE_MODELS_MODEL_H
 #define QUIRE_MODELS_MODEL_H
 
+#include "config/embedding_sizes.h"
 #include "config/error.h"
 #include "kernels/dtype.h"
 #include "kernels/sampling.h"
 #include "models/config/model_config.h"
-#include "models/embedding_sizes.h"
 #include "models/files/tensor_file.h"
 
 #include <stdbool.h>

@@ -2,9 +2,9 @@
 #ifndef QUIRE_SERVER_API_CONTEXT_H
 #define QUIRE_SERVER_API_CONTEXT_H
 
+#include "config/embedding_sizes.h"
 #include "config/serving_limits.h"
 #include "engine/sampling_params.h"
-#include "models/embedding_sizes.h"
 #include "models/tokenizer/tokenizer.h"
 #include "server/api/api_error.h"
 

@@ -1,7 +1,7 @@
 /* The sizes to which a model was trained to let its embeddings be cut (Matryoshka representation
  * learning, arXiv 2205.13147): the first numbers of an embedding are one too. */
-#ifndef QUIRE_MODELS_EMBEDDING_SIZES_H
-#define QUIRE_MODELS_EMBEDDING_SIZES_H
+#ifndef QUIRE_CONFIG_EMBEDDING_SIZES_H
+#define QUIRE_CONFIG_EMBEDDING_SIZES_H
 
 #include <stdbool.h>
 #include <stdint.h>
