@@ -394,10 +394,10 @@ static void test_unknown_members(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whitespace),
-        cmocka_unit_test(test_unknown_members), cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_no_form),         cmocka_unit_test(test_structural_tags),
-        cmocka_unit_test(test_cache),           cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_whitespace),      cmocka_unit_test(test_unknown_members),
+        cmocka_unit_test(test_forms),           cmocka_unit_test(test_no_form),
+        cmocka_unit_test(test_structural_tags), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
