@@ -164,7 +164,7 @@ static int render_chat(const struct api_context *context, cJSON *json,
     return chat_prompt_render(context, &fields, out, err);
 }
 
-static int tokenize_chat(const struct api_context *context, const cJSON *json,
+static int tokenize_chat(const struct api_context *context, cJSON *json,
                          const struct tokenize_body *body, struct byte_buffer *out,
                          struct api_error *err) {
     struct chat_rendering rendering;
@@ -256,6 +256,8 @@ static const struct json_field apply_fields[] = {
     JSON_OTHER(messages),
     JSON_OTHER(tools),
     JSON_OTHER(tool_choice),
+    JSON_OTHER(functions),
+    JSON_OTHER(function_call),
     JSON_TEXT(struct tokenize_body, reasoning_effort),
     JSON_OTHER(add_generation_prompt),
     JSON_OTHER(continue_final_message),
@@ -263,7 +265,7 @@ static const struct json_field apply_fields[] = {
     JSON_OTHER(chat_template),
 };
 
-static int apply_parsed(const struct api_context *context, const cJSON *json,
+static int apply_parsed(const struct api_context *context, cJSON *json,
                         struct byte_buffer *out, struct byte_buffer *ignored,
                         struct api_error *err) {
     struct tokenize_body body = {
