@@ -265,9 +265,8 @@ static const struct json_field apply_fields[] = {
     JSON_OTHER(chat_template),
 };
 
-static int apply_parsed(const struct api_context *context, cJSON *json,
-                        struct byte_buffer *out, struct byte_buffer *ignored,
-                        struct api_error *err) {
+static int apply_parsed(const struct api_context *context, cJSON *json, struct byte_buffer *out,
+                        struct byte_buffer *ignored, struct api_error *err) {
     struct tokenize_body body = {
         .messages = cJSON_GetObjectItemCaseSensitive(json, "messages"),
     };
