@@ -114,7 +114,9 @@ static struct tail tail_from(const struct vocabulary_tree *v, int32_t id) {
     struct tail tail = {VOCABULARY_NO_TAIL, 0};
     if (byte < 0x80)
         tail = tail_of(v, id);
-    else if (range != NULL)
+    else if (range == NULL)
+        return tail;
+    else
         tail = tail_within(v, id, range->second, range->second_last, range->num_more);
     tail.length = tail.length < VOCABULARY_MAX_TAIL ? tail.length + 1 : VOCABULARY_NO_TAIL;
     tail.kinds |= UINT64_C(1) << (range != NULL ? range->kind : kind_of(byte));
