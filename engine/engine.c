@@ -1,20 +1,16 @@
-/* One thread runs engine_core_step in a loop; `lock` guards everything the front end shares with
- * it: the inbox, the ready list, a copy of the counters, and what the thread has to wake up for.
- * The lock is never held while a step runs.
+/* One thread runs engine_core_step in a loop.
  *
  *   engine_submit -> inbox -> core -> token stream of the request
  *                          -> ready_this_step -> ready list -> engine_take_ready
  *
  * Order matters for stalled streams: `has_stalled` is raised before the step that finds nothing to
  * run, so that a reader either is seen by that step or sees the flag and wakes the thread. */
-#include "engine/engine.h"
+#include "engine/engine_private.h"
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/cores.h"
 #include "config/base/numbers.h"
-#include "engine/core/engine_core.h"
-#include "engine/mask_workers.h"
 #include "engine/record/recorder.h"
 
 #include <errno.h>
@@ -26,42 +22,6 @@
 #define MAX_MASK_THREADS 4
 #define LOOK_NS CLOCK_NS_PER_S   /* at an executor that may lose its ranks, while nothing runs */
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
-
-/* Linked through request.next; each entry holds a reference. */
-struct request_list {
-    struct request *first, *last;
-    int32_t num_choices;
-};
-
-struct engine {
-    struct engine_config config;
-    struct queue_limits queue;           /* taken from under the lock */
-    struct mask_workers *mask_workers;   /* the core's; NULL without a vocabulary */
-    struct engine_core core;             /* the thread's */
-    struct request_list ready_this_step; /* the thread's: requests with events of this step */
-    pthread_t thread;
-    atomic_bool has_stalled;
-
-    pthread_mutex_t lock;
-    pthread_cond_t wake_up;
-    /* guarded by lock */
-    struct request_list inbox;
-    struct request_list ready;
-    struct engine_stats stats;
-    uint64_t next_id;
-    bool wake_requested; /* something was cancelled or read */
-    bool flush_requested;
-    bool awaits_others; /* the thread sleeps until a stream is read, or its time is up, or a mask
-                           is found */
-    bool accepting;
-    bool failed;
-    struct error failure; /* why */
-    bool busy;            /* the core has requests, or is being given some */
-    enum engine_rest rest;
-    bool discards_weights; /* in its sleep */
-    struct error wake_failure;
-    bool quitting;
-};
 
 /* --- What the core asks ----------------------------------------------------------------------- */
 
@@ -99,48 +59,14 @@ static void note_masks(void *context, uint64_t job) {
     recorder_note_masks(recorder_of(context), job);
 }
 
-/* --- Lists ------------------------------------------------------------------------------------ */
-
-static void list_push(struct request_list *list, struct request *request) {
-    request->next = NULL;
-    *(list->last != NULL ? &list->last->next : &list->first) = request;
-    list->last = request;
-    list->num_choices += request->params.num_choices;
-}
-
-static struct request *list_pop(struct request_list *list) {
-    struct request *request = list->first;
-    if (request == NULL)
-        return NULL;
-    list->first = request->next;
-    if (list->first == NULL)
-        list->last = NULL;
-    request->next = NULL;
-    list->num_choices -= request->params.num_choices;
-    return request;
-}
-
-static void list_clear(struct request_list *list) {
-    struct request *request;
-    while ((request = list_pop(list)) != NULL)
-        request_unref(request);
-}
-
-static struct request_list list_take(struct request_list *list) {
-    struct request_list taken = *list;
-    memset(list, 0, sizeof(*list));
-    return taken;
-}
-
 /* Called by the core after a push. A request that is still listed will be read after this push. */
 static void mark_ready(void *context, struct request *request) {
     struct engine *engine = context;
     if (!atomic_exchange(&request->ready_listed, true))
-        list_push(&engine->ready_this_step, request_ref(request));
+        request_list_push(&engine->ready_this_step, request_ref(request));
 }
 
-/* Makes a step's outcome visible, and wakes the front end when the ready list turned non-empty. */
-static void publish(struct engine *engine) {
+void engine_publish(struct engine *engine) {
     const struct engine_core *core = &engine->core;
     atomic_store(&engine->has_stalled, core->num_stalled > 0);
     pthread_mutex_lock(&engine->lock);
@@ -152,8 +78,8 @@ static void publish(struct engine *engine) {
     engine->busy = !engine_core_is_idle(core);
     bool was_empty = engine->ready.first == NULL;
     struct request *request;
-    while ((request = list_pop(&engine->ready_this_step)) != NULL)
-        list_push(&engine->ready, request);
+    while ((request = request_list_pop(&engine->ready_this_step)) != NULL)
+        request_list_push(&engine->ready, request);
     bool wakes = was_empty && engine->ready.first != NULL;
     pthread_mutex_unlock(&engine->lock);
     if (wakes)
@@ -202,7 +128,7 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
     engine->wake_requested = false;
     *out_flush = engine->flush_requested;
     engine->flush_requested = false;
-    *out_inbox = list_take(&engine->inbox);
+    *out_inbox = request_list_take(&engine->inbox);
     engine->busy = engine->busy || out_inbox->first != NULL;
     bool continues = !engine->quitting;
     pthread_mutex_unlock(&engine->lock);
@@ -218,122 +144,28 @@ static void begin_recording(struct engine *engine) {
 
 static void add_requests(struct engine *engine, struct request_list *inbox) {
     struct request *request;
-    while ((request = list_pop(inbox)) != NULL) {
+    while ((request = request_list_pop(inbox)) != NULL) {
         recorder_add(engine->config.recorder, request);
         engine_core_add(&engine->core, request);
         request_unref(request);
     }
 }
 
-static void flush_cache(struct engine *engine) {
+void engine_forget_prefixes(struct engine *engine) {
     recorder_flush(engine->config.recorder);
     engine_core_flush_cache(&engine->core);
 }
 
-static bool step(struct engine *engine) {
+bool engine_step(struct engine *engine) {
     bool runnable = engine_core_step(&engine->core);
     recorder_end_step(engine->config.recorder, &engine->core, runnable);
     return runnable;
 }
 
-static void end_kv_events(const struct engine *engine) {
+void engine_end_kv_events(const struct engine *engine) {
     const struct kv_event_sink *events = engine->config.kv_events;
     if (events != NULL)
         events->end_step(events->context);
-}
-
-/* --- Sleep ------------------------------------------------------------------------------------ */
-
-static void wake_front_end(const struct engine *engine) {
-    engine->config.wake(engine->config.wake_context);
-}
-
-static bool may_sleep(struct engine *engine) {
-    const struct engine_core *core = &engine->core;
-    pthread_mutex_lock(&engine->lock);
-    bool is_due = engine->rest == ENGINE_FALLING_ASLEEP && engine->inbox.first == NULL;
-    pthread_mutex_unlock(&engine->lock);
-    return is_due && engine_core_is_idle(core) && !core->is_lost && !core->failed;
-}
-
-/* What the cache knows lies in blocks that are about to go. Returns whether the executor has no more
- * to do than before. */
-static bool forget_blocks(struct engine *engine) {
-    flush_cache(engine);
-    bool runnable = step(engine);
-    end_kv_events(engine);
-    publish(engine);
-    return !runnable;
-}
-
-/* Waits while it is asleep. Returns false when the thread is to end. */
-static bool await_waking(struct engine *engine) {
-    pthread_mutex_lock(&engine->lock);
-    while (engine->rest == ENGINE_ASLEEP && !engine->quitting)
-        pthread_cond_wait(&engine->wake_up, &engine->lock);
-    bool continues = !engine->quitting;
-    pthread_mutex_unlock(&engine->lock);
-    return continues;
-}
-
-/* A device that does not come back fails here as in a step. */
-static void note_hang(struct engine *engine) {
-    struct error err;
-    if (!executor_has_hung(engine->core.executor))
-        return;
-    error_set(&err, ERROR_DEVICE, "the device hangs: it fell asleep, or was to wake up");
-    engine_core_note_failure(&engine->core, &err);
-    publish(engine);
-}
-
-/* Ends what was submitted for an executor that does not wake, of which nothing runs and so nothing
- * is recorded. */
-static void refuse_inbox(struct engine *engine, struct request_list *inbox) {
-    struct request *request;
-    note_hang(engine);
-    while ((request = list_pop(inbox)) != NULL) {
-        engine_core_add(&engine->core, request);
-        request_unref(request);
-    }
-    engine_core_abort(&engine->core, FINISH_ERROR);
-    publish(engine);
-}
-
-static void wake(struct engine *engine) {
-    struct executor *executor = engine->core.executor;
-    struct request_list inbox = {0};
-    struct error err = {0};
-    bool is_awake = executor->ops->wake(executor, &err) == 0;
-    pthread_mutex_lock(&engine->lock);
-    engine->rest = is_awake ? ENGINE_AWAKE : ENGINE_ASLEEP;
-    engine->wake_failure = err;
-    if (!is_awake)
-        inbox = list_take(&engine->inbox);
-    pthread_mutex_unlock(&engine->lock);
-    if (!is_awake)
-        refuse_inbox(engine, &inbox);
-    wake_front_end(engine);
-}
-
-/* Sleeps until it is woken or the thread is to end. */
-static void rest(struct engine *engine) {
-    struct executor *executor = engine->core.executor;
-    pthread_mutex_lock(&engine->lock);
-    bool discards_weights = engine->discards_weights;
-    pthread_mutex_unlock(&engine->lock);
-    executor->ops->sleep(executor, discards_weights);
-    pthread_mutex_lock(&engine->lock);
-    bool was_woken = engine->rest != ENGINE_FALLING_ASLEEP; /* while it did that */
-    engine->rest = was_woken ? ENGINE_WAKING : ENGINE_ASLEEP;
-    engine->discards_weights = discards_weights;
-    pthread_mutex_unlock(&engine->lock);
-    note_hang(engine);
-    wake_front_end(engine);
-    while (!engine->core.failed && await_waking(engine)) {
-        wake(engine);
-        if (engine_get_rest(engine, NULL) == ENGINE_AWAKE)
-            break;
-    }
 }
 
 /* --- The thread ------------------------------------------------------------------------------- */
@@ -347,18 +179,18 @@ static void *engine_thread(void *argument) {
         continues = wait_for_work(engine, runnable, &inbox, &flushes);
         begin_recording(engine);
         if (flushes)
-            flush_cache(engine);
+            engine_forget_prefixes(engine);
         add_requests(engine, &inbox);
         bool had_stalled = atomic_load(&engine->has_stalled);
         if (continues)
-            runnable = step(engine);
+            runnable = engine_step(engine);
         else
             engine_core_abort(&engine->core, FINISH_ABORT);
         runnable = runnable || (engine->core.num_stalled > 0 && !had_stalled);
-        end_kv_events(engine);
-        publish(engine);
-        if (continues && may_sleep(engine) && forget_blocks(engine) && may_sleep(engine))
-            rest(engine);
+        engine_end_kv_events(engine);
+        engine_publish(engine);
+        if (continues && engine_falls_asleep(engine))
+            engine_rest_now(engine);
     }
     return NULL;
 }
@@ -458,7 +290,7 @@ static void init_sync(struct engine *engine) {
 
 static void free_engine(struct engine *engine) {
     engine_core_finish(&engine->core);
-    end_kv_events(engine);
+    engine_end_kv_events(engine);
     mask_workers_destroy(engine->mask_workers);
     queue_limits_finish(&engine->queue);
     pthread_cond_destroy(&engine->wake_up);
@@ -507,7 +339,7 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
         return SUBMIT_QUEUE_FULL;
     request->id = ++engine->next_id;
     request->arrival_ns = clock_now_ns();
-    list_push(&engine->inbox, request_ref(request));
+    request_list_push(&engine->inbox, request_ref(request));
     pthread_cond_signal(&engine->wake_up);
     return SUBMIT_OK;
 }
@@ -569,50 +401,10 @@ void engine_flush_cache(struct engine *engine) {
     pthread_mutex_unlock(&engine->lock);
 }
 
-bool engine_can_sleep(const struct engine *engine) {
-    return engine->core.executor->ops->sleep != NULL;
-}
-
-void engine_sleep(struct engine *engine, bool discards_weights) {
-    CHECK(engine_can_sleep(engine));
-    pthread_mutex_lock(&engine->lock);
-    if (engine->rest == ENGINE_AWAKE || engine->rest == ENGINE_FALLING_ASLEEP) {
-        engine->discards_weights =
-            discards_weights || (engine->rest != ENGINE_AWAKE && engine->discards_weights);
-        engine->rest = ENGINE_FALLING_ASLEEP;
-        engine->wake_requested = true;
-        pthread_cond_signal(&engine->wake_up);
-    }
-    pthread_mutex_unlock(&engine->lock);
-}
-
-void engine_wake(struct engine *engine) {
-    pthread_mutex_lock(&engine->lock);
-    bool was_awake = engine->rest == ENGINE_FALLING_ASLEEP;
-    if (was_awake) {
-        engine->rest = ENGINE_AWAKE;
-    } else if (engine->rest == ENGINE_ASLEEP) {
-        engine->rest = ENGINE_WAKING;
-        pthread_cond_signal(&engine->wake_up);
-    }
-    pthread_mutex_unlock(&engine->lock);
-    if (was_awake)
-        wake_front_end(engine);
-}
-
-enum engine_rest engine_get_rest(struct engine *engine, struct error *why) {
-    pthread_mutex_lock(&engine->lock);
-    enum engine_rest rest = engine->rest;
-    if (why != NULL)
-        *why = engine->wake_failure;
-    pthread_mutex_unlock(&engine->lock);
-    return rest;
-}
-
 int engine_take_ready(struct engine *engine, struct request **out, int capacity) {
     int count = 0;
     pthread_mutex_lock(&engine->lock);
-    while (count < capacity && (out[count] = list_pop(&engine->ready)) != NULL)
+    while (count < capacity && (out[count] = request_list_pop(&engine->ready)) != NULL)
         count++;
     pthread_mutex_unlock(&engine->lock);
     for (int i = 0; i < count; i++)
@@ -683,7 +475,7 @@ void engine_destroy(struct engine *engine) {
     pthread_cond_signal(&engine->wake_up);
     pthread_mutex_unlock(&engine->lock);
     CHECK(pthread_join(engine->thread, NULL) == 0);
-    list_clear(&engine->ready);
-    list_clear(&engine->inbox);
+    request_list_clear(&engine->ready);
+    request_list_clear(&engine->inbox);
     free_engine(engine);
 }
