@@ -15,6 +15,7 @@
 
 struct translation {
     const cJSON *body;
+    const struct responses_conversation *conversation;
     cJSON *chat;
     struct api_error *err;
 };
@@ -44,29 +45,28 @@ static int check_object(struct translation *t, const char *name) {
 
 /* --- What this server does not have --- */
 
-static int check_stateless(struct translation *t) {
-    static const char *const stored[] = {"previous_response_id", "conversation", "prompt"};
+static int check_absent(struct translation *t) {
+    static const char *const stored[] = {"conversation", "prompt"};
     for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++)
         if (json_is_given(json_member(t->body, stored[i])))
             return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value",
                                  stored[i],
-                                 "%s is not supported: this server stores nothing between "
-                                 "requests; send the whole input",
+                                 "%s is not supported: this server has no objects of its own; "
+                                 "send the whole input, or previous_response_id",
                                  stored[i]);
     if (cJSON_IsTrue(json_member(json_member(t->body, "stream_options"), "continuous_usage_stats")))
         return refuse(t, "stream_options.continuous_usage_stats",
                       "stream_options.continuous_usage_stats is not supported: usage comes with "
                       "the last event");
-    if (cJSON_IsTrue(json_member(t->body, "background")))
-        return refuse(t, "background", "background must be false: nothing is stored to be fetched");
     return 0;
 }
 
-/* The answer says that nothing was stored; a client that requested it finds it named as ignored as
+/* Where nothing is kept the answer says so; a client that requested it finds it named as ignored as
  * well. */
 static int translate_store(struct translation *t) {
     const cJSON *store = json_member(t->body, "store");
-    return cJSON_IsTrue(store) ? refer(t, t->chat, "store", store) : 0;
+    bool is_ignored = cJSON_IsTrue(store) && !t->conversation->is_kept;
+    return is_ignored ? refer(t, t->chat, "store", store) : 0;
 }
 
 /* "disabled" is what happens; "auto" is passed on, so that it is named as ignored: what does not
@@ -98,6 +98,9 @@ static int translate_messages(struct translation *t) {
             refer(t, message, "content", instructions) != 0)
             return -1;
     }
+    if (t->conversation->previous != NULL &&
+        responses_input_read(t->conversation->previous, messages, t->err) != 0)
+        return -1;
     return responses_input_read(json_member(t->body, "input"), messages, t->err);
 }
 
@@ -325,13 +328,19 @@ static int translate_others(struct translation *t) {
     return 0;
 }
 
-cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
-    struct translation t = {.body = body, .chat = cJSON_CreateObject(), .err = err};
+cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversation *conversation,
+                              struct api_error *err) {
+    struct translation t = {
+        .body = body,
+        .conversation = conversation,
+        .chat = cJSON_CreateObject(),
+        .err = err,
+    };
     if (t.chat == NULL) {
         api_error_set_memory(err);
         return NULL;
     }
-    if (check_stateless(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&
+    if (check_absent(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&
         translate_tool_choice(&t) == 0 && translate_settings(&t) == 0 && translate_store(&t) == 0 &&
         translate_truncation(&t) == 0 && translate_others(&t) == 0)
         return t.chat;
@@ -366,9 +375,10 @@ void responses_body_rename_error(struct api_error *err) {
     chat_error_rename(err, &error_names);
 }
 
-int responses_body_read(const struct api_context *context, const cJSON *body, struct chat_body *out,
+int responses_body_read(const struct api_context *context, const cJSON *body,
+                        const struct responses_conversation *conversation, struct chat_body *out,
                         struct api_error *err) {
-    cJSON *chat = responses_body_to_chat(body, err);
+    cJSON *chat = responses_body_to_chat(body, conversation, err);
     if (chat == NULL)
         return -1;
     if (chat_body_read(context, chat, out, err) == 0)
@@ -399,7 +409,7 @@ static void echo_text(const cJSON *text, struct byte_buffer *out) {
     json_write_end_object(out);
 }
 
-void responses_body_echo(const cJSON *body, float temperature, float top_p,
+void responses_body_echo(const cJSON *body, bool is_kept, float temperature, float top_p,
                          struct byte_buffer *out) {
     echo(body, "instructions", "null", out);
     echo(body, "max_output_tokens", "null", out);
@@ -415,8 +425,8 @@ void responses_body_echo(const cJSON *body, float temperature, float top_p,
     json_write_float(out, temperature);
     json_write_key(out, "top_p");
     json_write_float(out, top_p);
-    json_write_raw_member(out, "background", "false");
-    json_write_raw_member(out, "previous_response_id", "null");
-    json_write_raw_member(out, "store", "false");
+    echo(body, "background", "false", out);
+    echo(body, "previous_response_id", "null", out);
+    json_write_raw_member(out, "store", is_kept ? "true" : "false");
     json_write_text_member(out, "truncation", "disabled");
 }

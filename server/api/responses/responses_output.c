@@ -84,14 +84,24 @@ static void write_item(const struct responses_item *item, const char *status, bo
     json_write_end_object(out);
 }
 
+static void write_whole(const struct responses_output *output, int32_t index, bool is_cut,
+                        struct byte_buffer *out) {
+    bool is_last = index + 1 == output->num_items;
+    write_item(&output->items[index], is_last && is_cut ? "incomplete" : "completed", true, out);
+}
+
 void responses_output_format(const struct responses_output *output, bool is_cut,
                              struct byte_buffer *out) {
     json_write_begin_array(out);
-    for (int32_t i = 0; i < output->num_items; i++) {
-        bool is_last = i + 1 == output->num_items;
-        write_item(&output->items[i], is_last && is_cut ? "incomplete" : "completed", true, out);
-    }
+    for (int32_t i = 0; i < output->num_items; i++)
+        write_whole(output, i, is_cut, out);
     json_write_end_array(out);
+}
+
+void responses_output_write_line(const struct responses_output *output, int32_t index, bool is_cut,
+                                 struct byte_buffer *out) {
+    write_whole(output, index, is_cut, out);
+    byte_buffer_append(out, "\n", 1);
 }
 
 /* --- Events --- */

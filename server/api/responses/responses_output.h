@@ -40,6 +40,10 @@ int responses_output_close(struct responses_output *output, bool is_cut,
 void responses_output_format(const struct responses_output *output, bool is_cut,
                              struct byte_buffer *out);
 
+/* Writes an item with a line feed behind it. is_cut as above. */
+void responses_output_write_line(const struct responses_output *output, int32_t index, bool is_cut,
+                                 struct byte_buffer *out);
+
 /* Write event: TYPE, and the start of its object: "type" and "sequence_number"; then the end of
  * both. */
 void responses_event_begin(struct responses_output *output, const char *type,
