@@ -42,18 +42,22 @@ static int check_background(const struct api_context *context, const cJSON *body
 /* Makes an array of lines. */
 static cJSON *parse_items(const struct byte_buffer *lines, struct api_error *err) {
     struct byte_buffer text = {0};
-    byte_buffer_append(&text, "[", 1);
+    byte_buffer_append_text(&text, "{\"items\":[");
     byte_buffer_append(&text, lines->data, lines->length);
-    if (text.failed) {
-        byte_buffer_finish(&text);
-        api_error_set_memory(err);
-        return NULL;
-    }
     for (size_t i = 0; i < text.length; i++)
         if (text.data[i] == '\n')
             text.data[i] = ',';
-    text.data[text.length - 1] = ']'; /* in the place of the last line's end */
-    cJSON *items = json_parse(text.data, text.length, err);
+    if (text.length > 0)
+        text.data[text.length - 1] = ' '; /* the last line's end */
+    byte_buffer_append_text(&text, "]}");
+    cJSON *tree = NULL, *items = NULL;
+    if (text.failed)
+        api_error_set_memory(err);
+    else
+        tree = json_parse(text.data, text.length, err);
+    if (tree != NULL)
+        items = cJSON_DetachItemFromObjectCaseSensitive(tree, "items");
+    cJSON_Delete(tree);
     byte_buffer_finish(&text);
     return items;
 }
