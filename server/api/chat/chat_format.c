@@ -9,13 +9,21 @@ static void write_reasoning(const struct byte_buffer *reasoning, struct byte_buf
     json_write_string_member(out, "reasoning_content", reasoning);
 }
 
+static const char *kind_of(const struct chat_tool_call *call) {
+    return call->is_custom ? "custom" : "function";
+}
+
+static const char *text_name(const struct chat_tool_call *call) {
+    return call->is_custom ? "input" : "arguments";
+}
+
 static void write_tool_call(const struct chat_tool_call *call, struct byte_buffer *out) {
     json_write_text_member(out, "id", call->id);
-    json_write_text_member(out, "type", "function");
-    json_write_key(out, "function");
+    json_write_text_member(out, "type", kind_of(call));
+    json_write_key(out, kind_of(call));
     json_write_begin_object(out);
     json_write_string_member(out, "name", &call->name);
-    json_write_string_member(out, "arguments", &call->arguments);
+    json_write_string_member(out, text_name(call), &call->arguments);
     json_write_end_object(out);
 }
 
@@ -92,9 +100,9 @@ static void write_tool_call_delta(const struct chat_tool_call *call, int32_t ind
     json_write_begin_object(out);
     json_write_int_member(out, "index", index);
     if (call->is_begun) {
-        json_write_key(out, "function");
+        json_write_key(out, kind_of(call));
         json_write_begin_object(out);
-        json_write_string_member(out, "arguments", &call->arguments);
+        json_write_string_member(out, text_name(call), &call->arguments);
         json_write_end_object(out);
     } else {
         write_tool_call(call, out);

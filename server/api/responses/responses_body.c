@@ -33,6 +33,10 @@ static int refuse(struct translation *t, const char *param, const char *message)
                          message);
 }
 
+static bool is_text(const cJSON *item, const char *value) {
+    return cJSON_IsString(item) && strcmp(item->valuestring, value) == 0;
+}
+
 static int check_object(struct translation *t, const char *name) {
     const cJSON *item = json_member(t->body, name);
     return !json_is_given(item) || cJSON_IsObject(item)
@@ -106,6 +110,41 @@ static int translate_messages(struct translation *t) {
 
 /* --- Tools --- */
 
+/* The grammar's members stand in the format itself here, in an object in the chat. */
+static int translate_tool_format(struct translation *t, const cJSON *format, cJSON *custom) {
+    static const char *const members[] = {"type", "syntax", "definition"};
+    const cJSON *type = json_member(format, "type");
+    if (!cJSON_IsObject(format) || !cJSON_IsString(type) ||
+        strcmp(type->valuestring, "grammar") != 0)
+        return refer(t, custom, "format", format);
+    cJSON *made = cJSON_AddObjectToObject(custom, "format");
+    if (made == NULL)
+        return api_error_set_memory(t->err);
+    if (refer(t, made, members[0], type) != 0)
+        return -1;
+    cJSON *grammar = cJSON_AddObjectToObject(made, "grammar");
+    if (grammar == NULL)
+        return api_error_set_memory(t->err);
+    for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
+        if (refer(t, grammar, members[i], json_member(format, members[i])) != 0)
+            return -1;
+    return PASS_ON(t, format, "tools[].format", members);
+}
+
+static int translate_custom(struct translation *t, const cJSON *tool, cJSON *made) {
+    static const char *const members[] = {"type", "name", "description", "format"};
+    if (add(t, made, members[0], cJSON_CreateStringReference("custom")) != 0)
+        return -1;
+    cJSON *custom = cJSON_AddObjectToObject(made, "custom");
+    if (custom == NULL)
+        return api_error_set_memory(t->err);
+    if (refer(t, custom, members[1], json_member(tool, members[1])) != 0 ||
+        refer(t, custom, members[2], json_member(tool, members[2])) != 0 ||
+        translate_tool_format(t, json_member(tool, members[3]), custom) != 0)
+        return -1;
+    return PASS_ON(t, tool, "tools[]", members);
+}
+
 static int translate_tool(struct translation *t, const cJSON *tool, const char *path,
                           cJSON *tools) {
     static const char *const members[] = {"type", "name", "description", "parameters", "strict"};
@@ -114,11 +153,15 @@ static int translate_tool(struct translation *t, const cJSON *tool, const char *
     snprintf(inner, sizeof(inner), "%s.type", path);
     if (!cJSON_IsObject(tool))
         return json_refuse(tool, path, "an object", t->err);
-    if (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0)
-        return json_refuse(type, inner, "\"function\", the only kind of tool here", t->err);
+    bool is_custom = is_text(type, "custom");
+    if (!is_custom && !is_text(type, "function"))
+        return json_refuse(type, inner, "\"function\" or \"custom\", the kinds of tools here",
+                           t->err);
     cJSON *made = cJSON_CreateObject();
     if (made == NULL || !cJSON_AddItemToArray(tools, made))
         return api_error_set_memory(t->err);
+    if (is_custom)
+        return translate_custom(t, tool, made);
     if (add(t, made, members[0], cJSON_CreateStringReference("function")) != 0)
         return -1;
     cJSON *function = cJSON_AddObjectToObject(made, "function");
@@ -149,11 +192,13 @@ static int translate_tools(struct translation *t) {
     return 0;
 }
 
-/* Converts {"type":"function","name":...} to the chat's form. */
+/* Converts {"type":"function","name":...}, or the same of "custom", to the chat's form. */
 static int translate_named(struct translation *t, const cJSON *choice, cJSON *made) {
-    if (refer(t, made, "type", json_member(choice, "type")) != 0)
+    const cJSON *type = json_member(choice, "type");
+    if (refer(t, made, "type", type) != 0)
         return -1;
-    cJSON *function = cJSON_AddObjectToObject(made, "function");
+    cJSON *function =
+        cJSON_AddObjectToObject(made, is_text(type, "custom") ? "custom" : "function");
     if (function == NULL)
         return api_error_set_memory(t->err);
     return refer(t, function, "name", json_member(choice, "name"));
@@ -191,9 +236,10 @@ static int translate_tool_choice(struct translation *t) {
     if (!cJSON_IsObject(choice))
         return refer(t, t->chat, "tool_choice", choice);
     const cJSON *type = json_member(choice, "type");
-    bool is_allowed = cJSON_IsString(type) && strcmp(type->valuestring, "allowed_tools") == 0;
-    if (!is_allowed && (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0))
-        return json_refuse(type, "tool_choice.type", "\"function\" or \"allowed_tools\"", t->err);
+    bool is_allowed = is_text(type, "allowed_tools");
+    if (!is_allowed && !is_text(type, "function") && !is_text(type, "custom"))
+        return json_refuse(type, "tool_choice.type",
+                           "\"function\", \"custom\" or \"allowed_tools\"", t->err);
     cJSON *made = cJSON_AddObjectToObject(t->chat, "tool_choice");
     if (made == NULL)
         return api_error_set_memory(t->err);
@@ -352,7 +398,9 @@ cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversa
 
 /* Here tools, and the choice of some, have their members without objects around them. */
 static const struct chat_error_names error_names = {
-    .tool_members = (const struct chat_error_name[]){{".function", ""}, {NULL}},
+    .tool_members =
+        (const struct chat_error_name[]){
+            {".custom.format.grammar", ".format"}, {".custom", ""}, {".function", ""}, {NULL}},
     .fields =
         (const struct chat_error_name[]){
             {"response_format.json_schema", "text.format"},

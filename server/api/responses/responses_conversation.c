@@ -114,6 +114,8 @@ static const char *id_prefix(const char *type) {
         {"message", "msg_"},
         {"function_call", "fc_"},
         {"function_call_output", "fco_"},
+        {"custom_tool_call", "ctc_"},
+        {"custom_tool_call_output", "ctco_"},
         {"reasoning", "rs_"},
     };
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)

@@ -11,8 +11,9 @@
 
 struct responses_item {
     enum output_part_kind kind; /* REASONING, CONTENT (a message) or TOOL_CALL */
+    bool is_custom;             /* the call is a custom tool's */
     char id[48], call_id[48];
-    struct byte_buffer name, text; /* text: of the message, or the call's arguments */
+    struct byte_buffer name, text; /* text: of the message, or the call's arguments or input */
     struct byte_buffer logprobs;   /* of a message: entries, comma-separated */
 };
 

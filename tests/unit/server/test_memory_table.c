@@ -60,7 +60,7 @@ static double write_table(const struct executor_info *executor, char *out) {
 }
 
 static void test_cpu(void **state) {
-    static const char *const parts[] = {"weights",  "workspace", "KV cache", "swap",
+    static const char *const parts[] = {"weights",  "workspace", "KV cache",  "swap",
                                         "requests", "HTTP",      "responses", "program"};
     const struct executor_info worker = info(false);
     char text[4096] = "";
@@ -179,14 +179,10 @@ static void test_program(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_gpu),
-        cmocka_unit_test(test_no_responses),
-        cmocka_unit_test(test_recorded_steps),
-        cmocka_unit_test(test_tuning),
-        cmocka_unit_test(test_planned_swap),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_program),
+        cmocka_unit_test(test_cpu),          cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_no_responses), cmocka_unit_test(test_recorded_steps),
+        cmocka_unit_test(test_tuning),       cmocka_unit_test(test_planned_swap),
+        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
