@@ -1,6 +1,7 @@
 #include "server/api/endpoints.h"
 
 #include "server/api/chat/chat_prompt.h"
+#include "server/api/chat/custom_tools.h"
 #include "server/api/api_context.h"
 #include "server/api/fields/prompt_field.h"
 #include "server/api/chat/tool_fields.h"
@@ -137,7 +138,7 @@ static int tokenize_text(const struct api_context *context, const struct tokeniz
 }
 
 /* Tokenizes the prompt that a chat of these messages gives the model. */
-static int tokenize_chat(const struct api_context *context, const cJSON *json,
+static int tokenize_chat(const struct api_context *context, cJSON *json,
                          const struct tokenize_body *body, struct byte_buffer *out,
                          struct api_error *err) {
     struct tool_fields tools;
@@ -147,7 +148,11 @@ static int tokenize_chat(const struct api_context *context, const cJSON *json,
         .reasoning_effort = body->reasoning_effort,
         .add_special_tokens = body->add_special_tokens,
     };
-    if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0)
+    struct byte_buffer custom_names = {0};
+    int converted = custom_tools_convert(json, &custom_names, err);
+    byte_buffer_finish(&custom_names);
+    if (converted != 0 || tool_fields_read(json, &tools, err) != 0 ||
+        chat_prompt_read_end(json, &fields, err) != 0)
         return -1;
     fields.tools = tools.choice != TOOL_CHOICE_NONE ? tools.tools : NULL;
     struct chat_rendering rendering;
@@ -193,9 +198,8 @@ static int check_form(const cJSON *json, enum tokenize_form form, struct api_err
     return 0;
 }
 
-static int tokenize_parsed(const struct api_context *context, const cJSON *json,
-                           struct byte_buffer *out, struct byte_buffer *ignored,
-                           struct api_error *err) {
+static int tokenize_parsed(const struct api_context *context, cJSON *json, struct byte_buffer *out,
+                           struct byte_buffer *ignored, struct api_error *err) {
     const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
     bool is_chat = messages != NULL && !cJSON_IsNull(messages);
     struct tokenize_body body = {.messages = is_chat ? messages : NULL,
