@@ -397,6 +397,7 @@ static void set_context(struct serve *serve) {
         .tokenizer = serve->tokenizer,
         .chat = serve->chat,
         .responses = serve->responses,
+        .tenant = -1,
         .grammars = grammar_cache_create(GRAMMAR_CACHE_MAX_BYTES),
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
         .num_model_names = has_names ? options->served_model_names.count : 1,

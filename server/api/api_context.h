@@ -20,7 +20,7 @@ struct api_context {
     const struct chat_model *chat;    /* NULL: chats are refused */
     struct grammar_cache *grammars;   /* forms of outputs that were compiled; NULL: none is kept */
     struct response_store *responses; /* NULL: responses are not kept */
-    int32_t tenant;                   /* whose request it is (auth.h); 0 where there are no keys */
+    int32_t tenant;           /* of the key whose request it is (auth.h); -1 where there are none */
     char *const *model_names; /* served names, or those of them that a key may use; the first
                                       one is reported */
     int num_model_names;

@@ -97,25 +97,26 @@ struct connection *http_background_find(const struct http_server *server, int32_
                                         struct text id) {
     for (struct connection *c = server->background; c != NULL; c = c->next) {
         const struct api_key *key = c->exchange.key;
-        if ((key != NULL ? key->tenant : 0) == tenant && text_is(id, api_call_id(c->exchange.call)))
+        if ((key != NULL ? key->tenant : -1) == tenant &&
+            text_is(id, api_call_id(c->exchange.call)))
             return c;
     }
     return NULL;
 }
 
 /* A call that ends so was served: its answer is what is known of it. */
-void http_background_cancel(struct connection *background) {
+void http_background_cancel(struct connection *background, struct byte_buffer *out) {
     struct exchange *exchange = &background->exchange;
     for (int i = 0; i < api_call_num_requests(exchange->call); i++) {
         struct request *request = api_call_request(exchange->call, i);
         request->user = NULL;
         engine_cancel(background->server->engine, request);
     }
-    api_call_cancel(exchange->call, &exchange->out);
+    api_call_cancel(exchange->call, out);
     end(background);
 }
 
 void http_background_drop_all(struct http_server *server) {
     while (server->background != NULL)
-        http_background_cancel(server->background);
+        http_background_cancel(server->background, &server->background->exchange.out);
 }

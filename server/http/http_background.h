@@ -16,8 +16,8 @@ void http_background_advance(struct connection *background);
 /* Returns the one with the answer of this id that is of this tenant; NULL: there is none. */
 struct connection *http_background_find(const struct http_server *server, int32_t tenant,
                                         struct text id);
-/* Ends its call, at its client's wish. */
-void http_background_cancel(struct connection *background);
+/* Ends its call, at its client's wish, and appends what its answer is now. */
+void http_background_cancel(struct connection *background, struct byte_buffer *out);
 
 /* Ends each one that is left, of a server that has stopped. */
 void http_background_drop_all(struct http_server *server);

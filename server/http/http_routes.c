@@ -147,7 +147,7 @@ static int answer_response(struct connection *connection) {
     const struct api_context *context = context_of(connection, &models);
     if (strcmp(exchange->method, "DELETE") == 0) {
         if (background != NULL)
-            http_background_cancel(background);
+            http_background_cancel(background, &background->exchange.out);
         return responses_stored_delete(context, exchange->argument, &exchange->out,
                                        &exchange->error);
     }
@@ -164,10 +164,11 @@ static int answer_response_cancel(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct connection *background = background_of(connection);
     struct key_models models;
-    if (background != NULL)
-        http_background_cancel(background);
-    return responses_stored_cancel(context_of(connection, &models), exchange->argument,
-                                   &exchange->out, &exchange->error);
+    if (background == NULL)
+        return responses_stored_cancel(context_of(connection, &models), exchange->argument,
+                                       &exchange->out, &exchange->error);
+    http_background_cancel(background, &exchange->out);
+    return 0;
 }
 
 static int answer_response_items(struct connection *connection) {

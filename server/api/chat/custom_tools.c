@@ -1,5 +1,6 @@
 #include "server/api/chat/custom_tools.h"
 
+#include "server/api/chat/tool_fields.h"
 #include "server/json/json_field.h"
 #include "server/json/json_write.h"
 #include "server/output/tool_call.h"
@@ -155,8 +156,8 @@ static int convert_tool(cJSON *tools, cJSON *tool, int index, struct byte_buffer
 static int convert_tools(cJSON *body, struct byte_buffer *names, struct api_error *err) {
     cJSON *tools = cJSON_GetObjectItemCaseSensitive(body, "tools");
     int index = 0;
-    for (cJSON *tool = cJSON_IsArray(tools) ? tools->child : NULL, *next; tool != NULL;
-         tool = next, index++) {
+    for (cJSON *tool = cJSON_IsArray(tools) ? tools->child : NULL, *next;
+         tool != NULL && index < TOOL_FIELDS_MAX_TOOLS; tool = next, index++) {
         next = tool->next;
         if (is_custom(tool) && convert_tool(tools, tool, index, names, err) != 0)
             return -1;
@@ -208,8 +209,8 @@ static int convert_choice(cJSON *body, const struct byte_buffer *names, struct a
     cJSON *tools = cJSON_GetObjectItemCaseSensitive(
         cJSON_GetObjectItemCaseSensitive(choice, "allowed_tools"), "tools");
     int index = 0;
-    for (cJSON *item = cJSON_IsArray(tools) ? tools->child : NULL, *next; item != NULL;
-         item = next, index++) {
+    for (cJSON *item = cJSON_IsArray(tools) ? tools->child : NULL, *next;
+         item != NULL && index < TOOL_FIELDS_MAX_TOOLS; item = next, index++) {
         char path[PATH_BYTES];
         next = item->next;
         snprintf(path, sizeof(path), "tool_choice.allowed_tools.tools[%d]", index);
@@ -278,7 +279,7 @@ static int convert_messages(cJSON *body, struct api_error *err) {
     return 0;
 }
 
-/* --- All of it --- */
+/* --- All of it: more tools than may be are left for others to refuse --- */
 
 int custom_tools_convert(cJSON *body, struct byte_buffer *names, struct api_error *err) {
     if (convert_tools(body, names, err) != 0 || convert_choice(body, names, err) != 0)

@@ -25,7 +25,7 @@ struct response_store;
 /* A response as it is put in; all of it is copied. */
 struct stored_response {
     const char *id;
-    int32_t tenant;     /* of its key (auth.h) */
+    int32_t tenant;     /* of its key (auth.h), or -1 */
     struct text object; /* the response as JSON */
     struct text items;
     size_t input_bytes; /* of the items: what the input has */

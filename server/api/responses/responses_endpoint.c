@@ -222,10 +222,9 @@ static void write_last(struct responses_api_call *call, const char *status,
         return;
     const struct text object = {out->data + begin, out->length - begin};
     if (!put(call, object))
-        log_warning(
-            "response %s is not kept: it has %zu bytes and its items %zu, which is more than "
-            "response-store-bytes, or than any may have",
-            call->base.head.id, object.length, call->items.length);
+        log_warning("response %s is not kept: its %zu bytes and its items of %zu have no room in "
+                    "response-store-bytes, or in memory",
+                    call->base.head.id, object.length, call->items.length);
 }
 
 static void write_status(struct responses_api_call *call, const char *type, const char *status,
