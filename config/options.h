@@ -58,9 +58,10 @@ struct options {
     int64_t max_connections;
     int64_t max_connections_per_ip; /* 0: as many as are left for all others */
     int64_t max_body_bytes;
-    int64_t shutdown_timeout; /* seconds to finish what is in flight after SIGTERM */
-    int64_t drain_delay;      /* seconds before that in which requests are still taken */
-    int64_t watchdog_sec;     /* without progress: abort; 0: never */
+    int64_t response_store_bytes; /* of responses that are kept; 0: none are */
+    int64_t shutdown_timeout;     /* seconds to finish what is in flight after SIGTERM */
+    int64_t drain_delay;          /* seconds before that in which requests are still taken */
+    int64_t watchdog_sec;         /* without progress: abort; 0: never */
     char *metrics_prefix;
     char *record;               /* path of the recording, or NULL */
     int64_t record_max_bytes;   /* of it and the one before it together */

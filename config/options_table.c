@@ -236,6 +236,13 @@ static const struct option_spec table[] = {
      .minimum = KIB,
      .maximum = GIB,
      .meaning = "size of a request body"},
+    {.name = "response-store-bytes",
+     .type = OPTION_BYTES,
+     .offset = FIELD(response_store_bytes),
+     .default_text = "0",
+     .maximum = TIB,
+     .meaning = "memory for responses of /v1/responses that are kept, to be fetched, continued by "
+                "previous_response_id and made in the background; 0: none are, else at least 64K"},
     {.name = "shutdown-timeout",
      .type = OPTION_INTEGER,
      .offset = FIELD(shutdown_timeout),

@@ -340,6 +340,17 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "grammar_cache_bytes", "gauge",
                  "Memory of the grammars that are kept, with the masks that are known.",
                  (double)http->grammars.bytes);
+    write_single(w, "response_store_entries", "gauge", "Responses that are kept.",
+                 (double)http->responses.num_entries);
+    write_single(w, "response_store_bytes", "gauge",
+                 "Memory of the responses that are kept, and of the table that finds them.",
+                 (double)http->responses.bytes);
+    write_single(w, "response_store_evicted_total", "counter",
+                 "Responses that went to make room for newer ones.",
+                 (double)http->responses.num_evicted);
+    write_single(w, "response_store_refused_total", "counter",
+                 "Responses that were not kept, as they were too large or memory was short.",
+                 (double)http->responses.num_refused);
     write_single(w, "memory_planned_bytes", "gauge",
                  "Memory that is used at most: the total printed at start.",
                  (double)http->planned_bytes);

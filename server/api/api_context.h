@@ -13,13 +13,16 @@
 
 struct chat_model;
 struct grammar_cache;
+struct response_store;
 
 struct api_context {
     const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
-    const struct chat_model *chat;  /* NULL: chats are refused */
-    struct grammar_cache *grammars; /* forms of outputs that were compiled; NULL: none is kept */
-    char *const *model_names;       /* served names, or those of them that a key may use; the first
+    const struct chat_model *chat;    /* NULL: chats are refused */
+    struct grammar_cache *grammars;   /* forms of outputs that were compiled; NULL: none is kept */
+    struct response_store *responses; /* NULL: responses are not kept */
+    int32_t tenant;           /* of the key whose request it is (auth.h); -1 where there are none */
+    char *const *model_names; /* served names, or those of them that a key may use; the first
                                       one is reported */
     int num_model_names;
     int64_t created;     /* Unix seconds of the server's start, for /v1/models */

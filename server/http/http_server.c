@@ -10,6 +10,7 @@
 #include "config/base/clock.h"
 #include "config/log.h"
 #include "server/http/http_admin.h"
+#include "server/http/http_background.h"
 #include "server/http/http_capacity.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_control.h"
@@ -375,6 +376,7 @@ void http_server_destroy(struct http_server *server) {
         return;
     if (server->daemon)
         stop_daemon(server);
+    http_background_drop_all(server);
     tls_front_destroy(server->tls);
     if (server->admin) {
         MHD_quiesce_daemon(server->admin); /* the socket stays the caller's */

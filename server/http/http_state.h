@@ -10,6 +10,7 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_STATE_H
 #define QUIRE_SERVER_HTTP_HTTP_STATE_H
 
+#include "config/base/text.h"
 #include "server/engine_monitor.h"
 #include "server/http/http_checks.h"
 #include "server/http/http_memory.h"
@@ -44,7 +45,7 @@ struct exchange {
 
     /* READING and all that follow: what the header says. */
     const struct http_route *route; /* NULL: refused before it was found; set where it is WAITING */
-    const char *argument;           /* the path behind a prefix route */
+    struct text argument; /* what stands in the path where the route has a name in braces */
     char request_id[REQUEST_ID_BYTES];
     struct http_origin_request origin;
     struct trace_context trace; /* of its traceparent */
@@ -113,8 +114,8 @@ static inline size_t exchange_pending(const struct exchange *exchange) {
 
 struct connection {
     struct http_server *server;
-    struct connection *prev, *next; /* in server->connections */
-    struct MHD_Connection *mhd;
+    struct connection *prev, *next; /* in server->connections, or in server->background */
+    struct MHD_Connection *mhd;     /* NULL: there is no client */
     int fd;
     struct http_owner *address; /* used, and counted in its num_connections unless closed */
     int64_t since_ms;           /* accept, or the end of the last exchange */
@@ -137,6 +138,7 @@ struct http_server {
     struct MHD_Daemon *admin; /* of --admin-socket, or NULL */
     int epoll_fd, signal_fd;
     struct connection *connections;
+    struct connection *background; /* of calls without a client (http_background.h) */
     int64_t
         num_pending; /* exchanges handed to a worker and not completed; stopping waits for them */
     int64_t num_api_calls; /* of them: API calls */

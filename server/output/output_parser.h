@@ -75,6 +75,7 @@ struct output_part {
     int32_t tool_index;
     const char *text;
     size_t length;
+    bool is_custom; /* false, until its taker finds that it is of a custom tool */
 };
 
 struct output_parser;

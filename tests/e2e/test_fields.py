@@ -44,12 +44,12 @@ QUIET = set("""
     add_special add_special_tokens bad_words cache_salt chat_template_kwargs continue_final_message dimensions documents dry_base
     early_stopping echo frequency_penalty ignore_eos include_reasoning include_stop_str_in_output length_penalty
     metadata min_p min_tokens model parallel_tool_calls presence_penalty priority reasoning reasoning.effort
-    reasoning_effort repetition_penalty request_id return_tokens_as_token_ids skip_special_tokens stop_token_ids timeout_ms tokens tool_choice top_k top_logprobs
+    reasoning_effort repetition_penalty request_id store return_tokens_as_token_ids skip_special_tokens stop_token_ids timeout_ms tokens tool_choice top_k top_logprobs
     thinking thinking.display tool_choice.disable_parallel_tool_use tools[].strict output_config.effort
     top_p user""".split())
 # Where tokens are counted only what the prompt shows changes anything.
 COUNTING = ("/v1/responses/input_tokens", "/v1/messages/count_tokens")
-SHOWN = {"input", "instructions", "messages", "system", "tools"}
+SHOWN = {"input", "instructions", "messages", "previous_response_id", "system", "tools"}
 PEERS = "OVSLAXQ"
 KINDS = ("supported", "mapped", "neutral", "refused", "ignored")
 VARYING = {"id", "created", "created_at", "item_id", "call_id", "signature",  # between two answers to the same request
@@ -182,10 +182,15 @@ def open_client(server):
     return httpx.Client(base_url=server.url, timeout=300)
 
 
-@pytest.fixture
-def client(server):
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """Of a server that keeps responses, and has one: resp_stored."""
+    server = QuireServer(tmp_path_factory.mktemp("fields") / "server.log", "--response-store-bytes", "1M")
     with open_client(server) as client:
+        kept = client.post("/v1/responses", json=body_of("/v1/responses", {"request_id": "stored"}))
+        assert kept.json()["id"] == "resp_stored"
         yield client
+    server.kill()
 
 
 def properties_of(document, schema):

@@ -2,6 +2,7 @@
 
 #include "server/api/fields/beam_fields.h"
 #include "server/api/fields/request_limits.h"
+#include "server/api/chat/custom_tools.h"
 #include "server/api/chat/function_form.h"
 #include "server/api/chat/message_members.h"
 #include "server/api/constraint/tool_grammar.h"
@@ -112,7 +113,8 @@ static int read_prompt(const struct api_context *context, struct chat_body *body
 
 static int read_all(const struct api_context *context, struct chat_body *body,
                     struct api_error *err) {
-    if (request_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
+    if (custom_tools_convert(body->json, &body->custom_names, err) != 0 ||
+        request_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
         sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
         beam_fields_read(context, body->json, &body->sampling, err) != 0)
         return -1;
@@ -136,6 +138,7 @@ int chat_body_read(const struct api_context *context, cJSON *json, struct chat_b
         .thinking_token_budget = -1,
     };
     if (read_all(context, &body, err) != 0) {
+        chat_body_rename_error(&body, err);
         chat_body_finish(&body);
         return -1;
     }
@@ -162,9 +165,14 @@ int chat_body_parse(const struct api_context *context, const char *text, size_t 
     return 0;
 }
 
+void chat_body_rename_error(const struct chat_body *body, struct api_error *err) {
+    custom_tools_rename_error(&body->custom_names, body->json, err);
+}
+
 void chat_body_finish(struct chat_body *body) {
     sampling_body_finish(&body->sampling);
     cJSON_Delete(body->json);
     body->json = NULL;
     byte_buffer_finish(&body->ignored);
+    byte_buffer_finish(&body->custom_names);
 }

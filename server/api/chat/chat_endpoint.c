@@ -27,7 +27,7 @@ struct chat_api_call {
     bool may_reason;                  /* the model's reasoning is parsed */
     bool has_prompt_sent;             /* a stream's chunk with the prompt's own fields */
     struct chat_choice *choices;      /* [num_choices] */
-    char *allowed_names;              /* the choices' (chat_generation.h) */
+    char *names;                      /* the choices' (chat_generation.h) */
 };
 
 /* --- From a body to a request --- */
@@ -84,7 +84,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     if (chat_generation_create(context, body, &generation, err) != 0)
         return -1;
     base->prompts[0].request = generation.request;
-    call->allowed_names = generation.allowed_names;
+    call->names = generation.names;
     if (call->return_token_ids)
         api_call_add_prompt_ids(generation.request, &call->prompt_ids);
     if (call->prompt_ids.failed)
@@ -99,7 +99,7 @@ static void finish(struct api_call *base) {
     byte_buffer_finish(&call->prompt_scores);
     byte_buffer_finish(&call->prompt_ids);
     free(call->choices);
-    free(call->allowed_names);
+    free(call->names);
 }
 
 /* --- From events to what is answered --- */

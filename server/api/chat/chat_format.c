@@ -9,23 +9,27 @@ static void write_reasoning(const struct byte_buffer *reasoning, struct byte_buf
     json_write_string_member(out, "reasoning_content", reasoning);
 }
 
-/* Writes what is new of a call's function. */
+static const char *kind_of(const struct chat_tool_call *call) {
+    return call->is_custom ? "custom" : "function";
+}
+
+/* Writes what is new of a call's function, or custom tool. */
 static void write_function(const char *key, const struct chat_tool_call *call,
                            struct byte_buffer *out) {
     json_write_key(out, key);
     json_write_begin_object(out);
     if (!call->is_begun)
         json_write_string_member(out, "name", &call->name);
-    json_write_string_member(out, "arguments", &call->arguments);
+    json_write_string_member(out, call->is_custom ? "input" : "arguments", &call->arguments);
     json_write_end_object(out);
 }
 
 static void write_tool_call(const struct chat_tool_call *call, struct byte_buffer *out) {
     if (!call->is_begun) {
         json_write_text_member(out, "id", call->id);
-        json_write_text_member(out, "type", "function");
+        json_write_text_member(out, "type", kind_of(call));
     }
-    write_function("function", call, out);
+    write_function(kind_of(call), call, out);
 }
 
 static void write_tool_calls(const struct chat_choice *choice, struct byte_buffer *out) {

@@ -115,16 +115,23 @@ static int check_logprobs(const struct chat_body *body, const struct request *ma
 }
 
 /* Copies the names that the parsers of the choices may still need when the body is gone. */
-static int copy_names(const struct tool_fields *tools, struct chat_generation *generation,
+static int copy_names(const struct chat_body *body, struct chat_generation *generation,
                       struct api_error *err) {
+    const struct tool_fields *tools = &body->tools;
+    const struct byte_buffer *custom = &body->custom_names;
     struct byte_buffer names = {0};
     for (int32_t i = 0; i < tools->num_allowed; i++)
         byte_buffer_append(&names, tools->allowed[i], strlen(tools->allowed[i]) + 1);
+    size_t allowed_bytes = names.length;
+    byte_buffer_append(&names, custom->data, custom->length);
     if (names.failed) {
         byte_buffer_finish(&names);
         return api_error_set_memory(err);
     }
-    generation->allowed_names = names.data;
+    generation->names = names.data;
+    generation->config.custom_names = names.data != NULL ? names.data + allowed_bytes : NULL;
+    for (size_t i = 0; i < custom->length; i++)
+        generation->config.num_custom_names += custom->data[i] == '\0';
     generation->config.parser.allowed_names = names.data;
     generation->config.parser.num_allowed_names = tools->num_allowed;
     return 0;
@@ -143,14 +150,16 @@ int chat_generation_create(const struct api_context *context, const struct chat_
     if (result == 0)
         result = create_request(context, body, &prompt.tokens, &config, &made, err);
     free(prompt.tokens.ids);
-    if (result != 0)
+    if (result != 0) {
+        chat_body_rename_error(body, err);
         return -1;
+    }
     if (check_logprobs(body, made, err) != 0) {
         request_unref(made);
         return -1;
     }
     struct chat_generation generation = {.request = made, .config = config};
-    if (copy_names(&body->tools, &generation, err) != 0) {
+    if (copy_names(body, &generation, err) != 0) {
         request_unref(made);
         return -1;
     }

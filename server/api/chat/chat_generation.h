@@ -10,7 +10,7 @@
 struct chat_generation {
     struct request *request;          /* the caller's reference */
     struct chat_choice_config config; /* of every choice */
-    char *allowed_names; /* the config's; the caller's to free once no choice is left; NULL: none */
+    char *names; /* the config's; the caller's to free once no choice is left; NULL: none */
 };
 
 /* Renders and encodes the prompt, makes the grammar that the answer has to match, and bounds the

@@ -1,6 +1,7 @@
 #include "server/api/endpoints.h"
 
 #include "server/api/chat/chat_prompt.h"
+#include "server/api/chat/custom_tools.h"
 #include "server/api/chat/function_form.h"
 #include "server/api/api_context.h"
 #include "server/api/fields/prompt_field.h"
@@ -144,8 +145,13 @@ static int tokenize_text(const struct api_context *context, const struct tokeniz
 static int render_chat(const struct api_context *context, cJSON *json,
                        const struct tokenize_body *body, struct chat_rendering *out,
                        struct api_error *err) {
+    struct byte_buffer custom_names = {0};
     bool has_functions;
     if (function_form_translate(json, &has_functions, err) != 0)
+        return -1;
+    int converted = custom_tools_convert(json, &custom_names, err);
+    byte_buffer_finish(&custom_names);
+    if (converted != 0)
         return -1;
     struct tool_fields tools;
     struct chat_prompt_fields fields = {

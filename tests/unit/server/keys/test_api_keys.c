@@ -224,8 +224,12 @@ static void test_models(void **state) {
     struct api_error err;
     struct api_key all = key_with("weight", "1"), one = key_with("models", "large");
     struct api_key other = key_with("models", "other");
+    all.tenant = 7;
     assert_ptr_equal(key_models_context(NULL, &context, &models), &context);
-    assert_ptr_equal(key_models_context(&all, &context, &models), &context);
+    const struct api_context *same = key_models_context(&all, &context, &models);
+    assert_int_equal(same->num_model_names, context.num_model_names);
+    assert_ptr_equal(same->model_names, context.model_names);
+    assert_int_equal(same->tenant, 7);
     assert_true(key_models_any(NULL, &context) && key_models_any(&all, &context));
     const struct api_context *seen = key_models_context(&one, &context, &models);
     assert_true(key_models_any(&one, &context));
