@@ -103,7 +103,7 @@ static int read_pairs(const struct api_context *context, struct score_body *body
         return -1;
     int32_t num_first = body->first.num_prompts, num_second = body->second.num_prompts;
     if (num_first != 1 && num_first != num_second)
-        return api_error_set(err, 400, "invalid_request_error", "invalid_value", "text_2",
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "text_2",
                              "text_2 must have as many entries as text_1 (%d), where that has more "
                              "than one, not %d",
                              (int)num_first, (int)num_second);
