@@ -138,12 +138,12 @@ def test_the_info_has_options_and_sizes_and_no_secret(start_server, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text("max-n: 7\n")
     server = start_server("--enable-admin", "--config", path, "--api-key", secrets[0], "--api-key-file", tmp_path / "keys",
-                          "--otlp-traces-endpoint", f"http://user:{secrets[3]}@127.0.0.1:9/v1/traces", "--max-num-seqs", 4,
+                          "--otlp-traces-endpoint", f"http://127.0.0.1:9/{secrets[3]}/v1/traces", "--max-num-seqs", 4,
                           environment={"QUIRE_MAX_LOGPROBS": "11"})
     assert error_of(call(server, "GET", "/server_info", headers={"X-Api-Key": secrets[0]})) == (403, "admin_required")
     server.kill()
     server = start_server("--enable-admin", "--config", path, "--max-num-seqs", 4, "--otlp-traces-endpoint",
-                          f"http://user:{secrets[3]}@127.0.0.1:9/v1/traces",
+                          f"http://127.0.0.1:9/{secrets[3]}/v1/traces",
                           environment={"QUIRE_MAX_LOGPROBS": "11", "QUIRE_API_KEY": secrets[2]})
     reply = call(server, "GET", "/server_info", headers={"X-Api-Key": secrets[2]})
     info, options = reply.json(), reply.json()["options"]

@@ -26,7 +26,7 @@ OWN = {("/v1/chat/completions", "chat_template"), ("/v1/responses", "chat_templa
        ("/v1/chat/completions", "messages"), ("/v1/responses", "messages"), ("/tokenize", "messages"),
        ("/v1/chat/completions", "max_completion_tokens"), ("/v1/responses", "max_completion_tokens"),
        ("/v1/chat/completions", "thinking_token_budget"), ("/v1/responses", "thinking_token_budget"),
-       ("/tokenize", "content")}
+       ("/tokenize", "content"), ("/tokenize", "chat_template")}
 
 
 def test_table_is_read():
