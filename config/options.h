@@ -33,9 +33,10 @@ struct options {
     struct option_list served_model_names; /* empty: the file's or folder's name */
     char *unknown_params;                  /* ignore; reject */
     char *pooling;                         /* last; mean */
-    char *chat_template;     /* file of a Jinja template that replaces the model's, or NULL */
-    char *tool_call_parser;  /* auto, none, or a form of tool calls */
-    char *reasoning_parser;  /* auto, none, or a form of thinking */
+    char *chat_template; /* file of a Jinja template that replaces the model's, or NULL */
+    bool trust_request_chat_template; /* a request may bring one */
+    char *tool_call_parser;           /* auto, none, or a form of tool calls */
+    char *reasoning_parser;           /* auto, none, or a form of thinking */
     char *generation_config; /* auto: sampling defaults the model's authors recommend; none */
     bool verify_weights;     /* compare the model's files with the SHA-256 that is known of them */
     char *quantization;      /* none; int8: float weights become Q8_0 while they are loaded */
@@ -48,6 +49,7 @@ struct options {
     char *admin_socket;                              /* UNIX socket path for /admin/, or NULL */
     struct option_list api_keys;
     char *api_key_file;                 /* read at start and on SIGHUP, or NULL */
+    bool enable_admin;                  /* routes of administrators on the port of clients */
     bool trust_client_priority;         /* it orders requests of different keys and addresses */
     struct option_list allowed_hosts;   /* names in URLs of this server; empty: see help */
     struct option_list allowed_origins; /* of pages of other sites; empty: none */
@@ -56,9 +58,10 @@ struct options {
     int64_t max_connections;
     int64_t max_connections_per_ip; /* 0: as many as are left for all others */
     int64_t max_body_bytes;
-    int64_t shutdown_timeout; /* seconds to finish what is in flight after SIGTERM */
-    int64_t drain_delay;      /* seconds before that in which requests are still taken */
-    int64_t watchdog_sec;     /* without progress: abort; 0: never */
+    int64_t response_store_bytes; /* of responses that are kept; 0: none are */
+    int64_t shutdown_timeout;     /* seconds to finish what is in flight after SIGTERM */
+    int64_t drain_delay;          /* seconds before that in which requests are still taken */
+    int64_t watchdog_sec;         /* without progress: abort; 0: never */
     char *metrics_prefix;
     char *record;               /* path of the recording, or NULL */
     int64_t record_max_bytes;   /* of it and the one before it together */
@@ -121,6 +124,30 @@ void options_warn_of_variables(char *const *environ);
 /* Writes the value of the option with that name, no list and no secret, as options_load reads it.
  * Returns false where it has none, or it does not fit. */
 bool options_print(const struct options *options, const char *name, char *out, size_t capacity);
+
+enum option_value_kind {
+    OPTION_VALUE_NONE, /* not given, and there is no default */
+    OPTION_VALUE_TEXT,
+    OPTION_VALUE_INTEGER,
+    OPTION_VALUE_DECIMAL,
+    OPTION_VALUE_FLAG,
+    OPTION_VALUE_LIST,
+    OPTION_VALUE_SECRET, /* given, and nobody's business */
+};
+
+struct option_value {
+    const char *name; /* as on the command line */
+    enum option_value_kind kind;
+    const char *text; /* the options' */
+    int64_t integer;
+    double decimal;
+    bool flag;
+    const struct option_list *list;
+};
+
+/* Fills in the option with this index, in the order of --help. Returns false behind the last. Secret
+ * are options that are marked so, and URLs that name a user or a password. */
+bool options_get(const struct options *options, size_t index, struct option_value *out);
 
 /* Releases what options_load put in; accepts a zeroed struct. */
 void options_finish(struct options *options);

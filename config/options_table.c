@@ -55,6 +55,12 @@ static const struct option_spec table[] = {
      .minimum = 1,
      .maximum = 4095,
      .meaning = "file of a Jinja chat template to use instead of the model's"},
+    {.name = "trust-request-chat-template",
+     .type = OPTION_FLAG,
+     .offset = FIELD(trust_request_chat_template),
+     .default_text = "false",
+     .meaning =
+         "take chat_template from requests: 64 KiB of Jinja at most, with a bound on its work"},
     {.name = "tool-call-parser",
      .type = OPTION_CHOICE,
      .offset = FIELD(tool_call_parser),
@@ -161,6 +167,13 @@ static const struct option_spec table[] = {
      .meaning =
          "file of more such keys: one in a line, or YAML with names and limits, see `quire key "
          "--help`; read again on SIGHUP"},
+    {.name = "enable-admin",
+     .type = OPTION_FLAG,
+     .offset = FIELD(enable_admin),
+     .default_text = "false",
+     .meaning =
+         "answer /sleep, /wake_up, /is_sleeping, /reset_prefix_cache and /server_info: to keys "
+         "with admin: true, to the only key, without keys to clients on this machine"},
     {.name = "trust-client-priority",
      .type = OPTION_FLAG,
      .offset = FIELD(trust_client_priority),
@@ -226,6 +239,13 @@ static const struct option_spec table[] = {
      .minimum = KIB,
      .maximum = GIB,
      .meaning = "size of a request body"},
+    {.name = "response-store-bytes",
+     .type = OPTION_BYTES,
+     .offset = FIELD(response_store_bytes),
+     .default_text = "0",
+     .maximum = TIB,
+     .meaning = "memory for responses of /v1/responses that are kept, to be fetched, continued by "
+                "previous_response_id and made in the background; 0: none are, else at least 64K"},
     {.name = "shutdown-timeout",
      .type = OPTION_INTEGER,
      .offset = FIELD(shutdown_timeout),

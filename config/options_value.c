@@ -320,3 +320,76 @@ bool options_print(const struct options *options, const char *name, char *out, s
     }
     return length >= 0 && (size_t)length < capacity;
 }
+
+/* http://USER:PASSWORD@HOST, also within JSON. */
+static bool has_password(const char *text) {
+    const char *authority = text;
+    while ((authority = strstr(authority, "://")) != NULL) {
+        authority += strlen("://");
+        if (authority[strcspn(authority, "/?#@\" ")] == '@')
+            return true;
+    }
+    return false;
+}
+
+static enum option_value_kind text_kind(const char *text) {
+    if (text == NULL)
+        return OPTION_VALUE_NONE;
+    return has_password(text) ? OPTION_VALUE_SECRET : OPTION_VALUE_TEXT;
+}
+
+static enum option_value_kind list_kind(const struct option_list *list) {
+    for (int i = 0; i < list->count; i++)
+        if (has_password(list->items[i]))
+            return OPTION_VALUE_SECRET;
+    return OPTION_VALUE_LIST;
+}
+
+static void get_value(const struct option_spec *spec, const void *field, struct option_value *out) {
+    switch (spec->type) {
+    case OPTION_STRING:
+    case OPTION_CHOICE:
+        out->text = *(char *const *)field;
+        out->kind = text_kind(out->text);
+        break;
+    case OPTION_INTEGER:
+    case OPTION_BYTES:
+        out->kind = OPTION_VALUE_INTEGER;
+        out->integer = *(const int64_t *)field;
+        break;
+    case OPTION_DECIMAL:
+        out->decimal = *(const double *)field;
+        out->kind = OPTION_VALUE_DECIMAL;
+        if ((spec->flags & OPTION_OR_AUTO) != 0 && out->decimal == OPTIONS_AUTO) {
+            out->kind = OPTION_VALUE_TEXT;
+            out->text = "auto";
+        }
+        break;
+    case OPTION_FLAG:
+        out->kind = OPTION_VALUE_FLAG;
+        out->flag = *(const bool *)field;
+        break;
+    case OPTION_LIST:
+        out->list = field;
+        out->kind = list_kind(out->list);
+        break;
+    }
+}
+
+bool options_get(const struct options *options, size_t index, struct option_value *out) {
+    size_t count;
+    const struct option_spec *table = options_table(&count);
+    if (index >= count)
+        return false;
+    const void *field = (const char *)options + table[index].offset;
+    struct option_value value = {.name = table[index].name};
+    get_value(&table[index], field, &value);
+    bool is_given = value.kind != OPTION_VALUE_NONE &&
+                    (value.kind != OPTION_VALUE_LIST || value.list->count > 0);
+    bool is_secret = value.kind == OPTION_VALUE_SECRET || (table[index].flags & OPTION_SECRET) != 0;
+    if (is_secret)
+        value = (struct option_value){.name = value.name,
+                                      .kind = is_given ? OPTION_VALUE_SECRET : OPTION_VALUE_NONE};
+    *out = value;
+    return true;
+}

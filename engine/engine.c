@@ -1,20 +1,16 @@
-/* One thread runs engine_core_step in a loop; `lock` guards everything the front end shares with
- * it: the inbox, the ready list, a copy of the counters, and what the thread has to wake up for.
- * The lock is never held while a step runs.
+/* One thread runs engine_core_step in a loop.
  *
  *   engine_submit -> inbox -> core -> token stream of the request
  *                          -> ready_this_step -> ready list -> engine_take_ready
  *
  * Order matters for stalled streams: `has_stalled` is raised before the step that finds nothing to
  * run, so that a reader either is seen by that step or sees the flag and wakes the thread. */
-#include "engine/engine.h"
+#include "engine/engine_private.h"
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/cores.h"
 #include "config/base/numbers.h"
-#include "engine/core/engine_core.h"
-#include "engine/mask_workers.h"
 #include "engine/record/recorder.h"
 
 #include <errno.h>
@@ -26,39 +22,6 @@
 #define MAX_MASK_THREADS 4
 #define LOOK_NS CLOCK_NS_PER_S   /* at an executor that may lose its ranks, while nothing runs */
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
-
-/* Linked through request.next; each entry holds a reference. */
-struct request_list {
-    struct request *first, *last;
-    int32_t num_choices;
-};
-
-struct engine {
-    struct engine_config config;
-    struct queue_limits queue;           /* taken from under the lock */
-    struct mask_workers *mask_workers;   /* the core's; NULL without a vocabulary */
-    struct engine_core core;             /* the thread's */
-    struct request_list ready_this_step; /* the thread's: requests with events of this step */
-    pthread_t thread;
-    atomic_bool has_stalled;
-
-    pthread_mutex_t lock;
-    pthread_cond_t wake_up;
-    /* guarded by lock */
-    struct request_list inbox;
-    struct request_list ready;
-    struct engine_stats stats;
-    uint64_t next_id;
-    bool wake_requested; /* something was cancelled or read */
-    bool flush_requested;
-    bool awaits_others; /* the thread sleeps until a stream is read, or its time is up, or a mask
-                           is found */
-    bool accepting;
-    bool failed;
-    struct error failure; /* why */
-    bool busy;            /* the core has requests, or is being given some */
-    bool quitting;
-};
 
 /* --- What the core asks ----------------------------------------------------------------------- */
 
@@ -96,65 +59,11 @@ static void note_masks(void *context, uint64_t job) {
     recorder_note_masks(recorder_of(context), job);
 }
 
-/* --- Lists ------------------------------------------------------------------------------------ */
-
-static void list_push(struct request_list *list, struct request *request) {
-    request->next = NULL;
-    *(list->last != NULL ? &list->last->next : &list->first) = request;
-    list->last = request;
-    list->num_choices += request->params.num_choices;
-}
-
-static struct request *list_pop(struct request_list *list) {
-    struct request *request = list->first;
-    if (request == NULL)
-        return NULL;
-    list->first = request->next;
-    if (list->first == NULL)
-        list->last = NULL;
-    request->next = NULL;
-    list->num_choices -= request->params.num_choices;
-    return request;
-}
-
-static void list_clear(struct request_list *list) {
-    struct request *request;
-    while ((request = list_pop(list)) != NULL)
-        request_unref(request);
-}
-
-static struct request_list list_take(struct request_list *list) {
-    struct request_list taken = *list;
-    memset(list, 0, sizeof(*list));
-    return taken;
-}
-
 /* Called by the core after a push. A request that is still listed will be read after this push. */
 static void mark_ready(void *context, struct request *request) {
     struct engine *engine = context;
     if (!atomic_exchange(&request->ready_listed, true))
-        list_push(&engine->ready_this_step, request_ref(request));
-}
-
-/* Makes a step's outcome visible, and wakes the front end when the ready list turned non-empty. */
-static void publish(struct engine *engine) {
-    const struct engine_core *core = &engine->core;
-    atomic_store(&engine->has_stalled, core->num_stalled > 0);
-    pthread_mutex_lock(&engine->lock);
-    engine->stats = core->stats;
-    recorder_count(engine->config.recorder, &engine->stats);
-    engine->failed = core->failed;
-    if (core->failed)
-        engine->failure = core->error;
-    engine->busy = !engine_core_is_idle(core);
-    bool was_empty = engine->ready.first == NULL;
-    struct request *request;
-    while ((request = list_pop(&engine->ready_this_step)) != NULL)
-        list_push(&engine->ready, request);
-    bool wakes = was_empty && engine->ready.first != NULL;
-    pthread_mutex_unlock(&engine->lock);
-    if (wakes)
-        engine->config.wake(engine->config.wake_context);
+        request_list_push(&engine->ready_this_step, request_ref(request));
 }
 
 static void wait_until(struct engine *engine, int64_t deadline_ns) {
@@ -199,7 +108,7 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
     engine->wake_requested = false;
     *out_flush = engine->flush_requested;
     engine->flush_requested = false;
-    *out_inbox = list_take(&engine->inbox);
+    *out_inbox = request_list_take(&engine->inbox);
     engine->busy = engine->busy || out_inbox->first != NULL;
     bool continues = !engine->quitting;
     pthread_mutex_unlock(&engine->lock);
@@ -215,29 +124,14 @@ static void begin_recording(struct engine *engine) {
 
 static void add_requests(struct engine *engine, struct request_list *inbox) {
     struct request *request;
-    while ((request = list_pop(inbox)) != NULL) {
+    while ((request = request_list_pop(inbox)) != NULL) {
         recorder_add(engine->config.recorder, request);
         engine_core_add(&engine->core, request);
         request_unref(request);
     }
 }
 
-static void flush_cache(struct engine *engine) {
-    recorder_flush(engine->config.recorder);
-    engine_core_flush_cache(&engine->core);
-}
-
-static bool step(struct engine *engine) {
-    bool runnable = engine_core_step(&engine->core);
-    recorder_end_step(engine->config.recorder, &engine->core, runnable);
-    return runnable;
-}
-
-static void end_kv_events(const struct engine *engine) {
-    const struct kv_event_sink *events = engine->config.kv_events;
-    if (events != NULL)
-        events->end_step(events->context);
-}
+/* --- The thread ------------------------------------------------------------------------------- */
 
 static void *engine_thread(void *argument) {
     struct engine *engine = argument;
@@ -248,16 +142,18 @@ static void *engine_thread(void *argument) {
         continues = wait_for_work(engine, runnable, &inbox, &flushes);
         begin_recording(engine);
         if (flushes)
-            flush_cache(engine);
+            engine_forget_prefixes(engine);
         add_requests(engine, &inbox);
         bool had_stalled = atomic_load(&engine->has_stalled);
         if (continues)
-            runnable = step(engine);
+            runnable = engine_step(engine);
         else
             engine_core_abort(&engine->core, FINISH_ABORT);
         runnable = runnable || (engine->core.num_stalled > 0 && !had_stalled);
-        end_kv_events(engine);
-        publish(engine);
+        engine_end_kv_events(engine);
+        engine_publish(engine);
+        if (continues && engine_falls_asleep(engine))
+            engine_rest_now(engine);
     }
     return NULL;
 }
@@ -357,7 +253,7 @@ static void init_sync(struct engine *engine) {
 
 static void free_engine(struct engine *engine) {
     engine_core_finish(&engine->core);
-    end_kv_events(engine);
+    engine_end_kv_events(engine);
     mask_workers_destroy(engine->mask_workers);
     queue_limits_finish(&engine->queue);
     pthread_cond_destroy(&engine->wake_up);
@@ -396,6 +292,8 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
         return SUBMIT_FAILED;
     if (!engine->accepting)
         return SUBMIT_STOPPING;
+    if (engine->rest == ENGINE_FALLING_ASLEEP || engine->rest == ENGINE_ASLEEP)
+        return SUBMIT_ASLEEP;
     const struct serving_limits *limits = engine->config.limits;
     const struct kv_demand demand = kv_demand_of(request, limits);
     if (!kv_demand_fits(&demand, limits))
@@ -404,7 +302,7 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
         return SUBMIT_QUEUE_FULL;
     request->id = ++engine->next_id;
     request->arrival_ns = clock_now_ns();
-    list_push(&engine->inbox, request_ref(request));
+    request_list_push(&engine->inbox, request_ref(request));
     pthread_cond_signal(&engine->wake_up);
     return SUBMIT_OK;
 }
@@ -469,7 +367,7 @@ void engine_flush_cache(struct engine *engine) {
 int engine_take_ready(struct engine *engine, struct request **out, int capacity) {
     int count = 0;
     pthread_mutex_lock(&engine->lock);
-    while (count < capacity && (out[count] = list_pop(&engine->ready)) != NULL)
+    while (count < capacity && (out[count] = request_list_pop(&engine->ready)) != NULL)
         count++;
     pthread_mutex_unlock(&engine->lock);
     for (int i = 0; i < count; i++)
@@ -487,7 +385,10 @@ void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     *out = engine->stats;
     out->block_size = engine->config.limits->block_size;
     out->num_waiting += engine->inbox.num_choices;
-    out->has_work = (engine->busy && !engine->awaits_others) || engine->inbox.first != NULL;
+    out->rest = engine->rest;
+    out->discards_weights = engine->discards_weights;
+    out->has_work = engine->rest != ENGINE_WAKING &&
+                    ((engine->busy && !engine->awaits_others) || engine->inbox.first != NULL);
     pthread_mutex_unlock(&engine->lock);
     struct executor *executor = engine->core.executor;
     if (executor->ops->rank_stats != NULL)
@@ -537,7 +438,7 @@ void engine_destroy(struct engine *engine) {
     pthread_cond_signal(&engine->wake_up);
     pthread_mutex_unlock(&engine->lock);
     CHECK(pthread_join(engine->thread, NULL) == 0);
-    list_clear(&engine->ready);
-    list_clear(&engine->inbox);
+    request_list_clear(&engine->ready);
+    request_list_clear(&engine->inbox);
     free_engine(engine);
 }

@@ -49,6 +49,7 @@ enum submit_result {
     SUBMIT_QUEUE_FULL, /* 429 */
     SUBMIT_TOO_LARGE,  /* kv_demand_of exceeds engine_limits: 400 */
     SUBMIT_STOPPING,   /* 503 */
+    SUBMIT_ASLEEP,     /* 503 */
     SUBMIT_FAILED,     /* the device failed: 503 */
 };
 
@@ -81,6 +82,20 @@ void engine_stop_restarting(struct engine *engine);
 /* Any thread. Requests submitted after it find no prefix in the cache that was complete before;
  * those that run keep what they share and are not disturbed. */
 void engine_flush_cache(struct engine *engine);
+
+/* Returns whether it can sleep: not with ranks in processes of other machines. */
+bool engine_can_sleep(const struct engine *engine);
+/* Any thread; of one that can. From now on nothing is taken; when all that was taken has ended, the
+ * executor gives its memory back: that of the KV blocks, which the prefix cache then knows nothing
+ * of, and with discards_weights the weights too. `wake` of the configuration is called when it
+ * sleeps. Nothing happens unless it is awake, or falls asleep to keep the weights. */
+void engine_sleep(struct engine *engine, bool discards_weights);
+/* Any thread. What is submitted from now on runs once the executor has its memory again. `wake` is
+ * called when it has, or cannot have it: it is asleep again then, what was submitted meanwhile has
+ * ended with FINISH_ERROR, and engine_rest says why. */
+void engine_wake(struct engine *engine);
+/* Any thread. *why: of the last call of engine_wake that did not succeed; NULL: nobody asks. */
+enum engine_rest engine_get_rest(struct engine *engine, struct error *why);
 
 /* Front end. Moves up to capacity requests that have unread events into out; each comes with a
  * reference the caller drops. Returns their number; call until it returns less than capacity. */

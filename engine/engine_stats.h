@@ -45,15 +45,25 @@ enum step_part {
 /* Returns the part's name as in metrics: "schedule". */
 const char *step_part_name(enum step_part part);
 
+/* Whether the executor has its memory (engine_sleep). */
+enum engine_rest {
+    ENGINE_AWAKE,
+    ENGINE_FALLING_ASLEEP, /* once what was taken has ended */
+    ENGINE_ASLEEP,
+    ENGINE_WAKING,
+};
+
 struct engine_stats {
     /* now */
-    int32_t num_running; /* sequences */
-    int32_t num_waiting; /* sequences, the inbox included */
-    int32_t num_swapped; /* sequences, of the waiting ones, whose blocks are in the host pool */
-    bool has_work;       /* that does not wait for clients to read their streams, or for masks */
-    bool is_restarting;  /* the ranks were lost and are being started again */
-    int32_t block_size;  /* tokens; never changes */
-    int32_t num_blocks;  /* of the pool */
+    enum engine_rest rest;
+    bool discards_weights; /* asleep, or soon: without weights */
+    int32_t num_running;   /* sequences */
+    int32_t num_waiting;   /* sequences, the inbox included */
+    int32_t num_swapped;   /* sequences, of the waiting ones, whose blocks are in the host pool */
+    bool has_work;         /* that does not wait for clients to read their streams, or for masks */
+    bool is_restarting;    /* the ranks were lost and are being started again */
+    int32_t block_size;    /* tokens; never changes */
+    int32_t num_blocks;    /* of the pool */
     int32_t num_used_blocks;   /* held by at least one sequence */
     int32_t num_cached_blocks; /* held by none, but found again by a prompt that begins with them */
     int32_t num_known_blocks;  /* held or not, found by such a prompt */

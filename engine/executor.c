@@ -6,6 +6,7 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/numbers.h"
+#include "config/log.h"
 #include "engine/executor/rank_executor.h"
 #include "kernels/transport.h"
 #include "models/weights/weights_reader.h"
@@ -47,21 +48,42 @@ static void open_rank(struct rank_thread *thread, struct error *err) {
         rank_setup_describe_place(setup, &place, rank->place);
 }
 
+static enum phase run_steps(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    threaded_steps_run(thread);
+    pthread_mutex_lock(&executor->lock);
+    enum phase phase = executor->phase;
+    pthread_mutex_unlock(&executor->lock);
+    return phase;
+}
+
+static enum phase release(struct rank_thread *thread) {
+    const struct error none = {0};
+    rank_release(&thread->executor->ranks[thread->index]);
+    return await_phase_after(PHASE_RELEASE, thread->executor, &none);
+}
+
+/* The pools are allocated at first, and when the executor is woken. */
+static enum phase allocate_and_run(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    struct error err = {0};
+    rank_allocate(&executor->ranks[thread->index], &err);
+    enum phase phase = await_phase_after(PHASE_ALLOCATE, executor, &err);
+    if (phase == PHASE_RUN)
+        phase = run_steps(thread);
+    return phase == PHASE_RELEASE ? release(thread) : phase;
+}
+
 static void *run_thread(void *argument) {
     struct rank_thread *thread = argument;
     struct rank_executor *executor = thread->executor;
-    struct rank *rank = &executor->ranks[thread->index];
     struct error err = {0};
     open_rank(thread, &err);
-    if (await_phase_after(PHASE_OPEN, executor, &err) == PHASE_ALLOCATE) {
-        rank_allocate(rank, &err);
-        enum phase phase = await_phase_after(PHASE_ALLOCATE, executor, &err);
-        if (phase == PHASE_HAND_OVER)
-            return NULL;
-        if (phase == PHASE_RUN)
-            threaded_steps_run(thread);
-    }
-    rank_close(rank);
+    enum phase phase = await_phase_after(PHASE_OPEN, executor, &err);
+    while (phase == PHASE_ALLOCATE)
+        phase = allocate_and_run(thread);
+    if (phase != PHASE_HAND_OVER)
+        rank_close(&executor->ranks[thread->index]);
     return NULL;
 }
 
@@ -216,16 +238,108 @@ static void free_executor(struct rank_executor *executor) {
     free(executor);
 }
 
-static void destroy(struct executor *base) {
-    struct rank_executor *executor = (struct rank_executor *)base;
-    CHECK(executor->num_waited_for == executor->num_submitted && !executor->has_hung);
-    if (base->ops == &direct_ops) {
+/* All ranks, in threads that ended with it. */
+static int open_all(struct rank_executor *executor, const struct executor_config *config,
+                    struct executor_info *info, struct error *err) {
+    executor->phase = PHASE_OPEN;
+    executor->num_ready = 0;
+    int status = rank_setup_init(&executor->setup, executor->model, config, true, err);
+    executor->num_ranks = executor->setup.num_local;
+    executor->setup.watches = executor->watches;
+    for (int32_t r = 0; r < executor->num_ranks; r++)
+        device_watch_init(&executor->watches[r], config->device_timeout_s * CLOCK_NS_PER_S);
+    if (status == 0)
+        status = start_ranks(executor, info, err);
+    if (status == 0)
+        rank_setup_loaded(&executor->setup);
+    return status;
+}
+
+static void close_all(struct rank_executor *executor) {
+    if (executor->base.ops == &direct_ops) {
         direct_steps_stop(executor);
         rank_close(&executor->ranks[0]);
     } else {
         end_threads(executor, executor->num_ranks);
     }
+}
+
+static void destroy(struct executor *base) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    CHECK(executor->num_waited_for == executor->num_submitted && !executor->has_hung);
+    if (executor->rest != RANK_CLOSED)
+        close_all(executor);
     free_executor(executor);
+}
+
+/* --- Sleep ------------------------------------------------------------------------------------ */
+
+static void release_pools(struct rank_executor *executor) {
+    struct error err;
+    if (executor->base.ops == &direct_ops) {
+        rank_release(&executor->ranks[0]);
+        return;
+    }
+    executor->error = (struct error){0}; /* of pools that were not allocated */
+    enter(executor, PHASE_RELEASE);
+    await_ranks(executor, &err);
+}
+
+static int take_pools(struct rank_executor *executor, struct error *err) {
+    bool is_direct = executor->base.ops == &direct_ops;
+    int status;
+    if (is_direct) {
+        status = rank_allocate(&executor->ranks[0], err);
+    } else {
+        enter(executor, PHASE_ALLOCATE);
+        status = await_ranks(executor, err);
+    }
+    if (executor->has_hung)
+        return -1;
+    if (status != 0)
+        release_pools(executor);
+    else if (!is_direct)
+        enter(executor, PHASE_RUN);
+    return status;
+}
+
+/* The threads of ranks that are opened anew count steps from 0. */
+static int reopen(struct rank_executor *executor, struct error *err) {
+    struct executor_info info;
+    executor->error = (struct error){0};
+    executor->num_submitted = executor->num_waited_for = 0;
+    executor->most_begun = executor->most_sampled = 0;
+    if (open_all(executor, &executor->config, &info, err) != 0) {
+        if (!executor->has_hung)
+            rank_setup_finish(&executor->setup);
+        return -1;
+    }
+    if (executor_info_compare(&executor->info, &info, err) == 0)
+        return 0;
+    close_all(executor);
+    rank_setup_finish(&executor->setup);
+    return -1;
+}
+
+static void fall_asleep(struct executor *base, bool discards_weights) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    CHECK(executor->num_waited_for == executor->num_submitted && executor->rest == RANK_AWAKE);
+    if (discards_weights) {
+        close_all(executor);
+        rank_setup_finish(&executor->setup);
+    } else {
+        release_pools(executor);
+    }
+    executor->rest = discards_weights ? RANK_CLOSED : RANK_RELEASED;
+}
+
+static int wake(struct executor *base, struct error *err) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    CHECK(executor->rest != RANK_AWAKE);
+    int status = executor->rest == RANK_CLOSED ? reopen(executor, err) : take_pools(executor, err);
+    if (status == 0)
+        executor->rest = RANK_AWAKE;
+    return status;
 }
 
 static bool has_hung(struct executor *base) {
@@ -240,12 +354,16 @@ static const struct executor_ops threaded_ops = {.submit = threaded_steps_submit
                                                  .supply = threaded_steps_supply,
                                                  .wait = threaded_steps_wait,
                                                  .destroy = destroy,
+                                                 .sleep = fall_asleep,
+                                                 .wake = wake,
                                                  .has_hung = has_hung,
                                                  .rank_stats = threaded_steps_stats},
                                  direct_ops = {.submit = direct_steps_submit,
                                                .supply = direct_steps_supply,
                                                .wait = direct_steps_wait,
                                                .destroy = destroy,
+                                               .sleep = fall_asleep,
+                                               .wake = wake,
                                                .has_hung = has_hung};
 
 static void init_sync(struct rank_executor *executor) {
@@ -272,20 +390,41 @@ int executor_create(const struct model *model, const struct executor_config *con
     executor->num_successful = UINT64_MAX;
     executor->device_timeout_s = config->device_timeout_s;
     init_sync(executor);
-    int status = rank_setup_init(&executor->setup, model, config, true, err);
-    executor->num_ranks = executor->setup.num_local;
-    executor->setup.watches = executor->watches;
-    for (int32_t r = 0; r < executor->num_ranks; r++)
-        device_watch_init(&executor->watches[r], config->device_timeout_s * CLOCK_NS_PER_S);
-    if (status == 0)
-        status = start_ranks(executor, info, err);
+    executor->model = model;
+    int status = open_all(executor, config, info, err);
     *out = executor->has_hung ? &executor->base : NULL;
     if (status != 0 && !executor->has_hung)
         free_executor(executor);
     if (status != 0)
         return -1;
-    rank_setup_loaded(&executor->setup);
+    executor->info = *info;
+    executor->config = *config;
+    executor->config.progress = (struct weights_progress){0};
+    executor_info_fix(&executor->info, &executor->config);
     *out = &executor->base;
+    return 0;
+}
+
+void executor_info_fix(const struct executor_info *info, struct executor_config *config) {
+    config->device = info->device;
+    config->kv_memory_bytes = info->memory.kv_bytes;
+    config->swap_bytes = info->memory.swap_bytes;
+    config->limits = info->limits;
+}
+
+int executor_info_compare(const struct executor_info *first, const struct executor_info *now,
+                          struct error *err) {
+    const struct serving_limits *a = &first->limits, *b = &now->limits;
+    if (memcmp(first->model_digest, now->model_digest, sizeof(first->model_digest)) != 0)
+        return error_set(err, ERROR_MODEL, "the model's files have changed since the start");
+    if (a->num_blocks != b->num_blocks || a->num_host_blocks != b->num_host_blocks ||
+        a->max_num_seqs != b->max_num_seqs ||
+        a->max_num_batched_tokens != b->max_num_batched_tokens)
+        return error_set(err, ERROR_DEVICE, "the ranks have %d blocks now, and had %d",
+                         b->num_blocks, a->num_blocks);
+    if (strcmp(first->numerics, now->numerics) != 0)
+        log_warning("the ranks round otherwise than before: %s; were %s", now->numerics,
+                    first->numerics);
     return 0;
 }
 

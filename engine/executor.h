@@ -60,6 +60,13 @@ struct executor_ops {
     /* Likewise of one that may lose them, but from any thread: a restart that runs ends soon, and
      * each later one at once, with ERROR_RESTART. */
     void (*stop_restarting)(struct executor *executor);
+    /* Gives memory back until it is woken, while no step is submitted and the ranks are not lost: that
+     * of both pools, with what the KV blocks held, and with discards_weights all that the ranks have,
+     * to be read from the model's files again. It may hang. NULL, as is wake: it cannot. */
+    void (*sleep)(struct executor *executor, bool discards_weights);
+    /* Of one that sleeps: takes the memory again, in the same sizes. 0, or -1: it sleeps on, unless it
+     * hangs, and may be woken again. */
+    int (*wake)(struct executor *executor, struct error *err);
     /* See executor_has_hung; NULL: never. Any thread. */
     bool (*has_hung)(struct executor *executor);
     /* Writes what each rank has done, and returns their number, BACKEND_MAX_RANKS at most; NULL: not
@@ -155,6 +162,14 @@ struct executor_info {
  * what helps; ERROR_DEVICE: it failed. On failure *out is NULL, or an executor that hangs. */
 int executor_create(const struct model *model, const struct executor_config *config,
                     struct executor_info *info, struct executor **out, struct error *err);
+
+/* Leaves nothing in the configuration open that was chosen for ranks that have started, so that
+ * others choose the same, though the memory at hand has changed. config->device points into *info. */
+void executor_info_fix(const struct executor_info *info, struct executor_config *config);
+/* Checks that ranks which were started again are as the first were, and logs what differs in bits
+ * alone. ERROR_MODEL: the model's files are others; ERROR_DEVICE: other sizes. */
+int executor_info_compare(const struct executor_info *first, const struct executor_info *now,
+                          struct error *err);
 
 /* Returns whether a device has not come back within the timeout. What it was given, executor and
  * model included, can then never be freed, and exit(3) may wait for it: the process is to leave by

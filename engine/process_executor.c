@@ -295,61 +295,40 @@ static int start(struct process_executor *executor, struct executor_info *info, 
     return await_ready(executor, info, err);
 }
 
-/* Keeps what was chosen for the first process, so that another one chooses the same, though the
- * memory at hand has changed. */
-static void fix_choices(struct process_executor *executor) {
-    const struct executor_info *info = &executor->info;
-    struct executor_config *config = &executor->start.config;
-    snprintf(executor->start.device, sizeof(executor->start.device), "%s", info->device);
-    config->kv_memory_bytes = info->memory.kv_bytes;
-    config->swap_bytes = info->memory.swap_bytes;
-    config->limits = info->limits;
-}
-
-static int compare(const struct executor_info *first, const struct executor_info *now,
-                   struct error *err) {
-    const struct serving_limits *a = &first->limits, *b = &now->limits;
-    if (memcmp(first->model_digest, now->model_digest, sizeof(first->model_digest)) != 0)
-        return error_set(err, ERROR_MODEL, "the model's files have changed since the start");
-    if (a->num_blocks != b->num_blocks || a->num_host_blocks != b->num_host_blocks ||
-        a->max_num_seqs != b->max_num_seqs ||
-        a->max_num_batched_tokens != b->max_num_batched_tokens)
-        return error_set(err, ERROR_DEVICE, "the ranks have %d blocks now, and had %d",
-                         b->num_blocks, a->num_blocks);
+/* Starts a process like the first. */
+static int start_again(struct process_executor *executor, struct error *err) {
+    struct executor_info info;
+    int64_t started_ns = clock_now_ns();
+    if (start(executor, &info, err) != 0 || executor_info_compare(&executor->info, &info, err) != 0)
+        return -1;
+    send_memory(executor);
+    log_info("the ranks are back after %.0f ms, process %d",
+             (double)(clock_now_ns() - started_ns) / (double)CLOCK_NS_PER_MS,
+             (int)atomic_load(&executor->pid));
     return 0;
 }
 
 /* --- The engine's thread ---------------------------------------------------------------------- */
 
+/* A start that failed may be tried again; one that brought other ranks may not. */
 static int restart(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
-    struct executor_info info;
-    int64_t started_ns = clock_now_ns();
     CHECK(is_lost(executor) && executor->num_submitted == 0);
     if (atomic_load(&executor->stops_restarting))
         return error_set(err, ERROR_RESTART, "nobody waits for the ranks any more");
     if (executor->num_failed_starts > 0) /* a device may need a moment to be free again */
         sleep(1);
-    if (start(executor, &info, err) != 0) {
-        executor->num_failed_starts++;
-        executor->lost.code = ERROR_RESTART;
-        log_warning("cannot start the ranks again: %s", err->message);
-        bool has_ended = atomic_load(&executor->pid) == 0;
-        if (has_ended && err->code != ERROR_MODEL && err->code != ERROR_CONFIG)
-            err->code = ERROR_RESTART;
-        return -1;
+    if (start_again(executor, err) == 0) {
+        executor->num_failed_starts = 0;
+        return 0;
     }
-    if (compare(&executor->info, &info, err) != 0)
-        return -1;
-    executor->num_failed_starts = 0;
-    send_memory(executor);
-    if (strcmp(executor->info.numerics, info.numerics) != 0)
-        log_warning("the ranks round otherwise than before: %s; were %s", info.numerics,
-                    executor->info.numerics);
-    log_info("the ranks are back after %.0f ms, process %d",
-             (double)(clock_now_ns() - started_ns) / (double)CLOCK_NS_PER_MS,
-             (int)process_executor_pid(base));
-    return 0;
+    bool has_ended = atomic_load(&executor->pid) == 0;
+    executor->num_failed_starts++;
+    executor->lost.code = ERROR_RESTART;
+    log_warning("cannot start the ranks again: %s", err->message);
+    if (has_ended && err->code != ERROR_MODEL && err->code != ERROR_CONFIG)
+        err->code = ERROR_RESTART;
+    return -1;
 }
 
 static void stop_restarting(struct executor *base) {
@@ -431,13 +410,35 @@ static int wait_for_step(struct executor *base, struct error *err) {
                              : 0;
 }
 
-static void destroy(struct executor *base) {
-    struct process_executor *executor = self(base);
+/* Lets the process end by itself, for a while. */
+static void dismiss(struct process_executor *executor) {
     int status;
-    CHECK(executor->num_submitted == 0);
     close_socket(executor);
     if (atomic_load(&executor->pid) != 0 && !await_end(executor, END_ITSELF_MS, &status))
         end_process(executor, &status, NULL);
+}
+
+/* Without a process nothing is left to hold, whatever was to be kept. */
+static void fall_asleep(struct executor *base, bool discards_weights) {
+    struct process_executor *executor = self(base);
+    CHECK(executor->num_submitted == 0 && !is_lost(executor));
+    dismiss(executor);
+}
+
+static int wake(struct executor *base, struct error *err) {
+    struct process_executor *executor = self(base);
+    int status;
+    if (start_again(executor, err) == 0)
+        return 0;
+    executor->lost = (struct error){0};
+    end_process(executor, &status, NULL);
+    return -1;
+}
+
+static void destroy(struct executor *base) {
+    struct process_executor *executor = self(base);
+    CHECK(executor->num_submitted == 0);
+    dismiss(executor);
     step_mapping_finish(&executor->memory);
     step_files_close(&executor->files);
     pthread_mutex_destroy(&executor->lock);
@@ -490,6 +491,8 @@ int process_executor_create(const struct process_executor_config *config,
         .check = check,
         .restart = restart,
         .stop_restarting = stop_restarting,
+        .sleep = fall_asleep,
+        .wake = wake,
         .rank_stats = rank_stats,
     };
     struct process_executor *executor = calloc(1, sizeof(*executor));
@@ -508,7 +511,8 @@ int process_executor_create(const struct process_executor_config *config,
         destroy(&executor->base);
         return -1;
     }
-    fix_choices(executor);
+    executor_info_fix(&executor->info, &executor->start.config);
+    snprintf(executor->start.device, sizeof(executor->start.device), "%s", executor->info.device);
     executor->info.rank_process = process_executor_pid(&executor->base);
     *info = executor->info;
     *out = &executor->base;

@@ -29,16 +29,21 @@ static void *copy_bytes(struct block *block, const void *items, size_t bytes) {
     return memcpy(block->data + aligned, items, bytes);
 }
 
+static struct stop_string *copy_texts(struct block *block, const struct stop_string *from,
+                                      int32_t count) {
+    struct stop_string *texts = copy_bytes(block, from, (size_t)count * sizeof(*texts));
+    for (int32_t i = 0; i < count; i++) {
+        const char *data = copy_bytes(block, from[i].data, from[i].length);
+        if (texts != NULL)
+            texts[i].data = data;
+    }
+    return texts;
+}
+
 static void copy_arrays(struct block *block, const struct sampling_params *from,
                         struct sampling_params *to) {
-    struct stop_string *stops =
-        copy_bytes(block, from->stop_strings, (size_t)from->num_stop_strings * sizeof(*stops));
-    for (int32_t i = 0; i < from->num_stop_strings; i++) {
-        const char *data =
-            copy_bytes(block, from->stop_strings[i].data, from->stop_strings[i].length);
-        if (stops != NULL)
-            stops[i].data = data;
-    }
+    to->stop_strings = copy_texts(block, from->stop_strings, from->num_stop_strings);
+    to->dry_breakers = copy_texts(block, from->dry_breakers, from->num_dry_breakers);
     struct token_run *runs =
         copy_bytes(block, from->bad_runs, (size_t)from->num_bad_runs * sizeof(*runs));
     for (int32_t i = 0; i < from->num_bad_runs; i++) {
@@ -48,7 +53,6 @@ static void copy_arrays(struct block *block, const struct sampling_params *from,
         if (runs != NULL)
             runs[i].tokens = tokens;
     }
-    to->stop_strings = stops;
     to->bad_runs = runs;
     to->stop_tokens =
         copy_bytes(block, from->stop_tokens, (size_t)from->num_stop_tokens * sizeof(int32_t));
@@ -67,6 +71,7 @@ struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
           (params->num_choices == 1 && params->max_tokens == 0 && params->num_prompt_logprobs < 0));
     CHECK(params->max_tokens >= 0 && params->num_biases <= MAX_LOGIT_BIASES);
     CHECK(params->num_stop_strings <= MAX_STOP_STRINGS);
+    CHECK(params->num_dry_breakers <= MAX_DRY_BREAKERS);
     CHECK(params->num_logprob_tokens <= MAX_LOGPROB_TOKENS);
     CHECK(params->num_stop_tokens <= MAX_STOP_TOKENS && params->num_bad_runs <= MAX_BAD_RUNS);
     for (int32_t i = 0; i < params->num_bad_runs; i++)

@@ -20,6 +20,8 @@ struct grammar;
 #define MAX_BAD_RUN_TOKENS 32
 #define MAX_STOP_STRING_BYTES 256
 #define MAX_LOGPROB_TOKENS 1024
+#define MAX_DRY_BREAKERS 32
+#define MAX_DRY_BREAKER_BYTES 64
 /* Continuations of one beam that a step considers: as many as the sample op reports. */
 #define BEAM_MAX_CANDIDATES SAMPLE_MAX_LOGPROBS
 
@@ -84,7 +86,9 @@ struct sampling_params {
     int32_t num_bad_runs;
     const struct token_run *bad_runs; /* never generated; a run may begin no earlier than the
                                          output */
-    struct thinking_budget thinking;  /* not of a beam search */
+    int32_t num_dry_breakers;
+    const struct stop_string *dry_breakers; /* batch/dry_penalty.h */
+    struct thinking_budget thinking;        /* not of a beam search */
     struct grammar *grammar; /* what the output must match; NULL: anything. request_create takes a
                                 reference of its own */
 };

@@ -31,13 +31,17 @@ SAMPLE_INLINE void philox_4x32_10(const uint32_t counter[4], const uint32_t key[
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* The row's random number as a fraction of 2^53. */
-SAMPLE_INLINE uint64_t sample_random_bits(uint64_t seed, uint64_t position) {
+/* The row's random number as a fraction of 2^53; of the first 64 random bits, or the second. */
+SAMPLE_INLINE uint64_t sample_random_half(uint64_t seed, uint64_t position, int half) {
     uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t random[4];
     philox_4x32_10(counter, key, random);
-    return ((uint64_t)random[1] << 32 | random[0]) >> 11;
+    return ((uint64_t)random[2 * half + 1] << 32 | random[2 * half]) >> 11;
+}
+
+SAMPLE_INLINE uint64_t sample_random_bits(uint64_t seed, uint64_t position) {
+    return sample_random_half(seed, position, 0);
 }
 
 /* The row's random number, uniform in [0, 1): the top 53 of the first 64 random bits. */

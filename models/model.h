@@ -4,6 +4,7 @@
 #ifndef QUIRE_MODELS_MODEL_H
 #define QUIRE_MODELS_MODEL_H
 
+#include "config/embedding_sizes.h"
 #include "config/error.h"
 #include "kernels/dtype.h"
 #include "kernels/sampling.h"
@@ -23,7 +24,8 @@ struct model {
     struct sampling_settings generation;
     int32_t eos_tokens[MODEL_MAX_EOS_TOKENS]; /* stated apart from the tokenizer */
     int num_eos_tokens;
-    char *chat_template; /* Jinja source, NUL-terminated; NULL: none */
+    struct embedding_sizes embedding_sizes; /* as a config.json says; GGUF files do not */
+    char *chat_template;                    /* Jinja source, NUL-terminated; NULL: none */
     /* Another one for conversations with tools, where the model has two ("tool_use"); NULL:
      * none. */
     char *tool_chat_template;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 /* The likeliest of a million tokens has more: smaller ones keep that token alone as well, and would
- * be lost in float sums. */
+ * be lost in float sums. Also the least of other shares of a mass. */
 #define SAMPLING_MIN_TOP_P 1e-6
 
 /* X(name, type, min, least, max, gguf_key)
@@ -26,7 +26,20 @@
     X(min_p, FLOAT, 0, 0, 1, "general.sampling.min_p")                                             \
     X(presence_penalty, FLOAT, -2, -2, 2, NULL)                                                    \
     X(frequency_penalty, FLOAT, -2, -2, 2, NULL)                                                   \
-    X(repetition_penalty, FLOAT, 0.01, 0.01, 10, "general.sampling.penalty_repeat")
+    X(repetition_penalty, FLOAT, 0.01, 0.01, 10, "general.sampling.penalty_repeat")                \
+    X(typical_p, FLOAT, 0, SAMPLING_MIN_TOP_P, 1, NULL)                                            \
+    X(xtc_probability, FLOAT, 0, 0, 1, "general.sampling.xtc_probability")                         \
+    X(xtc_threshold, FLOAT, 0, SAMPLING_MIN_TOP_P, 1, "general.sampling.xtc_threshold")            \
+    X(dynatemp_range, FLOAT, 0, 0, 5, NULL)                                                        \
+    X(dynatemp_exponent, FLOAT, 0, 0, 10, NULL)                                                    \
+    X(top_n_sigma, FLOAT, -1, -1, 100, NULL)                                                       \
+    X(mirostat, INT32, 0, 0, 2, "general.sampling.mirostat")                                       \
+    X(mirostat_tau, FLOAT, 0, 0, 100, "general.sampling.mirostat_tau")                             \
+    X(mirostat_eta, FLOAT, 0, 0, 10, "general.sampling.mirostat_eta")                              \
+    X(dry_multiplier, FLOAT, 0, 0, 100, NULL)                                                      \
+    X(dry_base, FLOAT, 1, 1, 10, NULL)                                                             \
+    X(dry_allowed_length, INT32, 1, 1, 1024, NULL)                                                 \
+    X(dry_penalty_last_n, INT32, -1, -1, DRY_MAX_WINDOW, NULL)
 
 enum sampling_field_type { SAMPLING_FIELD_FLOAT, SAMPLING_FIELD_INT32 };
 

@@ -40,6 +40,7 @@ int command_plan_make(const struct model *model, const struct tokenizer *tokeniz
         .executor = &out->info,
         .engine_bytes = engine_memory_bytes(&engine, tokenizer),
         .http_bytes = http_capacity_bytes(options),
+        .response_bytes = (size_t)options->response_store_bytes,
         .program_bytes = num_processes * memory_table_program_bytes(&out->info, false),
         .max_connections = options->max_connections,
     };

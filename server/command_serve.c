@@ -18,6 +18,7 @@
 #include "engine/distributed_rank.h"
 #include "engine/process_executor.h"
 #include "engine/record/recorder.h"
+#include "kernels/dtype.h"
 #include "kernels/kv_type.h"
 #include "models/files/input_file.h"
 #include "models/model.h"
@@ -36,9 +37,11 @@
 #include "server/load_progress.h"
 #include "server/memory_table.h"
 #include "server/api/api_context.h"
+#include "server/api/responses/response_store.h"
 #include "server/record_file.h"
 #include "server/reload.h"
 #include "server/self_test.h"
+#include "server/server_info.h"
 #include "server/service.h"
 #include "server/serve_ranks.h"
 #include "server/signals.h"
@@ -89,7 +92,9 @@ struct serve {
     char model_name[256];                 /* of one that was given none; "": not known yet */
     char *default_names[1];               /* -> model_name */
     char fingerprint[FINGERPRINT_BYTES];
+    struct response_store *responses; /* NULL: none are kept */
     struct api_context context;
+    struct server_info server_info;
     struct http_origin_rules origins;
     struct http_server *http;
 };
@@ -374,6 +379,18 @@ static struct sampling_settings default_settings(const struct serve *serve) {
     return settings;
 }
 
+static int open_responses(struct serve *serve, struct error *err) {
+    int64_t bytes = serve->options.response_store_bytes;
+    if (bytes == 0)
+        return 0;
+    if (bytes < RESPONSE_STORE_MIN_BYTES)
+        return error_set(err, ERROR_CONFIG,
+                         "option response-store-bytes %lld: 0, or at least %d is allowed",
+                         (long long)bytes, RESPONSE_STORE_MIN_BYTES);
+    serve->responses = response_store_create((size_t)bytes);
+    return serve->responses != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for responses");
+}
+
 static void set_context(struct serve *serve) {
     const struct options *options = &serve->options;
     bool has_names = options->served_model_names.count > 0;
@@ -382,6 +399,8 @@ static void set_context(struct serve *serve) {
         .limits = &serve->info.limits,
         .tokenizer = serve->tokenizer,
         .chat = serve->chat,
+        .responses = serve->responses,
+        .tenant = -1,
         .grammars = grammar_cache_create(GRAMMAR_CACHE_MAX_BYTES),
         .model_names = has_names ? options->served_model_names.items : serve->default_names,
         .num_model_names = has_names ? options->served_model_names.count : 1,
@@ -395,9 +414,15 @@ static void set_context(struct serve *serve) {
         .sampling = default_settings(serve),
         .seed = (uint64_t)options->seed,
         .system_fingerprint = serve->fingerprint,
+        .embedding_sizes = &serve->model->embedding_sizes,
         .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,
+        .trusts_chat_template = options->trust_request_chat_template,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
     };
+}
+
+static void write_server_info(void *context, struct byte_buffer *out) {
+    server_info_write(context, out);
 }
 
 static struct http_server_config http_config(struct serve *serve) {
@@ -412,6 +437,9 @@ static struct http_server_config http_config(struct serve *serve) {
         .max_connections_per_ip = options->max_connections_per_ip,
         .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
+        .allows_admin = options->enable_admin,
+        .write_info = write_server_info,
+        .info_context = &serve->server_info,
         .trusts_priority = options->trust_client_priority,
         .queue_timeout_ms = options->queue_timeout * 1000,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
@@ -440,6 +468,7 @@ static struct http_server_config http_config(struct serve *serve) {
 static void complete_memory_table(struct serve *serve, const struct http_server_config *http) {
     struct memory_table *table = &serve->memory;
     table->executor = &serve->info;
+    table->response_bytes = (size_t)serve->options.response_store_bytes;
     table->http_bytes = http_capacity_bytes(&serve->options);
     table->program_bytes = memory_table_program_bytes(&serve->info, true);
     table->max_connections = http->max_connections;
@@ -448,6 +477,8 @@ static void complete_memory_table(struct serve *serve, const struct http_server_
 static int start_http(struct serve *serve, struct error *err) {
     struct http_server_config config = http_config(serve);
     complete_memory_table(serve, &config);
+    serve->server_info = (struct server_info){&serve->options, &serve->memory, &serve->context,
+                                              dtype_name(serve->info.activation_dtype)};
     config.planned_bytes = memory_table_total(&serve->memory);
     if (listen_socket_is_loopback(&serve->socket) && !api_keys_are_needed(serve->keys))
         http_origin_rules_set_private(&serve->origins);
@@ -475,10 +506,11 @@ static void log_chat(const struct serve *serve) {
 
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
-    open_ranks,       read_origins,  read_kv_events, open_logs,         open_keys,
-    open_tls,         find_model,    open_model,     open_chat,         start_verify,
-    start_vocabulary, open_executor, open_socket,    open_admin_socket, open_kv_events,
-    await_vocabulary, await_verify,  start_engine,   test_engine,       start_http,
+    open_ranks,     read_origins,     read_kv_events, open_logs,    open_keys,
+    open_tls,       open_responses,   find_model,     open_model,   open_chat,
+    start_verify,   start_vocabulary, open_executor,  open_socket,  open_admin_socket,
+    open_kv_events, await_vocabulary, await_verify,   start_engine, test_engine,
+    start_http,
 };
 
 /* 1 when everything runs, 0 when a signal came first, -1 with err. */
@@ -554,6 +586,7 @@ static void finish(struct serve *serve) {
     tls_credentials_unref(serve->credentials);
     if (serve->wake_fd >= 0)
         close(serve->wake_fd);
+    response_store_destroy(serve->responses);
     grammar_cache_destroy(serve->context.grammars);
     vocabulary_loader_finish(&serve->vocabulary);
     command_verify_finish(&serve->verify);

@@ -123,7 +123,7 @@ size_t memory_table_program_bytes(const struct executor_info *info, bool loaded)
 
 size_t memory_table_total(const struct memory_table *table) {
     return device_bytes(table->executor) + table->executor->memory.swap_bytes +
-           table->engine_bytes + table->http_bytes + table->program_bytes;
+           table->engine_bytes + table->http_bytes + table->response_bytes + table->program_bytes;
 }
 
 void memory_table_write(const struct memory_table *table,
@@ -137,6 +137,9 @@ void memory_table_write(const struct memory_table *table,
     put(&out, "requests   %8.1f MiB at most, queued and running", mib(table->engine_bytes));
     put(&out, "HTTP       %8.1f MiB at most, %lld connections", mib(table->http_bytes),
         (long long)table->max_connections);
+    if (table->response_bytes > 0)
+        put(&out, "responses  %8.1f MiB at most, kept to be fetched and continued",
+            mib(table->response_bytes));
     put(&out, "program    %8.1f MiB with tokenizer and libraries", mib(table->program_bytes));
     put(&out, "total      %8.1f MiB of the system's memory at most",
         mib(memory_table_total(table)));

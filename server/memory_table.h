@@ -9,9 +9,10 @@
 
 struct memory_table {
     const struct executor_info *executor;
-    size_t engine_bytes;  /* at most, see engine_memory_bytes */
-    size_t http_bytes;    /* at most, see http_server.h */
-    size_t program_bytes; /* the rest: code, tokenizer, templates, vocabulary */
+    size_t engine_bytes;   /* at most, see engine_memory_bytes */
+    size_t http_bytes;     /* at most, see http_server.h */
+    size_t response_bytes; /* of responses that are kept, at most; 0: none are */
+    size_t program_bytes;  /* the rest: code, tokenizer, templates, vocabulary */
     int64_t max_connections;
 };
 

@@ -211,7 +211,19 @@ static void write_masks(const struct writer *w, const struct engine_stats *s) {
                  "Time from the beginning of each of them to its end.", s->mask_job_seconds);
 }
 
+static void write_rest(const struct writer *w, const struct engine_stats *s) {
+    static const char name[] = "engine_sleep_state";
+    bool is_asleep = s->rest == ENGINE_ASLEEP || s->rest == ENGINE_WAKING;
+    write_header(w, name, "gauge",
+                 "1 for the state that the engine is in: awake, asleep with weights, or without.");
+    write_sample(w, name, "", "sleep_state", "awake", !is_asleep);
+    write_sample(w, name, "", "sleep_state", "weights_offloaded",
+                 is_asleep && !s->discards_weights);
+    write_sample(w, name, "", "sleep_state", "discard_all", is_asleep && s->discards_weights);
+}
+
 static void write_engine(const struct writer *w, const struct engine_stats *s) {
+    write_rest(w, s);
     write_single(w, "num_requests_running", "gauge", "Running sequences.", s->num_running);
     write_single(w, "num_requests_waiting", "gauge", "Waiting sequences.", s->num_waiting);
     write_pair(w, "num_requests_waiting_by_reason", "gauge",
@@ -328,6 +340,17 @@ static void write_http(const struct writer *w, const struct http_stats *http) {
     write_single(w, "grammar_cache_bytes", "gauge",
                  "Memory of the grammars that are kept, with the masks that are known.",
                  (double)http->grammars.bytes);
+    write_single(w, "response_store_entries", "gauge", "Responses that are kept.",
+                 (double)http->responses.num_entries);
+    write_single(w, "response_store_bytes", "gauge",
+                 "Memory of the responses that are kept, and of the table that finds them.",
+                 (double)http->responses.bytes);
+    write_single(w, "response_store_evicted_total", "counter",
+                 "Responses that went to make room for newer ones.",
+                 (double)http->responses.num_evicted);
+    write_single(w, "response_store_refused_total", "counter",
+                 "Responses that were not kept, as they were too large or memory was short.",
+                 (double)http->responses.num_refused);
     write_single(w, "memory_planned_bytes", "gauge",
                  "Memory that is used at most: the total printed at start.",
                  (double)http->planned_bytes);

@@ -8,6 +8,7 @@
 #include "engine/grammar/grammar_cache.h"
 #include "server/kv_events/kv_event_publisher.h"
 #include "server/keys/api_keys.h"
+#include "server/api/responses/response_store.h"
 #include "server/process_stats.h"
 
 #include <stdbool.h>
@@ -32,6 +33,7 @@ struct http_stats {
     uint64_t log_lines_lost, access_log_lines_lost, trace_spans_lost;
     struct kv_event_stats kv_events;
     struct grammar_cache_stats grammars;
+    struct response_store_stats responses;
     size_t planned_bytes; /* at most, see memory_table.h */
 };
 

@@ -11,7 +11,8 @@ static size_t fixed_bytes(const struct memory_table *table, int32_t rank) {
     const struct executor_memory *memory = &table->executor->rank_memory[rank];
     size_t bytes =
         memory->weight_bytes + memory->workspace_bytes + memory->swap_bytes + table->program_bytes;
-    return rank == 0 ? bytes + table->engine_bytes + table->http_bytes : bytes;
+    return rank == 0 ? bytes + table->engine_bytes + table->http_bytes + table->response_bytes
+                     : bytes;
 }
 
 static int64_t num_tokens(const struct executor_info *info) {

@@ -12,23 +12,29 @@ static size_t mask_words(const struct serving_limits *limits) {
 }
 
 size_t batch_builder_bytes(const struct serving_limits *limits) {
-    return mask_words(limits) * sizeof(uint32_t);
+    return mask_words(limits) * sizeof(uint32_t) + dry_scratch_bytes(limits->max_model_len);
 }
 
 int batch_builder_init(struct batch_builder *builder, const struct serving_limits *limits,
                        const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary) {
     CHECK(limits->vocab_size == tokenizer_vocab_size(tokenizer));
-    *builder = (struct batch_builder){.limits = limits,
-                                      .tokenizer = tokenizer,
-                                      .vocabulary = vocabulary,
-                                      .mask_budget = INT64_MAX,
-                                      .scratch_mask = malloc(batch_builder_bytes(limits))};
-    return builder->scratch_mask != NULL ? 0 : -1;
+    *builder =
+        (struct batch_builder){.limits = limits,
+                               .tokenizer = tokenizer,
+                               .vocabulary = vocabulary,
+                               .mask_budget = INT64_MAX,
+                               .scratch_mask = malloc(mask_words(limits) * sizeof(uint32_t))};
+    if (dry_scratch_init(&builder->dry, limits->max_model_len) == 0 &&
+        builder->scratch_mask != NULL)
+        return 0;
+    batch_builder_finish(builder);
+    return -1;
 }
 
 void batch_builder_finish(struct batch_builder *builder) {
     free(builder->scratch_mask);
+    dry_scratch_finish(&builder->dry);
     memset(builder, 0, sizeof(*builder));
 }
 
@@ -112,7 +118,7 @@ static struct sample_row fill_sampled(struct batch_builder *builder, struct step
     row.num_counts = sampling_inputs_fill_counts(at, step->arena.token_counts + counts->num_counts);
     counts->num_counts += row.num_counts;
     row.first_bias = counts->num_biases;
-    row.num_biases = sampling_inputs_fill_biases(at, builder->tokenizer,
+    row.num_biases = sampling_inputs_fill_biases(at, builder->tokenizer, &builder->dry,
                                                  step->arena.token_biases + counts->num_biases);
     counts->num_biases += row.num_biases;
     *out_lacks_mask = !fill_mask(builder, step, at, &row);

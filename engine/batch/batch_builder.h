@@ -3,6 +3,7 @@
 #ifndef QUIRE_ENGINE_BATCH_BUILDER_H
 #define QUIRE_ENGINE_BATCH_BUILDER_H
 
+#include "engine/batch/dry_penalty.h"
 #include "engine/batch/step.h"
 #include "engine/kv/block_manager.h"
 
@@ -15,6 +16,7 @@ struct batch_builder {
     int64_t mask_budget; /* what the masks of a step may cost: grammar_state_try_mask */
     int64_t mask_left;   /* of this step's */
     uint32_t *scratch_mask;
+    struct dry_scratch dry;
 };
 
 /* The limits, the tokenizer and the vocabulary outlive the builder; without a vocabulary no request

@@ -1,6 +1,7 @@
 #include "engine/batch/sampling_inputs.h"
 
 #include "config/base/check.h"
+#include "engine/batch/dry_penalty.h"
 #include "engine/grammar/grammar.h"
 #include "engine/sampling_params.h"
 #include "engine/sequence/sequence_group.h"
@@ -36,6 +37,7 @@ struct sample_row sampling_inputs_sample_row(const struct sampling_position *at)
         .seed = choice_seed(params->seed, sequence->choice),
         .position = (uint64_t)at->position,
         .settings = params->settings,
+        .mirostat_mu = sequence->mirostat_mu,
         .mask = SAMPLE_NO_MASK,
     };
 }
@@ -64,7 +66,7 @@ int32_t sampling_inputs_fill_counts(const struct sampling_position *at, struct t
 int32_t sampling_inputs_max_biases(const struct tokenizer *tokenizer) {
     int num_eos;
     tokenizer_eos_tokens(tokenizer, &num_eos);
-    return MAX_LOGIT_BIASES + MAX_STOP_TOKENS + MAX_BAD_RUNS + num_eos;
+    return MAX_LOGIT_BIASES + MAX_STOP_TOKENS + MAX_BAD_RUNS + num_eos + DRY_MAX_TOKENS;
 }
 
 static int32_t ban(struct token_bias *biases, int32_t num_biases, int32_t token) {
@@ -89,6 +91,28 @@ static int32_t ban_ends(const struct sampling_params *params, const struct token
     return count;
 }
 
+/* Adds to the biases, and appends those of tokens that have none yet. */
+static int32_t add_dry(const struct sampling_position *at, const struct tokenizer *tokenizer,
+                       struct dry_scratch *scratch, struct token_bias *biases, int32_t num_biases) {
+    struct token_bias penalties[DRY_MAX_TOKENS];
+    if (!dry_penalty_is_used(sequence_params(at->sequence)))
+        return num_biases;
+    CHECK(is_known(at));
+    int32_t num_before = num_biases;
+    int32_t count =
+        dry_penalty_find(at->sequence, at->drafts, num_after(at), tokenizer, scratch, penalties);
+    for (int32_t i = 0; i < count; i++) {
+        int32_t same = 0;
+        while (same < num_before && biases[same].token != penalties[i].token)
+            same++;
+        if (same < num_before)
+            biases[same].bias += penalties[i].bias;
+        else
+            biases[num_biases++] = penalties[i];
+    }
+    return num_biases;
+}
+
 /* Returns whether the next token could be the run's last, as far as the tokens before it are known.
  * As in vLLM, a run does not begin in the prompt. */
 static bool may_be_before_last(const struct sequence *sequence, const int32_t *drafts,
@@ -107,7 +131,8 @@ static bool may_be_before_last(const struct sequence *sequence, const int32_t *d
 }
 
 int32_t sampling_inputs_fill_biases(const struct sampling_position *at,
-                                    const struct tokenizer *tokenizer, struct token_bias *out) {
+                                    const struct tokenizer *tokenizer, struct dry_scratch *scratch,
+                                    struct token_bias *out) {
     const struct sampling_params *params = sequence_params(at->sequence);
     int32_t count = params->num_biases;
     if (count > 0)
@@ -121,7 +146,7 @@ int32_t sampling_inputs_fill_biases(const struct sampling_position *at,
         CHECK(is_known(at) || run->count == 1);
         count = ban(out, count, run->tokens[run->count - 1]);
     }
-    return count;
+    return add_dry(at, tokenizer, scratch, out, count);
 }
 
 /* --- Masks ------------------------------------------------------------------------------------ */
@@ -243,7 +268,8 @@ int32_t sampling_inputs_drop_bans(const uint32_t *mask, int32_t vocab_size,
 
 bool sampling_inputs_need_tokens(const struct sequence *sequence) {
     const struct sampling_params *params = sequence_params(sequence);
-    if (sequence_has_penalty(sequence) || params->grammar != NULL ||
+    if (sequence_has_penalty(sequence) || sequence_has_mirostat(sequence) ||
+        dry_penalty_is_used(params) || params->grammar != NULL ||
         thinking_state_may_force(&sequence->thinking, &params->thinking))
         return true;
     for (int32_t i = 0; i < params->num_bad_runs; i++)

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct dry_scratch;
 struct grammar_vocabulary;
 struct sequence;
 
@@ -29,7 +30,7 @@ struct sampling_position {
 };
 
 /* Returns whether the inputs at num_tokens + 1 depend on which token comes before: there is a
- * penalty or a grammar, or that token could begin or continue a bad run, or use up a thinking
+ * penalty, DRY, Mirostat or a grammar, or that token could begin or continue a bad run, or use up a thinking
  * budget. It may be false at one position and true at a later one. */
 bool sampling_inputs_need_tokens(const struct sequence *sequence);
 
@@ -47,10 +48,12 @@ int32_t sampling_inputs_fill_counts(const struct sampling_position *at, struct t
 /* Returns how many entries sampling_inputs_fill_biases writes at most. */
 int32_t sampling_inputs_max_biases(const struct tokenizer *tokenizer);
 /* Writes logit_bias, and bans: of every end token while fewer than min_tokens were generated, and
- * of the last token of a bad run whose others are what was generated last. Returns the number of
- * entries, all of distinct tokens. */
+ * of the last token of a bad run whose others are what was generated last; and takes DRY's
+ * penalties away from them. Returns the number of entries, all of distinct tokens. `scratch` may be
+ * NULL where no request has DRY. */
 int32_t sampling_inputs_fill_biases(const struct sampling_position *at,
-                                    const struct tokenizer *tokenizer, struct token_bias *out);
+                                    const struct tokenizer *tokenizer, struct dry_scratch *scratch,
+                                    struct token_bias *out);
 
 enum sampling_mask {
     SAMPLING_MASK_NONE,

@@ -118,6 +118,8 @@ void engine_core_flush_cache(struct engine_core *core);
  * and nothing has changed, while it is not idle, once it has failed, or when memory is
  * short. */
 bool engine_core_renew(struct engine_core *core);
+/* Notes why a wait, or a look at the executor, failed; or that it hangs, and was not woken. */
+void engine_core_note_failure(struct engine_core *core, const struct error *err);
 /* Ends everything that is left. */
 void engine_core_abort(struct engine_core *core, enum finish_reason reason);
 bool engine_core_is_idle(const struct engine_core *core);

@@ -42,6 +42,8 @@ static struct step_rows rows_of(const struct step *step, int32_t first, int32_t 
 static void commit_token(struct engine_core *core, struct sequence *sequence,
                          const struct step *step, int32_t row, int64_t now_ns) {
     const struct step_rows rows = rows_of(step, row, 1);
+    if (sequence_has_mirostat(sequence))
+        sequence->mirostat_mu = rows.outputs[0].mirostat_mu;
     if (step_output_token(&core->output, sequence, &rows, 0) != 0) {
         end_failed(core, sequence);
         return;

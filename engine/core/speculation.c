@@ -27,9 +27,11 @@ void speculation_append(struct speculation *speculation, struct sequence *sequen
             (size_t)sequence->num_drafts * sizeof(*sequence->drafts));
 }
 
+/* After a draft the next row needs the surprise of the token that was sampled there, which is not
+ * known before: with Mirostat there are none. */
 static bool can_draft(const struct sequence *sequence) {
     return sequence->status == SEQUENCE_RUNNING && sequence->group->beams == NULL &&
-           sequence_params(sequence)->pooling == POOLING_NONE &&
+           sequence_params(sequence)->pooling == POOLING_NONE && !sequence_has_mirostat(sequence) &&
            sequence_num_generated(sequence) > 0;
 }
 

@@ -298,11 +298,23 @@ int rank_allocate(struct rank *rank, struct error *err) {
     return create_host_pool(rank, err);
 }
 
+static void free_pools(struct rank *rank) {
+    rank->backend->ops->host_free(rank->backend, &rank->host_pool);
+    rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
+}
+
+void rank_release(struct rank *rank) {
+    device_watch_begin(rank->watch);
+    if (rank->records_steps)
+        llama_forget_recorded(rank->llama);
+    free_pools(rank);
+    device_watch_end(rank->watch);
+}
+
 void rank_close(struct rank *rank) {
     llama_destroy(rank->llama);
     if (rank->backend != NULL) {
-        rank->backend->ops->host_free(rank->backend, &rank->host_pool);
-        rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
+        free_pools(rank);
         weights_free(rank->backend, rank->weights);
         backend_close(rank->backend);
     }

@@ -63,6 +63,8 @@ int rank_plan(const struct rank_setup *setup, int32_t index, int32_t num_threads
               struct error *err);
 /* Allocates both pools as rank->limits say. On failure the rank is still to be closed. */
 int rank_allocate(struct rank *rank, struct error *err);
+/* Gives back what rank_allocate took, all of it or what it got. It may be allocated again. */
+void rank_release(struct rank *rank);
 void rank_close(struct rank *rank); /* accepts a zeroed one */
 
 /* The parts of a step, in this order. rank_begin moves the batch's blocks and computes the last

@@ -19,6 +19,7 @@ enum phase {
     PHASE_ALLOCATE,
     PHASE_RUN,
     PHASE_HAND_OVER, /* instead of running: the rank is another thread's now */
+    PHASE_RELEASE,   /* behind running, and before allocating again */
     PHASE_QUIT,
 };
 
@@ -39,8 +40,19 @@ struct rank_thread {
     struct rank_stats stats; /* likewise; until the last of them ended */
 };
 
+/* What the ranks have. */
+enum rank_rest {
+    RANK_AWAKE,
+    RANK_RELEASED, /* all but their pools */
+    RANK_CLOSED,   /* nothing; there is no thread, either */
+};
+
 struct rank_executor {
     struct executor base;
+    const struct model *model;
+    struct executor_config config; /* once they have started: with what was chosen then */
+    struct executor_info info;     /* of the first start */
+    enum rank_rest rest;           /* the engine's thread's */
     int32_t num_ranks;
     int32_t device_timeout_s;
 
@@ -57,7 +69,7 @@ struct rank_executor {
     uint64_t num_successful; /* steps before the first that some rank has not finished */
     bool has_hung;           /* a rank's device is late */
 
-    struct rank_setup setup; /* while starting only */
+    struct rank_setup setup; /* unless they are closed */
     struct rank_thread threads[BACKEND_MAX_RANKS];
     struct device_watch watches[BACKEND_MAX_RANKS];
     struct rank ranks[BACKEND_MAX_RANKS]; /* each its thread's own */

@@ -3,6 +3,7 @@
 #include "config/base/numbers.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -123,6 +124,9 @@ static int check_row(const struct sample_row *requested, const struct sample_out
     if (!is_token(row->token, vocab_size))
         return error_set(err, ERROR_RESTART, "row %d has token %d of %d", index, row->token,
                          vocab_size);
+    if (requested->target == SAMPLE_NO_TARGET && requested->settings.mirostat != 0 &&
+        requested->settings.temperature > 0 && !isfinite(row->mirostat_mu))
+        return error_set(err, ERROR_RESTART, "row %d has no mu for the next token", index);
     if (requested->num_logprobs < 0)
         return 0;
     int32_t wanted = min_int32(requested->num_logprobs, vocab_size), num_top = row->num_top;

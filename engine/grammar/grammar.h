@@ -102,7 +102,7 @@ struct grammar_state *grammar_state_clone(const struct grammar_state *state);
  * -1 when memory is short. */
 int grammar_state_mask(struct grammar_state *state, uint32_t *mask);
 /* Does so if it costs no more than *budget, from which it takes what it cost: 1 for each node of the
- * vocabulary's tree, GRAMMAR_WORK_COST for each parse state followed, and nothing for a mask that is
+ * vocabulary's tree (less where whole subtrees are allowed), GRAMMAR_WORK_COST for each parse state followed, and nothing for a mask that is
  * known. Otherwise returns 1, and a job is to find the mask (grammar_job.h): not tried at all where
  * the grammar's last mask cost more. */
 int grammar_state_try_mask(struct grammar_state *state, int64_t *budget, uint32_t *mask);

@@ -201,9 +201,9 @@ static int32_t finish_step(struct grammar_machine *m) {
 /* Returns how many sets of its path a walk stands on: those of the bytes before its next node. */
 static int num_on_path(const struct grammar_machine *m) {
     const struct mask_walk *walk = &m->walk;
-    if (walk->state == NULL || walk->node >= m->vocabulary->num_nodes)
+    if (walk->state == NULL || walk->node >= walk->tree->num_nodes)
         return 0;
-    return m->vocabulary->nodes[walk->node].depth + 1;
+    return walk->tree->nodes[walk->node].depth + 1;
 }
 
 static int copy_kept(struct grammar_machine *m, struct parse_store *store) {
@@ -234,6 +234,7 @@ static int sweep(struct grammar_machine *m) {
     m->at = parse_store_copy_set(&store, &m->store, m->at);
     parse_store_finish(&m->store);
     m->store = store;
+    m->num_sweeps++;
     m->max_bytes = m->grammar->cache_bytes;
     if (m->max_bytes < 2 * store.bytes)
         m->max_bytes = 2 * store.bytes;

@@ -30,11 +30,12 @@ struct grammar_state {
 struct mask_walk {
     struct grammar_state *state; /* whose mask; NULL: none is searched */
     uint32_t *mask;              /* the tokens found so far */
-    int32_t node;                /* of the vocabulary: the next one */
-    int32_t *path; /* [longest token + 1] the sets of the bytes before it: [0..its depth] */
-    int64_t work;  /* parse states followed for it */
-    int64_t cost;  /* so far */
-    bool any;      /* there is a token in it */
+    const struct vocabulary_tree *tree;
+    int32_t node;       /* of the tree: the next one */
+    int32_t *path;      /* [longest token + 1] the sets of the bytes before it: [0..its depth] */
+    int64_t work;       /* parse states followed for it */
+    int64_t cost;       /* so far */
+    int32_t num_tokens; /* in it, so far */
 };
 
 struct parse_key {
@@ -52,9 +53,10 @@ struct grammar_machine {
     struct mask_walk walk;
     /* Of the last mask that was found, walking, or that a longer walk did not find. */
     int64_t last_cost;
-    int32_t num_wanted; /* masks that states want */
-    bool is_lent;       /* to a job. Engine thread; the only member that it may then read */
-    int64_t work;       /* parse states followed; counts on */
+    int32_t num_wanted;  /* masks that states want */
+    bool is_lent;        /* to a job. Engine thread; the only member that it may then read */
+    int64_t work;        /* parse states followed; counts on */
+    uint32_t num_sweeps; /* after which sets have other ids; counts on */
     /* Holds the step under way. */
     struct parse_state *pending; /* a stack */
     int32_t num_pending;

@@ -1,6 +1,8 @@
 #include "engine/grammar/grammar_vocabulary.h"
 
 #include "config/base/numbers.h"
+#include "engine/grammar/token_tails.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +47,7 @@ static int32_t sort_tokens(const struct tokenizer *tokenizer, int32_t vocab_size
 
 /* Sorted entries make the tree in the order of its walk: each adds the bytes in which it goes
  * beyond the one before it. */
-static void build_tree(struct grammar_vocabulary *v, const struct entry *entries, int32_t count) {
+static void fill_tree(struct vocabulary_tree *v, const struct entry *entries, int32_t count) {
     int32_t open[GRAMMAR_MAX_TOKEN_BYTES]; /* the nodes of the last entry's bytes */
     size_t depth = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -64,11 +66,11 @@ static void build_tree(struct grammar_vocabulary *v, const struct entry *entries
             node->first_token = i;
         if (node->num_tokens < UINT16_MAX)
             node->num_tokens++;
-        v->max_token_bytes =
-            (int)piece.length > v->max_token_bytes ? (int)piece.length : v->max_token_bytes;
     }
     while (depth > 0)
         v->nodes[open[--depth]].end = v->num_nodes;
+    v->nodes[v->num_nodes] = (struct vocabulary_node){.first_token = count};
+    token_tails_mark(v);
 }
 
 static size_t count_nodes(const struct entry *entries, int32_t count) {
@@ -79,23 +81,55 @@ static size_t count_nodes(const struct entry *entries, int32_t count) {
     return num_nodes;
 }
 
+static int build_tree(struct vocabulary_tree *tree, const struct entry *entries, int32_t count) {
+    size_t num_nodes = count_nodes(entries, count);
+    if (num_nodes >= INT32_MAX)
+        return -1;
+    tree->nodes = malloc((num_nodes + 1) * sizeof(*tree->nodes));
+    tree->tail_kinds = malloc((num_nodes + 1) * sizeof(*tree->tail_kinds));
+    tree->tokens = malloc(((size_t)count + 1) * sizeof(*tree->tokens));
+    if (tree->nodes == NULL || tree->tail_kinds == NULL || tree->tokens == NULL)
+        return -1;
+    fill_tree(tree, entries, count);
+    return 0;
+}
+
+static void finish_tree(struct vocabulary_tree *tree) {
+    free(tree->nodes);
+    free(tree->tail_kinds);
+    free(tree->tokens);
+}
+
+/* Notes the plain tokens and leaves the others in `entries`; returns how many those are. */
+static int32_t part_plain(struct grammar_vocabulary *v, struct entry *entries, int32_t count) {
+    int32_t num_others = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t token = entries[i].token;
+        if (token_tails_is_plain(entries[i].piece))
+            v->plain_mask[token / 32] |= UINT32_C(1) << (token % 32);
+        else
+            entries[num_others++] = entries[i];
+    }
+    v->num_plain = count - num_others;
+    return num_others;
+}
+
 static struct grammar_vocabulary *create(const struct tokenizer *tokenizer, struct entry *entries) {
     struct grammar_vocabulary *v = calloc(1, sizeof(*v));
     if (v == NULL)
         return NULL;
     v->tokenizer = tokenizer;
     v->vocab_size = tokenizer_vocab_size(tokenizer);
+    v->plain_mask = calloc((size_t)v->vocab_size / 32 + 1, sizeof(*v->plain_mask));
     int32_t count = sort_tokens(tokenizer, v->vocab_size, entries);
-    size_t num_nodes = count_nodes(entries, count);
-    if (num_nodes < INT32_MAX) {
-        v->nodes = malloc((num_nodes + 1) * sizeof(*v->nodes));
-        v->tokens = malloc(((size_t)count + 1) * sizeof(*v->tokens));
-    }
-    if (v->nodes == NULL || v->tokens == NULL) {
+    for (int32_t i = 0; i < count; i++)
+        if ((int)entries[i].piece.length > v->max_token_bytes)
+            v->max_token_bytes = (int)entries[i].piece.length;
+    if (v->plain_mask == NULL || build_tree(&v->all, entries, count) != 0 ||
+        build_tree(&v->others, entries, part_plain(v, entries, count)) != 0) {
         grammar_vocabulary_destroy(v);
         return NULL;
     }
-    build_tree(v, entries, count);
     return v;
 }
 
@@ -115,7 +149,8 @@ int grammar_vocabulary_create(const struct tokenizer *tokenizer, struct grammar_
 void grammar_vocabulary_destroy(struct grammar_vocabulary *vocabulary) {
     if (vocabulary == NULL)
         return;
-    free(vocabulary->nodes);
-    free(vocabulary->tokens);
+    finish_tree(&vocabulary->all);
+    finish_tree(&vocabulary->others);
+    free(vocabulary->plain_mask);
     free(vocabulary);
 }

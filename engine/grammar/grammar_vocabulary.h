@@ -6,6 +6,8 @@
 #include "engine/grammar/grammar.h"
 
 #define GRAMMAR_MAX_TOKEN_BYTES 4096 /* longer tokens are left out */
+#define VOCABULARY_MAX_TAIL 32
+#define VOCABULARY_NO_TAIL 255
 
 /* Nodes stand in the order of a depth-first walk. */
 struct vocabulary_node {
@@ -14,15 +16,28 @@ struct vocabulary_node {
     uint16_t num_tokens;
     uint16_t depth; /* 0: the first byte of a token */
     uint8_t byte;
+    uint8_t
+        tail_length; /* behind it: token_tails.h. VOCABULARY_NO_TAIL: of no whole characters, or more
+                          * than VOCABULARY_MAX_TAIL */
+};
+
+struct vocabulary_tree {
+    int32_t num_nodes;
+    struct vocabulary_node *nodes; /* [num_nodes + 1] the last one's first_token: their number */
+    uint64_t *tail_kinds;          /* [num_nodes] bits of the kinds of characters behind them */
+    int32_t *tokens;               /* sorted by their bytes */
 };
 
 struct grammar_vocabulary {
     const struct tokenizer *tokenizer;
     int32_t vocab_size;
     int max_token_bytes;
-    int32_t num_nodes;
-    struct vocabulary_node *nodes;
-    int32_t *tokens; /* sorted by their bytes */
+    struct vocabulary_tree all;
+    /* Plain tokens are texts of a JSON string, without escapes, of at most VOCABULARY_MAX_TAIL
+     * characters. */
+    struct vocabulary_tree others; /* that are not plain */
+    uint32_t *plain_mask;          /* [(vocab_size + 31) / 32] bits of the plain ones */
+    int32_t num_plain;
 };
 
 bool grammar_vocabulary_has_text(const struct tokenizer *tokenizer, int32_t token);

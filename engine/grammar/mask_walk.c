@@ -2,14 +2,18 @@
 
 #include "config/base/check.h"
 #include "engine/grammar/grammar_vocabulary.h"
+#include "engine/grammar/token_tails.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Parse states followed for one mask, some tens of ms. A grammar that takes more (hundreds of them
  * that continue with every token) gets the tokens found so far, once there are any; at the latest
  * after the second number. */
 #define MAX_MASK_WORK (1 << 21)
 #define MAX_HOPELESS_WORK (1 << 23)
+#define MIN_PASSED 8      /* nodes of a subtree that is worth the question whether to pass it */
+#define TOKENS_PER_NODE 8 /* that are allowed together in the time of a visit */
 
 static size_t mask_words(const struct grammar_vocabulary *vocabulary) {
     return ((size_t)vocabulary->vocab_size + 31) / 32;
@@ -17,17 +21,6 @@ static size_t mask_words(const struct grammar_vocabulary *vocabulary) {
 
 static void set_bit(uint32_t *mask, int32_t token) {
     mask[token / 32] |= UINT32_C(1) << (token % 32);
-}
-
-int mask_walk_begin(struct grammar_state *state) {
-    struct mask_walk *walk = &state->grammar->machine->walk;
-    CHECK(walk->state == NULL);
-    uint32_t *mask = calloc(mask_words(state->vocabulary) + 1, sizeof(*mask));
-    if (mask == NULL)
-        return -1;
-    *walk = (struct mask_walk){.state = state, .mask = mask, .path = walk->path};
-    walk->path[0] = state->set;
-    return 0;
 }
 
 void mask_walk_drop(struct grammar_machine *machine) {
@@ -39,16 +32,106 @@ void mask_walk_drop(struct grammar_machine *machine) {
     machine->walk.state = NULL;
 }
 
+/* Where all plain tokens are allowed only the others are walked through. -1: memory is short. */
+static int take_plain(struct grammar_machine *machine) {
+    const struct grammar_vocabulary *vocabulary = machine->vocabulary;
+    struct mask_walk *walk = &machine->walk;
+    int64_t before = machine->work;
+    int status = token_tails_plain_may_follow(machine, walk->path[0]);
+    walk->work += machine->work - before;
+    if (status < 0)
+        mask_walk_drop(machine);
+    if (status <= 0)
+        return status;
+    memcpy(walk->mask, vocabulary->plain_mask, mask_words(vocabulary) * sizeof(*walk->mask));
+    walk->num_tokens = vocabulary->num_plain;
+    walk->tree = &vocabulary->others;
+    return 0;
+}
+
+int mask_walk_begin(struct grammar_state *state) {
+    struct mask_walk *walk = &state->grammar->machine->walk;
+    CHECK(walk->state == NULL);
+    uint32_t *mask = calloc(mask_words(state->vocabulary) + 1, sizeof(*mask));
+    if (mask == NULL)
+        return -1;
+    *walk = (struct mask_walk){
+        .state = state, .mask = mask, .tree = &state->vocabulary->all, .path = walk->path};
+    walk->path[0] = state->set;
+    return take_plain(state->grammar->machine);
+}
+
 static bool is_given_up(const struct mask_walk *walk) {
-    return walk->work > (walk->any ? MAX_MASK_WORK : MAX_HOPELESS_WORK);
+    return walk->work > (walk->num_tokens > 0 ? MAX_MASK_WORK : MAX_HOPELESS_WORK);
+}
+
+static void allow(struct mask_walk *walk, const int32_t *tokens, int32_t count) {
+    for (int32_t i = 0; i < count; i++)
+        set_bit(walk->mask, tokens[i]);
+    walk->num_tokens += count;
+}
+
+/* Returns whether it may be worth to ask if the node's subtree can be passed. */
+static inline bool is_worth_asking(const struct vocabulary_node *nodes, int32_t id) {
+    return nodes[id].tail_length != VOCABULARY_NO_TAIL && nodes[id].end - id > MIN_PASSED;
+}
+
+/* Visits nodes as long as it is known where their bytes lead, and no subtree is worth asking about: at
+ * most so many. Returns how many, each of which costs 1. */
+static int64_t visit_known(struct grammar_machine *machine, int64_t most) {
+    struct mask_walk *walk = &machine->walk;
+    const struct vocabulary_node *nodes = walk->tree->nodes;
+    const int32_t *tokens = walk->tree->tokens;
+    const uint8_t *classes = machine->grammar->classes;
+    struct parse_set *const *sets = machine->store.sets;
+    int32_t *path = walk->path;
+    uint32_t *mask = walk->mask;
+    int32_t id = walk->node, num_nodes = walk->tree->num_nodes, num_tokens = 0;
+    int64_t count = 0;
+    for (; count < most && id < num_nodes; count++) {
+        const struct vocabulary_node *node = &nodes[id];
+        int32_t to = sets[path[node->depth]]->next[classes[node->byte]];
+        if (to == PARSE_SET_EMPTY) {
+            id = node->end;
+            continue;
+        }
+        if (to == PARSE_SET_UNKNOWN || is_worth_asking(nodes, id))
+            break;
+        path[node->depth + 1] = to;
+        for (int32_t i = 0; i < node->num_tokens; i++)
+            set_bit(mask, tokens[node->first_token + i]);
+        num_tokens += node->num_tokens;
+        id++;
+    }
+    walk->node = id;
+    walk->num_tokens += num_tokens;
+    return count;
+}
+
+/* The node's byte leads to the set at its depth + 1 of the path: passes all that is behind it when
+ * every token there is allowed. Returns -1 when memory is short. */
+static int pass_tails(struct grammar_machine *machine, const struct vocabulary_node *node) {
+    struct mask_walk *walk = &machine->walk;
+    const struct vocabulary_node *nodes = walk->tree->nodes;
+    if (!is_worth_asking(nodes, (int32_t)(node - nodes)))
+        return 0;
+    int64_t before = machine->work;
+    int status = token_tails_may_follow(machine, walk->path[node->depth + 1],
+                                        walk->tree->tail_kinds[node - nodes], node->tail_length);
+    walk->work += machine->work - before;
+    if (status <= 0)
+        return status;
+    int32_t first = node->first_token + node->num_tokens;
+    allow(walk, walk->tree->tokens + first, nodes[node->end].first_token - first);
+    walk->node = node->end;
+    return 0;
 }
 
 /* Follows the bytes of the node that is next. Returns 0; 1 when it is given up; -1 when memory is
  * short. */
 static int visit_node(struct grammar_machine *machine) {
     struct mask_walk *walk = &machine->walk;
-    const struct grammar_vocabulary *vocabulary = machine->vocabulary;
-    const struct vocabulary_node *node = &vocabulary->nodes[walk->node];
+    const struct vocabulary_node *node = &walk->tree->nodes[walk->node];
     const struct parse_set *from = machine->store.sets[walk->path[node->depth]];
     int32_t to = from->next[machine->grammar->classes[node->byte]];
     if (to == PARSE_SET_UNKNOWN) {
@@ -65,11 +148,9 @@ static int visit_node(struct grammar_machine *machine) {
         return 0;
     }
     walk->path[node->depth + 1] = to;
-    for (int32_t t = 0; t < node->num_tokens; t++)
-        set_bit(walk->mask, vocabulary->tokens[node->first_token + t]);
-    walk->any |= node->num_tokens > 0;
+    allow(walk, walk->tree->tokens + node->first_token, node->num_tokens);
     walk->node++;
-    return 0;
+    return pass_tails(machine, node);
 }
 
 /* Sets the bits of tokens that the grammar names; returns whether there is any. */
@@ -91,7 +172,7 @@ static bool add_named_tokens(const struct grammar_machine *machine, const struct
 static void finish_walk(struct grammar_machine *machine) {
     struct mask_walk *walk = &machine->walk;
     struct parse_set *set = machine->store.sets[walk->state->set];
-    bool any = add_named_tokens(machine, set, walk->mask) || walk->any;
+    bool any = add_named_tokens(machine, set, walk->mask) || walk->num_tokens > 0;
     int num_ends;
     const int32_t *ends = tokenizer_eos_tokens(machine->vocabulary->tokenizer, &num_ends);
     if (set->is_complete || !any) {
@@ -112,12 +193,19 @@ static void finish_walk(struct grammar_machine *machine) {
 int mask_walk_run(struct grammar_machine *machine, int64_t *budget) {
     struct mask_walk *walk = &machine->walk;
     int status = 0;
-    while (status == 0 && walk->node < machine->vocabulary->num_nodes) {
+    while (status == 0 && walk->node < walk->tree->num_nodes) {
+        int64_t known = visit_known(machine, *budget);
+        walk->cost += known;
+        *budget -= known;
+        if (walk->node == walk->tree->num_nodes)
+            break;
         if (*budget <= 0)
             return 1;
         int64_t before = walk->work;
+        int32_t num_before = walk->num_tokens;
         status = visit_node(machine);
-        int64_t cost = 1 + (walk->work - before) * GRAMMAR_WORK_COST;
+        int64_t cost = 1 + (walk->work - before) * GRAMMAR_WORK_COST +
+                       (walk->num_tokens - num_before) / TOKENS_PER_NODE;
         walk->cost += cost;
         *budget -= cost;
     }

@@ -149,6 +149,11 @@ static struct parse_set *create_set(struct parse_store *store, const struct pars
     set->is_complete = is_complete;
     set->mask = NULL;
     set->has_ends = false;
+    set->has_open_kinds = false;
+    set->closed_length = 0;
+    set->open_kinds = 0;
+    for (int i = 0; i < PARSE_SET_TARGETS; i++)
+        set->targets[i] = PARSE_SET_UNKNOWN;
     memset(set->next, 0xff, next_bytes);
     if (num_states > 0)
         memcpy(set->states, states, (size_t)num_states * sizeof(*states));

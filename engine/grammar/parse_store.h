@@ -12,7 +12,8 @@
 
 #define PARSE_NO_FRAME (-1)    /* the bottom of the stack */
 #define PARSE_SET_UNKNOWN (-1) /* where a class leads: not computed yet */
-#define PARSE_SET_EMPTY 0      /* the set without parse states: no text continues like this */
+#define PARSE_SET_TARGETS 12
+#define PARSE_SET_EMPTY 0 /* the set without parse states: no text continues like this */
 
 struct parse_frame {
     int32_t op;     /* where to return to */
@@ -31,7 +32,13 @@ struct parse_set {
     bool is_complete; /* the text so far matches the grammar */
     uint32_t *mask;   /* NULL as long as it is not known */
     bool has_ends;    /* it has the end tokens */
-    int32_t next[];   /* [num_classes] ids of sets */
+    /* token_tails.c's: */
+    bool has_open_kinds;                /* all of them were looked for */
+    uint8_t closed_length;              /* 0: none is known */
+    uint64_t open_kinds;                /* any such characters may follow */
+    uint64_t closed_kinds;              /* not all of so many such characters may follow */
+    int32_t targets[PARSE_SET_TARGETS]; /* where kinds of characters lead */
+    int32_t next[];                     /* [num_classes] ids of sets */
 };
 
 struct parse_store {

@@ -290,7 +290,7 @@ struct cursor {
 };
 
 static struct cursor cursor_at(const struct text_automaton *a, int32_t state) {
-    if (state == DEAD)
+    if (state == DEAD || a->states[state].num_edges == 0)
         return (struct cursor){NULL, NULL};
     const struct automaton_edge *first = a->edges + a->states[state].first_edge;
     return (struct cursor){first, first + a->states[state].num_edges};

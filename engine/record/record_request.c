@@ -30,12 +30,30 @@ static void write_settings(const struct sampling_settings *settings, struct byte
     record_put_float(out, settings->presence_penalty);
     record_put_float(out, settings->frequency_penalty);
     record_put_float(out, settings->repetition_penalty);
+    record_put_float(out, settings->typical_p);
+    record_put_float(out, settings->xtc_probability);
+    record_put_float(out, settings->xtc_threshold);
+    record_put_float(out, settings->dynatemp_range);
+    record_put_float(out, settings->dynatemp_exponent);
+    record_put_float(out, settings->top_n_sigma);
+    record_put_signed(out, settings->mirostat);
+    record_put_float(out, settings->mirostat_tau);
+    record_put_float(out, settings->mirostat_eta);
+    record_put_float(out, settings->dry_multiplier);
+    record_put_float(out, settings->dry_base);
+    record_put_signed(out, settings->dry_allowed_length);
+    record_put_signed(out, settings->dry_penalty_last_n);
+}
+
+static void write_texts(const struct stop_string *texts, int32_t count, struct byte_buffer *out) {
+    record_put_signed(out, count);
+    for (int32_t i = 0; i < count; i++)
+        record_put_bytes(out, texts[i].data, texts[i].length);
 }
 
 static void write_arrays(const struct sampling_params *params, struct byte_buffer *out) {
-    record_put_signed(out, params->num_stop_strings);
-    for (int32_t i = 0; i < params->num_stop_strings; i++)
-        record_put_bytes(out, params->stop_strings[i].data, params->stop_strings[i].length);
+    write_texts(params->stop_strings, params->num_stop_strings, out);
+    write_texts(params->dry_breakers, params->num_dry_breakers, out);
     record_put_signed(out, params->num_biases);
     for (int32_t i = 0; i < params->num_biases; i++) {
         record_put_signed(out, params->biases[i].token);
@@ -111,6 +129,7 @@ struct draft {
     int32_t run_tokens[MAX_BAD_RUNS][MAX_BAD_RUN_TOKENS];
     struct token_run runs[MAX_BAD_RUNS];
     struct stop_string stops[MAX_STOP_STRINGS];
+    struct stop_string breakers[MAX_DRY_BREAKERS];
     struct token_bias biases[MAX_LOGIT_BIASES];
     bool lacks_memory;
 };
@@ -156,6 +175,19 @@ static void read_settings(struct record_input *in, struct sampling_settings *out
     out->presence_penalty = record_get_float(in, "presence_penalty", -FLT_MAX, FLT_MAX);
     out->frequency_penalty = record_get_float(in, "frequency_penalty", -FLT_MAX, FLT_MAX);
     out->repetition_penalty = record_get_float(in, "repetition_penalty", FLT_MIN, FLT_MAX);
+    out->typical_p = record_get_float(in, "typical_p", 0, 1);
+    out->xtc_probability = record_get_float(in, "xtc_probability", 0, 1);
+    out->xtc_threshold = record_get_float(in, "xtc_threshold", 0, 1);
+    out->dynatemp_range = record_get_float(in, "dynatemp_range", 0, FLT_MAX);
+    out->dynatemp_exponent = record_get_float(in, "dynatemp_exponent", 0, FLT_MAX);
+    out->top_n_sigma = record_get_float(in, "top_n_sigma", -FLT_MAX, FLT_MAX);
+    out->mirostat = record_get_int32(in, "mirostat", 0, 2);
+    out->mirostat_tau = record_get_float(in, "mirostat_tau", 0, FLT_MAX);
+    out->mirostat_eta = record_get_float(in, "mirostat_eta", 0, FLT_MAX);
+    out->dry_multiplier = record_get_float(in, "dry_multiplier", 0, FLT_MAX);
+    out->dry_base = record_get_float(in, "dry_base", 0, FLT_MAX);
+    out->dry_allowed_length = record_get_int32(in, "dry_allowed_length", 0, INT32_MAX);
+    out->dry_penalty_last_n = record_get_int32(in, "dry_penalty_last_n", -1, DRY_MAX_WINDOW);
 }
 
 static bool is_utf8(struct text text) {
@@ -165,17 +197,17 @@ static bool is_utf8(struct text text) {
     return bytes > 0;
 }
 
-static void read_stop_strings(struct draft *draft, struct record_input *in) {
-    struct sampling_params *params = &draft->params;
-    int32_t count = record_get_count(in, "stop_strings", MAX_STOP_STRINGS);
+/* Returns the number of texts, no more than max of no more than max_bytes each. */
+static int32_t read_texts(struct record_input *in, const char *name, int32_t max, size_t max_bytes,
+                          struct stop_string *out) {
+    int32_t count = record_get_count(in, name, max);
     for (int32_t i = 0; i < count; i++) {
-        struct text stop = record_get_bytes(in, "a stop string", MAX_STOP_STRING_BYTES);
-        if (stop.length == 0 || !is_utf8(stop))
-            record_input_refuse(in, "a stop string");
-        draft->stops[i] = (struct stop_string){stop.data, stop.length};
+        struct text text = record_get_bytes(in, name, max_bytes);
+        if (text.length == 0 || !is_utf8(text))
+            record_input_refuse(in, name);
+        out[i] = (struct stop_string){text.data, text.length};
     }
-    params->stop_strings = draft->stops;
-    params->num_stop_strings = count;
+    return count;
 }
 
 static void read_biases(struct draft *draft, struct record_input *in) {
@@ -224,7 +256,12 @@ static void read_logprob_tokens(struct draft *draft, struct record_input *in) {
 
 static void read_arrays(struct draft *draft, struct record_input *in) {
     struct sampling_params *params = &draft->params;
-    read_stop_strings(draft, in);
+    params->stop_strings = draft->stops;
+    params->num_stop_strings =
+        read_texts(in, "stop_strings", MAX_STOP_STRINGS, MAX_STOP_STRING_BYTES, draft->stops);
+    params->dry_breakers = draft->breakers;
+    params->num_dry_breakers =
+        read_texts(in, "dry_breakers", MAX_DRY_BREAKERS, MAX_DRY_BREAKER_BYTES, draft->breakers);
     read_biases(draft, in);
     read_bad_runs(draft, in);
     draft->stop_tokens =
@@ -329,8 +366,9 @@ static bool edits_logits(const struct sampling_params *params) {
     const struct sampling_settings *settings = &params->settings;
     return settings->temperature != 0 || settings->presence_penalty != 0 ||
            settings->frequency_penalty != 0 || settings->repetition_penalty != 1 ||
-           params->num_biases > 0 || params->num_allowed_tokens > 0 || params->num_bad_runs > 0 ||
-           params->grammar != NULL || params->thinking.num_end_tokens > 0;
+           settings->dry_multiplier != 0 || params->num_biases > 0 ||
+           params->num_allowed_tokens > 0 || params->num_bad_runs > 0 || params->grammar != NULL ||
+           params->thinking.num_end_tokens > 0;
 }
 
 static bool is_beam_search(const struct sampling_params *params, int32_t num_end_tokens) {

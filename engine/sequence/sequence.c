@@ -93,6 +93,11 @@ bool sequence_has_penalty(const struct sequence *sequence) {
            by->presence_penalty != 0.0F;
 }
 
+bool sequence_has_mirostat(const struct sequence *sequence) {
+    const struct sampling_settings *by = &sequence_params(sequence)->settings;
+    return by->mirostat != 0 && by->temperature > 0;
+}
+
 int sequence_count_prompt(struct sequence *sequence) {
     const struct request *request = sequence->request;
     if (!needs_prompt_counted(sequence))

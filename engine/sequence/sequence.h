@@ -65,6 +65,7 @@ struct sequence {
     size_t output_capacity;
     struct token_counts counts;    /* empty unless there is a penalty */
     bool has_counted_prompt;       /* the prompt's tokens are in them */
+    float mirostat_mu;             /* for the next token: kernels/sampling.h */
     struct grammar_state *grammar; /* made by batch/sampling_inputs.c before the first token is
                                       sampled; NULL without a grammar */
     float *hidden_sum;             /* with POOLING_MEAN and num_computed > 0 */
@@ -123,6 +124,8 @@ bool sequence_is_complete(const struct sequence *sequence);
 
 /* Returns whether a penalty needs its tokens counted. */
 bool sequence_has_penalty(const struct sequence *sequence);
+/* Returns whether what its next token is drawn from depends on the surprise of those before. */
+bool sequence_has_mirostat(const struct sequence *sequence);
 /* Takes the prompt's tokens into the counts, where a penalty needs them, before the first token is
  * sampled: what only waits in the queue thus has no counts. Returns -1 when memory is short;
  * nothing can then be appended. */

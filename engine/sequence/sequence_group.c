@@ -15,6 +15,7 @@ static void init_sequence(struct sequence *sequence, struct sequence_group *grou
     sequence->is_idle = group->request->params.beam_width > 0 && choice > 0;
     sequence->num_tokens = request->num_prompt_tokens;
     sequence->max_tokens = sequence_token_limit(request, shape->limits->max_model_len);
+    sequence->mirostat_mu = 2 * request->params.settings.mirostat_tau;
     sequence->thinking = thinking_state_begin(&request->params.thinking);
     draft_acceptance_init(&sequence->acceptance);
     detokenizer_init(&sequence->detokenizer, &request->params);

@@ -31,7 +31,8 @@ struct cuda_sampler {
 
 /* Lists what a call needs done. */
 struct plan {
-    bool copies, reports;
+    bool copies, reports, shapes;
+    bool is_whole;                /* outputs come back whole, not their tokens alone */
     int32_t first_mask, end_mask; /* the masks that rows name; equal: none */
     struct sample_choice choice;
 };
@@ -110,6 +111,9 @@ static struct plan plan_call(const struct sample_args *args, int32_t num_multipr
         const struct sample_row *row = &args->rows[r];
         plan.copies |= sample_is_copied(row);
         plan.reports |= row->num_logprobs >= 0;
+        plan.shapes |= sample_is_shaped(row);
+        plan.is_whole |=
+            row->num_logprobs >= 0 || (sample_is_shaped(row) && row->settings.mirostat != 0);
         plan.choice.any_drawn |= sample_is_drawn(row);
         plan.choice.any_cut |= sample_is_cut(row, args->vocab_size);
         if (sample_is_masked(row))
@@ -221,7 +225,6 @@ static void fetch_listed(struct cuda_backend *b, const struct sample_args *args,
     fetch_list(b, tensors);
 }
 
-/* Whole, where a row reports. */
 static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args) {
     const struct sample_output *outputs = b->sampler->outputs.data;
     int32_t most = (int32_t)(CUDA_STAGING_DOWNLOAD_BYTES / sizeof(outputs[0]));
@@ -267,11 +270,14 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     send_edits(b, args, &tensors, SAMPLE_EDIT_BIAS);
     send_edits(b, args, &tensors, SAMPLE_EDIT_PENALTY);
     CUDA_TRY(b, launch_sample_choose(b->stream, &tensors, &plan.choice));
-    if (plan.reports) {
+    if (plan.shapes)
+        CUDA_TRY(b, launch_sample_shape(b->stream, &tensors));
+    if (plan.reports)
         CUDA_TRY(b, launch_sample_report(b->stream, &tensors));
+    if (plan.is_whole)
         fetch_outputs(b, args);
-        fetch_listed(b, args, &tensors);
-    } else {
+    else
         cuda_staging_download_tokens(b, args->out, tensors.sampled_tokens, args->num_sample_rows);
-    }
+    if (plan.reports)
+        fetch_listed(b, args, &tensors);
 }

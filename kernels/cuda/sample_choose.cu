@@ -1,4 +1,5 @@
-/* Steps 4 to 7 of sampling.h, one block a row or several: find the most probable token, cut, draw.
+/* Steps 4 to 6 and 10 of sampling.h, one block a row or several: find the most probable token, cut,
+ * draw. Rows that llama.cpp's steps have a part in are sample_shape.cu's.
  *
  * Three stages, the later ones for rows that are drawn. The first finds the largest logit; the
  * second, with top_k or top_p, fills the coarse table; the third sums the weights of the tokens
@@ -22,18 +23,6 @@ struct choose_memory {
 };
 static_assert(SAMPLE_MAX_CHUNKS <= SAMPLE_THREADS, "a thread has one chunk");
 
-/* A logit's weight is at least min_p when the logit is at least max + T log(min_p): the first float
- * that is. By one thread, as few GPUs are fast in double. */
-__device__ __forceinline__ float min_p_bound(const struct sample_row *r, float max) {
-    double bound = max + r->settings.temperature * log(static_cast<double>(r->settings.min_p));
-    float rounded = static_cast<float>(bound);
-    return rounded < bound ? nextafterf(rounded, INFINITY) : rounded;
-}
-
-__device__ __forceinline__ void write_token(const struct sample_tensors &t, int32_t token) {
-    t.out[blockIdx.y].token = t.sampled_tokens[blockIdx.y] = token;
-}
-
 /* Called by one thread. */
 __device__ __forceinline__ void finish_best(const struct sample_tensors &t,
                                             const struct sample_row *r, struct sample_logit best,
@@ -44,30 +33,12 @@ __device__ __forceinline__ void finish_best(const struct sample_tensors &t,
         return;
     }
     scratch->max = best.logit;
-    scratch->bound = r->settings.min_p > 0 ? min_p_bound(r, best.logit) : -INFINITY;
+    scratch->bound =
+        r->settings.min_p > 0 ? min_p_bound(r, best.logit, r->settings.temperature) : -INFINITY;
     scratch->undecided = none_undecided();
 }
 
-/* Steps 5 and 6. */
-__device__ __forceinline__ struct cut choose_cut(const struct sample_row *r,
-                                                 const struct undecided_source &source,
-                                                 const struct weighing &w,
-                                                 struct cut_memory *memory) {
-    int32_t size = source.row.size;
-    bool use_top_p = r->settings.top_p < 1;
-    struct cut cut = {w.lowest, 0, 0, NO_MASS};
-    if (!sample_is_cut(r, size))
-        return cut;
-    struct tally limit = top_k_limit(r, size);
-#pragma unroll 1
-    for (int i = 0; i < (use_top_p ? 2 : 1); i++) {
-        find_cut(source, w, use_top_p, limit, memory, &cut);
-        limit = {NO_COUNT, mass_share(r->settings.top_p, cut.mass)};
-    }
-    return cut;
-}
-
-/* Steps 5 to 7, by the last block of the row. */
+/* Steps 5, 6 and 10, by the last block of the row. */
 __device__ __forceinline__ int32_t draw(const struct row_share &share, const struct sample_row *r,
                                         const struct weighing &w, struct choose_memory *memory) {
     struct sample_scratch *scratch = share.scratch;
@@ -110,6 +81,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
     const struct sample_row *r = &t.rows[blockIdx.y];
     struct sample_scratch *scratch = &t.scratch[blockIdx.y];
     bool is_first_thread = threadIdx.x == 0;
+    if (sample_is_shaped(r))
+        return;
     if (r->target != SAMPLE_NO_TARGET) {
         if (is_first_thread && blockIdx.x == 0 && (stages & STAGE_BEST))
             write_token(t, r->target);

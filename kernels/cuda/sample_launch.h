@@ -1,9 +1,9 @@
-/* The kernels of the sample op: sample_edit.cu, sample_choose.cu, sample_report.cu. Each launcher
+/* The kernels of the sample op: sample_edit.cu, sample_choose.cu, sample_shape.cu, sample_report.cu. Each launcher
  * enqueues on `stream` and returns cudaGetLastError(); num_rows > 0. */
 #ifndef QUIRE_KERNELS_CUDA_SAMPLE_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_SAMPLE_LAUNCH_H
 
-#include "kernels/sample_common.h"
+#include "kernels/sample_shape.h"
 
 #include <cuda_runtime_api.h>
 
@@ -108,18 +108,23 @@ SAMPLE_INLINE bool sample_is_masked(const struct sample_row *row) {
     return row->target == SAMPLE_NO_TARGET && row->mask != SAMPLE_NO_MASK;
 }
 
-/* Its token is drawn, unless no token is allowed. */
+/* Its token is drawn, unless no token is allowed; but for a row that sample_is_shaped. */
 SAMPLE_INLINE bool sample_is_drawn(const struct sample_row *row) {
-    return row->target == SAMPLE_NO_TARGET && row->settings.temperature > 0;
+    return row->target == SAMPLE_NO_TARGET && row->settings.temperature > 0 &&
+           !sample_is_shaped(row);
 }
 
 SAMPLE_INLINE bool sample_has_top_k(const struct sample_row *row, int32_t vocab_size) {
     return row->settings.top_k > 0 && row->settings.top_k < vocab_size;
 }
 
+SAMPLE_INLINE bool sample_has_cut(const struct sample_row *row, int32_t vocab_size) {
+    return sample_has_top_k(row, vocab_size) || row->settings.top_p < 1;
+}
+
 /* It is drawn from what top_k or top_p leave. */
 SAMPLE_INLINE bool sample_is_cut(const struct sample_row *row, int32_t vocab_size) {
-    return sample_is_drawn(row) && (sample_has_top_k(row, vocab_size) || row->settings.top_p < 1);
+    return sample_is_drawn(row) && sample_has_cut(row, vocab_size);
 }
 
 /* What launch_sample_choose has to do. */
@@ -147,10 +152,12 @@ cudaError_t launch_sample_mask(cudaStream_t stream, const struct sample_tensors 
 /* Changes the logits the rows are sampled from; biases go before penalties. */
 cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors *tensors,
                                const struct sample_edits *edits, enum sample_edit_kind kind);
-/* Writes out[].token and sampled_tokens, the same whatever the number of ranges. One launch when
+/* Writes out[].token and sampled_tokens, but of rows that sample_is_shaped, the same whatever the number of ranges. One launch when
  * rows have one range or none is drawn, else two, or three when one is cut. */
 cudaError_t launch_sample_choose(cudaStream_t stream, const struct sample_tensors *tensors,
                                  const struct sample_choice *choice);
+/* The same for the rows that sample_is_shaped, with mirostat_mu, in one launch. */
+cudaError_t launch_sample_shape(cudaStream_t stream, const struct sample_tensors *tensors);
 /* Writes the rest of out[] where logprobs are requested; the tokens are there. */
 cudaError_t launch_sample_report(cudaStream_t stream, const struct sample_tensors *tensors);
 /* Writes the logprobs of these tokens, of rows that were reported on. */

@@ -77,6 +77,38 @@ __device__ __forceinline__ bool is_among(const struct sample_keys &keys, uint32_
     return key >= keys.low && key <= keys.high;
 }
 
+/* A logit's weight is at least min_p when the logit is at least max + T log(min_p): the first float
+ * that is. By one thread, as few GPUs are fast in double. */
+__device__ __forceinline__ float min_p_bound(const struct sample_row *r, float max,
+                                             float temperature) {
+    double bound = max + temperature * log(static_cast<double>(r->settings.min_p));
+    float rounded = static_cast<float>(bound);
+    return rounded < bound ? nextafterf(rounded, INFINITY) : rounded;
+}
+
+__device__ __forceinline__ void write_token(const struct sample_tensors &t, int32_t token) {
+    t.out[blockIdx.y].token = t.sampled_tokens[blockIdx.y] = token;
+}
+
+/* Steps 5 and 6. */
+__device__ __forceinline__ struct cut choose_cut(const struct sample_row *r,
+                                                 const struct undecided_source &source,
+                                                 const struct weighing &w,
+                                                 struct cut_memory *memory) {
+    int32_t size = source.row.size;
+    bool use_top_p = r->settings.top_p < 1;
+    struct cut cut = {w.lowest, 0, 0, NO_MASS};
+    if (!sample_has_cut(r, size))
+        return cut;
+    struct tally limit = top_k_limit(r, size);
+#pragma unroll 1
+    for (int i = 0; i < (use_top_p ? 2 : 1); i++) {
+        find_cut(source, w, use_top_p, limit, memory, &cut);
+        limit = {NO_COUNT, mass_share(r->settings.top_p, cut.mass)};
+    }
+    return cut;
+}
+
 /* Sums what is surely kept of each of the block's chunks, and lists what is undecided. */
 __device__ __forceinline__ void sum_decided(const struct row_share &share,
                                             const struct sample_undecided &undecided,

@@ -15,13 +15,14 @@ struct chat_template {
     struct template_arena *arena;
     struct template_names names;
     struct template_node *body;
+    int64_t max_steps;
 };
 
-int chat_template_create(const char *source, size_t length, struct chat_template **out,
-                         struct error *err) {
-    if (length > CHAT_TEMPLATE_MAX_BYTES)
-        return error_set(err, ERROR_SYNTAX, "the chat template has %zu bytes, more than %d", length,
-                         CHAT_TEMPLATE_MAX_BYTES);
+static int create(const char *source, size_t length, size_t max_bytes, int64_t max_steps,
+                  struct chat_template **out, struct error *err) {
+    if (length > max_bytes)
+        return error_set(err, ERROR_SYNTAX, "the chat template has %zu bytes, more than %zu",
+                         length, max_bytes);
     if (utf8_valid_prefix(source, length) != length)
         return error_set(err, ERROR_SYNTAX, "the chat template is no UTF-8 text");
     struct chat_template *chat = calloc(1, sizeof(*chat));
@@ -34,8 +35,20 @@ int chat_template_create(const char *source, size_t length, struct chat_template
         chat_template_destroy(chat);
         return -1;
     }
+    chat->max_steps = max_steps;
     *out = chat;
     return 0;
+}
+
+int chat_template_create(const char *source, size_t length, struct chat_template **out,
+                         struct error *err) {
+    return create(source, length, CHAT_TEMPLATE_MAX_BYTES, CHAT_TEMPLATE_MAX_STEPS, out, err);
+}
+
+int chat_template_create_client(const char *source, size_t length, struct chat_template **out,
+                                struct error *err) {
+    return create(source, length, CHAT_TEMPLATE_CLIENT_MAX_BYTES, CHAT_TEMPLATE_CLIENT_MAX_STEPS,
+                  out, err);
 }
 
 void chat_template_destroy(struct chat_template *chat) {
@@ -80,7 +93,7 @@ int chat_template_render(const struct chat_template *chat, struct template_arena
                                .builtins = &template_library,
                                .now = now,
                                .err = err,
-                               .steps = CHAT_TEMPLATE_MAX_STEPS,
+                               .steps = chat->max_steps,
                                .line = 1};
     struct template_scope scope = {0};
     struct template_value text;

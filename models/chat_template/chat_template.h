@@ -16,6 +16,11 @@
 #define CHAT_TEMPLATE_MAX_BYTES (1 << 20) /* of the source */
 #define CHAT_TEMPLATE_MAX_STEPS 2000000
 
+/* Of a template that a client brings, which may be made to cost as much as it can: a rendering takes
+ * some ten milliseconds at most. */
+#define CHAT_TEMPLATE_CLIENT_MAX_BYTES (64 << 10)
+#define CHAT_TEMPLATE_CLIENT_MAX_STEPS 200000
+
 struct chat_template;
 
 /* Parses the source. ERROR_SYNTAX names the line and what is not understood: a tag, and a filter,
@@ -23,6 +28,9 @@ struct chat_template;
  * so that a template which needs more than is here is refused at start. */
 int chat_template_create(const char *source, size_t length, struct chat_template **out,
                          struct error *err);
+/* The same of a client's source, within these bounds. */
+int chat_template_create_client(const char *source, size_t length, struct chat_template **out,
+                                struct error *err);
 void chat_template_destroy(struct chat_template *chat); /* accepts NULL */
 
 /* A prompt's text, in the arena of its rendering. */

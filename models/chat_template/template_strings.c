@@ -91,10 +91,12 @@ int template_strings_join(struct template_run *run, const struct template_value 
                           const struct template_sequence *items, struct template_value *out) {
     struct template_builder builder = {.arena = run->arena};
     for (size_t i = 0; i < items->length; i++) {
+        if (template_run_charge(run, 1) != 0 ||
+            template_run_charge_text(run, separator->string.length) != 0)
+            return -1;
         if (i > 0)
             template_builder_add_string(&builder, separator);
-        if (template_run_charge(run, 1) != 0 ||
-            template_repr_str(run, &items->items[i], &builder) != 0)
+        if (template_repr_str(run, &items->items[i], &builder) != 0)
             return -1;
     }
     return template_run_finish(run, &builder, out);

@@ -53,6 +53,30 @@ static int read_eos(struct model *model, const struct config_object *o) {
     return 0;
 }
 
+/* --- Embeddings that may be cut ---------------------------------------------------------------- */
+
+/* The two keys are those that vLLM reads (vllm/config/model.py). A list goes before is_matryoshka, as
+ * there; sizes that are no part of an embedding are left out. */
+static int read_embedding_sizes(struct model *model, const struct config_object *o) {
+    static const char key[] = "matryoshka_dimensions";
+    struct embedding_sizes *out = &model->embedding_sizes;
+    const cJSON *list, *item;
+    if (config_field_bool(o, "is_matryoshka", &out->any) != 0 ||
+        config_field_array(o, key, &list) != 0)
+        return -1;
+    cJSON_ArrayForEach(item, list) {
+        if (!config_field_is_int(item, 1, INT32_MAX))
+            return config_field_refuse(o, key, "has an element that is no size");
+        if (item->valuedouble > model->config.hidden_size)
+            continue;
+        if (out->num_sizes == EMBEDDING_MAX_SIZES)
+            return config_field_refuse(o, key, "more than %d sizes", EMBEDDING_MAX_SIZES);
+        out->sizes[out->num_sizes++] = (int32_t)item->valuedouble;
+    }
+    out->any = out->any && out->num_sizes == 0;
+    return 0;
+}
+
 /* --- config.json ------------------------------------------------------------------------------ */
 
 /* Names the model for people: the last part of the folder's path. */
@@ -91,6 +115,8 @@ static int read_config(struct model *model, struct error *err) {
                          model->folder);
     const struct config_object object = {.json = root, .file = path, .err = err};
     int status = config_hf_read(root, path, &model->config, err);
+    if (status == 0)
+        status = read_embedding_sizes(model, &object);
     if (status == 0 &&
         (read_eos(model, &object) != 0 || config_field_object(&object, "text_config", &text) != 0 ||
          read_eos(model, &text) != 0))

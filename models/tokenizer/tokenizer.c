@@ -11,6 +11,7 @@
 #include "models/model.h"
 #include "models/tokenizer/added_tokens.h"
 #include "models/tokenizer/client_spans.h"
+#include "models/tokenizer/fim_tokens.h"
 #include "models/tokenizer/normalizer.h"
 #include "models/tokenizer/pretokenizer.h"
 #include "models/tokenizer/tokenizer_bpe.h"
@@ -33,6 +34,8 @@ struct tokenizer {
     int num_prefix, num_suffix;
     int32_t prefix[TOKENIZER_MAX_TEMPLATE], suffix[TOKENIZER_MAX_TEMPLATE];
     int32_t bos; /* -1: none */
+    bool has_fim;
+    int32_t fim[NUM_FIM_PARTS];
     int num_eos;
     int32_t eos[MAX_EOS_TOKENS];
     int strip_leading_spaces;
@@ -72,6 +75,9 @@ static int open_ids(struct tokenizer *t, const struct tokenizer_spec *spec, stru
         status = check_id(t, spec->bos, "beginning-of-sequence", err);
     if (status == 0 && spec->unknown >= 0)
         status = check_id(t, spec->unknown, "unknown", err);
+    for (int i = 0; i < NUM_FIM_PARTS; i++)
+        t->fim[i] = spec->names_fim[i] && spec->fim[i] < t->vocabulary.size ? spec->fim[i] : -1;
+    t->has_fim = fim_tokens_find(&t->vocabulary, t->fim);
     t->num_prefix = spec->num_prefix;
     t->num_suffix = spec->num_suffix;
     t->bos = spec->bos;
@@ -411,6 +417,10 @@ bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token) {
 const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count) {
     *out_count = tokenizer->num_eos;
     return tokenizer->eos;
+}
+
+const int32_t *tokenizer_fim(const struct tokenizer *tokenizer) {
+    return tokenizer->has_fim ? tokenizer->fim : NULL;
 }
 
 const char *tokenizer_description(const struct tokenizer *tokenizer) {

@@ -14,6 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The parts of a text with a gap, and the order in which a model reads them. */
+enum fim_part { FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, NUM_FIM_PARTS };
+
 struct model;
 struct tokenizer;
 struct tokenizer_spec;
@@ -87,6 +90,10 @@ int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
 bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token);
 /* Returns the ids that tokenizer_is_eos accepts, *out_count of them, owned by the tokenizer. */
 const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count);
+/* Returns the tokens that stand in front of the parts of a text with a gap, by enum fim_part, owned by
+ * the tokenizer: those that the model's file names, else those of known families by their text
+ * (fim_tokens.h). NULL: the model has none. */
+const int32_t *tokenizer_fim(const struct tokenizer *tokenizer);
 /* Describes it for people: "byte-level BPE, pre-tokenizer smollm"; "BPE over characters,
  * pre-tokenizer none". */
 const char *tokenizer_description(const struct tokenizer *tokenizer);

@@ -264,6 +264,25 @@ static int read_eos(const struct tensor_file *file, struct tokenizer_spec *spec,
     return 0;
 }
 
+/* The second name of each is that of older files. */
+static int read_fim(const struct tensor_file *file, struct tokenizer_spec *spec,
+                    struct error *err) {
+    static const char *const keys[NUM_FIM_PARTS][2] = {
+        [FIM_PREFIX] = {KEY("fim_pre_token_id"), KEY("prefix_token_id")},
+        [FIM_SUFFIX] = {KEY("fim_suf_token_id"), KEY("suffix_token_id")},
+        [FIM_MIDDLE] = {KEY("fim_mid_token_id"), KEY("middle_token_id")},
+    };
+    for (size_t part = 0; part < NUM_FIM_PARTS; part++) {
+        int32_t token = -1;
+        if (read_id(file, keys[part][1], spec, &token, err) != 0 ||
+            read_id(file, keys[part][0], spec, &token, err) != 0)
+            return -1;
+        spec->names_fim[part] = token >= 0;
+        spec->fim[part] = token;
+    }
+    return 0;
+}
+
 /* --- Kinds ------------------------------------------------------------------------------------ */
 
 static int read_bytes_kind(const struct tensor_file *file, struct tokenizer_spec *spec,
@@ -336,7 +355,8 @@ static int read_kind(const struct tensor_file *file, struct tokenizer_spec *spec
 int tokenizer_spec_read_gguf(const struct tensor_file *file, struct tokenizer_spec *out,
                              struct error *err) {
     struct tokenizer_spec spec = {0};
-    if (read_kind(file, &spec, err) != 0 || read_eos(file, &spec, err) != 0) {
+    if (read_kind(file, &spec, err) != 0 || read_eos(file, &spec, err) != 0 ||
+        read_fim(file, &spec, err) != 0) {
         tokenizer_spec_finish(&spec);
         return -1;
     }

@@ -12,6 +12,7 @@
 
 #include "config/error.h"
 #include "models/files/tensor_file.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -122,7 +123,9 @@ struct tokenizer_spec {
     int32_t prefix[TOKENIZER_MAX_TEMPLATE];
     int num_suffix;
     int32_t suffix[TOKENIZER_MAX_TEMPLATE];
-    int32_t bos; /* -1: none */
+    int32_t bos;                /* -1: none */
+    int32_t fim[NUM_FIM_PARTS]; /* where names_fim; else found by their texts */
+    bool names_fim[NUM_FIM_PARTS];
     int num_eos;
     int32_t eos[TOKENIZER_MAX_EOS];
 

@@ -5,7 +5,8 @@ of plain streams, first alone and then beside as many requests with such grammar
   quire serve --model MODEL --port 8000 &
   scripts/bench/bench_grammar_bombs.py --url http://127.0.0.1:8000
 
-The text of a seeded stream must be the same alone and beside them. Needs Python 3.9.
+The text of a seeded stream must be the same alone and beside them. With --refused it measures how long hostile forms that must be refused
+take to be answered with 400 while plain streams go on, one at a time, and what they cost those. Needs Python 3.9.
 """
 
 import argparse
@@ -27,6 +28,23 @@ BOMBS = {
         f"r{i} ::= " + " | ".join(f"r{j} [a-{chr(98 + j % 24)} ]" for j in range(30)) + " | [a-z] root? [a-z ]\n" for i in range(30))},
     "ignored": {"guided_grammar": "start: (A* B? (A B*)? C)+\nA: /[a-m ]+/\nB: /[h-z ]+/ | A B?\nC: /(.{0,40}x?){0,40}/s\n%ignore /[ a-z]/"},
     "nested": {"guided_grammar": "root ::= " + "[a-z ] root? [ a-z] | . root? . root? | " * 60 + '"."'},
+}
+REFUSED = {
+    "root of itself": {"guided_grammar": "root ::= root"},
+    "rules of each other": {"guided_grammar": "root ::= a\na ::= b\nb ::= a"},
+    "counts of many groups": {"guided_regex": "|".join("(a{0,999}b{999}){999}" * 60 for _ in range(200))},
+    "groups, 60000 deep": {"guided_regex": "(" * 60000 + "a" + ")" * 60000},
+    "grammar, 60000 deep": {"guided_grammar": "root ::= " + "(" * 60000 + '"a"' + ")" * 60000},
+    "oneOf of 10000": {"guided_json": {"oneOf": [{"type": "object", "properties": {f"p{i}": {"type": "string"}}} for i in range(10000)]}},
+    "oneOf that overlap": {"guided_json": {"oneOf": [{"type": "string", "pattern": f"(a|b)*a(a|b){{{i}}}"} for i in range(10, 25)]}},
+    "reference to itself": {"guided_json": {"$ref": "#"}},
+    "reference to elsewhere": {"guided_json": {"$ref": "http://127.0.0.1/x"}},
+    "pattern open": {"guided_json": {"type": "string", "pattern": "("}},
+    "patterns that multiply": {"guided_json": {"allOf": [{"pattern": f"^(.{{{n}}})*$"} for n in (7, 11, 13, 17, 19, 23)], "type": "string"}},
+    "schema, 80 deep": {"guided_json": json.loads('{"items":' * 80 + "{}" + "}" * 80)},
+    "unknown type": {"guided_json": {"type": "int"}},
+    "look-ahead": {"guided_regex": "(?=a)b"},
+    "range upside down": {"guided_regex": "[z-a]"},
 }
 
 
@@ -94,6 +112,41 @@ def report(name, streams):
           f"  p99 {quantile(gaps, 0.99):7.1f}  most {max(gaps):7.1f}", flush=True)
 
 
+def ask_refused(address, model, body):
+    """Returns the status, and how long the answer took, in ms."""
+    connection = http.client.HTTPConnection(*address, timeout=60)
+    content = json.dumps({"model": model, "prompt": "x", "max_tokens": 4, **body})
+    began = time.monotonic()
+    connection.request("POST", "/v1/completions", content, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status, 1e3 * (time.monotonic() - began)
+
+
+def measure_refused(address, model, options):
+    """Asks them all again and again as long as plain streams go on."""
+    alone = run_streams(address, model, options.streams, options.tokens)
+    report("alone", alone)
+    beside, times, wrong = [], {name: [] for name in REFUSED}, set()
+    runner = threading.Thread(target=lambda: beside.extend(run_streams(address, model, options.streams, options.tokens)), daemon=True)
+    runner.start()
+    time.sleep(1)
+    while runner.is_alive():
+        for name, body in REFUSED.items():
+            status, took = ask_refused(address, model, body)
+            times[name].append(took)
+            if status != 400:
+                wrong.add(f"{name}: {status}")
+    runner.join()
+    report("beside refused ones", beside)
+    for name, values in times.items():
+        print(f"{name:24} {len(values):6} times, ms: p50 {quantile(values, 0.5):7.1f}  most {max(values):7.1f}")
+    changed = sum(a.text != b.text for a, b in zip(alone, beside))
+    print(f"{changed} streams with another text than alone; {len(wrong)} were not refused {wrong or ''}")
+    return 1 if changed or wrong else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", required=True)
@@ -101,6 +154,7 @@ def main():
     parser.add_argument("--bombs", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=100, help="of a stream")
     parser.add_argument("--kinds", default=",".join(BOMBS), help="of the grammars, separated by commas")
+    parser.add_argument("--refused", action="store_true", help="measure those that are refused")
     arguments = parser.parse_args()
     parts = urlsplit(arguments.url)
     address = (parts.hostname, parts.port)
@@ -108,6 +162,8 @@ def main():
     connection.request("GET", "/v1/models")
     model = json.loads(connection.getresponse().read())["data"][0]["id"]
     run_streams(address, model, arguments.streams, 4)
+    if arguments.refused:
+        return measure_refused(address, model, arguments)
     alone = run_streams(address, model, arguments.streams, arguments.tokens)
     report("alone", alone)
     changed = 0

@@ -7,10 +7,7 @@
  * and its bytes. Output: a line of ids for each; with --decode a second line with what they decode
  * to, in hexadecimal. Stderr: processor time and memory it took. --special parses special tokens in
  * the texts, --around adds those around a prompt. */
-#include "models/model.h"
-#include "models/files/tensor_file.h"
-#include "models/tokenizer/tokenizer.h"
-#include "models/tokenizer/tokenizer_spec.h"
+#include "scripts/compare/open_tokenizer.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -82,25 +79,6 @@ static int tokenize_all(const struct tokenizer *tokenizer, const struct settings
     return status;
 }
 
-static int open_folder(const char *path, struct tokenizer **out, struct error *err) {
-    struct tokenizer_spec spec;
-    if (tokenizer_spec_read_json(path, &spec, err) != 0)
-        return -1;
-    int status = tokenizer_create(&spec, out, err);
-    tokenizer_spec_finish(&spec);
-    return status;
-}
-
-static int open_file(const char *path, struct tokenizer **out, struct error *err) {
-    struct tensor_file *file;
-    if (tensor_file_open(path, &file, err) != 0)
-        return -1;
-    const struct model model = {.file = file};
-    int status = tokenizer_open(&model, out, err);
-    tensor_file_close(file);
-    return status;
-}
-
 /* The most memory this program had: unlike ru_maxrss, not that of the one that started it. */
 static long peak_kib(void) {
     long kib = 0;
@@ -130,7 +108,7 @@ int main(int argc, char **argv) {
         settings.decode |= strcmp(argv[i], "--decode") == 0;
     }
     double start = now();
-    int status = (S_ISDIR(st.st_mode) ? open_folder : open_file)(argv[1], &tokenizer, &err);
+    int status = open_tokenizer(argv[1], &tokenizer, &err);
     if (status != 0) {
         fprintf(stderr, "%s\n", err.message);
         return 1;

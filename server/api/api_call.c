@@ -76,6 +76,24 @@ void api_call_fail(struct api_call *call, const struct api_error *err, struct by
     end_with_error(call, out);
 }
 
+bool api_call_is_background(const struct api_call *call) {
+    return call->is_background;
+}
+
+const char *api_call_id(const struct api_call *call) {
+    return call->head.id;
+}
+
+void api_call_write_state(const struct api_call *call, struct byte_buffer *out) {
+    call->operations->write_state(call, out);
+}
+
+void api_call_cancel(struct api_call *call, struct byte_buffer *out) {
+    call->is_done = true;
+    call->is_cancelled = true;
+    call->operations->write_error(call, out);
+}
+
 size_t api_call_held_bytes(const struct api_call *call) {
     return call->operations->held_bytes(call);
 }

@@ -54,6 +54,18 @@ bool api_call_error(const struct api_call *call, struct api_error *err);
  * event, otherwise api_call_error returns it. */
 void api_call_fail(struct api_call *call, const struct api_error *err, struct byte_buffer *out);
 
+/* Returns whether the call is to run on without its client, who gets api_call_write_state at once and
+ * comes back for the rest. Its errors then become part of what is kept, as do those of a stream that
+ * has begun. */
+bool api_call_is_background(const struct api_call *call);
+/* Returns the id of the answer. */
+const char *api_call_id(const struct api_call *call);
+/* Appends the answer as far as it is known. For a call in the background, at any time. */
+void api_call_write_state(const struct api_call *call, struct byte_buffer *out);
+/* Ends a call in the background that is not done, at the client's wish. The caller cancels its
+ * requests. */
+void api_call_cancel(struct api_call *call, struct byte_buffer *out);
+
 /* Returns the bytes of output kept until they are written. */
 size_t api_call_held_bytes(const struct api_call *call);
 

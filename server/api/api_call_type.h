@@ -72,8 +72,11 @@ struct api_call_operations {
     void (*write_update)(struct api_call *call, int32_t index, struct byte_buffer *out);
     /* Streams: what follows the last update. */
     void (*write_end)(struct api_call *call, struct byte_buffer *out);
-    /* Streams that have begun: call->error, and the end. */
+    /* Streams that have begun, and calls in the background: call->error or is_cancelled, and the
+     * end. */
     void (*write_error)(struct api_call *call, struct byte_buffer *out);
+    /* Calls in the background: what is known now; NULL: there are none. */
+    void (*write_state)(const struct api_call *call, struct byte_buffer *out);
     /* The response's body. */
     void (*write_body)(struct api_call *call, struct byte_buffer *out);
     /* Capacity of the buffers that grow with the output. */
@@ -97,8 +100,9 @@ struct api_call {
     struct api_call_choice *choices;  /* [num_prompts * num_choices] */
     struct api_call_rank *ranks;      /* [num_choices], for api_call_rank_choices */
     struct token_buffer events;
-    bool is_done, has_error;
-    bool has_sent; /* a stream's first frame */
+    bool is_done, has_error, is_cancelled;
+    bool is_background;
+    bool has_sent; /* a stream's first frame, or the client's answer while the call runs on */
     struct api_error error;
 };
 

@@ -2,6 +2,7 @@
 #ifndef QUIRE_SERVER_API_CONTEXT_H
 #define QUIRE_SERVER_API_CONTEXT_H
 
+#include "config/embedding_sizes.h"
 #include "config/serving_limits.h"
 #include "engine/sampling_params.h"
 #include "models/tokenizer/tokenizer.h"
@@ -12,13 +13,16 @@
 
 struct chat_model;
 struct grammar_cache;
+struct response_store;
 
 struct api_context {
     const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
-    const struct chat_model *chat;  /* NULL: chats are refused */
-    struct grammar_cache *grammars; /* forms of outputs that were compiled; NULL: none is kept */
-    char *const *model_names;       /* served names, or those of them that a key may use; the first
+    const struct chat_model *chat;    /* NULL: chats are refused */
+    struct grammar_cache *grammars;   /* forms of outputs that were compiled; NULL: none is kept */
+    struct response_store *responses; /* NULL: responses are not kept */
+    int32_t tenant;           /* of the key whose request it is (auth.h); -1 where there are none */
+    char *const *model_names; /* served names, or those of them that a key may use; the first
                                       one is reported */
     int num_model_names;
     int64_t created;     /* Unix seconds of the server's start, for /v1/models */
@@ -30,7 +34,9 @@ struct api_context {
     struct sampling_settings sampling; /* where a request says nothing: neutral, or the model's */
     uint64_t seed;                     /* base of the seeds of requests that bring none */
     const char *system_fingerprint;
-    enum pooling pooling;        /* of embeddings whose request does not say */
+    const struct embedding_sizes *embedding_sizes; /* to which they may be cut; NULL: none */
+    enum pooling pooling;                          /* of embeddings whose request does not say */
+    bool trusts_chat_template;                     /* of a request: it may bring one */
     bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
 };
 

@@ -3,17 +3,22 @@
 #ifndef QUIRE_SERVER_API_ENDPOINTS_H
 #define QUIRE_SERVER_API_ENDPOINTS_H
 
+#include "config/base/text.h"
 #include "server/api/api_call.h"
 #include "server/json/json_field.h"
 
 /* POST, by way of the engine: the body becomes an API call. */
 api_call_parse completion_endpoint_parse; /* /v1/completions */
 api_call_parse chat_endpoint_parse;       /* /v1/chat/completions */
-/* /v1/responses: a chat in the words of OpenAI's Responses API. Nothing is stored. */
+/* /v1/responses: a chat in the words of OpenAI's Responses API. What has ended is kept where
+ * api_context.responses is. */
 api_call_parse responses_endpoint_parse;
 /* /v1/messages: a chat in the words of Anthropic's Messages API. */
 api_call_parse messages_endpoint_parse;
 api_call_parse embedding_endpoint_parse; /* /v1/embeddings */
+/* /v1/score; /v1/rerank and /v2/rerank: how much alike texts are, by their embeddings. */
+api_call_parse score_endpoint_parse;
+api_call_parse score_endpoint_parse_rerank;
 
 /* POST, from body to body. `ignored` takes the comma-separated names of unknown fields. On failure
  * -1 and *err; `out` may hold a part then. */
@@ -23,6 +28,12 @@ typedef int api_transform(const struct api_context *context, const char *body, s
 /* /tokenize: a prompt, or the messages of a chat with what else makes its prompt, in vLLM's shape
  * or llama.cpp's. */
 api_transform tokenize_endpoint_encode;
+/* /apply-template: the text of the prompt that these messages give the model, in llama.cpp's shape. */
+api_transform tokenize_endpoint_apply_template;
+/* /v1/chat/completions/render and /v1/completions/render: what such a body gives the engine, in vLLM's
+ * shape; a list of them for the second. */
+api_transform render_endpoint_chat;
+api_transform render_endpoint_completion;
 /* /detokenize: the text of token ids. */
 api_transform tokenize_endpoint_decode;
 /* /v1/messages/count_tokens and /v1/responses/input_tokens: the tokens of the prompt that such a body
@@ -33,6 +44,28 @@ api_transform responses_input_tokens;
 struct json_table tokenize_endpoint_table(void);
 
 /* GET: these append one JSON object. */
+/* /v1/responses/{id} and the like, of responses that have ended; query: NULL, or the text of the
+ * parameter. -1 and *err: 404 for an id that is not kept, 400 for a parameter. */
+int responses_stored_get(const struct api_context *context, struct text id, struct byte_buffer *out,
+                         struct api_error *err);
+int responses_stored_delete(const struct api_context *context, struct text id,
+                            struct byte_buffer *out, struct api_error *err);
+/* POST /v1/responses/{id}/cancel, where nothing is left to be cancelled: as get, but a 400 for a
+ * response that was not in the background. */
+int responses_stored_cancel(const struct api_context *context, struct text id,
+                            struct byte_buffer *out, struct api_error *err);
+/* Refuses parameters of GET /v1/responses/{id} that request a stream. */
+int responses_stored_check_query(const char *stream, const char *starting_after,
+                                 struct api_error *err);
+struct response_items_query {
+    const char *limit; /* 1 to 100; NULL: 20 */
+    const char *order; /* "asc" or "desc"; NULL: desc */
+    const char *after; /* id of an item; NULL: from the beginning */
+};
+/* /v1/responses/{id}/input_items: those that the response was made from. */
+int responses_stored_items(const struct api_context *context, struct text id,
+                           const struct response_items_query *query, struct byte_buffer *out,
+                           struct api_error *err);
 void models_endpoint_list(const struct api_context *context, struct byte_buffer *out);
 /* /v1/models/{id}; -1 with a 404 for an unknown id. */
 int models_endpoint_get(const struct api_context *context, const char *id, struct byte_buffer *out,

@@ -3,6 +3,7 @@
 #include "config/base/clock.h"
 #include "config/log.h"
 #include "server/api/admin/admin_endpoint.h"
+#include "server/http/http_control.h"
 #include "server/http/http_reply.h"
 
 #include <stdlib.h>
@@ -41,8 +42,7 @@ static int resume(struct http_server *server, const struct byte_buffer *body,
 
 static int flush_cache(struct http_server *server, const struct byte_buffer *body,
                        struct api_error *err) {
-    engine_flush_cache(server->engine);
-    log_info("admin: prefix cache flushed");
+    http_control_flush(server);
     return 0;
 }
 
@@ -82,6 +82,8 @@ static const char *state_name(const struct http_server *server, const struct eng
         return "failed";
     if (server->is_stopping)
         return "stopping";
+    if (stats->rest != ENGINE_AWAKE)
+        return http_control_rest_name(stats->rest);
     if (stats->is_restarting)
         return "restarting";
     return server->is_draining || server->stop_due_ms != 0 ? "draining" : "serving";

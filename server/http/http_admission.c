@@ -62,6 +62,18 @@ int http_admission_find_key(struct connection *connection, const char *authoriza
     return 0;
 }
 
+int http_admission_check_admin(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    const struct api_keys *keys = connection->server->keys;
+    if (exchange->key != NULL ? api_keys_is_admin(keys, exchange->key)
+                              : http_owner_is_local(&connection->address->id))
+        return 0;
+    return api_error_set(&exchange->error, 403, "permission_error", "admin_required", NULL,
+                         exchange->key != NULL
+                             ? "this API key is no administrator's: it needs admin: true"
+                             : "without API keys only clients on this machine may do that");
+}
+
 /* Returns whether there may be others whom it takes from. */
 static bool is_alone(const struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
@@ -111,6 +123,11 @@ static int check_key_limits(struct connection *connection) {
     return -1;
 }
 
+int http_admission_refuse_asleep(struct api_error *err) {
+    return api_error_set(err, 503, "server_error", "sleeping", NULL,
+                         "the server sleeps, until somebody wakes it up");
+}
+
 int http_admission_check(struct connection *connection) {
     struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
@@ -124,10 +141,15 @@ int http_admission_check(struct connection *connection) {
         return api_error_set(&exchange->error, 503, "server_error", "draining", NULL,
                              "the server is being drained");
     }
+    bool is_call = exchange->route->parse != NULL;
+    enum engine_rest rest = engine_get_rest(server->engine, NULL);
+    if (is_call && (rest == ENGINE_ASLEEP || rest == ENGINE_FALLING_ASLEEP)) {
+        server->stats.rejected++;
+        return http_admission_refuse_asleep(&exchange->error);
+    }
     if (!key_models_any(exchange->key, server->context))
         return api_error_set(&exchange->error, 404, "invalid_request_error", "model_not_found",
                              "model", "this API key may use none of the models here");
-    bool is_call = exchange->route->parse != NULL;
     if (check_exchanges(connection) == 0 &&
         (!is_call || (check_key_limits(connection) == 0 && check_api_calls(connection) == 0)))
         return 0;

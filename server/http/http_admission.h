@@ -19,8 +19,13 @@ int http_admission_check_connections(struct connection *connection);
  * The values of the two fields, or NULL. */
 int http_admission_find_key(struct connection *connection, const char *authorization,
                             const char *x_api_key);
+/* Refuses whoever is no administrator: who came without the right of one (api_keys_is_admin), and
+ * where no key is needed whoever is not on this machine. */
+int http_admission_check_admin(struct connection *connection);
 /* Refuses what could not begin now. */
 int http_admission_check(struct connection *connection);
+
+int http_admission_refuse_asleep(struct api_error *err);
 
 /* Counts a request that a worker has, until http_admission_end: the exchange is then pending. */
 void http_admission_begin(struct connection *connection);

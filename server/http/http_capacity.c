@@ -2,6 +2,7 @@
 
 #include "config/log.h"
 #include "server/api/chat/chat_prompt.h"
+#include "server/api/responses/response_store.h"
 #include "server/http/http_admin.h"
 #include "server/http/http_state.h"
 #include "server/http/http_log.h"
@@ -28,6 +29,8 @@ size_t http_capacity_bytes(const struct options *options) {
         HTTP_HEADER_MEMORY_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
     size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
     bool has_access_log = strcmp(options->access_log, "none") != 0;
+    if (options->response_store_bytes > 0) /* what is continued, as text, as JSON and again */
+        per_worker += JSON_TREE_BYTES + (size_t)3 * RESPONSE_STORE_MAX_ITEM_BYTES;
     if (options->ssl_certfile)
         per_connection += TLS_CONNECTION_BYTES;
     if (options->log_prompts)

@@ -104,6 +104,7 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
     abandon(connection);
     if (exchange->is_pending)
         http_admission_end(connection);
+    server->num_awaiting -= exchange->awaits_rest;
     http_connection_release_memory(connection);
     if (exchange->owner != NULL)
         exchange->owner->num_exchanges--;

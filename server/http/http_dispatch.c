@@ -8,6 +8,7 @@
 
 #include "config/base/clock.h"
 #include "server/http/http_admission.h"
+#include "server/http/http_background.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_task.h"
@@ -36,6 +37,8 @@ static int refuse_submit(enum submit_result result, const struct http_server *se
     case SUBMIT_STOPPING:
         return api_error_set(err, 503, "server_error", "shutting_down", NULL,
                              "the server is shutting down");
+    case SUBMIT_ASLEEP:
+        return http_admission_refuse_asleep(err);
     default:
         return api_error_set(err, 503, "server_error", "engine_failed", NULL, "the device failed");
     }
@@ -95,13 +98,16 @@ static int refuse_answer(struct connection *connection, struct api_error *err) {
 }
 
 /* Counts the memory of the answer so far. As much as a stream may leave unread is every
- * connection's own. False: its owner has no right to the rest. */
+ * client's own. False: its owner has no right to the rest. */
 static bool count_held(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     size_t bytes = exchange->out.capacity;
     if (exchange->call)
         bytes += api_call_held_bytes(exchange->call);
-    bytes = bytes > OUTPUT_LIMIT_BYTES ? bytes - OUTPUT_LIMIT_BYTES : 0;
+    if (connection->mhd == NULL)
+        bytes += sizeof(*connection);
+    else
+        bytes = bytes > OUTPUT_LIMIT_BYTES ? bytes - OUTPUT_LIMIT_BYTES : 0;
     if (bytes > exchange->held_bytes)
         return http_deadlines_take_memory(connection, bytes - exchange->held_bytes);
     http_memory_give(&connection->server->memory, exchange->owner, exchange->held_bytes - bytes);
@@ -128,6 +134,24 @@ static void accept_output(struct connection *connection, struct http_task *task)
     become_ready(connection, status == 0 ? EXCHANGE_READY_BODY : EXCHANGE_READY_ERROR);
 }
 
+/* Begins to compute the exchange's call. */
+static void start_call(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    int status = submit_all(connection);
+    if (status == 0 && !api_call_is_background(exchange->call))
+        return;
+    if (status == 0) {
+        status = http_background_begin(connection);
+        if (status != 0)
+            http_connection_cancel(connection);
+    }
+    if (status != 0) {
+        api_call_destroy(exchange->call);
+        exchange->call = NULL;
+    }
+    become_ready(connection, status == 0 ? EXCHANGE_READY_BODY : EXCHANGE_READY_ERROR);
+}
+
 /* Takes the task's results over. */
 static void accept_task(struct connection *connection, struct http_task *task) {
     struct exchange *exchange = &connection->exchange;
@@ -140,11 +164,7 @@ static void accept_task(struct connection *connection, struct http_task *task) {
     } else {
         exchange->call = task->call;
         task->call = NULL;
-        if (submit_all(connection) != 0) {
-            api_call_destroy(exchange->call);
-            exchange->call = NULL;
-            become_ready(connection, EXCHANGE_READY_ERROR);
-        }
+        start_call(connection);
     }
 }
 
@@ -200,7 +220,10 @@ static void read_request(struct connection *connection, struct request *request)
     if (exchange->out.length > before)
         exchange->output_ms = clock_now_ms();
     bound_held(connection);
-    advance(connection);
+    if (connection->mhd == NULL)
+        http_background_advance(connection);
+    else
+        advance(connection);
 }
 
 /* Long answers are written here, some megabytes each. */

@@ -89,6 +89,9 @@ static int check_route(struct connection *connection, const char *url, const cha
     if (!exchange->route)
         return api_error_set(&exchange->error, 404, "invalid_request_error", "not_found", NULL,
                              "no such path: %.*s", 100, url);
+    if (exchange->route->is_admins && !connection->server->config.allows_admin)
+        return api_error_set(&exchange->error, 404, "invalid_request_error", "not_found", NULL,
+                             "no such path: %.*s; --enable-admin allows it", 100, url);
     exchange->allow = exchange->route->methods;
     if (http_routes_has_method(exchange->route, method) || strcmp(method, "OPTIONS") == 0)
         return 0;
@@ -134,7 +137,8 @@ static int check_request(struct connection *connection, const char *url, const c
     if (!is_open && http_admission_find_key(connection, header(connection, "Authorization"),
                                             header(connection, "X-Api-Key")) != 0)
         return -1;
-    if (check_route(connection, path, method) != 0)
+    if (check_route(connection, path, method) != 0 ||
+        (exchange->route->is_admins && http_admission_check_admin(connection) != 0))
         return -1;
     if (exchange->body_length != UINT64_MAX &&
         exchange->body_length > connection->server->config.max_body_bytes)
@@ -219,6 +223,11 @@ static enum MHD_Result dispatch(struct connection *connection, const char *metho
     if (!exchange->route->answer)
         return connection->is_closed ? MHD_NO : start(connection);
     bool is_good = exchange->route->answer(connection) == 0;
+    if (is_good && exchange->awaits_rest) {
+        exchange->state = EXCHANGE_WAITING;
+        http_connection_suspend(connection);
+        return MHD_YES;
+    }
     return is_good ? http_reply_body(connection, exchange->route->content_type)
                    : http_reply_error(connection);
 }

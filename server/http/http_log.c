@@ -28,6 +28,8 @@ static const struct trace_context *find_trace(struct connection *connection) {
 
 static const char *describe_client(const struct connection *connection,
                                    char out[INET6_ADDRSTRLEN]) {
+    if (connection->mhd == NULL)
+        return "background";
     const struct sockaddr *address =
         MHD_get_connection_info(connection->mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
     if (address != NULL && address->sa_family == AF_INET)

@@ -11,7 +11,7 @@
 #include <strings.h>
 
 #define TOKEN_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~"
-#define ALL_METHODS "GET, HEAD, POST"
+#define ALL_METHODS "GET, HEAD, POST, DELETE"
 #define PREFLIGHT_SECONDS "600"
 #define MAX_ASKED_BYTES 2048
 

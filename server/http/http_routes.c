@@ -6,7 +6,10 @@
 #include "engine/process_executor.h"
 #include "server/api/api_context.h"
 #include "server/api/messages/messages_error.h"
+#include "server/api/responses/response_store.h"
+#include "server/http/http_background.h"
 #include "server/http/http_connection.h"
+#include "server/http/http_control.h"
 #include "server/json/json_write.h"
 #include "server/keys/key_models.h"
 #include "server/page/page.h"
@@ -72,12 +75,22 @@ static int answer_ready(struct connection *connection) {
     const char *trouble = find_trouble(server);
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
-    if (!trouble && stats.is_restarting)
+    if (!trouble && stats.rest != ENGINE_AWAKE)
+        trouble = "the server sleeps";
+    else if (!trouble && stats.is_restarting)
         trouble = "the device's process is being started again";
     else if (!trouble && (server->num_api_calls >= server->config.max_api_calls ||
                           engine_queue_is_full(server->engine)))
         trouble = "the queue is full";
     return answer_state(connection, trouble, "not_ready", "ready");
+}
+
+static int answer_load(struct connection *connection) {
+    struct byte_buffer *out = &connection->exchange.out;
+    json_write_begin_object(out);
+    json_write_int_member(out, "server_load", connection->server->num_api_calls);
+    json_write_end_object(out);
+    return 0;
 }
 
 static int answer_metrics(struct connection *connection) {
@@ -96,6 +109,7 @@ static int answer_metrics(struct connection *connection) {
     server->stats.held_bytes = server->memory.used_bytes;
     if (server->context->grammars != NULL)
         grammar_cache_stats(server->context->grammars, &server->stats.grammars);
+    server->stats.responses = response_store_stats(server->context->responses);
     metrics_format(&server->config.metrics_facts, &stats, &server->stats, &process,
                    server->config.rank_process != NULL ? &ranks : NULL, &connection->exchange.out);
     metrics_format_keys(&server->config.metrics_facts, server->keys, &connection->exchange.out);
@@ -110,12 +124,77 @@ static int answer_models(struct connection *connection) {
     return 0;
 }
 
+/* The name ends the path, so that it ends in a NUL. */
 static int answer_model(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct key_models models;
     return models_endpoint_get(
-        key_models_context(exchange->key, connection->server->context, &models), exchange->argument,
-        &exchange->out, &exchange->error);
+        key_models_context(exchange->key, connection->server->context, &models),
+        exchange->argument.data, &exchange->out, &exchange->error);
+}
+
+static const char *query_of(const struct connection *connection, const char *name) {
+    return MHD_lookup_connection_value(connection->mhd, MHD_GET_ARGUMENT_KIND, name);
+}
+
+/* Returns the server as the exchange's key sees it. */
+static const struct api_context *context_of(const struct connection *connection,
+                                            struct key_models *models) {
+    return key_models_context(connection->exchange.key, connection->server->context, models);
+}
+
+/* Returns the response that the path names while it is computed, or NULL. */
+static struct connection *background_of(const struct connection *connection) {
+    struct key_models models;
+    return http_background_find(connection->server, context_of(connection, &models)->tenant,
+                                connection->exchange.argument);
+}
+
+/* GET and DELETE: what is computed is there as far as it is known, or ends. */
+static int answer_response(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    struct connection *background = background_of(connection);
+    struct key_models models;
+    const struct api_context *context = context_of(connection, &models);
+    if (strcmp(exchange->method, "DELETE") == 0) {
+        if (background != NULL)
+            http_background_cancel(background, &background->exchange.out);
+        return responses_stored_delete(context, exchange->argument, &exchange->out,
+                                       &exchange->error);
+    }
+    if (responses_stored_check_query(query_of(connection, "stream"),
+                                     query_of(connection, "starting_after"), &exchange->error) != 0)
+        return -1;
+    if (background == NULL)
+        return responses_stored_get(context, exchange->argument, &exchange->out, &exchange->error);
+    api_call_write_state(background->exchange.call, &exchange->out);
+    return 0;
+}
+
+static int answer_response_cancel(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    struct connection *background = background_of(connection);
+    struct key_models models;
+    if (background == NULL)
+        return responses_stored_cancel(context_of(connection, &models), exchange->argument,
+                                       &exchange->out, &exchange->error);
+    http_background_cancel(background, &exchange->out);
+    return 0;
+}
+
+static int answer_response_items(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    struct key_models models;
+    const struct response_items_query query = {
+        .limit = query_of(connection, "limit"),
+        .order = query_of(connection, "order"),
+        .after = query_of(connection, "after"),
+    };
+    if (background_of(connection) != NULL)
+        return api_error_set(&exchange->error, 400, "invalid_request_error", "response_in_progress",
+                             NULL, "The items of a response can be listed when it has ended.");
+    return responses_stored_items(context_of(connection, &models), exchange->argument, &query,
+                                  &exchange->out, &exchange->error);
 }
 
 static int answer_tokenizer_info(struct connection *connection) {
@@ -146,13 +225,13 @@ static bool header_names(const struct connection *connection, const char *field,
     return text && strcasestr(text, value) != NULL;
 }
 
-static void write_routes(struct byte_buffer *out) {
+static void write_routes(const struct http_server *server, struct byte_buffer *out) {
     size_t num_routes;
     const struct http_route *list = http_routes_list(&num_routes);
     byte_buffer_append_text(out, "quire\n");
     for (size_t i = 0; i < num_routes; i++)
-        byte_buffer_printf(out, "%s %s%s\n", list[i].methods, list[i].path,
-                           list[i].is_prefix ? "..." : "");
+        if (!list[i].is_admins || server->config.allows_admin)
+            byte_buffer_printf(out, "%s %s\n", list[i].methods, list[i].path);
 }
 
 /* GET /: browsers request text/html and get the chat page; curl and the like accept anything and
@@ -161,7 +240,7 @@ static int answer_index(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (!header_names(connection, "Accept", "text/html")) {
         exchange->fields = text_fields;
-        write_routes(&exchange->out);
+        write_routes(connection->server, &exchange->out);
         return 0;
     }
     exchange->fields = page_fields;
@@ -193,6 +272,7 @@ const struct http_dialect *http_routes_dialect(const struct http_route *route) {
 }
 
 #define GET "GET, HEAD"
+#define GET_OR_DELETE "GET, HEAD, DELETE"
 #define POST "POST"
 #define GET_OR_POST "GET, HEAD, POST"
 
@@ -203,17 +283,27 @@ static const struct http_route routes[] = {
      .content_type = JSON_TYPE},
     {"/v1/responses/input_tokens", .methods = POST, .transform = responses_input_tokens,
      .content_type = JSON_TYPE},
+    {"/v1/responses/{response_id}/cancel", .methods = POST, .answer = answer_response_cancel,
+     .content_type = JSON_TYPE},
+    {"/v1/responses/{response_id}/input_items", .methods = GET, .answer = answer_response_items,
+     .content_type = JSON_TYPE},
+    {"/v1/responses/{response_id}", .methods = GET_OR_DELETE, .answer = answer_response,
+     .content_type = JSON_TYPE},
     {"/v1/messages", .methods = POST, .parse = messages_endpoint_parse, .content_type = JSON_TYPE,
      .dialect = &anthropic},
     {"/v1/messages/count_tokens", .methods = POST, .transform = messages_count_tokens,
      .content_type = JSON_TYPE, .dialect = &anthropic},
     {"/v1/embeddings", .methods = POST, .parse = embedding_endpoint_parse,
      .content_type = JSON_TYPE},
+    {"/v1/score", .methods = POST, .parse = score_endpoint_parse, .content_type = JSON_TYPE},
+    {"/v1/rerank", .methods = POST, .parse = score_endpoint_parse_rerank,
+     .content_type = JSON_TYPE},
+    {"/v2/rerank", .methods = POST, .parse = score_endpoint_parse_rerank,
+     .content_type = JSON_TYPE},
     {"/v1/chat/completions", .methods = POST, .parse = chat_endpoint_parse,
      .content_type = JSON_TYPE},
     {"/v1/models", .methods = GET, .answer = answer_models, .content_type = JSON_TYPE},
-    {"/v1/models/", .is_prefix = true, .methods = GET, .answer = answer_model,
-     .content_type = JSON_TYPE},
+    {"/v1/models/{model}", .methods = GET, .answer = answer_model, .content_type = JSON_TYPE},
     {"/live", .is_open = true, .methods = GET, .answer = answer_live, .content_type = JSON_TYPE},
     {"/health", .is_open = true, .methods = GET, .answer = answer_health,
      .content_type = JSON_TYPE},
@@ -221,7 +311,24 @@ static const struct http_route routes[] = {
     {"/ping", .is_open = true, .methods = GET_OR_POST, .answer = answer_health,
      .content_type = JSON_TYPE},
     {"/metrics", .methods = GET, .answer = answer_metrics, .content_type = METRICS_TYPE},
+    {"/load", .methods = GET, .answer = answer_load, .content_type = JSON_TYPE},
+    {"/server_info", .is_admins = true, .methods = GET, .answer = http_control_server_info,
+     .content_type = JSON_TYPE},
+    {"/reset_prefix_cache", .is_admins = true, .methods = POST, .answer = http_control_reset_cache,
+     .content_type = JSON_TYPE},
+    {"/sleep", .is_admins = true, .methods = POST, .answer = http_control_sleep,
+     .content_type = JSON_TYPE},
+    {"/wake_up", .is_admins = true, .methods = POST, .answer = http_control_wake,
+     .content_type = JSON_TYPE},
+    {"/is_sleeping", .is_admins = true, .methods = GET, .answer = http_control_is_sleeping,
+     .content_type = JSON_TYPE},
     {"/tokenize", .methods = POST, .transform = tokenize_endpoint_encode,
+     .content_type = JSON_TYPE},
+    {"/apply-template", .methods = POST, .transform = tokenize_endpoint_apply_template,
+     .content_type = JSON_TYPE},
+    {"/v1/chat/completions/render", .methods = POST, .transform = render_endpoint_chat,
+     .content_type = JSON_TYPE},
+    {"/v1/completions/render", .methods = POST, .transform = render_endpoint_completion,
      .content_type = JSON_TYPE},
     {"/detokenize", .methods = POST, .transform = tokenize_endpoint_decode,
      .content_type = JSON_TYPE},
@@ -252,20 +359,29 @@ static bool has_version(const char *path) {
     return strncmp(path, VERSION "/", strlen(VERSION "/")) == 0;
 }
 
+/* Returns whether the path is as the pattern has it. */
+static bool matches(const char *pattern, const char *path, struct text *out_argument) {
+    size_t length = strcspn(pattern, "{");
+    *out_argument = (struct text){path, 0};
+    if (strncmp(path, pattern, length) != 0)
+        return false;
+    if (pattern[length] == '\0')
+        return path[length] == '\0';
+    const char *rest = strchr(pattern + length, '}') + 1;
+    const char *argument = path + length;
+    size_t argument_length = rest[0] == '\0' ? strlen(argument) : strcspn(argument, "/");
+    *out_argument = (struct text){argument, argument_length};
+    return argument_length > 0 && strcmp(argument + argument_length, rest) == 0;
+}
+
 /* Paths under /v1 are found without it too, as llama.cpp and others have it: clients differ in
  * whether their base URL ends in /v1. */
-const struct http_route *http_routes_find(const char *path, const char **out_argument) {
+const struct http_route *http_routes_find(const char *path, struct text *out_argument) {
     for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++) {
         const struct http_route *route = &routes[i];
         bool is_short = has_version(route->path) && !has_version(path);
-        const char *name = route->path + (is_short ? strlen(VERSION) : 0);
-        size_t length = strlen(name);
-        bool is_match = route->is_prefix ? strncmp(path, name, length) == 0 && path[length] != '\0'
-                                         : strcmp(path, name) == 0;
-        if (is_match) {
-            *out_argument = path + length;
+        if (matches(route->path + (is_short ? strlen(VERSION) : 0), path, out_argument))
             return route;
-        }
     }
     return NULL;
 }

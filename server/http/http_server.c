@@ -10,8 +10,10 @@
 #include "config/base/clock.h"
 #include "config/log.h"
 #include "server/http/http_admin.h"
+#include "server/http/http_background.h"
 #include "server/http/http_capacity.h"
 #include "server/http/http_connection.h"
+#include "server/http/http_control.h"
 #include "server/http/http_deadlines.h"
 #include "server/http/http_dispatch.h"
 #include "server/http/http_handler.h"
@@ -170,6 +172,7 @@ static void take_ready_requests(struct http_server *server) {
     if (read(server->config.wake_fd, &count, sizeof(count)) < 0)
         CHECK(errno == EAGAIN);
     const uint64_t again = 1;
+    http_control_update(server);
     if (http_dispatch_take_ready(server))
         CHECK(write(server->config.wake_fd, &again, sizeof(again)) == sizeof(again));
 }
@@ -216,6 +219,7 @@ static void report_status(struct http_server *server, const struct engine_stats 
     server->status_ms = now_ms + STATUS_MS;
     service_status("%srunning %d, waiting %d, blocks %.0f %%",
                    server->is_stopping                          ? "stopping: "
+                   : stats->rest != ENGINE_AWAKE                ? "asleep: "
                    : stats->is_restarting                       ? "restarting its ranks: "
                    : server->is_draining || server->stop_due_ms ? "draining: "
                                                                 : "",
@@ -265,6 +269,7 @@ static void tick(struct http_server *server) {
         if (!server->is_stopping)
             http_stop_begin(server, HTTP_STOP_CANCEL_MS);
     }
+    http_control_update(server);
     if (server->stop_due_ms != 0 && now_ms >= server->stop_due_ms && !server->is_stopping)
         http_stop_begin(server, server->config.shutdown_timeout_ms);
 }
@@ -371,6 +376,7 @@ void http_server_destroy(struct http_server *server) {
         return;
     if (server->daemon)
         stop_daemon(server);
+    http_background_drop_all(server);
     tls_front_destroy(server->tls);
     if (server->admin) {
         MHD_quiesce_daemon(server->admin); /* the socket stays the caller's */

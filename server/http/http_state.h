@@ -10,6 +10,7 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_STATE_H
 #define QUIRE_SERVER_HTTP_HTTP_STATE_H
 
+#include "config/base/text.h"
 #include "server/engine_monitor.h"
 #include "server/http/http_checks.h"
 #include "server/http/http_memory.h"
@@ -44,7 +45,7 @@ struct exchange {
 
     /* READING and all that follow: what the header says. */
     const struct http_route *route; /* NULL: refused before it was found; set where it is WAITING */
-    const char *argument;           /* the path behind a prefix route */
+    struct text argument; /* what stands in the path where the route has a name in braces */
     char request_id[REQUEST_ID_BYTES];
     struct http_origin_request origin;
     struct trace_context trace; /* of its traceparent */
@@ -77,11 +78,13 @@ struct exchange {
     bool is_pending; /* counted in http_server.num_pending and, if a call, in num_api_calls, for its
                         owner and its key */
     struct http_task *task; /* WAITING alone, while a worker has it */
-    struct api_call *call;  /* once it is parsed; NULL: a transform */
-    int num_requests;       /* of it, once they are submitted */
-    int64_t num_generated;  /* tokens of it, as counted for the key */
-    int64_t counted_ms;     /* last time the call's and the output's memory was counted */
-    bool is_unread;         /* the call has events left in the engine: output was full */
+    bool awaits_rest;       /* WAITING, or since: until the engine has come to this */
+    enum engine_rest awaited_rest;
+    struct api_call *call; /* once it is parsed; NULL: a transform */
+    int num_requests;      /* of it, once they are submitted */
+    int64_t num_generated; /* tokens of it, as counted for the key */
+    int64_t counted_ms;    /* last time the call's and the output's memory was counted */
+    bool is_unread;        /* the call has events left in the engine: output was full */
 
     /* WAITING, READY_BODY, READY_STREAM, ANSWERED: the answer; READING where a route answers by
      * itself. */
@@ -111,8 +114,8 @@ static inline size_t exchange_pending(const struct exchange *exchange) {
 
 struct connection {
     struct http_server *server;
-    struct connection *prev, *next; /* in server->connections */
-    struct MHD_Connection *mhd;
+    struct connection *prev, *next; /* in server->connections, or in server->background */
+    struct MHD_Connection *mhd;     /* NULL: there is no client */
     int fd;
     struct http_owner *address; /* used, and counted in its num_connections unless closed */
     int64_t since_ms;           /* accept, or the end of the last exchange */
@@ -135,9 +138,12 @@ struct http_server {
     struct MHD_Daemon *admin; /* of --admin-socket, or NULL */
     int epoll_fd, signal_fd;
     struct connection *connections;
+    struct connection *background; /* of calls without a client (http_background.h) */
     int64_t
         num_pending; /* exchanges handed to a worker and not completed; stopping waits for them */
     int64_t num_api_calls; /* of them: API calls */
+    int64_t num_awaiting;  /* exchanges with awaits_rest */
+    unsigned woken_tags;   /* of a server that sleeps: bits of http_control.c */
     int64_t num_closed;    /* of stats.connections: is_closed, and soon gone */
     struct http_memory memory;
     struct MHD_Response *out_of_memory; /* the answer when there is none for an answer */

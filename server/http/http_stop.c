@@ -67,15 +67,24 @@ void http_stop_begin(struct http_server *server, int64_t grace_ms) {
              (long long)server->num_pending, (long long)grace_ms);
 }
 
-void http_stop_cancel(struct http_server *server) {
-    engine_stop_restarting(server->engine);
-    for (struct connection *c = server->connections; c; c = c->next) {
+static void cancel_all(struct http_server *server, struct connection *first) {
+    for (struct connection *c = first; c; c = c->next) {
         struct api_call *call = c->exchange.call;
         if (!call || api_call_is_done(call))
             continue;
         for (int i = 0; i < api_call_num_requests(call); i++)
             engine_cancel(server->engine, api_call_request(call, i));
     }
+}
+
+void http_stop_cancel_calls(struct http_server *server) {
+    cancel_all(server, server->connections);
+    cancel_all(server, server->background);
+}
+
+void http_stop_cancel(struct http_server *server) {
+    engine_stop_restarting(server->engine);
+    http_stop_cancel_calls(server);
 }
 
 void http_stop_close(struct http_server *server) {

@@ -23,6 +23,8 @@ bool http_stop_is_request_expected(const struct http_server *server);
 void http_stop_refuse_work(struct http_server *server);
 /* Ends each request with FINISH_ABORT, which completes its answer, also while ranks restart. */
 void http_stop_cancel(struct http_server *server);
+/* The same, but ranks may restart later: the server goes on. */
+void http_stop_cancel_calls(struct http_server *server);
 /* Nobody connects any more; those who have are here. A socket of the service manager's is left to the
  * next process with all who wait on it. */
 void http_stop_listening(struct http_server *server);

@@ -143,6 +143,11 @@ const struct api_key *api_keys_next(const struct api_keys *keys, int32_t tenant)
     return NULL;
 }
 
+bool api_keys_is_admin(const struct api_keys *keys, const struct api_key *key) {
+    bool has_entry = key->entry.given != 0;
+    return key->entry.is_admin || (!has_entry && keys->num_listed == 1);
+}
+
 int api_keys_count(const struct api_keys *keys) {
     return keys->num_listed;
 }

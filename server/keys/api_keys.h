@@ -47,6 +47,9 @@ struct api_key *api_keys_find(const struct api_keys *keys, const char *authoriza
                               const char *x_api_key);
 /* Returns the listed key with the lowest tenant above this one; -1 begins. NULL: there is none. */
 const struct api_key *api_keys_next(const struct api_keys *keys, int32_t tenant);
+/* Returns whether the key may use the routes of administrators: its entry says so, or it is the only
+ * one of the server and has no entry that could. */
+bool api_keys_is_admin(const struct api_keys *keys, const struct api_key *key);
 /* Returns how many keys are listed. */
 int api_keys_count(const struct api_keys *keys);
 

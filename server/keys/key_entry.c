@@ -96,6 +96,11 @@ static int add_model(struct key_entry *entry, const char *value) {
     return 0;
 }
 
+static int set_admin(struct key_entry *entry, const char *value) {
+    entry->is_admin = strcmp(value, "true") == 0;
+    return entry->is_admin || strcmp(value, "false") == 0 ? 0 : -1;
+}
+
 #define NUMBER(name, member, minimum, maximum)                                                     \
     { name, offsetof(struct key_entry, member), minimum, maximum, NULL, NULL, false }
 #define OTHER(name, set, allowed, is_list)                                                         \
@@ -113,6 +118,7 @@ static const struct key_field fields[] = {
     OTHER("models", add_model, "1 to 64 names of 1 to 255 bytes", true),
     OTHER("expires", set_expires, "a date as 2026-01-31, or a moment as 2026-01-31T12:00:00Z",
           false),
+    OTHER("admin", set_admin, "true or false", false),
 };
 
 #define NUM_FIELDS ((int)(sizeof(fields) / sizeof(fields[0])))

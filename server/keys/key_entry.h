@@ -24,6 +24,7 @@ struct key_entry {
     int64_t requests_per_minute, tokens_per_minute, max_concurrency; /* 0: no limit */
     int64_t min_priority, max_priority; /* a request's is brought between these */
     int64_t expires;                    /* Unix seconds; KEY_NEVER */
+    bool is_admin;                      /* may use the routes of administrators */
     int num_models;                     /* 0: all */
     char **models;                      /* owned: [num_models] */
     uint32_t given;                     /* bit i: field i was set */

@@ -12,9 +12,12 @@ static bool allows(const struct api_key *key, const char *name) {
 const struct api_context *key_models_context(const struct api_key *key,
                                              const struct api_context *context,
                                              struct key_models *models) {
-    if (key == NULL || key->entry.num_models == 0)
+    if (key == NULL)
         return context;
     models->context = *context;
+    models->context.tenant = key->tenant;
+    if (key->entry.num_models == 0)
+        return &models->context;
     models->context.model_names = models->names;
     models->context.num_model_names = 0;
     for (int i = 0; i < context->num_model_names && i < OPTIONS_MAX_LIST; i++)

@@ -1,4 +1,4 @@
-/* The server as a key sees it: with the models that the key may use. */
+/* The server as a key sees it: with the models that the key may use, and its tenant. */
 #ifndef QUIRE_SERVER_KEYS_KEY_MODELS_H
 #define QUIRE_SERVER_KEYS_KEY_MODELS_H
 
@@ -12,8 +12,8 @@ struct key_models {
     char *names[OPTIONS_MAX_LIST];
 };
 
-/* Returns the context itself where the key, or NULL, may use all models, and else a copy in *models
- * with fewer names, maybe none. It holds pointers to what the context does, but nothing of the
+/* Returns the context itself where there is no key, and else a copy in *models with its tenant and the
+ * names that it may use, maybe none. It holds pointers to what the context does, but nothing of the
  * key. */
 const struct api_context *key_models_context(const struct api_key *key,
                                              const struct api_context *context,

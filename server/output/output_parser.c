@@ -23,6 +23,8 @@ struct output_parser *output_parser_create(const struct output_parser_config *co
     tool_parser_init(&parser->content, tool_format_of(config->tools), &parser->parts);
     parser->content.sink.allowed_names = config->allowed_names;
     parser->content.sink.num_allowed_names = config->num_allowed_names;
+    parser->content.sink.max_calls =
+        config->max_tool_calls > 0 ? config->max_tool_calls : OUTPUT_MAX_TOOL_CALLS;
     parser->content.parameter_types = config->parameter_types;
     parser->is_harmony =
         config->tools == TOOL_CALL_FORMAT_HARMONY || config->reasoning == REASONING_FORMAT_HARMONY;

@@ -80,6 +80,7 @@ struct output_parser_config {
     const char *allowed_names;
     int num_allowed_names;
     struct text parameter_types; /* of the tools: parameter_types.h; borrowed as the names are */
+    int32_t max_tool_calls;      /* further ones are content; 0: OUTPUT_MAX_TOOL_CALLS */
 };
 
 /* A step of a choice's output. Strings live until the parser's next function is called. */
@@ -96,6 +97,7 @@ struct output_part {
     int32_t tool_index;
     const char *text;
     size_t length;
+    bool is_custom; /* false, until its taker finds that it is of a custom tool */
 };
 
 struct output_parser;

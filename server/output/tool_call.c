@@ -26,7 +26,7 @@ bool tool_call_sink_takes(const struct tool_call_sink *sink, const char *name, s
 }
 
 bool tool_call_sink_has_room(const struct tool_call_sink *sink) {
-    return sink->num_calls < OUTPUT_MAX_TOOL_CALLS;
+    return sink->num_calls < sink->max_calls;
 }
 
 void tool_call_sink_begin(struct tool_call_sink *sink, const char *name, size_t length) {

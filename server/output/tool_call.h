@@ -17,7 +17,7 @@
  * allowed. */
 struct tool_call_sink {
     struct output_parts *parts; /* borrowed */
-    int32_t num_calls;
+    int32_t num_calls, max_calls;
     bool is_open;              /* a call's name is out and its end has not come */
     bool has_arguments;        /* a part of the open call's arguments is out */
     const char *allowed_names; /* borrowed: as in output_parser_config */

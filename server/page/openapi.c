@@ -1,11 +1,13 @@
 #include "server/page/openapi.h"
 
+#include "models/chat_template/chat_template.h"
 #include "server/api/endpoints.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"
 #include "server/api/fields/request_limits.h"
 #include "server/api/fields/sampling_body.h"
+#include "server/api/scores/score_body.h"
 #include "server/page/page.h"
 
 #include <stdio.h>
@@ -17,7 +19,8 @@ static const struct table_schema {
 } table_schemas[] = {
     {"SamplingFields", sampling_body_table},      {"CompletionFields", completion_body_table},
     {"EmbeddingRequest", embedding_body_table},   {"ChatFields", chat_body_table},
-    {"TokenizeRequest", tokenize_endpoint_table},
+    {"TokenizeRequest", tokenize_endpoint_table}, {"ScoreRequest", score_body_table},
+    {"RerankRequest", score_body_rerank_table},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -93,18 +96,29 @@ static int add_fields(const struct api_context *context, cJSON *schema, struct j
     return 0;
 }
 
-/* The one value that is allowed, or null. */
-static int add_only_value(cJSON *schema, double value) {
-    cJSON *values = schema != NULL ? cJSON_AddArrayToObject(schema, "enum") : NULL;
-    cJSON *items[] = {cJSON_CreateNumber(value), cJSON_CreateNull()};
-    int result = 0;
-    for (size_t i = 0; i < COUNT(items); i++) {
-        if (values != NULL && items[i] != NULL && cJSON_AddItemToArray(values, items[i]))
-            continue;
-        cJSON_Delete(items[i]);
-        result = -1;
+/* Appends an item, which it takes over; NULL: memory was short when it was made. */
+static int append(cJSON *array, cJSON *item) {
+    if (array != NULL && item != NULL && cJSON_AddItemToArray(array, item))
+        return 0;
+    cJSON_Delete(item);
+    return -1;
+}
+
+/* The sizes of embeddings that the model allows, or null. */
+static int add_dimensions(const struct api_context *context, cJSON *schema) {
+    const struct embedding_sizes *sizes = context->embedding_sizes;
+    int32_t whole = context->limits->hidden_size;
+    if (sizes != NULL && sizes->any) {
+        cJSON_DeleteItemFromObjectCaseSensitive(schema, "maximum");
+        return schema != NULL ? add_bound(schema, "maximum", whole) : -1;
     }
-    return result;
+    cJSON *values = schema != NULL ? cJSON_AddArrayToObject(schema, "enum") : NULL;
+    for (int i = 0; sizes != NULL && i < sizes->num_sizes; i++)
+        if (sizes->sizes[i] != whole && append(values, cJSON_CreateNumber(sizes->sizes[i])) != 0)
+            return -1;
+    if (append(values, cJSON_CreateNumber(whole)) != 0)
+        return -1;
+    return append(values, cJSON_CreateNull());
 }
 
 static cJSON *property(cJSON *schemas, const char *schema, const char *name) {
@@ -128,8 +142,21 @@ static int add_sizes(const struct api_context *context, cJSON *schemas) {
         if (bounds[i].schema == NULL ||
             add_bound(bounds[i].schema, bounds[i].name, bounds[i].bound) != 0)
             return -1;
-    return add_only_value(property(schemas, "EmbeddingRequest", "dimensions"),
-                          context->limits->hidden_size);
+    return add_dimensions(context, property(schemas, "EmbeddingRequest", "dimensions"));
+}
+
+/* Null, or a text where a request's template is trusted. */
+static int add_template(const struct api_context *context, cJSON *schemas) {
+    const char *names[] = {"null", "string"};
+    cJSON *schema = member(schemas, "RequestTemplate");
+    cJSON *types = cJSON_CreateStringArray(names, context->trusts_chat_template ? 2 : 1);
+    if (schema == NULL || types == NULL || !cJSON_AddItemToObject(schema, "type", types)) {
+        cJSON_Delete(types);
+        return -1;
+    }
+    return context->trusts_chat_template
+               ? add_bound(schema, "maxLength", CHAT_TEMPLATE_CLIENT_MAX_BYTES)
+               : 0;
 }
 
 static int complete(const struct api_context *context, cJSON *description) {
@@ -142,7 +169,7 @@ static int complete(const struct api_context *context, cJSON *description) {
         if (schema == NULL || add_fields(context, schema, table_schemas[i].table()) != 0)
             return -1;
     }
-    return add_sizes(context, schemas);
+    return add_template(context, schemas) == 0 ? add_sizes(context, schemas) : -1;
 }
 
 int openapi_write(const struct api_context *context, struct byte_buffer *out) {

@@ -41,7 +41,7 @@ class Stage:
 def server(tmp_path_factory):
     """Its answers end, as some blocks set no max_tokens."""
     started = QuireServer(tmp_path_factory.mktemp("docs") / "server.log", "--admin-socket", tmp_path_factory.mktemp("a") / "s",
-                          "--max-model-len", 1024)
+                          "--max-model-len", 1024, "--response-store-bytes", "1M")
     yield started
     started.kill()
 

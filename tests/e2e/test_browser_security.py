@@ -166,7 +166,7 @@ def test_preflight_needs_no_key(chat_server, path):
     response = roundtrip(chat_server, request_bytes(path, method="OPTIONS", headers=headers))
     assert response.status == 204 and response.headers["vary"] == "Origin"
     assert cors(response) == {"access-control-allow-origin": CHAT,
-                              "access-control-allow-methods": "GET, HEAD, POST",
+                              "access-control-allow-methods": "GET, HEAD, POST, DELETE",
                               "access-control-allow-headers": "authorization,content-type",
                               "access-control-max-age": "600"}
 

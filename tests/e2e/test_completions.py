@@ -79,9 +79,9 @@ def test_a_text_makes_control_tokens_unless_turned_off(server):
 
 def test_ignored_fields_are_named(server):
     reply = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 1, "frobnicate": 1,
-                                            "mirostat_tau": 2})
+                                            "adaptive_decay": 2})
     assert reply.status_code == 200
     assert set(reply.headers["X-Ignored-Params"].replace(" ", "").split(",")) == {"frobnicate",
-                                                                                  "mirostat_tau"}
+                                                                                  "adaptive_decay"}
     reply = server.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 1})
     assert "X-Ignored-Params" not in reply.headers

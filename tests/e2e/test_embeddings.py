@@ -2,13 +2,15 @@
 
 import asyncio
 import base64
+import json
 import math
+import shutil
 import struct
 
 import openai
 import pytest
 
-from quire_server import NAME
+from quire_server import NAME, ROOT
 
 TEXTS = ["The cat sat on the mat.", "A feline rested on the rug.", "Stock prices fell sharply on Monday.",
          "Le chat est assis sur le tapis.", "x", "Quires are gatherings of leaves. " * 20,
@@ -183,6 +185,32 @@ def test_errors_through_the_sdk(server):
         client.embeddings.create(model=NAME, input="a" + " b" * 10000)
     assert caught.value.code == "context_length_exceeded"
     assert client.embeddings.create(model=NAME, input="a", dimensions=SIZE).data[0].embedding
+
+
+@pytest.mark.parametrize("fields, taken, not_taken", [
+    ({"is_matryoshka": True}, (1, 7, 32), (0, 33)),
+    ({"is_matryoshka": True, "matryoshka_dimensions": [16, 8]}, (8, 16, 32), (4, 17, 33)),
+    ({}, (32,), (8, 31)),
+])
+def test_shortened(start_server, tmp_path, fields, taken, not_taken):
+    """A model that says so: the first numbers, of length 1."""
+    folder = shutil.copytree(ROOT / "tests/golden/families/llama", tmp_path / "llama")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **fields}))
+    server = start_server("--model", folder, "--device", "cpu", "--max-model-len", 64, "--kv-cache-memory-bytes", "4M")
+    client = server.client()
+    whole = client.embeddings.create(model=NAME, input=TEXTS[0]).data[0].embedding
+    raw = server.post("/v1/embeddings", {"input": TEXTS[0], "normalize": False}).json()["data"][0]["embedding"]
+    for size in taken:
+        short = client.embeddings.create(model=NAME, input=[TEXTS[0], "b"], dimensions=size).data[0].embedding
+        length = math.hypot(*whole[:size])
+        assert short == pytest.approx([x / length for x in whole[:size]], abs=1e-6)
+        plain = server.post("/v1/embeddings", {"input": TEXTS[0], "normalize": False, "dimensions": size}).json()
+        assert plain["data"][0]["embedding"] == raw[:size]
+    for size in not_taken:
+        with pytest.raises(openai.BadRequestError, match="dimensions") as caught:
+            client.embeddings.create(model=NAME, input="a", dimensions=size)
+        assert caught.value.param == "dimensions"
 
 
 def test_as_long_as_the_context(start_server):

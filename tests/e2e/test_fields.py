@@ -20,7 +20,11 @@ BASE = {
     "/v1/messages": {"messages": [{"role": "user", "content": "Count."}], "max_tokens": 4, "temperature": 0},
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Count."}]},
     "/v1/embeddings": {"input": "One, two, three"},
+    "/v1/score": {"text_1": "One, two, three", "text_2": ["One, two, four", "A <repo_name> cat"]},
+    "/v1/rerank": {"query": "One, two, three", "documents": ["One, two, four", "A <repo_name> cat"]},
+    "/v2/rerank": {"query": "One, two, three", "documents": ["One, two, four", "A <repo_name> cat"]},
     "/tokenize": {"prompt": "One, two, three"},
+    "/apply-template": {"messages": [{"role": "user", "content": "Count."}]},
     "/detokenize": {"tokens": [1, 2]},
 }
 SDK_TYPES = {
@@ -37,15 +41,15 @@ OPENAI_PATHS = [path for path, (module, _) in SDK_TYPES.items() if module.starts
 INSTEAD = {"content": "prompt", "messages": "prompt"}
 # Supported ones whose examples change nothing that is seen in four likely tokens of this model.
 QUIET = set("""
-    add_special add_special_tokens bad_words cache_salt chat_template_kwargs continue_final_message dimensions documents
+    add_special add_special_tokens bad_words cache_salt chat_template_kwargs continue_final_message dimensions documents dry_base
     early_stopping echo frequency_penalty ignore_eos include_reasoning include_stop_str_in_output length_penalty
     metadata min_p min_tokens model parallel_tool_calls presence_penalty priority reasoning reasoning.effort
-    reasoning_effort repetition_penalty request_id return_tokens_as_token_ids skip_special_tokens stop_token_ids timeout_ms tokens tool_choice top_k top_logprobs
+    reasoning_effort repetition_penalty request_id store return_tokens_as_token_ids skip_special_tokens stop_token_ids timeout_ms tokens tool_choice top_k top_logprobs
     thinking thinking.display tool_choice.disable_parallel_tool_use tools[].strict output_config.effort
     top_p user""".split())
 # Where tokens are counted only what the prompt shows changes anything.
 COUNTING = ("/v1/responses/input_tokens", "/v1/messages/count_tokens")
-SHOWN = {"input", "instructions", "messages", "system", "tools"}
+SHOWN = {"input", "instructions", "messages", "previous_response_id", "system", "tools"}
 PEERS = "OVSLAXQ"
 KINDS = ("supported", "mapped", "neutral", "refused", "ignored")
 VARYING = {"id", "created", "created_at", "item_id", "call_id", "signature",  # between two answers to the same request
@@ -178,10 +182,15 @@ def open_client(server):
     return httpx.Client(base_url=server.url, timeout=300)
 
 
-@pytest.fixture
-def client(server):
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    """Of a server that keeps responses, and has one: resp_stored."""
+    server = QuireServer(tmp_path_factory.mktemp("fields") / "server.log", "--response-store-bytes", "1M")
     with open_client(server) as client:
+        kept = client.post("/v1/responses", json=body_of("/v1/responses", {"request_id": "stored"}))
+        assert kept.json()["id"] == "resp_stored"
         yield client
+    server.kill()
 
 
 def properties_of(document, schema):
@@ -269,7 +278,7 @@ def lie(row, kind):
 
 
 @pytest.mark.parametrize("field,kinds", [("temperature", ("refused", "ignored")), ("store", ("supported", "refused")),
-                                         ("guided_whitespace_pattern", ("supported", "ignored")), ("n", ("mapped", "refused"))])
+                                         ("grammar_triggers", ("supported", "ignored")), ("n", ("mapped", "refused"))])
 def test_a_row_that_lies_is_found(client, field, kinds):
     path = "/v1/completions"
     row, = (row for row in rows_of(path) if row.field == field)

@@ -10,11 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from metrics_watch import deltas
 from quire_server import NAME
 
-# vllm/v1/metrics/loggers.py, vllm/v1/spec_decode/metrics.py (vLLM 0.27.1). Not here, as nothing here is like it: sleep
-# (engine_sleep_state), LoRA (lora_requests_info), KV transfer (external_prefix_cache_*), estimated_*_per_gpu and
+# vllm/v1/metrics/loggers.py, vllm/v1/spec_decode/metrics.py (vLLM 0.27.1). Not here, as nothing here is like it: LoRA
+# (lora_requests_info), KV transfer (external_prefix_cache_*), estimated_*_per_gpu and
 # kv_block_*_seconds, which vLLM shows on demand only, and corrupted_requests, which it counts on demand only.
 GAUGES = {"num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason", "kv_cache_usage_perc",
-          "cache_config_info"}
+          "cache_config_info", "engine_sleep_state"}
 COUNTERS = {"prompt_tokens", "prompt_tokens_cached", "prompt_tokens_by_source", "generation_tokens", "request_success",
             "num_preemptions", "prefix_cache_queries", "prefix_cache_hits"}
 HISTOGRAMS = {"time_to_first_token_seconds", "inter_token_latency_seconds", "request_time_per_output_token_seconds",

@@ -116,7 +116,7 @@ def test_a_template_without_tools(server):
 
 
 @pytest.mark.parametrize("fields, param", [
-    ({"tools": [{"type": "custom"}]}, "tools[0].type"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name"),
     ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice.function.name"),
     ({"tool_choice": "any"}, "tool_choice"),

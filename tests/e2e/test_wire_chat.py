@@ -206,7 +206,7 @@ ERRORS = [
     ({"tool_choice": "required"}, "tools"),
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
-    ({"functions": [{"name": "f"}]}, "functions"),
+    ({"functions": [{"name": "f"}], "tools": []}, "functions"),
 ]
 
 

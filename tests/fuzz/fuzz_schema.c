@@ -24,7 +24,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     cJSON *schema = cJSON_ParseWithLength(text, bytes);
     struct grammar_builder *builder = grammar_builder_create();
     fuzz_require(schema != NULL && builder != NULL && json_integer_keep(schema, text, bytes) == 0);
-    if (json_schema_node(builder, schema, "schema", bytes % 2 == 1, &root, &err) != 0 ||
+    static const char *const spaces[] = {NULL, "", "[ \\n]*"};
+    if (json_schema_node(builder, schema, "schema", bytes % 2 == 1, spaces[bytes % 3], &root,
+                         &err) != 0 ||
         json_schema_build(builder, root, "schema", &grammar, &err) != 0)
         fuzz_require(err.status == 400 && err.message[0] != '\0');
     else

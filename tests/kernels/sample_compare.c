@@ -15,12 +15,19 @@ static void *allocate(size_t n, size_t bytes) {
     return memory;
 }
 
+static bool has_mu(const struct sample_row *row) {
+    return row->target == SAMPLE_NO_TARGET && row->settings.mirostat != 0 &&
+           row->settings.temperature > 0;
+}
+
 /* Leaves out what was not requested, so that a device's outputs can be compared as bytes. */
 static void keep_meaningful(const struct sample_call *call, struct sample_output *outputs) {
     for (int32_t r = 0; r < call->num_rows; r++) {
         const struct sample_output full = outputs[r];
         memset(&outputs[r], 0, sizeof(full));
         outputs[r].token = full.token;
+        if (has_mu(&call->rows[r]))
+            outputs[r].mirostat_mu = full.mirostat_mu;
         if (call->rows[r].num_logprobs < 0)
             continue;
         outputs[r].logprob = full.logprob;
@@ -109,7 +116,7 @@ static struct sample_call one_row(const struct sample_call *call, int32_t r,
  */
 static bool is_nearly_chosen(const struct sample_compare *c, const struct sample_call *call,
                              int32_t r, int32_t token) {
-    for (int change = -3; change <= 3; change++) {
+    for (int change = -9; change <= 9; change++) {
         struct sample_row row;
         struct sample_output out;
         struct sample_call one = one_row(call, r, &row);
@@ -118,6 +125,12 @@ static bool is_nearly_chosen(const struct sample_compare *c, const struct sample
         row.settings.temperature *= abs(change) == 1 ? factor : 1;
         row.settings.top_p = fminf(row.settings.top_p * (abs(change) == 2 ? factor : 1), 1);
         row.settings.min_p = fminf(row.settings.min_p * (abs(change) == 3 ? factor : 1), 1);
+        row.settings.typical_p = fminf(row.settings.typical_p * (abs(change) == 4 ? factor : 1), 1);
+        row.settings.xtc_threshold *= abs(change) == 5 ? factor : 1;
+        row.settings.top_n_sigma *= abs(change) == 6 ? factor : 1;
+        row.mirostat_mu *= abs(change) == 7 ? factor : 1;
+        row.settings.dynatemp_range *= abs(change) == 8 ? factor : 1;
+        row.settings.dynatemp_exponent *= abs(change) == 9 ? factor : 1;
         sample_compare_run(c, c->fixture->oracle, &one, &out);
         if (out.token == token)
             return true;
@@ -136,6 +149,9 @@ static int assert_outputs(const struct sample_compare *c, const struct sample_ca
             (c->fixture->dtype == DTYPE_F32 || !is_nearly_chosen(c, call, r, actual[r].token)))
             fail_msg("row %d: token %d, expected %d", r, actual[r].token, expected[r].token);
         num_near += !is_same;
+        if (is_same && has_mu(&call->rows[r]))
+            assert_float_equal(actual[r].mirostat_mu, expected[r].mirostat_mu,
+                               1e-4 * (1 + fabsf(expected[r].mirostat_mu)));
         if (call->rows[r].num_logprobs < 0)
             continue;
         if (is_same) {
@@ -186,6 +202,32 @@ void sample_compare_check_batches(const struct sample_compare *c, const struct s
 #define PICK(seed, values)                                                                         \
     (values)[kernel_fixture_random_in(seed, 0, (int)(sizeof(values) / sizeof((values)[0])) - 1)]
 
+/* llama.cpp's steps, each in some of the rows, Mirostat in a few. */
+static void pick_steps(uint64_t *seed, struct sample_row *row) {
+    static const float typical_ps[] = {0, 1, 0.95f, 0.5f, 0.2f, 1e-6f};
+    static const float probabilities[] = {0, 0.5f, 1};
+    static const float thresholds[] = {0.1f, 0.5f, 0.02f, 1e-3f, 0.6f};
+    static const float ranges[] = {0, 0, 0.5f, 2, 0.01f};
+    static const float exponents[] = {1, 0, 0.3f, 4};
+    static const float sigmas[] = {0, 0, -1, 1, 3, 0.3f, 1e-6f, 10};
+    static const int32_t versions[] = {0, 0, 0, 1, 2};
+    static const float mus[] = {10, 6, 3, 1, 0.1f, -2, 40};
+    row->settings.typical_p = PICK(seed, typical_ps);
+    row->settings.xtc_probability = PICK(seed, probabilities);
+    row->settings.xtc_threshold = PICK(seed, thresholds);
+    row->settings.dynatemp_range = PICK(seed, ranges);
+    row->settings.dynatemp_exponent = PICK(seed, exponents);
+    row->settings.top_n_sigma = PICK(seed, sigmas);
+    row->settings.mirostat = PICK(seed, versions);
+    row->settings.mirostat_tau = 5;
+    row->settings.mirostat_eta = 0.1f;
+    row->mirostat_mu = PICK(seed, mus);
+}
+
+bool sample_compare_has_steps(const struct sample_row *row) {
+    return row->settings.mirostat_tau > 0;
+}
+
 struct sample_row sample_compare_random_row(uint64_t *seed, int32_t vocab_size, int32_t num_edits) {
     static const float temperatures[] = {0, 1e-40f, 0.01f, 0.3f, 0.7f, 1, 1, 1.5f, 3, 100, 1e6f};
     static const float top_ps[] = {1, 1, 1, 0.99f, 0.95f, 0.5f, 0.1f, 1e-6f, 1e-30f};
@@ -198,6 +240,8 @@ struct sample_row sample_compare_random_row(uint64_t *seed, int32_t vocab_size, 
     row.settings.top_p = PICK(seed, top_ps);
     row.settings.min_p = PICK(seed, min_ps);
     row.settings.top_k = PICK(seed, top_ks);
+    if (kernel_fixture_random_in(seed, 0, 1))
+        pick_steps(seed, &row);
     row.num_logprobs = kernel_fixture_random_in(seed, -10, SAMPLE_MAX_LOGPROBS);
     if (row.num_logprobs < 0)
         row.num_logprobs = -1;

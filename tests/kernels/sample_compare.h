@@ -33,5 +33,7 @@ void sample_compare_check_batches(const struct sample_compare *c, const struct s
 
 /* A row of random parameters, bounds among them; its edits are a slice of the call's arrays. */
 struct sample_row sample_compare_random_row(uint64_t *seed, int32_t vocab_size, int32_t num_edits);
+/* Returns whether llama.cpp's steps were drawn for it too. */
+bool sample_compare_has_steps(const struct sample_row *row);
 
 #endif

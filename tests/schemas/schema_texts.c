@@ -177,7 +177,7 @@ static void write_samples(struct grammar *grammar, int count, struct byte_buffer
 static int build(const cJSON *schema, bool strict, struct grammar **out, struct api_error *err) {
     struct grammar_builder *builder = grammar_builder_create();
     grammar_node node;
-    int result = json_schema_node(builder, schema, "schema", strict, &node, err);
+    int result = json_schema_node(builder, schema, "schema", strict, NULL, &node, err);
     if (result == 0)
         result = json_schema_build(builder, node, "schema", out, err);
     grammar_builder_destroy(builder);

@@ -172,6 +172,7 @@ static int fill_row(struct fake_executor *fake, const struct batch *batch, int32
         .num_counts = in->num_counts,
         .biases = batch->token_biases + in->first_bias,
         .num_biases = in->num_biases,
+        .mirostat_mu = in->settings.mirostat != 0 ? in->mirostat_mu : 0,
         .mask = in->mask == SAMPLE_NO_MASK
                     ? NULL
                     : batch->token_masks + in->mask * SAMPLE_MASK_WORDS(FAKE_VOCAB_SIZE),
@@ -186,6 +187,8 @@ static int fill_row(struct fake_executor *fake, const struct batch *batch, int32
     *out = (struct sample_output){
         .token = in->target == SAMPLE_NO_TARGET ? fake_model_sample(history, &sample) : in->target,
     };
+    if (in->settings.mirostat != 0)
+        out->mirostat_mu = fake_model_next_mu(in->mirostat_mu, out->token);
     if (in->num_logprobs < 0)
         return 0;
     struct fake_distribution all;

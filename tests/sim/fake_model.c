@@ -30,6 +30,7 @@ static bool is_banned(const struct fake_sample *sample, int32_t token) {
 
 int32_t fake_model_sample(uint64_t history, const struct fake_sample *sample) {
     uint64_t hash = mix(history ^ mix(sample->seed) ^ mix(mix(sample->position)));
+    hash += mix((uint64_t)lrintf(sample->mirostat_mu * 1024));
     for (int32_t i = 0; i < sample->num_counts; i++)
         hash += mix(((uint64_t)sample->counts[i].token << 32) +
                     (uint64_t)sample->counts[i].output_count);
@@ -42,6 +43,10 @@ int32_t fake_model_sample(uint64_t history, const struct fake_sample *sample) {
         if (!is_banned(sample, token) || k > 1000)
             return token;
     }
+}
+
+float fake_model_next_mu(float mu, int32_t token) {
+    return mu / 2 + (float)(token + 1) / 4;
 }
 
 float fake_model_logprob(uint64_t history, int32_t token) {

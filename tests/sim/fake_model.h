@@ -1,6 +1,6 @@
 /* A model without weights: what follows a history is a hash of it. The next token depends on the
- * history, the seed, the position, the penalties' counts, the biases and the mask; log
- * probabilities and hidden states depend on the history alone. So an oracle knows what a request
+ * history, the seed, the position, the penalties' counts, the biases, Mirostat's mu and the mask;
+ * log probabilities and hidden states depend on the history alone. So an oracle knows what a request
  * must produce from the request alone. */
 #ifndef QUIRE_TESTS_SIM_FAKE_MODEL_H
 #define QUIRE_TESTS_SIM_FAKE_MODEL_H
@@ -23,9 +23,13 @@ struct fake_sample {
     int32_t num_counts;
     const struct token_bias *biases;
     int32_t num_biases;
+    float mirostat_mu;    /* 0: without Mirostat */
     const uint32_t *mask; /* NULL: none */
 };
 int32_t fake_model_sample(uint64_t history, const struct fake_sample *sample);
+
+/* Returns mu after a token: exact, and another one for another history of tokens. */
+float fake_model_next_mu(float mu, int32_t token);
 
 /* In (-8, 0], of 24 bits: sums of a few hundred are exact in a double, and ties are rare. They do
  * not add up to 1: nothing here needs that. */

@@ -3,6 +3,7 @@
 #include "config/base/check.h"
 #include "engine/grammar/grammar_machine.h"
 #include "tests/sim/beam_oracle.h"
+#include "tests/sim/dry_oracle.h"
 #include "tests/sim/fake_tokenizer.h"
 
 #include <math.h>
@@ -148,8 +149,11 @@ static int32_t forgive(const uint32_t *mask, struct token_bias *biases, int32_t 
     return kept;
 }
 
-static int32_t collect_biases(const struct sampling_params *params,
-                              const struct oracle_choice *so_far, struct token_bias *out) {
+static int32_t collect_biases(const struct request *request, const struct oracle_choice *so_far,
+                              struct token_bias *out) {
+    const struct sampling_params *params = &request->params;
+    float penalties[FAKE_VOCAB_SIZE];
+    dry_oracle_find(request, so_far->tokens, so_far->num_tokens, penalties);
     int32_t count = 0;
     bool bans = so_far->num_tokens < params->min_tokens;
     for (int32_t token = 0; token < FAKE_VOCAB_SIZE; token++) {
@@ -162,8 +166,8 @@ static int32_t collect_biases(const struct sampling_params *params,
                 listed = true;
             }
         }
-        if (listed)
-            out[count++] = (struct token_bias){token, bias};
+        if (listed || penalties[token] > 0)
+            out[count++] = (struct token_bias){token, bias - penalties[token]};
     }
     return count;
 }
@@ -303,12 +307,12 @@ static void add_token(struct oracle_choice *out, int32_t token, uint64_t *histor
 /* The token that follows what the choice has so far. */
 static int32_t draw_token(const struct request *request, int32_t choice,
                           const struct oracle_choice *so_far, struct grammar_state *grammar,
-                          uint64_t history) {
+                          uint64_t history, float mu) {
     const struct sampling_params *params = &request->params;
     struct token_count counts[FAKE_VOCAB_SIZE];
     struct token_bias biases[FAKE_VOCAB_SIZE];
     uint32_t mask;
-    int32_t num_biases = collect_biases(params, so_far, biases);
+    int32_t num_biases = collect_biases(request, so_far, biases);
     bool is_masked = find_mask(params, so_far, grammar, &mask);
     struct fake_sample sample = {
         .seed = params->seed + (uint64_t)choice * UINT64_C(0x9e3779b97f4a7c15),
@@ -317,6 +321,7 @@ static int32_t draw_token(const struct request *request, int32_t choice,
         .num_counts = collect_counts(request, so_far->tokens, so_far->num_tokens, counts),
         .biases = biases,
         .num_biases = is_masked ? forgive(&mask, biases, num_biases) : num_biases,
+        .mirostat_mu = params->settings.mirostat != 0 ? mu : 0,
         .mask = is_masked ? &mask : NULL,
     };
     return fake_model_sample(history, &sample);
@@ -339,8 +344,10 @@ static void draw_choice(const struct request *request, int32_t choice, int32_t m
     struct grammar_state *grammar =
         params->grammar != NULL ? grammar_state_create(params->grammar, vocabulary) : NULL;
     bool goes_on = most > 0;
+    float mu = 2 * params->settings.mirostat_tau;
     while (goes_on) {
-        int32_t token = draw_token(request, choice, out, grammar, history);
+        int32_t token = draw_token(request, choice, out, grammar, history, mu);
+        mu = fake_model_next_mu(mu, token);
         add_token(out, token, &history);
         CHECK(grammar == NULL || grammar_state_accept(grammar, token) == 0);
         bool complete = grammar != NULL && grammar_state_is_final(grammar);

@@ -107,6 +107,27 @@ static void draw_penalties(struct random *random, struct sampling_params *params
     params->settings.presence_penalty = random_once_in(random, 4) ? 0.25f : 0;
 }
 
+/* DRY, whose penalties are exact in a float, and Mirostat. */
+static void draw_steps(struct random *random, struct sampling_params *params) {
+    static const struct stop_string breakers[] = {{"b", 1}, {"a ", 2}, {"\n", 1}};
+    if (params->beam_width > 0)
+        return;
+    if (random_once_in(random, 5)) {
+        params->settings.dry_multiplier = 0.5f;
+        params->settings.dry_base = 2;
+        params->settings.dry_allowed_length = random_range(random, 1, 2);
+        params->settings.dry_penalty_last_n =
+            random_once_in(random, 2) ? -1 : random_range(random, 0, 20);
+        params->dry_breakers = breakers;
+        params->num_dry_breakers = random_range(random, 0, 3);
+    }
+    if (random_once_in(random, 5)) {
+        params->settings.mirostat = random_range(random, 1, 2);
+        params->settings.mirostat_tau = 4;
+        params->settings.mirostat_eta = 0.5f;
+    }
+}
+
 static int32_t draw_logprobs(struct random *random, const struct request_shape *shape) {
     return random_once_in(random, 3) ? random_range(random, 0, shape->max_logprobs)
                                      : shape->min_logprobs;
@@ -228,6 +249,7 @@ struct request *random_request(struct random *random, const struct request_shape
     draw_beams(random, shape, &params);
     draw_logprob_tokens(random, &params, logprob_tokens);
     draw_thinking(random, &params);
+    draw_steps(random, &params);
     if (shape->grammars && params.beam_width == 0 && random_once_in(random, 8))
         params.grammar = draw_grammar(random);
     struct request *request = request_create(prompt, num_prompt_tokens, &params);

@@ -2,6 +2,8 @@
 
 #include "server/api/fields/beam_fields.h"
 #include "server/api/fields/request_limits.h"
+#include "server/api/chat/custom_tools.h"
+#include "server/api/chat/function_form.h"
 #include "server/api/chat/message_members.h"
 #include "server/api/constraint/tool_grammar.h"
 #include "server/json/json_parse.h"
@@ -67,12 +69,7 @@ static int read_max_tokens(struct chat_body *body, struct api_error *err) {
 
 /* Refuses fields that would change the answer's meaning if they were ignored. */
 static int check_unsupported(const struct chat_body *body, struct api_error *err) {
-    const cJSON *template = member(body, "chat_template");
     const cJSON *modalities = member(body, "modalities"), *modality;
-    if (template != NULL && !cJSON_IsNull(template))
-        return refuse(err, "chat_template",
-                      "a request brings no chat_template: the server has the model's, or that of "
-                      "--chat-template");
     if (modalities != NULL && !cJSON_IsNull(modalities) && !cJSON_IsArray(modalities))
         return json_refuse(modalities, "modalities", "[\"text\"]", err);
     cJSON_ArrayForEach(modality, modalities) {
@@ -100,7 +97,8 @@ static int read_tools(struct chat_body *body, struct api_error *err) {
     return 0;
 }
 
-static int read_prompt(struct chat_body *body, struct api_error *err) {
+static int read_prompt(const struct api_context *context, struct chat_body *body,
+                       struct api_error *err) {
     struct chat_prompt_fields *prompt = &body->prompt;
     prompt->messages = member(body, "messages");
     prompt->tools = body->tools.choice != TOOL_CHOICE_NONE ? body->tools.tools : NULL;
@@ -108,12 +106,15 @@ static int read_prompt(struct chat_body *body, struct api_error *err) {
     prompt->template_kwargs = member(body, "chat_template_kwargs");
     prompt->reasoning_effort = body->reasoning_effort;
     prompt->add_special_tokens = body->add_special_tokens;
+    if (chat_prompt_read_template(context, body->json, prompt, err) != 0)
+        return -1;
     return chat_prompt_read_end(body->json, prompt, err);
 }
 
 static int read_all(const struct api_context *context, struct chat_body *body,
                     struct api_error *err) {
-    if (request_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
+    if (custom_tools_convert(body->json, &body->custom_names, err) != 0 ||
+        request_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
         sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
         beam_fields_read(context, body->json, &body->sampling, err) != 0)
         return -1;
@@ -125,7 +126,7 @@ static int read_all(const struct api_context *context, struct chat_body *body,
     if (check_unsupported(body, err) != 0 || read_max_tokens(body, err) != 0 ||
         read_logprobs(context, body, err) != 0 || read_tools(body, err) != 0)
         return -1;
-    return read_prompt(body, err);
+    return read_prompt(context, body, err);
 }
 
 int chat_body_read(const struct api_context *context, cJSON *json, struct chat_body *out,
@@ -137,6 +138,7 @@ int chat_body_read(const struct api_context *context, cJSON *json, struct chat_b
         .thinking_token_budget = -1,
     };
     if (read_all(context, &body, err) != 0) {
+        chat_body_rename_error(&body, err);
         chat_body_finish(&body);
         return -1;
     }
@@ -146,8 +148,25 @@ int chat_body_read(const struct api_context *context, cJSON *json, struct chat_b
 
 int chat_body_parse(const struct api_context *context, const char *text, size_t length,
                     struct chat_body *out, struct api_error *err) {
+    bool has_functions = false;
     cJSON *json = json_parse(text, length, err);
-    return json != NULL ? chat_body_read(context, json, out, err) : -1;
+    if (json == NULL)
+        return -1;
+    if (function_form_translate(json, &has_functions, err) != 0) {
+        cJSON_Delete(json);
+        return -1;
+    }
+    if (chat_body_read(context, json, out, err) != 0) {
+        if (has_functions)
+            function_form_rename_error(err);
+        return -1;
+    }
+    out->has_functions = has_functions;
+    return 0;
+}
+
+void chat_body_rename_error(const struct chat_body *body, struct api_error *err) {
+    custom_tools_rename_error(&body->custom_names, body->json, err);
 }
 
 void chat_body_finish(struct chat_body *body) {
@@ -155,4 +174,5 @@ void chat_body_finish(struct chat_body *body) {
     cJSON_Delete(body->json);
     body->json = NULL;
     byte_buffer_finish(&body->ignored);
+    byte_buffer_finish(&body->custom_names);
 }

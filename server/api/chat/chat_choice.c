@@ -2,6 +2,7 @@
 
 #include "config/base/array.h"
 #include "config/base/random_id.h"
+#include "server/api/chat/custom_tools.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 
 void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config) {
     choice->parser_config = config->parser;
+    choice->custom_names = config->custom_names;
+    choice->num_custom_names = config->num_custom_names;
     choice->hides_reasoning = config->hides_reasoning;
     choice->hides_content = config->must_call_tools;
     choice->max_tool_calls = config->allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1;
@@ -38,13 +41,19 @@ static int begin_tool_call(struct chat_choice *choice, const struct output_part 
                        (size_t)choice->num_tool_calls + 1, sizeof(*choice->tool_calls)))
         return -1;
     struct chat_tool_call *call = &choice->tool_calls[choice->num_tool_calls++];
-    *call = (struct chat_tool_call){0};
+    *call = (struct chat_tool_call){
+        .is_custom = custom_tools_have(choice->custom_names, choice->num_custom_names, part->text,
+                                       part->length),
+    };
     byte_buffer_append(&call->name, part->text, part->length);
     return random_id("call_", NUM_ID_DIGITS, call->id, sizeof(call->id));
 }
 
 static void add_arguments(struct chat_tool_call *call, const char *text, size_t length) {
-    byte_buffer_append(&call->arguments, text, length);
+    if (call->is_custom)
+        custom_input_push(&call->input, text, length, &call->arguments);
+    else
+        byte_buffer_append(&call->arguments, text, length);
     call->has_arguments = call->has_arguments || length > 0;
 }
 

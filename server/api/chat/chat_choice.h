@@ -7,6 +7,7 @@
 #include "config/base/byte_buffer.h"
 #include "engine/token_stream.h"
 #include "server/api/api_error.h"
+#include "server/output/custom_input.h"
 #include "server/output/output_parser.h"
 
 #include <stdbool.h>
@@ -17,13 +18,17 @@
 struct chat_tool_call {
     char id[CHAT_TOOL_CALL_ID_BYTES]; /* "call_" and hexadecimal digits */
     struct byte_buffer name;
-    struct byte_buffer arguments;
+    struct byte_buffer arguments; /* or a custom tool's input */
+    bool is_custom;
+    struct custom_input input;
     bool is_begun;      /* id and name were sent already */
     bool has_arguments; /* some have been added */
 };
 
 struct chat_choice {
     struct output_parser_config parser_config;
+    const char *custom_names; /* the config's */
+    int num_custom_names;
     struct output_parser *parser; /* owned; made with the first event, unless all is content */
     bool hides_reasoning, hides_content;
     int32_t max_tool_calls; /* further ones are left out */
@@ -39,6 +44,8 @@ struct chat_choice {
 struct chat_choice_config {
     struct output_parser_config parser;
     bool hides_reasoning, allows_parallel;
+    const char *custom_names; /* custom tools, as output_parser_config has its names; borrowed */
+    int num_custom_names;
     bool must_call_tools; /* forced: content is a tool call that was cut off, left out */
 };
 

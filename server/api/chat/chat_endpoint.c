@@ -6,6 +6,7 @@
 #include "server/api/api_call_type.h"
 #include "server/api/chat/chat_format.h"
 #include "server/api/chat/chat_generation.h"
+#include "server/api/chat/function_form.h"
 #include "server/api/logprob_format.h"
 #include "server/json/json_write.h"
 #include "server/api/chat/chat_model.h"
@@ -20,12 +21,13 @@ struct chat_api_call {
     bool lists_logprobs;                       /* of the tokens that the request names */
     int32_t num_returned;                      /* n */
     enum tool_choice tool_choice;
+    bool has_functions;               /* calls are shown in the old form (function_form.h) */
     struct byte_buffer prompt_scores; /* prompt_logprobs only */
     struct byte_buffer prompt_ids;    /* return_token_ids only */
     bool may_reason;                  /* the model's reasoning is parsed */
     bool has_prompt_sent;             /* a stream's chunk with the prompt's own fields */
     struct chat_choice *choices;      /* [num_choices] */
-    char *allowed_names;              /* the choices' (chat_generation.h) */
+    char *names;                      /* the choices' (chat_generation.h) */
 };
 
 /* --- From a body to a request --- */
@@ -71,6 +73,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_returned = (int32_t)sampling->n;
     call->tool_choice = body->tools.choice;
+    call->has_functions = body->has_functions;
     call->may_reason = context->chat != NULL && context->chat->reasoning != REASONING_FORMAT_NONE;
     if (api_call_set_id(base, sampling->request_id, err) != 0 ||
         api_call_set_size(base, 1, num_choices, err) != 0)
@@ -81,7 +84,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     if (chat_generation_create(context, body, &generation, err) != 0)
         return -1;
     base->prompts[0].request = generation.request;
-    call->allowed_names = generation.allowed_names;
+    call->names = generation.names;
     if (call->return_token_ids)
         api_call_add_prompt_ids(generation.request, &call->prompt_ids);
     if (call->prompt_ids.failed)
@@ -96,7 +99,7 @@ static void finish(struct api_call *base) {
     byte_buffer_finish(&call->prompt_scores);
     byte_buffer_finish(&call->prompt_ids);
     free(call->choices);
-    free(call->allowed_names);
+    free(call->names);
 }
 
 /* --- From events to what is answered --- */
@@ -157,11 +160,13 @@ static struct chat_choice_view view_of(const struct chat_api_call *call, int32_t
                                        int32_t shown) {
     const struct chat_choice *choice = &call->choices[index];
     bool has_tool_calls = choice->num_tool_calls > 0 && call->tool_choice != TOOL_CHOICE_NAMED;
+    const char *reason = call->has_functions ? "function_call" : "tool_calls";
     return (struct chat_choice_view){
         .index = shown,
         .choice = choice,
         .finish = &call->base.choices[index].finish,
-        .finish_reason = has_tool_calls ? "tool_calls" : NULL,
+        .finish_reason = has_tool_calls ? reason : NULL,
+        .is_function_form = call->has_functions,
         .has_logprobs = call->num_logprobs >= 0,
         .has_token_ids = call->return_token_ids,
         .may_reason = call->may_reason,
@@ -266,6 +271,8 @@ int chat_endpoint_parse(const struct api_context *context, const char *text, siz
     if (chat_body_parse(context, text, length, &body, err) != 0)
         return -1;
     int result = api_call_create(&operations, context, &body, out, err);
+    if (result != 0 && body.has_functions)
+        function_form_rename_error(err);
     chat_body_finish(&body);
     return result;
 }

@@ -9,14 +9,27 @@ static void write_reasoning(const struct byte_buffer *reasoning, struct byte_buf
     json_write_string_member(out, "reasoning_content", reasoning);
 }
 
-static void write_tool_call(const struct chat_tool_call *call, struct byte_buffer *out) {
-    json_write_text_member(out, "id", call->id);
-    json_write_text_member(out, "type", "function");
-    json_write_key(out, "function");
+static const char *kind_of(const struct chat_tool_call *call) {
+    return call->is_custom ? "custom" : "function";
+}
+
+/* Writes what is new of a call's function, or custom tool. */
+static void write_function(const char *key, const struct chat_tool_call *call,
+                           struct byte_buffer *out) {
+    json_write_key(out, key);
     json_write_begin_object(out);
-    json_write_string_member(out, "name", &call->name);
-    json_write_string_member(out, "arguments", &call->arguments);
+    if (!call->is_begun)
+        json_write_string_member(out, "name", &call->name);
+    json_write_string_member(out, call->is_custom ? "input" : "arguments", &call->arguments);
     json_write_end_object(out);
+}
+
+static void write_tool_call(const struct chat_tool_call *call, struct byte_buffer *out) {
+    if (!call->is_begun) {
+        json_write_text_member(out, "id", call->id);
+        json_write_text_member(out, "type", kind_of(call));
+    }
+    write_function(kind_of(call), call, out);
 }
 
 static void write_tool_calls(const struct chat_choice *choice, struct byte_buffer *out) {
@@ -46,7 +59,9 @@ static void write_message(const struct chat_choice_view *view, struct byte_buffe
         json_write_raw_member(out, "reasoning", "null");
         json_write_raw_member(out, "reasoning_content", "null");
     }
-    if (choice->num_tool_calls > 0)
+    if (choice->num_tool_calls > 0 && view->is_function_form)
+        write_function("function_call", &choice->tool_calls[0], out);
+    else if (choice->num_tool_calls > 0)
         write_tool_calls(choice, out);
     json_write_end_object(out);
 }
@@ -91,14 +106,7 @@ static void write_tool_call_delta(const struct chat_tool_call *call, int32_t ind
                                   struct byte_buffer *out) {
     json_write_begin_object(out);
     json_write_int_member(out, "index", index);
-    if (call->is_begun) {
-        json_write_key(out, "function");
-        json_write_begin_object(out);
-        json_write_string_member(out, "arguments", &call->arguments);
-        json_write_end_object(out);
-    } else {
-        write_tool_call(call, out);
-    }
+    write_tool_call(call, out);
     json_write_end_object(out);
 }
 
@@ -126,7 +134,10 @@ void chat_format_delta(const struct chat_choice_view *view, struct byte_buffer *
         write_reasoning(&choice->reasoning, out);
     if (choice->content.length > 0)
         json_write_string_member(out, "content", &choice->content);
-    write_tool_call_deltas(choice, out);
+    if (!view->is_function_form)
+        write_tool_call_deltas(choice, out);
+    else if (choice->num_tool_calls > 0 && has_output(&choice->tool_calls[0]))
+        write_function("function_call", &choice->tool_calls[0], out);
     json_write_end_object(out);
     end_choice(view, out);
 }

@@ -14,6 +14,7 @@ struct chat_choice_view {
     const struct chat_choice *choice;
     const struct api_call_finish *finish;
     const char *finish_reason; /* instead of "stop", or NULL */
+    bool is_function_form;     /* its one tool call is shown as function_call */
     bool has_logprobs, has_token_ids;
     bool may_reason; /* a message without reasoning has it as null */
 };

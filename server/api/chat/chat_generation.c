@@ -27,7 +27,8 @@ static struct chat_choice_config choice_config(const struct chat_model *model,
     return (struct chat_choice_config){
         .parser = {.tools = used_tools(model, &body->tools),
                    .reasoning = prompt->has_reasoned ? REASONING_FORMAT_NONE : model->reasoning,
-                   .begins_in_reasoning = prompt->begins_in_reasoning},
+                   .begins_in_reasoning = prompt->begins_in_reasoning,
+                   .max_tool_calls = body->has_functions ? 1 : 0},
         .hides_reasoning = !body->include_reasoning,
         .allows_parallel = body->tools.allows_parallel,
         .must_call_tools = tool_grammar_is_forced(&body->tools),
@@ -115,20 +116,27 @@ static int check_logprobs(const struct chat_body *body, const struct request *ma
                          (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
-/* Copies what the parsers of the choices may still need of the tools when the body is gone: the
- * names, and behind them the parameters' types. */
-static int copy_tools(const struct tool_fields *tools, struct chat_generation *generation,
+/* Copies what the parsers of the choices may still need of the tools when the body is gone: the names
+ * of those allowed, of custom ones, and behind them the parameters' types. */
+static int copy_tools(const struct chat_body *body, struct chat_generation *generation,
                       struct api_error *err) {
+    const struct tool_fields *tools = &body->tools;
+    const struct byte_buffer *custom = &body->custom_names;
     struct byte_buffer names = {0};
     for (int32_t i = 0; i < tools->num_allowed; i++)
         byte_buffer_append(&names, tools->allowed[i], strlen(tools->allowed[i]) + 1);
+    size_t allowed_bytes = names.length;
+    byte_buffer_append(&names, custom->data, custom->length);
     size_t num_name_bytes = names.length;
     tool_types_append(tools->tools, &names);
     if (names.failed) {
         byte_buffer_finish(&names);
         return api_error_set_memory(err);
     }
-    generation->allowed_names = names.data;
+    generation->names = names.data;
+    generation->config.custom_names = names.data != NULL ? names.data + allowed_bytes : NULL;
+    for (size_t i = 0; i < custom->length; i++)
+        generation->config.num_custom_names += custom->data[i] == '\0';
     generation->config.parser.allowed_names = names.data;
     generation->config.parser.num_allowed_names = tools->num_allowed;
     if (names.length > num_name_bytes)
@@ -150,14 +158,16 @@ int chat_generation_create(const struct api_context *context, const struct chat_
     if (result == 0)
         result = create_request(context, body, &prompt.tokens, &config, &made, err);
     free(prompt.tokens.ids);
-    if (result != 0)
+    if (result != 0) {
+        chat_body_rename_error(body, err);
         return -1;
+    }
     if (check_logprobs(body, made, err) != 0) {
         request_unref(made);
         return -1;
     }
     struct chat_generation generation = {.request = made, .config = config};
-    if (copy_tools(&body->tools, &generation, err) != 0) {
+    if (copy_tools(body, &generation, err) != 0) {
         request_unref(made);
         return -1;
     }

@@ -12,7 +12,7 @@ struct chat_generation {
     struct chat_choice_config config; /* of every choice */
     /* The config's, with its parameter_types; the caller's to free once no choice is left; NULL:
      * none. */
-    char *allowed_names;
+    char *names;
 };
 
 /* Renders and encodes the prompt, makes the grammar that the answer has to match, and bounds the

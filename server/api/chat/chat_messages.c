@@ -235,7 +235,7 @@ static int read_tool_call(const struct reader *reader, const cJSON *call, const 
         return json_refuse(id, at, "a string", reader->err);
     snprintf(at, sizeof(at), "%.40s.type", path);
     if (type != NULL && (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0))
-        return json_refuse(type, at, "\"function\"", reader->err);
+        return json_refuse(type, at, "\"function\" or \"custom\"", reader->err);
     snprintf(at, sizeof(at), "%.40s.function", path);
     struct template_value *function = NULL, *map = template_map(reader->arena);
     if (read_function(reader, json_given_member(call, "function"), at, &function) != 0)

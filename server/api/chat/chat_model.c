@@ -80,6 +80,11 @@ static int compile(const char *source, const char *name, struct chat_template **
     return 0;
 }
 
+static void read_source(const char *source, struct chat_model *model) {
+    model->has_developer = strstr(source, "developer") != NULL;
+    model->has_null_content = has_null_content(source);
+}
+
 static int fill(const struct tokenizer *tokenizer, const struct chat_model_config *config,
                 struct chat_model *model, struct error *err) {
     if (config->chat_template == NULL)
@@ -90,9 +95,7 @@ static int fill(const struct tokenizer *tokenizer, const struct chat_model_confi
         read_formats(config, model, err) != 0)
         return -1;
     model->source = config->chat_template;
-    const char *source = config->chat_template != NULL ? config->chat_template : "";
-    model->has_developer = strstr(source, "developer") != NULL;
-    model->has_null_content = has_null_content(source);
+    read_source(config->chat_template != NULL ? config->chat_template : "", model);
     const char *marker = tool_call_format_marker(model->tools);
     model->tools_need_special = tool_call_format_needs_special(model->tools) ||
                                 (marker != NULL && is_control_token(tokenizer, marker));
@@ -114,6 +117,19 @@ int chat_model_create(const struct tokenizer *tokenizer, const struct chat_model
         return -1;
     }
     *out = model;
+    return 0;
+}
+
+int chat_model_with_template(const struct chat_model *model, const char *source,
+                             struct chat_model *out, struct error *err) {
+    struct chat_model made = *model;
+    made.tool_template = NULL;
+    made.source = NULL;
+    made.writes_tools = model->tools == TOOL_CALL_FORMAT_HERMES && strstr(source, "tool") == NULL;
+    read_source(source, &made);
+    if (chat_template_create_client(source, strlen(source), &made.chat_template, err) != 0)
+        return -1;
+    *out = made;
     return 0;
 }
 

@@ -1,5 +1,7 @@
 #include "server/api/chat/chat_parts.h"
 
+#include "server/api/chat/custom_tools.h"
+
 #include <stdlib.h>
 
 int chat_parts_init(struct chat_parts *parts, const struct chat_generation *generation,
@@ -7,7 +9,9 @@ int chat_parts_init(struct chat_parts *parts, const struct chat_generation *gene
     const struct chat_choice_config *config = &generation->config;
     *parts = (struct chat_parts){
         .parser = output_parser_create(&config->parser),
-        .allowed_names = generation->allowed_names,
+        .names = generation->names,
+        .custom_names = config->custom_names,
+        .num_custom_names = config->num_custom_names,
         .hides_reasoning = config->hides_reasoning,
         .hides_content = config->must_call_tools,
         .max_tool_calls = config->allows_parallel ? OUTPUT_MAX_TOOL_CALLS : 1,
@@ -17,7 +21,8 @@ int chat_parts_init(struct chat_parts *parts, const struct chat_generation *gene
 
 void chat_parts_finish(struct chat_parts *parts) {
     output_parser_destroy(parts->parser);
-    free(parts->allowed_names);
+    free(parts->names);
+    byte_buffer_finish(&parts->converted);
 }
 
 int chat_parts_push(struct chat_parts *parts, const struct token_event *event) {
@@ -38,11 +43,28 @@ static bool is_left_out(const struct chat_parts *parts, const struct output_part
     }
 }
 
+/* Marks a call of a custom tool, whose arguments become its input; false: nothing of them does. */
+static bool convert(struct chat_parts *parts, struct output_part *part) {
+    if (part->kind == OUTPUT_PART_TOOL_CALL) {
+        parts->is_custom = custom_tools_have(parts->custom_names, parts->num_custom_names,
+                                             part->text, part->length);
+        parts->input = (struct custom_input){0};
+    }
+    part->is_custom = parts->is_custom;
+    if (part->kind != OUTPUT_PART_TOOL_ARGUMENTS || !parts->is_custom)
+        return true;
+    byte_buffer_clear(&parts->converted);
+    custom_input_push(&parts->input, part->text, part->length, &parts->converted);
+    part->text = parts->converted.data;
+    part->length = parts->converted.length;
+    return part->length > 0;
+}
+
 bool chat_parts_next(struct chat_parts *parts, struct output_part *out) {
     while (output_parser_next(parts->parser, out)) {
         if (out->kind == OUTPUT_PART_REASONING)
             parts->num_reasoning_tokens = parts->num_generated;
-        if (!is_left_out(parts, out))
+        if (!is_left_out(parts, out) && convert(parts, out))
             return true;
     }
     return false;

@@ -8,7 +8,12 @@
 
 struct chat_parts {
     struct output_parser *parser;
-    char *allowed_names; /* the parser's (chat_generation.h) */
+    char *names; /* the parser's and these (chat_generation.h) */
+    const char *custom_names;
+    int num_custom_names;
+    bool is_custom; /* the call that was begun last */
+    struct custom_input input;
+    struct byte_buffer converted; /* what the last arguments added to it */
     bool hides_reasoning, hides_content;
     int32_t max_tool_calls; /* further ones are left out */
     int32_t num_generated, num_reasoning_tokens;

@@ -35,6 +35,27 @@ int chat_prompt_read_end(const cJSON *body, struct chat_prompt_fields *fields,
     return 0;
 }
 
+int chat_prompt_read_template(const struct api_context *context, const cJSON *body,
+                              struct chat_prompt_fields *fields, struct api_error *err) {
+    static const char name[] = "chat_template";
+    const cJSON *source = json_given_member(body, name);
+    if (source == NULL)
+        return 0;
+    if (!context->trusts_chat_template)
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", name,
+                             "a request brings no chat_template here: the server has the model's, "
+                             "or that of --chat-template; --trust-request-chat-template allows it");
+    if (!cJSON_IsString(source))
+        return json_refuse(source, name, "a string", err);
+    size_t length = strlen(source->valuestring);
+    if (length > CHAT_TEMPLATE_CLIENT_MAX_BYTES)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", name,
+                             "chat_template has %zu bytes, must have %d at most", length,
+                             CHAT_TEMPLATE_CLIENT_MAX_BYTES);
+    fields->chat_template = source->valuestring;
+    return 0;
+}
+
 /* --- Variables --- */
 
 static void set_token(struct template_arena *arena, struct template_value **map, const char *name,
@@ -232,10 +253,14 @@ static void find_reasoning(const struct chat_text *text, bool continues,
     }
 }
 
-static int refuse_template(const struct template_arena *arena, const struct error *why,
+static int refuse_template(const struct chat_prompt_fields *fields,
+                           const struct template_arena *arena, const struct error *why,
                            struct api_error *err) {
     if (why->code == ERROR_MEMORY && !template_arena_is_full(arena))
         return chat_messages_fail_arena(arena, err);
+    if (fields->chat_template != NULL)
+        return api_error_set(err, 400, "invalid_request_error", "chat_template_error",
+                             "chat_template", "chat_template cannot be used: %.300s", why->message);
     return api_error_set(err, 400, "invalid_request_error", "chat_template_error", "messages",
                          "the model's chat template refuses the messages: %.300s", why->message);
 }
@@ -249,17 +274,12 @@ static int render_text(const struct chat_model *model, const struct chat_prompt_
         return -1;
     if (chat_template_render(is_tool_chat ? model->tool_template : model->chat_template, arena,
                              variables, time(NULL), out, &why) != 0)
-        return refuse_template(arena, &why, err);
+        return refuse_template(fields, arena, &why, err);
     return fields->continue_final_message ? cut_final(out, err) : 0;
 }
 
-int chat_prompt_render(const struct api_context *context, const struct chat_prompt_fields *fields,
-                       struct chat_rendering *out, struct api_error *err) {
-    const struct chat_model *model = context->chat;
-    if (model == NULL || model->chat_template == NULL)
-        return api_error_set(err, 400, "invalid_request_error", "no_chat_template", NULL,
-                             "%s: give the server one with --chat-template",
-                             model != NULL ? model->problem : "there is no chat template");
+static int render(const struct chat_model *model, const struct chat_prompt_fields *fields,
+                  struct chat_rendering *out, struct api_error *err) {
     struct template_arena *arena = template_arena_create(CHAT_PROMPT_ARENA_BYTES);
     struct chat_text text = {0};
     if (arena == NULL)
@@ -279,6 +299,35 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
     };
     find_reasoning(&text, fields->continue_final_message, model->reasoning, out);
     return 0;
+}
+
+/* It is parsed for this request alone, and nothing of it stays. */
+static int render_with_template(const struct chat_model *model,
+                                const struct chat_prompt_fields *fields, struct chat_rendering *out,
+                                struct api_error *err) {
+    struct chat_model own;
+    struct error why = {0};
+    if (chat_model_with_template(model, fields->chat_template, &own, &why) != 0)
+        return why.code == ERROR_MEMORY
+                   ? api_error_set_memory(err)
+                   : api_error_set(err, 400, "invalid_request_error", "chat_template_error",
+                                   "chat_template", "chat_template cannot be used: %.300s",
+                                   why.message);
+    int status = render(&own, fields, out, err);
+    chat_template_destroy(own.chat_template);
+    return status;
+}
+
+int chat_prompt_render(const struct api_context *context, const struct chat_prompt_fields *fields,
+                       struct chat_rendering *out, struct api_error *err) {
+    const struct chat_model *model = context->chat;
+    if (model != NULL && fields->chat_template != NULL)
+        return render_with_template(model, fields, out, err);
+    if (model == NULL || model->chat_template == NULL)
+        return api_error_set(err, 400, "invalid_request_error", "no_chat_template", NULL,
+                             "%s: give the server one with --chat-template",
+                             model != NULL ? model->problem : "there is no chat template");
+    return render(model, fields, out, err);
 }
 
 void chat_prompt_finish(struct chat_rendering *rendering) {

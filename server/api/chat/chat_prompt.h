@@ -22,6 +22,7 @@ struct chat_prompt_fields {
     const cJSON *tools;           /* checked (tool_fields.h); NULL: none are shown */
     const cJSON *documents;       /* a list of objects, for templates that know some */
     const cJSON *template_kwargs; /* chat_template_kwargs: further variables */
+    const char *chat_template;    /* in place of the model's; NULL: not given */
     const char *reasoning_effort; /* NULL: not given */
     bool add_generation_prompt;
     bool continue_final_message; /* the answer continues the last message */
@@ -32,6 +33,11 @@ struct chat_prompt_fields {
  * it is given, or the final message is continued. */
 int chat_prompt_read_end(const cJSON *body, struct chat_prompt_fields *fields,
                          struct api_error *err);
+
+/* Reads chat_template. -1 and *err, 400: the server trusts no request's, it is no text, or longer than
+ * a client's may be. */
+int chat_prompt_read_template(const struct api_context *context, const cJSON *body,
+                              struct chat_prompt_fields *fields, struct api_error *err);
 
 /* The rendered prompt. */
 struct chat_rendering {

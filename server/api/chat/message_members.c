@@ -32,7 +32,7 @@ int message_members_check(const cJSON *message, const char *path, struct api_err
         const char *name, *code, *why;
     } refused[] = {
         {"audio", "unsupported_content", ": this server takes text only"},
-        {"function_call", "unsupported_parameter", " is not supported: use tool_calls"},
+        {"function_call", "unsupported_parameter", ": only an assistant's message has one"},
         {"partial", "unsupported_parameter", " is not supported: use continue_final_message"},
         {"prefix", "unsupported_parameter", " is not supported: use continue_final_message"},
         {"tools", "unsupported_parameter", " is not supported: tools stand beside the messages"},

@@ -55,7 +55,8 @@ static int check_tool(const cJSON *tool, int index, struct api_error *err) {
     const cJSON *type = json_given_member(tool, "type");
     snprintf(path, sizeof(path), "tools[%d].type", index);
     if (!is_text(type, "function"))
-        return json_refuse(type, path, "\"function\", the one kind of tool there is", err);
+        return json_refuse(type, path, "\"function\" or \"custom\", the kinds of tools there are",
+                           err);
     return check_function(json_given_member(tool, "function"), index, err);
 }
 
@@ -142,7 +143,8 @@ static int read_allowed_tool(const cJSON *item, struct tool_fields *fields, stru
     const cJSON *type = json_given_member(item, "type");
     snprintf(at, sizeof(at), "%.40s.type", path);
     if (!is_text(type, "function"))
-        return json_refuse(type, at, "\"function\", the one kind of tool there is", err);
+        return json_refuse(type, at, "\"function\" or \"custom\", the kinds of tools there are",
+                           err);
     const cJSON *tool = find_named(item, path, fields, err);
     if (tool == NULL)
         return -1;
@@ -187,7 +189,8 @@ static int read_object(const cJSON *choice, struct tool_fields *fields, struct a
         return read_allowed(choice, fields, err);
     if (is_text(type, "function"))
         return read_named(choice, fields, err);
-    return json_refuse(type, "tool_choice.type", "\"function\" or \"allowed_tools\"", err);
+    return json_refuse(type, "tool_choice.type", "\"function\", \"custom\" or \"allowed_tools\"",
+                       err);
 }
 
 static int read_choice(const cJSON *body, struct tool_fields *fields, struct api_error *err) {
@@ -222,19 +225,9 @@ static int read_parallel(const cJSON *parallel, struct tool_fields *fields, stru
     return 0;
 }
 
-static int refuse_replaced(const cJSON *body, const char *name, const char *by,
-                           struct api_error *err) {
-    if (json_given_member(body, name) == NULL)
-        return 0;
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", name,
-                         "%s is not supported: use %s", name, by);
-}
-
 int tool_fields_read(const cJSON *body, struct tool_fields *out, struct api_error *err) {
     struct tool_fields fields = {.allows_parallel = true};
-    if (refuse_replaced(body, "functions", "tools", err) != 0 ||
-        refuse_replaced(body, "function_call", "tool_choice", err) != 0 ||
-        read_tools(json_given_member(body, "tools"), &fields, err) != 0 ||
+    if (read_tools(json_given_member(body, "tools"), &fields, err) != 0 ||
         read_choice(body, &fields, err) != 0 ||
         read_parallel(json_given_member(body, "parallel_tool_calls"), &fields, err) != 0)
         return -1;

@@ -32,8 +32,7 @@ struct tool_fields {
 /* Reads them. Absent and null fields and an empty list of tools are the defaults: no tools; a
  * choice of auto where there are tools; parallel tool calls allowed. -1 and *err (400, param the
  * path) for a wrong type or value, a choice without tools (auto among an empty list is none), a
- * name twice, one that no tool may have (tool_call.h) or that none has; and for the fields
- * functions and function_call, which tools have replaced. */
+ * name twice, one that no tool may have (tool_call.h) or that none has. */
 int tool_fields_read(const cJSON *body, struct tool_fields *out, struct api_error *err);
 
 /* Returns the name of an entry of `tools`. */

@@ -1,8 +1,11 @@
 #include "server/api/completions/completion_body.h"
 
+#include "server/api/completions/fim_prompt.h"
 #include "server/api/fields/beam_fields.h"
 #include "server/api/fields/request_limits.h"
 #include "server/json/json_parse.h"
+
+#include <stdlib.h>
 
 #define MEMBER struct completion_body
 #define DEFAULT_MAX_TOKENS 16 /* OpenAI's */
@@ -11,7 +14,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(prompt),
     JSON_INT(MEMBER, logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
     JSON_BOOL(MEMBER, echo),
-    JSON_OTHER(suffix),
+    JSON_TEXT(MEMBER, suffix),
     JSON_BOOL(MEMBER, add_special_tokens),
     JSON_BOOL(MEMBER, parse_special),
 };
@@ -25,11 +28,12 @@ static int refuse(struct api_error *err, const char *param, const char *message)
                          message);
 }
 
+bool completion_body_has_suffix(const struct completion_body *body) {
+    return body->suffix != NULL && body->suffix[0] != '\0';
+}
+
 /* Checks what the table cannot say: fields that depend on others. */
 static int check_combinations(const struct completion_body *body, struct api_error *err) {
-    const cJSON *suffix = json_given_member(body->json, "suffix");
-    if (suffix != NULL && (!cJSON_IsString(suffix) || suffix->valuestring[0] != '\0'))
-        return refuse(err, "suffix", "suffix is not supported: leave it out or empty");
     if (body->sampling.use_beam_search && body->echo && body->logprobs >= 0)
         return refuse(err, "echo",
                       "echo must be false with use_beam_search: true and logprobs, not true");
@@ -39,10 +43,26 @@ static int check_combinations(const struct completion_body *body, struct api_err
     return 0;
 }
 
+static int read_suffix(const struct api_context *context, struct completion_body *body,
+                       struct api_error *err) {
+    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
+    if (!completion_body_has_suffix(body))
+        return 0;
+    if (body->sampling.truncation.keeps_start)
+        return refuse(err, "truncation_side",
+                      "truncation_side must be left out with suffix: what is around the gap stays");
+    if (fim_prompt_check(context, err) != 0)
+        return -1;
+    return fim_prompt_read_suffix(context, body->suffix,
+                                  prompt_text_flags(false, body->parse_special), &limits,
+                                  &body->suffix_tokens, err);
+}
+
 static int read_prompts(const struct api_context *context, struct completion_body *body,
                         struct api_error *err) {
     const struct sampling_body *sampling = &body->sampling;
-    if (prompt_list_read(context, body->json, "prompt", &body->prompts, err) != 0)
+    if (prompt_list_read(context, body->json, "prompt", completion_body_has_suffix(body),
+                         &body->prompts, err) != 0)
         return -1;
     bool has_best_of = sampling->best_of != 0;
     int64_t num_choices =
@@ -64,7 +84,7 @@ static int read_all(const struct api_context *context, struct completion_body *b
             0)
         return -1;
     beam_fields_list_idle(body->json, &body->ignored);
-    if (check_combinations(body, err) != 0)
+    if (check_combinations(body, err) != 0 || read_suffix(context, body, err) != 0)
         return -1;
     if (json_given_member(body->json, "logprobs") != NULL)
         body->logprobs = request_limits_logprobs(context, body->logprobs);
@@ -84,6 +104,10 @@ int completion_body_parse(const struct api_context *context, const char *text, s
     body.json = json_parse(text, length, err);
     if (body.json == NULL)
         return -1;
+    /* Code may be about such tokens: llama.cpp's /infill does not read them either. */
+    const cJSON *suffix = json_member(body.json, "suffix");
+    if (cJSON_IsString(suffix) && suffix->valuestring[0] != '\0')
+        body.parse_special = false;
     if (read_all(context, &body, err) != 0) {
         completion_body_finish(&body);
         return -1;
@@ -94,6 +118,8 @@ int completion_body_parse(const struct api_context *context, const char *text, s
 
 void completion_body_finish(struct completion_body *body) {
     sampling_body_finish(&body->sampling);
+    free(body->suffix_tokens.ids);
+    body->suffix_tokens.ids = NULL;
     cJSON_Delete(body->json);
     body->json = NULL;
     byte_buffer_finish(&body->ignored);

@@ -10,16 +10,20 @@ struct completion_body {
     cJSON *json; /* owns every string and the prompts below */
     struct sampling_body sampling;
     struct prompt_list prompts;
-    struct byte_buffer ignored; /* names of unknown fields, comma-separated */
+    struct prompt_tokens suffix_tokens; /* of the suffix, where there is one */
+    struct byte_buffer ignored;         /* names of unknown fields, comma-separated */
 
     /* read by the field table */
-    int64_t logprobs; /* -1: none */
+    int64_t logprobs;   /* -1: none */
+    const char *suffix; /* what stands behind the gap that is to be filled; NULL or empty: none */
     bool echo, add_special_tokens, parse_special;
 };
 
 /* On failure -1 and *err, nothing to free. */
 int completion_body_parse(const struct api_context *context, const char *text, size_t length,
                           struct completion_body *out, struct api_error *err);
+/* Returns whether the text is to be filled in before a suffix (fim_prompt.h). */
+bool completion_body_has_suffix(const struct completion_body *body);
 void completion_body_finish(struct completion_body *body);
 
 /* sampling_body_params, with what echo and logprobs request. */

@@ -4,6 +4,7 @@
 
 #include "server/api/api_call_format.h"
 #include "server/api/completions/completion_body.h"
+#include "server/api/completions/fim_prompt.h"
 #include "server/api/logprob_format.h"
 #include "server/api/logprob_list.h"
 #include "server/json/json_write.h"
@@ -29,7 +30,7 @@ struct prompt_output {
     struct byte_buffer scores;    /* prompt_logprobs only */
     struct byte_buffer ids;       /* return_token_ids only */
     /* The prompt's tokens that are part of the echoed text: all but those that were added around a
-     * text. */
+     * text, or mark the parts of one with a suffix. */
     int32_t text_begin, text_end;
     int32_t num_scored;
     bool is_cut; /* by truncate_prompt_tokens */
@@ -61,23 +62,36 @@ static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *ite
     }
 }
 
+/* Reads the prompt's tokens, and which of them are its text. */
+static int read_tokens(const struct api_context *context, const struct completion_body *body,
+                       const cJSON *item, const char *path, struct prompt_output *prompt,
+                       struct prompt_tokens *out, struct api_error *err) {
+    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
+    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
+    const struct fim_prompt fim = {item, path, &body->suffix_tokens, flags};
+    if (completion_body_has_suffix(body))
+        return fim_prompt_tokens(context, &fim, &limits, out, &prompt->text_begin,
+                                 &prompt->text_end, err);
+    if (prompt_read_tokens(context, item, path, flags, &limits, out, err) != 0)
+        return -1;
+    int before = 0, behind = 0;
+    if (cJSON_IsString(item) && body->add_special_tokens)
+        tokenizer_num_added(context->tokenizer, &before, &behind);
+    prompt->text_begin = before;
+    prompt->text_end = out->count - behind;
+    return 0;
+}
+
 static int create_prompt(const struct api_context *context, const struct completion_body *body,
                          const cJSON *item, const char *path, struct prompt_output *prompt,
                          struct request **out, struct api_error *err) {
     struct prompt_tokens tokens;
-    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
-    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
-    if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
+    if (read_tokens(context, body, item, path, prompt, &tokens, err) != 0)
         return -1;
     if (sampling_body_check_room(&body->sampling, context, path, tokens.count, err) != 0) {
         free(tokens.ids);
         return -1;
     }
-    int before = 0, behind = 0;
-    if (cJSON_IsString(item) && body->add_special_tokens)
-        tokenizer_num_added(context->tokenizer, &before, &behind);
-    prompt->text_begin = before;
-    prompt->text_end = tokens.count - behind;
     prompt->is_cut = tokens.is_cut;
     struct sampling_params params = completion_body_params(
         body, context, tokens.count, sampling_body_seed(context, &body->sampling));

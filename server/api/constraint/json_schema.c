@@ -184,11 +184,13 @@ static int compile(struct schema_context *c, const char *path, grammar_node *out
 }
 
 int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const char *path,
-                     bool strict, grammar_node *out, struct api_error *err) {
+                     bool strict, const char *whitespace, grammar_node *out,
+                     struct api_error *err) {
     struct schema_context c = {.builder = builder,
                                .root = schema,
                                .path = path,
                                .strict = strict,
+                               .whitespace = whitespace,
                                .ignores_ref_siblings = has_old_draft(schema),
                                .err = err,
                                .automaton_budget = TEXT_AUTOMATON_BUDGET,
@@ -199,8 +201,9 @@ int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const
     return result;
 }
 
-grammar_node json_schema_any_object(struct grammar_builder *builder) {
-    struct schema_context c = {.builder = builder, .pieces = JSON_PIECES_NONE};
+grammar_node json_schema_any_object(struct grammar_builder *builder, const char *whitespace) {
+    struct schema_context c = {
+        .builder = builder, .whitespace = whitespace, .pieces = JSON_PIECES_NONE};
     return schema_any_object(&c);
 }
 

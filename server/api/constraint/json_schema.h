@@ -29,9 +29,9 @@
  * `patternProperties` has no others, and an array that has prefixItems no further items, unless a
  * keyword speaks of them; without any type, the keywords imply it.
  *
- * How texts are written: properties come in the schema's order and others behind them; one space may
- * follow a comma or colon and there is no other white space (small models would never stop writing
- * it); numbers have at most 16 digits before and behind the point, 15 in all where values are
+ * How texts are written: properties come in the schema's order and others behind them; without
+ * json_whitespace.h one space may follow a comma or colon and there is no other white space (small
+ * models would never stop writing it); numbers have at most 16 digits before and behind the point, 15 in all where values are
  * excluded, and exponents only without bounds; characters are written escaped only where JSON asks
  * for it, or where every string matches. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_H
@@ -47,17 +47,17 @@
 #define JSON_SCHEMA_MAX_SCHEMAS 5000 /* sets of schemas that one value must match; values of enum */
 #define JSON_SCHEMA_MAX_BRANCHES 256 /* of one anyOf, oneOf, allOf or list of types */
 
-/* `path` names the schema in messages ("response_format.json_schema.schema"). The schema is not
- * kept. -1 and *err: 400 naming the place and what is wrong there (invalid_json_schema, or
+/* `path` names the schema in messages ("response_format.json_schema.schema"). `whitespace` is what
+ * json_whitespace_read gave; NULL without it. The schema is not kept. -1 and *err: 400 naming the place and what is wrong there (invalid_json_schema, or
  * unsupported_json_schema for a schema that is none of this server's), or 503. What only the whole
  * grammar shows, $ref loops for instance, is left to grammar_build; *out is GRAMMAR_FAILED when the
  * builder met a bound. */
 int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const char *path,
-                     bool strict, grammar_node *out, struct api_error *err);
+                     bool strict, const char *whitespace, grammar_node *out, struct api_error *err);
 /* Returns whether a 400 of json_schema_node is for a schema that may well be valid. */
 bool json_schema_is_unsupported(const struct api_error *err);
 /* Any JSON object. */
-grammar_node json_schema_any_object(struct grammar_builder *builder);
+grammar_node json_schema_any_object(struct grammar_builder *builder, const char *whitespace);
 
 /* grammar_build, with its error as a client gets it. */
 int json_schema_build(struct grammar_builder *builder, grammar_node root, const char *path,

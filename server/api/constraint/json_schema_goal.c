@@ -1,7 +1,9 @@
 /* Goals to nodes. Each goal is compiled once and found again by its schemas, which ends the
  * recursion of schemas that contain themselves: a goal that is met while it is being compiled
  * becomes a rule. */
-#include "server/api/constraint/json_schema_private.h"
+#include "server/api/constraint/json_schema_choice.h"
+#include "server/api/constraint/json_schema_hints.h"
+#include "server/api/constraint/json_schema_table.h"
 
 #include "server/json/json_field.h"
 
@@ -9,292 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LITERALS 512 /* of a goal */
-#define MAX_NESTING 12   /* deeper goals are deferred, so that no call nests deep */
-#define MAX_REF_STEPS 64
-#define ALL_TYPES ((1u << NUM_TYPES) - 1)
-
-enum progress { UNTOUCHED, DEFERRED, COMPILING, COMPILED };
-enum emptiness { UNKNOWN, SEARCHING, EMPTY, NOT_EMPTY };
-
-struct schema_entry {
-    struct schema_entry *next;          /* of the hash's list */
-    struct schema_entry *next_deferred; /* of the queue */
-    struct schema_goal goal;
-    enum progress progress;
-    enum emptiness emptiness;
-    grammar_node node; /* COMPILED */
-    grammar_node rule; /* that stands for it where it was needed earlier; -1: none */
-};
-
-/* --- What a goal consists of --- */
-
-/* A goal as it is put together. */
-struct literal_list {
-    struct schema_literal literals[MAX_LITERALS];
-    int count;
-};
-
-/* What says nothing is left out, and so is what is in the list. */
-static int add_literal(struct schema_context *c, struct schema_literal literal,
-                       struct literal_list *list) {
-    if (cJSON_IsBool(literal.schema) && cJSON_IsTrue(literal.schema) != literal.negated)
-        return 0;
-    if (!literal.negated && cJSON_IsObject(literal.schema) &&
-        schema_says_only(c, literal.schema, ""))
-        return 0;
-    if (schema_add_steps(c, (size_t)list->count) != 0)
-        return -1;
-    for (int i = 0; i < list->count; i++)
-        if (list->literals[i].schema == literal.schema &&
-            list->literals[i].negated == literal.negated)
-            return 0;
-    if (list->count == MAX_LITERALS)
-        return schema_decline(c, literal.path, "too many schemas must match one value");
-    list->literals[list->count++] = literal;
-    return 0;
-}
-
-static int flatten(struct schema_context *c, struct schema_literal literal, int steps,
-                   struct literal_list *list);
-
-static int flatten_all(struct schema_context *c, const struct schema_literal *of,
-                       const cJSON *schemas, int steps, struct literal_list *list) {
-    const cJSON *item;
-    int index = 0;
-    cJSON_ArrayForEach(item, schemas) {
-        struct schema_literal child;
-        char label[32];
-        snprintf(label, sizeof(label), "allOf[%d]", index++);
-        if (schema_child(c, of, item, label, &child) != 0 || flatten(c, child, steps, list) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* References, and schemas that are nothing but an allOf or a not, give way to what they name. */
-static int flatten(struct schema_context *c, struct schema_literal literal, int steps,
-                   struct literal_list *list) {
-    const cJSON *schema = literal.schema, *ref = json_member(schema, "$ref");
-    const cJSON *all_of = json_member(schema, "allOf"), *opposite = json_member(schema, "not");
-    bool negated = literal.negated;
-    if (steps == MAX_REF_STEPS)
-        return schema_decline_depth(c, literal.path);
-    if (ref != NULL && (c->ignores_ref_siblings || schema_says_only(c, schema, "$ref"))) {
-        if (schema_resolve(c, literal.path, ref, &literal) != 0)
-            return -1;
-        literal.negated = negated;
-        return flatten(c, literal, steps + 1, list);
-    }
-    if (cJSON_IsArray(all_of) && all_of->child != NULL && !negated &&
-        schema_says_only(c, schema, "allOf"))
-        return flatten_all(c, &literal, all_of, steps + 1, list);
-    if (opposite != NULL && schema_says_only(c, schema, "not")) {
-        struct schema_literal child;
-        if (schema_child(c, &literal, opposite, "not", &child) != 0)
-            return -1;
-        child.negated = !negated;
-        return flatten(c, child, steps + 1, list);
-    }
-    return add_literal(c, literal, list);
-}
-
-/* --- The table of goals --- */
-
-static bool is_same_goal(const struct schema_goal *a, const struct schema_goal *b) {
-    if (a->count != b->count)
-        return false;
-    for (int i = 0; i < a->count; i++)
-        if (a->literals[i].schema != b->literals[i].schema ||
-            a->literals[i].negated != b->literals[i].negated)
-            return false;
-    return true;
-}
-
-static size_t hash_goal(const struct schema_goal *goal) {
-    uint64_t hash = 1469598103934665603u;
-    for (int i = 0; i < goal->count; i++)
-        hash =
-            (hash ^ ((uint64_t)(uintptr_t)goal->literals[i].schema + goal->literals[i].negated)) *
-            1099511628211u;
-    return (size_t)(hash ^ hash >> 29) % SCHEMA_GOAL_SLOTS;
-}
-
-static struct schema_entry *add_entry(struct schema_context *c, const struct schema_goal *goal,
-                                      struct schema_entry **list) {
-    size_t bytes = (size_t)goal->count * sizeof(*goal->literals);
-    const char *path = goal->count > 0 ? goal->literals[0].path : c->path;
-    if (++c->num_goals > SCHEMA_MAX_GOALS) {
-        schema_decline(c, path, "the schema has too many parts");
-        return NULL;
-    }
-    if (schema_count_one(c, path, "schemas") != 0)
-        return NULL;
-    struct schema_entry *entry = schema_allocate(c, sizeof(*entry));
-    struct schema_literal *literals = entry != NULL ? schema_allocate(c, bytes + 1) : NULL;
-    if (literals == NULL)
-        return NULL;
-    if (bytes > 0)
-        memcpy(literals, goal->literals, bytes);
-    *entry = (struct schema_entry){.next = *list,
-                                   .goal = {literals, goal->count},
-                                   .node = GRAMMAR_FAILED,
-                                   .rule = GRAMMAR_FAILED};
-    return *list = entry;
-}
-
-/* Returns the entry of a goal, its references resolved; NULL and *c->err. */
-static struct schema_entry *find_entry(struct schema_context *c, const struct schema_goal *goal) {
-    struct literal_list *list = malloc(sizeof(*list));
-    struct schema_entry *entry = NULL;
-    if (list == NULL ||
-        (c->goals == NULL &&
-         (c->goals = schema_allocate(c, SCHEMA_GOAL_SLOTS * sizeof(*c->goals))) == NULL)) {
-        free(list);
-        api_error_set_memory(c->err);
-        return NULL;
-    }
-    if (c->num_goals == 0)
-        memset(c->goals, 0, SCHEMA_GOAL_SLOTS * sizeof(*c->goals));
-    list->count = 0;
-    int result = 0;
-    for (int i = 0; i < goal->count && result == 0; i++)
-        result = flatten(c, goal->literals[i], 0, list);
-    if (result == 0) {
-        const struct schema_goal flat = {list->literals, list->count};
-        struct schema_entry **slot = &c->goals[hash_goal(&flat)];
-        for (entry = *slot; entry != NULL && !is_same_goal(&entry->goal, &flat);)
-            entry = entry->next;
-        if (entry == NULL)
-            entry = add_entry(c, &flat, slot);
-    }
-    free(list);
-    return entry;
-}
-
-/* --- Given values --- */
-
-static const cJSON null_value = {.type = cJSON_NULL}, true_value = {.type = cJSON_True},
-                   false_value = {.type = cJSON_False};
-
-/* The values of one enum, or one const, of which those are chosen that match all else. */
-struct choice {
-    const cJSON *item, *first; /* its first value: of a const the item itself */
-    bool is_const;
-};
-
-static bool find_choice(const cJSON *item, bool negated, struct choice *out) {
-    if (item == NULL || negated)
-        return false;
-    out->item = item;
-    out->is_const = strcmp(item->string, "const") == 0;
-    out->first = out->is_const ? item : item->child;
-    return out->is_const || (strcmp(item->string, "enum") == 0 && cJSON_IsArray(item));
-}
-
-static const cJSON *next_value(const struct choice *choice, const cJSON *value) {
-    return choice->is_const ? NULL : value->next;
-}
-
-/* A schema of the goal that names its values. */
-static bool goal_choice(const struct schema_context *c, const struct schema_goal *goal,
-                        struct choice *out) {
-    for (int i = 0; i < goal->count; i++) {
-        const struct schema_literal *literal = &goal->literals[i];
-        if (c->ignores_ref_siblings && json_member(literal->schema, "$ref") != NULL)
-            continue;
-        if (find_choice(json_member(literal->schema, "const"), literal->negated, out) ||
-            find_choice(json_member(literal->schema, "enum"), literal->negated, out))
-            return out->first != NULL;
-    }
-    return false;
-}
-
-static bool case_choice(const struct schema_case *one, struct choice *out) {
-    for (int i = 0; i < one->count; i++)
-        if (one->facts[i]->kind == FACT_KEYWORD &&
-            find_choice(one->facts[i]->item, one->facts[i]->of.negated, out))
-            return true;
-    return false;
-}
-
-static int goal_admits(struct schema_context *c, const struct schema_goal *goal, const cJSON *value,
-                       bool *out) {
-    *out = true;
-    for (int i = 0; i < goal->count && *out; i++)
-        if (schema_value_matches(c, &goal->literals[i], value, out) != 0)
-            return -1;
-    return 0;
-}
-
-static int case_admits(struct schema_context *c, enum json_type type, const struct schema_case *one,
-                       const cJSON *value, bool *out) {
-    *out = schema_type_of(value) == type;
-    for (int i = 0; i < one->count && *out; i++)
-        if (schema_fact_holds(c, one->facts[i], value, out) != 0)
-            return -1;
-    return 0;
-}
-
-/* The values of a choice that a goal, or else a case, admits. */
-struct admission {
-    const struct schema_goal *goal;
-    enum json_type type;
-    const struct schema_case *one;
-};
-
-static int admits(struct schema_context *c, const struct choice *choice,
-                  const struct admission *admission, const cJSON *value, bool *out) {
-    c->choice = choice->item;
-    c->chosen = value;
-    return admission->goal != NULL ? goal_admits(c, admission->goal, value, out)
-                                   : case_admits(c, admission->type, admission->one, value, out);
-}
-
-static int node_of_choice(struct schema_context *c, const struct choice *choice,
-                          const struct admission *admission, grammar_node *out) {
-    size_t capacity = 1;
-    int count = 0, result = 0;
-    for (const cJSON *value = choice->first; value != NULL; value = next_value(choice, value))
-        capacity++;
-    grammar_node *items = malloc(capacity * sizeof(*items));
-    if (items == NULL)
-        return api_error_set_memory(c->err);
-    for (const cJSON *value = choice->first; value != NULL && result == 0;
-         value = next_value(choice, value)) {
-        bool is_admitted;
-        result = admits(c, choice, admission, value, &is_admitted);
-        if (result == 0 && is_admitted)
-            result = schema_literal(c, value, &items[count++]);
-    }
-    if (result == 0)
-        *out = count > 0 ? grammar_alternatives(c->builder, items, count) : schema_nothing(c);
-    free(items);
-    return result;
-}
-
-static int choice_is_empty(struct schema_context *c, const struct choice *choice,
-                           const struct admission *admission, bool *out) {
-    const char *path = admission->goal != NULL ? admission->goal->literals[0].path
-                                               : admission->one->facts[0]->of.path;
-    *out = true;
-    for (const cJSON *value = choice->first; value != NULL && *out;
-         value = next_value(choice, value)) {
-        bool is_admitted;
-        if (admits(c, choice, admission, value, &is_admitted) != 0)
-            return -1;
-        *out = !is_admitted;
-    }
-    if (*out)
-        schema_note_empty(c, path, "no value of enum or const matches all else");
-    return 0;
-}
+#define MAX_NESTING 12 /* deeper goals are deferred, so that no call nests deep */
 
 /* --- Cases --- */
 
 static int booleans_of(struct schema_context *c, const struct schema_case *one, bool out[2]) {
-    return case_admits(c, BOOLEAN, one, &false_value, &out[0]) != 0 ||
-                   case_admits(c, BOOLEAN, one, &true_value, &out[1]) != 0
+    return schema_case_admits(c, BOOLEAN, one, &schema_false, &out[0]) != 0 ||
+                   schema_case_admits(c, BOOLEAN, one, &schema_true, &out[1]) != 0
                ? -1
                : 0;
 }
@@ -317,7 +40,7 @@ static int node_of_boolean(struct schema_context *c, const struct schema_case *o
 static int node_of_null(struct schema_context *c, const struct schema_case *one,
                         grammar_node *out) {
     bool is_admitted;
-    if (case_admits(c, NULL_TYPE, one, &null_value, &is_admitted) != 0)
+    if (schema_case_admits(c, NULL_TYPE, one, &schema_null, &is_admitted) != 0)
         return -1;
     *out = is_admitted ? schema_text(c, "null") : schema_nothing(c);
     return 0;
@@ -328,10 +51,10 @@ static int node_of_case(struct schema_context *c, enum json_type type,
     static int (*const of_type[NUM_TYPES])(struct schema_context *, const struct schema_case *,
                                            grammar_node *) = {
         node_of_null, node_of_boolean, schema_number, schema_string, schema_array, schema_object};
-    const struct admission admission = {NULL, type, one};
-    struct choice choice;
-    if (case_choice(one, &choice))
-        return node_of_choice(c, &choice, &admission, out);
+    const struct schema_admission admission = {NULL, type, one};
+    struct schema_choice choice;
+    if (schema_case_choice(one, &choice))
+        return schema_choice_node(c, &choice, &admission, out);
     return of_type[type](c, one, out);
 }
 
@@ -344,7 +67,7 @@ static int boolean_is_empty(struct schema_context *c, const struct schema_case *
 
 static int null_is_empty(struct schema_context *c, const struct schema_case *one, bool *out) {
     bool is_admitted;
-    int result = case_admits(c, NULL_TYPE, one, &null_value, &is_admitted);
+    int result = schema_case_admits(c, NULL_TYPE, one, &schema_null, &is_admitted);
     *out = result == 0 && !is_admitted;
     return result;
 }
@@ -355,111 +78,15 @@ int schema_case_is_empty(struct schema_context *c, enum json_type type,
                                            bool *) = {
         null_is_empty,          boolean_is_empty,      schema_number_is_empty,
         schema_string_is_empty, schema_array_is_empty, schema_object_is_empty};
-    const struct admission admission = {NULL, type, one};
-    struct choice choice;
+    const struct schema_admission admission = {NULL, type, one};
+    struct schema_choice choice;
     if (one->count == 0) {
         *out = false;
         return 0;
     }
-    if (case_choice(one, &choice))
-        return choice_is_empty(c, &choice, &admission, out);
+    if (schema_case_choice(one, &choice))
+        return schema_choice_is_empty(c, &choice, &admission, out);
     return of_type[type](c, one, out);
-}
-
-/* --- Types that are meant --- */
-
-/* What a goal says about types: whether it does so, and else the types that its keywords are
- * about. */
-struct type_hints {
-    bool is_typed;
-    unsigned types;
-};
-
-static int find_hints(struct schema_context *c, const struct schema_literal *literal, int nesting,
-                      struct type_hints *out);
-
-static int find_hints_of_list(struct schema_context *c, const struct schema_literal *of,
-                              const cJSON *schemas, bool all, int nesting, struct type_hints *out) {
-    const cJSON *item;
-    bool are_typed = true;
-    cJSON_ArrayForEach(item, schemas) {
-        struct type_hints own = {false, 0};
-        struct schema_literal child = *of;
-        child.schema = item;
-        if (find_hints(c, &child, nesting + 1, &own) != 0)
-            return -1;
-        are_typed = are_typed && own.is_typed;
-        out->is_typed = out->is_typed || (all && own.is_typed);
-        out->types |= own.types;
-    }
-    out->is_typed = out->is_typed || (!all && schemas->child != NULL && are_typed);
-    return 0;
-}
-
-static unsigned hinted_types(const cJSON *schema) {
-    static const struct {
-        const char *key;
-        enum json_type type;
-    } hints[] = {{"properties", OBJECT},
-                 {"required", OBJECT},
-                 {"additionalProperties", OBJECT},
-                 {"patternProperties", OBJECT},
-                 {"minProperties", OBJECT},
-                 {"maxProperties", OBJECT},
-                 {"propertyNames", OBJECT},
-                 {"items", ARRAY},
-                 {"prefixItems", ARRAY},
-                 {"minItems", ARRAY},
-                 {"maxItems", ARRAY},
-                 {"contains", ARRAY},
-                 {"uniqueItems", ARRAY},
-                 {"pattern", STRING},
-                 {"minLength", STRING},
-                 {"maxLength", STRING},
-                 {"format", STRING},
-                 {"minimum", NUMBER},
-                 {"maximum", NUMBER},
-                 {"exclusiveMinimum", NUMBER},
-                 {"exclusiveMaximum", NUMBER},
-                 {"multipleOf", NUMBER}};
-    unsigned types = 0;
-    for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
-        if (json_member(schema, hints[i].key) != NULL)
-            types |= 1u << hints[i].type;
-    return types;
-}
-
-static int find_hints(struct schema_context *c, const struct schema_literal *literal, int nesting,
-                      struct type_hints *out) {
-    static const char *const lists[] = {"allOf", "anyOf", "oneOf"};
-    const cJSON *schema = literal->schema, *ref = json_member(schema, "$ref");
-    if (nesting > MAX_REF_STEPS || literal->negated || schema_add_steps(c, 8) != 0)
-        return literal->negated || nesting > MAX_REF_STEPS ? 0 : -1;
-    out->is_typed = out->is_typed || json_member(schema, "type") != NULL ||
-                    json_member(schema, "enum") != NULL || json_member(schema, "const") != NULL;
-    out->types |= hinted_types(schema);
-    if (ref != NULL) {
-        struct schema_literal target;
-        if (schema_resolve(c, literal->path, ref, &target) != 0 ||
-            find_hints(c, &target, nesting + 1, out) != 0)
-            return -1;
-    }
-    for (int i = 0; i < 3; i++) {
-        const cJSON *list = json_member(schema, lists[i]);
-        if (cJSON_IsArray(list) && find_hints_of_list(c, literal, list, i == 0, nesting, out) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Without `type`, the keywords imply the types; none at all means any. */
-static int meant_types(struct schema_context *c, const struct schema_goal *goal, unsigned *out) {
-    struct type_hints hints = {false, 0};
-    for (int i = 0; i < goal->count; i++)
-        if (find_hints(c, &goal->literals[i], 0, &hints) != 0)
-            return -1;
-    *out = hints.is_typed || hints.types == 0 ? ALL_TYPES : hints.types;
-    return 0;
 }
 
 /* --- Nodes --- */
@@ -496,7 +123,7 @@ static int node_of_types(struct schema_context *c, const struct schema_goal *goa
     grammar_node items[NUM_TYPES * SCHEMA_MAX_CASES];
     unsigned types;
     int count = 0, num_any = 0;
-    if (meant_types(c, goal, &types) != 0)
+    if (schema_meant_types(c, goal, &types) != 0)
         return -1;
     for (int type = 0; type < NUM_TYPES; type++) {
         cases[type].count = 0;
@@ -568,15 +195,15 @@ static int find_branches(struct schema_context *c, const struct schema_goal *goa
 }
 
 static int compile(struct schema_context *c, const struct schema_goal *goal, grammar_node *out) {
-    const struct admission admission = {goal, NUM_TYPES, NULL};
-    struct choice choice;
+    const struct schema_admission admission = {goal, NUM_TYPES, NULL};
+    struct schema_choice choice;
     const cJSON *branches;
     if (goal->count == 0) {
         *out = schema_any_value(c);
         return 0;
     }
-    if (goal_choice(c, goal, &choice))
-        return node_of_choice(c, &choice, &admission, out);
+    if (schema_goal_choice(c, goal, &choice))
+        return schema_choice_node(c, &choice, &admission, out);
     if (find_branches(c, goal, &branches) != 0)
         return -1;
     if (branches != NULL)
@@ -605,7 +232,7 @@ static void defer(struct schema_context *c, struct schema_entry *entry) {
 }
 
 int schema_goal_node(struct schema_context *c, const struct schema_goal *goal, grammar_node *out) {
-    struct schema_entry *entry = find_entry(c, goal);
+    struct schema_entry *entry = schema_find_entry(c, goal);
     if (entry == NULL)
         return -1;
     if (entry->progress == UNTOUCHED && c->nesting >= MAX_NESTING)
@@ -634,11 +261,11 @@ int schema_define_goals(struct schema_context *c) {
 
 static int search_emptiness(struct schema_context *c, const struct schema_goal *goal,
                             unsigned types, bool *out) {
-    const struct admission admission = {goal, NUM_TYPES, NULL};
-    struct choice choice;
+    const struct schema_admission admission = {goal, NUM_TYPES, NULL};
+    struct schema_choice choice;
     *out = goal->count > 0;
-    if (goal->count > 0 && goal_choice(c, goal, &choice))
-        return choice_is_empty(c, &choice, &admission, out);
+    if (goal->count > 0 && schema_goal_choice(c, goal, &choice))
+        return schema_choice_is_empty(c, &choice, &admission, out);
     for (int type = 0; type < NUM_TYPES && *out; type++) {
         struct schema_cases cases;
         if ((types >> type & 1u) == 0)
@@ -653,11 +280,11 @@ static int search_emptiness(struct schema_context *c, const struct schema_goal *
 }
 
 int schema_goal_is_empty(struct schema_context *c, const struct schema_goal *goal, bool *out) {
-    const struct admission admission = {goal, NUM_TYPES, NULL};
-    struct choice choice;
-    if (goal->count > 0 && goal_choice(c, goal, &choice)) /* not worth an entry */
-        return choice_is_empty(c, &choice, &admission, out);
-    struct schema_entry *entry = find_entry(c, goal);
+    const struct schema_admission admission = {goal, NUM_TYPES, NULL};
+    struct schema_choice choice;
+    if (goal->count > 0 && schema_goal_choice(c, goal, &choice)) /* not worth an entry */
+        return schema_choice_is_empty(c, &choice, &admission, out);
+    struct schema_entry *entry = schema_find_entry(c, goal);
     if (entry == NULL)
         return -1;
     *out = entry->emptiness == EMPTY;
@@ -667,89 +294,16 @@ int schema_goal_is_empty(struct schema_context *c, const struct schema_goal *goa
         return 0;
     entry->emptiness = SEARCHING;
     c->nesting++;
-    int result = search_emptiness(c, &entry->goal, ALL_TYPES, out);
+    int result = search_emptiness(c, &entry->goal, SCHEMA_ALL_TYPES, out);
     c->nesting--;
     entry->emptiness = *out ? EMPTY : NOT_EMPTY;
     return result;
 }
 
 int schema_goal_has_no_text(struct schema_context *c, const struct schema_goal *goal, bool *out) {
-    struct schema_entry *entry = find_entry(c, goal);
+    struct schema_entry *entry = schema_find_entry(c, goal);
     unsigned types;
-    return entry == NULL || meant_types(c, &entry->goal, &types) != 0
+    return entry == NULL || schema_meant_types(c, &entry->goal, &types) != 0
                ? -1
                : search_emptiness(c, &entry->goal, types, out);
-}
-
-/* --- All values of a goal --- */
-
-struct value_list {
-    const cJSON **values;
-    int count, max;
-    bool is_known;
-};
-
-static int add_value(struct schema_context *c, struct value_list *list, const cJSON *value) {
-    for (int i = 0; i < list->count; i++)
-        if (schema_values_equal(c, list->values[i], value))
-            return schema_add_steps(c, 0);
-    list->is_known = list->is_known && list->count < list->max;
-    if (list->is_known)
-        list->values[list->count++] = value;
-    return schema_add_steps(c, 0);
-}
-
-static int add_choice(struct schema_context *c, struct value_list *list,
-                      const struct choice *choice, const struct admission *admission) {
-    for (const cJSON *value = choice->first; value != NULL; value = next_value(choice, value)) {
-        bool is_admitted;
-        if (admits(c, choice, admission, value, &is_admitted) != 0 ||
-            (is_admitted && add_value(c, list, value) != 0))
-            return -1;
-    }
-    return 0;
-}
-
-static int add_values_of_case(struct schema_context *c, struct value_list *list,
-                              enum json_type type, const struct schema_case *one) {
-    static const cJSON *const plain[] = {&null_value, &false_value, &true_value};
-    const struct admission admission = {NULL, type, one};
-    struct choice choice;
-    if (case_choice(one, &choice))
-        return add_choice(c, list, &choice, &admission);
-    list->is_known = list->is_known && (type == NULL_TYPE || type == BOOLEAN);
-    for (int i = 0; i < 3; i++) {
-        bool is_admitted;
-        if (case_admits(c, type, one, plain[i], &is_admitted) != 0 ||
-            (is_admitted && add_value(c, list, plain[i]) != 0))
-            return -1;
-    }
-    return 0;
-}
-
-int schema_goal_values(struct schema_context *c, const struct schema_goal *goal,
-                       const cJSON **values, int max, int *out_count) {
-    struct value_list list = {values, 0, max, true};
-    struct schema_entry *entry = find_entry(c, goal);
-    if (entry == NULL)
-        return -1;
-    const struct admission admission = {&entry->goal, NUM_TYPES, NULL};
-    struct choice choice;
-    bool has_choice = goal_choice(c, &entry->goal, &choice);
-    if (has_choice && add_choice(c, &list, &choice, &admission) != 0)
-        return -1;
-    for (int type = 0; type < NUM_TYPES && !has_choice && list.is_known; type++) {
-        struct schema_cases cases;
-        if (schema_expand_goal(c, &entry->goal, (enum json_type)type, &cases) != 0)
-            return -1;
-        for (int i = 0; i < cases.count && list.is_known; i++) {
-            bool is_empty;
-            if (schema_case_is_empty(c, (enum json_type)type, &cases.items[i], &is_empty) != 0 ||
-                (!is_empty &&
-                 add_values_of_case(c, &list, (enum json_type)type, &cases.items[i]) != 0))
-                return -1;
-        }
-    }
-    *out_count = list.is_known ? list.count : -1;
-    return 0;
 }

@@ -162,6 +162,7 @@ static int make_named(struct schema_context *c, const struct property *property,
     if (schema_quoted(c, property->name, &items[0]) != 0 ||
         schema_goal_node(c, &goal, &items[2]) != 0)
         return -1;
+    items[2] = schema_inner(c, items[2]);
     *out = schema_sequence(c, items, 3);
     return 0;
 }
@@ -180,6 +181,7 @@ static int make_other(struct schema_context *c, const struct object *o,
     }
     if (schema_goal_node(c, &goal, &items[2]) != 0)
         return -1;
+    items[2] = schema_inner(c, items[2]);
     *out = schema_sequence(c, items, 3);
     return 0;
 }
@@ -216,7 +218,7 @@ static bool counts(const struct object *o) {
 int schema_object(struct schema_context *c, const struct schema_case *one, grammar_node *out) {
     struct object object;
     struct members members = {.named = NULL};
-    grammar_node items[] = {schema_text(c, "{"), GRAMMAR_FAILED, schema_text(c, "}")};
+    grammar_node items[] = {schema_open(c, "{"), GRAMMAR_FAILED, schema_text(c, "}")};
     int result = schema_read_object(c, one, true, &object);
     if (result == 0 && object.is_empty) {
         *out = schema_nothing(c);

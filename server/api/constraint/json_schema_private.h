@@ -4,7 +4,7 @@
  *    place of the text. Goals are compiled once each (json_schema_goal.c).
  * 2. For each type of value, json_schema_expand.c writes a goal in disjunctive normal form: cases of
  *    facts, which are keywords of that type, some negated. allOf, anyOf, oneOf, not, if and $ref
- *    are gone then.
+ *    are gone then (json_schema_combine.c).
  * 3. A case becomes nodes by its type (json_schema_string.c, _number.c, _array.c, _object.c), whose
  *    parts are goals again: the schemas that a case's facts have for one property, for instance.
  *
@@ -69,11 +69,12 @@ struct schema_cases {
 
 /* Pieces of JSON that are made once, each when it is first needed; -1 before that. */
 struct json_pieces {
-    grammar_node colon, comma, character, string, number, value, any_object, any_array, nothing;
+    grammar_node colon, comma, gap, character, string, number, value, any_object, any_array,
+        nothing;
 };
 
 #define JSON_PIECES_NONE                                                                           \
-    { -1, -1, -1, -1, -1, -1, -1, -1, -1 }
+    { -1, -1, -1, -1, -1, -1, -1, -1, -1, -1 }
 
 struct schema_chunk;     /* of memory */
 struct schema_entry;     /* of the table of goals */
@@ -83,6 +84,7 @@ struct schema_context {
     struct grammar_builder *builder;
     const cJSON *root;
     const char *path;                   /* of the root */
+    const char *whitespace;             /* json_schema_node's */
     bool strict, ignores_ref_siblings;  /* as drafts 4 to 7 do */
     bool is_base_known, has_other_base; /* whether a schema within it has an $id */
     struct api_error *err;
@@ -144,6 +146,9 @@ int schema_read_types(struct schema_context *c, const char *path, const cJSON *t
                       bool *out_integers);
 /* Returns whether the schema says nothing but this keyword, annotations aside. */
 bool schema_says_only(const struct schema_context *c, const cJSON *schema, const char *key);
+
+/* --- json_schema_combine.c --- */
+
 /* *out: no value matches two of the branches. */
 int schema_branches_are_disjoint(struct schema_context *c, const struct schema_literal *of,
                                  const cJSON *branches, bool *out);
@@ -159,6 +164,9 @@ int schema_case_is_empty(struct schema_context *c, enum json_type type,
                          const struct schema_case *one, bool *out);
 /* Compiles the goals that were deferred. */
 int schema_define_goals(struct schema_context *c);
+
+/* --- json_schema_choice.c --- */
+
 /* The values of a goal that has few. *out_count is -1 when there are more than `max`, or it is not
  * known. */
 int schema_goal_values(struct schema_context *c, const struct schema_goal *goal,
@@ -180,6 +188,10 @@ grammar_node schema_sequence(struct schema_context *c, const grammar_node *items
 grammar_node schema_text(struct schema_context *c, const char *text);
 grammar_node schema_colon(struct schema_context *c);
 grammar_node schema_comma(struct schema_context *c);
+/* A bracket or brace that opens, and the white space behind it. */
+grammar_node schema_open(struct schema_context *c, const char *bracket);
+/* A value within another, and the white space behind it. */
+grammar_node schema_inner(struct schema_context *c, grammar_node value);
 grammar_node schema_any_value(struct schema_context *c);
 grammar_node schema_any_object(struct schema_context *c);
 grammar_node schema_any_array(struct schema_context *c);

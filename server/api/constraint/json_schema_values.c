@@ -14,7 +14,7 @@ grammar_node schema_text(struct schema_context *c, const char *text) {
     return grammar_literal(c->builder, text, strlen(text));
 }
 
-/* The regex is one of ours. */
+/* The regex is one of ours, or white space that was read. */
 static grammar_node regex(struct schema_context *c, const char *pattern) {
     grammar_node node = GRAMMAR_FAILED;
     grammar_regex(c->builder, pattern, REGEX_TEXT, &node, NULL);
@@ -25,12 +25,39 @@ static grammar_node keep(grammar_node *piece, grammar_node node) {
     return *piece = node;
 }
 
+/* --- White space: every token but the text's last one has its own behind it --- */
+
+static bool has_gaps(const struct schema_context *c) {
+    return c->whitespace != NULL && c->whitespace[0] != '\0';
+}
+
+static grammar_node gap(struct schema_context *c) {
+    return c->pieces.gap >= 0 ? c->pieces.gap : keep(&c->pieces.gap, regex(c, c->whitespace));
+}
+
 grammar_node schema_colon(struct schema_context *c) {
-    return c->pieces.colon >= 0 ? c->pieces.colon : keep(&c->pieces.colon, regex(c, ": ?"));
+    if (c->pieces.colon >= 0)
+        return c->pieces.colon;
+    if (!has_gaps(c))
+        return keep(&c->pieces.colon, regex(c, c->whitespace == NULL ? ": ?" : ":"));
+    grammar_node items[] = {gap(c), schema_text(c, ":"), gap(c)};
+    return keep(&c->pieces.colon, schema_sequence(c, items, 3));
 }
 
 grammar_node schema_comma(struct schema_context *c) {
-    return c->pieces.comma >= 0 ? c->pieces.comma : keep(&c->pieces.comma, regex(c, ", ?"));
+    if (c->pieces.comma >= 0)
+        return c->pieces.comma;
+    if (!has_gaps(c))
+        return keep(&c->pieces.comma, regex(c, c->whitespace == NULL ? ", ?" : ","));
+    return keep(&c->pieces.comma, schema_inner(c, schema_text(c, ",")));
+}
+
+grammar_node schema_open(struct schema_context *c, const char *bracket) {
+    return schema_inner(c, schema_text(c, bracket));
+}
+
+grammar_node schema_inner(struct schema_context *c, grammar_node value) {
+    return has_gaps(c) ? schema_sequence(c, (grammar_node[]){value, gap(c)}, 2) : value;
 }
 
 grammar_node schema_character(struct schema_context *c) {
@@ -69,9 +96,10 @@ grammar_node schema_any_number(struct schema_context *c) {
 /* open (item (comma item)*)? close */
 static grammar_node list_of(struct schema_context *c, const char *open, grammar_node item,
                             const char *close) {
+    item = schema_inner(c, item);
     grammar_node more[] = {schema_comma(c), item};
     grammar_node items[] = {item, grammar_repeat(c->builder, schema_sequence(c, more, 2), 0, -1)};
-    grammar_node all[] = {schema_text(c, open),
+    grammar_node all[] = {schema_open(c, open),
                           grammar_repeat(c->builder, schema_sequence(c, items, 2), 0, 1),
                           schema_text(c, close)};
     return schema_sequence(c, all, 3);
@@ -145,7 +173,7 @@ static int list_literal(struct schema_context *c, const cJSON *value, grammar_no
     if (nodes == NULL)
         return no_memory(c);
     int num_nodes = 0, result = 0;
-    nodes[num_nodes++] = schema_text(c, is_object ? "{" : "[");
+    nodes[num_nodes++] = schema_open(c, is_object ? "{" : "[");
     cJSON_ArrayForEach(item, value) {
         if (num_nodes > 1)
             nodes[num_nodes++] = schema_comma(c);
@@ -154,9 +182,11 @@ static int list_literal(struct schema_context *c, const cJSON *value, grammar_no
             nodes[num_nodes++] = schema_colon(c);
         }
         if (result == 0)
-            result = schema_literal(c, item, &nodes[num_nodes++]);
+            result = schema_literal(c, item, &nodes[num_nodes]);
         if (result != 0)
             break;
+        nodes[num_nodes] = schema_inner(c, nodes[num_nodes]);
+        num_nodes++;
     }
     nodes[num_nodes++] = schema_text(c, is_object ? "}" : "]");
     if (result == 0)

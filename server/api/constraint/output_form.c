@@ -11,21 +11,21 @@
 #include <string.h>
 
 int output_form_json(const cJSON *value, const char *path, struct grammar_builder *builder,
-                     grammar_node *out, struct api_error *err) {
+                     const char *whitespace, grammar_node *out, struct api_error *err) {
     if (!cJSON_IsString(value))
-        return json_schema_node(builder, value, path, false, out, err);
+        return json_schema_node(builder, value, path, false, whitespace, out, err);
     cJSON *schema = json_parse(value->valuestring, strlen(value->valuestring), err);
     if (schema == NULL) {
         snprintf(err->param, sizeof(err->param), "%s", err->status == 400 ? path : "");
         return -1;
     }
-    int result = json_schema_node(builder, schema, path, false, out, err);
+    int result = json_schema_node(builder, schema, path, false, whitespace, out, err);
     cJSON_Delete(schema);
     return result;
 }
 
 int output_form_regex(const cJSON *value, const char *path, struct grammar_builder *builder,
-                      grammar_node *out, struct api_error *err) {
+                      const char *whitespace, grammar_node *out, struct api_error *err) {
     struct error error = {0};
     if (!cJSON_IsString(value))
         return json_refuse(value, path, "a string", err);
@@ -39,7 +39,7 @@ int output_form_regex(const cJSON *value, const char *path, struct grammar_build
 }
 
 int output_form_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
-                        grammar_node *out, struct api_error *err) {
+                        const char *whitespace, grammar_node *out, struct api_error *err) {
     struct error error = {0};
     if (!cJSON_IsString(value))
         return json_refuse(value, path, "a string", err);
@@ -52,16 +52,16 @@ int output_form_grammar(const cJSON *value, const char *path, struct grammar_bui
 }
 
 int output_form_optional_grammar(const cJSON *value, const char *path,
-                                 struct grammar_builder *builder, grammar_node *out,
-                                 struct api_error *err) {
+                                 struct grammar_builder *builder, const char *whitespace,
+                                 grammar_node *out, struct api_error *err) {
     *out = OUTPUT_FORM_NONE;
     if (cJSON_IsString(value) && value->valuestring[0] == '\0')
         return 0;
-    return output_form_grammar(value, path, builder, out, err);
+    return output_form_grammar(value, path, builder, whitespace, out, err);
 }
 
 int output_form_choice(const cJSON *value, const char *path, struct grammar_builder *builder,
-                       grammar_node *out, struct api_error *err) {
+                       const char *whitespace, grammar_node *out, struct api_error *err) {
     int count = cJSON_GetArraySize(value), num_nodes = 0;
     if (!cJSON_IsArray(value) || count == 0)
         return json_refuse(value, path, "an array of strings that is not empty", err);
@@ -85,9 +85,9 @@ int output_form_choice(const cJSON *value, const char *path, struct grammar_buil
 }
 
 int output_form_object(const cJSON *value, const char *path, struct grammar_builder *builder,
-                       grammar_node *out, struct api_error *err) {
+                       const char *whitespace, grammar_node *out, struct api_error *err) {
     if (!cJSON_IsTrue(value))
         return json_refuse(value, path, "true, or left out", err);
-    *out = json_schema_any_object(builder);
+    *out = json_schema_any_object(builder, whitespace);
     return 0;
 }

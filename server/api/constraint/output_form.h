@@ -13,26 +13,28 @@
 
 /* Reads a field's value; `path` names it in messages. -1 and *err: 400 (param the path, or a place
  * below it), or 503 when memory is short. *out is GRAMMAR_FAILED when the builder met a bound, which
- * json_schema_build reports. */
+ * json_schema_build reports. `whitespace` is that of JSON: see json_schema_node. */
 typedef int (*output_form_reader)(const cJSON *value, const char *path,
-                                  struct grammar_builder *builder, grammar_node *out,
-                                  struct api_error *err);
+                                  struct grammar_builder *builder, const char *whitespace,
+                                  grammar_node *out, struct api_error *err);
 
 int output_form_json(const cJSON *value, const char *path, struct grammar_builder *builder,
-                     grammar_node *out, struct api_error *err); /* a schema, or the text of one */
+                     const char *whitespace, grammar_node *out,
+                     struct api_error *err); /* a schema, or the text of one */
 int output_form_regex(const cJSON *value, const char *path, struct grammar_builder *builder,
-                      grammar_node *out, struct api_error *err);
+                      const char *whitespace, grammar_node *out, struct api_error *err);
 int output_form_choice(const cJSON *value, const char *path, struct grammar_builder *builder,
-                       grammar_node *out, struct api_error *err);
+                       const char *whitespace, grammar_node *out, struct api_error *err);
 int output_form_object(const cJSON *value, const char *path, struct grammar_builder *builder,
-                       grammar_node *out, struct api_error *err); /* true: any JSON object */
+                       const char *whitespace, grammar_node *out,
+                       struct api_error *err); /* true: any JSON object */
 /* A grammar in one of the notations of grammar_text.h. */
 int output_form_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
-                        grammar_node *out, struct api_error *err);
+                        const char *whitespace, grammar_node *out, struct api_error *err);
 /* The same; an empty text is none. */
 int output_form_optional_grammar(const cJSON *value, const char *path,
-                                 struct grammar_builder *builder, grammar_node *out,
-                                 struct api_error *err);
+                                 struct grammar_builder *builder, const char *whitespace,
+                                 grammar_node *out, struct api_error *err);
 
 /* xgrammar's structural tags, an object or its text: {"type": "structural_tag"} with
  *     "structures": [{"begin", "schema", "end"}, ...], "triggers": [...]   any text, in which a trigger
@@ -45,7 +47,7 @@ int output_form_optional_grammar(const cJSON *value, const char *path,
  * any_text that is the content of a tag goes to the tag's first end. Others are refused by name. A
  * trigger is matched by the text of tokens; control tokens have none. */
 int output_form_structural_tag(const cJSON *value, const char *path,
-                               struct grammar_builder *builder, grammar_node *out,
-                               struct api_error *err);
+                               struct grammar_builder *builder, const char *whitespace,
+                               grammar_node *out, struct api_error *err);
 
 #endif

@@ -1,6 +1,7 @@
 #include "server/api/constraint/response_format.h"
 
 #include "server/api/constraint/json_schema.h"
+#include "server/api/constraint/json_whitespace.h"
 #include "server/api/constraint/output_form.h"
 #include "server/json/json_field.h"
 
@@ -18,7 +19,7 @@ static int unsupported(const char *path, struct api_error *err) {
 /* --- OpenAI's response_format --- */
 
 static int read_json_schema(const cJSON *format, const char *path, struct grammar_builder *builder,
-                            grammar_node *out, struct api_error *err) {
+                            const char *whitespace, grammar_node *out, struct api_error *err) {
     char schema_path[MAX_PATH], field_path[MAX_PATH];
     const cJSON *schema = cJSON_GetObjectItemCaseSensitive(format, "schema");
     const cJSON *strict = cJSON_GetObjectItemCaseSensitive(format, "strict");
@@ -34,23 +35,24 @@ static int read_json_schema(const cJSON *format, const char *path, struct gramma
     snprintf(schema_path, sizeof(schema_path), "%.50s.schema", path);
     if (!json_is_given(schema))
         return json_refuse(schema, schema_path, "a JSON schema", err);
-    return json_schema_node(builder, schema, schema_path, cJSON_IsTrue(strict), out, err);
+    return json_schema_node(builder, schema, schema_path, cJSON_IsTrue(strict), whitespace, out,
+                            err);
 }
 
 static int read_nested_schema(const cJSON *format, const char *path,
-                              struct grammar_builder *builder, grammar_node *out,
-                              struct api_error *err) {
+                              struct grammar_builder *builder, const char *whitespace,
+                              grammar_node *out, struct api_error *err) {
     char nested_path[MAX_PATH];
     const cJSON *inner = cJSON_GetObjectItemCaseSensitive(format, "json_schema");
     snprintf(nested_path, sizeof(nested_path), "%.45s.json_schema", path);
     if (!cJSON_IsObject(inner))
         return json_refuse(inner, nested_path, "an object", err);
-    return read_json_schema(inner, nested_path, builder, out, err);
+    return read_json_schema(inner, nested_path, builder, whitespace, out, err);
 }
 
 static int read_response_format(const cJSON *format, const char *path,
-                                struct grammar_builder *builder, grammar_node *out,
-                                struct api_error *err) {
+                                struct grammar_builder *builder, const char *whitespace,
+                                grammar_node *out, struct api_error *err) {
     static const char allowed[] =
         "\"text\", \"json_object\", \"json_schema\" or \"structural_tag\"";
     char type_path[MAX_PATH];
@@ -59,16 +61,16 @@ static int read_response_format(const cJSON *format, const char *path,
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
     const char *name = cJSON_IsString(type) ? type->valuestring : "";
     if (strcmp(name, "json_schema") == 0)
-        return read_nested_schema(format, path, builder, out, err);
+        return read_nested_schema(format, path, builder, whitespace, out, err);
     if (strcmp(name, "structural_tag") == 0)
-        return output_form_structural_tag(format, path, builder, out, err);
+        return output_form_structural_tag(format, path, builder, whitespace, out, err);
     bool is_object = strcmp(name, "json_object") == 0;
     if (is_object && json_is_given(cJSON_GetObjectItemCaseSensitive(format, "schema")))
-        return read_json_schema(format, path, builder, out, err);
+        return read_json_schema(format, path, builder, whitespace, out, err);
     snprintf(type_path, sizeof(type_path), "%.50s.type", path);
     if (!is_object && strcmp(name, "text") != 0)
         return json_refuse(type, type_path, allowed, err);
-    *out = is_object ? json_schema_any_object(builder) : (grammar_node)OUTPUT_FORM_NONE;
+    *out = is_object ? json_schema_any_object(builder, whitespace) : (grammar_node)OUTPUT_FORM_NONE;
     return 0;
 }
 
@@ -102,7 +104,8 @@ static const struct form structured_forms[] = {
 /* The form that was found so far. */
 struct found_form {
     struct grammar_builder *builder;
-    grammar_node node; /* OUTPUT_FORM_NONE: none */
+    const char *whitespace; /* of JSON */
+    grammar_node node;      /* OUTPUT_FORM_NONE: none */
     char path[MAX_PATH];
     int count; /* forms that were given */
 };
@@ -117,7 +120,7 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
         if (!json_is_given(value))
             continue;
         snprintf(path, sizeof(path), "%s%s", prefix, forms[i].name);
-        if (forms[i].read(value, path, found->builder, &node, err) != 0)
+        if (forms[i].read(value, path, found->builder, found->whitespace, &node, err) != 0)
             return -1;
         if (node == OUTPUT_FORM_NONE)
             continue;
@@ -130,20 +133,11 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
     return 0;
 }
 
-/* Refuses fields that would change the whitespace and the objects of a form. */
+/* Refuses a field that would change the objects of a form. */
 static int check_structured(const cJSON *object, struct api_error *err) {
-    static const struct {
-        const char *name, *path;
-    } options[] = {
-        {"disable_any_whitespace", "structured_outputs.disable_any_whitespace"},
-        {"disable_additional_properties", "structured_outputs.disable_additional_properties"},
-        {"whitespace_pattern", "structured_outputs.whitespace_pattern"},
-    };
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
-        const cJSON *option = cJSON_GetObjectItemCaseSensitive(object, options[i].name);
-        if (json_is_given(option) && !cJSON_IsFalse(option))
-            return unsupported(options[i].path, err);
-    }
+    const cJSON *option = json_given_member(object, "disable_additional_properties");
+    if (option != NULL && !cJSON_IsFalse(option))
+        return unsupported("structured_outputs.disable_additional_properties", err);
     return 0;
 }
 
@@ -177,9 +171,10 @@ static int build(struct found_form *found, const struct response_frame *frame, s
     return json_schema_build(found->builder, found->node, found->path, out, err);
 }
 
-static int read_forms(const cJSON *body, const struct response_frame *frame, struct grammar **out,
-                      struct api_error *err) {
-    struct found_form found = {.builder = grammar_builder_create(), .node = OUTPUT_FORM_NONE};
+static int read_forms(const cJSON *body, const char *whitespace, const struct response_frame *frame,
+                      struct grammar **out, struct api_error *err) {
+    struct found_form found = {
+        .builder = grammar_builder_create(), .whitespace = whitespace, .node = OUTPUT_FORM_NONE};
     if (found.builder == NULL)
         return api_error_set_memory(err);
     int result = read_only_one(body, fields, NUM_FIELDS, "", &found, err);
@@ -214,6 +209,9 @@ static bool append_forms(const cJSON *body, struct byte_buffer *key) {
     }
     if (structured != NULL)
         response_format_append_key(structured, "structured_outputs", key);
+    const cJSON *whitespace = json_given_member(body, "guided_whitespace_pattern");
+    if (whitespace != NULL)
+        response_format_append_key(whitespace, "guided_whitespace_pattern", key);
     return has_any;
 }
 
@@ -221,8 +219,12 @@ int response_format_read(const cJSON *body, const struct response_frame *frame,
                          struct grammar_cache *cache, struct grammar **out, struct api_error *err) {
     struct byte_buffer key = {0};
     struct grammar *grammar = NULL;
+    const char *whitespace;
     int result = 0;
+    if (json_whitespace_read(body, &whitespace, err) != 0)
+        return -1;
     if (!append_forms(body, &key)) {
+        byte_buffer_finish(&key);
         *out = NULL;
         return 0;
     }
@@ -232,7 +234,7 @@ int response_format_read(const cJSON *body, const struct response_frame *frame,
     if (cache != NULL && !key.failed)
         grammar = grammar_cache_find(cache, text);
     if (grammar == NULL) {
-        result = read_forms(body, frame, &grammar, err);
+        result = read_forms(body, whitespace, frame, &grammar, err);
         if (result == 0 && grammar != NULL && cache != NULL && !key.failed)
             grammar_cache_add(cache, text, grammar);
     }

@@ -1,7 +1,7 @@
 /* The form that a body requests for its output: OpenAI's response_format (text, json_object,
  * json_schema; structural_tag is vLLM's and SGLang's), vLLM's structured_outputs (json, regex,
  * choice, grammar, structural_tag) and its older guided_json, guided_regex, guided_choice and
- * guided_grammar, SGLang's regex, json_schema and ebnf, llama.cpp's json_schema and grammar. */
+ * guided_grammar, SGLang's regex, json_schema and ebnf, llama.cpp's json_schema and grammar; with the white space of json_whitespace.h. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 #define QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 

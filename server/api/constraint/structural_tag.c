@@ -13,6 +13,7 @@
 
 struct reader {
     struct grammar_builder *builder;
+    const char *whitespace; /* of JSON */
     struct api_error *err;
     int depth;
     bool in_tag;
@@ -129,8 +130,8 @@ static int read_structure(struct reader *r, const cJSON *object, const char *pat
     const cJSON *schema = json_given_member(object, "schema");
     static const cJSON any = {.type = cJSON_True};
     snprintf(at, sizeof(at), "%.80s.schema", path);
-    return json_schema_node(r->builder, schema != NULL ? schema : &any, at, false, &out->content,
-                            r->err);
+    return json_schema_node(r->builder, schema != NULL ? schema : &any, at, false, r->whitespace,
+                            &out->content, r->err);
 }
 
 /* Returns the tag behind the first bytes of its begin. */
@@ -256,7 +257,7 @@ static int read_member_form(const struct reader *r, const cJSON *format, const c
         return -1;
     if (value == NULL)
         return json_refuse(value, at, "given", r->err);
-    return read(value, at, r->builder, out, r->err);
+    return read(value, at, r->builder, r->whitespace, out, r->err);
 }
 
 static int read_json_schema(struct reader *r, const cJSON *format, const char *path,
@@ -446,9 +447,9 @@ static int read_value(struct reader *r, const cJSON *value, const char *path, gr
 }
 
 int output_form_structural_tag(const cJSON *value, const char *path,
-                               struct grammar_builder *builder, grammar_node *out,
-                               struct api_error *err) {
-    struct reader r = {.builder = builder, .err = err};
+                               struct grammar_builder *builder, const char *whitespace,
+                               grammar_node *out, struct api_error *err) {
+    struct reader r = {.builder = builder, .whitespace = whitespace, .err = err};
     if (!cJSON_IsString(value))
         return read_value(&r, value, path, out);
     cJSON *parsed = json_parse(value->valuestring, strlen(value->valuestring), err);

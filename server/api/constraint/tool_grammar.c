@@ -58,7 +58,7 @@ static int arguments(const struct calls_builder *calls, const cJSON *function, c
         one_by_one != NULL
             ? tool_grammar_arguments(one_by_one, calls->form.builder, schema, path, is_strict, out,
                                      calls->err)
-            : json_schema_node(calls->form.builder, schema, path, is_strict, out, calls->err);
+            : json_schema_node(calls->form.builder, schema, path, is_strict, NULL, out, calls->err);
     cJSON_Delete(schema);
     return status;
 }

@@ -134,7 +134,7 @@ static int json_value(const struct arguments_builder *arguments, const cJSON *sc
         return api_error_set_memory(arguments->err);
     }
     grammar_node node = GRAMMAR_FAILED;
-    int status = json_schema_node(arguments->builder, copy, path, arguments->is_strict, &node,
+    int status = json_schema_node(arguments->builder, copy, path, arguments->is_strict, NULL, &node,
                                   arguments->err);
     cJSON_Delete(copy);
     grammar_node items[] = {node, literal(arguments, arguments->form->feed),

@@ -2,6 +2,7 @@
 
 #include "server/api/api_call_type.h"
 #include "server/api/api_context.h"
+#include "server/api/embeddings/embedding_request.h"
 #include "server/api/fields/unknown_fields.h"
 #include "server/json/json_parse.h"
 
@@ -30,45 +31,50 @@ struct json_table embedding_body_table(void) {
     return JSON_TABLE(fields);
 }
 
-/* Reads a field that is one of two words, which mean two values; absent or null leaves *value. */
-static int read_word(const cJSON *body, const char *name, const char *const words[2],
-                     const int values[2], int *value, struct api_error *err) {
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(body, name);
-    if (item == NULL || cJSON_IsNull(item))
+static int read_encoding(const cJSON *body, enum embedding_encoding *out, struct api_error *err) {
+    const cJSON *item = json_given_member(body, "encoding_format");
+    const char *word = cJSON_GetStringValue(item);
+    if (item == NULL)
         return 0;
-    for (int i = 0; i < 2 && cJSON_IsString(item); i++)
-        if (strcmp(item->valuestring, words[i]) == 0) {
-            *value = values[i];
-            return 0;
-        }
-    char allowed[64];
-    snprintf(allowed, sizeof(allowed), "\"%s\" or \"%s\"", words[0], words[1]);
-    return json_refuse(item, name, allowed, err);
+    if (word == NULL || (strcmp(word, "float") != 0 && strcmp(word, "base64") != 0))
+        return json_refuse(item, "encoding_format", "\"float\" or \"base64\"", err);
+    *out = strcmp(word, "base64") == 0 ? EMBEDDING_BASE64 : EMBEDDING_FLOAT;
+    return 0;
 }
 
-static int read_words(struct embedding_body *body, struct api_error *err) {
-    static const char *const encodings[2] = {"float", "base64"}, *const poolings[2] = {"last",
-                                                                                       "mean"};
-    int encoding = EMBEDDING_FLOAT, pooling = (int)body->pooling;
-    if (read_word(body->json, "encoding_format", encodings,
-                  (const int[]){EMBEDDING_FLOAT, EMBEDDING_BASE64}, &encoding, err) != 0 ||
-        read_word(body->json, "pooling", poolings, (const int[]){POOLING_LAST, POOLING_MEAN},
-                  &pooling, err) != 0)
-        return -1;
-    body->encoding = (enum embedding_encoding)encoding;
-    body->pooling = (enum pooling)pooling;
-    return 0;
+/* Writes "64, 128 or 256", cut where there is no room. */
+static void list_sizes(const struct embedding_sizes *sizes, int32_t whole, char *out,
+                       size_t capacity) {
+    size_t used = 0;
+    for (int i = 0; i < sizes->num_sizes && used < capacity; i++)
+        if (sizes->sizes[i] != whole)
+            used += (size_t)snprintf(out + used, capacity - used, "%s%d", used > 0 ? ", " : "",
+                                     (int)sizes->sizes[i]);
+    if (used < capacity)
+        snprintf(out + used, capacity - used, "%s%d%s", used > 0 ? " or " : "", (int)whole,
+                 used > 0 ? "" : ", the size of this model's embeddings");
 }
 
 /* Vectors can be shortened only where the model was trained for it. */
 static int check_dimensions(const struct api_context *context, const struct embedding_body *body,
                             struct api_error *err) {
-    if (body->dimensions == context->limits->hidden_size)
+    static const struct embedding_sizes none;
+    const struct embedding_sizes *sizes =
+        context->embedding_sizes != NULL ? context->embedding_sizes : &none;
+    int32_t whole = context->limits->hidden_size;
+    char allowed[256];
+    if (embedding_sizes_allow(sizes, whole, body->dimensions))
         return 0;
+    if (sizes->any)
+        snprintf(allowed, sizeof(allowed), "from 1 to %d", (int)whole);
+    else
+        list_sizes(sizes, whole, allowed, sizeof(allowed));
     return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "dimensions",
-                         "dimensions must be %d, the size of this model's embeddings, not %lld: "
-                         "they cannot be shortened",
-                         (int)context->limits->hidden_size, (long long)body->dimensions);
+                         "dimensions must be %s, not %lld%s", allowed, (long long)body->dimensions,
+                         sizes->any || sizes->num_sizes > 0
+                             ? ""
+                             : ": this model's files do not say that its embeddings can be "
+                               "shortened");
 }
 
 static int read_all(const struct api_context *context, struct embedding_body *body,
@@ -80,9 +86,11 @@ static int read_all(const struct api_context *context, struct embedding_body *bo
     if (unknown_fields_read(body->json, &table, 1, &body->ignored, err) != 0 ||
         unknown_fields_check(context, &body->ignored, err) != 0 ||
         prompt_truncation_read(context, body->json, &body->truncation, err) != 0 ||
-        read_words(body, err) != 0 || check_dimensions(context, body, err) != 0)
+        read_encoding(body->json, &body->encoding, err) != 0 ||
+        embedding_pooling_read(body->json, &body->pooling, err) != 0 ||
+        check_dimensions(context, body, err) != 0)
         return -1;
-    return prompt_list_read(context, body->json, "input", &body->inputs, err);
+    return prompt_list_read(context, body->json, "input", false, &body->inputs, err);
 }
 
 int embedding_body_parse(const struct api_context *context, const char *text, size_t length,

@@ -19,7 +19,7 @@ struct embedding_body {
     /* read by the field table */
     const char *model;      /* NULL: not given */
     const char *cache_salt; /* NULL: not given */
-    int64_t dimensions;     /* the model's */
+    int64_t dimensions;     /* the model's, or as many of the first ones as it allows */
     int64_t priority;
     int64_t timeout_ms; /* 0: not given */
     bool normalize, add_special_tokens, parse_special;

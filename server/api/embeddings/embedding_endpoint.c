@@ -6,6 +6,7 @@
 #include "config/base/check.h"
 #include "server/api/api_call_type.h"
 #include "server/api/embeddings/embedding_body.h"
+#include "server/api/embeddings/embedding_request.h"
 #include "server/json/json_write.h"
 
 #include <stdlib.h>
@@ -18,41 +19,27 @@ struct embedding_api_call {
     struct api_call base; /* first: see api_call_type.h */
     enum embedding_encoding encoding;
     bool normalize;
-    int32_t num_dimensions;
+    int32_t num_dimensions;         /* of what is written: the first ones of the model's */
     float *vector;                  /* [num_dimensions] the one being written */
     struct byte_buffer *embeddings; /* [num_prompts] */
 };
 
-static int create_request(const struct api_context *context, const struct embedding_body *body,
-                          const cJSON *item, const char *path, struct request **out,
-                          struct api_error *err) {
-    const struct sampling_params params = {
-        .pooling = body->pooling,
-        .num_choices = 1,
-        .settings = SAMPLING_SETTINGS_NEUTRAL,
-        .num_logprobs = -1,
-        .num_prompt_logprobs = -1,
-    };
-    struct prompt_tokens tokens;
-    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
-    const struct prompt_limits limits = {.truncation = body->truncation};
-    if (prompt_read_tokens(context, item, path, flags, &limits, &tokens, err) != 0)
-        return -1;
-    *out = request_create(tokens.ids, tokens.count, &params);
-    free(tokens.ids);
-    if (*out == NULL)
-        return api_error_set_memory(err);
-    return api_call_set_priority_and_salt(*out, body->priority, body->cache_salt, err);
-}
-
 static int add_inputs(const struct api_context *context, const struct embedding_body *body,
                       struct api_call *call, struct api_error *err) {
+    const struct embedding_settings settings = {
+        .pooling = body->pooling,
+        .flags = prompt_text_flags(body->add_special_tokens, body->parse_special),
+        .truncation = body->truncation,
+        .priority = body->priority,
+        .cache_salt = body->cache_salt,
+    };
     const cJSON *item = body->inputs.first;
     int64_t num_tokens = 0;
     for (int32_t i = 0; i < call->num_prompts; i++, item = item->next) {
         char path[PROMPT_PATH_BYTES];
         prompt_list_path(&body->inputs, i, path);
-        if (create_request(context, body, item, path, &call->prompts[i].request, err) != 0)
+        if (embedding_request_create(context, &settings, item, path, &call->prompts[i].request,
+                                     err) != 0)
             return -1;
         num_tokens += call->prompts[i].request->num_prompt_tokens;
         if (prompt_list_check_total(context, &body->inputs, num_tokens, err) != 0)
@@ -61,14 +48,13 @@ static int add_inputs(const struct api_context *context, const struct embedding_
     return 0;
 }
 
-static int check_size(const struct api_context *context, int32_t num_inputs,
-                      struct api_error *err) {
-    int32_t most = MAX_NUMBERS / context->limits->hidden_size;
+static int check_size(int32_t num_dimensions, int32_t num_inputs, struct api_error *err) {
+    int32_t most = MAX_NUMBERS / num_dimensions;
     if (num_inputs <= most || num_inputs == 1)
         return 0;
     return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", "input",
                          "input must have at most %d entries with embeddings of %d numbers, not %d",
-                         (int)most, (int)context->limits->hidden_size, (int)num_inputs);
+                         (int)most, (int)num_dimensions, (int)num_inputs);
 }
 
 static int fill(const struct api_context *context, void *parsed, struct api_call *base,
@@ -80,11 +66,11 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     base->timeout_ms = body->timeout_ms;
     call->encoding = body->encoding;
     call->normalize = body->normalize;
-    call->num_dimensions = context->limits->hidden_size;
-    if (check_size(context, num_inputs, err) != 0 ||
+    call->num_dimensions = (int32_t)body->dimensions;
+    if (check_size(call->num_dimensions, num_inputs, err) != 0 ||
         api_call_set_size(base, num_inputs, 1, err) != 0)
         return -1;
-    call->vector = calloc((size_t)context->limits->hidden_size, sizeof(*call->vector));
+    call->vector = calloc((size_t)call->num_dimensions, sizeof(*call->vector));
     call->embeddings = calloc((size_t)num_inputs, sizeof(*call->embeddings));
     if (call->vector == NULL || call->embeddings == NULL || base->ignored.failed)
         return api_error_set_memory(err);
@@ -111,12 +97,12 @@ static int add_embedding(struct api_call *base, int32_t index, const struct toke
     struct embedding_api_call *call = (struct embedding_api_call *)base;
     struct byte_buffer *out = &call->embeddings[index];
     const float *vector = event->embedding;
-    CHECK(event->kind == TOKEN_EVENT_EMBEDDING && event->num_dimensions == call->num_dimensions);
+    CHECK(event->kind == TOKEN_EVENT_EMBEDDING && event->num_dimensions >= call->num_dimensions);
     if (call->normalize) {
-        embedding_normalise(vector, event->num_dimensions, call->vector);
+        embedding_normalise(vector, call->num_dimensions, call->vector);
         vector = call->vector;
     }
-    embedding_format(index, vector, event->num_dimensions, call->encoding, out);
+    embedding_format(index, vector, call->num_dimensions, call->encoding, out);
     return out->failed ? -1 : 0;
 }
 

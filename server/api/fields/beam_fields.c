@@ -51,10 +51,11 @@ static int check_settings(const cJSON *json, struct api_error *err) {
         const cJSON *item = json_given_member(json, fields[i].name);
         double value = sampling_field_value(&fields[i], &greedy);
         bool is_int = fields[i].type == SAMPLING_FIELD_INT32;
-        if (item == NULL || (is_int ? item->valuedouble <= 0 : item->valuedouble == value))
+        bool is_all = is_int && value < 0; /* of all: 0 says so too */
+        if (item == NULL || (is_all ? item->valuedouble <= 0 : (float)item->valuedouble == value))
             continue;
         char allowed[32] = "0 or -1";
-        if (!is_int)
+        if (!is_all)
             snprintf(allowed, sizeof(allowed), "%g", value);
         return refuse(item, allowed, err);
     }

@@ -57,11 +57,12 @@ static int refuse_length(const struct api_context *context, const char *path, co
                          output);
 }
 
-static int check_prompt(const cJSON *item, const char *path, struct api_error *err) {
+static int check_prompt(const cJSON *item, const char *path, bool allows_empty,
+                        struct api_error *err) {
     if (cJSON_IsString(item))
-        return item->valuestring[0] != '\0' ? 0 : refuse_empty(path, err);
+        return allows_empty || item->valuestring[0] != '\0' ? 0 : refuse_empty(path, err);
     if (cJSON_IsArray(item))
-        return item->child != NULL ? 0 : refuse_empty(path, err);
+        return allows_empty || item->child != NULL ? 0 : refuse_empty(path, err);
     return json_refuse(item, path, allowed_shapes, err);
 }
 
@@ -73,12 +74,12 @@ void prompt_list_path(const struct prompt_list *list, int32_t index, char out[PR
 }
 
 int prompt_list_read(const struct api_context *context, const cJSON *body, const char *name,
-                     struct prompt_list *out, struct api_error *err) {
+                     bool allows_empty, struct prompt_list *out, struct api_error *err) {
     const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(body, name);
     if (prompt == NULL)
         return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter", name,
                              "%s is missing: it must be %s", name, allowed_shapes);
-    if (check_prompt(prompt, name, err) != 0)
+    if (check_prompt(prompt, name, allows_empty && cJSON_IsString(prompt), err) != 0)
         return -1;
     struct prompt_list list = {.name = name, .first = prompt, .num_prompts = 1};
     if (cJSON_IsArray(prompt) && !cJSON_IsNumber(prompt->child)) {
@@ -91,7 +92,7 @@ int prompt_list_read(const struct api_context *context, const cJSON *body, const
                                      name, "%s has more than %d entries, the most allowed", name,
                                      (int)context->max_prompts);
             prompt_list_path(&list, list.num_prompts, path);
-            if (check_prompt(item, path, err) != 0)
+            if (check_prompt(item, path, allows_empty, err) != 0)
                 return -1;
             list.num_prompts++;
         }
@@ -179,17 +180,21 @@ static int encode(const struct prompt_reader *reader, const struct prompt_text *
     return 0;
 }
 
+int64_t prompt_truncation_limit(const struct api_context *context,
+                                const struct prompt_limits *limits) {
+    int32_t most = context->limits->max_model_len;
+    int64_t output = limits->max_tokens < 0 ? 1 : limits->max_tokens;
+    if (limits->truncation.max_tokens >= 0)
+        return limits->truncation.max_tokens;
+    return output < most ? most - output : 1;
+}
+
 /* Keeps as many of the count tokens as the truncation leaves. The first `before` and the last
  * `behind` are the tokenizer's own and stay. */
 static void cut(const struct prompt_reader *reader, int64_t count, int32_t before, int32_t behind,
                 struct prompt_tokens *tokens) {
     const struct prompt_limits *limits = reader->limits;
-    int32_t keep = (int32_t)limits->truncation.max_tokens;
-    if (keep < 0) {
-        int32_t context = reader->context->limits->max_model_len;
-        int64_t output = limits->max_tokens < 0 ? 1 : limits->max_tokens;
-        keep = output < context ? context - (int32_t)output : 1;
-    }
+    int32_t keep = (int32_t)prompt_truncation_limit(reader->context, limits);
     tokens->is_cut = count > keep;
     tokens->count = tokens->is_cut ? keep : (int32_t)count;
     if (!tokens->is_cut)
@@ -262,6 +267,13 @@ static struct prompt_reader reader_of(const struct api_context *context, const c
                                   .limits = limits,
                                   .most =
                                       context->limits->max_model_len - (limits->max_tokens != 0)};
+}
+
+int prompt_check_length(const struct api_context *context, const char *path,
+                        const struct prompt_limits *limits, int64_t num_tokens,
+                        struct api_error *err) {
+    const struct prompt_reader reader = reader_of(context, path, limits);
+    return check_count(&reader, num_tokens, err);
 }
 
 static int finish(int result, struct prompt_tokens *tokens, struct prompt_tokens *out) {

@@ -28,9 +28,10 @@ struct prompt_tokens {
 };
 
 /* Checks the shape of the body's field: a string, an array of strings, an array of ids, or an array
- * of arrays of ids; nothing empty (code empty_prompt); at most context->max_prompts. */
+ * of arrays of ids; nothing empty (code empty_prompt) unless allows_empty, and no empty list; at most
+ * context->max_prompts. */
 int prompt_list_read(const struct api_context *context, const cJSON *body, const char *name,
-                     struct prompt_list *out, struct api_error *err);
+                     bool allows_empty, struct prompt_list *out, struct api_error *err);
 /* Writes the path of prompt number index for messages. */
 void prompt_list_path(const struct prompt_list *list, int32_t index, char out[PROMPT_PATH_BYTES]);
 
@@ -76,6 +77,13 @@ int prompt_text_tokens(const struct api_context *context, const struct prompt_te
 int prompt_read_tokens(const struct api_context *context, const cJSON *item, const char *path,
                        unsigned flags, const struct prompt_limits *limits,
                        struct prompt_tokens *out, struct api_error *err);
+/* Returns the tokens that the truncation leaves of a prompt; 0: it was not requested. */
+int64_t prompt_truncation_limit(const struct api_context *context,
+                                const struct prompt_limits *limits);
+/* Refuses a prompt of so many tokens where that is more than prompt_read_tokens takes. */
+int prompt_check_length(const struct api_context *context, const char *path,
+                        const struct prompt_limits *limits, int64_t num_tokens,
+                        struct api_error *err);
 /* Returns the flags of a text that is all the client's own, whose control tokens are its to place. */
 unsigned prompt_text_flags(bool add_special, bool parse_special);
 

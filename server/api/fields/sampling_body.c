@@ -3,10 +3,12 @@
 #include "server/api/api_call_type.h"
 #include "models/sampling_fields.h"
 #include "server/api/fields/request_limits.h"
+#include "server/api/fields/sampler_order.h"
 #include "server/api/api_context.h"
 #include "server/api/constraint/response_format.h"
 #include "server/api/fields/unknown_fields.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,6 +58,8 @@ static const struct json_field fields[] = {
     JSON_OTHER(allowed_token_ids),
     JSON_OTHER(logprob_token_ids),
     JSON_OTHER(bad_words),
+    JSON_OTHER(dry_sequence_breakers),
+    JSON_OTHER(samplers),
     JSON_OTHER(response_format),
     JSON_OTHER(structured_outputs),
     JSON_OTHER(regex),
@@ -64,6 +68,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(guided_regex),
     JSON_OTHER(guided_choice),
     JSON_OTHER(guided_grammar),
+    JSON_OTHER(guided_whitespace_pattern),
     JSON_OTHER(ebnf),
     JSON_OTHER(grammar),
     FOR_SAMPLING_FIELDS(SETTING)};
@@ -139,6 +144,7 @@ int sampling_body_read(const struct api_context *context, const cJSON *json,
         body->prompt_logprobs = request_limits_logprobs(context, body->prompt_logprobs);
     if ((body->model != NULL && api_context_check_model(context, body->model, err) != 0) ||
         read_stream_options(json, body, err) != 0 || check_combinations(body, err) != 0 ||
+        sampler_order_check(json, err) != 0 ||
         prompt_truncation_read(context, json, &body->truncation, err) != 0)
         return -1;
     if (json_given_member(json, "max_tokens") != NULL)
@@ -252,8 +258,9 @@ static struct sampling_settings usable_settings(struct sampling_settings setting
         settings.temperature = 0;
     else if (settings.temperature < MIN_TEMPERATURE)
         settings.temperature = MIN_TEMPERATURE;
-    if (settings.top_p < (float)SAMPLING_MIN_TOP_P)
-        settings.top_p = (float)SAMPLING_MIN_TOP_P;
+    settings.top_p = fmaxf(settings.top_p, (float)SAMPLING_MIN_TOP_P);
+    settings.typical_p = fmaxf(settings.typical_p, (float)SAMPLING_MIN_TOP_P);
+    settings.xtc_threshold = fmaxf(settings.xtc_threshold, (float)SAMPLING_MIN_TOP_P);
     return settings;
 }
 
@@ -294,6 +301,8 @@ struct sampling_params sampling_body_params(const struct sampling_body *body,
         .allowed_tokens = lists->allowed_tokens,
         .num_bad_runs = lists->num_bad_runs,
         .bad_runs = lists->bad_runs,
+        .num_dry_breakers = lists->num_dry_breakers,
+        .dry_breakers = lists->dry_breakers,
         .num_logprob_tokens = lists->num_logprob_tokens,
         .logprob_tokens = lists->logprob_tokens,
         .grammar = body->grammar,

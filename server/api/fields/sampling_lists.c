@@ -48,6 +48,35 @@ static int read_stop(const cJSON *stop, struct sampling_lists *lists, struct api
     return 0;
 }
 
+static int read_breakers(const cJSON *breakers, struct sampling_lists *lists,
+                         struct api_error *err) {
+    static const struct stop_string defaults[] = {{"\n", 1}, {":", 1}, {"\"", 1}, {"*", 1}};
+    if (breakers == NULL) {
+        lists->num_dry_breakers = sizeof(defaults) / sizeof(defaults[0]);
+        memcpy(lists->dry_breakers, defaults, sizeof(defaults));
+        return 0;
+    }
+    if (!cJSON_IsArray(breakers))
+        return json_refuse(breakers, "dry_sequence_breakers", "an array of strings", err);
+    const cJSON *item;
+    cJSON_ArrayForEach(item, breakers) {
+        char path[MAX_PATH];
+        if (lists->num_dry_breakers == MAX_DRY_BREAKERS)
+            return refuse_count("dry_sequence_breakers", MAX_DRY_BREAKERS, err);
+        snprintf(path, sizeof(path), "dry_sequence_breakers[%d]", (int)lists->num_dry_breakers);
+        if (!cJSON_IsString(item))
+            return json_refuse(item, path, "a string", err);
+        size_t length = strlen(item->valuestring);
+        if (length == 0 || length > MAX_DRY_BREAKER_BYTES)
+            return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
+                                 "%s has %zu bytes: a breaker of 1 to %d bytes is allowed", path,
+                                 length, MAX_DRY_BREAKER_BYTES);
+        lists->dry_breakers[lists->num_dry_breakers++] =
+            (struct stop_string){.data = item->valuestring, .length = length};
+    }
+    return 0;
+}
+
 static int read_stop_tokens(const cJSON *tokens, int32_t vocab_size, struct sampling_lists *lists,
                             struct api_error *err) {
     if (tokens == NULL)
@@ -224,6 +253,7 @@ int sampling_lists_read(const cJSON *object, const struct tokenizer *tokenizer,
     const cJSON *allowed = json_given_member(object, "allowed_token_ids");
     const cJSON *logprobs = json_given_member(object, "logprob_token_ids");
     if (read_stop(json_given_member(object, "stop"), out, err) == 0 &&
+        read_breakers(json_given_member(object, "dry_sequence_breakers"), out, err) == 0 &&
         read_stop_tokens(stop_tokens, vocab_size, out, err) == 0 &&
         read_biases(logit_bias, vocab_size, out, err) == 0 &&
         read_allowed(allowed, vocab_size, out, err) == 0 &&

@@ -1,5 +1,5 @@
 /* The list-shaped sampling fields of a request: stop, stop_token_ids, logit_bias,
- * allowed_token_ids, bad_words, logprob_token_ids. */
+ * allowed_token_ids, bad_words, logprob_token_ids, dry_sequence_breakers. */
 #ifndef QUIRE_SERVER_API_FIELDS_SAMPLING_LISTS_H
 #define QUIRE_SERVER_API_FIELDS_SAMPLING_LISTS_H
 
@@ -12,10 +12,12 @@
 #define MAX_BAD_WORDS (MAX_BAD_RUNS / 2)
 #define MAX_BAD_WORD_BYTES 256
 
-/* The stop strings point into the cJSON tree. */
+/* The stop strings and the breakers point into the cJSON tree, or are static. */
 struct sampling_lists {
     int32_t num_stop_strings;
     struct stop_string stop_strings[MAX_STOP_STRINGS];
+    int32_t num_dry_breakers;
+    struct stop_string dry_breakers[MAX_DRY_BREAKERS]; /* those of llama.cpp where none are given */
     int32_t num_stop_tokens;
     int32_t stop_tokens[MAX_STOP_TOKENS];
     int32_t num_biases;

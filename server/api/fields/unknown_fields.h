@@ -1,7 +1,7 @@
 /* The fields of a body that no table of its endpoint has. Those of other servers' request types
  * that would change what the caller gets are a 400 by name, unless their value requests nothing:
  * leaving one aside would answer another question than was asked. All others (metadata, store,
- * mirostat_tau without mirostat) are ignored and named in a header, or refused with
+ * adaptive_decay without adaptive_target) are ignored and named in a header, or refused with
  * --unknown-params reject. */
 #ifndef QUIRE_SERVER_API_FIELDS_UNKNOWN_FIELDS_H
 #define QUIRE_SERVER_API_FIELDS_UNKNOWN_FIELDS_H

@@ -1,6 +1,8 @@
 #include "server/api/endpoints.h"
 
 #include "server/api/chat/chat_prompt.h"
+#include "server/api/chat/custom_tools.h"
+#include "server/api/chat/function_form.h"
 #include "server/api/api_context.h"
 #include "server/api/fields/prompt_field.h"
 #include "server/api/chat/tool_fields.h"
@@ -36,10 +38,13 @@ static const struct json_field tokenize_fields[] = {
     JSON_OTHER(messages),
     JSON_OTHER(tools),
     JSON_OTHER(tool_choice),
+    JSON_OTHER(functions),
+    JSON_OTHER(function_call),
     JSON_TEXT(struct tokenize_body, reasoning_effort),
     JSON_OTHER(add_generation_prompt),
     JSON_OTHER(continue_final_message),
     JSON_OTHER(chat_template_kwargs),
+    JSON_OTHER(chat_template),
     JSON_BOOL(struct tokenize_body, add_special_tokens),
     JSON_BOOL(struct tokenize_body, return_token_strs),
     JSON_TEXT(struct tokenize_body, content),
@@ -136,10 +141,18 @@ static int tokenize_text(const struct api_context *context, const struct tokeniz
     return 0;
 }
 
-/* Tokenizes the prompt that a chat of these messages gives the model. */
-static int tokenize_chat(const struct api_context *context, const cJSON *json,
-                         const struct tokenize_body *body, struct byte_buffer *out,
-                         struct api_error *err) {
+/* The prompt that a chat of these messages gives the model. */
+static int render_chat(const struct api_context *context, cJSON *json,
+                       const struct tokenize_body *body, struct chat_rendering *out,
+                       struct api_error *err) {
+    struct byte_buffer custom_names = {0};
+    bool has_functions;
+    if (function_form_translate(json, &has_functions, err) != 0)
+        return -1;
+    int converted = custom_tools_convert(json, &custom_names, err);
+    byte_buffer_finish(&custom_names);
+    if (converted != 0)
+        return -1;
     struct tool_fields tools;
     struct chat_prompt_fields fields = {
         .messages = body->messages,
@@ -147,11 +160,21 @@ static int tokenize_chat(const struct api_context *context, const cJSON *json,
         .reasoning_effort = body->reasoning_effort,
         .add_special_tokens = body->add_special_tokens,
     };
-    if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0)
+    if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0 ||
+        chat_prompt_read_template(context, json, &fields, err) != 0) {
+        if (has_functions)
+            function_form_rename_error(err);
         return -1;
+    }
     fields.tools = tools.choice != TOOL_CHOICE_NONE ? tools.tools : NULL;
+    return chat_prompt_render(context, &fields, out, err);
+}
+
+static int tokenize_chat(const struct api_context *context, cJSON *json,
+                         const struct tokenize_body *body, struct byte_buffer *out,
+                         struct api_error *err) {
     struct chat_rendering rendering;
-    if (chat_prompt_render(context, &fields, &rendering, err) != 0)
+    if (render_chat(context, json, body, &rendering, err) != 0)
         return -1;
     int result = tokenize_text(context, body, &rendering.text, out, err);
     chat_prompt_finish(&rendering);
@@ -176,9 +199,12 @@ static int check_form(const cJSON *json, enum tokenize_form form, struct api_err
         {"with_pieces", FORM_CONTENT},
         {"tools", FORM_MESSAGES},
         {"tool_choice", FORM_MESSAGES},
+        {"functions", FORM_MESSAGES},
+        {"function_call", FORM_MESSAGES},
         {"add_generation_prompt", FORM_MESSAGES},
         {"continue_final_message", FORM_MESSAGES},
         {"chat_template_kwargs", FORM_MESSAGES},
+        {"chat_template", FORM_MESSAGES},
         {"reasoning_effort", FORM_MESSAGES},
     };
     const char *subject = form == FORM_PROMPT     ? "prompt"
@@ -193,9 +219,8 @@ static int check_form(const cJSON *json, enum tokenize_form form, struct api_err
     return 0;
 }
 
-static int tokenize_parsed(const struct api_context *context, const cJSON *json,
-                           struct byte_buffer *out, struct byte_buffer *ignored,
-                           struct api_error *err) {
+static int tokenize_parsed(const struct api_context *context, cJSON *json, struct byte_buffer *out,
+                           struct byte_buffer *ignored, struct api_error *err) {
     const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
     bool is_chat = messages != NULL && !cJSON_IsNull(messages);
     struct tokenize_body body = {.messages = is_chat ? messages : NULL,
@@ -228,6 +253,48 @@ int tokenize_endpoint_encode(const struct api_context *context, const char *body
     if (json == NULL)
         return -1;
     int result = tokenize_parsed(context, json, out, ignored, err);
+    cJSON_Delete(json);
+    return result;
+}
+
+static const struct json_field apply_fields[] = {
+    JSON_TEXT(struct tokenize_body, model),
+    JSON_OTHER(messages),
+    JSON_OTHER(tools),
+    JSON_OTHER(tool_choice),
+    JSON_OTHER(functions),
+    JSON_OTHER(function_call),
+    JSON_TEXT(struct tokenize_body, reasoning_effort),
+    JSON_OTHER(add_generation_prompt),
+    JSON_OTHER(continue_final_message),
+    JSON_OTHER(chat_template_kwargs),
+    JSON_OTHER(chat_template),
+};
+
+static int apply_parsed(const struct api_context *context, cJSON *json, struct byte_buffer *out,
+                        struct byte_buffer *ignored, struct api_error *err) {
+    struct tokenize_body body = {
+        .messages = cJSON_GetObjectItemCaseSensitive(json, "messages"),
+    };
+    struct chat_rendering rendering;
+    if (read_fields(context, json, JSON_TABLE(apply_fields), &body, ignored, err) != 0 ||
+        render_chat(context, json, &body, &rendering, err) != 0)
+        return -1;
+    json_write_begin_object(out);
+    json_write_key(out, "prompt");
+    json_write_string(out, rendering.text.data, rendering.text.length);
+    json_write_end_object(out);
+    chat_prompt_finish(&rendering);
+    return 0;
+}
+
+int tokenize_endpoint_apply_template(const struct api_context *context, const char *body,
+                                     size_t length, struct byte_buffer *out,
+                                     struct byte_buffer *ignored, struct api_error *err) {
+    cJSON *json = json_parse(body, length, err);
+    if (json == NULL)
+        return -1;
+    int result = apply_parsed(context, json, out, ignored, err);
     cJSON_Delete(json);
     return result;
 }

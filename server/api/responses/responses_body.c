@@ -15,6 +15,7 @@
 
 struct translation {
     const cJSON *body;
+    const struct responses_conversation *conversation;
     cJSON *chat;
     struct api_error *err;
 };
@@ -32,6 +33,10 @@ static int refuse(struct translation *t, const char *param, const char *message)
                          message);
 }
 
+static bool is_text(const cJSON *item, const char *value) {
+    return cJSON_IsString(item) && strcmp(item->valuestring, value) == 0;
+}
+
 static int check_object(struct translation *t, const char *name) {
     const cJSON *item = json_member(t->body, name);
     return !json_is_given(item) || cJSON_IsObject(item)
@@ -44,29 +49,28 @@ static int check_object(struct translation *t, const char *name) {
 
 /* --- What this server does not have --- */
 
-static int check_stateless(struct translation *t) {
-    static const char *const stored[] = {"previous_response_id", "conversation", "prompt"};
+static int check_absent(struct translation *t) {
+    static const char *const stored[] = {"conversation", "prompt"};
     for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++)
         if (json_is_given(json_member(t->body, stored[i])))
             return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value",
                                  stored[i],
-                                 "%s is not supported: this server stores nothing between "
-                                 "requests; send the whole input",
+                                 "%s is not supported: this server has no objects of its own; "
+                                 "send the whole input, or previous_response_id",
                                  stored[i]);
     if (cJSON_IsTrue(json_member(json_member(t->body, "stream_options"), "continuous_usage_stats")))
         return refuse(t, "stream_options.continuous_usage_stats",
                       "stream_options.continuous_usage_stats is not supported: usage comes with "
                       "the last event");
-    if (cJSON_IsTrue(json_member(t->body, "background")))
-        return refuse(t, "background", "background must be false: nothing is stored to be fetched");
     return 0;
 }
 
-/* The answer says that nothing was stored; a client that requested it finds it named as ignored as
+/* Where nothing is kept the answer says so; a client that requested it finds it named as ignored as
  * well. */
 static int translate_store(struct translation *t) {
     const cJSON *store = json_member(t->body, "store");
-    return cJSON_IsTrue(store) ? refer(t, t->chat, "store", store) : 0;
+    bool is_ignored = cJSON_IsTrue(store) && !t->conversation->is_kept;
+    return is_ignored ? refer(t, t->chat, "store", store) : 0;
 }
 
 /* "disabled" is what happens; "auto" is passed on, so that it is named as ignored: what does not
@@ -98,10 +102,48 @@ static int translate_messages(struct translation *t) {
             refer(t, message, "content", instructions) != 0)
             return -1;
     }
+    if (t->conversation->previous != NULL &&
+        responses_input_read(t->conversation->previous, messages, t->err) != 0)
+        return -1;
     return responses_input_read(json_member(t->body, "input"), messages, t->err);
 }
 
 /* --- Tools --- */
+
+/* The grammar's members stand in the format itself here, in an object in the chat. */
+static int translate_tool_format(struct translation *t, const cJSON *format, cJSON *custom) {
+    static const char *const members[] = {"type", "syntax", "definition"};
+    const cJSON *type = json_member(format, "type");
+    if (!cJSON_IsObject(format) || !cJSON_IsString(type) ||
+        strcmp(type->valuestring, "grammar") != 0)
+        return refer(t, custom, "format", format);
+    cJSON *made = cJSON_AddObjectToObject(custom, "format");
+    if (made == NULL)
+        return api_error_set_memory(t->err);
+    if (refer(t, made, members[0], type) != 0)
+        return -1;
+    cJSON *grammar = cJSON_AddObjectToObject(made, "grammar");
+    if (grammar == NULL)
+        return api_error_set_memory(t->err);
+    for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
+        if (refer(t, grammar, members[i], json_member(format, members[i])) != 0)
+            return -1;
+    return PASS_ON(t, format, "tools[].format", members);
+}
+
+static int translate_custom(struct translation *t, const cJSON *tool, cJSON *made) {
+    static const char *const members[] = {"type", "name", "description", "format"};
+    if (add(t, made, members[0], cJSON_CreateStringReference("custom")) != 0)
+        return -1;
+    cJSON *custom = cJSON_AddObjectToObject(made, "custom");
+    if (custom == NULL)
+        return api_error_set_memory(t->err);
+    if (refer(t, custom, members[1], json_member(tool, members[1])) != 0 ||
+        refer(t, custom, members[2], json_member(tool, members[2])) != 0 ||
+        translate_tool_format(t, json_member(tool, members[3]), custom) != 0)
+        return -1;
+    return PASS_ON(t, tool, "tools[]", members);
+}
 
 static int translate_tool(struct translation *t, const cJSON *tool, const char *path,
                           cJSON *tools) {
@@ -111,11 +153,15 @@ static int translate_tool(struct translation *t, const cJSON *tool, const char *
     snprintf(inner, sizeof(inner), "%s.type", path);
     if (!cJSON_IsObject(tool))
         return json_refuse(tool, path, "an object", t->err);
-    if (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0)
-        return json_refuse(type, inner, "\"function\", the only kind of tool here", t->err);
+    bool is_custom = is_text(type, "custom");
+    if (!is_custom && !is_text(type, "function"))
+        return json_refuse(type, inner, "\"function\" or \"custom\", the kinds of tools here",
+                           t->err);
     cJSON *made = cJSON_CreateObject();
     if (made == NULL || !cJSON_AddItemToArray(tools, made))
         return api_error_set_memory(t->err);
+    if (is_custom)
+        return translate_custom(t, tool, made);
     if (add(t, made, members[0], cJSON_CreateStringReference("function")) != 0)
         return -1;
     cJSON *function = cJSON_AddObjectToObject(made, "function");
@@ -146,11 +192,13 @@ static int translate_tools(struct translation *t) {
     return 0;
 }
 
-/* Converts {"type":"function","name":...} to the chat's form. */
+/* Converts {"type":"function","name":...}, or the same of "custom", to the chat's form. */
 static int translate_named(struct translation *t, const cJSON *choice, cJSON *made) {
-    if (refer(t, made, "type", json_member(choice, "type")) != 0)
+    const cJSON *type = json_member(choice, "type");
+    if (refer(t, made, "type", type) != 0)
         return -1;
-    cJSON *function = cJSON_AddObjectToObject(made, "function");
+    cJSON *function =
+        cJSON_AddObjectToObject(made, is_text(type, "custom") ? "custom" : "function");
     if (function == NULL)
         return api_error_set_memory(t->err);
     return refer(t, function, "name", json_member(choice, "name"));
@@ -188,9 +236,10 @@ static int translate_tool_choice(struct translation *t) {
     if (!cJSON_IsObject(choice))
         return refer(t, t->chat, "tool_choice", choice);
     const cJSON *type = json_member(choice, "type");
-    bool is_allowed = cJSON_IsString(type) && strcmp(type->valuestring, "allowed_tools") == 0;
-    if (!is_allowed && (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0))
-        return json_refuse(type, "tool_choice.type", "\"function\" or \"allowed_tools\"", t->err);
+    bool is_allowed = is_text(type, "allowed_tools");
+    if (!is_allowed && !is_text(type, "function") && !is_text(type, "custom"))
+        return json_refuse(type, "tool_choice.type",
+                           "\"function\", \"custom\" or \"allowed_tools\"", t->err);
     cJSON *made = cJSON_AddObjectToObject(t->chat, "tool_choice");
     if (made == NULL)
         return api_error_set_memory(t->err);
@@ -325,13 +374,19 @@ static int translate_others(struct translation *t) {
     return 0;
 }
 
-cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
-    struct translation t = {.body = body, .chat = cJSON_CreateObject(), .err = err};
+cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversation *conversation,
+                              struct api_error *err) {
+    struct translation t = {
+        .body = body,
+        .conversation = conversation,
+        .chat = cJSON_CreateObject(),
+        .err = err,
+    };
     if (t.chat == NULL) {
         api_error_set_memory(err);
         return NULL;
     }
-    if (check_stateless(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&
+    if (check_absent(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&
         translate_tool_choice(&t) == 0 && translate_settings(&t) == 0 && translate_store(&t) == 0 &&
         translate_truncation(&t) == 0 && translate_others(&t) == 0)
         return t.chat;
@@ -343,7 +398,9 @@ cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err) {
 
 /* Here tools, and the choice of some, have their members without objects around them. */
 static const struct chat_error_names error_names = {
-    .tool_members = (const struct chat_error_name[]){{".function", ""}, {NULL}},
+    .tool_members =
+        (const struct chat_error_name[]){
+            {".custom.format.grammar", ".format"}, {".custom", ""}, {".function", ""}, {NULL}},
     .fields =
         (const struct chat_error_name[]){
             {"response_format.json_schema", "text.format"},
@@ -366,9 +423,10 @@ void responses_body_rename_error(struct api_error *err) {
     chat_error_rename(err, &error_names);
 }
 
-int responses_body_read(const struct api_context *context, const cJSON *body, struct chat_body *out,
+int responses_body_read(const struct api_context *context, const cJSON *body,
+                        const struct responses_conversation *conversation, struct chat_body *out,
                         struct api_error *err) {
-    cJSON *chat = responses_body_to_chat(body, err);
+    cJSON *chat = responses_body_to_chat(body, conversation, err);
     if (chat == NULL)
         return -1;
     if (chat_body_read(context, chat, out, err) == 0)
@@ -399,7 +457,7 @@ static void echo_text(const cJSON *text, struct byte_buffer *out) {
     json_write_end_object(out);
 }
 
-void responses_body_echo(const cJSON *body, float temperature, float top_p,
+void responses_body_echo(const cJSON *body, bool is_kept, float temperature, float top_p,
                          struct byte_buffer *out) {
     echo(body, "instructions", "null", out);
     echo(body, "max_output_tokens", "null", out);
@@ -415,8 +473,8 @@ void responses_body_echo(const cJSON *body, float temperature, float top_p,
     json_write_float(out, temperature);
     json_write_key(out, "top_p");
     json_write_float(out, top_p);
-    json_write_raw_member(out, "background", "false");
-    json_write_raw_member(out, "previous_response_id", "null");
-    json_write_raw_member(out, "store", "false");
+    echo(body, "background", "false", out);
+    echo(body, "previous_response_id", "null", out);
+    json_write_raw_member(out, "store", is_kept ? "true" : "false");
     json_write_text_member(out, "truncation", "disabled");
 }

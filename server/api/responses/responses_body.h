@@ -5,24 +5,29 @@
 
 #include "server/api/api_context.h"
 #include "server/api/chat/chat_body.h"
+#include "server/api/responses/responses_conversation.h"
 
 #include <cjson/cJSON.h>
 
-/* Reads the body as a chat's; the errors name this body's fields. On success *out refers into body,
- * which must outlive it. On failure -1 and *err, nothing to free. */
-int responses_body_read(const struct api_context *context, const cJSON *body, struct chat_body *out,
+/* Reads the body as a chat's, behind what it continues; the errors name this body's fields. On success
+ * *out refers into body and conversation, which must outlive it. On failure -1 and *err, nothing to
+ * free. */
+int responses_body_read(const struct api_context *context, const cJSON *body,
+                        const struct responses_conversation *conversation, struct chat_body *out,
                         struct api_error *err);
 /* Renames an error of a chat that was made of what this has read. */
 void responses_body_rename_error(struct api_error *err);
 
-/* The part of it that makes the tree. instructions and input become messages; tools, tool_choice, text.format, reasoning.effort and
- * max_output_tokens get the chat's names and shapes; fields the chat does not know either are
- * passed on, so that they are named as ignored. What needs a stored response (previous_response_id,
- * conversation, item references) or another kind of input than text is refused.
+/* The part of it that makes the tree. instructions, the conversation's items and input become
+ * messages; tools, tool_choice, text.format, reasoning.effort and max_output_tokens get the chat's
+ * names and shapes; fields the chat does not know either are passed on, so that they are named as
+ * ignored. What needs other stored objects (conversation, prompt, item references) or another kind
+ * of input than text is refused.
  *
- * The result refers into body, which must outlive it; cJSON_Delete frees it. NULL and *err on
+ * The result refers into both, which must outlive it; cJSON_Delete frees it. NULL and *err on
  * failure: 400 with the path in this body as param, or 503 when memory is short. */
-cJSON *responses_body_to_chat(const cJSON *body, struct api_error *err);
+cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversation *conversation,
+                              struct api_error *err);
 
 /* The part of it in responses_input.c: appends what `input` holds, a text or a list of items, to
  * `messages` (an array). Items: messages with text; function_call, which joins the assistant's
@@ -32,7 +37,7 @@ int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *
 
 /* Appends what the answer repeats of its request, as members of the answer's object: instructions,
  * tools, tool_choice, text, temperature, ... with what was taken where nothing was given. */
-void responses_body_echo(const cJSON *body, float temperature, float top_p,
+void responses_body_echo(const cJSON *body, bool is_kept, float temperature, float top_p,
                          struct byte_buffer *out);
 
 #endif

@@ -1,10 +1,13 @@
 /* /v1/responses: the body becomes that of a chat (responses_body.h), its one choice a list of items
- * (responses_output.h). A stream's events are made while the output is added, and sent after. */
+ * (responses_output.h). A stream's events are made while the output is added, and sent after. What
+ * has ended is kept as the client got it (response_store.h). */
 #include "server/api/endpoints.h"
 
+#include "config/log.h"
 #include "server/api/api_call_type.h"
 #include "server/api/chat/chat_parts.h"
 #include "server/api/logprob_format.h"
+#include "server/api/responses/response_store.h"
 #include "server/api/responses/responses_body.h"
 #include "server/api/responses/responses_output.h"
 #include "server/json/json_parse.h"
@@ -18,11 +21,15 @@ struct responses_api_call {
     struct chat_parts parts;
     struct responses_output output;
     bool has_logprobs;
-    int32_t num_logprobs;      /* as logprob_format_chat takes it */
-    bool shows_ids;            /* return_tokens_as_token_ids */
-    struct byte_buffer echo;   /* members of the object that repeat the request */
-    struct byte_buffer scores; /* logprobs no item has yet */
-    struct byte_buffer events; /* a stream's, not yet sent */
+    int32_t num_logprobs;         /* as logprob_format_chat takes it */
+    bool shows_ids;               /* return_tokens_as_token_ids */
+    struct byte_buffer echo;      /* members of the object that repeat the request */
+    struct byte_buffer scores;    /* logprobs no item has yet */
+    struct byte_buffer events;    /* a stream's, not yet sent */
+    struct response_store *store; /* NULL: this one is not to be kept */
+    int32_t tenant;
+    bool has_begun;           /* the engine has generated something */
+    struct byte_buffer items; /* to be kept: what it is made from */
 };
 
 /* --- From a body to a request --- */
@@ -30,8 +37,24 @@ struct responses_api_call {
 /* The request twice: as it came, and as a chat's. */
 struct responses_bodies {
     const cJSON *json;
+    struct responses_conversation conversation;
     struct chat_body chat;
 };
+
+/* Collects what the response is made from, behind what it continues. */
+static void keep_input(const struct api_context *context, struct responses_bodies *bodies,
+                       struct responses_api_call *call) {
+    struct responses_conversation *conversation = &bodies->conversation;
+    call->base.is_background = call->base.has_sent = conversation->is_background;
+    if (!conversation->is_kept)
+        return;
+    call->store = context->responses;
+    call->tenant = context->tenant;
+    call->items = conversation->items;
+    conversation->items = (struct byte_buffer){0};
+    call->items.max_length = RESPONSE_STORE_MAX_ITEM_BYTES;
+    responses_conversation_add_input(json_member(bodies->json, "input"), &call->items);
+}
 
 static int fill(const struct api_context *context, void *parsed, struct api_call *base,
                 struct api_error *err) {
@@ -49,7 +72,8 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     call->num_logprobs = chat->sampling.lists.num_logprob_tokens > 0 ? LOGPROBS_LISTED
                                                                      : chat_body_num_logprobs(chat);
     call->shows_ids = chat->sampling.return_tokens_as_token_ids;
-    responses_body_echo(bodies->json, chat->sampling.settings.temperature,
+    keep_input(context, bodies, call);
+    responses_body_echo(bodies->json, call->store != NULL, chat->sampling.settings.temperature,
                         chat->sampling.settings.top_p, &call->echo);
     if (call->echo.failed || base->ignored.failed)
         return api_error_set_memory(err);
@@ -71,12 +95,13 @@ static void finish(struct api_call *base) {
     byte_buffer_finish(&call->echo);
     byte_buffer_finish(&call->scores);
     byte_buffer_finish(&call->events);
+    byte_buffer_finish(&call->items);
 }
 
 static size_t held_bytes(const struct api_call *base) {
     const struct responses_api_call *call = (const struct responses_api_call *)base;
     return responses_output_bytes(&call->output) + call->echo.capacity + call->scores.capacity +
-           call->events.capacity;
+           call->events.capacity + call->items.capacity;
 }
 
 /* --- From events to items --- */
@@ -98,6 +123,11 @@ static int add_parts(struct responses_api_call *call, struct byte_buffer *events
 static bool is_cut(const struct responses_api_call *call) {
     enum finish_reason reason = call->base.choices[0].finish.reason;
     return reason == FINISH_LENGTH || reason == FINISH_DEADLINE;
+}
+
+/* Returns whether the last item is not as long as it was to be. */
+static bool is_unfinished(const struct responses_api_call *call) {
+    return is_cut(call) || call->base.has_error || call->base.is_cancelled;
 }
 
 static void write_usage(const struct responses_api_call *call, struct byte_buffer *out) {
@@ -140,7 +170,7 @@ static void write_response(const struct responses_api_call *call, const char *st
     json_write_text_member(out, "status", status);
     json_write_text_member(out, "model", head->model);
     json_write_key(out, "error");
-    if (call->base.has_error) {
+    if (is_end && call->base.has_error) {
         json_write_begin_object(out);
         json_write_text_member(out, "code", "server_error");
         json_write_text_member(out, "message", call->base.error.message);
@@ -152,7 +182,7 @@ static void write_response(const struct responses_api_call *call, const char *st
     json_write_items(out, &call->echo);
     json_write_key(out, "output");
     if (is_end)
-        responses_output_format(&call->output, is_cut(call), out);
+        responses_output_format(&call->output, is_unfinished(call), out);
     else
         json_write_raw(out, "[]");
     if (is_end)
@@ -163,11 +193,48 @@ static void write_response(const struct responses_api_call *call, const char *st
     json_write_end_object(out);
 }
 
+/* --- What is kept --- */
+
+static bool put(struct responses_api_call *call, struct text object) {
+    size_t input_bytes = call->items.length;
+    for (int32_t i = 0; i < call->output.num_items; i++)
+        responses_output_write_line(&call->output, i, is_unfinished(call), &call->items);
+    const struct stored_response response = {
+        .id = call->base.head.id,
+        .tenant = call->tenant,
+        .object = object,
+        .items = {call->items.data, call->items.length},
+        .input_bytes = input_bytes,
+        .is_background = call->base.is_background,
+    };
+    if (!call->items.failed)
+        return response_store_put(call->store, &response);
+    response_store_refuse(call->store);
+    return false;
+}
+
+/* Writes the response as it ended, and keeps it. */
+static void write_last(struct responses_api_call *call, const char *status,
+                       struct byte_buffer *out) {
+    size_t begin = out->length;
+    write_response(call, status, true, out);
+    if (call->store == NULL || out->failed)
+        return;
+    const struct text object = {out->data + begin, out->length - begin};
+    if (!put(call, object))
+        log_warning("response %s is not kept: its %zu bytes and its items of %zu have no room in "
+                    "response-store-bytes, or in memory",
+                    call->base.head.id, object.length, call->items.length);
+}
+
 static void write_status(struct responses_api_call *call, const char *type, const char *status,
                          bool is_end, struct byte_buffer *out) {
     responses_event_begin(&call->output, type, out);
     json_write_key(out, "response");
-    write_response(call, status, is_end, out);
+    if (is_end)
+        write_last(call, status, out);
+    else
+        write_response(call, status, false, out);
     responses_event_end(out);
 }
 
@@ -175,6 +242,7 @@ static int add(struct api_call *base, int32_t index, const struct token_event *e
     struct responses_api_call *call = (struct responses_api_call *)base;
     struct byte_buffer *events = base->is_stream ? &call->events : NULL;
     bool is_end = event->finish != FINISH_NONE;
+    call->has_begun = true;
     if (events != NULL && call->output.sequence == 0) {
         write_status(call, "response.created", "in_progress", false, events);
         write_status(call, "response.in_progress", "in_progress", false, events);
@@ -207,12 +275,21 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
 }
 
 static void write_failed(struct api_call *base, struct byte_buffer *out) {
-    write_status((struct responses_api_call *)base, "response.failed", "failed", true, out);
+    struct responses_api_call *call = (struct responses_api_call *)base;
+    if (base->is_stream)
+        write_status(call, "response.failed", "failed", true, out);
+    else
+        write_last(call, base->is_cancelled ? "cancelled" : "failed", out);
 }
 
 static void write_body(struct api_call *base, struct byte_buffer *out) {
+    struct responses_api_call *call = (struct responses_api_call *)base;
+    write_last(call, is_cut(call) ? "incomplete" : "completed", out);
+}
+
+static void write_state(const struct api_call *base, struct byte_buffer *out) {
     const struct responses_api_call *call = (const struct responses_api_call *)base;
-    write_response(call, is_cut(call) ? "incomplete" : "completed", true, out);
+    write_response(call, call->has_begun ? "in_progress" : "queued", false, out);
 }
 
 static const struct api_call_operations operations = {
@@ -223,6 +300,7 @@ static const struct api_call_operations operations = {
     .write_update = write_update,
     .write_end = write_end,
     .write_error = write_failed,
+    .write_state = write_state,
     .write_body = write_body,
     .held_bytes = held_bytes,
     .finish = finish,
@@ -234,13 +312,16 @@ int responses_endpoint_parse(const struct api_context *context, const char *text
     if (json == NULL)
         return -1;
     struct responses_bodies bodies = {.json = json};
-    int result = responses_body_read(context, json, &bodies.chat, err);
+    int result = responses_conversation_read(context, json, &bodies.conversation, err);
+    if (result == 0)
+        result = responses_body_read(context, json, &bodies.conversation, &bodies.chat, err);
     if (result == 0) {
         result = api_call_create(&operations, context, &bodies, out, err);
         if (result != 0)
             responses_body_rename_error(err);
         chat_body_finish(&bodies.chat);
     }
+    responses_conversation_finish(&bodies.conversation);
     cJSON_Delete(json);
     return result;
 }

@@ -154,22 +154,24 @@ static cJSON *tool_calls_of(struct reader *reader) {
     return cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
 }
 
-static int read_function_call(struct reader *reader, const cJSON *item, const char *path) {
-    const char *id = NULL, *name = NULL, *arguments = NULL;
+/* kind: "function", whose text is its `arguments`, or "custom", whose text is its `input`. */
+static int read_call(struct reader *reader, const cJSON *item, const char *path, const char *kind,
+                     const char *text_name) {
+    const char *id = NULL, *name = NULL, *text = NULL;
     if (check_text(reader, item, path, "call_id", &id) != 0 ||
         check_text(reader, item, path, "name", &name) != 0 ||
-        check_text(reader, item, path, "arguments", &arguments) != 0)
+        check_text(reader, item, path, text_name, &text) != 0)
         return -1;
     cJSON *calls = tool_calls_of(reader);
     cJSON *call = calls != NULL ? append(reader, calls, cJSON_CreateObject()) : NULL;
     if (call == NULL || add(reader, call, "id", cJSON_CreateStringReference(id)) != 0 ||
-        add(reader, call, "type", cJSON_CreateStringReference("function")) != 0 ||
-        add(reader, call, "function", cJSON_CreateObject()) != 0)
+        add(reader, call, "type", cJSON_CreateStringReference(kind)) != 0 ||
+        add(reader, call, kind, cJSON_CreateObject()) != 0)
         return -1;
-    cJSON *function = cJSON_GetObjectItemCaseSensitive(call, "function");
-    if (add(reader, function, "name", cJSON_CreateStringReference(name)) != 0)
+    cJSON *called = cJSON_GetObjectItemCaseSensitive(call, kind);
+    if (add(reader, called, "name", cJSON_CreateStringReference(name)) != 0)
         return -1;
-    return add(reader, function, "arguments", cJSON_CreateStringReference(arguments));
+    return add(reader, called, text_name, cJSON_CreateStringReference(text));
 }
 
 static int read_function_output(struct reader *reader, const cJSON *item, const char *path) {
@@ -233,8 +235,11 @@ static int read_item(struct reader *reader, const cJSON *item, const char *path)
     if (strcmp(type->valuestring, "message") == 0)
         return read_message(reader, item, path);
     if (strcmp(type->valuestring, "function_call") == 0)
-        return read_function_call(reader, item, path);
-    if (strcmp(type->valuestring, "function_call_output") == 0)
+        return read_call(reader, item, path, "function", "arguments");
+    if (strcmp(type->valuestring, "custom_tool_call") == 0)
+        return read_call(reader, item, path, "custom", "input");
+    if (strcmp(type->valuestring, "function_call_output") == 0 ||
+        strcmp(type->valuestring, "custom_tool_call_output") == 0)
         return read_function_output(reader, item, path);
     if (strcmp(type->valuestring, "reasoning") == 0)
         return read_reasoning(reader, item, path);
@@ -244,7 +249,8 @@ static int read_item(struct reader *reader, const cJSON *item, const char *path)
                              "itself",
                              inner);
     return json_refuse(type, inner,
-                       "\"message\", \"function_call\", \"function_call_output\" or \"reasoning\"",
+                       "\"message\", \"function_call\", \"function_call_output\", "
+                       "\"custom_tool_call\", \"custom_tool_call_output\" or \"reasoning\"",
                        reader->err);
 }
 

@@ -64,12 +64,12 @@ static void write_item(const struct responses_item *item, const char *status, bo
     };
     json_write_begin_object(out);
     json_write_text_member(out, "id", item->id);
-    json_write_text_member(out, "type", types[item->kind]);
+    json_write_text_member(out, "type", item->is_custom ? "custom_tool_call" : types[item->kind]);
     json_write_text_member(out, "status", status);
     if (item->kind == OUTPUT_PART_TOOL_CALL) {
         json_write_text_member(out, "call_id", item->call_id);
         json_write_string_member(out, "name", &item->name);
-        json_write_string_member(out, "arguments", &item->text);
+        json_write_string_member(out, item->is_custom ? "input" : "arguments", &item->text);
     } else {
         if (item->kind == OUTPUT_PART_CONTENT)
             json_write_text_member(out, "role", "assistant");
@@ -84,14 +84,24 @@ static void write_item(const struct responses_item *item, const char *status, bo
     json_write_end_object(out);
 }
 
+static void write_whole(const struct responses_output *output, int32_t index, bool is_cut,
+                        struct byte_buffer *out) {
+    bool is_last = index + 1 == output->num_items;
+    write_item(&output->items[index], is_last && is_cut ? "incomplete" : "completed", true, out);
+}
+
 void responses_output_format(const struct responses_output *output, bool is_cut,
                              struct byte_buffer *out) {
     json_write_begin_array(out);
-    for (int32_t i = 0; i < output->num_items; i++) {
-        bool is_last = i + 1 == output->num_items;
-        write_item(&output->items[i], is_last && is_cut ? "incomplete" : "completed", true, out);
-    }
+    for (int32_t i = 0; i < output->num_items; i++)
+        write_whole(output, i, is_cut, out);
     json_write_end_array(out);
+}
+
+void responses_output_write_line(const struct responses_output *output, int32_t index, bool is_cut,
+                                 struct byte_buffer *out) {
+    write_whole(output, index, is_cut, out);
+    byte_buffer_append(out, "\n", 1);
 }
 
 /* --- Events --- */
@@ -131,7 +141,9 @@ static void write_delta(struct responses_output *output, const struct output_par
         [OUTPUT_PART_TOOL_ARGUMENTS] = "response.function_call_arguments.delta",
     };
     static const struct byte_buffer none = {0};
-    responses_event_begin(output, types[part->kind], events);
+    responses_event_begin(
+        output, part->is_custom ? "response.custom_tool_call_input.delta" : types[part->kind],
+        events);
     write_place(output, part->kind != OUTPUT_PART_TOOL_ARGUMENTS, events);
     json_write_key(events, "delta");
     json_write_string(events, part->text, part->length);
@@ -156,6 +168,13 @@ static void write_text_done(struct responses_output *output, struct byte_buffer 
 
 static void write_arguments_done(struct responses_output *output, struct byte_buffer *events) {
     const struct responses_item *item = &output->items[output->num_items - 1];
+    if (item->is_custom) {
+        responses_event_begin(output, "response.custom_tool_call_input.done", events);
+        write_place(output, false, events);
+        json_write_string_member(events, "input", &item->text);
+        responses_event_end(events);
+        return;
+    }
     responses_event_begin(output, "response.function_call_arguments.done", events);
     write_place(output, false, events);
     json_write_string_member(events, "name", &item->name);
@@ -192,19 +211,22 @@ static struct responses_item *add_item(struct responses_output *output,
     return item;
 }
 
-static int open_item(struct responses_output *output, enum output_part_kind kind, struct text name,
+static int open_item(struct responses_output *output, const struct output_part *part,
                      struct byte_buffer *events) {
+    enum output_part_kind kind = part->kind;
     static const char *const prefixes[] = {
         [OUTPUT_PART_REASONING] = "rs_",
         [OUTPUT_PART_CONTENT] = "msg_",
         [OUTPUT_PART_TOOL_CALL] = "fc_",
     };
     struct responses_item *item = add_item(output, kind);
-    if (item == NULL ||
-        random_id(prefixes[kind], RANDOM_ID_MAX_DIGITS, item->id, sizeof(item->id)) != 0 ||
+    const char *prefix = part->is_custom ? "ctc_" : prefixes[kind];
+    if (item == NULL || random_id(prefix, RANDOM_ID_MAX_DIGITS, item->id, sizeof(item->id)) != 0 ||
         random_id("call_", RANDOM_ID_MAX_DIGITS, item->call_id, sizeof(item->call_id)) != 0)
         return -1;
-    byte_buffer_append(&item->name, name.data, name.length);
+    item->is_custom = part->is_custom;
+    if (kind == OUTPUT_PART_TOOL_CALL)
+        byte_buffer_append(&item->name, part->text, part->length);
     output->is_open = true;
     if (events == NULL)
         return item->name.failed ? -1 : 0;
@@ -222,11 +244,8 @@ static int prepare_item(struct responses_output *output, const struct output_par
         is_new = output->items[output->num_items - 1].kind != part->kind;
     if (!is_new)
         return 0;
-    struct text name = {0};
-    if (part->kind == OUTPUT_PART_TOOL_CALL)
-        name = (struct text){part->text, part->length};
     close_item(output, false, events);
-    return open_item(output, part->kind, name, events);
+    return open_item(output, part, events);
 }
 
 int responses_output_add(struct responses_output *output, const struct output_part *part,
@@ -246,8 +265,8 @@ int responses_output_add(struct responses_output *output, const struct output_pa
 
 int responses_output_close(struct responses_output *output, bool is_cut,
                            struct byte_buffer *events) {
-    const struct text no_name = {0};
-    if (output->num_items == 0 && open_item(output, OUTPUT_PART_CONTENT, no_name, events) != 0)
+    const struct output_part empty = {.kind = OUTPUT_PART_CONTENT};
+    if (output->num_items == 0 && open_item(output, &empty, events) != 0)
         return -1;
     close_item(output, is_cut, events);
     return 0;

@@ -11,8 +11,9 @@
 
 struct responses_item {
     enum output_part_kind kind; /* REASONING, CONTENT (a message) or TOOL_CALL */
+    bool is_custom;             /* the call is a custom tool's */
     char id[48], call_id[48];
-    struct byte_buffer name, text; /* text: of the message, or the call's arguments */
+    struct byte_buffer name, text; /* text: of the message, or the call's arguments or input */
     struct byte_buffer logprobs;   /* of a message: entries, comma-separated */
 };
 
@@ -39,6 +40,10 @@ int responses_output_close(struct responses_output *output, bool is_cut,
 /* Writes the array of all items. is_cut as above. */
 void responses_output_format(const struct responses_output *output, bool is_cut,
                              struct byte_buffer *out);
+
+/* Writes an item with a line feed behind it. is_cut as above. */
+void responses_output_write_line(const struct responses_output *output, int32_t index, bool is_cut,
+                                 struct byte_buffer *out);
 
 /* Write event: TYPE, and the start of its object: "type" and "sequence_number"; then the end of
  * both. */

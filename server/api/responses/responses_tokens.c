@@ -29,11 +29,15 @@ int responses_input_tokens(const struct api_context *context, const char *text, 
     cJSON *json = json_parse(text, length, err);
     if (json == NULL)
         return -1;
-    int result = responses_body_read(context, json, &chat, err);
+    struct responses_conversation conversation = {0};
+    int result = responses_conversation_read(context, json, &conversation, err);
+    if (result == 0)
+        result = responses_body_read(context, json, &conversation, &chat, err);
     if (result == 0) {
         result = count(context, &chat, out, ignored, err);
         chat_body_finish(&chat);
     }
+    responses_conversation_finish(&conversation);
     cJSON_Delete(json);
     return result;
 }

@@ -675,6 +675,42 @@ static void test_help(void **state) {
     assert_ptr_equal(help, options_help());
 }
 
+static struct option_value value_of(const struct options *options, const char *name) {
+    struct option_value value;
+    for (size_t i = 0; options_get(options, i, &value); i++)
+        if (strcmp(value.name, name) == 0)
+            return value;
+    fail_msg("%s", name);
+    return value;
+}
+
+/* What is said of each kind of option; of secrets nothing. */
+static void test_values(void **state) {
+    static const char yaml[] = "model: m.gguf\nport: 81\nswap-space: 1.5\napi-key: [hidden]\n"
+                               "served-model-name: [x, y]\n";
+    static const char *const urls[] = {"http://u:hidden@h/v1", "https://hidden@h", "http://h/@x"};
+    struct options options;
+    struct error err;
+    assert_int_equal(load_yaml(yaml, strlen(yaml), &options, &err), 0);
+    assert_string_equal(value_of(&options, "model").text, "m.gguf");
+    assert_int_equal(value_of(&options, "port").integer, 81);
+    assert_true(value_of(&options, "swap-space").decimal == 1.5);
+    assert_string_equal(value_of(&options, "max-inter-token-ms").text, "auto");
+    assert_true(value_of(&options, "enable-prefix-caching").flag);
+    assert_int_equal(value_of(&options, "uds").kind, OPTION_VALUE_NONE);
+    assert_int_equal(value_of(&options, "served-model-name").list->count, 2);
+    struct option_value secret = value_of(&options, "api-key");
+    assert_int_equal(secret.kind, OPTION_VALUE_SECRET);
+    assert_true(secret.text == NULL && secret.list == NULL);
+    for (int i = 0; i < 3; i++) {
+        free(options.otlp_traces_endpoint);
+        options.otlp_traces_endpoint = strdup(urls[i]);
+        assert_int_equal(value_of(&options, "otlp-traces-endpoint").kind,
+                         i < 2 ? OPTION_VALUE_SECRET : OPTION_VALUE_TEXT);
+    }
+    options_finish(&options);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
@@ -706,6 +742,7 @@ int main(void) {
         cmocka_unit_test(test_sample_file),
         cmocka_unit_test(test_sample_file_comments),
         cmocka_unit_test(test_help),
+        cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

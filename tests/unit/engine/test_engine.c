@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -322,6 +323,204 @@ static void test_device_failure(void **state) {
     stream_checker_finish(&checker);
 }
 
+/* --- Sleep -------------------------------------------------------------------------------------- */
+
+/* The fake executor's ops, with sleep and wake; guarded by nothing but the order of calls. */
+static struct {
+    struct executor_ops ops;
+    const struct executor_ops *original;
+    sem_t may_sleep, may_wake;
+    atomic_int num_asleep, num_waking_failures;
+    atomic_bool is_asleep, discards_weights, was_used_asleep;
+} sleeper;
+
+static void sleep_when_allowed(struct executor *executor, bool discards_weights) {
+    sem_wait(&sleeper.may_sleep);
+    atomic_fetch_add(&sleeper.num_asleep, 1);
+    atomic_store(&sleeper.discards_weights, discards_weights);
+    atomic_store(&sleeper.is_asleep, true);
+}
+
+static int wake_when_allowed(struct executor *executor, struct error *err) {
+    sem_wait(&sleeper.may_wake);
+    if (atomic_fetch_sub(&sleeper.num_waking_failures, 1) > 0)
+        return error_set(err, ERROR_MEMORY, "scripted");
+    atomic_store(&sleeper.is_asleep, false);
+    return 0;
+}
+
+static void submit_awake(struct executor *executor, const struct batch *batch,
+                         struct step_result *result) {
+    if (atomic_load(&sleeper.is_asleep))
+        atomic_store(&sleeper.was_used_asleep, true);
+    sleeper.original->submit(executor, batch, result);
+}
+
+static void start_sleeper(struct fixture *f, struct engine_config *config, bool prefix_caching) {
+    struct error err = {0};
+    *config = base_config(f);
+    config->prefix_caching = prefix_caching;
+    sem_init(&f->woken, 0, 0);
+    fake_executor_init(&f->executor, f->limits.num_blocks, f->limits.block_size,
+                       f->limits.max_num_batched_tokens);
+    memset(&sleeper, 0, sizeof(sleeper));
+    sem_init(&sleeper.may_sleep, 0, 0);
+    sem_init(&sleeper.may_wake, 0, 0);
+    sleeper.original = f->executor.base.ops;
+    sleeper.ops = *sleeper.original;
+    sleeper.ops.submit = submit_awake;
+    sleeper.ops.sleep = sleep_when_allowed;
+    sleeper.ops.wake = wake_when_allowed;
+    f->executor.base.ops = &sleeper.ops;
+    f->executor.delay_us = 100;
+    if (engine_create(config, &f->executor.base, fake_tokenizer(), &f->engine, &err) != 0)
+        fail_msg("%s", err.message);
+}
+
+static void stop_sleeper(struct fixture *f) {
+    stop(f);
+    assert_false(atomic_load(&sleeper.was_used_asleep));
+    sem_destroy(&sleeper.may_sleep);
+    sem_destroy(&sleeper.may_wake);
+}
+
+/* Every change is told. */
+static void await_rest(struct fixture *f, enum engine_rest rest) {
+    while (engine_get_rest(f->engine, NULL) != rest)
+        sem_wait(&f->woken);
+}
+
+static void answer_one(struct fixture *f, int32_t num_prompt_tokens) {
+    struct stream_checker checker;
+    watch(&checker, plain_request(num_prompt_tokens, 20));
+    assert_int_equal(engine_submit(f->engine, checker.request), SUBMIT_OK);
+    read_until_done(f, 1);
+    stream_checker_finish(&checker);
+}
+
+static void test_sleep(void **state) {
+    struct stream_checker running, early;
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false);
+    watch(&running, plain_request(10, 60));
+    assert_int_equal(engine_submit(f.engine, running.request), SUBMIT_OK);
+    engine_sleep(f.engine, true);
+    struct request *late = plain_request(3, 3);
+    assert_int_equal(engine_submit(f.engine, late), SUBMIT_ASLEEP);
+    read_until_done(&f, 1); /* what was taken ends first */
+    assert_int_equal(atomic_load(&sleeper.num_asleep), 0);
+    assert_int_equal(engine_get_rest(f.engine, NULL), ENGINE_FALLING_ASLEEP);
+    sem_post(&sleeper.may_sleep);
+    await_rest(&f, ENGINE_ASLEEP);
+    assert_true(atomic_load(&sleeper.is_asleep) && atomic_load(&sleeper.discards_weights));
+    assert_int_equal(engine_submit(f.engine, late), SUBMIT_ASLEEP);
+    engine_sleep(f.engine, true); /* nothing happens */
+    struct engine_stats stats = idle_stats(&f);
+    assert_true(stats.rest == ENGINE_ASLEEP && stats.discards_weights && !stats.has_work);
+    engine_wake(f.engine);
+    watch(&early, plain_request(5, 10)); /* runs once it is awake */
+    assert_int_equal(engine_submit(f.engine, early.request), SUBMIT_OK);
+    engine_get_stats(f.engine, &stats);
+    assert_true(stats.rest == ENGINE_WAKING && !stats.has_work);
+    sem_post(&sleeper.may_wake);
+    read_until_done(&f, 1);
+    assert_int_equal(engine_get_rest(f.engine, NULL), ENGINE_AWAKE);
+    request_unref(late);
+    stop_sleeper(&f);
+    assert_int_equal(early.choices[0].finish, FINISH_LENGTH);
+    stream_checker_finish(&running);
+    stream_checker_finish(&early);
+}
+
+/* Returns how many of its tokens were found in the cache. */
+static uint64_t prefix_hits_of(struct fixture *f, struct request *request) {
+    struct request *ready[4];
+    uint64_t before = idle_stats(f).prefix_hits;
+    assert_int_equal(engine_submit(f->engine, request), SUBMIT_OK);
+    uint64_t hits = idle_stats(f).prefix_hits - before;
+    for (int i = engine_take_ready(f->engine, ready, 4); i > 0; i--)
+        request_unref(ready[i - 1]);
+    request_unref(request);
+    return hits;
+}
+
+static void test_the_cache_is_empty_after_sleep(void **state) {
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false);
+    engine_destroy(f.engine);
+    config.prefix_caching = true;
+    assert_int_equal(engine_create(&config, &f.executor.base, fake_tokenizer(), &f.engine, NULL),
+                     0);
+    assert_int_equal(prefix_hits_of(&f, plain_request(40, 5)), 0);
+    assert_true(prefix_hits_of(&f, plain_request(40, 5)) > 0);
+    sem_post(&sleeper.may_sleep);
+    engine_sleep(f.engine, false);
+    await_rest(&f, ENGINE_ASLEEP);
+    assert_int_equal(idle_stats(&f).num_known_blocks, 0);
+    engine_wake(f.engine);
+    sem_post(&sleeper.may_wake);
+    await_rest(&f, ENGINE_AWAKE);
+    assert_int_equal(prefix_hits_of(&f, plain_request(40, 5)), 0);
+    stop_sleeper(&f);
+}
+
+/* Before it has begun, and while the executor gives its memory back. */
+static void test_a_sleep_is_called_off(void **state) {
+    struct stream_checker checker;
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false);
+    watch(&checker, plain_request(10, 60));
+    assert_int_equal(engine_submit(f.engine, checker.request), SUBMIT_OK);
+    engine_sleep(f.engine, false);
+    engine_wake(f.engine);
+    assert_int_equal(engine_get_rest(f.engine, NULL), ENGINE_AWAKE);
+    read_until_done(&f, 1);
+    assert_int_equal(atomic_load(&sleeper.num_asleep), 0);
+    stream_checker_finish(&checker);
+    engine_sleep(f.engine, false);
+    idle_stats(&f);
+    usleep(20000); /* it stands in the executor's sleep now, most likely */
+    engine_wake(f.engine);
+    sem_post(&sleeper.may_sleep);
+    sem_post(&sleeper.may_wake);
+    answer_one(&f, 10);
+    stop_sleeper(&f);
+}
+
+static void test_it_cannot_wake(void **state) {
+    struct stream_checker checker;
+    struct fixture f;
+    struct engine_config config;
+    struct error why;
+    start_sleeper(&f, &config, false);
+    sem_post(&sleeper.may_sleep);
+    engine_sleep(f.engine, true);
+    await_rest(&f, ENGINE_ASLEEP);
+    atomic_store(&sleeper.num_waking_failures, 1);
+    engine_wake(f.engine);
+    watch(&checker, plain_request(10, 20));
+    assert_int_equal(engine_submit(f.engine, checker.request), SUBMIT_OK);
+    sem_post(&sleeper.may_wake);
+    read_until_done(&f, 1);
+    await_rest(&f, ENGINE_ASLEEP);
+    assert_int_equal(checker.choices[0].finish, FINISH_ERROR);
+    engine_get_rest(f.engine, &why);
+    assert_true(why.code == ERROR_MEMORY && strcmp(why.message, "scripted") == 0);
+    assert_false(engine_has_failed(f.engine));
+    stream_checker_finish(&checker);
+    engine_wake(f.engine);
+    sem_post(&sleeper.may_wake);
+    await_rest(&f, ENGINE_AWAKE);
+    answer_one(&f, 10);
+    sem_post(&sleeper.may_sleep);
+    engine_sleep(f.engine, false);
+    await_rest(&f, ENGINE_ASLEEP);
+    stop_sleeper(&f); /* asleep */
+}
+
 /* One stream of six choices soon holds too much. */
 static struct request *stalling_request(void) {
     struct random random = random_from(1);
@@ -422,6 +621,10 @@ int main(void) {
         cmocka_unit_test(test_deadline_of_a_stalled_request),
         cmocka_unit_test(test_cancel_frees_blocks),
         cmocka_unit_test(test_bad_config),
+        cmocka_unit_test(test_sleep),
+        cmocka_unit_test(test_the_cache_is_empty_after_sleep),
+        cmocka_unit_test(test_a_sleep_is_called_off),
+        cmocka_unit_test(test_it_cannot_wake),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

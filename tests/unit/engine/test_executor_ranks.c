@@ -557,6 +557,66 @@ static void test_a_rank_fails_in_a_step(void **state) {
     }
 }
 
+/* --- Sleep -------------------------------------------------------------------------------------- */
+
+static void assert_same_answer(struct executor *executor, const struct sample_output *expected) {
+    static const struct batch nothing = {0};
+    struct sample_output now = run_step(executor, &nothing, (const int32_t[]){2, 5}, 0, 20);
+    assert_memory_equal(&now, expected, sizeof(now));
+}
+
+/* Of one to three ranks and of two stages, at both levels, again and again; also destroyed asleep. */
+static void test_sleep(void **state) {
+    static const struct batch nothing = {0};
+    const struct executor_config configs[] = {config_for(1), config_for(2), config_for(3),
+                                              config_for_stages(2)};
+    for (size_t c = 0; c < sizeof(configs) / sizeof(configs[0]); c++) {
+        struct executor_info info;
+        struct executor *executor;
+        struct error err = {0};
+        assert_int_equal(executor_create(*state, &configs[c], &info, &executor, NULL), 0);
+        struct sample_output expected =
+            run_step(executor, &nothing, (const int32_t[]){0, 1}, 0, 20);
+        for (int i = 0; i < 6; i++) {
+            executor->ops->sleep(executor, i % 3 == 1);
+            if (executor->ops->wake(executor, &err) != 0)
+                fail_msg("%s", err.message);
+            assert_same_answer(executor, &expected);
+        }
+        executor->ops->sleep(executor, c % 2 == 0);
+        executor->ops->destroy(executor);
+    }
+}
+
+/* A rank that cannot have its memory back, whichever part it is: all sleep on, and wake later. */
+static void test_a_rank_cannot_wake(void **state) {
+    static const struct batch nothing = {0};
+    static const struct {
+        enum failure failure;
+        bool discards_weights;
+    } cases[] = {{FAIL_POOL, false},  {FAIL_HOST, false}, {FAIL_POOL, true},  {FAIL_OPEN, true},
+                 {FAIL_MATRIX, true}, {FAIL_HOST, true},  {FAIL_THREAD, true}};
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct executor_config config = config_for(2);
+        struct executor_info info;
+        struct executor *executor;
+        struct error err = {0};
+        stage.rank = (int32_t)(i % 2);
+        assert_int_equal(executor_create(*state, &config, &info, &executor, NULL), 0);
+        struct sample_output expected =
+            run_step(executor, &nothing, (const int32_t[]){0, 1}, 0, 20);
+        executor->ops->sleep(executor, cases[i / 2].discards_weights);
+        stage.failure = cases[i / 2].failure;
+        atomic_store(&stage.num_left, 0);
+        assert_int_equal(executor->ops->wake(executor, &err), -1);
+        assert_true(err.message[0] != '\0' && !executor_has_hung(executor));
+        stage.failure = NO_FAILURE;
+        assert_int_equal(executor->ops->wake(executor, &err), 0);
+        assert_same_answer(executor, &expected);
+        executor->ops->destroy(executor);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_memory, reset),
@@ -571,6 +631,8 @@ int main(void) {
         cmocka_unit_test_setup(test_a_rank_has_no_thread, reset),
         cmocka_unit_test_setup(test_a_plan_fails, reset),
         cmocka_unit_test_setup(test_a_rank_fails_in_a_step, reset),
+        cmocka_unit_test_setup(test_sleep, reset),
+        cmocka_unit_test_setup(test_a_rank_cannot_wake, reset),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

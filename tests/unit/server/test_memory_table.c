@@ -52,6 +52,7 @@ static double write_table(const struct executor_info *executor, char *out) {
     const struct memory_table table = {.executor = executor,
                                        .engine_bytes = 640 * MIB,
                                        .http_bytes = 1280 * MIB,
+                                       .response_bytes = 5120 * MIB,
                                        .program_bytes = 2560 * MIB,
                                        .max_connections = 7};
     memory_table_write(&table, collect, out);
@@ -59,8 +60,8 @@ static double write_table(const struct executor_info *executor, char *out) {
 }
 
 static void test_cpu(void **state) {
-    static const char *const parts[] = {"weights",  "workspace", "KV cache", "swap",
-                                        "requests", "HTTP",      "program"};
+    static const char *const parts[] = {"weights",  "workspace", "KV cache",  "swap",
+                                        "requests", "HTTP",      "responses", "program"};
     const struct executor_info worker = info(false);
     char text[4096] = "";
     double sum = 0, total = write_table(&worker, text);
@@ -68,7 +69,7 @@ static void test_cpu(void **state) {
         assert_true(part(text, parts[i]) > 0);
         sum += part(text, parts[i]);
     }
-    assert_true(part(text, "total") == total && total == sum && sum == 4870);
+    assert_true(part(text, "total") == total && total == sum && sum == 9990);
     assert_true(part(text, "overhead") < 0 && part(text, "left free") < 0);
     assert_true(part(text, "recorded") < 0);
     assert_non_null(
@@ -82,12 +83,21 @@ static void test_cpu(void **state) {
 static void test_gpu(void **state) {
     const struct executor_info worker = info(true);
     char text[4096] = "";
-    assert_true(write_table(&worker, text) == 320 + 640 + 1280 + 2560);
-    assert_true(part(text, "total") == 4800);
+    assert_true(write_table(&worker, text) == 320 + 640 + 1280 + 5120 + 2560);
+    assert_true(part(text, "total") == 9920);
     assert_true(part(text, "weights") == 10 && part(text, "overhead") == 80);
     assert_true(part(text, "recorded") == 7);
     assert_non_null(strstr(text, "for decode steps of 23 sizes, in 1.5 s"));
     assert_true(part(text, "left free") == 160);
+}
+
+/* The line is there where responses are kept alone. */
+static void test_no_responses(void **state) {
+    const struct executor_info worker = info(false);
+    char text[4096] = "";
+    const struct memory_table table = {.executor = &worker};
+    memory_table_write(&table, collect, text);
+    assert_null(strstr(text, "responses"));
 }
 
 /* A plan does not know what they take, and an executor without them has no line. */
@@ -142,7 +152,7 @@ static void test_ranks(void **state) {
                                                      .swap_bytes = 160 * MIB};
     strcpy(worker.rank_places[0], "node1, 4 threads");
     strcpy(worker.rank_places[1], "node2, 1 thread");
-    assert_true(write_table(&worker, text) == 4870);
+    assert_true(write_table(&worker, text) == 9990);
     assert_non_null(strstr(text, "rank 0      198.0 MiB: weights 6.0, workspace 12.0, KV cache "
                                  "20.0, swap 160.0; node1, 4 threads\n"));
     assert_non_null(strstr(text, "rank 1      192.0 MiB: weights 4.0, workspace 8.0, KV cache "
@@ -169,13 +179,10 @@ static void test_program(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),
-        cmocka_unit_test(test_gpu),
-        cmocka_unit_test(test_recorded_steps),
-        cmocka_unit_test(test_tuning),
-        cmocka_unit_test(test_planned_swap),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_program),
+        cmocka_unit_test(test_cpu),          cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_no_responses), cmocka_unit_test(test_recorded_steps),
+        cmocka_unit_test(test_tuning),       cmocka_unit_test(test_planned_swap),
+        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,12 +92,14 @@ static void counters_and_gauges_have_their_values(void **state) {
     engine.finished[FINISH_CRASHED] = 11;
     engine.finished[FINISH_ERROR] = 12;
     engine.rank_restarts = 4;
-    struct http_stats http = {.requests_by_class = {0, 0, 100, 0, 10, 1},
-                              .rejected = 2,
-                              .connections = 33,
-                              .held_bytes = 44,
-                              .planned_bytes = 5000000000,
-                              .log_lines_lost = 7};
+    struct http_stats http = {
+        .requests_by_class = {0, 0, 100, 0, 10, 1},
+        .rejected = 2,
+        .connections = 33,
+        .held_bytes = 44,
+        .responses = {.bytes = 3000, .num_entries = 2, .num_evicted = 5, .num_refused = 7},
+        .planned_bytes = 5000000000,
+        .log_lines_lost = 7};
     http.grammars = (struct grammar_cache_stats){.hits = 21, .misses = 22, .bytes = 23};
     char *text = format(&engine, &http, "m");
     assert_true(sample(text, "quire:num_requests_running" LABELS) == 3);
@@ -150,6 +152,10 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:http_requests_rejected_total" LABELS) == 2);
     assert_true(sample(text, "quire:http_connections" LABELS) == 33);
     assert_true(sample(text, "quire:http_held_bytes" LABELS) == 44);
+    assert_true(sample(text, "quire:response_store_entries" LABELS) == 2);
+    assert_true(sample(text, "quire:response_store_bytes" LABELS) == 3000);
+    assert_true(sample(text, "quire:response_store_evicted_total" LABELS) == 5);
+    assert_true(sample(text, "quire:response_store_refused_total" LABELS) == 7);
     assert_true(sample(text, "quire:memory_resident_bytes" LABELS) == 1e9);
     assert_true(sample(text, "quire:memory_planned_bytes" LABELS) == 5e9);
     assert_true(sample(text, "quire:log_lines_lost_total" LABELS) == 7);

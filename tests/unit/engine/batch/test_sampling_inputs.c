@@ -61,7 +61,7 @@ static void test_score_row_is_neutral(void **state) {
 
 static int32_t fill(struct sequence *sequence, struct token_bias *out) {
     const struct sampling_position at = next_of(sequence);
-    return sampling_inputs_fill_biases(&at, fake_tokenizer(), out);
+    return sampling_inputs_fill_biases(&at, fake_tokenizer(), NULL, out);
 }
 
 static void test_min_tokens_bans_every_end(void **state) {

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "engine/batch/dry_penalty.h"
 #include "engine/batch/sampling_inputs.h"
 #include "engine/grammar/grammar.h"
 #include "engine/sequence/sequence_group.h"
@@ -17,9 +18,11 @@
 
 #define NUM_SEEDS 40000
 #define MAX_DRAFTS 16
-#define MAX_BIASES (MAX_LOGIT_BIASES + MAX_STOP_TOKENS + MAX_BAD_RUNS + FAKE_NUM_EOS)
+#define MAX_BIASES                                                                                 \
+    (MAX_LOGIT_BIASES + MAX_STOP_TOKENS + MAX_BAD_RUNS + FAKE_NUM_EOS + DRY_MAX_TOKENS)
 
 static struct grammar_vocabulary *vocabulary;
+static struct dry_scratch dry;
 
 static struct sequence_group *start(uint64_t seed) {
     static const struct request_shape shape = {.max_prompt_tokens = 8,
@@ -53,7 +56,7 @@ static void fill(struct sequence *sequence, int32_t num_more, const int32_t *mor
     uint32_t scratch;
     out->row = sampling_inputs_sample_row(&at);
     out->num_counts = sampling_inputs_fill_counts(&at, out->counts);
-    out->num_biases = sampling_inputs_fill_biases(&at, fake_tokenizer(), out->biases);
+    out->num_biases = sampling_inputs_fill_biases(&at, fake_tokenizer(), &dry, out->biases);
     int64_t budget = INT64_MAX;
     out->has_mask = sampling_inputs_fill_mask(&at, fake_tokenizer(), vocabulary, &budget, &scratch,
                                               &out->mask) == SAMPLING_MASK_FILLED;
@@ -289,5 +292,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_requests),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (dry_scratch_init(&dry, 40) != 0)
+        return 1;
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    dry_scratch_finish(&dry);
+    return failed;
 }

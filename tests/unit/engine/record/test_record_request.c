@@ -143,6 +143,8 @@ static struct sampling_params all_fields(void) {
         .skip_special_tokens = true,
         .num_stop_strings = 2,
         .stop_strings = stops,
+        .num_dry_breakers = 1,
+        .dry_breakers = stops + 1,
         .num_stop_tokens = 2,
         .stop_tokens = stop_tokens,
         .num_biases = 2,

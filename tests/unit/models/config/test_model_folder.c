@@ -215,6 +215,37 @@ static void test_unusable_generation_defaults(void **state) {
     model_close(model);
 }
 
+/* The model's embeddings have 16 numbers. */
+static void test_embedding_sizes(void **state) {
+    static const char list[] = "\"matryoshka_dimensions\":[16,8,4,32]";
+    char config[sizeof(CONFIG) + 128];
+    write_model(state);
+    struct model *model = open_model(state);
+    assert_true(embedding_sizes_allow(&model->embedding_sizes, 16, 16));
+    assert_false(embedding_sizes_allow(&model->embedding_sizes, 16, 8));
+    model_close(model);
+    snprintf(config, sizeof(config), "{\"is_matryoshka\":true,%s", &CONFIG[1]);
+    write_text(state, "config.json", config);
+    model = open_model(state);
+    for (int64_t size = 0; size <= 17; size++)
+        assert_int_equal(embedding_sizes_allow(&model->embedding_sizes, 16, size),
+                         size >= 1 && size <= 16);
+    model_close(model);
+    snprintf(config, sizeof(config), "{\"is_matryoshka\":true,%s,%s", list, &CONFIG[1]);
+    write_text(state, "config.json", config);
+    model = open_model(state);
+    for (int64_t size = 0; size <= 33; size++)
+        assert_int_equal(embedding_sizes_allow(&model->embedding_sizes, 16, size),
+                         size == 4 || size == 8 || size == 16);
+    model_close(model);
+    static const char *const bad[] = {"[0]", "[\"a\"]", "[1.5]", "8"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(config, sizeof(config), "{\"matryoshka_dimensions\":%s,%s", bad[i], &CONFIG[1]);
+        write_text(state, "config.json", config);
+        assert_refused(state, "matryoshka_dimensions");
+    }
+}
+
 static void test_too_many_eos(void **state) {
     char text[256] = "{\"eos_token_id\": [0";
     for (int i = 1; i < MODEL_MAX_EOS_TOKENS + 1; i++)
@@ -451,6 +482,7 @@ int main(void) {
         TEST(test_generation_config),
         TEST(test_bad_generation_config),
         TEST(test_unusable_generation_defaults),
+        TEST(test_embedding_sizes),
         TEST(test_too_many_eos),
         TEST(test_chat_template),
         TEST(test_tool_chat_template),

@@ -109,6 +109,16 @@ static void test_sampling_defaults(void **state) {
     model = accepted("general.sampling.penalty_repeat", GGUF_FLOAT32, &(float){1.5F}, 4);
     assert_true(model->generation.repetition_penalty == 1.5F);
     model_close(model);
+    model = accepted("general.sampling.xtc_probability", GGUF_FLOAT32, &(float){0.5F}, 4);
+    assert_true(model->generation.xtc_probability == 0.5F);
+    assert_true(isnan(model->generation.xtc_threshold));
+    model_close(model);
+    model = accepted("general.sampling.mirostat", GGUF_INT32, &(int32_t){2}, 4);
+    assert_int_equal(model->generation.mirostat, 2);
+    model_close(model);
+    model = accepted("general.sampling.mirostat_tau", GGUF_FLOAT32, &(float){4}, 4);
+    assert_true(model->generation.mirostat_tau == 4 && model->generation.mirostat == -1);
+    model_close(model);
 }
 
 /* Only defaults: what cannot be used is dropped. */

@@ -26,6 +26,9 @@ struct fixture_spec {
     const struct fixture_token *tokens;
     size_t num_merges;
     const char *const *merges;
+    size_t num_ids; /* further keys of ids */
+    const char *const *id_keys;
+    const uint32_t *ids;
 };
 
 struct fixture {
@@ -68,7 +71,7 @@ static inline void fixture_put_tokens(struct gguf_writer *w, const struct fixtur
 
 static inline void fixture_write(const struct fixture_spec *spec, struct gguf_writer *w) {
     uint64_t num_keys = 4 + (spec->pre != NULL) + (spec->architecture != NULL) + (spec->bos > 0) +
-                        (spec->eos > 0) + spec->add_bos;
+                        (spec->eos > 0) + spec->add_bos + spec->num_ids;
     gguf_put_header(w, 3, 0, num_keys);
     gguf_put_key_string(w, "tokenizer.ggml.model", spec->model != NULL ? spec->model : "gpt2");
     if (spec->pre != NULL)
@@ -79,6 +82,8 @@ static inline void fixture_write(const struct fixture_spec *spec, struct gguf_wr
         gguf_put_key_u32(w, "tokenizer.ggml.bos_token_id", (uint32_t)spec->bos);
     if (spec->eos > 0)
         gguf_put_key_u32(w, "tokenizer.ggml.eos_token_id", (uint32_t)spec->eos);
+    for (size_t i = 0; i < spec->num_ids; i++)
+        gguf_put_key_u32(w, spec->id_keys[i], spec->ids[i]);
     if (spec->add_bos) {
         gguf_put_key(w, "tokenizer.ggml.add_bos_token", GGUF_BOOL);
         gguf_put(w, &(uint8_t){1}, 1);

@@ -89,6 +89,11 @@ size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens
     return length;
 }
 
+const int32_t *tokenizer_fim(const struct tokenizer *tokenizer) {
+    static const int32_t fim[NUM_FIM_PARTS] = {FAKE_FIM_PREFIX, FAKE_FIM_SUFFIX, FAKE_FIM_MIDDLE};
+    return tokenizer == FAKE_WITHOUT_FIM ? NULL : fim;
+}
+
 int32_t tokenizer_bos(const struct tokenizer *tokenizer) {
     return FAKE_BOS;
 }

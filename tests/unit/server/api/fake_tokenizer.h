@@ -10,6 +10,12 @@
 #define FAKE_WORLD 259
 #define FAKE_OTHER_A 260 /* the same text as byte 97 */
 #define FAKE_NUM_NAMED 261
+#define FAKE_FIM_PREFIX 261 /* these have no text */
+#define FAKE_FIM_SUFFIX 262
+#define FAKE_FIM_MIDDLE 263
 #define FAKE_VOCAB_SIZE 300
+
+/* A tokenizer that is this address has no tokens to fill in a gap. */
+#define FAKE_WITHOUT_FIM ((const struct tokenizer *)1)
 
 #endif

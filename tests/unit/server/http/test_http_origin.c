@@ -228,7 +228,7 @@ static void test_preflight(void **state) {
     assert_string_equal(
         FIELDS(&rules, ASKS, .origin = CHAT, .preflight_headers = "authorization, content-type"),
         "Vary: Origin\nAccess-Control-Allow-Origin: " CHAT
-        "\nAccess-Control-Allow-Methods: GET, HEAD, POST\n"
+        "\nAccess-Control-Allow-Methods: GET, HEAD, POST, DELETE\n"
         "Access-Control-Allow-Headers: authorization, content-type\n"
         "Access-Control-Max-Age: 600\n");
     assert_string_equal(FIELDS(&rules, ASKS, .origin = EVIL), "Vary: Origin\n");

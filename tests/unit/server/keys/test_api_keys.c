@@ -224,8 +224,12 @@ static void test_models(void **state) {
     struct api_error err;
     struct api_key all = key_with("weight", "1"), one = key_with("models", "large");
     struct api_key other = key_with("models", "other");
+    all.tenant = 7;
     assert_ptr_equal(key_models_context(NULL, &context, &models), &context);
-    assert_ptr_equal(key_models_context(&all, &context, &models), &context);
+    const struct api_context *same = key_models_context(&all, &context, &models);
+    assert_int_equal(same->num_model_names, context.num_model_names);
+    assert_ptr_equal(same->model_names, context.model_names);
+    assert_int_equal(same->tenant, 7);
     assert_true(key_models_any(NULL, &context) && key_models_any(&all, &context));
     const struct api_context *seen = key_models_context(&one, &context, &models);
     assert_true(key_models_any(&one, &context));
@@ -244,6 +248,22 @@ static void test_models(void **state) {
     key_entry_finish(&other.entry);
 }
 
+static void test_administrators(void **state) {
+    char fixed[] = "fixed";
+    struct api_keys *keys = make((char *[]){fixed}, 1);
+    assert_true(api_keys_is_admin(keys, find(keys, "fixed"))); /* the only one */
+    replace(keys,
+            (struct given[]){{"a", "admin", "true"}, {"b", "admin", "false"}, {"c", "weight", "2"}},
+            3);
+    assert_false(api_keys_is_admin(keys, find(keys, "fixed")));
+    assert_true(api_keys_is_admin(keys, find(keys, "a")));
+    assert_false(api_keys_is_admin(keys, find(keys, "b")));
+    assert_false(api_keys_is_admin(keys, find(keys, "c")));
+    replace(keys, (struct given[]){{"fixed", "admin", "false"}}, 1);
+    assert_false(api_keys_is_admin(keys, find(keys, "fixed"))); /* the only one, but says no */
+    api_keys_destroy(keys);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fixed_keys),
@@ -254,6 +274,7 @@ int main(void) {
         cmocka_unit_test(test_concurrency),
         cmocka_unit_test(test_priority),
         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_administrators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,6 +159,25 @@ static void calls_beyond_the_bound_are_content(void **state) {
     output_render_finish(&render);
 }
 
+static void a_bound_may_be_lower(void **state) {
+    static const char text[] = "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}},{\"name\":\"g\"}]";
+    static const char call[] = "<tool_call>{\"name\":\"f\"}</tool_call>";
+    struct output_parser_config config = {.tools = TOOL_CALL_FORMAT_HERMES, .max_tool_calls = 1};
+    struct output_render render;
+    output_render_begin(&render, &config);
+    output_render_push(&render, call, strlen(call), false);
+    output_render_push(&render, call, strlen(call), true);
+    assert_int_equal(output_parser_num_tool_calls(render.parser), 1);
+    assert_int_equal(render.content.length, strlen(call));
+    output_render_finish(&render);
+    config.tools = TOOL_CALL_FORMAT_MISTRAL;
+    output_render_begin(&render, &config);
+    output_render_push(&render, text, strlen(text), true);
+    assert_int_equal(output_parser_num_tool_calls(render.parser), 1);
+    assert_non_null(memmem(render.content.data, render.content.length, "{\"name\":\"g\"}", 12));
+    output_render_finish(&render);
+}
+
 /* Arguments in front of the name are held up to a bound, and come out as content beyond it. */
 static void what_is_held_is_bounded(void **state) {
     static const char start[] = " <tool_call>{\"arguments\":{\"a\":\"";
@@ -201,6 +220,7 @@ int main(void) {
         cmocka_unit_test(a_text_broken_off_anywhere_ends_the_same),
         cmocka_unit_test(calls_stream),
         cmocka_unit_test(calls_beyond_the_bound_are_content),
+        cmocka_unit_test(a_bound_may_be_lower),
         cmocka_unit_test(what_is_held_is_bounded),
         cmocka_unit_test(white_space_held_is_bounded),
         cmocka_unit_test(destroy_takes_null),

@@ -118,7 +118,7 @@ static void wrong_fields_are_refused(void **state) {
     expect_error("\"chat_template\":\"{{ 1 }}\"", "chat_template");
     expect_error("\"modalities\":[\"text\",\"audio\"]", "modalities");
     expect_error("\"modalities\":\"text\"", "modalities");
-    expect_error("\"functions\":[]", "functions");
+    expect_error("\"functions\":1", "functions");
     expect_error("\"n\":9", "n");
     expect_error("\"n\":0", "n");
     expect_error("\"temperature\":3", "temperature");

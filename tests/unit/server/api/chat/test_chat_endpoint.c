@@ -17,6 +17,7 @@
 #define MAX_FRAMES 32
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 #define TOOLS "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
+#define FUNCTIONS "\"functions\":[{\"name\":\"f\"}]"
 #define NAMED_F "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}"
 #define CALL "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>"
 
@@ -192,6 +193,20 @@ static void a_forced_call_has_a_form(void **state) {
     api_call_destroy(call);
 }
 
+static void functions_answer_in_their_own_form(void **state) {
+    cJSON *json = answer(HELLO "," FUNCTIONS, "Look: " CALL CALL);
+    const cJSON *choice = item_at(at(json, "choices"), 0), *message = at(choice, "message");
+    assert_null(cJSON_GetObjectItemCaseSensitive(message, "tool_calls"));
+    expect_text(at(message, "function_call"), "name", "f");
+    expect_text(at(message, "function_call"), "arguments", "{}");
+    expect_text(message, "content", "Look:" CALL);
+    expect_text(choice, "finish_reason", "function_call");
+    cJSON_Delete(json);
+    json = answer(HELLO "," FUNCTIONS ",\"function_call\":{\"name\":\"f\"}", CALL);
+    expect_text(item_at(at(json, "choices"), 0), "finish_reason", "stop");
+    cJSON_Delete(json);
+}
+
 static void without_tools_calls_are_text(void **state) {
     static const char *const fields[] = {HELLO, HELLO "," TOOLS ",\"tool_choice\":\"none\""};
     for (int i = 0; i < 2; i++) {
@@ -342,6 +357,34 @@ static void a_streamed_call_is_named_once(void **state) {
     api_call_destroy(call);
 }
 
+static void a_streamed_function_call_is_named_once(void **state) {
+    struct byte_buffer out = {0}, arguments = {0};
+    cJSON *frames[MAX_FRAMES];
+    int num_names = 0;
+    struct api_call *call = begin(HELLO "," FUNCTIONS ",\"stream\":true");
+    static const char text[] = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\":";
+    say(call, 0, text, FINISH_NONE, &out);
+    say(call, 0, " 1}}</tool_call>", FINISH_STOP, &out);
+    int count = split(&out, frames);
+    for (int i = 0; i < count; i++) {
+        const cJSON *delta = at(item_at(at(frames[i], "choices"), 0), "delta");
+        const cJSON *part = cJSON_GetObjectItemCaseSensitive(delta, "function_call");
+        assert_null(cJSON_GetObjectItemCaseSensitive(delta, "tool_calls"));
+        if (part == NULL)
+            continue;
+        num_names += cJSON_GetObjectItemCaseSensitive(part, "name") != NULL;
+        byte_buffer_append_text(&arguments, cJSON_GetStringValue(at(part, "arguments")));
+    }
+    byte_buffer_append(&arguments, "", 1);
+    assert_int_equal(num_names, 1);
+    assert_string_equal(arguments.data, "{\"a\": 1}");
+    expect_text(item_at(at(frames[count - 1], "choices"), 0), "finish_reason", "function_call");
+    delete_frames(frames, count);
+    byte_buffer_finish(&arguments);
+    byte_buffer_finish(&out);
+    api_call_destroy(call);
+}
+
 static void an_early_failure_has_a_status(void **state) {
     struct byte_buffer out = {0};
     struct api_error err = {0};
@@ -399,6 +442,8 @@ int main(void) {
         cmocka_unit_test(usage_grows_with_the_text),
         cmocka_unit_test(unused_keys_are_null),
         cmocka_unit_test(a_streamed_call_is_named_once),
+        cmocka_unit_test(functions_answer_in_their_own_form),
+        cmocka_unit_test(a_streamed_function_call_is_named_once),
         cmocka_unit_test(an_early_failure_has_a_status),
         cmocka_unit_test(a_late_failure_is_an_event),
         cmocka_unit_test(the_most_logprobs_are_bounded),

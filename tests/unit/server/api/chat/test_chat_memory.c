@@ -3,6 +3,8 @@
  * frees what it took. */
 #include "server/api/endpoints.h"
 
+#include "server/api/responses/response_store.h"
+
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/failing_allocations.h"
 
@@ -32,6 +34,11 @@ static const char full_body[] =
 static const char forced_body[] =
     "{" MESSAGES ",\"n\":2,\"tool_choice\":\"required\",\"tools\":[{\"type\":\"function\","
     "\"function\":{\"name\":\"f\",\"parameters\":" SCHEMA "}}]}";
+static const char functions_body[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\","
+    "\"function_call\":{\"name\":\"f\",\"arguments\":\"{}\"}},{\"role\":\"function\","
+    "\"name\":\"f\",\"content\":null}],\"n\":2,\"functions\":[{\"name\":\"f\"}],"
+    "\"function_call\":{\"name\":\"f\"}}";
 static const char responses_body[] =
     "{\"instructions\":\"i\",\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\","
     "\"text\":\"hi\"}]},{\"type\":\"reasoning\",\"summary\":[{\"type\":\"summary_text\","
@@ -42,6 +49,21 @@ static const char responses_body[] =
     "\"text\":{\"format\":{\"type\":"
     "\"json_schema\",\"name\":\"n\",\"schema\":" SCHEMA "}},\"metadata\":{\"k\":\"v\"},"
     "\"include\":[\"message.output_text.logprobs\"],\"f\\u006fo\":1}";
+#define GRAMMAR "\"syntax\":\"regex\",\"definition\":\"[a-z]\""
+static const char custom_body[] =
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"tool_calls\":"
+    "[{\"id\":\"c\",\"type\":\"custom\",\"custom\":{\"name\":\"f\",\"input\":\"i\"}}]},{\"role\":"
+    "\"tool\",\"content\":\"4\"}],\"n\":2,\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":"
+    "\"f\","
+    "\"format\":{\"type\":\"grammar\",\"grammar\":{" GRAMMAR "}}}}],\"tool_choice\":{\"type\":"
+    "\"custom\",\"custom\":{\"name\":\"f\"}}}";
+/* Of a server that keeps responses, and has this one. */
+static const char kept_body[] =
+    "{\"previous_response_id\":\"resp_1\",\"input\":[{\"type\":\"custom_tool_call_output\","
+    "\"call_id\":\"c\",\"output\":\"1\"},{\"role\":\"user\",\"content\":\"hi\"}],\"background\":"
+    "true,"
+    "\"tools\":[{\"type\":\"custom\",\"name\":\"f\",\"format\":{\"type\":\"grammar\"," GRAMMAR
+    "}}]}";
 static const char messages_body[] =
     "{\"max_tokens\":9,\"system\":\"i\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
     "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"s\",\"signature\":"
@@ -123,14 +145,34 @@ static void try_call(api_call_parse *parse, const char *body) {
     assert_true(count > 30);
 }
 
+static void open_store(void) {
+    static const char items[] =
+        "{\"id\":\"a\",\"type\":\"message\",\"role\":\"user\",\"content\":\"hi\"}\n"
+        "{\"id\":\"b\",\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"f\",\"input\":"
+        "\"i\"}\n";
+    const struct stored_response first = {
+        .id = "resp_1",
+        .object = {"{}", 2},
+        .items = {items, strlen(items)},
+        .input_bytes = strlen(items),
+    };
+    context.responses = response_store_create(RESPONSE_STORE_MIN_BYTES);
+    assert_true(response_store_put(context.responses, &first));
+}
+
 static void every_failed_allocation_is_survived(void **state) {
     cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
     chat_fixture_init(&context, 1024);
     cJSON_InitHooks(&hooks);
     try_call(chat_endpoint_parse, full_body);
     try_call(chat_endpoint_parse, forced_body);
+    try_call(chat_endpoint_parse, functions_body);
     try_call(responses_endpoint_parse, responses_body);
     try_call(messages_endpoint_parse, messages_body);
+    try_call(chat_endpoint_parse, custom_body);
+    open_store();
+    try_call(responses_endpoint_parse, kept_body);
+    response_store_destroy(context.responses);
     cJSON_InitHooks(NULL);
     chat_fixture_finish(&context);
 }

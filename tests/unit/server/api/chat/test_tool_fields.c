@@ -180,12 +180,6 @@ static void a_choice_needs_tools(void **state) {
     expect_choice("{\"tool_choice\":\"auto\",\"tools\":[]}", TOOL_CHOICE_NONE, 0);
 }
 
-static void replaced_fields_name_their_successors(void **state) {
-    expect_error("{\"functions\":[]}", "functions", "unsupported_parameter");
-    expect_error("{\"function_call\":\"auto\"}", "function_call", "unsupported_parameter");
-    expect_choice("{\"functions\":null,\"function_call\":null}", TOOL_CHOICE_NONE, 0);
-}
-
 static void tools_are_bounded(void **state) {
     struct byte_buffer body = {0};
     byte_buffer_append_text(&body, "{\"tools\":[");
@@ -213,7 +207,6 @@ int main(void) {
         cmocka_unit_test(wrong_members_of_a_function_are_refused),
         cmocka_unit_test(names_are_distinct_known_and_bounded),
         cmocka_unit_test(a_choice_needs_tools),
-        cmocka_unit_test(replaced_fields_name_their_successors),
         cmocka_unit_test(tools_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -561,6 +561,51 @@ static void echo_puts_the_prompt_before_the_output(void **state) {
     cJSON_Delete(json);
 }
 
+static void check_tokens(const char *body, const int32_t *expected, int32_t count) {
+    struct api_call *call = parse_ok(body);
+    const struct request *request = api_call_request(call, 0);
+    assert_int_equal(request->num_prompt_tokens, count);
+    assert_memory_equal(request->prompt, expected, (size_t)count * sizeof(*expected));
+    api_call_destroy(call);
+}
+
+#define CHECK_TOKENS(body, ...)                                                                    \
+    check_tokens(body, (const int32_t[]){__VA_ARGS__},                                             \
+                 (int32_t)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)))
+
+static void a_suffix_stands_between_its_marks(void **state) {
+    CHECK_TOKENS("{\"prompt\":\"ab\",\"suffix\":\"c\"}", FAKE_BOS, FAKE_FIM_PREFIX, 'a', 'b',
+                 FAKE_FIM_SUFFIX, 'c', FAKE_FIM_MIDDLE);
+    CHECK_TOKENS("{\"prompt\":[7,8],\"suffix\":\"c\"}", FAKE_FIM_PREFIX, 7, 8, FAKE_FIM_SUFFIX, 'c',
+                 FAKE_FIM_MIDDLE);
+    CHECK_TOKENS("{\"prompt\":\"\",\"suffix\":\"<s>\",\"add_special_tokens\":false}",
+                 FAKE_FIM_PREFIX, FAKE_FIM_SUFFIX, '<', 's', '>', FAKE_FIM_MIDDLE);
+    CHECK_TOKENS("{\"prompt\":\"\",\"suffix\":\"<s>\",\"parse_special\":true}", FAKE_BOS,
+                 FAKE_FIM_PREFIX, FAKE_FIM_SUFFIX, FAKE_BOS, FAKE_FIM_MIDDLE);
+    CHECK_TOKENS("{\"prompt\":\"<s>\",\"suffix\":\"\"}", FAKE_BOS, FAKE_BOS);
+}
+
+/* Of eight tokens four are marks and the first one. */
+static void a_truncation_keeps_what_is_around_the_gap(void **state) {
+    CHECK_TOKENS("{\"prompt\":\"abcdef\",\"suffix\":\"ghijkl\",\"truncate_prompt_tokens\":8}",
+                 FAKE_BOS, FAKE_FIM_PREFIX, 'd', 'e', 'f', FAKE_FIM_SUFFIX, 'g', FAKE_FIM_MIDDLE);
+    CHECK_TOKENS("{\"prompt\":\"a\",\"suffix\":\"ghijkl\",\"truncate_prompt_tokens\":8}", FAKE_BOS,
+                 FAKE_FIM_PREFIX, 'a', FAKE_FIM_SUFFIX, 'g', 'h', 'i', FAKE_FIM_MIDDLE);
+    CHECK_TOKENS("{\"prompt\":\"abcdef\",\"suffix\":\"g\",\"truncate_prompt_tokens\":4}", FAKE_BOS,
+                 FAKE_FIM_PREFIX, FAKE_FIM_SUFFIX, FAKE_FIM_MIDDLE);
+}
+
+static void without_marks_a_suffix_is_refused(void **state) {
+    static const char body[] = "{\"prompt\":\"a\",\"suffix\":\"b\"}";
+    struct api_context other = context;
+    struct api_call *call = NULL;
+    struct api_error err = {0};
+    other.tokenizer = FAKE_WITHOUT_FIM;
+    assert_int_equal(completion_endpoint_parse(&other, body, strlen(body), &call, &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.param, "suffix");
+}
+
 /* Control tokens of the given text are part of it, that which was added in front is not. */
 static void echo_counts_control_tokens_of_the_text(void **state) {
     static const int32_t tokens[] = {FAKE_BOS, 'a', FAKE_BOS, 'b', FAKE_EOS};
@@ -741,6 +786,9 @@ static void failed_parse_leaves_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_answer_has_openais_shape),
+        cmocka_unit_test(a_suffix_stands_between_its_marks),
+        cmocka_unit_test(a_truncation_keeps_what_is_around_the_gap),
+        cmocka_unit_test(without_marks_a_suffix_is_refused),
         cmocka_unit_test(stop_reason_tells_the_cause),
         cmocka_unit_test(choices_are_numbered_prompt_by_prompt),
         cmocka_unit_test(best_of_answers_the_most_probable),

@@ -25,7 +25,9 @@ static const struct api_context context = {
     .max_prompt_tokens = 100,
 };
 
-static const char body[] =
+static const char gap_body[] = "{\"prompt\":[\"ab\",[1,2]],\"suffix\":\"cd\",\"echo\":true,"
+                               "\"n\":2,\"truncate_prompt_tokens\":6}";
+static const char full_body[] =
     "{\"prompt\":[\"ab\",[1,2]],\"cache_salt\":\"s\",\"echo\":true,\"logprobs\":1,\"n\":2,"
     "\"stop\":[\"x\"],\"logit_bias\":{\"5\":1},\"f\\u006fo\":1}";
 
@@ -63,7 +65,7 @@ static bool answer(struct api_call *call, struct byte_buffer *out) {
     return !out->failed;
 }
 
-static bool run_call(long num_allocations) {
+static bool run_call(const char *body, long num_allocations) {
     struct api_call *call = NULL;
     struct api_error err = {0};
     struct byte_buffer out = {0};
@@ -87,10 +89,12 @@ static bool run_call(long num_allocations) {
 static void every_failed_allocation_is_survived(void **state) {
     cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
     cJSON_InitHooks(&hooks);
-    long count = 0;
-    while (!run_call(count))
-        assert_true(++count < 10000);
-    assert_true(count > 30);
+    for (int i = 0; i < 2; i++) {
+        long count = 0;
+        while (!run_call(i == 0 ? full_body : gap_body, count))
+            assert_true(++count < 10000);
+        assert_true(count > 30);
+    }
     cJSON_InitHooks(NULL);
 }
 

@@ -33,7 +33,7 @@ static int build(const char *text, bool strict, struct grammar **out, struct api
         fail_msg("the test's schema is no JSON: %s", text);
     struct grammar_builder *builder = grammar_builder_create();
     grammar_node node;
-    int result = json_schema_node(builder, schema, "schema", strict, &node, err);
+    int result = json_schema_node(builder, schema, "schema", strict, NULL, &node, err);
     cJSON_Delete(schema);
     if (result == 0)
         result = json_schema_build(builder, node, "schema", out, err);
@@ -517,7 +517,7 @@ static void test_any_object(void **unused) {
     struct grammar *grammar;
     struct api_error err;
     assert_int_equal(
-        json_schema_build(builder, json_schema_any_object(builder), "x", &grammar, &err), 0);
+        json_schema_build(builder, json_schema_any_object(builder, NULL), "x", &grammar, &err), 0);
     grammar_builder_destroy(builder);
     assert_true(matches(grammar, "{}"));
     assert_true(matches(grammar, "{\"a\": [1, {\"b\": null}], \"c\": \"\\u0041\"}"));

@@ -9,6 +9,7 @@
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct tokenizer tokenizer;
@@ -274,12 +275,22 @@ static void test_refused(void **unused) {
         {"{\"structured_outputs\":{\"json\":\"[1]\"}}", "structured_outputs.json"},
         {"{\"structured_outputs\":{\"json_object\":3}}", "structured_outputs.json_object"},
         {"{\"structured_outputs\":{\"json\":{},\"choice\":[\"a\"]}}", "structured_outputs.choice"},
-        {"{\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":true}}",
+        {"{\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":1}}",
          "structured_outputs.disable_any_whitespace"},
+        {"{\"structured_outputs\":{\"json\":{},\"disable_any_whitespace\":true,"
+         "\"whitespace_pattern\":\" \"}}",
+         "structured_outputs.whitespace_pattern"},
+        {"{\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\"\\\\s*\"}}",
+         "structured_outputs.whitespace_pattern"},
+        {"{\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\" {\"}}",
+         "structured_outputs.whitespace_pattern"},
+        {"{\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\" \"},"
+         "\"guided_whitespace_pattern\":\" \"}",
+         "guided_whitespace_pattern"},
+        {"{\"guided_whitespace_pattern\":\"a?\"}", "guided_whitespace_pattern"},
+        {"{\"guided_whitespace_pattern\":1}", "guided_whitespace_pattern"},
         {"{\"structured_outputs\":{\"json\":{},\"disable_additional_properties\":true}}",
          "structured_outputs.disable_additional_properties"},
-        {"{\"structured_outputs\":{\"json\":{},\"whitespace_pattern\":\" \"}}",
-         "structured_outputs.whitespace_pattern"},
         {"{\"guided_grammar\":\"x\"}", "guided_grammar"},
         {"{\"guided_json\":{},\"response_format\":{\"type\":\"json_object\"}}", "guided_json"},
         {"{\"guided_json\":{},\"structured_outputs\":{\"choice\":[\"a\"]}}",
@@ -294,6 +305,65 @@ static void test_refused(void **unused) {
         if (strcmp(err.param, cases[i].param) != 0)
             fail_msg("%s: %s: %s", cases[i].body, err.param, err.message);
         assert_null(grammar);
+    }
+}
+
+/* Every gap between two tokens is one match of the pattern: of arrays and objects, empty or not, of
+ * given values and of any. */
+static void test_whitespace(void **unused) {
+    static const char *const bodies[] = {
+        "\"structured_outputs\":{\"json\":%s,\"disable_any_whitespace\":true}",
+        "\"structured_outputs\":{\"json\":%s,\"whitespace_pattern\":\"\\t|\\n\"}",
+        "\"guided_json\":%s,\"guided_whitespace_pattern\":\"\\t|\\n\"",
+        "\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"schema\":%s}},"
+        "\"guided_whitespace_pattern\":\"\\t|\\n\"",
+    };
+    static const struct {
+        const char *schema, *text; /* _: a gap */
+    } cases[] = {
+        {"{\"type\":\"object\"}", "{_\"a\"_:_[_1_,_{_}_,_[_]_]_,_\"b\"_:_true_}"},
+        {"{\"properties\":{\"a\":{},\"b\":{}},\"minProperties\":1}",
+         "{_\"a\"_:_\"x_y\"_,_\"b\"_:_{_}_}"},
+        {"{\"properties\":{\"a\":{}}}", "{_}"},
+        {"{\"additionalProperties\":{\"type\":\"null\"}}", "{_\"x\"_:_null_,_\"y\"_:_null_}"},
+        {"{\"enum\":[{\"a\":[1,{}],\"b\":\" \"}]}", "{_\"a\"_:_[_1_,_{_}_]_,_\"b\"_:_\" \"_}"},
+        {"{\"items\":{\"type\":\"boolean\"}}", "[_true_,_false_]"},
+        {"{\"items\":{\"type\":\"boolean\"}}", "[_]"},
+        {"{\"items\":{\"enum\":[1,2]},\"uniqueItems\":true}", "[_1_,_2_]"},
+        {"{\"prefixItems\":[{\"const\":1}],\"contains\":{\"const\":2},\"items\":true}",
+         "[_1_,_2_]"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (size_t form = 0; form < sizeof(bodies) / sizeof(bodies[0]); form++) {
+            char inner[400], body[600];
+            struct grammar *grammar = NULL;
+            struct api_error err = {0};
+            snprintf(inner, sizeof(inner), bodies[form], cases[i].schema);
+            snprintf(body, sizeof(body), "{%s}", inner);
+            if (read_form(body, &grammar, &err) != 0)
+                fail_msg("%s: %s", body, err.message);
+            /* All gaps right, and one of them left out, doubled or a space. */
+            static const char *const gaps[] = {"", "\t\t", " "};
+            for (int wrong = -1; wrong < 3 * 20; wrong++) {
+                char text[400] = "";
+                int num_gaps = 0;
+                bool in_string = false;
+                for (const char *at = cases[i].text; *at != '\0'; at++) {
+                    in_string ^= *at == '"';
+                    const char *right = form == 0 ? "" : num_gaps % 2 == 0 ? "\t" : "\n";
+                    if (*at != '_' || in_string)
+                        strncat(text, at, 1);
+                    else if (num_gaps++ == wrong / 3 && wrong >= 0)
+                        strcat(text, gaps[wrong % 3]);
+                    else
+                        strcat(text, right);
+                }
+                bool is_right = wrong < 0 || (form == 0 && wrong % 3 == 0);
+                if (wrong / 3 < num_gaps && matches(grammar, text) != is_right)
+                    fail_msg("%s: %s is %s", body, text, is_right ? "refused" : "admitted");
+            }
+            grammar_unref(grammar);
+        }
     }
 }
 
@@ -324,9 +394,10 @@ static void test_unknown_members(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_unknown_members), cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_no_form),         cmocka_unit_test(test_structural_tags),
-        cmocka_unit_test(test_cache),           cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_whitespace),      cmocka_unit_test(test_unknown_members),
+        cmocka_unit_test(test_forms),           cmocka_unit_test(test_no_form),
+        cmocka_unit_test(test_structural_tags), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

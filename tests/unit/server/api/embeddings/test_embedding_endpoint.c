@@ -172,6 +172,32 @@ static void refusals_name_the_field(void **state) {
     refuse("{\"input\":\"a\"", 400, "", "invalid_json", "");
 }
 
+static void embeddings_may_be_shortened(void **state) {
+    static const struct embedding_sizes any = {.any = true},
+                                        some = {.num_sizes = 2, .sizes = {3, 2}};
+    static const char body[] = "{\"input\":\"a\",\"dimensions\":2}",
+                      one[] = "{\"input\":\"a\",\"dimensions\":1}";
+    struct api_context shortened = context;
+    struct api_error err = {0};
+    struct api_call *call = NULL;
+    struct byte_buffer out = {0};
+    shortened.embedding_sizes = &some;
+    assert_int_equal(embedding_endpoint_parse(&shortened, one, strlen(one), &call, &err), -1);
+    assert_non_null(strstr(err.message, "dimensions must be 2 or 3, not 1"));
+    assert_int_equal(embedding_endpoint_parse(&shortened, body, strlen(body), &call, &err), 0);
+    push(call, 0, (const float[]){3.0f, 4.0f, 100.0f});
+    read_request(call, 0, &out);
+    char *text = take_answer(call, &out);
+    assert_non_null(strstr(text, "\"embedding\":[0.6,0.8]"));
+    free(text);
+    shortened.embedding_sizes = &any;
+    static const char four[] = "{\"input\":\"a\",\"dimensions\":4}";
+    assert_int_equal(embedding_endpoint_parse(&shortened, four, strlen(four), &call, &err), -1);
+    assert_non_null(strstr(err.message, "dimensions must be from 1 to 3, not 4"));
+    assert_int_equal(embedding_endpoint_parse(&shortened, one, strlen(one), &call, &err), 0);
+    api_call_destroy(call);
+}
+
 static void unknown_fields_may_be_refused(void **state) {
     struct api_context strict = context;
     strict.rejects_unknown_params = true;
@@ -245,6 +271,7 @@ int main(void) {
         cmocka_unit_test(fields_reach_the_engine),
         cmocka_unit_test(a_salt_reaches_the_engine),
         cmocka_unit_test(refusals_name_the_field),
+        cmocka_unit_test(embeddings_may_be_shortened),
         cmocka_unit_test(unknown_fields_may_be_refused),
         cmocka_unit_test(size_of_the_answer_is_bounded),
         cmocka_unit_test(engine_failure_ends_the_call),

@@ -45,8 +45,8 @@ static void test_messages(void **state) {
     expect_refused("{\"grammar_string\":\"root ::= 'a'\"}", "grammar_string",
                    "grammar_string is not supported: leave it out or leave it empty; use "
                    "structured_outputs or response_format");
-    expect_refused("{\"a\":1,\"mirostat\":2}", "mirostat",
-                   "mirostat is not supported: leave it out or set it to 0");
+    expect_refused("{\"a\":1,\"mirostat_mode\":2}", "mirostat_mode",
+                   "mirostat_mode is not supported: leave it out or set it to 0; use mirostat");
     expect_refused("{\"n_predict\":-1}", "n_predict",
                    "n_predict is not supported: leave it out; use max_tokens");
     expect_refused("{\"verbosity\":\"low\"}", "verbosity",
@@ -55,20 +55,21 @@ static void test_messages(void **state) {
 
 static void test_neutral_values(void **state) {
     expect_ignored(
-        "{\"mirostat\":0,\"typical_p\":1.0,\"top_n_sigma\":-1,\"lora\":[],\"grammar_string\":\"\","
+        "{\"tfs\":1.0,\"t_max_predict_ms\":-1,\"top_a\":0,\"lora\":[],\"grammar_string\":\"\","
         "\"vllm_xargs\":{},\"watermark\":false,\"do_sample\":true,\"n_predict\":null,"
         "\"verbosity\":\"medium\",\"thinking_token_budget\":-1}",
         "");
-    expect_refused("{\"mirostat\":false}", "mirostat",
-                   "mirostat is not supported: leave it out or set it to 0");
+    expect_refused("{\"top_a\":false}", "top_a",
+                   "top_a is not supported: leave it out or set it to 0");
     expect_refused("{\"lora\":[{}]}", "lora",
                    "lora is not supported: leave it out or leave it empty");
 }
 
 static void test_harmless_fields(void **state) {
-    expect_ignored("{\"metadata\":{},\"prompt\":\"a\",\"store\":true,\"mirostat_tau\":5,\"seed\":1,"
-                   "\"service_tier\":\"auto\"}",
-                   "metadata,store,mirostat_tau,service_tier");
+    expect_ignored(
+        "{\"metadata\":{},\"prompt\":\"a\",\"store\":true,\"adaptive_decay\":5,\"seed\":1,"
+        "\"service_tier\":\"auto\"}",
+        "metadata,store,adaptive_decay,service_tier");
 }
 
 /* One line per name, none of which an endpoint that makes text reads itself. */

@@ -1,0 +1,36 @@
+/* The prompt of a completion with a suffix: a text with a gap, for models that were trained to fill
+ * it in.
+ *
+ * In front, what the tokenizer puts there, for a text with add_special_tokens; then the model's
+ * tokens (tokenizer_fim) with the texts: PREFIX prompt SUFFIX suffix MIDDLE, the order of llama.cpp's
+ * /infill (tools/server/README.md). Nothing is put behind. */
+#ifndef QUIRE_SERVER_API_COMPLETIONS_FIM_PROMPT_H
+#define QUIRE_SERVER_API_COMPLETIONS_FIM_PROMPT_H
+
+#include "server/api/fields/prompt_field.h"
+
+struct fim_prompt {
+    const cJSON *item; /* what stands before the gap: a text or ids; may be empty */
+    const char *path;  /* of the item */
+    const struct prompt_tokens *suffix; /* what stands behind it */
+    unsigned flags;                     /* of the item's text (enum tokenizer_flags) */
+};
+
+/* Refuses a suffix for a model without such tokens: -1 and *err, 400, param suffix. */
+int fim_prompt_check(const struct api_context *context, struct api_error *err);
+
+/* Encodes a suffix, which is not empty, once for all prompts of a call: of a long one no more than a
+ * truncation leaves of a whole prompt. The caller frees the tokens. -1 and *err, param suffix. */
+int fim_prompt_read_suffix(const struct api_context *context, const char *suffix, unsigned flags,
+                           const struct prompt_limits *limits, struct prompt_tokens *out,
+                           struct api_error *err);
+
+/* Makes the tokens, which the caller frees; those of the item are [*out_begin, *out_end). A truncation
+ * keeps what is around the gap: of the suffix a quarter of the room, or what the item leaves, and the
+ * rest of the item. -1 and *err: as prompt_read_tokens, of the item's path where both together are too
+ * long. */
+int fim_prompt_tokens(const struct api_context *context, const struct fim_prompt *prompt,
+                      const struct prompt_limits *limits, struct prompt_tokens *out,
+                      int32_t *out_begin, int32_t *out_end, struct api_error *err);
+
+#endif

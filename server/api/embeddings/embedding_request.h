@@ -1,0 +1,26 @@
+/* The engine's request for the embedding of one text, and the fields that say how it is made: what
+ * embeddings and scores have in common. */
+#ifndef QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_REQUEST_H
+#define QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_REQUEST_H
+
+#include "engine/request.h"
+#include "server/api/fields/prompt_field.h"
+
+struct embedding_settings {
+    enum pooling pooling;
+    unsigned flags; /* of texts (enum tokenizer_flags) */
+    struct prompt_truncation truncation;
+    int64_t priority;
+    const char *cache_salt; /* NULL: none */
+};
+
+/* Reads the field `pooling`; absent or null leaves *out. -1 and *err, 400. */
+int embedding_pooling_read(const cJSON *body, enum pooling *out, struct api_error *err);
+
+/* Makes the request of one prompt (prompt_field.h), whose path names it in errors. -1 and *err; *out may
+ * be set then, and is the caller's. */
+int embedding_request_create(const struct api_context *context,
+                             const struct embedding_settings *settings, const cJSON *item,
+                             const char *path, struct request **out, struct api_error *err);
+
+#endif

@@ -1,0 +1,231 @@
+#include "server/api/responses/response_store.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The most that malloc adds: a header and rounding, or whole pages for what is large. */
+#define SMALL_BYTES ((size_t)64 * 1024)
+#define SMALL_OVERHEAD 32
+#define LARGE_OVERHEAD ((size_t)2 * 4096)
+
+#define BYTES_PER_BUCKET 4096
+#define MAX_BUCKETS 65536
+
+/* One block of memory: the id with its NUL, the object and the items are behind it. */
+struct entry {
+    struct entry *older, *newer; /* by use */
+    struct entry *next;          /* in its bucket */
+    size_t bytes;                /* counted */
+    size_t id_bytes, object_bytes, items_bytes, input_bytes;
+    int32_t tenant;
+    bool is_background;
+    char data[];
+};
+
+struct response_store {
+    pthread_mutex_t lock;
+    size_t max_bytes, num_buckets;
+    /* guarded by lock */
+    struct entry *oldest, *newest;
+    struct response_store_stats stats;
+    struct entry *buckets[];
+};
+
+static size_t counted_bytes(size_t bytes) {
+    return bytes + (bytes < SMALL_BYTES ? SMALL_OVERHEAD : LARGE_OVERHEAD);
+}
+
+static const char *object_of(const struct entry *entry) {
+    return entry->data + entry->id_bytes + 1;
+}
+
+static const char *items_of(const struct entry *entry) {
+    return object_of(entry) + entry->object_bytes;
+}
+
+/* --- The table and the order of use; with the lock --- */
+
+/* FNV-1a: whoever picks ids to collide only makes lists longer, by as many as there is room for. */
+static struct entry **bucket_of(struct response_store *store, int32_t tenant, struct text id) {
+    uint64_t hash = 0xcbf29ce484222325U ^ (uint32_t)tenant;
+    for (size_t i = 0; i < id.length; i++)
+        hash = (hash ^ (uint8_t)id.data[i]) * 0x100000001b3U;
+    return &store->buckets[(hash >> 32) % store->num_buckets];
+}
+
+/* Returns where the entry is linked in its bucket, or the bucket's end. */
+static struct entry **find(struct response_store *store, int32_t tenant, struct text id) {
+    struct entry **at = bucket_of(store, tenant, id);
+    while (*at != NULL && ((*at)->tenant != tenant || (*at)->id_bytes != id.length ||
+                           memcmp((*at)->data, id.data, id.length) != 0))
+        at = &(*at)->next;
+    return at;
+}
+
+static void unlink_use(struct response_store *store, const struct entry *entry) {
+    *(entry->older != NULL ? &entry->older->newer : &store->oldest) = entry->newer;
+    *(entry->newer != NULL ? &entry->newer->older : &store->newest) = entry->older;
+}
+
+static void link_newest(struct response_store *store, struct entry *entry) {
+    entry->older = store->newest;
+    entry->newer = NULL;
+    *(store->newest != NULL ? &store->newest->newer : &store->oldest) = entry;
+    store->newest = entry;
+}
+
+static void drop(struct response_store *store, struct entry **at) {
+    struct entry *entry = *at;
+    *at = entry->next;
+    unlink_use(store, entry);
+    store->stats.bytes -= entry->bytes;
+    store->stats.num_entries--;
+    free(entry);
+}
+
+static void drop_oldest(struct response_store *store) {
+    const struct entry *entry = store->oldest;
+    drop(store, find(store, entry->tenant, (struct text){entry->data, entry->id_bytes}));
+}
+
+/* --- From outside --- */
+
+struct response_store *response_store_create(size_t max_bytes) {
+    size_t num_buckets = max_bytes / BYTES_PER_BUCKET;
+    num_buckets = num_buckets < 1 ? 1 : num_buckets > MAX_BUCKETS ? MAX_BUCKETS : num_buckets;
+    size_t bytes = sizeof(struct response_store) + num_buckets * sizeof(struct entry *);
+    struct response_store *store = calloc(1, bytes);
+    if (store == NULL)
+        return NULL;
+    pthread_mutex_init(&store->lock, NULL);
+    store->max_bytes = max_bytes;
+    store->num_buckets = num_buckets;
+    store->stats.bytes = counted_bytes(bytes);
+    return store;
+}
+
+void response_store_destroy(struct response_store *store) {
+    if (store == NULL)
+        return;
+    while (store->oldest != NULL)
+        drop_oldest(store);
+    pthread_mutex_destroy(&store->lock);
+    free(store);
+}
+
+/* Makes room for so many bytes; false when there is not as much in all. */
+static bool make_room(struct response_store *store, size_t bytes) {
+    size_t fixed = counted_bytes(sizeof(*store) + store->num_buckets * sizeof(struct entry *));
+    if (fixed > store->max_bytes || bytes > store->max_bytes - fixed)
+        return false;
+    while (store->stats.bytes + bytes > store->max_bytes) {
+        drop_oldest(store);
+        store->stats.num_evicted++;
+    }
+    return true;
+}
+
+static void fill(struct entry *entry, const struct stored_response *response) {
+    entry->id_bytes = strlen(response->id);
+    entry->object_bytes = response->object.length;
+    entry->items_bytes = response->items.length;
+    entry->input_bytes = response->input_bytes;
+    entry->tenant = response->tenant;
+    entry->is_background = response->is_background;
+    char *end = mempcpy(entry->data, response->id, entry->id_bytes + 1);
+    end = mempcpy(end, response->object.data, entry->object_bytes);
+    if (entry->items_bytes > 0)
+        memcpy(end, response->items.data, entry->items_bytes);
+}
+
+static bool add(struct response_store *store, const struct stored_response *response) {
+    size_t bytes = sizeof(struct entry) + strlen(response->id) + 1 + response->object.length +
+                   response->items.length;
+    struct entry *entry = make_room(store, counted_bytes(bytes)) ? malloc(bytes) : NULL;
+    if (entry == NULL)
+        return false;
+    fill(entry, response);
+    entry->bytes = counted_bytes(bytes);
+    struct entry **bucket =
+        bucket_of(store, entry->tenant, (struct text){entry->data, entry->id_bytes});
+    entry->next = *bucket;
+    *bucket = entry;
+    link_newest(store, entry);
+    store->stats.bytes += entry->bytes;
+    store->stats.num_entries++;
+    return true;
+}
+
+bool response_store_put(struct response_store *store, const struct stored_response *response) {
+    const struct text id = {response->id, strlen(response->id)};
+    pthread_mutex_lock(&store->lock);
+    struct entry **at = find(store, response->tenant, id);
+    if (*at != NULL)
+        drop(store, at);
+    bool is_kept = add(store, response);
+    store->stats.num_refused += !is_kept;
+    pthread_mutex_unlock(&store->lock);
+    return is_kept;
+}
+
+void response_store_refuse(struct response_store *store) {
+    pthread_mutex_lock(&store->lock);
+    store->stats.num_refused++;
+    pthread_mutex_unlock(&store->lock);
+}
+
+/* Returns the entry, used last from now on, or NULL. With the lock. */
+static const struct entry *use(struct response_store *store, int32_t tenant, struct text id) {
+    struct entry *entry = *find(store, tenant, id);
+    if (entry == NULL)
+        return NULL;
+    unlink_use(store, entry);
+    link_newest(store, entry);
+    return entry;
+}
+
+bool response_store_read(struct response_store *store, int32_t tenant, struct text id,
+                         struct byte_buffer *out, bool *out_is_background) {
+    pthread_mutex_lock(&store->lock);
+    const struct entry *entry = use(store, tenant, id);
+    if (entry != NULL) {
+        byte_buffer_append(out, object_of(entry), entry->object_bytes);
+        if (out_is_background != NULL)
+            *out_is_background = entry->is_background;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return entry != NULL;
+}
+
+bool response_store_read_items(struct response_store *store, int32_t tenant, struct text id,
+                               struct byte_buffer *out, size_t *out_input_bytes) {
+    pthread_mutex_lock(&store->lock);
+    const struct entry *entry = use(store, tenant, id);
+    if (entry != NULL) {
+        byte_buffer_append(out, items_of(entry), entry->items_bytes);
+        if (out_input_bytes != NULL)
+            *out_input_bytes = entry->input_bytes;
+    }
+    pthread_mutex_unlock(&store->lock);
+    return entry != NULL;
+}
+
+bool response_store_delete(struct response_store *store, int32_t tenant, struct text id) {
+    pthread_mutex_lock(&store->lock);
+    struct entry **at = find(store, tenant, id);
+    bool is_there = *at != NULL;
+    if (is_there)
+        drop(store, at);
+    pthread_mutex_unlock(&store->lock);
+    return is_there;
+}
+
+struct response_store_stats response_store_stats(struct response_store *store) {
+    if (store == NULL)
+        return (struct response_store_stats){0};
+    pthread_mutex_lock(&store->lock);
+    struct response_store_stats stats = store->stats;
+    pthread_mutex_unlock(&store->lock);
+    return stats;
+}

@@ -1,0 +1,63 @@
+/* Responses that are kept to be fetched and continued (--response-store-bytes), each for the API key
+ * that made it: another one's is as if it were not there. All that is kept, with the table that
+ * finds it, has at most the bytes given; for a new one, those that were used longest ago go. Any
+ * thread.
+ *
+ * Items are lines of JSON without white space, each an object whose first member is its "id" and
+ * each with a line feed at its end: those that the response was made from, then its output. What
+ * continues a response has all of its items, so that no response needs another one. */
+#ifndef QUIRE_SERVER_API_RESPONSES_RESPONSE_STORE_H
+#define QUIRE_SERVER_API_RESPONSES_RESPONSE_STORE_H
+
+#include "config/base/byte_buffer.h"
+#include "config/base/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RESPONSE_STORE_MIN_BYTES (64 * 1024)
+#define RESPONSE_STORE_MAX_ITEM_BYTES                                                              \
+    (4 << 20) /* of all items of a response: longer are not kept */
+
+struct response_store;
+
+/* A response as it is put in; all of it is copied. */
+struct stored_response {
+    const char *id;
+    int32_t tenant;     /* of its key (auth.h), or -1 */
+    struct text object; /* the response as JSON */
+    struct text items;
+    size_t input_bytes; /* of the items: what the input has */
+    bool is_background;
+};
+
+struct response_store_stats {
+    size_t bytes, num_entries;
+    uint64_t num_evicted; /* to make room */
+    uint64_t num_refused; /* never kept, as they were too large or memory was short */
+};
+
+/* max_bytes: at least RESPONSE_STORE_MIN_BYTES. NULL when memory is short. */
+struct response_store *response_store_create(size_t max_bytes);
+void response_store_destroy(struct response_store *store); /* accepts NULL */
+
+/* Keeps a response, in the place of one of the same tenant and id; false when it is too large or
+ * memory is short. */
+bool response_store_put(struct response_store *store, const struct stored_response *response);
+/* Counts a response that could not even be put in. */
+void response_store_refuse(struct response_store *store);
+
+/* Append the object, or the items, of a response, which is then the one used last. False: it is not
+ * there. out_is_background, out_input_bytes: may be NULL. */
+bool response_store_read(struct response_store *store, int32_t tenant, struct text id,
+                         struct byte_buffer *out, bool *out_is_background);
+bool response_store_read_items(struct response_store *store, int32_t tenant, struct text id,
+                               struct byte_buffer *out, size_t *out_input_bytes);
+/* Forgets a response; false: it is not there. */
+bool response_store_delete(struct response_store *store, int32_t tenant, struct text id);
+
+/* store may be NULL: nothing is kept. */
+struct response_store_stats response_store_stats(struct response_store *store);
+
+#endif

@@ -1,0 +1,203 @@
+#include "server/api/responses/responses_conversation.h"
+
+#include "config/base/random_id.h"
+#include "server/api/responses/response_store.h"
+#include "server/json/json_field.h"
+#include "server/json/json_parse.h"
+#include "server/json/json_write.h"
+
+#include <string.h>
+
+/* --- What the body continues --- */
+
+static int read_bool(const cJSON *body, const char *name, bool *out, struct api_error *err) {
+    const cJSON *item = json_given_member(body, name);
+    if (item != NULL && !cJSON_IsBool(item))
+        return json_refuse(item, name, "true or false", err);
+    if (item != NULL)
+        *out = cJSON_IsTrue(item);
+    return 0;
+}
+
+static int refuse(struct api_error *err, const char *param, const char *message) {
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
+                         message);
+}
+
+static int check_background(const struct api_context *context, const cJSON *body, bool is_kept,
+                            struct api_error *err) {
+    if (context->responses == NULL)
+        return refuse(err, "background",
+                      "background must be false: nothing is stored to be fetched (the server's "
+                      "option response-store-bytes)");
+    if (!is_kept)
+        return refuse(err, "background",
+                      "background must be false with store: false, as there would be nothing to be "
+                      "fetched");
+    return cJSON_IsTrue(json_member(body, "stream"))
+               ? refuse(err, "background", "background must be false with stream: true")
+               : 0;
+}
+
+/* Makes an array of lines. */
+static cJSON *parse_items(const struct byte_buffer *lines, struct api_error *err) {
+    struct byte_buffer text = {0};
+    byte_buffer_append_text(&text, "{\"items\":[");
+    byte_buffer_append(&text, lines->data, lines->length);
+    for (size_t i = 0; i < text.length; i++)
+        if (text.data[i] == '\n')
+            text.data[i] = ',';
+    if (text.length > 0)
+        text.data[text.length - 1] = ' '; /* the last line's end */
+    byte_buffer_append_text(&text, "]}");
+    cJSON *tree = NULL, *items = NULL;
+    if (text.failed)
+        api_error_set_memory(err);
+    else
+        tree = json_parse(text.data, text.length, err);
+    if (tree != NULL)
+        items = cJSON_DetachItemFromObjectCaseSensitive(tree, "items");
+    cJSON_Delete(tree);
+    byte_buffer_finish(&text);
+    return items;
+}
+
+static int read_previous(const struct api_context *context, const cJSON *body,
+                         struct responses_conversation *out, struct api_error *err) {
+    const char *name = "previous_response_id";
+    const cJSON *item = json_given_member(body, name);
+    if (item == NULL)
+        return 0;
+    if (context->responses == NULL)
+        return refuse(err, name,
+                      "previous_response_id is not supported: this server stores nothing between "
+                      "requests (its option response-store-bytes); send the whole input");
+    if (!cJSON_IsString(item))
+        return json_refuse(item, name, "the id of a response", err);
+    const struct text id = {item->valuestring, strlen(item->valuestring)};
+    if (!response_store_read_items(context->responses, context->tenant, id, &out->items, NULL))
+        return api_error_set(err, 404, "invalid_request_error", "previous_response_not_found", name,
+                             "Previous response with id '%.100s' not found.", id.data);
+    if (out->items.failed)
+        return api_error_set_memory(err);
+    out->previous = parse_items(&out->items, err);
+    return out->previous != NULL ? 0 : -1;
+}
+
+int responses_conversation_read(const struct api_context *context, const cJSON *body,
+                                struct responses_conversation *out, struct api_error *err) {
+    struct responses_conversation conversation = {.is_kept = true};
+    if (read_bool(body, "store", &conversation.is_kept, err) != 0 ||
+        read_bool(body, "background", &conversation.is_background, err) != 0 ||
+        (conversation.is_background &&
+         check_background(context, body, conversation.is_kept, err) != 0))
+        return -1;
+    conversation.is_kept = conversation.is_kept && context->responses != NULL;
+    if (read_previous(context, body, &conversation, err) != 0) {
+        responses_conversation_finish(&conversation);
+        return -1;
+    }
+    *out = conversation;
+    return 0;
+}
+
+void responses_conversation_finish(struct responses_conversation *conversation) {
+    cJSON_Delete(conversation->previous);
+    byte_buffer_finish(&conversation->items);
+    *conversation = (struct responses_conversation){0};
+}
+
+/* --- The input's items --- */
+
+static const char *id_prefix(const char *type) {
+    static const char *const prefixes[][2] = {
+        {"message", "msg_"},
+        {"function_call", "fc_"},
+        {"function_call_output", "fco_"},
+        {"custom_tool_call", "ctc_"},
+        {"custom_tool_call_output", "ctco_"},
+        {"reasoning", "rs_"},
+    };
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+        if (strcmp(type, prefixes[i][0]) == 0)
+            return prefixes[i][1];
+    return "item_";
+}
+
+/* Begins an item with its id and type, which come first. */
+static void begin_item(const cJSON *id, const char *type, struct byte_buffer *items) {
+    char made[64];
+    json_write_begin_object(items);
+    if (cJSON_IsString(id))
+        json_write_text_member(items, "id", id->valuestring);
+    else if (random_id(id_prefix(type), RANDOM_ID_MAX_DIGITS, made, sizeof(made)) == 0)
+        json_write_text_member(items, "id", made);
+    else
+        items->failed = true;
+    json_write_text_member(items, "type", type);
+}
+
+static void write_content(const char *role, const cJSON *content, struct byte_buffer *items) {
+    json_write_key(items, "content");
+    if (!cJSON_IsString(content)) {
+        json_write_tree(items, content);
+        return;
+    }
+    bool is_output = strcmp(role, "assistant") == 0;
+    json_write_begin_array(items);
+    json_write_begin_object(items);
+    json_write_text_member(items, "type", is_output ? "output_text" : "input_text");
+    if (is_output)
+        json_write_raw_member(items, "annotations", "[]");
+    json_write_text_member(items, "text", content->valuestring);
+    json_write_end_object(items);
+    json_write_end_array(items);
+}
+
+static void end_item(struct byte_buffer *items) {
+    json_write_end_object(items);
+    byte_buffer_append(items, "\n", 1);
+}
+
+static void add_message(const cJSON *id, const char *role, const cJSON *content,
+                        struct byte_buffer *items) {
+    begin_item(id, "message", items);
+    json_write_text_member(items, "role", role);
+    json_write_text_member(items, "status", "completed");
+    write_content(role, content, items);
+    end_item(items);
+}
+
+/* Any other item keeps its members. */
+static void add_item(const cJSON *item, const char *type, struct byte_buffer *items) {
+    const cJSON *member;
+    begin_item(json_member(item, "id"), type, items);
+    if (json_given_member(item, "status") == NULL)
+        json_write_text_member(items, "status", "completed");
+    cJSON_ArrayForEach(member, item) {
+        if (strcmp(member->string, "id") == 0 || strcmp(member->string, "type") == 0 ||
+            !json_is_given(member))
+            continue;
+        json_write_key(items, member->string);
+        json_write_tree(items, member);
+    }
+    end_item(items);
+}
+
+void responses_conversation_add_input(const cJSON *input, struct byte_buffer *items) {
+    const cJSON *item;
+    if (cJSON_IsString(input)) {
+        add_message(NULL, "user", input, items);
+        return;
+    }
+    cJSON_ArrayForEach(item, input) {
+        const cJSON *type = json_given_member(item, "type");
+        const cJSON *role = json_member(item, "role");
+        bool is_message = type == NULL || strcmp(type->valuestring, "message") == 0;
+        if (is_message && cJSON_IsString(role))
+            add_message(json_member(item, "id"), role->valuestring, json_member(item, "content"),
+                        items);
+        else
+            add_item(item, is_message ? "message" : type->valuestring, items);
+    }
+}

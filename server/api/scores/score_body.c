@@ -1,0 +1,157 @@
+#include "server/api/scores/score_body.h"
+
+#include "server/api/api_call_type.h"
+#include "server/api/fields/unknown_fields.h"
+#include "server/json/json_parse.h"
+
+#include <stdio.h>
+
+#define MEMBER struct score_body
+
+#define COMMON_FIELDS                                                                              \
+    JSON_TEXT(MEMBER, model), JSON_OTHER(pooling), JSON_BOOL(MEMBER, add_special_tokens),          \
+        JSON_BOOL(MEMBER, parse_special), JSON_OTHER(truncate_prompt_tokens),                      \
+        JSON_OTHER(truncation_side), JSON_INT(MEMBER, priority, INT32_MIN, INT32_MAX),             \
+        JSON_INT(MEMBER, timeout_ms, 1, MAX_TIMEOUT_MS), JSON_TEXT(MEMBER, cache_salt),            \
+        JSON_TEXT(MEMBER, request_id)
+
+static const struct json_field score_fields[] = {
+    JSON_OTHER(text_1),
+    JSON_OTHER(text_2),
+    COMMON_FIELDS,
+};
+
+static const struct json_field rerank_fields[] = {
+    JSON_OTHER(query),
+    JSON_OTHER(documents),
+    JSON_INT(MEMBER, top_n, 0, INT32_MAX),
+    JSON_BOOL(MEMBER, return_documents),
+    COMMON_FIELDS,
+};
+
+struct json_table score_body_table(void) {
+    return JSON_TABLE(score_fields);
+}
+
+struct json_table score_body_rerank_table(void) {
+    return JSON_TABLE(rerank_fields);
+}
+
+const cJSON *score_body_text(const cJSON *item) {
+    return cJSON_IsObject(item) ? json_member(item, "text") : item;
+}
+
+/* What a field takes. */
+struct text_rule {
+    const char *name, *allowed;
+    bool is_list, takes_objects;
+};
+
+static int check_text(const cJSON *item, const char *path, const struct text_rule *rule,
+                      struct api_error *err) {
+    const cJSON *text = rule->takes_objects ? score_body_text(item) : item;
+    if (!cJSON_IsString(text))
+        return json_refuse(item, path, rule->allowed, err);
+    if (text->valuestring[0] != '\0')
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "empty_prompt", path,
+                         "%s is empty: at least one token is needed", path);
+}
+
+/* Reads one text, or a list of them. */
+static int read_texts(const struct api_context *context, const cJSON *body,
+                      const struct text_rule *rule, struct prompt_list *out,
+                      struct api_error *err) {
+    const cJSON *given = json_given_member(body, rule->name), *item;
+    struct prompt_list list = {.name = rule->name, .first = given, .num_prompts = 1};
+    if (given == NULL)
+        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
+                             rule->name, "%s is missing: it must be %s", rule->name, rule->allowed);
+    if (!cJSON_IsArray(given) || !rule->is_list) {
+        *out = list;
+        return check_text(given, rule->name, rule, err);
+    }
+    list = (struct prompt_list){.name = rule->name, .first = given->child, .is_list = true};
+    if (given->child == NULL)
+        return json_refuse(given, rule->name, "a list of one text or more", err);
+    cJSON_ArrayForEach(item, given) {
+        char path[PROMPT_PATH_BYTES];
+        if (list.num_prompts == context->max_prompts)
+            return api_error_set(err, 400, "invalid_request_error", "array_above_max_length",
+                                 rule->name, "%s has more than %d entries, the most allowed",
+                                 rule->name, (int)context->max_prompts);
+        prompt_list_path(&list, list.num_prompts, path);
+        if (check_text(item, path, rule, err) != 0)
+            return -1;
+        list.num_prompts++;
+    }
+    *out = list;
+    return 0;
+}
+
+static int read_pairs(const struct api_context *context, struct score_body *body, bool is_rerank,
+                      struct api_error *err) {
+    static const char text[] = "a string", texts[] = "a string or an array of strings",
+                      documents[] = "a string, {\"text\": ...} or an array of these";
+    const struct text_rule score[] = {{"text_1", texts, true, false},
+                                      {"text_2", texts, true, false}},
+                           rerank[] = {{"query", text, false, false},
+                                       {"documents", documents, true, true}};
+    const struct text_rule *rules = is_rerank ? rerank : score;
+    if (read_texts(context, body->json, &rules[0], &body->first, err) != 0 ||
+        read_texts(context, body->json, &rules[1], &body->second, err) != 0)
+        return -1;
+    int32_t num_first = body->first.num_prompts, num_second = body->second.num_prompts;
+    if (num_first != 1 && num_first != num_second)
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "text_2",
+                             "text_2 must have as many entries as text_1 (%d), where that has more "
+                             "than one, not %d",
+                             (int)num_first, (int)num_second);
+    if (num_first + num_second <= context->max_prompts)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", rules[1].name,
+                         "%s and %s must have at most %d entries together, not %d", rules[0].name,
+                         rules[1].name, (int)context->max_prompts, (int)(num_first + num_second));
+}
+
+static int read_all(const struct api_context *context, struct score_body *body, bool is_rerank,
+                    struct api_error *err) {
+    const struct json_table table = is_rerank ? score_body_rerank_table() : score_body_table();
+    if (json_fields_read(body->json, table, body, err) != 0 ||
+        (body->model != NULL && api_context_check_model(context, body->model, err) != 0))
+        return -1;
+    if (unknown_fields_read(body->json, &table, 1, &body->ignored, err) != 0 ||
+        unknown_fields_check(context, &body->ignored, err) != 0 ||
+        prompt_truncation_read(context, body->json, &body->settings.truncation, err) != 0 ||
+        embedding_pooling_read(body->json, &body->settings.pooling, err) != 0)
+        return -1;
+    body->settings.flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
+    body->settings.priority = body->priority;
+    body->settings.cache_salt = body->cache_salt;
+    return read_pairs(context, body, is_rerank, err);
+}
+
+int score_body_parse(const struct api_context *context, const char *text, size_t length,
+                     bool is_rerank, struct score_body *out, struct api_error *err) {
+    struct score_body body = {
+        .settings = {.pooling = context->pooling},
+        .add_special_tokens = true,
+        .parse_special = true,
+        .return_documents = true,
+    };
+    body.json = json_parse(text, length, err);
+    if (body.json == NULL)
+        return -1;
+    if (read_all(context, &body, is_rerank, err) != 0) {
+        score_body_finish(&body);
+        return -1;
+    }
+    *out = body;
+    return 0;
+}
+
+void score_body_finish(struct score_body *body) {
+    cJSON_Delete(body->json);
+    body->json = NULL;
+    byte_buffer_finish(&body->ignored);
+}

@@ -1,0 +1,122 @@
+#include "server/http/http_background.h"
+
+#include "server/http/http_admission.h"
+#include "server/http/http_connection.h"
+#include "server/http/http_log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void link_background(struct http_server *server, struct connection *background) {
+    background->prev = NULL;
+    background->next = server->background;
+    if (background->next != NULL)
+        background->next->prev = background;
+    server->background = background;
+}
+
+static void unlink_background(struct connection *background) {
+    if (background->prev != NULL)
+        background->prev->next = background->next;
+    else
+        background->server->background = background->next;
+    if (background->next != NULL)
+        background->next->prev = background->prev;
+}
+
+/* The owners get a user more: exchange and connection leave theirs at their own end. */
+static struct connection *create(struct connection *connection) {
+    struct connection *background = calloc(1, sizeof(*background));
+    if (background == NULL)
+        return NULL;
+    background->server = connection->server;
+    background->fd = -1;
+    background->address = http_owner_share(connection->address);
+    background->exchange = connection->exchange;
+    struct exchange *exchange = &background->exchange;
+    exchange->owner = http_owner_share(exchange->owner);
+    exchange->origin = (struct http_origin_request){0}; /* texts of the connection's */
+    exchange->out = (struct byte_buffer){0};
+    exchange->ignored = (struct byte_buffer){0};
+    exchange->logged_body = (struct byte_buffer){0};
+    exchange->argument = (struct text){0};
+    return background;
+}
+
+/* Leaves the exchange as that of an answer which is here. */
+static void release(struct exchange *exchange) {
+    exchange->call = NULL;
+    exchange->is_pending = false;
+    exchange->held_bytes = 0;
+    exchange->num_requests = 0;
+    exchange->num_generated = 0;
+}
+
+int http_background_begin(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    struct api_call *call = exchange->call;
+    const char *ignored = api_call_ignored_params(call);
+    api_call_write_state(call, &exchange->out);
+    if (ignored != NULL)
+        byte_buffer_append(&exchange->ignored, ignored, strlen(ignored) + 1);
+    bool has_memory = !exchange->out.failed && !exchange->ignored.failed;
+    struct connection *background = has_memory ? create(connection) : NULL;
+    if (background == NULL) {
+        byte_buffer_finish(&exchange->out);
+        byte_buffer_finish(&exchange->ignored);
+        return api_error_set_memory(&exchange->error);
+    }
+    for (int i = 0; i < api_call_num_requests(call); i++)
+        api_call_request(call, i)->user = background;
+    release(exchange);
+    link_background(connection->server, background);
+    return 0;
+}
+
+static void end(struct connection *background) {
+    struct exchange *exchange = &background->exchange;
+    struct http_memory *memory = &background->server->memory;
+    exchange->answered_status = 200;
+    http_log_exchange(background);
+    http_connection_cancel(background);
+    api_call_destroy(exchange->call);
+    http_admission_end(background);
+    http_connection_release_memory(background);
+    http_owner_leave(memory, exchange->owner);
+    http_owner_leave(memory, background->address);
+    unlink_background(background);
+    free(background);
+}
+
+void http_background_advance(struct connection *background) {
+    if (api_call_is_done(background->exchange.call))
+        end(background);
+}
+
+struct connection *http_background_find(const struct http_server *server, int32_t tenant,
+                                        struct text id) {
+    for (struct connection *c = server->background; c != NULL; c = c->next) {
+        const struct api_key *key = c->exchange.key;
+        if ((key != NULL ? key->tenant : -1) == tenant &&
+            text_is(id, api_call_id(c->exchange.call)))
+            return c;
+    }
+    return NULL;
+}
+
+/* A call that ends so was served: its answer is what is known of it. */
+void http_background_cancel(struct connection *background, struct byte_buffer *out) {
+    struct exchange *exchange = &background->exchange;
+    for (int i = 0; i < api_call_num_requests(exchange->call); i++) {
+        struct request *request = api_call_request(exchange->call, i);
+        request->user = NULL;
+        engine_cancel(background->server->engine, request);
+    }
+    api_call_cancel(exchange->call, out);
+    end(background);
+}
+
+void http_background_drop_all(struct http_server *server) {
+    while (server->background != NULL)
+        http_background_cancel(server->background, &server->background->exchange.out);
+}

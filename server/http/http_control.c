@@ -1,0 +1,227 @@
+#include "server/http/http_control.h"
+
+#include "config/log.h"
+#include "server/http/http_connection.h"
+#include "server/http/http_stop.h"
+#include "server/json/json_write.h"
+
+#include <string.h>
+
+struct argument {
+    const char *name;
+    const char *const *allowed; /* values, ending with NULL */
+    const char *what;           /* they are, for people */
+    unsigned given;             /* bit i: allowed[i] */
+};
+
+/* --- Arguments -------------------------------------------------------------------------------- */
+
+struct query {
+    struct argument *arguments;
+    size_t count;
+    struct api_error *err;
+};
+
+static int refuse_value(const struct query *query, const char *name, const char *value,
+                        const char *what) {
+    return api_error_set(query->err, 400, "invalid_request_error", "unsupported_value", name,
+                         "%.40s is \"%.40s\", must be %s", name, value != NULL ? value : "", what);
+}
+
+static int take_value(const struct query *query, struct argument *argument, const char *value) {
+    for (int i = 0; argument->allowed[i] != NULL; i++) {
+        if (value == NULL || strcmp(value, argument->allowed[i]) != 0)
+            continue;
+        argument->given |= 1U << i;
+        return 0;
+    }
+    return refuse_value(query, argument->name, value, argument->what);
+}
+
+static enum MHD_Result take_argument(void *context, enum MHD_ValueKind kind, const char *name,
+                                     const char *value) {
+    const struct query *query = context;
+    for (size_t i = 0; i < query->count; i++)
+        if (strcmp(name, query->arguments[i].name) == 0)
+            return take_value(query, &query->arguments[i], value) == 0 ? MHD_YES : MHD_NO;
+    refuse_value(query, name, value, "absent: there is no such argument here");
+    return MHD_NO;
+}
+
+static int read_query(struct connection *connection, struct argument *arguments, size_t count) {
+    struct api_error *err = &connection->exchange.error;
+    struct query query = {arguments, count, err};
+    err->status = 0;
+    MHD_get_connection_values(connection->mhd, MHD_GET_ARGUMENT_KIND, take_argument, &query);
+    return err->status == 0 ? 0 : -1;
+}
+
+/* --- Answers ---------------------------------------------------------------------------------- */
+
+static void write_flag(const char *name, bool value, struct byte_buffer *out) {
+    json_write_begin_object(out);
+    json_write_key(out, name);
+    json_write_bool(out, value);
+    json_write_end_object(out);
+}
+
+static int refuse_state(struct connection *connection, const char *message) {
+    return api_error_set(&connection->exchange.error, 409, "invalid_request_error",
+                         "conflicting_state", NULL, "%s", message);
+}
+
+/* Until http_control_update. */
+static int await(struct connection *connection, enum engine_rest awaited) {
+    connection->exchange.awaits_rest = true;
+    connection->exchange.awaited_rest = awaited;
+    connection->server->num_awaiting++;
+    return 0;
+}
+
+static int judge_sleep(struct connection *connection, enum engine_rest rest) {
+    if (rest == ENGINE_ASLEEP)
+        return 0;
+    return refuse_state(connection, "the server was woken before it slept");
+}
+
+static int judge_waking(struct connection *connection, enum engine_rest rest) {
+    struct error why;
+    if (rest == ENGINE_AWAKE)
+        return 0;
+    if (rest == ENGINE_FALLING_ASLEEP)
+        return refuse_state(connection, "the server is falling asleep again");
+    engine_get_rest(connection->server->engine, &why);
+    log_warning("cannot wake up: %s", why.message);
+    return api_error_set(&connection->exchange.error, 503, "server_error", "cannot_wake", NULL,
+                         "the server sleeps on: what it needs is not there; its log says why");
+}
+
+static void settle(struct connection *connection, enum engine_rest rest) {
+    struct exchange *exchange = &connection->exchange;
+    bool is_falling = exchange->awaited_rest == ENGINE_ASLEEP;
+    int status;
+    if (connection->server->is_stopping || connection->server->has_failed)
+        status = api_error_set(&exchange->error, 503, "server_error", "shutting_down", NULL,
+                               "the server is shutting down");
+    else if (rest == (is_falling ? ENGINE_FALLING_ASLEEP : ENGINE_WAKING))
+        return;
+    else
+        status = is_falling ? judge_sleep(connection, rest) : judge_waking(connection, rest);
+    if (status == 0)
+        write_flag("is_sleeping", is_falling, &exchange->out);
+    exchange->state = status == 0 ? EXCHANGE_READY_BODY : EXCHANGE_READY_ERROR;
+    http_connection_wake(connection);
+}
+
+void http_control_update(struct http_server *server) {
+    if (server->num_awaiting == 0)
+        return;
+    enum engine_rest rest = engine_get_rest(server->engine, NULL);
+    for (struct connection *c = server->connections; c != NULL; c = c->next)
+        if (c->exchange.awaits_rest && c->exchange.state == EXCHANGE_WAITING)
+            settle(c, rest);
+}
+
+/* --- Routes ----------------------------------------------------------------------------------- */
+
+static const char *const off[] = {"false", "False", "0", NULL};
+
+int http_control_reset_cache(struct connection *connection) {
+    struct argument arguments[] = {
+        {"reset_running_requests", off, "false: what runs keeps its blocks", 0},
+        {"reset_external", off, "false: there is no external cache", 0},
+    };
+    if (read_query(connection, arguments, 2) != 0)
+        return -1;
+    http_control_flush(connection->server);
+    write_flag("success", true, &connection->exchange.out);
+    return 0;
+}
+
+int http_control_sleep(struct connection *connection) {
+    static const char *const levels[] = {"1", "2", NULL}, *const modes[] = {"wait", "abort", NULL};
+    struct argument arguments[] = {
+        {"level", levels, "1 or 2", 0},
+        {"mode", modes, "wait or abort", 0},
+    };
+    struct http_server *server = connection->server;
+    if (read_query(connection, arguments, 2) != 0)
+        return -1;
+    bool discards_weights = (arguments[0].given & 2) != 0;
+    struct engine_stats stats;
+    engine_get_stats(server->engine, &stats);
+    if (!engine_can_sleep(server->engine))
+        return api_error_set(&connection->exchange.error, 400, "invalid_request_error",
+                             "unsupported_value", NULL,
+                             "ranks that mpirun has started cannot sleep");
+    if (stats.rest == ENGINE_WAKING)
+        return refuse_state(connection, "the server is waking up");
+    if (stats.rest == ENGINE_ASLEEP && stats.discards_weights != discards_weights)
+        return refuse_state(connection, "the server sleeps at the other level; wake it up first");
+    if (stats.rest == ENGINE_ASLEEP) {
+        write_flag("is_sleeping", true, &connection->exchange.out);
+        return 0;
+    }
+    log_info("sleep at level %d requested, %lld requests in flight", discards_weights ? 2 : 1,
+             (long long)server->num_api_calls);
+    server->woken_tags = 0;
+    engine_sleep(server->engine, discards_weights);
+    if ((arguments[1].given & 2) != 0)
+        http_stop_cancel_calls(server);
+    return await(connection, ENGINE_ASLEEP);
+}
+
+int http_control_wake(struct connection *connection) {
+    static const char *const tags[] = {"weights", "kv_cache", NULL};
+    struct argument arguments[] = {{"tags", tags, "weights or kv_cache", 0}};
+    struct http_server *server = connection->server;
+    const unsigned all = 3;
+    if (read_query(connection, arguments, 1) != 0)
+        return -1;
+    enum engine_rest rest = engine_get_rest(server->engine, NULL);
+    server->woken_tags |= arguments[0].given != 0 ? arguments[0].given : all;
+    bool is_part = server->woken_tags != all && rest != ENGINE_AWAKE;
+    if (is_part || rest == ENGINE_AWAKE) {
+        write_flag("is_sleeping", is_part, &connection->exchange.out);
+        return 0;
+    }
+    log_info("waking up");
+    server->woken_tags = 0;
+    engine_wake(server->engine);
+    return await(connection, ENGINE_AWAKE);
+}
+
+int http_control_is_sleeping(struct connection *connection) {
+    enum engine_rest rest = engine_get_rest(connection->server->engine, NULL);
+    if (read_query(connection, NULL, 0) != 0)
+        return -1;
+    write_flag("is_sleeping", rest == ENGINE_ASLEEP || rest == ENGINE_WAKING,
+               &connection->exchange.out);
+    return 0;
+}
+
+int http_control_server_info(struct connection *connection) {
+    static const char *const formats[] = {"json", NULL};
+    struct argument arguments[] = {{"config_format", formats, "json", 0}};
+    const struct http_server_config *config = &connection->server->config;
+    if (read_query(connection, arguments, 1) != 0)
+        return -1;
+    config->write_info(config->info_context, &connection->exchange.out);
+    return 0;
+}
+
+/* --- Actions ---------------------------------------------------------------------------------- */
+
+void http_control_flush(struct http_server *server) {
+    engine_flush_cache(server->engine);
+    log_info("admin: prefix cache flushed");
+}
+
+const char *http_control_rest_name(enum engine_rest rest) {
+    static const char *const names[] = {
+        [ENGINE_FALLING_ASLEEP] = "falling asleep",
+        [ENGINE_ASLEEP] = "asleep",
+        [ENGINE_WAKING] = "waking up",
+    };
+    return names[rest];
+}

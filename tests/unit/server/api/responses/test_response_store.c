@@ -1,0 +1,219 @@
+#include "server/api/responses/response_store.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CAP ((size_t)RESPONSE_STORE_MIN_BYTES)
+
+static struct text text_of(const char *literal) {
+    return (struct text){literal, strlen(literal)};
+}
+
+static bool put(struct response_store *store, int32_t tenant, const char *id, const char *object) {
+    const struct stored_response response = {
+        .id = id,
+        .tenant = tenant,
+        .object = text_of(object),
+        .items = text_of("{\"id\":\"a\"}\n{\"id\":\"b\"}\n"),
+        .input_bytes = 11,
+        .is_background = object[0] == 'b',
+    };
+    return response_store_put(store, &response);
+}
+
+static bool put_large(struct response_store *store, const char *id, size_t num_bytes) {
+    char *object = calloc(1, num_bytes + 1);
+    memset(object, 'x', num_bytes);
+    bool is_kept = put(store, 0, id, object);
+    free(object);
+    return is_kept;
+}
+
+static bool has(struct response_store *store, int32_t tenant, const char *id) {
+    struct byte_buffer out = {0};
+    bool is_there = response_store_read(store, tenant, text_of(id), &out, NULL);
+    byte_buffer_finish(&out);
+    return is_there;
+}
+
+static void check_object(struct response_store *store, int32_t tenant, const char *id,
+                         const char *object, bool is_background) {
+    struct byte_buffer out = {0};
+    bool found_background = !is_background;
+    assert_true(response_store_read(store, tenant, text_of(id), &out, &found_background));
+    assert_int_equal(out.length, strlen(object));
+    assert_memory_equal(out.data, object, out.length);
+    assert_int_equal(found_background, is_background);
+    byte_buffer_finish(&out);
+}
+
+static void test_what_is_put_in_comes_out(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    struct byte_buffer items = {0};
+    size_t input_bytes = 0;
+    assert_true(put(store, 3, "resp_1", "object"));
+    assert_true(put(store, 3, "resp_2", "background"));
+    check_object(store, 3, "resp_1", "object", false);
+    check_object(store, 3, "resp_2", "background", true);
+    assert_true(response_store_read_items(store, 3, text_of("resp_1"), &items, &input_bytes));
+    assert_int_equal(items.length, 22);
+    assert_int_equal(input_bytes, 11);
+    assert_memory_equal(items.data, "{\"id\":\"a\"}\n{\"id\":\"b\"}\n", 22);
+    byte_buffer_finish(&items);
+    assert_false(has(store, 3, "resp_"));
+    assert_false(has(store, 3, "resp_11"));
+    assert_false(has(store, 3, ""));
+    response_store_destroy(store);
+}
+
+static void test_tenants_do_not_see_each_other(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    assert_true(put(store, 1, "resp_1", "one"));
+    for (int32_t other = -1; other < 200; other++) /* some are in the same bucket */
+        assert_int_equal(has(store, other, "resp_1"), other == 1);
+    assert_false(response_store_delete(store, 2, text_of("resp_1")));
+    assert_true(put(store, 2, "resp_1", "two"));
+    check_object(store, 1, "resp_1", "one", false);
+    check_object(store, 2, "resp_1", "two", false);
+    assert_true(response_store_delete(store, 2, text_of("resp_1")));
+    assert_false(has(store, 2, "resp_1"));
+    check_object(store, 1, "resp_1", "one", false);
+    response_store_destroy(store);
+}
+
+static void test_a_new_one_takes_the_place_of_its_id(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    assert_true(put(store, 0, "resp_1", "object"));
+    size_t bytes = response_store_stats(store).bytes;
+    assert_true(put(store, 0, "resp_1", "OBJECT"));
+    check_object(store, 0, "resp_1", "OBJECT", false);
+    struct response_store_stats stats = response_store_stats(store);
+    assert_int_equal(stats.bytes, bytes);
+    assert_int_equal(stats.num_entries, 1);
+    assert_int_equal(stats.num_evicted, 0);
+    response_store_destroy(store);
+}
+
+static void test_what_is_deleted_gives_its_bytes_back(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    size_t bytes = response_store_stats(store).bytes;
+    assert_true(bytes > 0);
+    assert_true(put(store, 0, "resp_1", "object"));
+    assert_true(response_store_stats(store).bytes > bytes + strlen("resp_1object") + 22);
+    assert_true(response_store_delete(store, 0, text_of("resp_1")));
+    assert_false(response_store_delete(store, 0, text_of("resp_1")));
+    assert_int_equal(response_store_stats(store).bytes, bytes);
+    assert_int_equal(response_store_stats(store).num_entries, 0);
+    response_store_destroy(store);
+}
+
+/* Of three of which two have room, the one that was read stays. */
+static void test_the_one_used_longest_ago_goes(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    assert_true(put_large(store, "resp_1", 25000));
+    assert_true(put_large(store, "resp_2", 25000));
+    assert_true(has(store, 0, "resp_1"));
+    assert_true(put_large(store, "resp_3", 25000));
+    assert_true(has(store, 0, "resp_1"));
+    assert_false(has(store, 0, "resp_2"));
+    assert_true(has(store, 0, "resp_3"));
+    assert_int_equal(response_store_stats(store).num_evicted, 1);
+    response_store_destroy(store);
+}
+
+static void test_the_cap_is_never_passed(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    for (int i = 0; i < 2000; i++) {
+        char id[32];
+        snprintf(id, sizeof(id), "resp_%d", i);
+        assert_true(put_large(store, id, (size_t)(i * 7919) % 20000));
+        assert_true(response_store_stats(store).bytes <= CAP);
+        assert_true(has(store, 0, id));
+    }
+    struct response_store_stats stats = response_store_stats(store);
+    assert_int_equal(stats.num_entries + stats.num_evicted, 2000);
+    assert_true(stats.num_evicted > 1900);
+    response_store_destroy(store);
+}
+
+/* What fits by a byte is kept, one byte more is not, and nothing goes for it. */
+static void test_too_large_is_refused(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    size_t most = CAP;
+    while (most > 0 && !put_large(store, "resp_large", most))
+        most--;
+    assert_true(most > CAP / 2);
+    size_t refused = CAP - most;
+    struct response_store_stats stats = response_store_stats(store);
+    assert_int_equal(stats.num_refused, refused);
+    assert_int_equal(stats.bytes, CAP);
+    assert_false(put_large(store, "resp_larger", most));
+    assert_true(has(store, 0, "resp_large"));
+    assert_int_equal(response_store_stats(store).num_evicted, 0);
+    response_store_refuse(store);
+    assert_int_equal(response_store_stats(store).num_refused, refused + 2);
+    response_store_destroy(store);
+}
+
+static void test_no_store_has_nothing(void **state) {
+    assert_int_equal(response_store_stats(NULL).bytes, 0);
+    response_store_destroy(NULL);
+}
+
+#define ROUNDS 4000
+
+static void *use_store(void *context) {
+    struct response_store *store = context;
+    unsigned seed = (unsigned)(uintptr_t)&seed;
+    for (int i = 0; i < ROUNDS; i++) {
+        char id[32];
+        snprintf(id, sizeof(id), "resp_%d", rand_r(&seed) % 50);
+        struct byte_buffer out = {0};
+        int what = rand_r(&seed) % 4;
+        if (what == 0)
+            put(store, 0, id, "object");
+        else if (what == 1)
+            put_large(store, id, (size_t)rand_r(&seed) % 9000);
+        else if (what == 2)
+            response_store_delete(store, 0, text_of(id));
+        else
+            response_store_read_items(store, 0, text_of(id), &out, NULL);
+        if (out.length != 0 && out.length != 22)
+            abort();
+        byte_buffer_finish(&out);
+        if (response_store_stats(store).bytes > CAP)
+            abort();
+    }
+    return NULL;
+}
+
+static void test_two_threads(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, use_store, store), 0);
+    use_store(store);
+    pthread_join(other, NULL);
+    assert_true(response_store_stats(store).num_entries <= 50);
+    response_store_destroy(store);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_put_in_comes_out),
+        cmocka_unit_test(test_tenants_do_not_see_each_other),
+        cmocka_unit_test(test_a_new_one_takes_the_place_of_its_id),
+        cmocka_unit_test(test_what_is_deleted_gives_its_bytes_back),
+        cmocka_unit_test(test_the_one_used_longest_ago_goes),
+        cmocka_unit_test(test_the_cap_is_never_passed),
+        cmocka_unit_test(test_too_large_is_refused),
+        cmocka_unit_test(test_no_store_has_nothing),
+        cmocka_unit_test(test_two_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
