@@ -133,22 +133,20 @@ def test_load_counts_what_is_in_flight(server):
 
 
 def test_the_info_has_options_and_sizes_and_no_secret(start_server, tmp_path):
-    secrets = ["secret-flag-key", "secret-file-key", "secret-env-key", "secret-password"]
+    secrets = ["secret-flag-key", "secret-file-key", "secret-env-key"]
     (tmp_path / "keys").write_text(secrets[1] + "\n")
     path = tmp_path / "config.yaml"
     path.write_text("max-n: 7\n")
     server = start_server("--enable-admin", "--config", path, "--api-key", secrets[0], "--api-key-file", tmp_path / "keys",
-                          "--otlp-traces-endpoint", f"http://127.0.0.1:9/{secrets[3]}/v1/traces", "--max-num-seqs", 4,
-                          environment={"QUIRE_MAX_LOGPROBS": "11"})
+                          "--max-num-seqs", 4, environment={"QUIRE_MAX_LOGPROBS": "11"})
     assert error_of(call(server, "GET", "/server_info", headers={"X-Api-Key": secrets[0]})) == (403, "admin_required")
     server.kill()
-    server = start_server("--enable-admin", "--config", path, "--max-num-seqs", 4, "--otlp-traces-endpoint",
-                          f"http://127.0.0.1:9/{secrets[3]}/v1/traces",
+    server = start_server("--enable-admin", "--config", path, "--max-num-seqs", 4,
                           environment={"QUIRE_MAX_LOGPROBS": "11", "QUIRE_API_KEY": secrets[2]})
     reply = call(server, "GET", "/server_info", headers={"X-Api-Key": secrets[2]})
     info, options = reply.json(), reply.json()["options"]
     assert not any(secret in reply.text for secret in secrets)
-    assert options["api-key"] == options["otlp-traces-endpoint"] == {"is_set": True}
+    assert options["api-key"] == {"is_set": True}
     assert (options["max-n"], options["max-logprobs"], options["max-num-seqs"]) == (7, 11, 4)
     assert options["port"] == server.port and options["enable-admin"] is True and options["ssl-keyfile"] is None
     helped = subprocess.run([BINARY, "serve", "--help"], capture_output=True, text=True).stdout
