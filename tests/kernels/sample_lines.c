@@ -56,7 +56,9 @@ int main(int argc, char **argv) {
     if (argc != 3)
         return 2;
     int vocab_size = atoi(argv[2]);
-    const struct backend_config config = {.limits.max_num_batched_tokens = 8,
+    bool is_cpu = strncmp(argv[1], "cpu", 3) == 0;
+    const struct backend_config config = {.activation_dtype = is_cpu ? DTYPE_F32 : DTYPE_BF16,
+                                          .limits.max_num_batched_tokens = 8,
                                           .limits.max_num_seqs = 8,
                                           .limits.max_model_len = 4,
                                           .limits.block_size = 1,
