@@ -327,9 +327,9 @@ static uint64_t open_kinds(struct question *q, int32_t set) {
 
 /* Keeps with the set that so many of the kinds may not follow. */
 static int refuse(const struct question *q, int32_t set, uint64_t kinds, int count) {
-    struct parse_set *kept = q->machine->store.sets[set];
     if (q->is_given_up)
-        return 0;
+        return 0; /* a sweep may have renamed the set */
+    struct parse_set *kept = q->machine->store.sets[set];
     kept->closed_kinds = kinds;
     kept->closed_length = (uint8_t)count;
     return 0;
