@@ -213,7 +213,7 @@ def test_ignored_fields_are_named(server):
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"max_tokens": 0}, "max_tokens"),
     ({"tool_choice": "required"}, "tools"),
-    ({"functions": []}, "functions"),
+    ({"functions": 3}, "functions"),
     ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
     ({"add_generation_prompt": True, "continue_final_message": True}, "continue_final_message"),
 ])
@@ -275,7 +275,7 @@ ROLES = """{% for m in messages %}{% if m.role == 'robot' %}{{ raise_exception('
 <|{{ m.role }}|>{{ m.name }}:{{ m.content }}{% endfor %}"""
 
 
-@pytest.mark.parametrize("role", ["function", "ipython", "observation", "im_start", "R-2_d2"])
+@pytest.mark.parametrize("role", ["ipython", "observation", "im_start", "R-2_d2"])
 def test_other_roles_go_to_the_template(start_server, tmp_path, role):
     """As text: none becomes a control token."""
     path = tmp_path / "chat.jinja"
