@@ -267,4 +267,29 @@ __device__ __forceinline__ bool is_kept(const struct cut &cut, int32_t last_equa
     return logit > cut.logit || (logit == cut.logit && token <= last_equal);
 }
 
+/* Lists the kept tokens as they come, for all threads of the block; `list` and *num_listed are in
+ * shared memory and hold all of them. */
+__device__ __forceinline__ void list_kept(const struct logit_row &row, const struct cut &cut,
+                                          uint64_t (&of_warps)[2][SAMPLE_WARPS],
+                                          struct sample_logit *list, int32_t *num_listed) {
+    int32_t last_equal = last_kept_equal(row, cut, of_warps);
+    if (threadIdx.x == 0)
+        *num_listed = 0;
+    __syncthreads();
+    visit_row(row, [&](int32_t i, float x) {
+        if (is_kept(cut, last_equal, i, x))
+            list[atomicAdd(num_listed, 1)] = {x, i};
+    });
+    __syncthreads();
+}
+
+/* How many of the n listed tokens come before this one, by falling logit and rising id. */
+__device__ __forceinline__ int32_t place_among(const struct sample_logit *list, int32_t n,
+                                               struct sample_logit own) {
+    int32_t place = 0;
+    for (int32_t i = 0; i < n; i++)
+        place += pack_logit(list[i].logit, list[i].token) > pack_logit(own.logit, own.token);
+    return place;
+}
+
 #endif

@@ -24,25 +24,14 @@ __device__ __forceinline__ void collect_top(const struct logit_row &row, struct 
     w.lowest = -INFINITY;
     fill_coarse_table(row, w, false, &memory->cut);
     find_cut(row, w, false, {n, NO_MASS}, &memory->cut, &cut);
-    int32_t last_equal = last_kept_equal(row, cut, memory->of_warps);
-    if (threadIdx.x == 0)
-        memory->num_listed = 0;
-    __syncthreads();
-    visit_row(row, [&](int32_t i, float x) {
-        if (is_kept(cut, last_equal, i, x))
-            memory->list[atomicAdd(&memory->num_listed, 1)] = {x, i};
-    });
-    __syncthreads();
+    list_kept(row, cut, memory->of_warps, memory->list, &memory->num_listed);
 }
 
 /* Thread i of the first n puts entry i of the list in its place. */
 __device__ __forceinline__ void write_top(const struct sample_logit *list, int32_t n,
                                           double log_total, struct sample_output *out) {
     struct sample_logit own = list[threadIdx.x];
-    int32_t place = 0;
-    for (int32_t i = 0; i < n; i++)
-        place +=
-            list[i].logit > own.logit || (list[i].logit == own.logit && list[i].token < own.token);
+    int32_t place = place_among(list, n, own);
     out->top_tokens[place] = own.token;
     out->top_logprobs[place] = logprob_of(own.logit, log_total);
 }

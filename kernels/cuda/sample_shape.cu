@@ -226,21 +226,10 @@ __device__ __forceinline__ int32_t mirostat_top_k(const struct sample_row *r,
     struct cut cut = {w.lowest, 0, 0, NO_MASS};
     fill_coarse_table(row, w, false, &memory->cut);
     find_cut(row, w, false, {SAMPLE_MIROSTAT_TOKENS, NO_MASS}, &memory->cut, &cut);
-    int32_t last_equal = last_kept_equal(row, cut, memory->of_warps);
-    if (threadIdx.x == 0)
-        memory->num_listed = 0;
-    __syncthreads();
-    visit_row(row, [&](int32_t i, float x) {
-        if (is_kept(cut, last_equal, i, x))
-            memory->list[atomicAdd(&memory->num_listed, 1)] = {x, i};
-    });
-    __syncthreads();
-    int32_t n = memory->num_listed, own = threadIdx.x, place = 0;
-    for (int32_t i = 0; own < n && i < n; i++)
-        place += pack_logit(memory->list[i].logit, memory->list[i].token) >
-                 pack_logit(memory->list[own].logit, memory->list[own].token);
+    list_kept(row, cut, memory->of_warps, memory->list, &memory->num_listed);
+    int32_t n = memory->num_listed, own = threadIdx.x;
     if (own < n)
-        memory->sorted[place] = memory->list[own].logit;
+        memory->sorted[place_among(memory->list, n, memory->list[own])] = memory->list[own].logit;
     __syncthreads();
     if (own == 0) {
         for (int32_t i = 0; i + 1 < n; i++)

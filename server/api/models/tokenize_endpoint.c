@@ -32,19 +32,17 @@ struct tokenize_body {
     bool skip_special_tokens; /* /detokenize's, and SGLang's; false unless it is given */
 };
 
+/* Of a chat whose prompt is wanted. */
+#define CHAT_FIELDS                                                                                \
+    JSON_OTHER(messages), JSON_OTHER(tools), JSON_OTHER(tool_choice), JSON_OTHER(functions),       \
+        JSON_OTHER(function_call), JSON_TEXT(struct tokenize_body, reasoning_effort),              \
+        JSON_OTHER(add_generation_prompt), JSON_OTHER(continue_final_message),                     \
+        JSON_OTHER(chat_template_kwargs), JSON_OTHER(chat_template)
+
 static const struct json_field tokenize_fields[] = {
     JSON_TEXT(struct tokenize_body, model),
     JSON_TEXT(struct tokenize_body, prompt),
-    JSON_OTHER(messages),
-    JSON_OTHER(tools),
-    JSON_OTHER(tool_choice),
-    JSON_OTHER(functions),
-    JSON_OTHER(function_call),
-    JSON_TEXT(struct tokenize_body, reasoning_effort),
-    JSON_OTHER(add_generation_prompt),
-    JSON_OTHER(continue_final_message),
-    JSON_OTHER(chat_template_kwargs),
-    JSON_OTHER(chat_template),
+    CHAT_FIELDS,
     JSON_BOOL(struct tokenize_body, add_special_tokens),
     JSON_BOOL(struct tokenize_body, return_token_strs),
     JSON_TEXT(struct tokenize_body, content),
@@ -259,16 +257,7 @@ int tokenize_endpoint_encode(const struct api_context *context, const char *body
 
 static const struct json_field apply_fields[] = {
     JSON_TEXT(struct tokenize_body, model),
-    JSON_OTHER(messages),
-    JSON_OTHER(tools),
-    JSON_OTHER(tool_choice),
-    JSON_OTHER(functions),
-    JSON_OTHER(function_call),
-    JSON_TEXT(struct tokenize_body, reasoning_effort),
-    JSON_OTHER(add_generation_prompt),
-    JSON_OTHER(continue_final_message),
-    JSON_OTHER(chat_template_kwargs),
-    JSON_OTHER(chat_template),
+    CHAT_FIELDS,
 };
 
 static int apply_parsed(const struct api_context *context, cJSON *json, struct byte_buffer *out,
