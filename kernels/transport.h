@@ -17,7 +17,7 @@ struct transport_request; /* a message that was begun */
 
 enum transport_channel {
     TRANSPORT_STEPS,  /* between rank 0 and the others: what to compute, and what came of it */
-    TRANSPORT_SUMS,   /* the collective ops (backend.h) */
+    TRANSPORT_SUMS,   /* the collective ops (backend.h); before them, weights that rank 0 sends */
     TRANSPORT_STAGES, /* from a stage of a pipeline to the next: hidden states (likewise) */
     TRANSPORT_NUM_CHANNELS
 };
