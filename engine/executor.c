@@ -280,7 +280,9 @@ static void release_pools(struct rank_executor *executor) {
         rank_release(&executor->ranks[0]);
         return;
     }
+    pthread_mutex_lock(&executor->lock);
     executor->error = (struct error){0}; /* of pools that were not allocated */
+    pthread_mutex_unlock(&executor->lock);
     enter(executor, PHASE_RELEASE);
     await_ranks(executor, &err);
 }
