@@ -100,6 +100,7 @@ struct engine_stats {
     uint64_t swapped_in_blocks;
     uint64_t rank_restarts;                 /* of ranks that were lost */
     uint64_t copied_blocks;                 /* a shared one was written to */
+    uint64_t jump_forward_tokens;           /* that grammars forced, and no step sampled */
     uint64_t mask_jobs;                     /* in which masks were found that take long */
     double mask_job_seconds;                /* that these took in all */
     uint64_t finished[FINISH_ERROR + 1];    /* sequences by finish reason */

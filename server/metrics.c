@@ -201,6 +201,9 @@ static void write_old_names(const struct writer *w, const struct engine_stats *s
 }
 
 static void write_masks(const struct writer *w, const struct engine_stats *s) {
+    write_single(w, "grammar_jump_forward_tokens_total", "counter",
+                 "Generated tokens that a grammar forced, and no step sampled.",
+                 (double)s->jump_forward_tokens);
     write_single(w, "grammar_mask_jobs_running", "gauge",
                  "Grammars whose masks take long and are being found beside the steps.",
                  s->num_mask_jobs);

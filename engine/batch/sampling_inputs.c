@@ -166,21 +166,46 @@ static struct grammar_state *copy_grammar(struct sequence *sequence,
     return state != NULL ? grammar_state_clone(state) : NULL;
 }
 
-/* Returns what grammar_state_try_mask does, and -1 also for drafts that do not match. */
-static int try_grammar(const struct sampling_position *at,
+static void fill_only(int32_t token, int32_t vocab_size, uint32_t *mask) {
+    memset(mask, 0, (size_t)SAMPLE_MASK_WORDS(vocab_size) * sizeof(*mask));
+    mask[token / 32] |= UINT32_C(1) << (token % 32);
+}
+
+/* Returns what grammar_state_try_mask does, which is not asked about a token that is forced. */
+static int try_mask(struct grammar_state *state, const struct forced_tokens *forced,
+                    const struct tokenizer *tokenizer, int64_t *budget, uint32_t *mask) {
+    if (forced->count == 0)
+        return grammar_state_try_mask(state, budget, mask);
+    fill_only(forced->tokens[0], tokenizer_vocab_size(tokenizer), mask);
+    return 0;
+}
+
+/* -1 when the grammar does not take the draft. */
+static int accept_draft(struct grammar_state *state, const struct sampling_params *params,
+                        struct forced_tokens *forced, int32_t draft) {
+    if (grammar_state_accept(state, draft) != 0)
+        return -1;
+    if (forced_tokens_apply(params))
+        forced_tokens_note(forced, state, draft);
+    return 0;
+}
+
+/* Likewise after the drafts, and -1 also for some that do not match. */
+static int try_grammar(const struct sampling_position *at, const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary, int64_t *budget,
                        uint32_t *mask) {
     CHECK(is_known(at));
+    struct forced_tokens forced = at->sequence->forced;
     if (num_after(at) == 0) {
         struct grammar_state *state = ensure_grammar(at->sequence, vocabulary);
-        return state != NULL ? grammar_state_try_mask(state, budget, mask) : -1;
+        return state != NULL ? try_mask(state, &forced, tokenizer, budget, mask) : -1;
     }
     struct grammar_state *copy = copy_grammar(at->sequence, vocabulary);
     int status = copy != NULL ? 0 : -1;
     for (int32_t i = 0; status == 0 && i < num_after(at); i++)
-        status = grammar_state_accept(copy, at->drafts[i]);
+        status = accept_draft(copy, sequence_params(at->sequence), &forced, at->drafts[i]);
     if (status == 0)
-        status = grammar_state_try_mask(copy, budget, mask);
+        status = try_mask(copy, &forced, tokenizer, budget, mask);
     grammar_state_destroy(copy);
     return status;
 }
@@ -231,7 +256,8 @@ enum sampling_mask sampling_inputs_fill_mask(const struct sampling_position *at,
     const struct sampling_params *params = sequence_params(at->sequence);
     const struct thinking_state thinking = find_thinking(at, tokenizer);
     int32_t num_words = SAMPLE_MASK_WORDS(tokenizer_vocab_size(tokenizer)), forced;
-    int status = params->grammar != NULL ? try_grammar(at, vocabulary, budget, mask) : -1;
+    int status =
+        params->grammar != NULL ? try_grammar(at, tokenizer, vocabulary, budget, mask) : -1;
     if (status > 0)
         return SAMPLING_MASK_UNFINISHED;
     bool has_grammar = status == 0;
@@ -305,12 +331,14 @@ static int32_t count_drafts(const struct sequence *sequence, const struct tokeni
                             int32_t num_drafts) {
     const struct sampling_params *params = sequence_params(sequence);
     struct thinking_state thinking = sequence->thinking;
+    struct forced_tokens forced = sequence->forced;
     int32_t count = 0;
     bool ends = false;
     for (; count < num_drafts && !ends; count++) {
         int32_t draft = drafts[count];
-        if (!is_allowed(params, &thinking, draft) ||
-            (grammar != NULL && grammar_state_accept(grammar, draft) != 0))
+        bool is_other = forced.count > 0 && forced.tokens[0] != draft;
+        if (is_other || !is_allowed(params, &thinking, draft) ||
+            (grammar != NULL && accept_draft(grammar, params, &forced, draft) != 0))
             break;
         thinking_state_add(&thinking, &params->thinking, tokenizer_piece(tokenizer, draft));
         ends = is_end(params, tokenizer, draft) ||

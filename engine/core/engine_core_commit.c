@@ -39,18 +39,34 @@ static struct step_rows rows_of(const struct step *step, int32_t first, int32_t 
     };
 }
 
+static void append_token(struct engine_core *core, struct sequence *sequence,
+                         const struct step_rows *rows, int64_t now_ns) {
+    int32_t token = rows->outputs[0].token;
+    if (step_output_token(&core->output, sequence, rows, 0) != 0) {
+        end_failed(core, sequence);
+        return;
+    }
+    core_stats_token(&core->stats, sequence, now_ns);
+    speculation_append(&core->speculation, sequence, token);
+    notify_pushed(core, sequence);
+}
+
 static void commit_token(struct engine_core *core, struct sequence *sequence,
                          const struct step *step, int32_t row, int64_t now_ns) {
     const struct step_rows rows = rows_of(step, row, 1);
     if (sequence_has_mirostat(sequence))
         sequence->mirostat_mu = rows.outputs[0].mirostat_mu;
-    if (step_output_token(&core->output, sequence, &rows, 0) != 0) {
-        end_failed(core, sequence);
-        return;
+    append_token(core, sequence, &rows, now_ns);
+}
+
+/* Appends the tokens that are forced; the next step computes them with the last one sampled. */
+static void jump_forward(struct engine_core *core, struct sequence *sequence, int64_t now_ns) {
+    while (sequence_can_jump(sequence)) {
+        const struct sample_output forced = {.token = sequence->forced.tokens[0]};
+        const struct step_rows rows = {.outputs = &forced, .count = 1};
+        core->stats.jump_forward_tokens++;
+        append_token(core, sequence, &rows, now_ns);
     }
-    core_stats_token(&core->stats, sequence, now_ns);
-    speculation_append(&core->speculation, sequence, step->result.rows[row].token);
-    notify_pushed(core, sequence);
 }
 
 static void fork_sequence(struct engine_core *core, const struct sequence *from,
@@ -108,8 +124,10 @@ static void commit_samples(struct engine_core *core, const struct step *step,
         if (row->sequence->status != SEQUENCE_FINISHED)
             commit_token(core, row->sequence, step, first + i, now_ns);
     }
-    for (int32_t i = entry->num_samples - 1; i < num_rows; i++)
+    for (int32_t i = entry->num_samples - 1; i < num_rows; i++) {
+        jump_forward(core, step->rows[first + i].sequence, now_ns);
         speculation_propose(&core->speculation, step->rows[first + i].sequence);
+    }
 }
 
 /* --- Entries of the plan ---------------------------------------------------------------------- */

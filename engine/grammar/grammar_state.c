@@ -124,8 +124,10 @@ static int32_t step_text(struct grammar_machine *machine, int32_t set, struct te
     return set;
 }
 
+/* The mask may have been requested of a clone. */
 static bool may_end(const struct grammar_state *state) {
-    return state->may_end || state->grammar->machine->store.sets[state->set]->is_complete;
+    const struct parse_set *set = state->grammar->machine->store.sets[state->set];
+    return state->may_end || set->is_complete || (set->mask != NULL && set->has_ends);
 }
 
 static void move_to(struct grammar_state *state, int32_t set) {

@@ -284,7 +284,7 @@ static bool is_pipelined(const struct scheduler *scheduler) {
 /* The first stage learns what the last one samples with the results of the step. */
 static bool can_run(const struct scheduler *scheduler, const struct sequence *sequence) {
     bool is_sampled = is_pipelined(scheduler) && sequence->in_flight.num_samples > 0;
-    return !is_sampled && sequence_group_can_run(sequence);
+    return !is_sampled && !sequence_waits_to_jump(sequence) && sequence_group_can_run(sequence);
 }
 
 static bool can_grow(struct scheduler *scheduler, const struct sequence *sequence) {

@@ -109,6 +109,21 @@ int sequence_count_prompt(struct sequence *sequence) {
     return 0;
 }
 
+static bool may_jump(const struct sequence *sequence) {
+    return sequence->forced.count > 0 && sequence->status == SEQUENCE_RUNNING &&
+           sequence->finish == FINISH_NONE && sequence_params(sequence)->num_logprobs < 0;
+}
+
+bool sequence_can_jump(const struct sequence *sequence) {
+    return may_jump(sequence) && sequence->in_flight.num_tokens == 0;
+}
+
+/* The step in flight samples the first one. To leave out the next step pays where it would not sample
+ * the last. */
+bool sequence_waits_to_jump(const struct sequence *sequence) {
+    return may_jump(sequence) && sequence->forced.count > 2 && sequence->in_flight.num_samples > 0;
+}
+
 int sequence_append(struct sequence *sequence, int32_t token) {
     CHECK(sequence->num_tokens < sequence->max_tokens);
     int32_t num_generated = sequence_num_generated(sequence);
@@ -119,6 +134,8 @@ int sequence_append(struct sequence *sequence, int32_t token) {
         return -1;
     sequence->output[num_generated] = token;
     sequence->num_tokens++;
+    if (sequence->grammar != NULL && forced_tokens_apply(sequence_params(sequence)))
+        forced_tokens_note(&sequence->forced, sequence->grammar, token);
     return 0;
 }
 
@@ -148,6 +165,7 @@ void sequence_release(struct sequence *sequence) {
     free(sequence->output);
     free(sequence->hidden_sum);
     free(sequence->drafts);
+    sequence->forced.count = 0;
     sequence->grammar = NULL;
     sequence->output = NULL;
     sequence->output_capacity = 0;

@@ -18,6 +18,7 @@
 #include "engine/kv/token_view.h"
 #include "engine/request.h"
 #include "engine/sequence/detokenizer.h"
+#include "engine/sequence/forced_tokens.h"
 #include "engine/sequence/token_counts.h"
 
 #include <stdbool.h>
@@ -68,6 +69,7 @@ struct sequence {
     float mirostat_mu;             /* for the next token: kernels/sampling.h */
     struct grammar_state *grammar; /* made by batch/sampling_inputs.c before the first token is
                                       sampled; NULL without a grammar */
+    struct forced_tokens forced;   /* by it: the next ones */
     float *hidden_sum;             /* with POOLING_MEAN and num_computed > 0 */
 
     /* Written by core/speculation.c: tokens that may follow, of which the first num_wanted_drafts
@@ -124,6 +126,11 @@ bool sequence_is_complete(const struct sequence *sequence);
 
 /* Returns whether a penalty needs its tokens counted. */
 bool sequence_has_penalty(const struct sequence *sequence);
+/* Returns whether the first forced token is to be appended without being sampled, now that no step in
+ * flight does. */
+bool sequence_can_jump(const struct sequence *sequence);
+/* Returns whether it is to be in no further step before the one in flight is committed, to jump then. */
+bool sequence_waits_to_jump(const struct sequence *sequence);
 /* Returns whether what its next token is drawn from depends on the surprise of those before. */
 bool sequence_has_mirostat(const struct sequence *sequence);
 /* Takes the prompt's tokens into the counts, where a penalty needs them, before the first token is

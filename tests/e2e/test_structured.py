@@ -300,6 +300,33 @@ def answer_of(server, fields):
     return [choice["text"] for choice in response.json()["choices"]]
 
 
+FORCED = {"type": "object", "properties": {"registration_number": {"type": "integer", "maximum": 9}, "manufacturer_name":
+          {"enum": ["international business machines", "digital equipment corporation"]}},
+          "required": ["registration_number", "manufacturer_name"]}
+
+
+def test_forced_text_is_not_sampled(server):
+    """Where the grammar leaves no choice tokens are appended at once; what comes out is the same where they are not, for their logprobs."""
+    def complete(**more):
+        answer = httpx.post(f"{server.url}/v1/completions", timeout=60, json={
+            "model": NAME, "prompt": "A computer:", "max_tokens": 100, "seed": 5, "temperature": 1, "return_token_ids": True,
+            "structured_outputs": {"json": FORCED}, **more}).json()
+        return answer["choices"][0], answer["usage"]["completion_tokens"]
+
+    (jumped, num_tokens), rose = deltas(server, complete)
+    jsonschema.validate(json.loads(jumped["text"]), FORCED)
+    assert rose["grammar_jump_forward_tokens_total"] >= 8
+    assert rose["engine_steps_total"] <= num_tokens - 8 + 1
+    (sampled, _), rose = deltas(server, lambda: complete(logprobs=1))
+    assert rose["grammar_jump_forward_tokens_total"] == 0
+    assert sampled["token_ids"] == jumped["token_ids"] and len(jumped["token_ids"]) == num_tokens
+    assert len(sampled["logprobs"]["token_logprobs"]) == num_tokens
+    stopped, _ = complete(stop=["manufact"])
+    assert stopped["finish_reason"] == "stop" and stopped["text"] == jumped["text"].partition("manufact")[0]
+    cut, count = complete(max_tokens=6)
+    assert count == 6 and cut["finish_reason"] == "length" and cut["token_ids"] == jumped["token_ids"][:6]
+
+
 def test_masks_that_take_long_are_the_same_beside_others(start_server):
     server = start_server()
     calls = [ambiguous(seed, max_tokens=8, n=1 + seed % 2) for seed in range(4)]

@@ -1,6 +1,7 @@
 #include "tests/sim/fake_tokenizer.h"
 
 #include "config/base/check.h"
+#include "tests/longest_match.h"
 
 #include <string.h>
 
@@ -41,4 +42,9 @@ bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token) {
 const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count) {
     *out_count = FAKE_NUM_EOS;
     return eos_tokens;
+}
+
+int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                         unsigned flags, int32_t *out, size_t capacity) {
+    return longest_match_encode(tokenizer, text, length, out, capacity);
 }

@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 #include "engine/grammar/grammar_machine.h"
+#include "engine/sequence/forced_tokens.h"
 #include "tests/sim/beam_oracle.h"
 #include "tests/sim/dry_oracle.h"
 #include "tests/sim/fake_tokenizer.h"
@@ -334,6 +335,15 @@ static void forget_masks(struct grammar *grammar) {
     grammar->machine = NULL;
 }
 
+/* Finds what the grammar leaves no choice about after the tokens so far. */
+static void find_forced_tokens(const struct sampling_params *params, struct grammar_state *grammar,
+                               struct forced_tokens *out) {
+    bool may_force = grammar != NULL && params->settings.mirostat == 0 &&
+                     params->num_allowed_tokens == 0 && params->num_bad_runs == 0 &&
+                     params->thinking.num_end_tokens == 0;
+    out->count = may_force ? grammar_state_forced(grammar, out->tokens, MAX_FORCED_TOKENS) : 0;
+}
+
 static void draw_choice(const struct request *request, int32_t choice, int32_t most,
                         const struct grammar_vocabulary *vocabulary, struct oracle_choice *out) {
     const struct sampling_params *params = &request->params;
@@ -345,11 +355,19 @@ static void draw_choice(const struct request *request, int32_t choice, int32_t m
         params->grammar != NULL ? grammar_state_create(params->grammar, vocabulary) : NULL;
     bool goes_on = most > 0;
     float mu = 2 * params->settings.mirostat_tau;
+    struct forced_tokens forced = {.count = 0};
+    int32_t num_used = 0;
     while (goes_on) {
-        int32_t token = draw_token(request, choice, out, grammar, history, mu);
+        int32_t token = num_used < forced.count
+                            ? forced.tokens[num_used++]
+                            : draw_token(request, choice, out, grammar, history, mu);
         mu = fake_model_next_mu(mu, token);
         add_token(out, token, &history);
         CHECK(grammar == NULL || grammar_state_accept(grammar, token) == 0);
+        if (num_used == forced.count) {
+            find_forced_tokens(params, grammar, &forced);
+            num_used = 0;
+        }
         bool complete = grammar != NULL && grammar_state_is_final(grammar);
         goes_on = accept_token(request, token, most, complete, &bytes, out);
     }

@@ -78,8 +78,8 @@ static void draw_constraints(struct random *random, struct sampling_params *para
     }
 }
 
-/* Chooses a grammar: of letters without an end, of some letters and "END", or of a text known but
- * for its length. */
+/* Chooses a grammar: of letters without an end, of some letters and an end of several tokens, or of a
+ * text known but for its length, with a start of several tokens. */
 static struct grammar *draw_grammar(struct random *random) {
     static const struct character_range letters = {'a', 'c'};
     struct grammar_builder *builder = grammar_builder_create();
@@ -89,10 +89,13 @@ static struct grammar *draw_grammar(struct random *random) {
     grammar_node space = grammar_literal(builder, " ", 1);
     grammar_node item = kind < 2 ? letter : space;
     int max = kind == 0 ? -1 : random_range(random, 2, 8);
+    static const char start[] = "hello a\xc3\xa9 bb hello", end[] = "ENDabcab helloab\nhellobb cc";
+    size_t start_length = kind == 2 ? (size_t)random_range(random, 5, sizeof(start) - 1) : 0;
+    size_t end_length = kind == 1 ? (size_t)random_range(random, 3, sizeof(end) - 1) : 0;
     grammar_node parts[] = {
-        grammar_literal(builder, "hello", kind == 2 ? 5 : 0),
+        grammar_literal(builder, start, start_length),
         grammar_repeat(builder, item, random_range(random, 0, 2), max),
-        grammar_literal(builder, "END", kind == 1 ? 3 : 0),
+        grammar_literal(builder, end, end_length),
     };
     struct grammar *grammar;
     struct error err;

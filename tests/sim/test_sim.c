@@ -25,7 +25,7 @@ struct totals {
         recomputes, stalls, aborted, failed, finished;
     uint64_t copies, swapped_in, hits, shared, dropped, beams, refused;
     uint64_t ngrams_accepted;
-    uint64_t unmasked, mask_jobs;
+    uint64_t unmasked, mask_jobs, jumped;
     uint64_t late, late_in_midst, late_beams, late_unread, queue_timeouts;
     uint64_t losses, losses_ahead, alone, crashed;
     struct draft_counts drafts;
@@ -238,6 +238,7 @@ static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->losses_ahead += sim->executor.num_losses_ahead;
     totals->unmasked += sim->num_unmasked;
     totals->mask_jobs += sim->mask_workers.num_begun;
+    totals->jumped += sim->core.stats.jump_forward_tokens;
 }
 
 /* --- Runs that must be alike ------------------------------------------------------------------ */
@@ -356,6 +357,7 @@ static bool print_totals(const struct totals *totals) {
         {"rows thrown away", totals->dead_rows},
         {"rows whose mask was not found yet", totals->unmasked},
         {"jobs that found masks", totals->mask_jobs},
+        {"forced tokens that no step sampled", totals->jumped},
         {"blocks that become free after a step in flight, summed over steps", totals->deferred},
         {"drafted tokens verified", totals->drafts.tokens},
         {"accepted", totals->drafts.accepted},
