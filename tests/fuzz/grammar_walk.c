@@ -1,8 +1,13 @@
 #include "tests/fuzz/grammar_walk.h"
 
+#include "engine/grammar/grammar_program.h"
+#include "engine/sequence/forced_tokens.h"
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 
 #include <stdlib.h>
+
+#define NUM_TEXTS 256 /* tokens of one byte */
+#define NUM_CHECKED 8
 
 void fuzz_require(bool condition) {
     if (!condition)
@@ -35,12 +40,37 @@ static int32_t choose(const uint32_t *mask, unsigned choice) {
     return token;
 }
 
+/* A token is accepted exactly where it is allowed. */
+static void check_token(const struct grammar_state *state, const uint32_t *mask, int32_t token) {
+    struct grammar_state *clone = grammar_state_clone(state);
+    fuzz_require(clone != NULL);
+    bool is_allowed = (mask[token / 32] >> (token % 32) & 1) != 0;
+    fuzz_require((grammar_state_accept(clone, token) == 0) == is_allowed);
+    grammar_state_destroy(clone);
+}
+
+/* Forced tokens are accepted one after the other, the first by the mask. */
+static void check_forced(struct grammar_state *state, const uint32_t *mask) {
+    struct grammar_state *clone = grammar_state_clone(state);
+    int32_t forced[MAX_FORCED_TOKENS];
+    fuzz_require(clone != NULL);
+    int32_t count = grammar_state_forced(clone, forced, MAX_FORCED_TOKENS);
+    fuzz_require(count == 0 || (mask[forced[0] / 32] >> (forced[0] % 32) & 1) != 0);
+    for (int32_t i = 0; i < count; i++)
+        fuzz_require(grammar_state_accept(clone, forced[i]) == 0);
+    grammar_state_destroy(clone);
+}
+
 void grammar_walk(struct grammar *grammar, unsigned choice, int num_tokens) {
     struct grammar_state *state = grammar_state_create(grammar, the_vocabulary());
     fuzz_require(state != NULL);
     for (int i = 0; i < num_tokens && !grammar_state_is_final(state); i++) {
         uint32_t mask[FIXTURE_WORDS] = {0};
         fuzz_require(grammar_state_mask(state, mask) == 0);
+        bool is_exact = !atomic_load(&grammar->has_given_up);
+        for (unsigned j = 0; is_exact && j < NUM_CHECKED; j++)
+            check_token(state, mask, (int32_t)((choice * 31 + j * 37 + (unsigned)i) % NUM_TEXTS));
+        check_forced(state, mask);
         fuzz_require(grammar_state_accept(state, choose(mask, choice + (unsigned)i)) == 0);
     }
     grammar_state_destroy(state);
