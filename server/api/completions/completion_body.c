@@ -75,10 +75,19 @@ static int read_prompts(const struct api_context *context, struct completion_bod
                          (int)context->max_choices, (long long)num_choices);
 }
 
+/* Before beams are counted, which each of them may end. */
+static int add_ends(const struct api_context *context, struct completion_body *body,
+                    struct api_error *err) {
+    if (!completion_body_has_suffix(body) || body->sampling.ignore_eos)
+        return 0;
+    return fim_prompt_add_ends(context, &body->sampling.lists, err);
+}
+
 static int read_all(const struct api_context *context, struct completion_body *body,
                     struct api_error *err) {
     if (request_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
         sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
+        add_ends(context, body, err) != 0 ||
         beam_fields_read(context, body->json, &body->sampling, err) != 0 ||
         sampling_body_check_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
             0)

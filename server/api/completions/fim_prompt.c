@@ -16,6 +16,27 @@ int fim_prompt_check(const struct api_context *context, struct api_error *err) {
                          "in the middle");
 }
 
+static bool has_stop(const struct sampling_lists *lists, int32_t token) {
+    for (int32_t i = 0; i < lists->num_stop_tokens; i++)
+        if (lists->stop_tokens[i] == token)
+            return true;
+    return false;
+}
+
+int fim_prompt_add_ends(const struct api_context *context, struct sampling_lists *lists,
+                        struct api_error *err) {
+    int num_ends, num_given = (int)lists->num_stop_tokens;
+    const int32_t *ends = tokenizer_fim_ends(context->tokenizer, &num_ends);
+    if (num_given + num_ends > MAX_STOP_TOKENS)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "stop_token_ids",
+                             "stop_token_ids must have at most %d where a gap is filled, not %d",
+                             MAX_STOP_TOKENS - num_ends, num_given);
+    for (int i = 0; i < num_ends; i++)
+        if (!has_stop(lists, ends[i]))
+            lists->stop_tokens[lists->num_stop_tokens++] = ends[i];
+    return 0;
+}
+
 static unsigned without_added(unsigned flags) {
     return flags & ~(unsigned)TOKENIZER_ADD_SPECIAL;
 }

@@ -8,6 +8,7 @@
 #define QUIRE_SERVER_API_COMPLETIONS_FIM_PROMPT_H
 
 #include "server/api/fields/prompt_field.h"
+#include "server/api/fields/sampling_lists.h"
 
 struct fim_prompt {
     const cJSON *item; /* what stands before the gap: a text or ids; may be empty */
@@ -18,6 +19,11 @@ struct fim_prompt {
 
 /* Refuses a suffix for a model without such tokens: -1 and *err, 400, param suffix. */
 int fim_prompt_check(const struct api_context *context, struct api_error *err);
+
+/* Adds the tokens that end what fills a gap (tokenizer_fim_ends) to those that stop; a 400 where they
+ * are too many together. */
+int fim_prompt_add_ends(const struct api_context *context, struct sampling_lists *lists,
+                        struct api_error *err);
 
 /* Encodes a suffix, which is not empty, once for all prompts of a call: of a long one no more than a
  * truncation leaves of a whole prompt. The caller frees the tokens. -1 and *err, param suffix. */
