@@ -251,12 +251,12 @@ static bool bans_allowed(const struct token_bias *bias, const uint32_t *mask) {
 
 int32_t sampling_inputs_drop_bans(const uint32_t *mask, int32_t vocab_size,
                                   struct token_bias *biases, int32_t num_biases) {
-    int32_t num_left = 0, kept = 0;
+    int32_t num_banned = 0, num_allowed = 0, kept = 0;
     for (int32_t i = 0; i < num_biases; i++)
-        num_left -= bans_allowed(&biases[i], mask);
-    for (int32_t i = 0; i < SAMPLE_MASK_WORDS(vocab_size); i++)
-        num_left += __builtin_popcount(mask[i]);
-    if (num_left > 0)
+        num_banned += bans_allowed(&biases[i], mask);
+    for (int32_t i = 0; num_allowed <= num_banned && i < SAMPLE_MASK_WORDS(vocab_size); i++)
+        num_allowed += __builtin_popcount(mask[i]);
+    if (num_allowed > num_banned)
         return num_biases;
     for (int32_t i = 0; i < num_biases; i++)
         if (!bans_allowed(&biases[i], mask))

@@ -15,7 +15,8 @@
 #include <string.h>
 
 #define FIRST_SLOTS 64
-#define MAX_SEEN 16384 /* parse states passed through in one step */
+#define MAX_SEEN 16384     /* parse states passed through in one step */
+#define STATES_PER_WORK 16 /* looked at in the time that it takes to follow one */
 
 void grammar_machine_destroy(struct grammar_machine *machine) {
     if (machine == NULL)
@@ -255,6 +256,28 @@ int32_t grammar_machine_start(struct grammar_machine *machine) {
     return finish_step(machine);
 }
 
+static bool takes(const struct grammar_machine *m, const struct parse_state *state, uint8_t byte) {
+    const struct grammar_op *op = &m->grammar->ops[state->op];
+    return op->kind == OP_BYTE && byte >= op->first && byte <= op->last;
+}
+
+/* Of the set that the step leaves: bytes that the same parse states take lead to the same set. */
+static void note_alike(struct grammar_machine *m, uint8_t byte, int32_t to) {
+    struct parse_set *from = m->store.sets[m->at];
+    for (int class = 0; class < m->grammar->num_classes; class ++) {
+        uint8_t other = m->grammar->class_bytes[class];
+        int32_t i = 0;
+        if (from->next[class] != PARSE_SET_UNKNOWN)
+            continue;
+        while (i < from->num_states &&
+               takes(m, &from->states[i], byte) == takes(m, &from->states[i], other))
+            i++;
+        if (i == from->num_states)
+            from->next[class] = to;
+        m->work += (i + 1) / STATES_PER_WORK;
+    }
+}
+
 int32_t grammar_machine_step(struct grammar_machine *machine, int32_t set, uint8_t byte) {
     int class = machine->grammar->classes[byte];
     int32_t to = machine->store.sets[set]->next[class];
@@ -266,13 +289,13 @@ int32_t grammar_machine_step(struct grammar_machine *machine, int32_t set, uint8
     const struct parse_set *from = machine->store.sets[machine->at];
     machine->work += from->num_states;
     for (int32_t i = from->num_states - 1; i >= 0; i--) {
-        const struct grammar_op *op = &machine->grammar->ops[from->states[i].op];
-        if (op->kind == OP_BYTE && byte >= op->first && byte <= op->last)
-            push(machine, op->next, from->states[i].frame);
+        const struct parse_state *state = &from->states[i];
+        if (takes(machine, state, byte))
+            push(machine, machine->grammar->ops[state->op].next, state->frame);
     }
     to = finish_step(machine);
     if (to >= 0)
-        machine->store.sets[machine->at]->next[class] = to;
+        note_alike(machine, byte, to);
     return to;
 }
 

@@ -34,11 +34,12 @@ struct grammar {
     _Atomic int num_refs;
     struct grammar_op *ops; /* [num_ops] */
     int32_t num_ops, entry;
-    int16_t *needs;       /* [num_ops] frames it takes at least to come from there to OP_RETURN;
+    int16_t *needs;           /* [num_ops] frames it takes at least to come from there to OP_RETURN;
                            * GRAMMAR_MAX_DEPTH + 1: more than there may be, or no text does */
-    uint8_t classes[256]; /* bytes that no op distinguishes have one class */
-    int num_classes;      /* 1..256 */
-    size_t cache_bytes;   /* the machine drops what it remembers when it is more than this */
+    uint8_t classes[256];     /* bytes that no op distinguishes have one class */
+    int num_classes;          /* 1..256 */
+    uint8_t class_bytes[256]; /* [num_classes] a byte of each */
+    size_t cache_bytes;       /* the machine drops what it remembers when it is more than this */
     atomic_size_t machine_bytes; /* that it had when last a state was made or ended, or a job */
     atomic_bool has_given_up; /* a mask lacks tokens, since to find all would have cost too much */
     struct grammar_machine *machine; /* engine thread; NULL before the first state */

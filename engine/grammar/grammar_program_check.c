@@ -156,6 +156,7 @@ static void classify_bytes(struct grammar *grammar) {
     for (int byte = 0; byte < 256; byte++) {
         class += byte > 0 && begins[byte];
         grammar->classes[byte] = (uint8_t) class;
+        grammar->class_bytes[class] = (uint8_t)byte;
     }
     grammar->num_classes = class + 1;
 }

@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 #include "engine/grammar/grammar_vocabulary.h"
+#include "engine/grammar/open_runs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,8 +114,13 @@ int grammar_state_mask(struct grammar_state *state, uint32_t *mask) {
 /* --- Moving on --- */
 
 static int32_t step_text(struct grammar_machine *machine, int32_t set, struct text piece) {
-    for (size_t i = 0; i < piece.length && set > PARSE_SET_EMPTY; i++)
-        set = grammar_machine_step(machine, set, (uint8_t)piece.data[i]);
+    for (size_t i = 0; i < piece.length && set > PARSE_SET_EMPTY; i++) {
+        uint32_t num_sweeps = machine->num_sweeps;
+        int32_t to = grammar_machine_step(machine, set, (uint8_t)piece.data[i]);
+        if (to > PARSE_SET_EMPTY && machine->num_sweeps == num_sweeps)
+            open_runs_pass(machine, set, to, (uint8_t)piece.data[i]);
+        set = to;
+    }
     return set;
 }
 

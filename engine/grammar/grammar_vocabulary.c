@@ -100,18 +100,39 @@ static void finish_tree(struct vocabulary_tree *tree) {
     free(tree->tokens);
 }
 
+static size_t num_mask_words(const struct grammar_vocabulary *v) {
+    return ((size_t)v->vocab_size + 31) / 32;
+}
+
+static uint32_t *plain_mask(const struct grammar_vocabulary *v, int length) {
+    return v->plain_masks + (size_t)(length - 1) * num_mask_words(v);
+}
+
 /* Notes the plain tokens and leaves the others in `entries`; returns how many those are. */
 static int32_t part_plain(struct grammar_vocabulary *v, struct entry *entries, int32_t count) {
     int32_t num_others = 0;
     for (int32_t i = 0; i < count; i++) {
         int32_t token = entries[i].token;
-        if (token_tails_is_plain(entries[i].piece))
-            v->plain_mask[token / 32] |= UINT32_C(1) << (token % 32);
-        else
+        int length = token_tails_plain_length(entries[i].piece);
+        if (length == 0) {
             entries[num_others++] = entries[i];
+            continue;
+        }
+        plain_mask(v, length)[token / 32] |= UINT32_C(1) << (token % 32);
+        v->num_plain[length - 1]++;
     }
-    v->num_plain = count - num_others;
     return num_others;
+}
+
+/* Adds to each mask the plain tokens that are shorter. */
+static void sum_plain(struct grammar_vocabulary *v) {
+    for (int length = 2; length <= VOCABULARY_MAX_TAIL; length++) {
+        const uint32_t *shorter = plain_mask(v, length - 1);
+        uint32_t *mask = plain_mask(v, length);
+        for (size_t i = 0; i < num_mask_words(v); i++)
+            mask[i] |= shorter[i];
+        v->num_plain[length - 1] += v->num_plain[length - 2];
+    }
 }
 
 static struct grammar_vocabulary *create(const struct tokenizer *tokenizer, struct entry *entries) {
@@ -120,16 +141,17 @@ static struct grammar_vocabulary *create(const struct tokenizer *tokenizer, stru
         return NULL;
     v->tokenizer = tokenizer;
     v->vocab_size = tokenizer_vocab_size(tokenizer);
-    v->plain_mask = calloc((size_t)v->vocab_size / 32 + 1, sizeof(*v->plain_mask));
+    v->plain_masks = calloc(VOCABULARY_MAX_TAIL * num_mask_words(v) + 1, sizeof(*v->plain_masks));
     int32_t count = sort_tokens(tokenizer, v->vocab_size, entries);
     for (int32_t i = 0; i < count; i++)
         if ((int)entries[i].piece.length > v->max_token_bytes)
             v->max_token_bytes = (int)entries[i].piece.length;
-    if (v->plain_mask == NULL || build_tree(&v->all, entries, count) != 0 ||
+    if (v->plain_masks == NULL || build_tree(&v->all, entries, count) != 0 ||
         build_tree(&v->others, entries, part_plain(v, entries, count)) != 0) {
         grammar_vocabulary_destroy(v);
         return NULL;
     }
+    sum_plain(v);
     return v;
 }
 
@@ -151,6 +173,6 @@ void grammar_vocabulary_destroy(struct grammar_vocabulary *vocabulary) {
         return;
     finish_tree(&vocabulary->all);
     finish_tree(&vocabulary->others);
-    free(vocabulary->plain_mask);
+    free(vocabulary->plain_masks);
     free(vocabulary);
 }

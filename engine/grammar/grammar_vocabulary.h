@@ -36,8 +36,9 @@ struct grammar_vocabulary {
     /* Plain tokens are texts of a JSON string, without escapes, of at most VOCABULARY_MAX_TAIL
      * characters. */
     struct vocabulary_tree others; /* that are not plain */
-    uint32_t *plain_mask;          /* [(vocab_size + 31) / 32] bits of the plain ones */
-    int32_t num_plain;
+    uint32_t *plain_masks; /* [VOCABULARY_MAX_TAIL][(vocab_size + 31) / 32] bits of the plain
+                                    * ones of at most 1, 2, ... characters */
+    int32_t num_plain[VOCABULARY_MAX_TAIL]; /* bits that are set */
 };
 
 bool grammar_vocabulary_has_text(const struct tokenizer *tokenizer, int32_t token);

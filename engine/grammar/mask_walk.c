@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "engine/grammar/grammar_vocabulary.h"
-#include "engine/grammar/token_tails.h"
+#include "engine/grammar/open_runs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,19 +32,24 @@ void mask_walk_drop(struct grammar_machine *machine) {
     machine->walk.state = NULL;
 }
 
-/* Where all plain tokens are allowed only the others are walked through. -1: memory is short. */
+/* Where it is known which plain tokens are allowed, only the others are walked through. -1: memory is
+ * short. */
 static int take_plain(struct grammar_machine *machine) {
     const struct grammar_vocabulary *vocabulary = machine->vocabulary;
     struct mask_walk *walk = &machine->walk;
+    size_t words = mask_words(vocabulary);
     int64_t before = machine->work;
-    int status = token_tails_plain_may_follow(machine, walk->path[0]);
+    int run = open_runs_plain(machine, walk->path[0]);
     walk->work += machine->work - before;
-    if (status < 0)
+    if (run == OPEN_RUNS_FAILED)
         mask_walk_drop(machine);
-    if (status <= 0)
-        return status;
-    memcpy(walk->mask, vocabulary->plain_mask, mask_words(vocabulary) * sizeof(*walk->mask));
-    walk->num_tokens = vocabulary->num_plain;
+    if (run < 0)
+        return run == OPEN_RUNS_FAILED ? -1 : 0;
+    if (run > 0) {
+        memcpy(walk->mask, vocabulary->plain_masks + (size_t)(run - 1) * words,
+               words * sizeof(*walk->mask));
+        walk->num_tokens = vocabulary->num_plain[run - 1];
+    }
     walk->tree = &vocabulary->others;
     return 0;
 }
@@ -116,8 +121,8 @@ static int pass_tails(struct grammar_machine *machine, const struct vocabulary_n
     if (!is_worth_asking(nodes, (int32_t)(node - nodes)))
         return 0;
     int64_t before = machine->work;
-    int status = token_tails_may_follow(machine, walk->path[node->depth + 1],
-                                        walk->tree->tail_kinds[node - nodes], node->tail_length);
+    int status = open_runs_may_follow(machine, walk->path[node->depth + 1],
+                                      walk->tree->tail_kinds[node - nodes], node->tail_length);
     walk->work += machine->work - before;
     if (status <= 0)
         return status;
@@ -147,6 +152,7 @@ static int visit_node(struct grammar_machine *machine) {
         walk->node = node->end;
         return 0;
     }
+    open_runs_pass(machine, walk->path[node->depth], to, node->byte);
     walk->path[node->depth + 1] = to;
     allow(walk, walk->tree->tokens + node->first_token, node->num_tokens);
     walk->node++;

@@ -177,20 +177,23 @@ int notation_push(struct notation *n, grammar_node node) {
     return 0;
 }
 
-grammar_node notation_take_sequence(struct notation *n, size_t mark) {
-    size_t count = n->num_items - mark;
+/* Returns the items from the mark on, which are taken; NULL of none. */
+static const grammar_node *take(struct notation *n, size_t mark, size_t *out_count) {
+    *out_count = n->num_items - mark;
     n->num_items = mark;
-    if (count == 1)
-        return n->items[mark];
-    return grammar_sequence(n->builder, n->items + (count > 0 ? mark : 0), (int)count);
+    return *out_count > 0 ? n->items + mark : NULL;
+}
+
+grammar_node notation_take_sequence(struct notation *n, size_t mark) {
+    size_t count;
+    const grammar_node *items = take(n, mark, &count);
+    return count == 1 ? *items : grammar_sequence(n->builder, items, (int)count);
 }
 
 grammar_node notation_take_alternatives(struct notation *n, size_t mark) {
-    size_t count = n->num_items - mark;
-    n->num_items = mark;
-    if (count == 1)
-        return n->items[mark];
-    return grammar_alternatives(n->builder, n->items + mark, (int)count);
+    size_t count;
+    const grammar_node *items = take(n, mark, &count);
+    return count == 1 ? *items : grammar_alternatives(n->builder, items, (int)count);
 }
 
 /* --- Characters --- */

@@ -151,6 +151,7 @@ static struct parse_set *create_set(struct parse_store *store, const struct pars
     set->has_ends = false;
     set->has_open_kinds = false;
     set->closed_length = 0;
+    set->run = (struct parse_run){0};
     set->open_kinds = 0;
     for (int i = 0; i < PARSE_SET_TARGETS; i++)
         set->targets[i] = PARSE_SET_UNKNOWN;

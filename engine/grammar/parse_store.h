@@ -26,16 +26,26 @@ struct parse_state {
     int32_t op, frame;
 };
 
+/* What is known of the characters that may follow a set, of kinds (character_kinds.h): see open_runs.h. */
+struct parse_run {
+    bool is_known;
+    bool ends;      /* the set behind it branches in another way; else it is as long as any token */
+    int32_t length; /* any so many characters of `kinds` may follow */
+    int32_t behind; /* `ends`: the set they lead to */
+    uint64_t kinds, dead; /* of `dead` no character may follow at any place in the run */
+};
+
 struct parse_set {
     struct parse_state *states; /* [num_states] what comes first in the grammar comes first */
     int32_t num_states;
     bool is_complete; /* the text so far matches the grammar */
     uint32_t *mask;   /* NULL as long as it is not known */
     bool has_ends;    /* it has the end tokens */
-    /* token_tails.c's: */
+    /* open_runs.c's: */
+    struct parse_run run;
     bool has_open_kinds;                /* all of them were looked for */
     uint8_t closed_length;              /* 0: none is known */
-    uint64_t open_kinds;                /* any such characters may follow */
+    uint64_t open_kinds;                /* any such characters may follow, in any number */
     uint64_t closed_kinds;              /* not all of so many such characters may follow */
     int32_t targets[PARSE_SET_TARGETS]; /* where kinds of characters lead */
     int32_t next[];                     /* [num_classes] ids of sets */

@@ -15,7 +15,7 @@ const grammar_node *rewrite_items(const struct rewrite *r, grammar_node id, int3
         return &node->first;
     }
     *out_count = has_items ? node->count : 0;
-    return r->builder->items + node->first;
+    return *out_count > 0 ? r->builder->items + node->first : NULL;
 }
 
 /* --- What may be empty --- */

@@ -5,8 +5,8 @@ in rounds of one after the other.
   quire serve --model MODEL --port 8000 &
   scripts/bench/bench_grammar_load.py --url http://127.0.0.1:8000 --pid $!
 
-Both have the same prompts and numbers of tokens (ignore_eos, and schemas whose texts do not end before). Schemas are new in every round,
-one for each stream, so that every first mask is paid for; with --same there is one for all. With --pid the processor's time of the server is
+Both have the same prompts and numbers of tokens (ignore_eos, and schemas whose texts do not end before). Seeds are new in every round, so
+that both write into new blocks; so are schemas, one for each stream, so that every first mask is paid for; with --same there is one for all. With --pid the processor's time of the server is
 compared as well, which other programs of the machine disturb less. Ends with 1 when the median ratio is below --least. Needs Python 3.9.
 """
 
@@ -57,13 +57,13 @@ def processor_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run(options, model, schemas):
+def run(options, model, first_seed, schemas):
     """Returns tokens/s, and processor's seconds."""
     address = (options.address.hostname, options.address.port)
     streams = []
     for i in range(options.streams):
         body = {"model": model, "prompt": f"Chapter {i}. A list of all things in the house:", "max_tokens": options.tokens,
-                "min_tokens": options.tokens, "ignore_eos": True, "temperature": 1, "seed": i}
+                "min_tokens": options.tokens, "ignore_eos": True, "temperature": 1, "seed": first_seed + i}
         if schemas:
             body["structured_outputs"] = {"json": schemas[i]}
         streams.append(Completion(address, body))
@@ -94,13 +94,13 @@ def main():
     connection = http.client.HTTPConnection(options.address.hostname, options.address.port, timeout=60)
     connection.request("GET", "/v1/models")
     model = json.loads(connection.getresponse().read())["data"][0]["id"]
-    run(options, model, None)
+    run(options, model, 0, None)
     ratios, costs = [], []
     for number in range(options.rounds):
-        first = number * options.streams
+        first = (number + 1) * options.streams
         schemas = [schema(0 if options.same else first + i) for i in range(options.streams)]
         order = [None, schemas] if number % 2 == 0 else [schemas, None]
-        results = [run(options, model, one) for one in order]
+        results = [run(options, model, first, one) for one in order]
         free, held = results if number % 2 == 0 else results[::-1]
         ratios.append(held[0] / free[0])
         costs.append(held[1] / free[1] if free[1] else float("nan"))

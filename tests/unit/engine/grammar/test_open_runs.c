@@ -8,6 +8,8 @@
 
 #include "engine/grammar/grammar_machine.h"
 #include "engine/grammar/grammar_regex.h"
+#include "engine/grammar/open_runs.h"
+#include "engine/grammar/repeat_shift.h"
 #include "engine/grammar/token_tails.h"
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 
@@ -15,7 +17,7 @@
 #include <string.h>
 
 #define NUM_WALKS 20
-#define WALK_STEPS 12
+#define WALK_STEPS 20
 
 static struct tokenizer tokenizer;
 static struct grammar_vocabulary *vocabulary;
@@ -112,6 +114,13 @@ static void test_masks(void **unused) {
         "\"" PLAIN "{0,4}\"",
         "\"" PLAIN "{2,5}\"",
         "\"" PLAIN "{40,60}\"",
+        "\"" PLAIN "{0,20}\"",
+        "\"" PLAIN "{9,34}\"",
+        "\"(?:a|" PLAIN "{12})(?:,|" PLAIN "{0,17})\"",
+        "\"(?:" PLAIN "{3,14}b){0,3}\"",
+        "(?:\"" PLAIN "{0,18}\"){0,20}",
+        "\"(?:" PLAIN "{0,15}|[a-z]{0,13}|" PLAIN "{11})\"",
+        "(?:(?:\\x61|\\xc3\\xa9){0,20}a?){0,18}",
         "\"(?:" PLAIN "{3})*\"",
         "\"[^\"\\\\\\x00-\\x1f\xe2\x82\xac]*\"", /* without one plain character */
         "\"(?:a[^b]|[^a\"])*\"",
@@ -135,6 +144,43 @@ static void test_masks(void **unused) {
     }
 }
 
+/* Every jump leads to where as many single characters do, from all sets on the way; returns how many it passes in
+ * all. */
+static int32_t check_jumps(const char *pattern, const char *text) {
+    struct grammar *grammar = build(pattern);
+    struct grammar_state *state = grammar_state_create(grammar, vocabulary);
+    struct grammar_machine *machine = grammar->machine;
+    int32_t set = state->set, sum = 0;
+    for (size_t i = 0; text[i] != '\0'; i++) {
+        int32_t to = grammar_machine_step(machine, set, (uint8_t)text[i]), end = -1;
+        assert_true(to > PARSE_SET_EMPTY);
+        int32_t count = repeat_shift(machine, set, to, 1000, &end), expected = to;
+        for (int32_t j = 0; j < count; j++)
+            expected = grammar_machine_step(machine, expected, (uint8_t)text[i]);
+        if (count > 0 && end != expected)
+            fail_msg("%s: %d more than %.*s lead elsewhere", pattern, count, (int)i + 1, text);
+        sum += count;
+        set = to;
+    }
+    grammar_state_destroy(state);
+    grammar_unref(grammar);
+    return sum;
+}
+
+static void test_jumps(void **unused) {
+    /* From count i to 94, the last that is 5 below the maximum. */
+    assert_int_equal(check_jumps("a{0,100}", "aaa"), 93 + 92 + 91);
+    /* Below the minimum, and beyond it. */
+    assert_int_equal(check_jumps("a{20,60}", "aaaaa"), 13 + 12 + 11 + 10 + 9);
+    assert_true(check_jumps("a{3,60}", "aaaaa") >= 2 * 49);
+    assert_true(check_jumps("(?:[^b]{0,50}b){0,50}", "aaba") > 0);
+    /* Two counts at once, counts of several items a character, and none. */
+    assert_int_equal(check_jumps("(?:a{0,50}|(?:aa?){0,50})", "aaaa"), 0);
+    assert_int_equal(check_jumps("(?:a{1,20}){0,20}", "aaaa"), 0);
+    assert_int_equal(check_jumps("a*", "aaaa"), 0);
+    assert_int_equal(check_jumps("(?:ab){0,50}", "abab"), 0);
+}
+
 /* That subtrees are passed at all: where the sets are known, a mask costs less than a walk of all
  * nodes. */
 static void test_cost(void **unused) {
@@ -151,10 +197,9 @@ static void test_cost(void **unused) {
     int32_t set = state->set, num_visited = 0;
     for (int32_t id = 0; id < vocabulary->all.num_nodes; num_visited++) {
         const struct vocabulary_node *node = &vocabulary->all.nodes[id];
-        bool is_passed =
-            node->tail_length != VOCABULARY_NO_TAIL &&
-            token_tails_may_follow(grammar->machine, set, vocabulary->all.tail_kinds[id],
-                                   node->tail_length) == 1;
+        bool is_passed = node->tail_length != VOCABULARY_NO_TAIL &&
+                         open_runs_may_follow(grammar->machine, set, vocabulary->all.tail_kinds[id],
+                                              node->tail_length) == 1;
         id = is_passed ? node->end : id + 1;
     }
     printf("# %d of %d nodes visited, cost %d\n", num_visited, vocabulary->all.num_nodes,
@@ -167,6 +212,7 @@ static void test_cost(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_jumps),
         cmocka_unit_test(test_cost),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
