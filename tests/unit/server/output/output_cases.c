@@ -591,6 +591,7 @@ const struct output_case output_cases[] = {
     {PYTHONIC, "[f(a='x' + 'y')]", "|call 0:f|arguments 0:{\"a\": \"x\"}|content:+ 'y')]"},
     {PYTHONIC, "[f(a='\\xg')]", "|call 0:f|arguments 0:{\"a\": \"|content:g')]"},
     {PYTHONIC, "[f(a='\\U00110000')]", "|call 0:f|arguments 0:{\"a\": \"|content:0')]"},
+    {PYTHONIC, "[f(a=[1,,2])]", "|call 0:f|arguments 0:{\"a\": [1|content:,2])]"},
     {PYTHONIC, "[f(a={'x', 1})]", "|call 0:f|arguments 0:{\"a\": {\"x\"|content:, 1})]"},
 
     /* granite-20b-functioncalling: a marker for each call. */

@@ -640,6 +640,22 @@ static void the_output_of_an_infill_has_bounds(void **state) {
     }
 }
 
+/* Of 64 tokens as many are left as are to be predicted, and a quarter at most. */
+static void long_files_leave_an_infill_room(void **state) {
+#define LONG INFILL("%s,\"input_extra\":[{\"text\":\"%064d\"},{\"text\":\"%064d\"}]")
+    static const char *const lengths[] = {",\"n_predict\":3", ",\"n_predict\":0",
+                                          ",\"n_predict\":50", ""};
+    static const int32_t prompts[] = {64 - 3, 64, 64 - 16, 64 - 16};
+    for (int i = 0; i < 4; i++) {
+        char body[512];
+        snprintf(body, sizeof(body), LONG, lengths[i], 0, 0);
+        struct api_call *call = parse_ok_by(completion_endpoint_parse_infill, body);
+        assert_int_equal(api_call_request(call, 0)->num_prompt_tokens, prompts[i]);
+        api_call_destroy(call);
+    }
+#undef LONG
+}
+
 static void what_ends_a_gap_is_asked_for_there_only(void **state) {
     static const char *const bodies[] = {
         "{\"prompt\":\"a\",\"suffix\":\"b\",\"stop_token_ids\":[265]}",
@@ -847,6 +863,7 @@ int main(void) {
         cmocka_unit_test(a_truncation_keeps_what_is_around_the_gap),
         cmocka_unit_test(an_infill_stands_in_a_repository),
         cmocka_unit_test(the_output_of_an_infill_has_bounds),
+        cmocka_unit_test(long_files_leave_an_infill_room),
         cmocka_unit_test(what_ends_a_gap_is_asked_for_there_only),
         cmocka_unit_test(without_marks_a_suffix_is_refused),
         cmocka_unit_test(stop_reason_tells_the_cause),

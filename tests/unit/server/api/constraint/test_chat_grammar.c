@@ -256,6 +256,7 @@ static void calls_of_python_are_forced(void **state) {
     expect_refused(MIXED, &model, "[f(l");
     expect_refused(MIXED, &model, "[f(,");
     expect_refused(MIXED, &model, "[f(o=t");
+    expect_refused(MIXED, &model, "[f(o=True)");
     expect_refused(MIXED, &model, "[f(s=\"abcd");
     expect_refused(MIXED, &model, "[f(s=\"a\", o");
     expect_refused(MIXED, &model, "[]");
