@@ -120,3 +120,18 @@ def test_a_call_in_the_channel_of_calls(family_server, stream):
                  response_format={"type": "json_object"})
     assert (answer.names, answer.content, answer.reason) == (["get_weather"], "", "tool_calls")
     assert set(json.loads(answer.arguments)) == {"city", "days"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("family_server", ["granite-3.3"], indirect=True)
+def test_an_answer_in_tags(family_server, stream):
+    """Granite 3.3's, written by the same means."""
+    written = "\n<think>\nHm.\n</think>\n<response>\nHi, </response> ends.\n</response>"
+    first = family_server.post("/tokenize", {"prompt": written, "add_special_tokens": False}).json()["tokens"][0]
+    answer = family_server.client().chat.completions.create(
+        model=NAME, messages=[{"role": "user", "content": "Hi"}], temperature=0, max_tokens=100, stream=stream,
+        logit_bias={str(first): 100}, extra_body={"structured_outputs": {"choice": [written]},
+                                                  "chat_template_kwargs": {"thinking": True}})
+    messages = [choice.delta if stream else choice.message for part in (answer if stream else [answer]) for choice in part.choices]
+    assert "".join(message.model_extra.get("reasoning") or "" for message in messages) == "Hm."
+    assert "".join(message.content or "" for message in messages) == "Hi, </response> ends."
