@@ -124,6 +124,13 @@ def test_no_suffix_is_a_plain_completion(fim_server):
         assert ids_of(fill(fim_server, BEFORE, suffix).choices[0]) == fim_server.tokenize(BEFORE)
 
 
+def test_render_shows_the_prompt_with_its_suffix(fim_server, marks):
+    body = {"model": NAME, "prompt": BEFORE, "suffix": BEHIND, "max_tokens": 4}
+    rendered, = fim_server.post("/v1/completions/render", body).json()
+    assert rendered["token_ids"] == expected(fim_server, marks)
+    assert set(fim_server.tokenize("<file_sep>")) <= set(rendered["sampling_params"]["stop_token_ids"])
+
+
 @pytest.mark.parametrize("name", ["<file_sep>", "<repo_name>", "<|im_end|>"])
 def test_what_begins_another_file_ends_the_text(fim_server, name):
     """But for <|im_end|>, which ends every text, only where a gap is filled."""

@@ -150,6 +150,29 @@ int completion_body_parse_infill(const struct api_context *context, const char *
     return parse(context, text, length, true, out, err);
 }
 
+int completion_body_tokens(const struct api_context *context, const struct completion_body *body,
+                           const cJSON *item, const char *path, struct prompt_tokens *out,
+                           int32_t *out_begin, int32_t *out_end, struct api_error *err) {
+    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
+    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
+    const struct fim_prompt fim = {.item = item,
+                                   .path = path,
+                                   .suffix = &body->suffix_tokens,
+                                   .between = &body->infill.between,
+                                   .in_front = &body->infill.in_front,
+                                   .flags = flags};
+    if (completion_body_has_suffix(body))
+        return fim_prompt_tokens(context, &fim, &limits, out, out_begin, out_end, err);
+    if (prompt_read_tokens(context, item, path, flags, &limits, out, err) != 0)
+        return -1;
+    int before = 0, behind = 0;
+    if (cJSON_IsString(item) && body->add_special_tokens)
+        tokenizer_num_added(context->tokenizer, &before, &behind);
+    *out_begin = before;
+    *out_end = out->count - behind;
+    return 0;
+}
+
 void completion_body_finish(struct completion_body *body) {
     sampling_body_finish(&body->sampling);
     free(body->suffix_tokens.ids);

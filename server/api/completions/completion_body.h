@@ -29,6 +29,11 @@ int completion_body_parse_infill(const struct api_context *context, const char *
                                  struct completion_body *out, struct api_error *err);
 /* Returns whether the text is to be filled in before a suffix (fim_prompt.h), or one that is empty. */
 bool completion_body_has_suffix(const struct completion_body *body);
+/* Makes the tokens of a prompt of its list, which the caller frees; those of its text are
+ * [*out_begin, *out_end). -1 and *err: as prompt_read_tokens. */
+int completion_body_tokens(const struct api_context *context, const struct completion_body *body,
+                           const cJSON *item, const char *path, struct prompt_tokens *out,
+                           int32_t *out_begin, int32_t *out_end, struct api_error *err);
 void completion_body_finish(struct completion_body *body);
 
 /* sampling_body_params, with what echo and logprobs request. */

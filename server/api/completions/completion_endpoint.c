@@ -4,7 +4,6 @@
 
 #include "server/api/api_call_format.h"
 #include "server/api/completions/completion_body.h"
-#include "server/api/completions/fim_prompt.h"
 #include "server/api/logprob_format.h"
 #include "server/api/logprob_list.h"
 #include "server/json/json_write.h"
@@ -63,36 +62,12 @@ static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *ite
     }
 }
 
-/* Reads the prompt's tokens, and which of them are its text. */
-static int read_tokens(const struct api_context *context, const struct completion_body *body,
-                       const cJSON *item, const char *path, struct prompt_output *prompt,
-                       struct prompt_tokens *out, struct api_error *err) {
-    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
-    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
-    const struct fim_prompt fim = {.item = item,
-                                   .path = path,
-                                   .suffix = &body->suffix_tokens,
-                                   .between = &body->infill.between,
-                                   .in_front = &body->infill.in_front,
-                                   .flags = flags};
-    if (completion_body_has_suffix(body))
-        return fim_prompt_tokens(context, &fim, &limits, out, &prompt->text_begin,
-                                 &prompt->text_end, err);
-    if (prompt_read_tokens(context, item, path, flags, &limits, out, err) != 0)
-        return -1;
-    int before = 0, behind = 0;
-    if (cJSON_IsString(item) && body->add_special_tokens)
-        tokenizer_num_added(context->tokenizer, &before, &behind);
-    prompt->text_begin = before;
-    prompt->text_end = out->count - behind;
-    return 0;
-}
-
 static int create_prompt(const struct api_context *context, const struct completion_body *body,
                          const cJSON *item, const char *path, struct prompt_output *prompt,
                          struct request **out, struct api_error *err) {
     struct prompt_tokens tokens;
-    if (read_tokens(context, body, item, path, prompt, &tokens, err) != 0)
+    if (completion_body_tokens(context, body, item, path, &tokens, &prompt->text_begin,
+                               &prompt->text_end, err) != 0)
         return -1;
     if (sampling_body_check_room(&body->sampling, context, path, tokens.count, err) != 0) {
         free(tokens.ids);
