@@ -2,6 +2,8 @@
 
 import json
 
+import httpx
+import jsonschema_rs
 import pytest
 
 from quire_server import NAME
@@ -68,6 +70,13 @@ def test_a_stream_says_the_same(fim_server):
     assert [chunk["stop"] for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
 
 
+def test_the_answer_is_as_described(fim_server):
+    document = httpx.get(fim_server.url + "/openapi.json").json()
+    for name, body in (("InfillRequest", {**FIELDS, "input_extra": [{"text": "a"}]}),
+                       ("Infill", infill(fim_server, input_extra=[{"text": "a"}], n=2))):
+        jsonschema_rs.validator_for({"$ref": f"#/components/schemas/{name}", "components": document["components"]}).validate(body)
+
+
 def test_long_texts_are_cut(fim_server, marks):
     """The context has 256 tokens; what is far from the gap goes first."""
     extra = [{"text": f"file {i}\n" * 40} for i in range(20)]
@@ -91,14 +100,19 @@ def test_nothing_to_predict_fills_the_cache(fim_server):
 
 
 def test_an_editors_body_is_taken(fim_server):
-    """llama.vim's and llama.vscode's."""
-    body = {"input_prefix": BEFORE, "input_suffix": BEHIND, "input_extra": [], "prompt": "a", "n_predict": 8, "n_indent": 0,
+    """llama.vim's and llama.vscode's, and what warms the cache."""
+    body = {"input_prefix": BEFORE, "input_suffix": BEHIND, "input_extra": [{"text": "x = 1\n", "time": 1, "filename": "b.py"}],
+            "prompt": "a", "n_predict": 8, "n_indent": 4, "stop": [], "id_slot": 0,
             "top_k": 40, "top_p": 0.9, "stream": False, "samplers": ["top_k", "top_p", "infill"], "cache_prompt": True,
             "t_max_prompt_ms": 500, "t_max_predict_ms": 1000, "response_fields": ["content", "timings/prompt_n"]}
     reply = fim_server.post("/infill", body)
     assert reply.status_code == 200 and isinstance(reply.json()["content"], str)
     ignored = set(reply.headers["x-ignored-params"].split(","))
-    assert {"samplers", "t_max_prompt_ms", "t_max_predict_ms", "response_fields"} <= ignored
+    assert {"samplers", "n_indent", "t_max_prompt_ms", "t_max_predict_ms", "response_fields"} <= ignored
+    warm = {"input_prefix": "", "input_suffix": "", "input_extra": body["input_extra"], "prompt": "", "n_predict": 0,
+            "temperature": 0, "samplers": [], "stream": False, "cache_prompt": True, "t_max_prompt_ms": 1,
+            "t_max_predict_ms": 1, "response_fields": [""]}
+    assert fim_server.post("/infill", warm).json()["content"] == ""
 
 
 @pytest.mark.parametrize("fields, param", [

@@ -80,10 +80,11 @@ static bool is_editors_order(const cJSON *samplers) {
     return count == 3;
 }
 
-/* Drops what bounds the time of llama.cpp's answer, or its members, which are all here. */
+/* Drops what ends llama.cpp's answer early, by time or by a line's indentation, or leaves out members
+ * of it, which are all here. */
 static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_error *err) {
-    static const char *const names[] = {"t_max_prompt_ms", "t_max_predict_ms", "response_fields",
-                                        "samplers"};
+    static const char *const names[] = {"t_max_prompt_ms", "t_max_predict_ms", "n_indent",
+                                        "response_fields", "samplers"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const cJSON *item = json_given_member(json, names[i]);
         bool is_order = strcmp(names[i], "samplers") == 0;
