@@ -67,14 +67,15 @@ static const struct option_spec table[] = {
      .default_text = "auto",
      .choices =
          "auto none hermes llama3_json mistral qwen3_coder qwen3_xml glm45 glm47 deepseek_v3 "
-         "deepseek_v31 kimi_k2 granite cohere openai",
+         "deepseek_v31 kimi_k2 granite granite-20b-fc cohere openai pythonic llama4_pythonic",
      .meaning = "how the model writes tool calls; auto: as its chat template says"},
     {.name = "reasoning-parser",
      .type = OPTION_CHOICE,
      .offset = FIELD(reasoning_parser),
      .default_text = "auto",
      .choices =
-         "auto none think deepseek_r1 deepseek_v3 qwen3 glm45 kimi_k2 granite cohere openai_gptoss",
+         "auto none think deepseek_r1 deepseek_v3 qwen3 glm45 kimi_k2 granite granite33 cohere "
+         "openai_gptoss",
      .meaning = "how the model writes what it thinks; auto: as its chat template says"},
     {.name = "generation-config",
      .type = OPTION_CHOICE,

@@ -35,7 +35,9 @@ struct tokenizer {
     int32_t prefix[TOKENIZER_MAX_TEMPLATE], suffix[TOKENIZER_MAX_TEMPLATE];
     int32_t bos; /* -1: none */
     bool has_fim;
-    int32_t fim[NUM_FIM_PARTS];
+    int32_t fim[NUM_FIM_PARTS], fim_marks[NUM_FIM_MARKS];
+    int num_fim_ends;
+    int32_t fim_ends[FIM_MAX_ENDS];
     int num_eos;
     int32_t eos[MAX_EOS_TOKENS];
     int strip_leading_spaces;
@@ -61,6 +63,24 @@ static int add_eos(struct tokenizer *t, int32_t token, struct error *err) {
     return 0;
 }
 
+/* A file's key that names no token counts as missing. */
+static int32_t known_id(const struct tokenizer *t, bool is_given, int32_t token) {
+    return is_given && token < t->vocabulary.size ? token : -1;
+}
+
+static void open_fim(struct tokenizer *t, const struct tokenizer_spec *spec) {
+    int32_t ends[FIM_MAX_ENDS];
+    for (int i = 0; i < NUM_FIM_PARTS; i++)
+        t->fim[i] = known_id(t, spec->names_fim[i], spec->fim[i]);
+    for (int i = 0; i < NUM_FIM_MARKS; i++)
+        t->fim_marks[i] = known_id(t, spec->has_fim_marks[i], spec->fim_marks[i]);
+    t->has_fim = fim_tokens_find(&t->vocabulary, t->fim);
+    int count = fim_tokens_find_marks(&t->vocabulary, t->fim_marks, ends);
+    for (int i = 0; i < count && t->has_fim; i++)
+        if (!tokenizer_is_eos(t, ends[i]))
+            t->fim_ends[t->num_fim_ends++] = ends[i];
+}
+
 static int open_ids(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
     CHECK(spec->num_prefix <= TOKENIZER_MAX_TEMPLATE &&
           spec->num_suffix <= TOKENIZER_MAX_TEMPLATE && spec->num_eos <= TOKENIZER_MAX_EOS);
@@ -75,9 +95,7 @@ static int open_ids(struct tokenizer *t, const struct tokenizer_spec *spec, stru
         status = check_id(t, spec->bos, "beginning-of-sequence", err);
     if (status == 0 && spec->unknown >= 0)
         status = check_id(t, spec->unknown, "unknown", err);
-    for (int i = 0; i < NUM_FIM_PARTS; i++)
-        t->fim[i] = spec->names_fim[i] && spec->fim[i] < t->vocabulary.size ? spec->fim[i] : -1;
-    t->has_fim = fim_tokens_find(&t->vocabulary, t->fim);
+    open_fim(t, spec);
     t->num_prefix = spec->num_prefix;
     t->num_suffix = spec->num_suffix;
     t->bos = spec->bos;
@@ -421,6 +439,15 @@ const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_
 
 const int32_t *tokenizer_fim(const struct tokenizer *tokenizer) {
     return tokenizer->has_fim ? tokenizer->fim : NULL;
+}
+
+const int32_t *tokenizer_fim_marks(const struct tokenizer *tokenizer) {
+    return tokenizer->fim_marks;
+}
+
+const int32_t *tokenizer_fim_ends(const struct tokenizer *tokenizer, int *out_count) {
+    *out_count = tokenizer->num_fim_ends;
+    return tokenizer->fim_ends;
 }
 
 const char *tokenizer_description(const struct tokenizer *tokenizer) {

@@ -16,6 +16,9 @@
 
 /* The parts of a text with a gap, and the order in which a model reads them. */
 enum fim_part { FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, NUM_FIM_PARTS };
+/* Besides them: what fills a row, and what stands in front of a repository's name and of a file's. */
+enum fim_mark { FIM_PAD, FIM_REPO, FIM_FILE, NUM_FIM_MARKS };
+#define FIM_MAX_ENDS 32
 
 struct model;
 struct tokenizer;
@@ -94,6 +97,12 @@ const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_
  * the tokenizer: those that the model's file names, else those of known families by their text
  * (fim_tokens.h). NULL: the model has none. */
 const int32_t *tokenizer_fim(const struct tokenizer *tokenizer);
+/* Returns the tokens by enum fim_mark, found as the others are; -1: there is none. */
+const int32_t *tokenizer_fim_marks(const struct tokenizer *tokenizer);
+/* Returns the tokens that end a text which fills a gap, besides tokenizer_eos_tokens: those marks, for
+ * another file begins with them, and what ends a text by its name. *out_count of them, at most
+ * FIM_MAX_ENDS; none for a model that fills no gaps. */
+const int32_t *tokenizer_fim_ends(const struct tokenizer *tokenizer, int *out_count);
 /* Describes it for people: "byte-level BPE, pre-tokenizer smollm"; "BPE over characters,
  * pre-tokenizer none". */
 const char *tokenizer_description(const struct tokenizer *tokenizer);

@@ -264,6 +264,21 @@ static int read_eos(const struct tensor_file *file, struct tokenizer_spec *spec,
     return 0;
 }
 
+static int read_fim_marks(const struct tensor_file *file, struct tokenizer_spec *spec,
+                          struct error *err) {
+    static const char *const keys[NUM_FIM_MARKS] = {[FIM_PAD] = KEY("fim_pad_token_id"),
+                                                    [FIM_REPO] = KEY("fim_rep_token_id"),
+                                                    [FIM_FILE] = KEY("fim_sep_token_id")};
+    for (size_t mark = 0; mark < NUM_FIM_MARKS; mark++) {
+        int32_t token = -1;
+        if (read_id(file, keys[mark], spec, &token, err) != 0)
+            return -1;
+        spec->has_fim_marks[mark] = token >= 0;
+        spec->fim_marks[mark] = token;
+    }
+    return 0;
+}
+
 /* The second name of each is that of older files. */
 static int read_fim(const struct tensor_file *file, struct tokenizer_spec *spec,
                     struct error *err) {
@@ -280,7 +295,7 @@ static int read_fim(const struct tensor_file *file, struct tokenizer_spec *spec,
         spec->names_fim[part] = token >= 0;
         spec->fim[part] = token;
     }
-    return 0;
+    return read_fim_marks(file, spec, err);
 }
 
 /* --- Kinds ------------------------------------------------------------------------------------ */

@@ -126,6 +126,8 @@ struct tokenizer_spec {
     int32_t bos;                /* -1: none */
     int32_t fim[NUM_FIM_PARTS]; /* where names_fim; else found by their texts */
     bool names_fim[NUM_FIM_PARTS];
+    int32_t fim_marks[NUM_FIM_MARKS]; /* where has_fim_marks */
+    bool has_fim_marks[NUM_FIM_MARKS];
     int num_eos;
     int32_t eos[TOKENIZER_MAX_EOS];
 

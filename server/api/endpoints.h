@@ -9,7 +9,9 @@
 
 /* POST, by way of the engine: the body becomes an API call. */
 api_call_parse completion_endpoint_parse; /* /v1/completions */
-api_call_parse chat_endpoint_parse;       /* /v1/chat/completions */
+/* /infill: a completion with a suffix in llama.cpp's words (infill_body.h). */
+api_call_parse completion_endpoint_parse_infill;
+api_call_parse chat_endpoint_parse; /* /v1/chat/completions */
 /* /v1/responses: a chat in the words of OpenAI's Responses API. What has ended is kept where
  * api_context.responses is. */
 api_call_parse responses_endpoint_parse;

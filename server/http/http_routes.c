@@ -279,6 +279,8 @@ const struct http_dialect *http_routes_dialect(const struct http_route *route) {
 static const struct http_route routes[] = {
     {"/v1/completions", .methods = POST, .parse = completion_endpoint_parse,
      .content_type = JSON_TYPE},
+    {"/infill", .methods = POST, .parse = completion_endpoint_parse_infill,
+     .content_type = JSON_TYPE},
     {"/v1/responses", .methods = POST, .parse = responses_endpoint_parse,
      .content_type = JSON_TYPE},
     {"/v1/responses/input_tokens", .methods = POST, .transform = responses_input_tokens,

@@ -196,6 +196,21 @@ enum json_stream_step json_stream_push(struct json_stream *json, char byte) {
     }
 }
 
+size_t json_stream_escape(char byte, char out[static JSON_STREAM_MAX_BYTES]) {
+    static const char letters[] = "\"\"\\\\\nn\rr\tt"; /* pairs: a byte, what stands for it */
+    out[0] = '\\';
+    for (size_t i = 0; i + 1 < sizeof(letters); i += 2) {
+        if (letters[i] == byte) {
+            out[1] = letters[i + 1];
+            return 2;
+        }
+    }
+    if ((unsigned char)byte < 0x20)
+        return (size_t)snprintf(out, JSON_STREAM_MAX_BYTES, "\\u%04x", (unsigned)byte);
+    out[0] = byte;
+    return 1;
+}
+
 size_t json_stream_byte(const struct json_stream *json, char byte,
                         char out[static JSON_STREAM_MAX_BYTES]) {
     if (json_stream_in_string(json) && (unsigned char)byte < 0x20)

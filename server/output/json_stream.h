@@ -53,6 +53,8 @@ void json_stream_init(struct json_stream *json);
 enum json_stream_step json_stream_push(struct json_stream *json, char byte);
 /* The next byte belongs to a string, outside of its escapes. */
 bool json_stream_in_string(const struct json_stream *json);
+/* Writes a byte of a text as it stands in a JSON string, and returns the length. */
+size_t json_stream_escape(char byte, char out[static JSON_STREAM_MAX_BYTES]);
 /* Writes the byte that is pushed next as JSON has it, and returns the length: a raw control
  * character in a string, which JSON forbids and models write, becomes \u00XX. */
 size_t json_stream_byte(const struct json_stream *json, char byte,

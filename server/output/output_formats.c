@@ -26,13 +26,22 @@ static const struct format_name tool_names[] = {
     {"openai", TOOL_CALL_FORMAT_HARMONY},
     {"glm45", TOOL_CALL_FORMAT_GLM45},
     {"glm47", TOOL_CALL_FORMAT_GLM45},
+    {"pythonic", TOOL_CALL_FORMAT_PYTHONIC},
+    {"llama4_pythonic", TOOL_CALL_FORMAT_PYTHONIC},
+    {"granite-20b-fc", TOOL_CALL_FORMAT_GRANITE_20B},
 };
 static const struct format_name reasoning_names[] = {
-    {"none", REASONING_FORMAT_NONE},         {"think", REASONING_FORMAT_THINK},
-    {"deepseek_r1", REASONING_FORMAT_THINK}, {"qwen3", REASONING_FORMAT_THINK},
-    {"glm45", REASONING_FORMAT_THINK},       {"deepseek_v3", REASONING_FORMAT_THINK},
-    {"kimi_k2", REASONING_FORMAT_THINK},     {"granite", REASONING_FORMAT_GRANITE},
-    {"cohere", REASONING_FORMAT_COHERE},     {"openai_gptoss", REASONING_FORMAT_HARMONY},
+    {"none", REASONING_FORMAT_NONE},
+    {"think", REASONING_FORMAT_THINK},
+    {"deepseek_r1", REASONING_FORMAT_THINK},
+    {"qwen3", REASONING_FORMAT_THINK},
+    {"glm45", REASONING_FORMAT_THINK},
+    {"deepseek_v3", REASONING_FORMAT_THINK},
+    {"kimi_k2", REASONING_FORMAT_THINK},
+    {"granite", REASONING_FORMAT_GRANITE},
+    {"cohere", REASONING_FORMAT_COHERE},
+    {"openai_gptoss", REASONING_FORMAT_HARMONY},
+    {"granite33", REASONING_FORMAT_GRANITE_33},
 };
 
 static const struct format_name *find(const struct format_name *names, size_t count,
@@ -107,6 +116,8 @@ enum tool_call_format tool_call_format_of_template(const char *chat_template) {
         {"<|tool_calls_section_begin|>", TOOL_CALL_FORMAT_KIMI_K2},
         {"<|START_ACTION|>", TOOL_CALL_FORMAT_COHERE},
         {"<|tool_call|>", TOOL_CALL_FORMAT_GRANITE},
+        {"<function_call>", TOOL_CALL_FORMAT_GRANITE_20B},
+        {"[func_name1(", TOOL_CALL_FORMAT_PYTHONIC},
     };
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
         if (has(chat_template, families[i].marker))
@@ -125,6 +136,8 @@ enum reasoning_format reasoning_format_of_template(const char *chat_template) {
         return REASONING_FORMAT_COHERE;
     if (has(chat_template, "Here is my thought process:"))
         return REASONING_FORMAT_GRANITE;
+    if (has(chat_template, "<think></think>") && has(chat_template, "<response></response>"))
+        return REASONING_FORMAT_GRANITE_33;
     bool thinks = has(chat_template, "<think>") || has(chat_template, "</think>");
     return thinks ? REASONING_FORMAT_THINK : REASONING_FORMAT_NONE;
 }
@@ -155,6 +168,10 @@ const struct tool_format *tool_format_of(enum tool_call_format format) {
         return &tool_granite_format;
     case TOOL_CALL_FORMAT_COHERE:
         return &tool_cohere_format;
+    case TOOL_CALL_FORMAT_PYTHONIC:
+        return &tool_pythonic_format;
+    case TOOL_CALL_FORMAT_GRANITE_20B:
+        return &tool_granite_20b_format;
     case TOOL_CALL_FORMAT_HARMONY:
     case TOOL_CALL_FORMAT_NONE:
         break;
@@ -175,6 +192,7 @@ const struct reasoning_markers *reasoning_format_markers(enum reasoning_format f
     static const struct reasoning_markers harmony = {"<|channel|>analysis<|message|>", "<|end|>"};
     switch (format) {
     case REASONING_FORMAT_THINK:
+    case REASONING_FORMAT_GRANITE_33:
         return &think;
     case REASONING_FORMAT_GRANITE:
         return &granite;

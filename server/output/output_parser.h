@@ -37,16 +37,19 @@ enum tool_call_format {
     TOOL_CALL_FORMAT_COHERE,       /* <|START_ACTION|>[{"tool_name":...,"parameters":{...}}, ...] */
     TOOL_CALL_FORMAT_HARMONY,      /* gpt-oss: harmony_parser.h */
     TOOL_CALL_FORMAT_GLM45,        /* <tool_call>name<arg_key>key</arg_key><arg_value>value... */
+    TOOL_CALL_FORMAT_PYTHONIC,     /* [name(key=value, ...), ...]: Llama 3.2 and 4, ToolACE */
+    TOOL_CALL_FORMAT_GRANITE_20B,  /* <function_call> {"name":...,"arguments":{...}}, once a call */
 };
 
 /* The way it writes what it thinks before it answers. */
 enum reasoning_format {
     REASONING_FORMAT_NONE,
-    REASONING_FORMAT_THINK,   /* <think>...</think>; also where the prompt's end has opened it */
-    REASONING_FORMAT_GRANITE, /* Here is my thought process:... Here is my response: */
-    REASONING_FORMAT_COHERE,  /* <|START_THINKING|>...<|END_THINKING|>; around the answer see
+    REASONING_FORMAT_THINK,      /* <think>...</think>; also where the prompt's end has opened it */
+    REASONING_FORMAT_GRANITE,    /* Here is my thought process:... Here is my response: */
+    REASONING_FORMAT_COHERE,     /* <|START_THINKING|>...<|END_THINKING|>; around the answer see
                                  answer_frame.h */
-    REASONING_FORMAT_HARMONY, /* gpt-oss: harmony_parser.h */
+    REASONING_FORMAT_HARMONY,    /* gpt-oss: harmony_parser.h */
+    REASONING_FORMAT_GRANITE_33, /* as THINK; around the answer see response_frame.h */
 };
 
 /* Find the format of a name that --tool-call-parser or --reasoning-parser takes; false: there is

@@ -10,16 +10,19 @@ void reasoning_parser_init(struct reasoning_parser *parser,
                                         .content = content};
     parser->has_frame =
         config->reasoning == REASONING_FORMAT_COHERE || config->tools == TOOL_CALL_FORMAT_COHERE;
+    response_frame_init(&parser->response);
     const struct reasoning_markers *markers = reasoning_format_markers(config->reasoning);
     if (markers == NULL)
         return;
     parser->state = REASONING_START;
+    parser->has_response = config->reasoning == REASONING_FORMAT_GRANITE_33;
     parser->end = markers->end;
     text_marker_init(&parser->marker, markers->begin);
 }
 
 void reasoning_parser_finish(struct reasoning_parser *parser) {
     text_marker_finish(&parser->marker);
+    response_frame_finish(&parser->response);
 }
 
 static void enter_reasoning(struct reasoning_parser *parser) {
@@ -34,12 +37,23 @@ static void decide(struct reasoning_parser *parser) {
     parser->marker.held = (struct byte_buffer){0};
     if (parser->is_open)
         enter_reasoning(parser);
-    else
+    else {
         parser->state = REASONING_OVER;
+        parser->has_response = false;
+    }
     parser->content->failed = parser->content->failed || text.failed;
     for (size_t i = 0; i < text.length; i++)
         reasoning_parser_push(parser, text.data[i]);
     byte_buffer_finish(&text);
+}
+
+static void push_over(struct reasoning_parser *parser, char byte) {
+    if (parser->has_frame)
+        answer_frame_push(&parser->frame, byte, parser->content);
+    else if (parser->has_response)
+        response_frame_push(&parser->response, byte, parser->content);
+    else
+        tool_parser_push(parser->content, byte);
 }
 
 static void push_inside(struct reasoning_parser *parser, char byte) {
@@ -71,10 +85,7 @@ void reasoning_parser_push(struct reasoning_parser *parser, char byte) {
         push_inside(parser, byte);
         break;
     case REASONING_OVER:
-        if (parser->has_frame)
-            answer_frame_push(&parser->frame, byte, parser->content);
-        else
-            tool_parser_push(parser->content, byte);
+        push_over(parser, byte);
         break;
     }
     if (parser->marker.held.failed)
@@ -88,5 +99,6 @@ void reasoning_parser_end(struct reasoning_parser *parser) {
         output_parts_add(parser->parts, OUTPUT_PART_REASONING, 0, parser->marker.held.data,
                          parser->marker.held.length);
     answer_frame_end(&parser->frame, parser->content);
+    response_frame_end(&parser->response, parser->content);
     tool_parser_end(parser->content);
 }

@@ -5,6 +5,7 @@
 #define QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 
 #include "server/output/answer_frame.h"
+#include "server/output/response_frame.h"
 
 enum reasoning_state {
     REASONING_START, /* only white space and the beginning of the first marker so far */
@@ -22,6 +23,9 @@ struct reasoning_parser {
     struct text_marker marker;   /* the first, then the second */
     bool has_frame;              /* the answer stands in the markers that frame takes out */
     struct answer_frame frame;
+    bool
+        has_response; /* the answer behind the reasoning stands in the tags that response takes out */
+    struct response_frame response;
 };
 
 void reasoning_parser_init(struct reasoning_parser *parser,

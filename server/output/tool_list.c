@@ -1,8 +1,10 @@
 /* <|tool_call|>[{"name": "f", "arguments": {"a": 1}}, ...]
  * <|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}}, ...]<|END_ACTION|>
+ * <function_call> {"name": "f", "arguments": {"a": 1}}
  *
- * The forms that the chat templates of Granite 3 and of Command R7B and Command A request. One
- * object without the list is taken as well, and the end marker may be missing. */
+ * The forms that the chat templates of Granite 3, of Command R7B and Command A, and of
+ * granite-20b-functioncalling request, which has a marker in front of each call. One object without
+ * the list is taken of all, and the end marker may be missing. */
 #include "server/output/tool_parser.h"
 
 enum list_state {
@@ -91,3 +93,5 @@ const struct tool_format tool_granite_format = {
     .marker = "<|tool_call|>", .begin = begin, .push = push};
 const struct tool_format tool_cohere_format = {
     .marker = "<|START_ACTION|>", .end = "<|END_ACTION|>", .begin = begin, .push = push};
+const struct tool_format tool_granite_20b_format = {
+    .marker = "<function_call>", .begin = begin, .push = push};

@@ -43,4 +43,4 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
 }
 
 const struct tool_format tool_llama3_format = {
-    .marker = "<|python_tag|>", .opens_bare = true, .begin = begin, .push = push};
+    .marker = "<|python_tag|>", .opens_bare = '{', .begin = begin, .push = push};

@@ -2,8 +2,6 @@
 
 #include "server/output/text_marker.h"
 
-#include <stdio.h>
-
 void tool_members_begin(struct tool_members *members, struct tool_call_sink *sink,
                         struct text types, const char *name, size_t length) {
     members->sink = sink;
@@ -17,25 +15,11 @@ static void put(struct tool_members *members, const char *text, size_t length) {
     tool_call_sink_arguments(members->sink, text, length);
 }
 
-static void put_escaped(struct tool_members *members, char byte) {
-    static const char letters[] = "\"\"\\\\\nn\rr\tt"; /* pairs: a byte, what stands for it */
-    char text[8] = {'\\'};
-    for (size_t i = 0; i + 1 < sizeof(letters); i += 2) {
-        if (letters[i] == byte) {
-            text[1] = letters[i + 1];
-            put(members, text, 2);
-            return;
-        }
-    }
-    if ((unsigned char)byte < 0x20)
-        put(members, text, (size_t)snprintf(text, sizeof(text), "\\u%04x", (unsigned)byte));
-    else
-        put(members, &byte, 1);
-}
-
 static void put_string(struct tool_members *members, const char *text, size_t length) {
-    for (size_t i = 0; i < length; i++)
-        put_escaped(members, text[i]);
+    for (size_t i = 0; i < length; i++) {
+        char escaped[JSON_STREAM_MAX_BYTES];
+        put(members, escaped, json_stream_escape(text[i], escaped));
+    }
 }
 
 void tool_members_key(struct tool_members *members, struct text function, struct text key) {

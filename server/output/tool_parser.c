@@ -14,6 +14,7 @@ void tool_parser_finish(struct tool_parser *parser) {
     tool_members_finish(&parser->members);
     byte_buffer_finish(&parser->key);
     text_marker_finish(&parser->value_end);
+    python_literal_finish(&parser->literal);
 }
 
 static void add_content(struct tool_parser *parser, const char *text, size_t length) {
@@ -118,7 +119,8 @@ static void push_content(struct tool_parser *parser, char byte) {
     }
     if (parser->skips_space && is_plain && text_is_space(byte))
         return;
-    if (byte == '{' && parser->format->opens_bare && !parser->has_content && is_plain) {
+    bool opens = parser->format->opens_bare != '\0' && byte == parser->format->opens_bare;
+    if (opens && !parser->has_content && is_plain) {
         enter_tool_calls(parser);
         push_in_tool_calls(parser, byte);
         return;
@@ -138,7 +140,8 @@ void tool_parser_push(struct tool_parser *parser, char byte) {
         push_content(parser, byte);
     parser->failed = parser->failed || parser->held.failed || parser->marker.held.failed ||
                      parser->object.waiting.failed || parser->members.held.failed ||
-                     parser->key.failed || parser->value_end.held.failed;
+                     parser->key.failed || parser->value_end.held.failed ||
+                     parser->literal.out.failed;
 }
 
 void tool_parser_end(struct tool_parser *parser) {

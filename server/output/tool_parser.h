@@ -6,6 +6,7 @@
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 #define QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 
+#include "server/output/python_literal.h"
 #include "server/output/tool_call.h"
 #include "server/output/tool_members.h"
 #include "server/output/text_marker.h"
@@ -26,20 +27,20 @@ struct tool_sections;
 
 struct tool_format {
     const char *marker; /* opens tool calls anywhere in the content */
-    bool opens_bare;    /* so does a '{' that the content begins with */
-    /* Follows the marker; a bare '{' is the first byte it gets. */
+    char opens_bare;    /* so does this byte, where the content begins with it; '\0': none does */
+    /* Follows the marker; a bare byte that opens is the first that push gets. */
     void (*begin)(struct tool_parser *parser);
     enum tool_step (*push)(struct tool_parser *parser, char byte);
     /* Completes what is out of a call that is broken off; NULL: nothing is to be done. */
     void (*leave)(struct tool_parser *parser);
     const struct tool_tags *tags;         /* of tool_tags.c */
     const struct tool_sections *sections; /* of tool_sections.c */
-    const char *end;                      /* closes tool calls; of tool_list.c */
+    const char *end; /* closes tool calls; of tool_list.c and tool_pythonic.c */
 };
 
 extern const struct tool_format tool_hermes_format, tool_llama3_format, tool_mistral_format,
     tool_qwen3_coder_format, tool_glm_format, tool_deepseek_format, tool_kimi_k2_format,
-    tool_granite_format, tool_cohere_format;
+    tool_granite_format, tool_cohere_format, tool_pythonic_format, tool_granite_20b_format;
 
 /* NULL: a format's calls are read elsewhere, or it is NONE. */
 const struct tool_format *tool_format_of(enum tool_call_format format);
@@ -65,8 +66,9 @@ struct tool_parser {
     size_t name_length;
     struct text parameter_types; /* borrowed: parameter_types.h */
     struct tool_members members;
-    struct byte_buffer key;       /* an argument's name */
-    struct text_marker value_end; /* finds the end of an argument's value */
+    struct byte_buffer key;        /* an argument's name */
+    struct text_marker value_end;  /* finds the end of an argument's value */
+    struct python_literal literal; /* an argument's value */
 };
 
 void tool_parser_init(struct tool_parser *parser, const struct tool_format *format,

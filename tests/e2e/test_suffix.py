@@ -124,6 +124,27 @@ def test_no_suffix_is_a_plain_completion(fim_server):
         assert ids_of(fill(fim_server, BEFORE, suffix).choices[0]) == fim_server.tokenize(BEFORE)
 
 
+def test_render_shows_the_prompt_with_its_suffix(fim_server, marks):
+    body = {"model": NAME, "prompt": BEFORE, "suffix": BEHIND, "max_tokens": 4}
+    rendered, = fim_server.post("/v1/completions/render", body).json()
+    assert rendered["token_ids"] == expected(fim_server, marks)
+    assert set(fim_server.tokenize("<file_sep>")) <= set(rendered["sampling_params"]["stop_token_ids"])
+
+
+@pytest.mark.parametrize("name", ["<file_sep>", "<repo_name>", "<|im_end|>"])
+def test_what_begins_another_file_ends_the_text(fim_server, name):
+    """But for <|im_end|>, which ends every text, only where a gap is filled."""
+    [token] = fim_server.tokenize(name)
+    fields = {"logit_bias": {token: 100}, "max_tokens": 8, "temperature": 0}
+    choice = fill(fim_server, **fields).choices[0]
+    is_common = name == "<|im_end|>"
+    assert (choice.text, choice.finish_reason) == ("", "stop")
+    assert choice.model_extra["stop_reason"] == (None if is_common else token)
+    plain = fim_server.complete(BEFORE, **fields).choices[0]
+    assert plain.finish_reason == ("stop" if is_common else "length")
+    assert fill(fim_server, **fields, extra={"ignore_eos": True}).choices[0].finish_reason == "length"
+
+
 @pytest.mark.parametrize("fields, param", [
     ({"suffix": 1}, "suffix"),
     ({"suffix": ["a"]}, "suffix"),
@@ -134,6 +155,7 @@ def test_no_suffix_is_a_plain_completion(fim_server):
     ({"truncate_prompt_tokens": 2}, "truncate_prompt_tokens"),
     ({"truncate_prompt_tokens": 5, "truncation_side": "right"}, "truncation_side"),
     ({"max_tokens": 300}, "max_tokens"),
+    ({"stop_token_ids": list(range(63))}, "stop_token_ids"),
 ])
 def test_bounds(fim_server, fields, param):
     reply = fim_server.post("/v1/completions", {"model": NAME, "prompt": BEFORE, "suffix": BEHIND, **fields})

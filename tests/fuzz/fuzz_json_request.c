@@ -163,6 +163,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     const char *body = (const char *)data;
     fill_context();
     try_call(completion_endpoint_parse, body, bytes);
+    try_call(completion_endpoint_parse_infill, body, bytes);
     try_call(chat_endpoint_parse, body, bytes);
     try_call(responses_endpoint_parse, body, bytes);
     try_call(messages_endpoint_parse, body, bytes);

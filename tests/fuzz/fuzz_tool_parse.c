@@ -25,8 +25,8 @@ static void require_same(const struct byte_buffer *left, const struct byte_buffe
 static struct output_parser_config config_of(uint8_t byte) {
     static const char types[] = "f\0ss\0nn\0"; /* parameter_types.h */
     return (struct output_parser_config){
-        .tools = (enum tool_call_format)((byte & 15) % (TOOL_CALL_FORMAT_GLM45 + 1)),
-        .reasoning = (enum reasoning_format)((byte >> 4 & 7) % (REASONING_FORMAT_HARMONY + 1)),
+        .tools = (enum tool_call_format)((byte & 15) % (TOOL_CALL_FORMAT_GRANITE_20B + 1)),
+        .reasoning = (enum reasoning_format)((byte >> 4 & 7) % (REASONING_FORMAT_GRANITE_33 + 1)),
         .begins_in_reasoning = (byte >> 7 & 1) != 0,
         .parameter_types = {types, sizeof(types)}};
 }
@@ -93,7 +93,8 @@ static size_t count_space(const char *text, size_t length) {
     return count;
 }
 
-/* Without calls all comes out but the markers of thinking and white space around them. Harmony takes
+/* Without calls all comes out but the markers of thinking and of the answer behind it, and white
+ * space around them. Harmony takes
  * out the markers of any number of messages, and Cohere's frame any number of its own. */
 static void check_loss(const struct output_parser_config *config, const char *text, size_t length,
                        const struct output_render *render) {
@@ -109,6 +110,8 @@ static void check_loss(const struct output_parser_config *config, const char *te
     require(missing != SIZE_MAX);
     if (output_parser_num_tool_calls(render->parser) == 0) {
         size_t markers = around == NULL ? 0 : strlen(around->begin) + strlen(around->end);
+        if (config->reasoning == REASONING_FORMAT_GRANITE_33)
+            markers += strlen("<response></response>");
         size_t may_miss = count_space(text, length) + markers;
         require(missing <= (config->reasoning == REASONING_FORMAT_NONE ? 0 : may_miss));
     }

@@ -29,7 +29,7 @@ static int refuse(struct api_error *err, const char *param, const char *message)
 }
 
 bool completion_body_has_suffix(const struct completion_body *body) {
-    return body->suffix != NULL && body->suffix[0] != '\0';
+    return body->infill.is_given || (body->suffix != NULL && body->suffix[0] != '\0');
 }
 
 /* Checks what the table cannot say: fields that depend on others. */
@@ -37,7 +37,7 @@ static int check_combinations(const struct completion_body *body, struct api_err
     if (body->sampling.use_beam_search && body->echo && body->logprobs >= 0)
         return refuse(err, "echo",
                       "echo must be false with use_beam_search: true and logprobs, not true");
-    if (body->sampling.max_tokens == 0 && !body->echo)
+    if (body->sampling.max_tokens == 0 && !body->echo && !body->infill.is_given)
         return refuse(err, "max_tokens",
                       "max_tokens must be at least 1, not 0: 0 is allowed with echo: true only");
     return 0;
@@ -51,7 +51,7 @@ static int read_suffix(const struct api_context *context, struct completion_body
     if (body->sampling.truncation.keeps_start)
         return refuse(err, "truncation_side",
                       "truncation_side must be left out with suffix: what is around the gap stays");
-    if (fim_prompt_check(context, err) != 0)
+    if (fim_prompt_check(context, body->infill.is_given, err) != 0)
         return -1;
     return fim_prompt_read_suffix(context, body->suffix,
                                   prompt_text_flags(false, body->parse_special), &limits,
@@ -75,10 +75,19 @@ static int read_prompts(const struct api_context *context, struct completion_bod
                          (int)context->max_choices, (long long)num_choices);
 }
 
+/* Before beams are counted, which each of them may end. */
+static int add_ends(const struct api_context *context, struct completion_body *body,
+                    struct api_error *err) {
+    if (!completion_body_has_suffix(body) || body->sampling.ignore_eos)
+        return 0;
+    return fim_prompt_add_ends(context, &body->sampling.lists, err);
+}
+
 static int read_all(const struct api_context *context, struct completion_body *body,
                     struct api_error *err) {
     if (request_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
         sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
+        add_ends(context, body, err) != 0 ||
         beam_fields_read(context, body->json, &body->sampling, err) != 0 ||
         sampling_body_check_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
             0)
@@ -93,10 +102,25 @@ static int read_all(const struct api_context *context, struct completion_body *b
     return read_prompts(context, body, err);
 }
 
-int completion_body_parse(const struct api_context *context, const char *text, size_t length,
-                          struct completion_body *out, struct api_error *err) {
+/* What an output has no room for is cut. */
+static int read_infill(const struct api_context *context, struct completion_body *body,
+                       struct api_error *err) {
+    if (infill_body_take(context, body->json, &body->infill, &body->ignored, err) != 0)
+        return -1;
+    if (read_all(context, body, err) != 0) {
+        infill_body_rename_error(err);
+        return -1;
+    }
+    body->sampling.max_tokens_field = NULL;
+    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
+    return infill_body_read_tokens(context, &limits, &body->infill, err);
+}
+
+static int parse(const struct api_context *context, const char *text, size_t length, bool is_infill,
+                 struct completion_body *out, struct api_error *err) {
     struct completion_body body = {
-        .sampling = sampling_body_defaults(context, DEFAULT_MAX_TOKENS),
+        .sampling =
+            sampling_body_defaults(context, is_infill ? SAMPLING_TO_THE_END : DEFAULT_MAX_TOKENS),
         .logprobs = -1,
         .add_special_tokens = true,
         .parse_special = true,
@@ -106,9 +130,9 @@ int completion_body_parse(const struct api_context *context, const char *text, s
         return -1;
     /* Code may be about such tokens: llama.cpp's /infill does not read them either. */
     const cJSON *suffix = json_member(body.json, "suffix");
-    if (cJSON_IsString(suffix) && suffix->valuestring[0] != '\0')
+    if (is_infill || (cJSON_IsString(suffix) && suffix->valuestring[0] != '\0'))
         body.parse_special = false;
-    if (read_all(context, &body, err) != 0) {
+    if ((is_infill ? read_infill(context, &body, err) : read_all(context, &body, err)) != 0) {
         completion_body_finish(&body);
         return -1;
     }
@@ -116,10 +140,44 @@ int completion_body_parse(const struct api_context *context, const char *text, s
     return 0;
 }
 
+int completion_body_parse(const struct api_context *context, const char *text, size_t length,
+                          struct completion_body *out, struct api_error *err) {
+    return parse(context, text, length, false, out, err);
+}
+
+int completion_body_parse_infill(const struct api_context *context, const char *text, size_t length,
+                                 struct completion_body *out, struct api_error *err) {
+    return parse(context, text, length, true, out, err);
+}
+
+int completion_body_tokens(const struct api_context *context, const struct completion_body *body,
+                           const cJSON *item, const char *path, struct prompt_tokens *out,
+                           int32_t *out_begin, int32_t *out_end, struct api_error *err) {
+    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
+    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
+    const struct fim_prompt fim = {.item = item,
+                                   .path = path,
+                                   .suffix = &body->suffix_tokens,
+                                   .between = &body->infill.between,
+                                   .in_front = &body->infill.in_front,
+                                   .flags = flags};
+    if (completion_body_has_suffix(body))
+        return fim_prompt_tokens(context, &fim, &limits, out, out_begin, out_end, err);
+    if (prompt_read_tokens(context, item, path, flags, &limits, out, err) != 0)
+        return -1;
+    int before = 0, behind = 0;
+    if (cJSON_IsString(item) && body->add_special_tokens)
+        tokenizer_num_added(context->tokenizer, &before, &behind);
+    *out_begin = before;
+    *out_end = out->count - behind;
+    return 0;
+}
+
 void completion_body_finish(struct completion_body *body) {
     sampling_body_finish(&body->sampling);
     free(body->suffix_tokens.ids);
     body->suffix_tokens.ids = NULL;
+    infill_body_finish(&body->infill);
     cJSON_Delete(body->json);
     body->json = NULL;
     byte_buffer_finish(&body->ignored);

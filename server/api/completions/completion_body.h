@@ -2,6 +2,7 @@
 #ifndef QUIRE_SERVER_API_COMPLETIONS_COMPLETION_BODY_H
 #define QUIRE_SERVER_API_COMPLETIONS_COMPLETION_BODY_H
 
+#include "server/api/completions/infill_body.h"
 #include "server/api/fields/prompt_field.h"
 #include "server/api/fields/sampling_body.h"
 
@@ -11,6 +12,7 @@ struct completion_body {
     struct sampling_body sampling;
     struct prompt_list prompts;
     struct prompt_tokens suffix_tokens; /* of the suffix, where there is one */
+    struct infill_body infill;          /* of a body of /infill */
     struct byte_buffer ignored;         /* names of unknown fields, comma-separated */
 
     /* read by the field table */
@@ -22,8 +24,16 @@ struct completion_body {
 /* On failure -1 and *err, nothing to free. */
 int completion_body_parse(const struct api_context *context, const char *text, size_t length,
                           struct completion_body *out, struct api_error *err);
-/* Returns whether the text is to be filled in before a suffix (fim_prompt.h). */
+/* The same of a body of POST /infill (infill_body.h), whose fields an error names. */
+int completion_body_parse_infill(const struct api_context *context, const char *text, size_t length,
+                                 struct completion_body *out, struct api_error *err);
+/* Returns whether the text is to be filled in before a suffix (fim_prompt.h), or one that is empty. */
 bool completion_body_has_suffix(const struct completion_body *body);
+/* Makes the tokens of a prompt of its list, which the caller frees; those of its text are
+ * [*out_begin, *out_end). -1 and *err: as prompt_read_tokens. */
+int completion_body_tokens(const struct api_context *context, const struct completion_body *body,
+                           const cJSON *item, const char *path, struct prompt_tokens *out,
+                           int32_t *out_begin, int32_t *out_end, struct api_error *err);
 void completion_body_finish(struct completion_body *body);
 
 /* sampling_body_params, with what echo and logprobs request. */

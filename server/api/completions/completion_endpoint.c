@@ -1,10 +1,9 @@
-/* /v1/completions: adds to an API call what completions have: echoed prompts, logprobs in the
+/* /v1/completions, and /infill by way of it: adds to an API call what completions have: echoed prompts, logprobs in the
  * legacy shape, and the best of several choices. */
 #include "server/api/endpoints.h"
 
 #include "server/api/api_call_format.h"
 #include "server/api/completions/completion_body.h"
-#include "server/api/completions/fim_prompt.h"
 #include "server/api/logprob_format.h"
 #include "server/api/logprob_list.h"
 #include "server/json/json_write.h"
@@ -39,6 +38,7 @@ struct prompt_output {
 struct completion_api_call {
     struct api_call base; /* first: see api_call_type.h */
     bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
+    bool is_infill;                            /* also answered in llama.cpp's words */
     int32_t num_logprobs, num_prompt_logprobs; /* as requested; -1: none */
     int64_t num_entries;                       /* logprobs for a generated token */
     int32_t num_returned;                      /* n */
@@ -62,31 +62,12 @@ static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *ite
     }
 }
 
-/* Reads the prompt's tokens, and which of them are its text. */
-static int read_tokens(const struct api_context *context, const struct completion_body *body,
-                       const cJSON *item, const char *path, struct prompt_output *prompt,
-                       struct prompt_tokens *out, struct api_error *err) {
-    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
-    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
-    const struct fim_prompt fim = {item, path, &body->suffix_tokens, flags};
-    if (completion_body_has_suffix(body))
-        return fim_prompt_tokens(context, &fim, &limits, out, &prompt->text_begin,
-                                 &prompt->text_end, err);
-    if (prompt_read_tokens(context, item, path, flags, &limits, out, err) != 0)
-        return -1;
-    int before = 0, behind = 0;
-    if (cJSON_IsString(item) && body->add_special_tokens)
-        tokenizer_num_added(context->tokenizer, &before, &behind);
-    prompt->text_begin = before;
-    prompt->text_end = out->count - behind;
-    return 0;
-}
-
 static int create_prompt(const struct api_context *context, const struct completion_body *body,
                          const cJSON *item, const char *path, struct prompt_output *prompt,
                          struct request **out, struct api_error *err) {
     struct prompt_tokens tokens;
-    if (read_tokens(context, body, item, path, prompt, &tokens, err) != 0)
+    if (completion_body_tokens(context, body, item, path, &tokens, &prompt->text_begin,
+                               &prompt->text_end, err) != 0)
         return -1;
     if (sampling_body_check_room(&body->sampling, context, path, tokens.count, err) != 0) {
         free(tokens.ids);
@@ -168,6 +149,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     call->return_token_ids = sampling->return_token_ids;
     call->skip_special_tokens = sampling->skip_special_tokens;
     call->echo = body->echo;
+    call->is_infill = body->infill.is_given;
     call->num_logprobs = (int32_t)body->logprobs;
     call->num_entries = sampling_body_logprob_entries(sampling, call->num_logprobs);
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
@@ -289,6 +271,16 @@ static void write_choice(const struct completion_api_call *call, int32_t index, 
     json_write_end_object(out);
 }
 
+/* Writes what llama.cpp calls the text of a choice, behind all choices. */
+static void write_content(const struct completion_api_call *call, int32_t index,
+                          struct byte_buffer *out) {
+    if (!call->is_infill)
+        return;
+    json_write_string_member(out, "content", &call->choices[index].text);
+    json_write_key(out, "stop");
+    json_write_bool(out, call->base.choices[index].is_finished);
+}
+
 static bool has_output(const struct completion_api_call *call, int32_t index) {
     const struct choice_output *choice = &call->choices[index];
     return choice->text.length > 0 || !logprob_list_is_empty(&choice->logprobs) ||
@@ -308,6 +300,7 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
     api_call_format_begin(&base->head, "text_completion", out);
     write_choice(call, index, index, is_first, out);
     api_call_format_end_choices(&base->head, out);
+    write_content(call, index, out);
     if (call->include_usage)
         api_call_format_usage(call->continuous_usage ? &usage : NULL, out);
     json_write_end_object(out);
@@ -317,9 +310,12 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
     byte_buffer_clear(&choice->token_ids);
 }
 
-static void end_with_usage(const struct api_call *base, struct byte_buffer *out) {
+/* first: the choice that is the first of the answer; -1: it has none. */
+static void end_with_usage(const struct api_call *base, int32_t first, struct byte_buffer *out) {
     struct api_call_usage usage = api_call_total_usage(base);
     api_call_format_end_choices(&base->head, out);
+    if (first >= 0)
+        write_content((const struct completion_api_call *)base, first, out);
     api_call_format_usage(&usage, out);
     json_write_end_object(out);
 }
@@ -329,7 +325,7 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
     if (call->include_usage) {
         api_call_begin_frame(base, out);
         api_call_format_begin(&base->head, "text_completion", out);
-        end_with_usage(base, out);
+        end_with_usage(base, -1, out);
         api_call_end_frame(out);
     }
     api_call_write_done(out);
@@ -339,6 +335,7 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
 static void write_body(struct api_call *base, struct byte_buffer *out) {
     const struct completion_api_call *call = (const struct completion_api_call *)base;
     bool selects = call->num_returned < base->num_choices;
+    int32_t first = selects ? api_call_rank_choices(base, 0)[0].choice : 0;
     api_call_format_begin(&base->head, "text_completion", out);
     for (int32_t prompt = 0; prompt < base->num_prompts; prompt++) {
         const struct api_call_rank *ranks = selects ? api_call_rank_choices(base, prompt) : NULL;
@@ -348,7 +345,7 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
                          true, out);
         }
     }
-    end_with_usage(base, out);
+    end_with_usage(base, first, out);
 }
 
 static const struct api_call_operations operations = {
@@ -365,12 +362,26 @@ static const struct api_call_operations operations = {
     .finish = finish,
 };
 
-int completion_endpoint_parse(const struct api_context *context, const char *text, size_t length,
-                              struct api_call **out, struct api_error *err) {
+static int parse(const struct api_context *context, const char *text, size_t length, bool is_infill,
+                 struct api_call **out, struct api_error *err) {
     struct completion_body body;
-    if (completion_body_parse(context, text, length, &body, err) != 0)
+    int status = is_infill ? completion_body_parse_infill(context, text, length, &body, err)
+                           : completion_body_parse(context, text, length, &body, err);
+    if (status != 0)
         return -1;
     int result = api_call_create(&operations, context, &body, out, err);
     completion_body_finish(&body);
+    if (result != 0 && is_infill)
+        infill_body_rename_error(err);
     return result;
+}
+
+int completion_endpoint_parse(const struct api_context *context, const char *text, size_t length,
+                              struct api_call **out, struct api_error *err) {
+    return parse(context, text, length, false, out, err);
+}
+
+int completion_endpoint_parse_infill(const struct api_context *context, const char *text,
+                                     size_t length, struct api_call **out, struct api_error *err) {
+    return parse(context, text, length, true, out, err);
 }

@@ -8,12 +8,33 @@
 #define MAX_ADDED 16 /* tokens that a tokenizer puts around a text */
 #define SUFFIX_SHARE 4
 
-int fim_prompt_check(const struct api_context *context, struct api_error *err) {
+int fim_prompt_check(const struct api_context *context, bool is_infill, struct api_error *err) {
     if (tokenizer_fim(context->tokenizer) != NULL)
         return 0;
     return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "suffix",
-                         "suffix must be left out or empty: this model has no tokens for filling "
-                         "in the middle");
+                         "suffix %s: this model has no tokens for filling in the middle",
+                         is_infill ? "cannot be used" : "must be left out or empty");
+}
+
+static bool has_stop(const struct sampling_lists *lists, int32_t token) {
+    for (int32_t i = 0; i < lists->num_stop_tokens; i++)
+        if (lists->stop_tokens[i] == token)
+            return true;
+    return false;
+}
+
+int fim_prompt_add_ends(const struct api_context *context, struct sampling_lists *lists,
+                        struct api_error *err) {
+    int num_ends, num_given = (int)lists->num_stop_tokens;
+    const int32_t *ends = tokenizer_fim_ends(context->tokenizer, &num_ends);
+    if (num_given + num_ends > MAX_STOP_TOKENS)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "stop_token_ids",
+                             "stop_token_ids must have at most %d where a gap is filled, not %d",
+                             MAX_STOP_TOKENS - num_ends, num_given);
+    for (int i = 0; i < num_ends; i++)
+        if (!has_stop(lists, ends[i]))
+            lists->stop_tokens[lists->num_stop_tokens++] = ends[i];
+    return 0;
 }
 
 static unsigned without_added(unsigned flags) {
@@ -26,6 +47,8 @@ int fim_prompt_read_suffix(const struct api_context *context, const char *suffix
     const struct prompt_text text = {
         .data = suffix, .length = strlen(suffix), .flags = without_added(flags)};
     struct prompt_limits behind = *limits;
+    if (text.length == 0)
+        return 0;
     behind.truncation.keeps_start = true;
     return prompt_text_tokens(context, &text, "suffix", &behind, out, err);
 }
@@ -81,8 +104,10 @@ static int join(const struct api_context *context, const struct fim_prompt *prom
                 const struct prompt_limits *limits, struct prompt_tokens *item,
                 struct prompt_tokens *out, int32_t *out_begin, struct api_error *err) {
     const int32_t *marks = tokenizer_fim(context->tokenizer);
+    const struct prompt_tokens *in_front = prompt->in_front, *between = prompt->between;
     int32_t added[MAX_ADDED], num_added = write_added(context, prompt, added);
-    int32_t fixed = num_added + NUM_FIM_PARTS, num_behind = prompt->suffix->count;
+    int32_t fixed = num_added + NUM_FIM_PARTS + between->count;
+    int32_t num_behind = prompt->suffix->count, num_in_front = in_front->count;
     int64_t most = prompt_truncation_limit(context, limits);
     if (num_added < 0)
         return api_error_set_memory(err);
@@ -94,6 +119,9 @@ static int join(const struct api_context *context, const struct fim_prompt *prom
     if (most > 0)
         share((int32_t)most - fixed, item, &num_behind);
     int64_t count = (int64_t)fixed + item->count + num_behind;
+    if (most > 0 && num_in_front > most - count)
+        num_in_front = (int32_t)(most - count);
+    count += num_in_front;
     if (prompt_check_length(context, prompt->path, limits, count, err) != 0)
         return -1;
     *out = (struct prompt_tokens){.ids = calloc((size_t)count, sizeof(*out->ids)),
@@ -101,9 +129,12 @@ static int join(const struct api_context *context, const struct fim_prompt *prom
     if (out->ids == NULL)
         return api_error_set_memory(err);
     append(out, added, num_added);
+    if (num_in_front > 0)
+        append(out, in_front->ids + in_front->count - num_in_front, num_in_front);
     append(out, &marks[FIM_PREFIX], 1);
     *out_begin = out->count;
     append(out, item->ids, item->count);
+    append(out, between->ids, between->count);
     append(out, &marks[FIM_SUFFIX], 1);
     append(out, prompt->suffix->ids, num_behind);
     append(out, &marks[FIM_MIDDLE], 1);

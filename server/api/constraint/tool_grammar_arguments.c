@@ -144,6 +144,39 @@ static int json_value(const struct arguments_builder *arguments, const cJSON *sc
     return status;
 }
 
+/* Returns whether a schema says boolean and nothing else. */
+static bool is_boolean(const cJSON *schema) {
+    static const char *const keywords[] = {"enum",  "const", "anyOf", "oneOf",
+                                           "allOf", "not",   "$ref",  "if"};
+    const cJSON *type = json_given_member(schema, "type");
+    if (!cJSON_IsString(type) || strcmp(type->valuestring, "boolean") != 0)
+        return false;
+    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++)
+        if (json_given_member(schema, keywords[i]) != NULL)
+            return false;
+    return true;
+}
+
+/* JSON is a literal but for its words, which the reader of calls takes (python_literal.h); where a
+ * boolean is all there is, it gets Python's. */
+static int python_value(const struct arguments_builder *arguments, const cJSON *schema,
+                        const char *path, grammar_node *out) {
+    if (!is_boolean(schema))
+        return json_value(arguments, schema, path, out);
+    grammar_node words[] = {literal(arguments, "True"), literal(arguments, "False")};
+    *out = grammar_alternatives(arguments->builder, words, 2);
+    return 0;
+}
+
+static int value_of(const struct arguments_builder *arguments, const cJSON *schema,
+                    const char *path, grammar_node *out) {
+    if (arguments->form->is_python)
+        return python_value(arguments, schema, path, out);
+    return tool_types_of_schema(schema) != PARAMETER_ANY
+               ? string_value(arguments, schema, path, out)
+               : json_value(arguments, schema, path, out);
+}
+
 static int argument(const struct arguments_builder *arguments, const cJSON *property,
                     grammar_node *out) {
     const struct argument_form *form = arguments->form;
@@ -151,11 +184,9 @@ static int argument(const struct arguments_builder *arguments, const cJSON *prop
     grammar_node value = GRAMMAR_FAILED;
     snprintf(path, sizeof(path), "%.60s.properties.%.100s", arguments->path, property->string);
     if (property->string[0] == '\0' ||
-        strcspn(property->string, "<>=\n") != strlen(property->string))
+        strcspn(property->string, form->not_in_keys) != strlen(property->string))
         return refuse(arguments, path, "an argument of this name");
-    bool is_text = tool_types_of_schema(property) != PARAMETER_ANY;
-    int status = is_text ? string_value(arguments, property, path, &value)
-                         : json_value(arguments, property, path, &value);
+    int status = value_of(arguments, property, path, &value);
     grammar_node items[] = {literal(arguments, form->key_begin),
                             literal(arguments, property->string), literal(arguments, form->key_end),
                             value, literal(arguments, form->behind)};
@@ -164,12 +195,26 @@ static int argument(const struct arguments_builder *arguments, const cJSON *prop
     return status;
 }
 
+/* Puts an argument in front of those that may follow: `first` are they where none comes before them,
+ * `next` where one does. */
+static void prepend(const struct arguments_builder *arguments, grammar_node one, bool is_needed,
+                    grammar_node *first, grammar_node *next) {
+    struct grammar_builder *builder = arguments->builder;
+    grammar_node with[] = {one, *next};
+    grammar_node choices[] = {grammar_sequence(builder, with, 2), *first};
+    grammar_node again[] = {literal(arguments, arguments->form->separator), one};
+    grammar_node rest[] = {
+        grammar_repeat(builder, grammar_sequence(builder, again, 2), is_needed ? 1 : 0, 1), *next};
+    *first = is_needed ? choices[0] : grammar_alternatives(builder, choices, 2);
+    *next = grammar_sequence(builder, rest, 2);
+}
+
 int tool_grammar_arguments(const struct argument_form *form, struct grammar_builder *builder,
                            const cJSON *schema, const char *path, bool is_strict, grammar_node *out,
                            struct api_error *err) {
     const struct arguments_builder arguments = {form, builder, schema, path, is_strict, err};
     const cJSON *properties = json_given_member(schema, "properties");
-    grammar_node all = literal(&arguments, "");
+    grammar_node first = literal(&arguments, ""), next = first;
     if (check_schema(&arguments) != 0)
         return -1;
     for (int i = cJSON_GetArraySize(properties); i-- > 0;) {
@@ -177,11 +222,8 @@ int tool_grammar_arguments(const struct argument_form *form, struct grammar_buil
         grammar_node one = GRAMMAR_FAILED;
         if (argument(&arguments, property, &one) != 0)
             return -1;
-        grammar_node items[] = {
-            grammar_repeat(builder, one, is_required(&arguments, property->string) ? 1 : 0, 1),
-            all};
-        all = grammar_sequence(builder, items, 2);
+        prepend(&arguments, one, is_required(&arguments, property->string), &first, &next);
     }
-    *out = all;
+    *out = first;
     return 0;
 }

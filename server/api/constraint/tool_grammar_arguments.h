@@ -10,11 +10,12 @@
 /* How a format writes an argument. */
 struct argument_form {
     const char *key_begin, *key_end; /* around the name, in front of the value */
-    const char *feed;      /* in front of value_end, where the value is none of the text's */
-    const char *value_end; /* a marker of text_until.h, and no text of a string */
-    const char *behind;    /* the argument */
-    const char *separator; /* between two arguments */
-    bool quotes_strings;   /* a string is written as JSON has it */
+    const char *feed;        /* in front of value_end, where the value is none of the text's */
+    const char *value_end;   /* a marker of text_until.h, and no text of a string */
+    const char *behind;      /* the argument */
+    const char *separator;   /* between two arguments */
+    bool is_python;          /* values are literals of Python: strings have quotes */
+    const char *not_in_keys; /* bytes that the name of an argument cannot have */
 };
 
 /* Makes the arguments of a function, whose parameters are a JSON schema of an object: the properties

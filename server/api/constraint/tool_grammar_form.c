@@ -47,6 +47,8 @@ static struct marker_names names_of(enum tool_call_format format) {
         return (struct marker_names){{[ANSWER_BEGIN] = "[TOOL_CALLS]", [SEPARATOR] = "[ARGS]"}};
     case TOOL_CALL_FORMAT_GRANITE:
         return (struct marker_names){{[ANSWER_BEGIN] = "<|tool_call|>"}};
+    case TOOL_CALL_FORMAT_GRANITE_20B:
+        return (struct marker_names){{[CALL_BEGIN] = "<function_call>"}};
     case TOOL_CALL_FORMAT_COHERE:
         return (struct marker_names){
             {[ANSWER_BEGIN] = "<|START_ACTION|>", [ANSWER_END] = "<|END_ACTION|>"}};
@@ -76,15 +78,30 @@ const struct argument_form *tool_grammar_argument_form(enum tool_call_format for
                                                      .key_end = ">\n",
                                                      .feed = "\n",
                                                      .value_end = "</parameter>",
-                                                     .behind = "\n"};
+                                                     .behind = "\n",
+                                                     .separator = "",
+                                                     .not_in_keys = "<>=\n"};
     static const struct argument_form glm = {.key_begin = "<arg_key>",
                                              .key_end = "</arg_key>\n<arg_value>",
                                              .feed = "",
                                              .value_end = "</arg_value>",
-                                             .behind = "\n"};
+                                             .behind = "\n",
+                                             .separator = "",
+                                             .not_in_keys = "<>=\n"};
+    static const struct argument_form pythonic = {.key_begin = "",
+                                                  .key_end = "=",
+                                                  .feed = "",
+                                                  .value_end = "",
+                                                  .behind = "",
+                                                  .separator = ", ",
+                                                  .is_python = true,
+                                                  .not_in_keys =
+                                                      "\t\n\r !\"#%&'()*+,;<=>?@[\\]^`{|}~"};
     if (format == TOOL_CALL_FORMAT_QWEN3_CODER)
         return &qwen3_coder;
-    return format == TOOL_CALL_FORMAT_GLM45 ? &glm : NULL;
+    if (format == TOOL_CALL_FORMAT_GLM45)
+        return &glm;
+    return format == TOOL_CALL_FORMAT_PYTHONIC ? &pythonic : NULL;
 }
 
 /* {"name": "f", "arguments": {...}}, with other words in the places of `front` and `key`. */
@@ -187,6 +204,10 @@ grammar_node tool_grammar_form_call(const struct tool_grammar_form *form, const 
         return object(form, "{\"name\": \"", name, "parameters", arguments);
     case TOOL_CALL_FORMAT_GRANITE:
         return object(form, "{\"name\": \"", name, "arguments", arguments);
+    case TOOL_CALL_FORMAT_GRANITE_20B:
+        return marked_call(form, " {\"name\": \"", name, "\", \"arguments\": ", arguments, "}");
+    case TOOL_CALL_FORMAT_PYTHONIC:
+        return marked_call(form, "", name, "(", arguments, ")");
     case TOOL_CALL_FORMAT_HERMES:
     case TOOL_CALL_FORMAT_NONE:
         break;
@@ -209,11 +230,13 @@ const char *tool_grammar_form_separator(const struct tool_grammar_form *form) {
     case TOOL_CALL_FORMAT_MISTRAL:
         return form->has_args_token ? "" : ", ";
     case TOOL_CALL_FORMAT_GRANITE:
+    case TOOL_CALL_FORMAT_PYTHONIC:
         return ", ";
     case TOOL_CALL_FORMAT_COHERE:
         return ",";
     case TOOL_CALL_FORMAT_DEEPSEEK_V31:
     case TOOL_CALL_FORMAT_KIMI_K2:
+    case TOOL_CALL_FORMAT_GRANITE_20B:
         return "";
     default:
         return "\n";
@@ -238,6 +261,7 @@ grammar_node tool_grammar_form_answer(const struct tool_grammar_form *form, gram
     case TOOL_CALL_FORMAT_MISTRAL:
         return form->has_args_token ? calls : framed(form, "[", calls, "]");
     case TOOL_CALL_FORMAT_GRANITE:
+    case TOOL_CALL_FORMAT_PYTHONIC:
         return framed(form, "[", calls, "]");
     case TOOL_CALL_FORMAT_COHERE:
         return framed(form, "[", calls, "\n]");

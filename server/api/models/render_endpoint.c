@@ -164,12 +164,12 @@ int render_endpoint_chat(const struct api_context *context, const char *text, si
 static int render_prompt(const struct rendered *rendered, const struct completion_body *body,
                          const cJSON *item, int32_t index, int64_t *num_tokens,
                          struct byte_buffer *out, struct api_error *err) {
-    unsigned flags = prompt_text_flags(body->add_special_tokens, body->parse_special);
-    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
     char path[PROMPT_PATH_BYTES];
     struct prompt_tokens tokens;
+    int32_t begin, end;
     prompt_list_path(&body->prompts, index, path);
-    if (prompt_read_tokens(rendered->context, item, path, flags, &limits, &tokens, err) != 0)
+    if (completion_body_tokens(rendered->context, body, item, path, &tokens, &begin, &end, err) !=
+        0)
         return -1;
     *num_tokens += tokens.count;
     int status = prompt_list_check_total(rendered->context, &body->prompts, *num_tokens, err);

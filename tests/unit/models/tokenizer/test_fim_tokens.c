@@ -82,11 +82,50 @@ static void keys_go_before_names(void **state) {
     expect(spec, FIRST, FIRST + 1, FIRST + 2);
 }
 
+static void expect_marks(struct fixture_spec spec, const int32_t marks[NUM_FIM_MARKS],
+                         const int32_t *ends, int num_ends) {
+    struct fixture fixture;
+    struct error err = {0};
+    int count;
+    if (fixture_open(&spec, &fixture, &err) != 0)
+        fail_msg("%s", err.message);
+    const int32_t *found = tokenizer_fim_ends(fixture.tokenizer, &count);
+    assert_memory_equal(tokenizer_fim_marks(fixture.tokenizer), marks,
+                        NUM_FIM_MARKS * sizeof(int32_t));
+    assert_int_equal(count, num_ends);
+    assert_memory_equal(found, ends, (size_t)num_ends * sizeof(int32_t));
+    fixture_close(&fixture);
+}
+
+/* What is the end of every text needs no second mention. */
+static void other_tokens_end_what_fills_a_gap(void **state) {
+    static const struct fixture_token tokens[] = {
+        {"<|fim_prefix|>", 3}, {"<|fim_suffix|>", 3}, {"<|fim_middle|>", 3},
+        {"<|file_sep|>", 3},   {"<|endoftext|>", 3},  {"<|repo_name|>", 1},
+        {"<|fim_pad|>", 4},    {"▁<EOT>", 1},         {"[PAD]", 1}};
+    static const char *const keys[] = {"tokenizer.ggml.fim_sep_token_id"};
+    static const uint32_t ids[] = {FIRST + 8};
+    const int32_t marks[] = {FIRST + 6, FIRST + 5, FIRST + 3};
+    const int32_t ends[] = {FIRST + 6, FIRST + 8, FIRST + 5, FIRST + 3, FIRST + 7};
+    struct fixture_spec spec = {.num_tokens = 9, .tokens = tokens};
+    expect_marks(spec, marks, ends, 5);
+    spec.num_ids = 1;
+    spec.id_keys = keys;
+    spec.ids = ids;
+    expect_marks(spec, (const int32_t[]){FIRST + 6, FIRST + 5, FIRST + 8}, ends, 5);
+    spec.ids = (const uint32_t[]){1000000};
+    expect_marks(spec, marks, ends, 5);
+    spec.tokens = tokens + 1; /* a model that fills no gaps */
+    spec.num_tokens = 8;
+    expect_marks(spec, (const int32_t[]){FIRST + 5, FIRST + 4, FIRST + 2}, NULL, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_is_known),
         cmocka_unit_test(two_of_three_are_none),
         cmocka_unit_test(keys_go_before_names),
+        cmocka_unit_test(other_tokens_end_what_fills_a_gap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

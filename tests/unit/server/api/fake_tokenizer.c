@@ -94,6 +94,17 @@ const int32_t *tokenizer_fim(const struct tokenizer *tokenizer) {
     return tokenizer == FAKE_WITHOUT_FIM ? NULL : fim;
 }
 
+const int32_t *tokenizer_fim_marks(const struct tokenizer *tokenizer) {
+    static const int32_t marks[NUM_FIM_MARKS] = {-1, FAKE_FIM_REPO, FAKE_FIM_FILE};
+    static const int32_t none[NUM_FIM_MARKS] = {-1, -1, -1};
+    return tokenizer == FAKE_WITHOUT_FIM ? none : marks;
+}
+
+const int32_t *tokenizer_fim_ends(const struct tokenizer *tokenizer, int *out_count) {
+    *out_count = tokenizer == FAKE_WITHOUT_FIM ? 0 : 2;
+    return tokenizer_fim_marks(NULL) + FIM_REPO;
+}
+
 int32_t tokenizer_bos(const struct tokenizer *tokenizer) {
     return FAKE_BOS;
 }

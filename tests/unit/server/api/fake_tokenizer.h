@@ -13,6 +13,8 @@
 #define FAKE_FIM_PREFIX 261 /* these have no text */
 #define FAKE_FIM_SUFFIX 262
 #define FAKE_FIM_MIDDLE 263
+#define FAKE_FIM_REPO 264
+#define FAKE_FIM_FILE 265
 #define FAKE_VOCAB_SIZE 300
 
 /* A tokenizer that is this address has no tokens to fill in a gap. */

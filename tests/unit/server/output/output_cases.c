@@ -51,6 +51,15 @@ static const char types_of_f[] = "f\0ss\0nn\0";
 #define COHERE                                                                                     \
     { .tools = TOOL_CALL_FORMAT_COHERE, .reasoning = REASONING_FORMAT_COHERE }
 
+#define GRANITE_20B                                                                                \
+    { .tools = TOOL_CALL_FORMAT_GRANITE_20B }
+#define GRANITE_33                                                                                 \
+    { .tools = TOOL_CALL_FORMAT_GRANITE, .reasoning = REASONING_FORMAT_GRANITE_33 }
+#define PYTHONIC                                                                                   \
+    { .tools = TOOL_CALL_FORMAT_PYTHONIC }
+#define THINK_PYTHONIC                                                                             \
+    { .tools = TOOL_CALL_FORMAT_PYTHONIC, .reasoning = REASONING_FORMAT_THINK }
+
 /* DeepSeek's markers. */
 #define DS(word) "<\uff5ctool\u2581" word "\uff5c>"
 #define DS_BEGIN DS("calls\u2581begin")
@@ -67,6 +76,9 @@ static const char types_of_f[] = "f\0ss\0nn\0";
 #define DEEP_OPEN "[[[[[[[[[[[[[[[["
 #define DEEP_CLOSE "]]]]]]]]]]]]]]]]"
 #define DEEP_128 DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN
+
+#define DEEP_128_CLOSE                                                                             \
+    DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE
 
 #define NAME_16 "aaaaaaaaaaaaaaaa"
 #define NAME_128 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16
@@ -477,5 +489,134 @@ const struct output_case output_cases[] = {
      "|content:<|START_ACTION|>[{\"tool_name\": 1}]"},
     {ALLOWED(COHERE), "<|START_ACTION|>[{\"tool_name\": \"g\"}]",
      "|content:<|START_ACTION|>[{\"tool_name\": \"g\"}]"},
+
+    /* Python's calls. */
+    {PYTHONIC, "[get_weather(city=\"Oslo\", n=3), f()]",
+     "|call 0:get_weather|arguments 0:{\"city\": \"Oslo\", \"n\": 3}|call 1:f|arguments 1:{}"},
+    {PYTHONIC, "[get_weather(city='San Francisco', metric='celsius')]",
+     "|call 0:get_weather|arguments 0:{\"city\": \"San Francisco\", \"metric\": \"celsius\"}"},
+    {PYTHONIC,
+     "[register_user(name='John Doe', age=37, address={'city': 'San Francisco', 'state': 'CA'}, "
+     "role=None, passed_test=True, aliases=['John', 'Johnny'])]",
+     "|call 0:register_user|arguments 0:{\"name\": \"John Doe\", \"age\": 37, \"address\": "
+     "{\"city\": "
+     "\"San Francisco\", \"state\": \"CA\"}, \"role\": null, \"passed_test\": true, \"aliases\": "
+     "[\"John\", \"Johnny\"]}"},
+    {PYTHONIC, "[f(a={}), f(a=[])]",
+     "|call 0:f|arguments 0:{\"a\": {}}|call 1:f|arguments 1:{\"a\": []}"},
+    {PYTHONIC, "[f(s='mark\\'s ten \"ft\\\\')]",
+     "|call 0:f|arguments 0:{\"s\": \"mark's ten \\\"ft\\\\\"}"},
+    {PYTHONIC, "<|python_start|>[f(a=1)]<|python_end|>", "|call 0:f|arguments 0:{\"a\": 1}"},
+    {PYTHONIC, "I look.\n<|python_start|> [f(a=1)] <|python_end|>\nDone.",
+     "|content:I look.|call 0:f|arguments 0:{\"a\": 1}|content:Done."},
+    {PYTHONIC, "<|python_start|>print(1)<|python_end|>",
+     "|content:<|python_start|>print(1)<|python_end|>"},
+    {PYTHONIC, "[f(a=1)]<|python_", "|call 0:f|arguments 0:{\"a\": 1}"},
+    {PYTHONIC, "[f(a=1)] Done <|", "|call 0:f|arguments 0:{\"a\": 1}|content:Done <|"},
+    {PYTHONIC, "\n [ f ( a = 1 , \n\tb = 'x' , ) , g ( ) , ] \n",
+     "|call 0:f|arguments 0:{\"a\": 1, \"b\": \"x\"}|call 1:g|arguments 1:{}"},
+    {THINK_PYTHONIC, "<think>[f()]</think>\n[f()]", "|reasoning:[f()]|call 0:f|arguments 0:{}"},
+    {PYTHONIC, "[mcp/files.read:v1_x-2(from-date='a', $top=1, \u00e9t\u00e9=2)]",
+     "|call 0:mcp/files.read:v1_x-2|arguments 0:{\"from-date\": \"a\", \"$top\": 1, "
+     "\"\u00e9t\u00e9\": 2}"},
+
+    /* Its literals. */
+    {PYTHONIC,
+     "[f(a=\"\\n\\t\\r\\b\\f\\a\\v\\\\\\'\\\"\\/"
+     "\\\n|\\0\\12\\1234\\x41\\xe9\\u00e9\\U0001F600\\q\\N{x}\")]",
+     "|call 0:f|arguments 0:{\"a\": "
+     "\"\\n\\t\\r\\u0008\\u000c\\u0007\\u000b\\\\'\\\"/|\\u0000\\nS4A\u00e9"
+     "\u00e9\U0001F600\\\\q\\\\N{x}\"}"},
+    {PYTHONIC, "[f(a='\\ud83d\\ude00', b='\\18')]",
+     "|call 0:f|arguments 0:{\"a\": \"\\ud83d\\ude00\", \"b\": \"\\u00018\"}"},
+    {PYTHONIC, "[f(a='\u00e9\u4f60\U0001F600', b='line\nline\ttab')]",
+     "|call 0:f|arguments 0:{\"a\": \"\u00e9\u4f60\U0001F600\", \"b\": \"line\\nline\\ttab\"}"},
+    {PYTHONIC,
+     "[f(a='''it's ''a'' \"q\"\n''', b=\"\"\"\"\"\", c='', d='' 'x' \"y\", e='a'\n'''b''')]",
+     "|call 0:f|arguments 0:{\"a\": \"it's ''a'' \\\"q\\\"\\n\", \"b\": \"\", \"c\": \"\", \"d\": "
+     "\"xy\", \"e\": \"ab\"}"},
+    {PYTHONIC, "[f(a=r'\\d\\'', b=u\"x\", c=R\"\"\"\\n\"\"\")]",
+     "|call 0:f|arguments 0:{\"a\": \"\\\\d\\\\'\", \"b\": \"x\", \"c\": \"\\\\n\"}"},
+    {PYTHONIC, "[f(a=-1, b=+2, c=1_000, d=0x1F, e=-0o17, f=0b1_01, g=00, h=0xFFFFFFFFFFFFFFFF)]",
+     "|call 0:f|arguments 0:{\"a\": -1, \"b\": 2, \"c\": 1000, \"d\": 31, \"e\": -15, \"f\": 5, "
+     "\"g\": 0, \"h\": 18446744073709551615}"},
+    {PYTHONIC, "[f(a=1., b=.5, c=-1.50, d=1e5, e=1.E-5, f=007.5e+1_0, g=123456789012345678901)]",
+     "|call 0:f|arguments 0:{\"a\": 1.0, \"b\": 0.5, \"c\": -1.50, \"d\": 1e5, \"e\": 1.0e-5, "
+     "\"f\": 7.5e10, \"g\": 123456789012345678901}"},
+    {PYTHONIC,
+     "[f(a=[True, False, None, true, false, null, [ ], {}, ], b={1: 'x', None: [2], 'k': {\"q\": "
+     "1.5,}})]",
+     "|call 0:f|arguments 0:{\"a\": [true, false, null, true, false, null, [], {}], \"b\": {\"1\": "
+     "\"x\", \"null\": [2], \"k\": {\"q\": 1.5}}}"},
+    {PYTHONIC, "[f(a=" DEEP_128 "1" DEEP_128_CLOSE ")]",
+     "|call 0:f|arguments 0:{\"a\": " DEEP_128 "1" DEEP_128_CLOSE "}"},
+    {PYTHONIC, "[f(a=" DEEP_128 "[", "|call 0:f|arguments 0:{\"a\": " DEEP_128 "|content:["},
+
+    /* No calls. */
+    {PYTHONIC, "[1, 2, 3]", "|content:[1, 2, 3]"},
+    {PYTHONIC, "[]", "|content:[]"},
+    {PYTHONIC, "[docs](a=1) and [f()]", "|content:[docs](a=1) and [f()]"},
+    {PYTHONIC, "[f() for x in y]", "|content:[f() for x in y]"},
+    {PYTHONIC, "[f(x)]", "|content:[f(x)]"},
+    {PYTHONIC, "[f(x == 1)]", "|content:[f(x == 1)]"},
+    {PYTHONIC, "[f(x=y)]", "|content:[f(x=y)]"},
+    {PYTHONIC, "[f(x=1j)]", "|content:[f(x=1j)]"},
+    {PYTHONIC, "[f(x=012)]", "|content:[f(x=012)]"},
+    {PYTHONIC, "[f(x=1__0)]", "|content:[f(x=1__0)]"},
+    {PYTHONIC, "[f(x=0x)]", "|content:[f(x=0x)]"},
+    {PYTHONIC, "[f(x=0x10000000000000000)]", "|content:[f(x=0x10000000000000000)]"},
+    {PYTHONIC, "[f(x=1e)]", "|content:[f(x=1e)]"},
+    {PYTHONIC, "[f(x=.)]", "|content:[f(x=.)]"},
+    {PYTHONIC, "[f(x=- 1)]", "|content:[f(x=- 1)]"},
+    {PYTHONIC, "[f(x=1-2)]", "|content:[f(x=1-2)]"},
+    {PYTHONIC, "[f(x=f'a')]", "|content:[f(x=f'a')]"},
+    {PYTHONIC, "[f(x=(1, 2))]", "|content:[f(x=(1, 2))]"},
+    {PYTHONIC, "[f(,)]", "|content:[f(,)]"},
+    {PYTHONIC, "[f(x=1", "|content:[f(x=1"},
+    {PYTHONIC, "[f()", "|content:[f()"},
+    {PYTHONIC, "[, f()]", "|content:[, f()]"},
+    {PYTHONIC, "[" NAME_128 "a()]", "|content:[" NAME_128 "a()]"},
+    {PYTHONIC, "The list [f()]", "|content:The list [f()]"},
+    {ALLOWED(PYTHONIC), "[f(), g(a=1)]", "|call 0:f|arguments 0:{}|content:g(a=1)]"},
+    {ALLOWED(PYTHONIC), "[g()]", "|content:[g()]"},
+
+    /* What breaks off or is wrong behind a call's beginning. */
+    {PYTHONIC, "[f(a='x", "|call 0:f|arguments 0:{\"a\": \"x"},
+    {PYTHONIC, "[f(a='x'", "|call 0:f|arguments 0:{\"a\": \"x\"}"},
+    {PYTHONIC, "[f(a='x')", "|call 0:f|arguments 0:{\"a\": \"x\"}"},
+    {PYTHONIC, "[f(a='x'), ", "|call 0:f|arguments 0:{\"a\": \"x\"}"},
+    {PYTHONIC, "[f(a='x'), g", "|call 0:f|arguments 0:{\"a\": \"x\"}|content:g"},
+    {PYTHONIC, "[f(a=['x', 12", "|call 0:f|arguments 0:{\"a\": [\"x\", 12"},
+    {PYTHONIC, "[f(a='x', b) and", "|call 0:f|arguments 0:{\"a\": \"x\"}|content:, b) and"},
+    {PYTHONIC, "[f(a='x' + 'y')]", "|call 0:f|arguments 0:{\"a\": \"x\"}|content:+ 'y')]"},
+    {PYTHONIC, "[f(a='\\xg')]", "|call 0:f|arguments 0:{\"a\": \"|content:g')]"},
+    {PYTHONIC, "[f(a='\\U00110000')]", "|call 0:f|arguments 0:{\"a\": \"|content:0')]"},
+    {PYTHONIC, "[f(a=[1,,2])]", "|call 0:f|arguments 0:{\"a\": [1|content:,2])]"},
+    {PYTHONIC, "[f(a={'x', 1})]", "|call 0:f|arguments 0:{\"a\": {\"x\"|content:, 1})]"},
+
+    /* granite-20b-functioncalling: a marker for each call. */
+    {GRANITE_20B, "<function_call> {\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+     "|call 0:f|arguments 0:{\"a\": 1}"},
+    {GRANITE_20B,
+     "<function_call>{\"name\": \"f\", \"arguments\": {}}\n<function_call> {\"name\": \"g\"} End",
+     "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{}|content:End"},
+    {GRANITE_20B, "<function_call> f", "|content:<function_call> f"},
+    {ALLOWED(GRANITE_20B), "<function_call> {\"name\": \"no_function\", \"arguments\": {}}",
+     "|content:<function_call> {\"name\": \"no_function\", \"arguments\": {}}"},
+
+    /* Granite 3.3: tags around the answer, too. */
+    {GRANITE_33, "<think>a</think>\n\n<response>\n b </response>\n", "|reasoning:a|content:b"},
+    {GRANITE_33, "<think>a</think><response>b</response>", "|reasoning:a|content:b"},
+    {GRANITE_33, "<think>a</think>b</response>", "|reasoning:a|content:b</response>"},
+    {GRANITE_33, "<think>a</think><response>b </response> c<response></response></response>",
+     "|reasoning:a|content:b </response> c<response></response>"},
+    {GRANITE_33, "<think>a</think><response>b\n</resp", "|reasoning:a|content:b\n</resp"},
+    {GRANITE_33, "<think>a</think><resp", "|reasoning:a|content:<resp"},
+    {GRANITE_33, "<response>b</response>", "|content:<response>b</response>"},
+    {GRANITE_33,
+     "<think>a</think><response><|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]</response>",
+     "|reasoning:a|call 0:f|arguments 0:{}"},
+    {GRANITE_33, "<think>a</think><|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]",
+     "|reasoning:a|call 0:f|arguments 0:{}"},
 };
 const int num_output_cases = sizeof(output_cases) / sizeof(output_cases[0]);

@@ -19,6 +19,8 @@ static void names_are_found(void **state) {
     assert_int_equal(tools, TOOL_CALL_FORMAT_LLAMA3_JSON);
     assert_true(tool_call_format_find("mistral", &tools));
     assert_int_equal(tools, TOOL_CALL_FORMAT_MISTRAL);
+    assert_true(tool_call_format_find("llama4_pythonic", &tools));
+    assert_int_equal(tools, TOOL_CALL_FORMAT_PYTHONIC);
     assert_true(tool_call_format_find("none", &tools));
     assert_int_equal(tools, TOOL_CALL_FORMAT_NONE);
     assert_true(reasoning_format_find("think", &reasoning));
@@ -34,7 +36,10 @@ static void formats_have_names(void **state) {
     assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_MISTRAL), "mistral");
     assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_QWEN3_CODER), "qwen3_coder");
     assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_HARMONY), "openai");
+    assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_PYTHONIC), "pythonic");
+    assert_string_equal(tool_call_format_name(TOOL_CALL_FORMAT_GRANITE_20B), "granite-20b-fc");
     assert_string_equal(reasoning_format_name(REASONING_FORMAT_COHERE), "cohere");
+    assert_string_equal(reasoning_format_name(REASONING_FORMAT_GRANITE_33), "granite33");
     assert_string_equal(reasoning_format_name(REASONING_FORMAT_NONE), "none");
     assert_string_equal(reasoning_format_name(REASONING_FORMAT_THINK), "think");
 }
@@ -42,7 +47,7 @@ static void formats_have_names(void **state) {
 static void an_unknown_name_leaves_the_output(void **state) {
     enum tool_call_format tools = TOOL_CALL_FORMAT_MISTRAL;
     enum reasoning_format reasoning = REASONING_FORMAT_THINK;
-    assert_false(tool_call_format_find("pythonic", &tools));
+    assert_false(tool_call_format_find("python", &tools));
     assert_false(tool_call_format_find("", &tools));
     assert_false(reasoning_format_find("thinking", &reasoning));
     assert_int_equal(tools, TOOL_CALL_FORMAT_MISTRAL);
@@ -72,7 +77,8 @@ static const struct {
     {"deepseek-v3.1", TOOL_CALL_FORMAT_DEEPSEEK_V31, REASONING_FORMAT_THINK},
     {"kimi-k2", TOOL_CALL_FORMAT_KIMI_K2, REASONING_FORMAT_NONE},
     {"kimi-k2-thinking", TOOL_CALL_FORMAT_KIMI_K2, REASONING_FORMAT_THINK},
-    {"granite-3.3", TOOL_CALL_FORMAT_GRANITE, REASONING_FORMAT_THINK},
+    {"granite-3.3", TOOL_CALL_FORMAT_GRANITE, REASONING_FORMAT_GRANITE_33},
+    {"granite-20b", TOOL_CALL_FORMAT_GRANITE_20B, REASONING_FORMAT_NONE},
     {"granite-tools", TOOL_CALL_FORMAT_GRANITE, REASONING_FORMAT_NONE},
     {"command-r7b", TOOL_CALL_FORMAT_COHERE, REASONING_FORMAT_COHERE},
     {"command-a", TOOL_CALL_FORMAT_COHERE, REASONING_FORMAT_COHERE},
@@ -83,8 +89,10 @@ static const struct {
     {"glm-4.5", TOOL_CALL_FORMAT_GLM45, REASONING_FORMAT_THINK},
     {"glm-4.6", TOOL_CALL_FORMAT_GLM45, REASONING_FORMAT_THINK},
     {"glm-4.7-flash", TOOL_CALL_FORMAT_GLM45, REASONING_FORMAT_THINK},
-    /* Calls written as Python, or none. */
-    {"llama-3.2-pythonic", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
+    {"llama-3.2-pythonic", TOOL_CALL_FORMAT_PYTHONIC, REASONING_FORMAT_NONE},
+    {"llama-4-pythonic", TOOL_CALL_FORMAT_PYTHONIC, REASONING_FORMAT_NONE},
+    {"toolace", TOOL_CALL_FORMAT_PYTHONIC, REASONING_FORMAT_NONE},
+    /* None that is known. */
     {"llama-3", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
     {"mistral-7b-v0.2-old", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},
     {"smollm2", TOOL_CALL_FORMAT_NONE, REASONING_FORMAT_NONE},

@@ -124,25 +124,71 @@ static void a_text_broken_off_anywhere_ends_the_same(void **state) {
     }
 }
 
-/* The name once it is certain that a call follows, the arguments as they are written. */
-static void calls_stream(void **state) {
-    static const struct output_case test = {.config = {.tools = TOOL_CALL_FORMAT_HERMES}};
-    static const char *const pieces[] = {
-        "Hi <tool", "_call>{\"name\":\"f\"", ",\"arguments\":", "{\"a", "\":1",
-        "}",        "}</tool_call"};
-    static const char *const expected[] = {"|content:Hi", "",  "", "|call 0:f|arguments 0:{\"a",
-                                           "\":1",        "}", ""};
+/* Each piece releases what is expected of it. */
+static void expect_released(enum tool_call_format format, const char *const pieces[][2],
+                            size_t num_pieces) {
+    const struct output_parser_config config = {.tools = format};
     struct output_render render;
     size_t before = 0;
-    output_render_begin(&render, &test.config);
-    for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
-        output_render_push(&render, pieces[i], strlen(pieces[i]), false);
-        assert_int_equal(render.text.length - before, strlen(expected[i]));
-        assert_memory_equal(render.text.data + before, expected[i], strlen(expected[i]));
+    output_render_begin(&render, &config);
+    for (size_t i = 0; i < num_pieces; i++) {
+        output_render_push(&render, pieces[i][0], strlen(pieces[i][0]), false);
+        assert_int_equal(render.text.length - before, strlen(pieces[i][1]));
+        assert_memory_equal(render.text.data + before, pieces[i][1], strlen(pieces[i][1]));
         before = render.text.length;
     }
     assert_int_equal(output_parser_num_tool_calls(render.parser), 1);
     output_render_finish(&render);
+}
+
+/* The name once it is certain that a call follows, the arguments as they are written. */
+static void calls_stream(void **state) {
+    static const char *const hermes[][2] = {{"Hi <tool", "|content:Hi"},
+                                            {"_call>{\"name\":\"f\"", ""},
+                                            {",\"arguments\":", ""},
+                                            {"{\"a", "|call 0:f|arguments 0:{\"a"},
+                                            {"\":1", "\":1"},
+                                            {"}", "}"},
+                                            {"}</tool_call", ""}};
+    static const char *const pythonic[][2] = {{"[f(", ""},
+                                              {"a=", ""},
+                                              {"'", "|call 0:f|arguments 0:{\"a\": \""},
+                                              {"x\\", "x"},
+                                              {"n", "\\n"},
+                                              {"'", ""},
+                                              {", b=", "\""},
+                                              {"Tru", ""},
+                                              {"e", ""},
+                                              {",", ", \"b\": true"},
+                                              {"c=[1", ", \"c\": ["},
+                                              {"2,", "12"},
+                                              {"3]", ", 3]"},
+                                              {")", "}"},
+                                              {"]", ""}};
+    expect_released(TOOL_CALL_FORMAT_HERMES, hermes, sizeof(hermes) / sizeof(hermes[0]));
+    expect_released(TOOL_CALL_FORMAT_PYTHONIC, pythonic, sizeof(pythonic) / sizeof(pythonic[0]));
+}
+
+/* A number and the name of an argument have bounds, beyond which they are content. */
+static void the_words_of_python_are_bounded(void **state) {
+    static const char *const starts[] = {"[f(a=", "[f("};
+    static const char *const ends[] = {")]", "=1)]"};
+    static const size_t most[] = {320, 1024};
+    for (int i = 0; i < 4; i++) {
+        const struct output_parser_config config = {.tools = TOOL_CALL_FORMAT_PYTHONIC};
+        const char *start = starts[i / 2], *end = ends[i / 2];
+        size_t bytes = most[i / 2] + (size_t)(i % 2);
+        struct output_render render;
+        output_render_begin(&render, &config);
+        output_render_push(&render, start, strlen(start), false);
+        for (size_t k = 0; k < bytes; k++)
+            output_render_push(&render, "9", 1, false);
+        output_render_push(&render, end, strlen(end), true);
+        assert_int_equal(output_parser_num_tool_calls(render.parser), 1 - i % 2);
+        assert_int_equal(render.content.length,
+                         i % 2 == 0 ? 0 : strlen(start) + bytes + strlen(end));
+        output_render_finish(&render);
+    }
 }
 
 static void calls_beyond_the_bound_are_content(void **state) {
@@ -219,6 +265,7 @@ int main(void) {
         cmocka_unit_test(random_pieces_give_the_same),
         cmocka_unit_test(a_text_broken_off_anywhere_ends_the_same),
         cmocka_unit_test(calls_stream),
+        cmocka_unit_test(the_words_of_python_are_bounded),
         cmocka_unit_test(calls_beyond_the_bound_are_content),
         cmocka_unit_test(a_bound_may_be_lower),
         cmocka_unit_test(what_is_held_is_bounded),

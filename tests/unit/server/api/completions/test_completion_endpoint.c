@@ -31,12 +31,16 @@ static const struct api_context context = {
     .system_fingerprint = "fp",
 };
 
-static struct api_call *parse_ok(const char *body) {
+static struct api_call *parse_ok_by(api_call_parse *parse, const char *body) {
     struct api_call *call = NULL;
     struct api_error err = {0};
-    if (completion_endpoint_parse(&context, body, strlen(body), &call, &err) != 0)
+    if (parse(&context, body, strlen(body), &call, &err) != 0)
         fail_msg("%s: %s", body, err.message);
     return call;
+}
+
+static struct api_call *parse_ok(const char *body) {
+    return parse_ok_by(completion_endpoint_parse, body);
 }
 
 /* The engine's side of an event; logprob -0.5 and no top entries unless given. */
@@ -561,17 +565,21 @@ static void echo_puts_the_prompt_before_the_output(void **state) {
     cJSON_Delete(json);
 }
 
-static void check_tokens(const char *body, const int32_t *expected, int32_t count) {
-    struct api_call *call = parse_ok(body);
+static void check_tokens(api_call_parse *parse, const char *body, const int32_t *expected,
+                         int32_t count) {
+    struct api_call *call = parse_ok_by(parse, body);
     const struct request *request = api_call_request(call, 0);
     assert_int_equal(request->num_prompt_tokens, count);
     assert_memory_equal(request->prompt, expected, (size_t)count * sizeof(*expected));
     api_call_destroy(call);
 }
 
-#define CHECK_TOKENS(body, ...)                                                                    \
-    check_tokens(body, (const int32_t[]){__VA_ARGS__},                                             \
+#define CHECK_TOKENS_BY(parse, body, ...)                                                          \
+    check_tokens(parse, body, (const int32_t[]){__VA_ARGS__},                                      \
                  (int32_t)(sizeof((const int32_t[]){__VA_ARGS__}) / sizeof(int32_t)))
+#define CHECK_TOKENS(body, ...) CHECK_TOKENS_BY(completion_endpoint_parse, body, __VA_ARGS__)
+#define CHECK_INFILL(body, ...) CHECK_TOKENS_BY(completion_endpoint_parse_infill, body, __VA_ARGS__)
+#define INFILL(more) "{\"input_prefix\":\"ab\",\"input_suffix\":\"c\"" more "}"
 
 static void a_suffix_stands_between_its_marks(void **state) {
     CHECK_TOKENS("{\"prompt\":\"ab\",\"suffix\":\"c\"}", FAKE_BOS, FAKE_FIM_PREFIX, 'a', 'b',
@@ -593,6 +601,71 @@ static void a_truncation_keeps_what_is_around_the_gap(void **state) {
                  FAKE_FIM_PREFIX, 'a', FAKE_FIM_SUFFIX, 'g', 'h', 'i', FAKE_FIM_MIDDLE);
     CHECK_TOKENS("{\"prompt\":\"abcdef\",\"suffix\":\"g\",\"truncate_prompt_tokens\":4}", FAKE_BOS,
                  FAKE_FIM_PREFIX, FAKE_FIM_SUFFIX, FAKE_FIM_MIDDLE);
+}
+
+#define PROJECT 'm', 'y', 'p', 'r', 'o', 'j', 'e', 'c', 't', '\n'
+#define FILENAME FAKE_FIM_FILE, 'f', 'i', 'l', 'e', 'n', 'a', 'm', 'e', '\n'
+#define GAP FAKE_FIM_PREFIX, 'a', 'b', FAKE_FIM_SUFFIX, 'c', FAKE_FIM_MIDDLE
+
+static void an_infill_stands_in_a_repository(void **state) {
+    CHECK_INFILL(INFILL(""), FAKE_BOS, FAKE_FIM_REPO, PROJECT, FILENAME, GAP);
+    CHECK_INFILL(
+        INFILL(",\"prompt\":\"xy\",\"input_extra\":[{\"text\":\"t\",\"filename\":\"n\"},{\"text\":"
+               "\"\"}]"),
+        FAKE_BOS, FAKE_FIM_REPO, PROJECT, FAKE_FIM_FILE, 'n', '\n', 't', FAKE_FIM_FILE, 't', 'm',
+        'p', '\n', FILENAME, FAKE_FIM_PREFIX, 'a', 'b', 'x', 'y', FAKE_FIM_SUFFIX, 'c',
+        FAKE_FIM_MIDDLE);
+    CHECK_INFILL(INFILL(",\"truncate_prompt_tokens\":10"), FAKE_BOS, 'm', 'e', '\n', GAP);
+    CHECK_INFILL(INFILL(",\"truncate_prompt_tokens\":6,\"prompt\":\"x\""), FAKE_BOS,
+                 FAKE_FIM_PREFIX, 'b', 'x', FAKE_FIM_SUFFIX, FAKE_FIM_MIDDLE);
+}
+
+static void the_output_of_an_infill_has_bounds(void **state) {
+    static const struct {
+        const char *body;
+        int32_t max_tokens;
+    } cases[] = {{INFILL(",\"n_predict\":3"), 3},
+                 {INFILL(",\"n_predict\":0"), 0},
+                 {INFILL(",\"n_predict\":-1"), 64 - 28},
+                 {INFILL(""), 64 - 28},
+                 {INFILL(",\"n_predict\":1000"), 64 - 28}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct api_call *call = parse_ok_by(completion_endpoint_parse_infill, cases[i].body);
+        const struct request *request = api_call_request(call, 0);
+        assert_int_equal(request->params.max_tokens, cases[i].max_tokens);
+        assert_int_equal(request->params.num_stop_tokens, 2);
+        assert_int_equal(request->params.stop_tokens[0], FAKE_FIM_REPO);
+        assert_int_equal(request->params.stop_tokens[1], FAKE_FIM_FILE);
+        api_call_destroy(call);
+    }
+}
+
+/* Of 64 tokens as many are left as are to be predicted, and a quarter at most. */
+static void long_files_leave_an_infill_room(void **state) {
+#define LONG INFILL("%s,\"input_extra\":[{\"text\":\"%064d\"},{\"text\":\"%064d\"}]")
+    static const char *const lengths[] = {",\"n_predict\":3", ",\"n_predict\":0",
+                                          ",\"n_predict\":50", ""};
+    static const int32_t prompts[] = {64 - 3, 64, 64 - 16, 64 - 16};
+    for (int i = 0; i < 4; i++) {
+        char body[512];
+        snprintf(body, sizeof(body), LONG, lengths[i], 0, 0);
+        struct api_call *call = parse_ok_by(completion_endpoint_parse_infill, body);
+        assert_int_equal(api_call_request(call, 0)->num_prompt_tokens, prompts[i]);
+        api_call_destroy(call);
+    }
+#undef LONG
+}
+
+static void what_ends_a_gap_is_asked_for_there_only(void **state) {
+    static const char *const bodies[] = {
+        "{\"prompt\":\"a\",\"suffix\":\"b\",\"stop_token_ids\":[265]}",
+        "{\"prompt\":\"a\",\"suffix\":\"b\",\"ignore_eos\":true}", "{\"prompt\":\"a\"}"};
+    static const int32_t counts[] = {2, 0, 0};
+    for (int i = 0; i < 3; i++) {
+        struct api_call *call = parse_ok(bodies[i]);
+        assert_int_equal(api_call_request(call, 0)->params.num_stop_tokens, counts[i]);
+        api_call_destroy(call);
+    }
 }
 
 static void without_marks_a_suffix_is_refused(void **state) {
@@ -788,6 +861,10 @@ int main(void) {
         cmocka_unit_test(whole_answer_has_openais_shape),
         cmocka_unit_test(a_suffix_stands_between_its_marks),
         cmocka_unit_test(a_truncation_keeps_what_is_around_the_gap),
+        cmocka_unit_test(an_infill_stands_in_a_repository),
+        cmocka_unit_test(the_output_of_an_infill_has_bounds),
+        cmocka_unit_test(long_files_leave_an_infill_room),
+        cmocka_unit_test(what_ends_a_gap_is_asked_for_there_only),
         cmocka_unit_test(without_marks_a_suffix_is_refused),
         cmocka_unit_test(stop_reason_tells_the_cause),
         cmocka_unit_test(choices_are_numbered_prompt_by_prompt),

@@ -27,6 +27,9 @@ static const struct api_context context = {
 
 static const char gap_body[] = "{\"prompt\":[\"ab\",[1,2]],\"suffix\":\"cd\",\"echo\":true,"
                                "\"n\":2,\"truncate_prompt_tokens\":6}";
+static const char infill_body[] =
+    "{\"input_prefix\":\"ab\",\"input_suffix\":\"cd\",\"prompt\":\"e\",\"n\":4,\"n_predict\":3,"
+    "\"input_extra\":[{\"text\":\"f\",\"filename\":\"g\"}],\"t_max_predict_ms\":9}";
 static const char full_body[] =
     "{\"prompt\":[\"ab\",[1,2]],\"cache_salt\":\"s\",\"echo\":true,\"logprobs\":1,\"n\":2,"
     "\"stop\":[\"x\"],\"logit_bias\":{\"5\":1},\"f\\u006fo\":1}";
@@ -50,11 +53,11 @@ static void push(struct api_call *call, int index, int32_t choice) {
 }
 
 /* True when the call was answered in full. */
-static bool answer(struct api_call *call, struct byte_buffer *out) {
+static bool answer(struct api_call *call, int num_choices, struct byte_buffer *out) {
     struct api_error err = {0};
     for (int i = 0; i < 4 && !api_call_is_done(call); i++) {
-        push(call, i / 2, i % 2);
-        api_call_read(call, api_call_request(call, i / 2), out);
+        push(call, i / num_choices, i % num_choices);
+        api_call_read(call, api_call_request(call, i / num_choices), out);
     }
     assert_true(api_call_is_done(call));
     if (api_call_error(call, &err)) {
@@ -70,11 +73,13 @@ static bool run_call(const char *body, long num_allocations) {
     struct api_error err = {0};
     struct byte_buffer out = {0};
     allocations_left = num_allocations;
-    bool is_whole = false;
-    if (completion_endpoint_parse(&context, body, strlen(body), &call, &err) != 0)
+    bool is_whole = false, is_infill = body == infill_body;
+    api_call_parse *parse =
+        is_infill ? completion_endpoint_parse_infill : completion_endpoint_parse;
+    if (parse(&context, body, strlen(body), &call, &err) != 0)
         assert_int_equal(err.status, 503);
     else
-        is_whole = answer(call, &out);
+        is_whole = answer(call, is_infill ? 4 : 2, &out);
     allocations_left = -1;
     if (is_whole) {
         cJSON *json = cJSON_ParseWithLength(out.data, out.length);
@@ -89,9 +94,10 @@ static bool run_call(const char *body, long num_allocations) {
 static void every_failed_allocation_is_survived(void **state) {
     cJSON_Hooks hooks = {.malloc_fn = __wrap_malloc, .free_fn = free};
     cJSON_InitHooks(&hooks);
-    for (int i = 0; i < 2; i++) {
+    static const char *const bodies[] = {full_body, gap_body, infill_body};
+    for (int i = 0; i < 3; i++) {
         long count = 0;
-        while (!run_call(i == 0 ? full_body : gap_body, count))
+        while (!run_call(bodies[i], count))
             assert_true(++count < 10000);
         assert_true(count > 30);
     }

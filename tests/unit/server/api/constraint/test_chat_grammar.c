@@ -237,6 +237,31 @@ static void calls_with_tags_are_forced(void **state) {
                    "<tool_call>f\n" ARGUMENT("s", "a") "<arg_key>e</arg_key>\n<arg_value>z");
 }
 
+/* Arguments that are not required stand between those that are. */
+#define MIXED                                                                                      \
+    ARGUMENTS(                                                                                     \
+        "{\"type\":\"object\",\"properties\":{\"o\":{\"type\":\"boolean\"},\"s\":{\"type\":"       \
+        "\"string\",\"maxLength\":3},\"l\":{\"type\":\"array\",\"items\":{\"type\":[\"string\","   \
+        "\"null\",\"boolean\"]}}},\"required\":[\"s\"]}")
+
+static void calls_of_python_are_forced(void **state) {
+    const struct output_parser_config model = {.tools = TOOL_CALL_FORMAT_PYTHONIC};
+    expect_taken(REQUIRED, &model, "[f(), g(a=1)]",
+                 "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{\"a\": 1}");
+    expect_taken(MIXED, &model, "[f(s=\"\\/\\n'\")]", "|call 0:f|arguments 0:{\"s\": \"/\\n'\"}");
+    expect_taken(MIXED, &model, "[f(o=True, s=\"a\", l=[\"x\",null,true]), f(o=False, s=\"\")]",
+                 "|call 0:f|arguments 0:{\"o\": true, \"s\": \"a\", \"l\": [\"x\", null, true]}"
+                 "|call 1:f|arguments 1:{\"o\": false, \"s\": \"\"}");
+    expect_refused(MIXED, &model, "[f()");
+    expect_refused(MIXED, &model, "[f(l");
+    expect_refused(MIXED, &model, "[f(,");
+    expect_refused(MIXED, &model, "[f(o=t");
+    expect_refused(MIXED, &model, "[f(o=True)");
+    expect_refused(MIXED, &model, "[f(s=\"abcd");
+    expect_refused(MIXED, &model, "[f(s=\"a\", o");
+    expect_refused(MIXED, &model, "[]");
+}
+
 #define DS(word) "<\uff5ctool\u2581" word "\uff5c>"
 #define DS_BEGIN DS("calls\u2581begin") DS("call\u2581begin")
 #define DS_END DS("call\u2581end") DS("calls\u2581end")
@@ -254,6 +279,9 @@ static void calls_of_other_families_are_forced(void **state) {
          "<|tool_calls_section_begin|><|tool_call_begin|>functions.g:0<|tool_call_argument_begin|>"
          "{\"a\": 1}<|tool_call_end|><|tool_calls_section_end|>"},
         {TOOL_CALL_FORMAT_GRANITE, "<|tool_call|>[{\"name\": \"g\", \"arguments\": {\"a\": 1}}]"},
+        {TOOL_CALL_FORMAT_GRANITE_20B,
+         "<function_call> {\"name\": \"g\", \"arguments\": {\"a\": 1}}"},
+        {TOOL_CALL_FORMAT_PYTHONIC, "[g(a=1)]"},
         {TOOL_CALL_FORMAT_COHERE,
          "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"g\", \"parameters\": "
          "{\"a\": 1}}\n]<|END_ACTION|>"},
@@ -277,14 +305,19 @@ static void harmony_has_channels(void **state) {
     expect_refused(REQUIRED, &model, "<|channel|>f");
 }
 
-static void expect_refused_form(const char *body, const char *param) {
-    const struct output_parser_config qwen = {.tools = TOOL_CALL_FORMAT_QWEN3_CODER};
+static void expect_refused_form_of(enum tool_call_format format, const char *body,
+                                   const char *param) {
+    const struct output_parser_config model = {.tools = format};
     struct grammar *grammar = NULL;
     struct api_error err = {0};
-    assert_int_equal(build(body, &qwen, &grammar, &err), -1);
+    assert_int_equal(build(body, &model, &grammar, &err), -1);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.code, "unsupported_json_schema");
     assert_string_equal(err.param, param);
+}
+
+static void expect_refused_form(const char *body, const char *param) {
+    expect_refused_form_of(TOOL_CALL_FORMAT_QWEN3_CODER, body, param);
 }
 
 static void what_tags_cannot_force_is_refused(void **state) {
@@ -296,6 +329,9 @@ static void what_tags_cannot_force_is_refused(void **state) {
         "tools[0].function.parameters.properties.s");
     expect_refused_form(ARGUMENTS("{\"properties\":{\"a>\":{\"type\":\"string\"}}}"),
                         "tools[0].function.parameters.properties.a>");
+    expect_refused_form_of(TOOL_CALL_FORMAT_PYTHONIC,
+                           ARGUMENTS("{\"properties\":{\"a b\":{\"type\":\"string\"}}}"),
+                           "tools[0].function.parameters.properties.a b");
 }
 
 static void reasoning_may_come_first(void **state) {
@@ -454,6 +490,7 @@ int main(void) {
         cmocka_unit_test(llama3_calls_are_forced),
         cmocka_unit_test(mistral_calls_are_forced),
         cmocka_unit_test(calls_with_tags_are_forced),
+        cmocka_unit_test(calls_of_python_are_forced),
         cmocka_unit_test(calls_of_other_families_are_forced),
         cmocka_unit_test(harmony_has_channels),
         cmocka_unit_test(an_answer_of_harmony_is_final),

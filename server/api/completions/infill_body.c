@@ -1,0 +1,270 @@
+#include "server/api/completions/infill_body.h"
+
+#include "server/api/chat/chat_error_names.h"
+#include "server/json/json_field.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OUTPUT_SHARE 4 /* of the context, at most: a quarter */
+#define PATH_BYTES 48
+
+static int refuse_name(const char *name, const char *instead, struct api_error *err) {
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", name,
+                         "%s is not a field of /infill: use %s", name, instead);
+}
+
+/* Refuses what a completion has by the names that the fields are given. */
+static int check_names(const cJSON *json, struct api_error *err) {
+    static const struct {
+        const char *name, *instead;
+    } names[] = {{"suffix", "input_suffix"}, {"max_tokens", "n_predict"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (json_given_member(json, names[i].name) != NULL)
+            return refuse_name(names[i].name, names[i].instead, err);
+    return 0;
+}
+
+static cJSON *detach(cJSON *json, const char *name) {
+    cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, name);
+    if (!cJSON_IsNull(item))
+        return item;
+    cJSON_Delete(item);
+    return NULL;
+}
+
+/* Adds a member in the place of one that is null; NULL: memory was short. */
+static int add(cJSON *json, const char *name, cJSON *item, struct api_error *err) {
+    cJSON_DeleteItemFromObjectCaseSensitive(json, name);
+    if (item != NULL && cJSON_AddItemToObject(json, name, item))
+        return 0;
+    cJSON_Delete(item);
+    return api_error_set_memory(err);
+}
+
+static int rename_text(cJSON *json, const char *from, const char *to, struct api_error *err) {
+    cJSON *item = detach(json, from);
+    if (cJSON_IsString(item))
+        return add(json, to, item, err);
+    int result = json_refuse(item, from, "a string", err);
+    cJSON_Delete(item);
+    return result;
+}
+
+/* -1, and what is not given, mean as many as there is room for. */
+static int take_length(const struct api_context *context, cJSON *json, struct api_error *err) {
+    int64_t length = -1, most = context->limits->max_model_len, share = most / OUTPUT_SHARE;
+    cJSON *item = detach(json, "n_predict");
+    int result = item != NULL ? json_read_int(item, "n_predict", -1, INT32_MAX, &length, err) : 0;
+    cJSON_Delete(item);
+    if (result == 0 && length >= 0)
+        result = add(json, "max_tokens", cJSON_CreateNumber((double)length), err);
+    if (result != 0 || json_given_member(json, "truncate_prompt_tokens") != NULL)
+        return result;
+    int64_t left = length >= 0 && length < share ? length : share;
+    return add(json, "truncate_prompt_tokens", cJSON_CreateNumber((double)(most - left)), err);
+}
+
+/* The order of llama.cpp's editors: the steps before the last are in this order here too, and the last
+ * has no counterpart. */
+static bool is_editors_order(const cJSON *samplers) {
+    static const char *const order[] = {"top_k", "top_p", "infill"};
+    const cJSON *item;
+    int count = 0;
+    cJSON_ArrayForEach(item, samplers) {
+        if (count == 3 || !cJSON_IsString(item) || strcmp(item->valuestring, order[count]) != 0)
+            return false;
+        count++;
+    }
+    return count == 3;
+}
+
+/* Drops what ends llama.cpp's answer early, by time or by a line's indentation, or leaves out members
+ * of it, which are all here. */
+static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_error *err) {
+    static const char *const names[] = {"t_max_prompt_ms", "t_max_predict_ms", "n_indent",
+                                        "response_fields", "samplers"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const cJSON *item = json_given_member(json, names[i]);
+        bool is_order = strcmp(names[i], "samplers") == 0;
+        if (item == NULL || (is_order && !is_editors_order(item)))
+            continue;
+        json_fields_append_name(names[i], "", ignored);
+        cJSON_DeleteItemFromObjectCaseSensitive(json, names[i]);
+    }
+    return ignored->failed ? api_error_set_memory(err) : 0;
+}
+
+static int check_file(const cJSON *file, int index, struct api_error *err) {
+    char path[PATH_BYTES];
+    const cJSON *text = json_given_member(file, "text"),
+                *name = json_given_member(file, "filename");
+    snprintf(path, sizeof(path), "input_extra[%d]", index);
+    if (!cJSON_IsObject(file))
+        return json_refuse(file, path, "an object with text and filename", err);
+    snprintf(path, sizeof(path), "input_extra[%d].text", index);
+    if (!cJSON_IsString(text))
+        return json_refuse(text, path, "a string", err);
+    snprintf(path, sizeof(path), "input_extra[%d].filename", index);
+    if (name != NULL && !cJSON_IsString(name))
+        return json_refuse(name, path, "a string", err);
+    if (name != NULL && strlen(name->valuestring) > INFILL_MAX_NAME_BYTES)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
+                             "%s must have at most %d bytes", path, INFILL_MAX_NAME_BYTES);
+    return 0;
+}
+
+static int check_files(const cJSON *files, struct api_error *err) {
+    const cJSON *file;
+    int index = 0;
+    if (files != NULL && !cJSON_IsArray(files))
+        return json_refuse(files, "input_extra", "an array of objects", err);
+    if (cJSON_GetArraySize(files) > INFILL_MAX_FILES)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "input_extra",
+                             "input_extra must have at most %d items, not %d", INFILL_MAX_FILES,
+                             cJSON_GetArraySize(files));
+    cJSON_ArrayForEach(file, files) {
+        if (check_file(file, index++, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int infill_body_take(const struct api_context *context, cJSON *json, struct infill_body *out,
+                     struct byte_buffer *ignored, struct api_error *err) {
+    *out = (struct infill_body){.is_given = true};
+    if (check_names(json, err) != 0)
+        return -1;
+    out->prompt = detach(json, "prompt");
+    out->files = detach(json, "input_extra");
+    if (out->prompt != NULL && !cJSON_IsString(out->prompt))
+        return json_refuse(out->prompt, "prompt", "a string", err);
+    if (check_files(out->files, err) != 0 ||
+        rename_text(json, "input_prefix", "prompt", err) != 0 ||
+        rename_text(json, "input_suffix", "suffix", err) != 0 ||
+        take_length(context, json, err) != 0)
+        return -1;
+    return drop_others(json, ignored, err);
+}
+
+static void append_id(struct byte_buffer *ids, int32_t id) {
+    byte_buffer_append(ids, &id, sizeof(id));
+}
+
+static int append_text(const struct api_context *context, const char *text, const char *path,
+                       const struct prompt_limits *limits, struct byte_buffer *ids,
+                       struct api_error *err) {
+    const struct prompt_text whole = {.data = text, .length = strlen(text)};
+    struct prompt_tokens tokens;
+    if (whole.length == 0)
+        return 0;
+    if (prompt_text_tokens(context, &whole, path, limits, &tokens, err) != 0)
+        return -1;
+    byte_buffer_append(ids, tokens.ids, (size_t)tokens.count * sizeof(*tokens.ids));
+    free(tokens.ids);
+    return 0;
+}
+
+static int append_name(const struct api_context *context, int32_t mark, const char *name,
+                       const char *path, const struct prompt_limits *limits,
+                       struct byte_buffer *ids, struct api_error *err) {
+    char line[INFILL_MAX_NAME_BYTES + 2];
+    snprintf(line, sizeof(line), "%s\n", name);
+    append_id(ids, mark);
+    return append_text(context, line, path, limits, ids, err);
+}
+
+static int append_file(const struct api_context *context, const cJSON *file, int index,
+                       const struct prompt_limits *limits, struct byte_buffer *ids,
+                       struct api_error *err) {
+    static const char snippet[] = "\n\n--- snippet ---\n\n";
+    int32_t mark = tokenizer_fim_marks(context->tokenizer)[FIM_FILE];
+    const cJSON *name = json_given_member(file, "filename");
+    char path[PATH_BYTES];
+    snprintf(path, sizeof(path), "input_extra[%d].filename", index);
+    int result = mark >= 0 ? append_name(context, mark, name != NULL ? name->valuestring : "tmp",
+                                         path, limits, ids, err)
+                           : append_text(context, snippet, path, limits, ids, err);
+    snprintf(path, sizeof(path), "input_extra[%d].text", index);
+    const char *text = json_given_member(file, "text")->valuestring;
+    return result != 0 ? -1 : append_text(context, text, path, limits, ids, err);
+}
+
+static int append_files(const struct api_context *context, const struct infill_body *body,
+                        const struct prompt_limits *limits, struct byte_buffer *ids,
+                        struct api_error *err) {
+    const int32_t *marks = tokenizer_fim_marks(context->tokenizer);
+    const cJSON *file;
+    int index = 0;
+    if (marks[FIM_REPO] >= 0 &&
+        append_name(context, marks[FIM_REPO], "myproject", "input_extra", limits, ids, err) != 0)
+        return -1;
+    cJSON_ArrayForEach(file, body->files) {
+        if (append_file(context, file, index++, limits, ids, err) != 0)
+            return -1;
+    }
+    return marks[FIM_FILE] < 0
+               ? 0
+               : append_name(context, marks[FIM_FILE], "filename", "input_extra", limits, ids, err);
+}
+
+/* The buffer's memory becomes the tokens'. */
+static int take_ids(struct byte_buffer *ids, struct prompt_tokens *out, struct api_error *err) {
+    if (ids->failed) {
+        byte_buffer_finish(ids);
+        return api_error_set_memory(err);
+    }
+    *out = (struct prompt_tokens){.ids = (int32_t *)(void *)ids->data,
+                                  .count = (int32_t)(ids->length / sizeof(int32_t))};
+    return 0;
+}
+
+/* The prompt is not cut: it is what stands at the gap. */
+static int check_prompt(const struct api_context *context, const struct prompt_limits *limits,
+                        const struct infill_body *body, struct api_error *err) {
+    int before = 0, behind = 0;
+    tokenizer_num_added(context->tokenizer, &before, &behind);
+    int64_t most = prompt_truncation_limit(context, limits) - before - NUM_FIM_PARTS;
+    if (body->between.count == 0 || body->between.count <= most)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", "prompt",
+                         "prompt has %d tokens, which are not cut: at most %lld have room beside "
+                         "the output",
+                         (int)body->between.count, (long long)(most > 0 ? most : 0));
+}
+
+int infill_body_read_tokens(const struct api_context *context, const struct prompt_limits *limits,
+                            struct infill_body *body, struct api_error *err) {
+    struct byte_buffer ids = {0}, between = {0};
+    const char *prompt = body->prompt != NULL ? body->prompt->valuestring : "";
+    if (append_files(context, body, limits, &ids, err) != 0 ||
+        append_text(context, prompt, "prompt", limits, &between, err) != 0) {
+        byte_buffer_finish(&ids);
+        byte_buffer_finish(&between);
+        return -1;
+    }
+    int result = take_ids(&ids, &body->in_front, err);
+    if (take_ids(&between, &body->between, err) != 0)
+        result = -1;
+    return result == 0 ? check_prompt(context, limits, body, err) : -1;
+}
+
+void infill_body_rename_error(struct api_error *err) {
+    static const struct chat_error_name none[] = {{NULL, NULL}};
+    static const struct chat_error_name fields[] = {{"prompt_logprobs", "prompt_logprobs"},
+                                                    {"prompt", "input_prefix"},
+                                                    {"suffix", "input_suffix"},
+                                                    {"max_tokens", "n_predict"},
+                                                    {NULL, NULL}};
+    static const struct chat_error_names names = {none, fields, none};
+    chat_error_rename(err, &names);
+}
+
+void infill_body_finish(struct infill_body *body) {
+    cJSON_Delete(body->prompt);
+    cJSON_Delete(body->files);
+    free(body->between.ids);
+    free(body->in_front.ids);
+    *body = (struct infill_body){0};
+}

@@ -1,0 +1,66 @@
+/* One Python literal that comes byte by byte, as JSON: strings (either quote, three of them, 'r' and
+ * 'u' in front, neighbours joined), integers, floats, True, False, None, and lists and dicts of
+ * them (docs.python.org/3/reference/lexical_analysis.html, sections 2.5 and 2.6). JSON's own words
+ * and its \/ are taken too, for models write them. Other expressions are no literal.
+ *
+ * Depth costs no C stack. Strings come out as they are read; a number or a word at its end. */
+#ifndef QUIRE_SERVER_OUTPUT_PYTHON_LITERAL_H
+#define QUIRE_SERVER_OUTPUT_PYTHON_LITERAL_H
+
+#include "config/base/byte_buffer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PYTHON_LITERAL_MAX_DEPTH 128      /* of nested lists and dicts */
+#define PYTHON_LITERAL_MAX_WORD_BYTES 320 /* of a number */
+
+enum python_literal_step {
+    PYTHON_LITERAL_MORE,
+    PYTHON_LITERAL_DONE,        /* the byte is the literal's last */
+    PYTHON_LITERAL_DONE_BEFORE, /* the literal ended before the byte */
+    PYTHON_LITERAL_BAD,         /* no literal, or beyond a bound */
+};
+
+enum python_literal_state {
+    PYTHON_LITERAL_VALUE,
+    PYTHON_LITERAL_ITEM, /* of a list, or its end */
+    PYTHON_LITERAL_KEY,  /* of a dict, or its end */
+    PYTHON_LITERAL_COLON,
+    PYTHON_LITERAL_AFTER_VALUE,
+    PYTHON_LITERAL_WORD,
+    PYTHON_LITERAL_QUOTE,  /* behind one quote */
+    PYTHON_LITERAL_QUOTES, /* behind two */
+    PYTHON_LITERAL_STRING,
+    PYTHON_LITERAL_ESCAPE,
+    PYTHON_LITERAL_DIGITS, /* of an escape */
+    PYTHON_LITERAL_AFTER_STRING,
+};
+
+struct python_literal {
+    enum python_literal_state state;
+    struct byte_buffer out; /* JSON that the caller has not taken; owned */
+    int depth;
+    bool is_dict[PYTHON_LITERAL_MAX_DEPTH];
+    bool has_item[PYTHON_LITERAL_MAX_DEPTH];
+    bool is_key;
+    char word[PYTHON_LITERAL_MAX_WORD_BYTES];
+    size_t word_length;
+    char quote;
+    bool is_triple, is_raw;
+    int num_quotes; /* read of those that end a string of three */
+    int num_digits; /* that may still come */
+    bool is_octal;
+    uint32_t code;
+};
+
+/* Begins a literal, in a struct that is zeroed or was used before. White space may come first. */
+void python_literal_begin(struct python_literal *literal);
+/* Adds to out. After DONE, DONE_BEFORE or BAD nothing may be pushed. */
+enum python_literal_step python_literal_push(struct python_literal *literal, char byte);
+/* The text breaks off: adds what is held. Returns whether the literal is complete with that. */
+bool python_literal_leave(struct python_literal *literal);
+void python_literal_finish(struct python_literal *literal);
+
+#endif
