@@ -29,3 +29,9 @@ const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_
     *out_count = 0;
     return NULL;
 }
+
+/* No request has a grammar, whose texts alone are encoded. */
+int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                         unsigned flags, int32_t *out, size_t capacity) {
+    return 0;
+}
