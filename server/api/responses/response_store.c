@@ -12,12 +12,12 @@
 #define BYTES_PER_BUCKET 4096
 #define MAX_BUCKETS 65536
 
-/* One block of memory: the id with its NUL, the object and the items are behind it. */
+/* One block of memory: the id with its NUL, the object, the items and the events are behind it. */
 struct entry {
     struct entry *older, *newer; /* by use */
     struct entry *next;          /* in its bucket */
     size_t bytes;                /* counted */
-    size_t id_bytes, object_bytes, items_bytes, input_bytes;
+    size_t id_bytes, object_bytes, items_bytes, events_bytes, input_bytes;
     int32_t tenant;
     bool is_background;
     char data[];
@@ -42,6 +42,10 @@ static const char *object_of(const struct entry *entry) {
 
 static const char *items_of(const struct entry *entry) {
     return object_of(entry) + entry->object_bytes;
+}
+
+static const char *events_of(const struct entry *entry) {
+    return items_of(entry) + entry->items_bytes;
 }
 
 /* --- The table and the order of use; with the lock --- */
@@ -130,18 +134,21 @@ static void fill(struct entry *entry, const struct stored_response *response) {
     entry->id_bytes = strlen(response->id);
     entry->object_bytes = response->object.length;
     entry->items_bytes = response->items.length;
+    entry->events_bytes = response->events.length;
     entry->input_bytes = response->input_bytes;
     entry->tenant = response->tenant;
     entry->is_background = response->is_background;
     char *end = mempcpy(entry->data, response->id, entry->id_bytes + 1);
     end = mempcpy(end, response->object.data, entry->object_bytes);
     if (entry->items_bytes > 0)
-        memcpy(end, response->items.data, entry->items_bytes);
+        end = mempcpy(end, response->items.data, entry->items_bytes);
+    if (entry->events_bytes > 0)
+        memcpy(end, response->events.data, entry->events_bytes);
 }
 
 static bool add(struct response_store *store, const struct stored_response *response) {
     size_t bytes = sizeof(struct entry) + strlen(response->id) + 1 + response->object.length +
-                   response->items.length;
+                   response->items.length + response->events.length;
     struct entry *entry = make_room(store, counted_bytes(bytes)) ? malloc(bytes) : NULL;
     if (entry == NULL)
         return false;
@@ -207,6 +214,16 @@ bool response_store_read_items(struct response_store *store, int32_t tenant, str
         if (out_input_bytes != NULL)
             *out_input_bytes = entry->input_bytes;
     }
+    pthread_mutex_unlock(&store->lock);
+    return entry != NULL;
+}
+
+bool response_store_read_events(struct response_store *store, int32_t tenant, struct text id,
+                                struct byte_buffer *out) {
+    pthread_mutex_lock(&store->lock);
+    const struct entry *entry = use(store, tenant, id);
+    if (entry != NULL)
+        byte_buffer_append(out, events_of(entry), entry->events_bytes);
     pthread_mutex_unlock(&store->lock);
     return entry != NULL;
 }

@@ -28,6 +28,7 @@ struct stored_response {
     int32_t tenant;     /* of its key (auth.h), or -1 */
     struct text object; /* the response as JSON */
     struct text items;
+    struct text events; /* of its stream, as they were sent; empty: it has none */
     size_t input_bytes; /* of the items: what the input has */
     bool is_background;
 };
@@ -48,12 +49,14 @@ bool response_store_put(struct response_store *store, const struct stored_respon
 /* Counts a response that could not even be put in. */
 void response_store_refuse(struct response_store *store);
 
-/* Append the object, or the items, of a response, which is then the one used last. False: it is not
+/* Append the object, the items or the events of a response, which is then the one used last. False: it is not
  * there. out_is_background, out_input_bytes: may be NULL. */
 bool response_store_read(struct response_store *store, int32_t tenant, struct text id,
                          struct byte_buffer *out, bool *out_is_background);
 bool response_store_read_items(struct response_store *store, int32_t tenant, struct text id,
                                struct byte_buffer *out, size_t *out_input_bytes);
+bool response_store_read_events(struct response_store *store, int32_t tenant, struct text id,
+                                struct byte_buffer *out);
 /* Forgets a response; false: it is not there. */
 bool response_store_delete(struct response_store *store, int32_t tenant, struct text id);
 

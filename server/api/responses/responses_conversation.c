@@ -24,7 +24,7 @@ static int refuse(struct api_error *err, const char *param, const char *message)
                          message);
 }
 
-static int check_background(const struct api_context *context, const cJSON *body, bool is_kept,
+static int check_background(const struct api_context *context, bool is_kept,
                             struct api_error *err) {
     if (context->responses == NULL)
         return refuse(err, "background",
@@ -34,9 +34,7 @@ static int check_background(const struct api_context *context, const cJSON *body
         return refuse(err, "background",
                       "background must be false with store: false, as there would be nothing to be "
                       "fetched");
-    return cJSON_IsTrue(json_member(body, "stream"))
-               ? refuse(err, "background", "background must be false with stream: true")
-               : 0;
+    return 0;
 }
 
 /* Makes an array of lines. */
@@ -89,8 +87,7 @@ int responses_conversation_read(const struct api_context *context, const cJSON *
     struct responses_conversation conversation = {.is_kept = true};
     if (read_bool(body, "store", &conversation.is_kept, err) != 0 ||
         read_bool(body, "background", &conversation.is_background, err) != 0 ||
-        (conversation.is_background &&
-         check_background(context, body, conversation.is_kept, err) != 0))
+        (conversation.is_background && check_background(context, conversation.is_kept, err) != 0))
         return -1;
     conversation.is_kept = conversation.is_kept && context->responses != NULL;
     if (read_previous(context, body, &conversation, err) != 0) {

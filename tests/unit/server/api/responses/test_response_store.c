@@ -72,6 +72,30 @@ static void test_what_is_put_in_comes_out(void **state) {
     response_store_destroy(store);
 }
 
+static void test_events_are_kept_beside_the_items(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    struct byte_buffer out = {0};
+    const struct stored_response response = {.id = "resp_1",
+                                             .tenant = 3,
+                                             .object = text_of("object"),
+                                             .items = text_of("{\"id\":\"a\"}\n"),
+                                             .events = text_of("event: a\n\n")};
+    assert_true(response_store_put(store, &response));
+    assert_true(put(store, 3, "resp_2", "object"));
+    assert_true(response_store_read_events(store, 3, text_of("resp_1"), &out));
+    assert_int_equal(out.length, 10);
+    assert_memory_equal(out.data, "event: a\n\n", 10);
+    byte_buffer_clear(&out);
+    assert_true(response_store_read_items(store, 3, text_of("resp_1"), &out, NULL));
+    assert_int_equal(out.length, 11);
+    byte_buffer_clear(&out);
+    assert_true(response_store_read_events(store, 3, text_of("resp_2"), &out));
+    assert_false(response_store_read_events(store, 2, text_of("resp_1"), &out));
+    assert_int_equal(out.length, 0);
+    byte_buffer_finish(&out);
+    response_store_destroy(store);
+}
+
 static void test_tenants_do_not_see_each_other(void **state) {
     struct response_store *store = response_store_create(CAP);
     assert_true(put(store, 1, "resp_1", "one"));
@@ -206,6 +230,7 @@ static void test_two_threads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_put_in_comes_out),
+        cmocka_unit_test(test_events_are_kept_beside_the_items),
         cmocka_unit_test(test_tenants_do_not_see_each_other),
         cmocka_unit_test(test_a_new_one_takes_the_place_of_its_id),
         cmocka_unit_test(test_what_is_deleted_gives_its_bytes_back),
