@@ -10,6 +10,7 @@
 #include "server/api/responses/response_store.h"
 #include "server/api/responses/responses_body.h"
 #include "server/api/responses/responses_output.h"
+#include "server/api/responses/stored_items.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
 
@@ -28,8 +29,9 @@ struct responses_api_call {
     struct byte_buffer events;    /* a stream's, not yet sent */
     struct response_store *store; /* NULL: this one is not to be kept */
     int32_t tenant;
-    bool has_begun;           /* the engine has generated something */
-    struct byte_buffer items; /* to be kept: what it is made from */
+    bool has_begun;                /* the engine has generated something */
+    struct stored_items *previous; /* of what it continues, held in the store */
+    struct byte_buffer items;      /* to be kept: what it adds to them */
 };
 
 /* --- From a body to a request --- */
@@ -41,7 +43,7 @@ struct responses_bodies {
     struct chat_body chat;
 };
 
-/* Collects what the response is made from, behind what it continues. */
+/* Collects what the response is made from, and holds what it continues. */
 static void keep_input(const struct api_context *context, struct responses_bodies *bodies,
                        struct responses_api_call *call) {
     struct responses_conversation *conversation = &bodies->conversation;
@@ -50,9 +52,11 @@ static void keep_input(const struct api_context *context, struct responses_bodie
         return;
     call->store = context->responses;
     call->tenant = context->tenant;
-    call->items = conversation->items;
-    conversation->items = (struct byte_buffer){0};
-    call->items.max_length = RESPONSE_STORE_MAX_ITEM_BYTES;
+    call->previous = conversation->items;
+    conversation->items = NULL;
+    size_t length = stored_items_length(call->previous);
+    call->items.max_length =
+        length < RESPONSE_STORE_MAX_ITEM_BYTES ? RESPONSE_STORE_MAX_ITEM_BYTES - length : 1;
     responses_conversation_add_input(json_member(bodies->json, "input"), &call->items);
 }
 
@@ -96,6 +100,7 @@ static void finish(struct api_call *base) {
     byte_buffer_finish(&call->scores);
     byte_buffer_finish(&call->events);
     byte_buffer_finish(&call->items);
+    response_store_release_items(call->store, call->previous);
 }
 
 static size_t held_bytes(const struct api_call *base) {
@@ -211,6 +216,7 @@ static bool put(struct responses_api_call *call, struct text object, struct text
         .id = call->base.head.id,
         .tenant = call->tenant,
         .object = object,
+        .previous = call->previous,
         .items = {call->items.data, call->items.length},
         .events = events,
         .input_bytes = input_bytes,
