@@ -84,6 +84,10 @@ const char *api_call_id(const struct api_call *call) {
     return call->head.id;
 }
 
+void api_call_write_begin(struct api_call *call, struct byte_buffer *out) {
+    call->operations->write_begin(call, out);
+}
+
 void api_call_write_state(const struct api_call *call, struct byte_buffer *out) {
     call->operations->write_state(call, out);
 }

@@ -56,10 +56,13 @@ void api_call_fail(struct api_call *call, const struct api_error *err, struct by
 
 /* Returns whether the call is to run on without its client, who gets api_call_write_state at once and
  * comes back for the rest. Its errors then become part of what is kept, as do those of a stream that
- * has begun. */
+ * has begun. A stream's output is then kept as a whole: what these functions append goes to one
+ * buffer, of which nothing is taken away. */
 bool api_call_is_background(const struct api_call *call);
 /* Returns the id of the answer. */
 const char *api_call_id(const struct api_call *call);
+/* Appends the first events of a stream in the background, before anything was read. */
+void api_call_write_begin(struct api_call *call, struct byte_buffer *out);
 /* Appends the answer as far as it is known. For a call in the background, at any time. */
 void api_call_write_state(const struct api_call *call, struct byte_buffer *out);
 /* Ends a call in the background that is not done, at the client's wish. The caller cancels its

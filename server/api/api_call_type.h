@@ -75,6 +75,8 @@ struct api_call_operations {
     /* Streams that have begun, and calls in the background: call->error or is_cancelled, and the
      * end. */
     void (*write_error)(struct api_call *call, struct byte_buffer *out);
+    /* Streams in the background: what is sent before anything was generated; NULL: there are none. */
+    void (*write_begin)(struct api_call *call, struct byte_buffer *out);
     /* Calls in the background: what is known now; NULL: there are none. */
     void (*write_state)(const struct api_call *call, struct byte_buffer *out);
     /* The response's body. */

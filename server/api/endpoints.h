@@ -56,9 +56,19 @@ int responses_stored_delete(const struct api_context *context, struct text id,
  * response that was not in the background. */
 int responses_stored_cancel(const struct api_context *context, struct text id,
                             struct byte_buffer *out, struct api_error *err);
-/* Refuses parameters of GET /v1/responses/{id} that request a stream. */
-int responses_stored_check_query(const char *stream, const char *starting_after,
-                                 struct api_error *err);
+/* Read what GET /v1/responses/{id} says of a stream: whether it is one, and the number of the event
+ * that it starts after, or -1. */
+int responses_stored_read_query(const char *stream, const char *starting_after, bool *out_is_stream,
+                                int64_t *out_after, struct api_error *err);
+/* Refuses the stream of a response that has no events. */
+int responses_stored_refuse_stream(struct api_error *err);
+/* Finds where the events begin that follow the one of this number. The number of an event is its
+ * place. */
+int responses_stored_find_event(struct text events, int64_t after, size_t *out_at,
+                                struct api_error *err);
+/* As get, but the events after this one. */
+int responses_stored_events(const struct api_context *context, struct text id, int64_t after,
+                            struct byte_buffer *out, struct api_error *err);
 struct response_items_query {
     const char *limit; /* 1 to 100; NULL: 20 */
     const char *order; /* "asc" or "desc"; NULL: desc */

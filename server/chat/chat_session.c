@@ -1,6 +1,7 @@
 #include "server/chat/chat_session.h"
 
 #include "config/base/check.h"
+#include "models/sampling_fields.h"
 #include "server/json/json_write.h"
 
 #include <errno.h>
@@ -17,11 +18,12 @@ static const struct setting {
     double minimum, maximum;
     bool is_whole;
 } settings[] = {
-    {"temperature", 0, 2, false},        {"top_p", 0, 1, false},
-    {"top_k", -1, 1000000, true},        {"min_p", 0, 1, false},
-    {"max_tokens", 1, 1000000000, true}, {"seed", 0, 9007199254740991, true},
-    {"presence_penalty", -2, 2, false},  {"frequency_penalty", -2, 2, false},
-    {"repetition_penalty", 0, 2, false},
+#define SETTING(name, type, min, least, max, gguf_key)                                             \
+    {#name, min, max, SAMPLING_FIELD_##type == SAMPLING_FIELD_INT32},
+    FOR_SAMPLING_FIELDS(SETTING)
+#undef SETTING
+        {"max_tokens", 1, 1000000000, true},
+    {"seed", 0, 9007199254740991, true},
 };
 #define NUM_SETTINGS ((int)(sizeof(settings) / sizeof(settings[0])))
 _Static_assert(NUM_SETTINGS <= CHAT_SESSION_MAX_SETTINGS, "room for all");
@@ -69,7 +71,7 @@ void chat_session_finish(struct chat_session *session) {
 }
 
 static int refuse_name(const char *name, struct error *err) {
-    char known[256] = "";
+    char known[512] = "";
     for (int i = 0; i < NUM_SETTINGS; i++)
         strcat(strcat(known, i > 0 ? ", " : ""), settings[i].name);
     return error_set(err, ERROR_CONFIG, "there is no setting %.40s; known: %s", name, known);

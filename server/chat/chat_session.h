@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#define CHAT_SESSION_MAX_SETTINGS 16
+#define CHAT_SESSION_MAX_SETTINGS 32
 
 struct chat_message {
     bool is_answer; /* by the model; otherwise by the user */

@@ -2,6 +2,7 @@
 
 #include "server/http/http_admission.h"
 #include "server/http/http_connection.h"
+#include "server/http/http_follow.h"
 #include "server/http/http_log.h"
 
 #include <stdlib.h>
@@ -56,11 +57,14 @@ int http_background_begin(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct api_call *call = exchange->call;
     const char *ignored = api_call_ignored_params(call);
-    api_call_write_state(call, &exchange->out);
+    if (!api_call_is_stream(call))
+        api_call_write_state(call, &exchange->out);
     if (ignored != NULL)
         byte_buffer_append(&exchange->ignored, ignored, strlen(ignored) + 1);
     bool has_memory = !exchange->out.failed && !exchange->ignored.failed;
     struct connection *background = has_memory ? create(connection) : NULL;
+    if (background != NULL && api_call_is_stream(call))
+        api_call_write_begin(call, &background->exchange.out);
     if (background == NULL) {
         byte_buffer_finish(&exchange->out);
         byte_buffer_finish(&exchange->ignored);
@@ -70,27 +74,42 @@ int http_background_begin(struct connection *connection) {
         api_call_request(call, i)->user = background;
     release(exchange);
     link_background(connection->server, background);
+    if (api_call_is_stream(call))
+        http_follow_begin(connection, background, 0);
     return 0;
+}
+
+static void feed_followers(const struct connection *background) {
+    int64_t num_left = background->num_followers;
+    for (struct connection *c = background->server->connections; c != NULL && num_left > 0;
+         c = c->next) {
+        if (c->exchange.followed != background)
+            continue;
+        num_left--;
+        http_follow_feed(c);
+        http_connection_wake(c);
+    }
 }
 
 static void end(struct connection *background) {
     struct exchange *exchange = &background->exchange;
-    struct http_memory *memory = &background->server->memory;
     exchange->answered_status = 200;
     http_log_exchange(background);
     http_connection_cancel(background);
     api_call_destroy(exchange->call);
+    exchange->call = NULL;
     http_admission_end(background);
-    http_connection_release_memory(background);
-    http_owner_leave(memory, exchange->owner);
-    http_owner_leave(memory, background->address);
     unlink_background(background);
-    free(background);
+    background->is_ended = true;
+    feed_followers(background);
+    http_follow_release(background);
 }
 
 void http_background_advance(struct connection *background) {
     if (api_call_is_done(background->exchange.call))
         end(background);
+    else
+        feed_followers(background);
 }
 
 struct connection *http_background_find(const struct http_server *server, int32_t tenant,
@@ -112,11 +131,17 @@ void http_background_cancel(struct connection *background, struct byte_buffer *o
         request->user = NULL;
         engine_cancel(background->server->engine, request);
     }
-    api_call_cancel(exchange->call, out);
+    if (api_call_is_stream(exchange->call)) {
+        api_call_cancel(exchange->call, &exchange->out);
+        if (out != NULL)
+            api_call_write_state(exchange->call, out);
+    } else {
+        api_call_cancel(exchange->call, out != NULL ? out : &exchange->out);
+    }
     end(background);
 }
 
 void http_background_drop_all(struct http_server *server) {
     while (server->background != NULL)
-        http_background_cancel(server->background, &server->background->exchange.out);
+        http_background_cancel(server->background, NULL);
 }

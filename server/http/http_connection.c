@@ -5,6 +5,7 @@
 
 #include "config/base/clock.h"
 #include "server/http/http_admission.h"
+#include "server/http/http_follow.h"
 #include "server/http/http_log.h"
 #include "server/http/http_task.h"
 #include "server/http/listen_socket.h"
@@ -82,6 +83,7 @@ void http_connection_cancel(struct connection *connection) {
 /* Cancels what is unfinished and forgets the call. */
 static void abandon(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
+    http_follow_leave(connection);
     if (exchange->task) {
         http_task_abandon(exchange->task);
         exchange->task = NULL;
@@ -166,8 +168,9 @@ void http_connection_hang_up(struct connection *connection) {
         return;
     mark_closed(connection);
     connection->closed_ms = clock_now_ms();
-    bool may_read = exchange->state == EXCHANGE_NONE ||
-                    (exchange->state == EXCHANGE_ANSWERED && exchange->call == NULL);
+    bool may_read =
+        exchange->state == EXCHANGE_NONE || (exchange->state == EXCHANGE_ANSWERED &&
+                                             exchange->call == NULL && exchange->followed == NULL);
     if (!may_read)
         http_connection_give_up(connection);
 }

@@ -149,7 +149,9 @@ static void start_call(struct connection *connection) {
         api_call_destroy(exchange->call);
         exchange->call = NULL;
     }
-    become_ready(connection, status == 0 ? EXCHANGE_READY_BODY : EXCHANGE_READY_ERROR);
+    become_ready(connection, status != 0                 ? EXCHANGE_READY_ERROR
+                             : exchange->is_event_stream ? EXCHANGE_READY_STREAM
+                                                         : EXCHANGE_READY_BODY);
 }
 
 /* Takes the task's results over. */
@@ -210,7 +212,9 @@ static void bound_held(struct connection *connection) {
 
 static void read_request(struct connection *connection, struct request *request) {
     struct exchange *exchange = &connection->exchange;
-    if (api_call_is_stream(exchange->call) && exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES) {
+    bool has_client = connection->mhd != NULL;
+    if (has_client && api_call_is_stream(exchange->call) &&
+        exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES) {
         exchange->is_unread = true;
         return;
     }
@@ -220,10 +224,10 @@ static void read_request(struct connection *connection, struct request *request)
     if (exchange->out.length > before)
         exchange->output_ms = clock_now_ms();
     bound_held(connection);
-    if (connection->mhd == NULL)
-        http_background_advance(connection);
-    else
+    if (has_client)
         advance(connection);
+    else
+        http_background_advance(connection);
 }
 
 /* Long answers are written here, some megabytes each. */

@@ -228,6 +228,8 @@ static enum MHD_Result dispatch(struct connection *connection, const char *metho
         http_connection_suspend(connection);
         return MHD_YES;
     }
+    if (is_good && exchange->is_event_stream)
+        return http_reply_stream(connection);
     return is_good ? http_reply_body(connection, exchange->route->content_type)
                    : http_reply_error(connection);
 }

@@ -6,6 +6,7 @@
 #include "server/http/http_admission.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_dispatch.h"
+#include "server/http/http_follow.h"
 #include "server/http/http_log.h"
 #include "server/http/http_routes.h"
 #include "server/keys/key_limits.h"
@@ -285,13 +286,16 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     if (connection->is_closed || exchange->out.failed)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (exchange_pending(exchange) == 0) {
-        if (api_call_is_done(exchange->call))
+        bool is_over = exchange->call != NULL ? api_call_is_done(exchange->call)
+                                              : http_follow_is_over(exchange);
+        if (is_over)
             return MHD_CONTENT_READER_END_OF_STREAM;
         http_connection_suspend(connection);
         return 0;
     }
     size_t length = copy_output(exchange, out, capacity);
     http_dispatch_output_drained(connection);
+    http_follow_feed(connection);
     return (ssize_t)length;
 }
 

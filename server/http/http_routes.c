@@ -10,6 +10,7 @@
 #include "server/http/http_background.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_control.h"
+#include "server/http/http_follow.h"
 #include "server/json/json_write.h"
 #include "server/keys/key_models.h"
 #include "server/page/page.h"
@@ -150,6 +151,26 @@ static struct connection *background_of(const struct connection *connection) {
                                 connection->exchange.argument);
 }
 
+static int answer_response_stream(struct connection *connection, struct connection *background,
+                                  int64_t after) {
+    struct exchange *exchange = &connection->exchange;
+    struct key_models models;
+    if (background == NULL) {
+        exchange->is_event_stream = true;
+        return responses_stored_events(context_of(connection, &models), exchange->argument, after,
+                                       &exchange->out, &exchange->error);
+    }
+    const struct byte_buffer *events = &background->exchange.out;
+    size_t at = 0;
+    if (!api_call_is_stream(background->exchange.call))
+        return responses_stored_refuse_stream(&exchange->error);
+    if (responses_stored_find_event((struct text){events->data, events->length}, after, &at,
+                                    &exchange->error) != 0)
+        return -1;
+    http_follow_begin(connection, background, at);
+    return 0;
+}
+
 /* GET and DELETE: what is computed is there as far as it is known, or ends. */
 static int answer_response(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
@@ -158,13 +179,18 @@ static int answer_response(struct connection *connection) {
     const struct api_context *context = context_of(connection, &models);
     if (strcmp(exchange->method, "DELETE") == 0) {
         if (background != NULL)
-            http_background_cancel(background, &background->exchange.out);
+            http_background_cancel(background, NULL);
         return responses_stored_delete(context, exchange->argument, &exchange->out,
                                        &exchange->error);
     }
-    if (responses_stored_check_query(query_of(connection, "stream"),
-                                     query_of(connection, "starting_after"), &exchange->error) != 0)
+    bool is_stream = false;
+    int64_t after = -1;
+    if (responses_stored_read_query(query_of(connection, "stream"),
+                                    query_of(connection, "starting_after"), &is_stream, &after,
+                                    &exchange->error) != 0)
         return -1;
+    if (is_stream)
+        return answer_response_stream(connection, background, after);
     if (background == NULL)
         return responses_stored_get(context, exchange->argument, &exchange->out, &exchange->error);
     api_call_write_state(background->exchange.call, &exchange->out);

@@ -203,7 +203,8 @@ static void handle_event(struct http_server *server, void *source) {
  * sent. */
 static void keep_alive(struct connection *connection, int64_t now_ms) {
     struct exchange *exchange = &connection->exchange;
-    bool is_silent = exchange->state == EXCHANGE_ANSWERED && exchange->call &&
+    bool is_silent = exchange->state == EXCHANGE_ANSWERED &&
+                     (exchange->call != NULL || exchange->followed != NULL) &&
                      connection->is_suspended && now_ms - exchange->output_ms > KEEP_ALIVE_MS;
     if (!is_silent)
         return;

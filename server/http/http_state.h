@@ -86,6 +86,11 @@ struct exchange {
     int64_t counted_ms;    /* last time the call's and the output's memory was counted */
     bool is_unread;        /* the call has events left in the engine: output was full */
 
+    /* READY_STREAM, ANSWERED: a stream without a call (http_follow.h). */
+    bool is_event_stream;        /* the answer is one, and this route's is another one */
+    struct connection *followed; /* whose events are sent; NULL: all that there are, are in `out` */
+    size_t followed_bytes;       /* of its events, those that were taken over */
+
     /* WAITING, READY_BODY, READY_STREAM, ANSWERED: the answer; READING where a route answers by
      * itself. */
     struct byte_buffer out;
@@ -124,6 +129,8 @@ struct connection {
     bool is_shut;               /* we gave up on it: the socket is shut down */
     int64_t closed_ms;          /* when the client hung up */
     bool is_suspended;
+    int64_t num_followers; /* without a client: exchanges that follow it */
+    bool is_ended;         /* without a client: the call has ended, and the followers keep it */
     struct exchange exchange;
 };
 
@@ -140,7 +147,8 @@ struct http_server {
     struct connection *connections;
     struct connection *background; /* of calls without a client (http_background.h) */
     int64_t
-        num_pending; /* exchanges handed to a worker and not completed; stopping waits for them */
+        num_pending; /* exchanges handed to a worker, or that follow another one, and not completed;
+                        stopping waits for them */
     int64_t num_api_calls; /* of them: API calls */
     int64_t num_awaiting;  /* exchanges with awaits_rest */
     unsigned woken_tags;   /* of a server that sleeps: bits of http_control.c */

@@ -150,7 +150,7 @@ def test_a_stream_is_kept(stored):
     ended = events[-1].response
     assert events[0].response.store is True
     assert stored.client().responses.retrieve(ended.id).to_dict() == ended.to_dict()
-    for name, value in {"stream": "true", "starting_after": "3"}.items():
+    for name, value in {"stream": "true", "starting_after": "3"}.items():  # its events were sent, and are not kept
         assert error_of(request(stored, "GET", f"/v1/responses/{ended.id}", params={name: value}), 400)["param"] == name
     assert request(stored, "GET", f"/v1/responses/{ended.id}", params={"stream": "false"}).status_code == 200
 
@@ -195,7 +195,7 @@ def test_only_background_is_cancelled(stored):
 
 @pytest.mark.parametrize("fields,param", [
     ({"store": 1}, "store"), ({"store": "true"}, "store"), ({"background": 1}, "background"),
-    ({"background": True, "store": False}, "background"), ({"background": True, "stream": True}, "background"),
+    ({"background": True, "store": False}, "background"),
     ({"previous_response_id": 1}, "previous_response_id"), ({"previous_response_id": ["a"]}, "previous_response_id"),
     ({"conversation": "c"}, "conversation"), ({"prompt": {"id": "p"}}, "prompt")])
 def test_what_cannot_be(stored, fields, param):
@@ -292,3 +292,20 @@ def test_methods_of_the_paths(stored):
         assert (reply.status_code, reply.headers["allow"]) == (405, methods)
     for path in ("/v1/responses/", "/v1/responses//cancel", "/v1/responses//input_items"):
         assert request(stored, "GET", path).status_code in (404, 405), path
+
+
+def test_a_conversation_costs_the_sum_of_its_turns(start_server):
+    """Twenty turns of a like length: the second ten take no more than the first ten; what is forgotten or deleted before the last
+    turn is in its items all the same."""
+    server = start_server("--response-store-bytes", "16M")
+    text, previous, sizes = "word " * 60, None, []
+    for turn in range(20):
+        previous = respond(server, f"{turn} {text}", previous_response_id=previous, max_output_tokens=2).id
+        sizes.append(int(server.metrics()["response_store_bytes"]))
+        if turn == 9:
+            middle = previous
+    assert sizes[19] - sizes[9] < 1.1 * (sizes[9] - sizes[0]) * 10 / 9
+    server.client().responses.delete(middle)
+    assert sizes[19] > server.metrics()["response_store_bytes"] > sizes[18] - 5000
+    items = list(server.client().responses.input_items.list(previous, order="asc", limit=100))
+    assert [int(item.content[0].text.split()[0]) for item in items[::2]] == list(range(20))

@@ -1,23 +1,21 @@
 #include "server/api/responses/response_store.h"
 
+#include "server/api/responses/stored_items.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The most that malloc adds: a header and rounding, or whole pages for what is large. */
-#define SMALL_BYTES ((size_t)64 * 1024)
-#define SMALL_OVERHEAD 32
-#define LARGE_OVERHEAD ((size_t)2 * 4096)
-
 #define BYTES_PER_BUCKET 4096
 #define MAX_BUCKETS 65536
 
-/* One block of memory: the id with its NUL, the object and the items are behind it. */
+/* One block of memory: the id with its NUL, the object and the events are behind it. */
 struct entry {
     struct entry *older, *newer; /* by use */
     struct entry *next;          /* in its bucket */
     size_t bytes;                /* counted */
-    size_t id_bytes, object_bytes, items_bytes, input_bytes;
+    size_t id_bytes, object_bytes, events_bytes, input_bytes;
+    struct stored_items *items; /* a reference */
     int32_t tenant;
     bool is_background;
     char data[];
@@ -32,15 +30,11 @@ struct response_store {
     struct entry *buckets[];
 };
 
-static size_t counted_bytes(size_t bytes) {
-    return bytes + (bytes < SMALL_BYTES ? SMALL_OVERHEAD : LARGE_OVERHEAD);
-}
-
 static const char *object_of(const struct entry *entry) {
     return entry->data + entry->id_bytes + 1;
 }
 
-static const char *items_of(const struct entry *entry) {
+static const char *events_of(const struct entry *entry) {
     return object_of(entry) + entry->object_bytes;
 }
 
@@ -79,7 +73,7 @@ static void drop(struct response_store *store, struct entry **at) {
     struct entry *entry = *at;
     *at = entry->next;
     unlink_use(store, entry);
-    store->stats.bytes -= entry->bytes;
+    store->stats.bytes -= entry->bytes + stored_items_release(entry->items);
     store->stats.num_entries--;
     free(entry);
 }
@@ -101,7 +95,7 @@ struct response_store *response_store_create(size_t max_bytes) {
     pthread_mutex_init(&store->lock, NULL);
     store->max_bytes = max_bytes;
     store->num_buckets = num_buckets;
-    store->stats.bytes = counted_bytes(bytes);
+    store->stats.bytes = stored_memory_bytes(bytes);
     return store;
 }
 
@@ -114,12 +108,16 @@ void response_store_destroy(struct response_store *store) {
     free(store);
 }
 
-/* Makes room for so many bytes; false when there is not as much in all. */
-static bool make_room(struct response_store *store, size_t bytes) {
-    size_t fixed = counted_bytes(sizeof(*store) + store->num_buckets * sizeof(struct entry *));
-    if (fixed > store->max_bytes || bytes > store->max_bytes - fixed)
+/* Makes room for so many bytes beside those that cannot go for them; false when there is not as much in
+ * all, or others hold it. */
+static bool make_room(struct response_store *store, size_t bytes, size_t needed_bytes) {
+    size_t fixed =
+        stored_memory_bytes(sizeof(*store) + store->num_buckets * sizeof(struct entry *));
+    if (fixed > store->max_bytes || bytes + needed_bytes > store->max_bytes - fixed)
         return false;
     while (store->stats.bytes + bytes > store->max_bytes) {
+        if (store->oldest == NULL)
+            return false;
         drop_oldest(store);
         store->stats.num_evicted++;
     }
@@ -129,30 +127,39 @@ static bool make_room(struct response_store *store, size_t bytes) {
 static void fill(struct entry *entry, const struct stored_response *response) {
     entry->id_bytes = strlen(response->id);
     entry->object_bytes = response->object.length;
-    entry->items_bytes = response->items.length;
+    entry->events_bytes = response->events.length;
     entry->input_bytes = response->input_bytes;
     entry->tenant = response->tenant;
     entry->is_background = response->is_background;
     char *end = mempcpy(entry->data, response->id, entry->id_bytes + 1);
     end = mempcpy(end, response->object.data, entry->object_bytes);
-    if (entry->items_bytes > 0)
-        memcpy(end, response->items.data, entry->items_bytes);
+    if (entry->events_bytes > 0)
+        memcpy(end, response->events.data, entry->events_bytes);
 }
 
 static bool add(struct response_store *store, const struct stored_response *response) {
     size_t bytes = sizeof(struct entry) + strlen(response->id) + 1 + response->object.length +
-                   response->items.length;
-    struct entry *entry = make_room(store, counted_bytes(bytes)) ? malloc(bytes) : NULL;
-    if (entry == NULL)
+                   response->events.length;
+    size_t items_bytes = stored_items_memory_bytes(response->items.length);
+    if (!make_room(store, stored_memory_bytes(bytes) + items_bytes,
+                   stored_items_total_memory_bytes(response->previous)))
         return false;
+    struct entry *entry = malloc(bytes);
+    struct stored_items *items =
+        entry != NULL ? stored_items_create(response->previous, response->items) : NULL;
+    if (items == NULL) {
+        free(entry);
+        return false;
+    }
     fill(entry, response);
-    entry->bytes = counted_bytes(bytes);
+    entry->items = items;
+    entry->bytes = stored_memory_bytes(bytes);
     struct entry **bucket =
         bucket_of(store, entry->tenant, (struct text){entry->data, entry->id_bytes});
     entry->next = *bucket;
     *bucket = entry;
     link_newest(store, entry);
-    store->stats.bytes += entry->bytes;
+    store->stats.bytes += entry->bytes + items_bytes;
     store->stats.num_entries++;
     return true;
 }
@@ -203,12 +210,42 @@ bool response_store_read_items(struct response_store *store, int32_t tenant, str
     pthread_mutex_lock(&store->lock);
     const struct entry *entry = use(store, tenant, id);
     if (entry != NULL) {
-        byte_buffer_append(out, items_of(entry), entry->items_bytes);
-        if (out_input_bytes != NULL)
-            *out_input_bytes = entry->input_bytes;
+        stored_items_write(entry->items, out);
+        *out_input_bytes = stored_items_shared_length(entry->items) + entry->input_bytes;
     }
     pthread_mutex_unlock(&store->lock);
     return entry != NULL;
+}
+
+bool response_store_read_events(struct response_store *store, int32_t tenant, struct text id,
+                                struct byte_buffer *out) {
+    pthread_mutex_lock(&store->lock);
+    const struct entry *entry = use(store, tenant, id);
+    if (entry != NULL)
+        byte_buffer_append(out, events_of(entry), entry->events_bytes);
+    pthread_mutex_unlock(&store->lock);
+    return entry != NULL;
+}
+
+struct stored_items *response_store_hold_items(struct response_store *store, int32_t tenant,
+                                               struct text id, struct byte_buffer *out) {
+    struct stored_items *items = NULL;
+    pthread_mutex_lock(&store->lock);
+    const struct entry *entry = use(store, tenant, id);
+    if (entry != NULL) {
+        items = stored_items_share(entry->items);
+        stored_items_write(items, out);
+    }
+    pthread_mutex_unlock(&store->lock);
+    return items;
+}
+
+void response_store_release_items(struct response_store *store, struct stored_items *items) {
+    if (items == NULL)
+        return;
+    pthread_mutex_lock(&store->lock);
+    store->stats.bytes -= stored_items_release(items);
+    pthread_mutex_unlock(&store->lock);
 }
 
 bool response_store_delete(struct response_store *store, int32_t tenant, struct text id) {

@@ -5,7 +5,8 @@
  *
  * Items are lines of JSON without white space, each an object whose first member is its "id" and
  * each with a line feed at its end: those that the response was made from, then its output. What
- * continues a response has all of its items, so that no response needs another one. */
+ * continues a response has all of its items, shared with it (stored_items.h) and counted once, so that
+ * no response needs another one. */
 #ifndef QUIRE_SERVER_API_RESPONSES_RESPONSE_STORE_H
 #define QUIRE_SERVER_API_RESPONSES_RESPONSE_STORE_H
 
@@ -21,14 +22,18 @@
     (4 << 20) /* of all items of a response: longer are not kept */
 
 struct response_store;
+struct stored_items;
 
 /* A response as it is put in; all of it is copied. */
 struct stored_response {
     const char *id;
-    int32_t tenant;     /* of its key (auth.h), or -1 */
-    struct text object; /* the response as JSON */
-    struct text items;
-    size_t input_bytes; /* of the items: what the input has */
+    int32_t tenant;                /* of its key (auth.h), or -1 */
+    struct text object;            /* the response as JSON */
+    struct stored_items *previous; /* those of the response that it continues, which are shared; or
+                                      NULL */
+    struct text items;             /* those that it adds */
+    struct text events;            /* of its stream, as they were sent; empty: it has none */
+    size_t input_bytes;            /* of the items that it adds: what its input has */
     bool is_background;
 };
 
@@ -48,12 +53,21 @@ bool response_store_put(struct response_store *store, const struct stored_respon
 /* Counts a response that could not even be put in. */
 void response_store_refuse(struct response_store *store);
 
-/* Append the object, or the items, of a response, which is then the one used last. False: it is not
- * there. out_is_background, out_input_bytes: may be NULL. */
+/* Append the object, the items or the events of a response, which is then the one used last. False: it is not
+ * there. out_is_background: may be NULL. out_input_bytes: of all items, without its output. */
 bool response_store_read(struct response_store *store, int32_t tenant, struct text id,
                          struct byte_buffer *out, bool *out_is_background);
 bool response_store_read_items(struct response_store *store, int32_t tenant, struct text id,
                                struct byte_buffer *out, size_t *out_input_bytes);
+bool response_store_read_events(struct response_store *store, int32_t tenant, struct text id,
+                                struct byte_buffer *out);
+/* Appends the items of a response, which is then the one used last, and returns them, to be continued
+ * and given back: so long their bytes are counted, whatever becomes of the response. NULL: it is not
+ * there. */
+struct stored_items *response_store_hold_items(struct response_store *store, int32_t tenant,
+                                               struct text id, struct byte_buffer *out);
+void response_store_release_items(struct response_store *store,
+                                  struct stored_items *items); /* accepts NULL */
 /* Forgets a response; false: it is not there. */
 bool response_store_delete(struct response_store *store, int32_t tenant, struct text id);
 

@@ -24,7 +24,7 @@ static int refuse(struct api_error *err, const char *param, const char *message)
                          message);
 }
 
-static int check_background(const struct api_context *context, const cJSON *body, bool is_kept,
+static int check_background(const struct api_context *context, bool is_kept,
                             struct api_error *err) {
     if (context->responses == NULL)
         return refuse(err, "background",
@@ -34,9 +34,7 @@ static int check_background(const struct api_context *context, const cJSON *body
         return refuse(err, "background",
                       "background must be false with store: false, as there would be nothing to be "
                       "fetched");
-    return cJSON_IsTrue(json_member(body, "stream"))
-               ? refuse(err, "background", "background must be false with stream: true")
-               : 0;
+    return 0;
 }
 
 /* Makes an array of lines. */
@@ -75,12 +73,17 @@ static int read_previous(const struct api_context *context, const cJSON *body,
     if (!cJSON_IsString(item))
         return json_refuse(item, name, "the id of a response", err);
     const struct text id = {item->valuestring, strlen(item->valuestring)};
-    if (!response_store_read_items(context->responses, context->tenant, id, &out->items, NULL))
+    struct byte_buffer lines = {0};
+    out->store = context->responses;
+    out->items = response_store_hold_items(out->store, context->tenant, id, &lines);
+    if (out->items == NULL)
         return api_error_set(err, 404, "invalid_request_error", "previous_response_not_found", name,
                              "Previous response with id '%.100s' not found.", id.data);
-    if (out->items.failed)
-        return api_error_set_memory(err);
-    out->previous = parse_items(&out->items, err);
+    if (lines.failed)
+        api_error_set_memory(err);
+    else
+        out->previous = parse_items(&lines, err);
+    byte_buffer_finish(&lines);
     return out->previous != NULL ? 0 : -1;
 }
 
@@ -89,8 +92,7 @@ int responses_conversation_read(const struct api_context *context, const cJSON *
     struct responses_conversation conversation = {.is_kept = true};
     if (read_bool(body, "store", &conversation.is_kept, err) != 0 ||
         read_bool(body, "background", &conversation.is_background, err) != 0 ||
-        (conversation.is_background &&
-         check_background(context, body, conversation.is_kept, err) != 0))
+        (conversation.is_background && check_background(context, conversation.is_kept, err) != 0))
         return -1;
     conversation.is_kept = conversation.is_kept && context->responses != NULL;
     if (read_previous(context, body, &conversation, err) != 0) {
@@ -103,7 +105,7 @@ int responses_conversation_read(const struct api_context *context, const cJSON *
 
 void responses_conversation_finish(struct responses_conversation *conversation) {
     cJSON_Delete(conversation->previous);
-    byte_buffer_finish(&conversation->items);
+    response_store_release_items(conversation->store, conversation->items);
     *conversation = (struct responses_conversation){0};
 }
 

@@ -8,10 +8,14 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
+struct stored_items;
+
 struct responses_conversation {
     bool is_kept, is_background; /* `store` and `background`, with a store; else false */
-    struct byte_buffer items;    /* of what it continues */
-    cJSON *previous;             /* the same as an array; NULL: it continues nothing */
+    struct response_store *store;
+    struct stored_items
+        *items;      /* of what it continues, held in the store; NULL: it continues nothing */
+    cJSON *previous; /* the same as an array */
 };
 
 /* Reads store, background and previous_response_id of a body. On failure -1 and *err, nothing to

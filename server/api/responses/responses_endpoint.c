@@ -10,6 +10,7 @@
 #include "server/api/responses/response_store.h"
 #include "server/api/responses/responses_body.h"
 #include "server/api/responses/responses_output.h"
+#include "server/api/responses/stored_items.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
 
@@ -28,8 +29,9 @@ struct responses_api_call {
     struct byte_buffer events;    /* a stream's, not yet sent */
     struct response_store *store; /* NULL: this one is not to be kept */
     int32_t tenant;
-    bool has_begun;           /* the engine has generated something */
-    struct byte_buffer items; /* to be kept: what it is made from */
+    bool has_begun;                /* the engine has generated something */
+    struct stored_items *previous; /* of what it continues, held in the store */
+    struct byte_buffer items;      /* to be kept: what it adds to them */
 };
 
 /* --- From a body to a request --- */
@@ -41,7 +43,7 @@ struct responses_bodies {
     struct chat_body chat;
 };
 
-/* Collects what the response is made from, behind what it continues. */
+/* Collects what the response is made from, and holds what it continues. */
 static void keep_input(const struct api_context *context, struct responses_bodies *bodies,
                        struct responses_api_call *call) {
     struct responses_conversation *conversation = &bodies->conversation;
@@ -50,9 +52,11 @@ static void keep_input(const struct api_context *context, struct responses_bodie
         return;
     call->store = context->responses;
     call->tenant = context->tenant;
-    call->items = conversation->items;
-    conversation->items = (struct byte_buffer){0};
-    call->items.max_length = RESPONSE_STORE_MAX_ITEM_BYTES;
+    call->previous = conversation->items;
+    conversation->items = NULL;
+    size_t length = stored_items_length(call->previous);
+    call->items.max_length =
+        length < RESPONSE_STORE_MAX_ITEM_BYTES ? RESPONSE_STORE_MAX_ITEM_BYTES - length : 1;
     responses_conversation_add_input(json_member(bodies->json, "input"), &call->items);
 }
 
@@ -96,6 +100,7 @@ static void finish(struct api_call *base) {
     byte_buffer_finish(&call->scores);
     byte_buffer_finish(&call->events);
     byte_buffer_finish(&call->items);
+    response_store_release_items(call->store, call->previous);
 }
 
 static size_t held_bytes(const struct api_call *base) {
@@ -128,6 +133,14 @@ static bool is_cut(const struct responses_api_call *call) {
 /* Returns whether the last item is not as long as it was to be. */
 static bool is_unfinished(const struct responses_api_call *call) {
     return is_cut(call) || call->base.has_error || call->base.is_cancelled;
+}
+
+static const char *final_status(const struct responses_api_call *call) {
+    if (call->base.is_cancelled)
+        return "cancelled";
+    if (call->base.has_error)
+        return "failed";
+    return is_cut(call) ? "incomplete" : "completed";
 }
 
 static void write_usage(const struct responses_api_call *call, struct byte_buffer *out) {
@@ -195,7 +208,7 @@ static void write_response(const struct responses_api_call *call, const char *st
 
 /* --- What is kept --- */
 
-static bool put(struct responses_api_call *call, struct text object) {
+static bool put(struct responses_api_call *call, struct text object, struct text events) {
     size_t input_bytes = call->items.length;
     for (int32_t i = 0; i < call->output.num_items; i++)
         responses_output_write_line(&call->output, i, is_unfinished(call), &call->items);
@@ -203,7 +216,9 @@ static bool put(struct responses_api_call *call, struct text object) {
         .id = call->base.head.id,
         .tenant = call->tenant,
         .object = object,
+        .previous = call->previous,
         .items = {call->items.data, call->items.length},
+        .events = events,
         .input_bytes = input_bytes,
         .is_background = call->base.is_background,
     };
@@ -213,40 +228,56 @@ static bool put(struct responses_api_call *call, struct text object) {
     return false;
 }
 
+/* Keeps the response that stands in `out` from begin to end; in the background all of `out` is its
+ * events. */
+static void keep(struct responses_api_call *call, const struct byte_buffer *out, size_t begin,
+                 size_t end) {
+    if (call->store == NULL || out->failed)
+        return;
+    struct text events = {0};
+    if (call->base.is_stream && call->base.is_background)
+        events = (struct text){out->data, out->length};
+    if (!put(call, (struct text){out->data + begin, end - begin}, events))
+        log_warning("response %s is not kept: its %zu bytes, its items of %zu and its events of "
+                    "%zu have no room in response-store-bytes, or in memory",
+                    call->base.head.id, end - begin, call->items.length, events.length);
+}
+
 /* Writes the response as it ended, and keeps it. */
 static void write_last(struct responses_api_call *call, const char *status,
                        struct byte_buffer *out) {
     size_t begin = out->length;
     write_response(call, status, true, out);
-    if (call->store == NULL || out->failed)
-        return;
-    const struct text object = {out->data + begin, out->length - begin};
-    if (!put(call, object))
-        log_warning("response %s is not kept: its %zu bytes and its items of %zu have no room in "
-                    "response-store-bytes, or in memory",
-                    call->base.head.id, object.length, call->items.length);
+    keep(call, out, begin, out->length);
 }
 
 static void write_status(struct responses_api_call *call, const char *type, const char *status,
                          bool is_end, struct byte_buffer *out) {
     responses_event_begin(&call->output, type, out);
     json_write_key(out, "response");
-    if (is_end)
-        write_last(call, status, out);
-    else
-        write_response(call, status, false, out);
+    size_t begin = out->length;
+    write_response(call, status, is_end, out);
+    size_t end = out->length;
     responses_event_end(out);
+    if (is_end)
+        keep(call, out, begin, end);
+}
+
+static void write_begin(struct api_call *base, struct byte_buffer *out) {
+    struct responses_api_call *call = (struct responses_api_call *)base;
+    write_status(call, "response.created", "queued", false, out);
+    write_status(call, "response.queued", "queued", false, out);
 }
 
 static int add(struct api_call *base, int32_t index, const struct token_event *event) {
     struct responses_api_call *call = (struct responses_api_call *)base;
     struct byte_buffer *events = base->is_stream ? &call->events : NULL;
     bool is_end = event->finish != FINISH_NONE;
-    call->has_begun = true;
-    if (events != NULL && call->output.sequence == 0) {
+    if (events != NULL && call->output.sequence == 0)
         write_status(call, "response.created", "in_progress", false, events);
+    if (events != NULL && !call->has_begun)
         write_status(call, "response.in_progress", "in_progress", false, events);
-    }
+    call->has_begun = true;
     if (call->has_logprobs)
         logprob_format_chat(base->tokenizer, event, call->num_logprobs, call->shows_ids,
                             &call->scores);
@@ -268,28 +299,32 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
 
 static void write_end(struct api_call *base, struct byte_buffer *out) {
     struct responses_api_call *call = (struct responses_api_call *)base;
-    if (is_cut(call))
-        write_status(call, "response.incomplete", "incomplete", true, out);
-    else
-        write_status(call, "response.completed", "completed", true, out);
+    write_status(call, is_cut(call) ? "response.incomplete" : "response.completed",
+                 final_status(call), true, out);
 }
 
 static void write_failed(struct api_call *base, struct byte_buffer *out) {
     struct responses_api_call *call = (struct responses_api_call *)base;
-    if (base->is_stream)
-        write_status(call, "response.failed", "failed", true, out);
+    const char *status = final_status(call);
+    if (!base->is_stream)
+        write_last(call, status, out);
+    else if (base->is_cancelled) /* OpenAI has no event of its own for it */
+        write_status(call, "response.incomplete", status, true, out);
     else
-        write_last(call, base->is_cancelled ? "cancelled" : "failed", out);
+        write_status(call, "response.failed", status, true, out);
 }
 
 static void write_body(struct api_call *base, struct byte_buffer *out) {
     struct responses_api_call *call = (struct responses_api_call *)base;
-    write_last(call, is_cut(call) ? "incomplete" : "completed", out);
+    write_last(call, final_status(call), out);
 }
 
 static void write_state(const struct api_call *base, struct byte_buffer *out) {
     const struct responses_api_call *call = (const struct responses_api_call *)base;
-    write_response(call, call->has_begun ? "in_progress" : "queued", false, out);
+    if (base->is_done)
+        write_response(call, final_status(call), true, out);
+    else
+        write_response(call, call->has_begun ? "in_progress" : "queued", false, out);
 }
 
 static const struct api_call_operations operations = {
@@ -300,6 +335,7 @@ static const struct api_call_operations operations = {
     .write_update = write_update,
     .write_end = write_end,
     .write_error = write_failed,
+    .write_begin = write_begin,
     .write_state = write_state,
     .write_body = write_body,
     .held_bytes = held_bytes,

@@ -10,6 +10,7 @@
 
 #define DEFAULT_LIMIT 20
 #define MAX_LIMIT 100
+#define MAX_SEQUENCE_DIGITS 15
 
 static int refuse_missing(const struct api_context *context, struct text id,
                           struct api_error *err) {
@@ -61,17 +62,67 @@ int responses_stored_delete(const struct api_context *context, struct text id,
     return 0;
 }
 
-int responses_stored_check_query(const char *stream, const char *starting_after,
-                                 struct api_error *err) {
-    if (stream != NULL && strcmp(stream, "false") != 0)
+static int read_after(const char *text, int64_t *out, struct api_error *err) {
+    bool is_number = *text != '\0' && strspn(text, "0123456789") == strlen(text);
+    if (!is_number || strlen(text) > MAX_SEQUENCE_DIGITS)
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "starting_after",
+                             "starting_after is \"%.24s\": the sequence_number of an event is "
+                             "allowed",
+                             text);
+    *out = strtoll(text, NULL, 10);
+    return 0;
+}
+
+int responses_stored_read_query(const char *stream, const char *starting_after, bool *out_is_stream,
+                                int64_t *out_after, struct api_error *err) {
+    *out_is_stream = stream != NULL && strcmp(stream, "true") == 0;
+    *out_after = -1;
+    if (stream != NULL && !*out_is_stream && strcmp(stream, "false") != 0)
         return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "stream",
-                             "stream is \"%.24s\": only false is supported, as events are not "
-                             "kept; read the response itself",
-                             stream);
-    if (starting_after != NULL)
+                             "stream is \"%.24s\": true or false is allowed", stream);
+    if (starting_after == NULL)
+        return 0;
+    if (!*out_is_stream)
         return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
-                             "starting_after",
-                             "starting_after is not supported: events are not kept");
+                             "starting_after", "starting_after is allowed with stream=true alone");
+    return read_after(starting_after, out_after, err);
+}
+
+int responses_stored_refuse_stream(struct api_error *err) {
+    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "stream",
+                         "stream must be false: only a response that was made with background: "
+                         "true and stream: true has events");
+}
+
+int responses_stored_find_event(struct text events, int64_t after, size_t *out_at,
+                                struct api_error *err) {
+    const char *at = events.data, *end = events.data + events.length;
+    for (int64_t number = 0; number <= after; number++) {
+        const char *event_end = memmem(at, (size_t)(end - at), "\n\n", 2);
+        if (event_end == NULL)
+            return api_error_set(err, 400, "invalid_request_error", "out_of_range",
+                                 "starting_after",
+                                 "starting_after is %lld: the last event so far is %lld",
+                                 (long long)after, (long long)number - 1);
+        at = event_end + 2;
+    }
+    *out_at = (size_t)(at - events.data);
+    return 0;
+}
+
+int responses_stored_events(const struct api_context *context, struct text id, int64_t after,
+                            struct byte_buffer *out, struct api_error *err) {
+    size_t at = 0;
+    if (context->responses == NULL ||
+        !response_store_read_events(context->responses, context->tenant, id, out))
+        return refuse_missing(context, id, err);
+    if (out->failed)
+        return api_error_set_memory(err);
+    if (out->length == 0)
+        return responses_stored_refuse_stream(err);
+    if (responses_stored_find_event((struct text){out->data, out->length}, after, &at, err) != 0)
+        return -1;
+    byte_buffer_consume(out, at);
     return 0;
 }
 

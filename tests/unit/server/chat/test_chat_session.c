@@ -66,6 +66,11 @@ static void test_settings_are_bounded(void **state) {
     check_refused("temperature", "", "0 to 2");
     check_refused("temperature", "1x", "0 to 2");
     check_refused("temperature", "nan", "0 to 2");
+    check_refused("mirostat", "3", "a whole number of 0 to 2");
+    check_refused("mirostat", "1.5", "a whole number");
+    check_refused("dry_base", "0.9", "a number of 1 to 10");
+    check_refused("nothing", "1", "typical_p, xtc_probability, xtc_threshold, dynatemp_range");
+    check_refused("nothing", "1", "dry_penalty_last_n, max_tokens, seed");
     check_refused("max_tokens", "0", "a whole number of 1 to 1000000000");
     check_refused("max_tokens", "1.5", "a whole number");
     check_refused("seed", "9007199254740992", "0 to 9007199254740991");

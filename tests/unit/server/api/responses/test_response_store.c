@@ -72,6 +72,137 @@ static void test_what_is_put_in_comes_out(void **state) {
     response_store_destroy(store);
 }
 
+static void test_events_are_kept_beside_the_items(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    struct byte_buffer out = {0};
+    size_t input_bytes = 0;
+    const struct stored_response response = {.id = "resp_1",
+                                             .tenant = 3,
+                                             .object = text_of("object"),
+                                             .items = text_of("{\"id\":\"a\"}\n"),
+                                             .events = text_of("event: a\n\n")};
+    assert_true(response_store_put(store, &response));
+    assert_true(put(store, 3, "resp_2", "object"));
+    assert_true(response_store_read_events(store, 3, text_of("resp_1"), &out));
+    assert_int_equal(out.length, 10);
+    assert_memory_equal(out.data, "event: a\n\n", 10);
+    byte_buffer_clear(&out);
+    assert_true(response_store_read_items(store, 3, text_of("resp_1"), &out, &input_bytes));
+    assert_int_equal(out.length, 11);
+    byte_buffer_clear(&out);
+    assert_true(response_store_read_events(store, 3, text_of("resp_2"), &out));
+    assert_false(response_store_read_events(store, 2, text_of("resp_1"), &out));
+    assert_int_equal(out.length, 0);
+    byte_buffer_finish(&out);
+    response_store_destroy(store);
+}
+
+/* Puts the turn behind another one (-1: none): a line of 500 bytes of input and one of output. */
+static bool put_turn(struct response_store *store, int turn, int previous) {
+    char id[32], previous_id[32], items[1001];
+    struct byte_buffer before = {0};
+    snprintf(id, sizeof(id), "resp_%d", turn);
+    snprintf(previous_id, sizeof(previous_id), "resp_%d", previous);
+    memset(items, 'a' + turn % 26, 1000);
+    items[499] = items[999] = '\n';
+    const struct stored_response response = {
+        .id = id,
+        .object = {"{}", 2},
+        .previous = response_store_hold_items(store, 0, text_of(previous_id), &before),
+        .items = {items, 1000},
+        .input_bytes = 500,
+    };
+    bool is_kept = response_store_put(store, &response);
+    response_store_release_items(store, response.previous);
+    byte_buffer_finish(&before);
+    return is_kept;
+}
+
+/* Expects the items of turns first to last, in their order. */
+static void check_turns(struct response_store *store, int turn, int first) {
+    char id[32];
+    struct byte_buffer out = {0};
+    size_t input_bytes = 0, num_turns = (size_t)(turn - first) + 1;
+    snprintf(id, sizeof(id), "resp_%d", turn);
+    assert_true(response_store_read_items(store, 0, text_of(id), &out, &input_bytes));
+    assert_int_equal(out.length, 1000 * num_turns);
+    assert_int_equal(input_bytes, 1000 * num_turns - 500);
+    for (size_t i = 0; i < num_turns; i++)
+        assert_int_equal(out.data[1000 * i], 'a' + (first + (int)i) % 26);
+    byte_buffer_finish(&out);
+}
+
+static void test_a_chain_costs_the_sum_of_its_turns(void **state) {
+    struct response_store *store = response_store_create(4 * CAP);
+    size_t empty = response_store_stats(store).bytes;
+    assert_true(put_turn(store, 0, -1));
+    size_t one = response_store_stats(store).bytes - empty;
+    for (int i = 1; i < 50; i++)
+        assert_true(put_turn(store, i, i - 1));
+    size_t all = response_store_stats(store).bytes - empty;
+    assert_true(all <= 50 * one + 50); /* the ids of two digits */
+    check_turns(store, 49, 0);
+    for (int i = 10; i < 40; i++) {
+        char id[32];
+        snprintf(id, sizeof(id), "resp_%d", i);
+        assert_true(response_store_delete(store, 0, text_of(id)));
+    }
+    check_turns(store, 49, 0);
+    check_turns(store, 9, 0);
+    assert_true(response_store_stats(store).bytes < empty + all);
+    assert_true(response_store_stats(store).bytes > empty + 50 * 1000);
+    for (int i = 0; i < 50; i++) {
+        char id[32];
+        snprintf(id, sizeof(id), "resp_%d", i);
+        assert_int_equal(response_store_delete(store, 0, text_of(id)), i < 10 || i >= 40);
+    }
+    assert_int_equal(response_store_stats(store).bytes, empty);
+    response_store_destroy(store);
+}
+
+/* Two that continue the same one, which goes. */
+static void test_branches_share_their_beginning(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    size_t empty = response_store_stats(store).bytes;
+    assert_true(put_turn(store, 0, -1));
+    assert_true(put_turn(store, 1, 0));
+    size_t bytes = response_store_stats(store).bytes;
+    assert_true(put_turn(store, 2, 0));
+    assert_int_equal(response_store_stats(store).bytes - bytes, (bytes - empty) / 2);
+    assert_true(response_store_delete(store, 0, text_of("resp_0")));
+    assert_true(put_turn(store, 1, -1)); /* in the place of what shared */
+    check_turns(store, 1, 1);
+    struct byte_buffer out = {0};
+    size_t input_bytes = 0;
+    assert_true(response_store_read_items(store, 0, text_of("resp_2"), &out, &input_bytes));
+    assert_int_equal(out.length, 2000);
+    assert_int_equal(out.data[0], 'a');
+    assert_int_equal(out.data[1000], 'c');
+    byte_buffer_finish(&out);
+    response_store_destroy(store);
+}
+
+/* The first turns go for the later ones, which have all the same what they need; and what is held
+ * counts, so that nothing has room when it is all. */
+static void test_a_chain_longer_than_the_cap(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    int num_kept = 0;
+    while (put_turn(store, num_kept, num_kept - 1)) {
+        assert_true(response_store_stats(store).bytes <= CAP);
+        check_turns(store, num_kept, 0);
+        assert_true(++num_kept < 1000);
+    }
+    assert_true(num_kept > 55);
+    assert_true(response_store_stats(store).num_evicted > 0);
+    struct response_store_stats stats = response_store_stats(store);
+    assert_int_equal(stats.num_refused, 1);
+    assert_true(stats.num_entries > 0); /* nothing went for what has no room */
+    assert_true(put_turn(store, 0, -1));
+    check_turns(store, 0, 0);
+    assert_true(response_store_stats(store).bytes < CAP);
+    response_store_destroy(store);
+}
+
 static void test_tenants_do_not_see_each_other(void **state) {
     struct response_store *store = response_store_create(CAP);
     assert_true(put(store, 1, "resp_1", "one"));
@@ -175,6 +306,7 @@ static void *use_store(void *context) {
         char id[32];
         snprintf(id, sizeof(id), "resp_%d", rand_r(&seed) % 50);
         struct byte_buffer out = {0};
+        size_t input_bytes = 0;
         int what = rand_r(&seed) % 4;
         if (what == 0)
             put(store, 0, id, "object");
@@ -183,7 +315,7 @@ static void *use_store(void *context) {
         else if (what == 2)
             response_store_delete(store, 0, text_of(id));
         else
-            response_store_read_items(store, 0, text_of(id), &out, NULL);
+            response_store_read_items(store, 0, text_of(id), &out, &input_bytes);
         if (out.length != 0 && out.length != 22)
             abort();
         byte_buffer_finish(&out);
@@ -206,6 +338,10 @@ static void test_two_threads(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_put_in_comes_out),
+        cmocka_unit_test(test_events_are_kept_beside_the_items),
+        cmocka_unit_test(test_a_chain_costs_the_sum_of_its_turns),
+        cmocka_unit_test(test_branches_share_their_beginning),
+        cmocka_unit_test(test_a_chain_longer_than_the_cap),
         cmocka_unit_test(test_tenants_do_not_see_each_other),
         cmocka_unit_test(test_a_new_one_takes_the_place_of_its_id),
         cmocka_unit_test(test_what_is_deleted_gives_its_bytes_back),
