@@ -1,6 +1,9 @@
 """Fixtures: `server` is shared by most tests, `start_server` starts one with its own options. The
 log of every server that a failed test used is shown with the failure."""
 
+import os
+import tempfile
+
 import pytest
 
 from quire_server import BINARY, MODEL, QuireServer
@@ -8,10 +11,30 @@ from quire_server import BINARY, MODEL, QuireServer
 LOGS = pytest.StashKey()
 
 
+def trust_one_authority():
+    """httpx reads the certificates of all authorities for each client, 30 ms of a processor, and the tests make thousands. None of
+    them trusts a public one."""
+    try:
+        import certifi
+    except ImportError:
+        return
+    with open(certifi.where(), encoding="utf-8") as file:
+        first = file.read().partition("-----BEGIN")[2].partition("-----END CERTIFICATE-----")[0]
+    with tempfile.NamedTemporaryFile("w", suffix=".pem", delete=False) as file:
+        file.write(f"-----BEGIN{first}-----END CERTIFICATE-----\n")
+    os.environ["SSL_CERT_FILE"] = file.name
+
+
 def pytest_sessionstart(session):
+    trust_one_authority()
     for path in (BINARY, MODEL):
         if not path.exists():
             pytest.exit(f"{path} is missing: run scripts/test", returncode=2)
+
+
+def pytest_sessionfinish(session):
+    if "SSL_CERT_FILE" in os.environ:
+        os.unlink(os.environ.pop("SSL_CERT_FILE"))
 
 
 @pytest.fixture(scope="session")

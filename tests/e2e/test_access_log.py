@@ -171,8 +171,9 @@ def test_a_pipe_that_nobody_reads(logged, tmp_path):
     os.mkfifo(tmp_path / "access.log")
     reader = os.open(tmp_path / "access.log", os.O_RDONLY | os.O_NONBLOCK)
     server = logged()
-    for _ in range(800):  # 64 KiB of pipe and then some
-        assert httpx.get(server.url + "/health").status_code == 200
+    with httpx.Client() as client:
+        for _ in range(800):  # 64 KiB of pipe and then some
+            assert client.get(server.url + "/health").status_code == 200
     os.close(reader)
     server.wait_for(lambda metrics: metrics["access_log_lines_lost_total"] > 0)
     assert complete(server, "still").status_code == 200
