@@ -1,6 +1,7 @@
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 
 #include "config/base/check.h"
+#include "engine/grammar/grammar_regex.h"
 #include "tests/longest_match.h"
 
 #include <string.h>
@@ -48,4 +49,15 @@ const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_
 int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                          unsigned flags, int32_t *out, size_t capacity) {
     return longest_match_encode(tokenizer, text, length, out, capacity);
+}
+
+struct grammar *fixture_regex(const char *pattern) {
+    struct grammar_builder *builder = grammar_builder_create();
+    struct grammar *grammar = NULL;
+    struct error err = {0};
+    grammar_node root;
+    CHECK(builder != NULL && grammar_regex(builder, pattern, REGEX_TEXT, &root, &err) == 0);
+    CHECK(grammar_build(builder, root, &grammar, &err) == 0);
+    grammar_builder_destroy(builder);
+    return grammar;
 }

@@ -20,5 +20,7 @@ struct tokenizer {
 int32_t fixture_add(struct tokenizer *tokenizer, const char *bytes, size_t length);
 /* All 256 bytes, an end token and a control token. */
 void fixture_init_bytes(struct tokenizer *tokenizer);
+/* Returns the grammar of a regular expression, which has to be right. */
+struct grammar *fixture_regex(const char *pattern);
 
 #endif

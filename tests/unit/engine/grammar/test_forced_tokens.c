@@ -5,7 +5,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/grammar/grammar_regex.h"
 #include "engine/sequence/forced_tokens.h"
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 
@@ -32,14 +31,7 @@ static int tear_down(void **state) {
 }
 
 static struct grammar_state *start(const char *pattern) {
-    struct grammar_builder *builder = grammar_builder_create();
-    struct grammar *grammar = NULL;
-    struct error err = {0};
-    grammar_node root;
-    if (grammar_regex(builder, pattern, REGEX_TEXT, &root, &err) != 0 ||
-        grammar_build(builder, root, &grammar, &err) != 0)
-        fail_msg("%s: %s", pattern, err.message);
-    grammar_builder_destroy(builder);
+    struct grammar *grammar = fixture_regex(pattern);
     struct grammar_state *state = grammar_state_create(grammar, vocabulary);
     assert_non_null(state);
     grammar_unref(grammar);

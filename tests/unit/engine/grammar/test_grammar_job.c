@@ -8,7 +8,6 @@
 #include <cmocka.h>
 
 #include "engine/grammar/grammar_machine.h"
-#include "engine/grammar/grammar_regex.h"
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 
 #include <string.h>
@@ -46,14 +45,7 @@ static int tear_down(void **state) {
 }
 
 static struct grammar *build(const char *pattern, size_t cache_bytes) {
-    struct grammar_builder *builder = grammar_builder_create();
-    struct grammar *grammar = NULL;
-    grammar_node root;
-    struct error err = {0};
-    if (grammar_regex(builder, pattern, REGEX_TEXT, &root, &err) != 0 ||
-        grammar_build(builder, root, &grammar, &err) != 0)
-        fail_msg("%s", err.message);
-    grammar_builder_destroy(builder);
+    struct grammar *grammar = fixture_regex(pattern);
     grammar->cache_bytes = cache_bytes;
     return grammar;
 }

@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 #include "engine/grammar/grammar_machine.h"
-#include "engine/grammar/grammar_regex.h"
 #include "engine/grammar/open_runs.h"
 #include "engine/grammar/repeat_shift.h"
 #include "engine/grammar/token_tails.h"
@@ -56,18 +55,6 @@ static int set_up(void **state) {
 static int tear_down(void **state) {
     grammar_vocabulary_destroy(vocabulary);
     return 0;
-}
-
-static struct grammar *build(const char *pattern) {
-    struct grammar_builder *builder = grammar_builder_create();
-    struct grammar *grammar = NULL;
-    struct error err = {0};
-    grammar_node root;
-    if (grammar_regex(builder, pattern, REGEX_TEXT, &root, &err) != 0 ||
-        grammar_build(builder, root, &grammar, &err) != 0)
-        fail_msg("%s: %s", pattern, err.message);
-    grammar_builder_destroy(builder);
-    return grammar;
 }
 
 static bool is_allowed(const uint32_t *mask, int32_t token) {
@@ -134,7 +121,7 @@ static void test_masks(void **unused) {
     };
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
-            struct grammar *grammar = build(patterns[i]);
+            struct grammar *grammar = fixture_regex(patterns[i]);
             if (pass == 1)
                 grammar->cache_bytes = 1;
             for (int repeat = 0; repeat < NUM_WALKS; repeat++)
@@ -147,7 +134,7 @@ static void test_masks(void **unused) {
 /* Every jump leads to where as many single characters do, from all sets on the way; returns how many it passes in
  * all. */
 static int32_t check_jumps(const char *pattern, const char *text) {
-    struct grammar *grammar = build(pattern);
+    struct grammar *grammar = fixture_regex(pattern);
     struct grammar_state *state = grammar_state_create(grammar, vocabulary);
     struct grammar_machine *machine = grammar->machine;
     int32_t set = state->set, sum = 0;
@@ -184,7 +171,7 @@ static void test_jumps(void **unused) {
 /* That subtrees are passed at all: where the sets are known, a mask costs less than a walk of all
  * nodes. */
 static void test_cost(void **unused) {
-    struct grammar *grammar = build("\"" PLAIN "*\"");
+    struct grammar *grammar = fixture_regex("\"" PLAIN "*\"");
     struct grammar_state *state = grammar_state_create(grammar, vocabulary);
     uint32_t mask[FIXTURE_WORDS];
     int32_t num_passed = 0;
