@@ -39,7 +39,12 @@ static int replace(cJSON *parent, cJSON *item, struct byte_buffer *json, struct 
 
 /* --- Tools --- */
 
-static int read_grammar(const cJSON *format, const char *path, const char **out_regex,
+/* What the input has to match; NULL: any text. Of the body's tree. */
+struct input_format {
+    const char *regex, *lark; /* one of them */
+};
+
+static int read_grammar(const cJSON *format, const char *path, struct input_format *out,
                         struct api_error *err) {
     char at[PATH_BYTES];
     const cJSON *grammar = json_given_member(format, "grammar"),
@@ -49,24 +54,21 @@ static int read_grammar(const cJSON *format, const char *path, const char **out_
     if (!cJSON_IsObject(grammar))
         return json_refuse(grammar, at, "an object with syntax and definition", err);
     snprintf(at, sizeof(at), "%.32s.grammar.syntax", path);
-    if (!is_text(syntax, "regex"))
-        return json_refuse(syntax, at,
-                           "\"regex\": a lark grammar is not kept in a tool's input here (an "
-                           "answer's may be one: structured_outputs)",
-                           err);
+    if (!is_text(syntax, "regex") && !is_text(syntax, "lark"))
+        return json_refuse(syntax, at, "\"regex\" or \"lark\"", err);
     snprintf(at, sizeof(at), "%.32s.grammar.definition", path);
     if (!cJSON_IsString(definition))
-        return json_refuse(definition, at, "a string, the regular expression", err);
-    *out_regex = definition->valuestring;
+        return json_refuse(definition, at, "a string, the regular expression or grammar", err);
+    *(is_text(syntax, "regex") ? &out->regex : &out->lark) = definition->valuestring;
     return 0;
 }
 
-static int read_format(const cJSON *custom, const char *path, const char **out_regex,
+static int read_format(const cJSON *custom, const char *path, struct input_format *out,
                        struct api_error *err) {
     char at[PATH_BYTES], inner[PATH_BYTES];
     const cJSON *format = json_given_member(custom, "format"),
                 *type = json_given_member(format, "type");
-    *out_regex = NULL;
+    *out = (struct input_format){0};
     snprintf(at, sizeof(at), "%.24s.format", path);
     if (format == NULL)
         return 0;
@@ -77,7 +79,7 @@ static int read_format(const cJSON *custom, const char *path, const char **out_r
     snprintf(inner, sizeof(inner), "%.32s.type", at);
     if (!is_text(type, "grammar"))
         return json_refuse(type, inner, "\"text\" or \"grammar\"", err);
-    return read_grammar(format, at, out_regex, err);
+    return read_grammar(format, at, out, err);
 }
 
 /* The whole input matches: anchors around the definition say the same. */
@@ -97,7 +99,8 @@ static void write_pattern(const char *regex, struct byte_buffer *out) {
     byte_buffer_finish(&pattern);
 }
 
-static void write_function(const cJSON *custom, const char *regex, struct byte_buffer *out) {
+static void write_function(const cJSON *custom, const struct input_format *format,
+                           struct byte_buffer *out) {
     const cJSON *description = json_given_member(custom, "description");
     json_write_begin_object(out);
     json_write_text_member(out, "type", "function");
@@ -114,15 +117,17 @@ static void write_function(const cJSON *custom, const char *regex, struct byte_b
     json_write_key(out, "input");
     json_write_begin_object(out);
     json_write_text_member(out, "type", "string");
-    if (regex != NULL)
-        write_pattern(regex, out);
+    if (format->regex != NULL)
+        write_pattern(format->regex, out);
     json_write_end_object(out);
     json_write_end_object(out);
     json_write_raw_member(out, "required", "[\"input\"]");
     json_write_raw_member(out, "additionalProperties", "false");
     json_write_end_object(out);
-    if (regex != NULL)
+    if (format->regex != NULL || format->lark != NULL)
         json_write_raw_member(out, "strict", "true");
+    if (format->lark != NULL)
+        json_write_text_member(out, CUSTOM_TOOLS_GRAMMAR, format->lark);
     json_write_end_object(out);
     json_write_end_object(out);
 }
@@ -133,7 +138,7 @@ static int convert_tool(cJSON *tools, cJSON *tool, int index, struct byte_buffer
     const cJSON *custom = json_given_member(tool, "custom");
     const cJSON *name = json_given_member(custom, "name"),
                 *description = json_given_member(custom, "description");
-    const char *regex = NULL;
+    struct input_format input;
     snprintf(path, sizeof(path), "tools[%d].custom", index);
     if (!cJSON_IsObject(custom))
         return json_refuse(custom, path, "an object", err);
@@ -145,10 +150,10 @@ static int convert_tool(cJSON *tools, cJSON *tool, int index, struct byte_buffer
     snprintf(at, sizeof(at), "%.40s.description", path);
     if (description != NULL && !cJSON_IsString(description))
         return json_refuse(description, at, "a string", err);
-    if (read_format(custom, path, &regex, err) != 0)
+    if (read_format(custom, path, &input, err) != 0)
         return -1;
     struct byte_buffer json = {0};
-    write_function(custom, regex, &json);
+    write_function(custom, &input, &json);
     byte_buffer_append(names, name->valuestring, strlen(name->valuestring) + 1);
     return replace(tools, tool, &json, err);
 }
@@ -159,6 +164,8 @@ static int convert_tools(cJSON *body, struct byte_buffer *names, struct api_erro
     for (cJSON *tool = cJSON_IsArray(tools) ? tools->child : NULL, *next;
          tool != NULL && index < TOOL_FIELDS_MAX_TOOLS; tool = next, index++) {
         next = tool->next;
+        cJSON_DeleteItemFromObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(tool, "function"),
+                                                CUSTOM_TOOLS_GRAMMAR);
         if (is_custom(tool) && convert_tool(tools, tool, index, names, err) != 0)
             return -1;
     }

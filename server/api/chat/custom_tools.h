@@ -8,6 +8,10 @@
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 
+/* The member of such a function that has the grammar, in Lark's notation, of its input: no schema says that.
+ * Functions that come with one are rid of it. */
+#define CUSTOM_TOOLS_GRAMMAR "input_grammar"
+
 /* Makes functions of the custom tools of a chat's body: in tools, tool_choice and the tool calls of
  * messages. Appends the tools' names, each with its NUL. -1 and *err: 400 with the path in the body as
  * it was. What is no custom tool is left as it is, right or wrong. */

@@ -38,17 +38,29 @@ int output_form_regex(const cJSON *value, const char *path, struct grammar_build
                          error.message);
 }
 
-int output_form_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
-                        const char *whitespace, grammar_node *out, struct api_error *err) {
+static int read_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
+                        int (*read)(struct grammar_builder *builder, const char *text,
+                                    grammar_node *out, struct error *err),
+                        grammar_node *out, struct api_error *err) {
     struct error error = {0};
     if (!cJSON_IsString(value))
         return json_refuse(value, path, "a string", err);
-    if (grammar_text(builder, value->valuestring, out, &error) == 0)
+    if (read(builder, value->valuestring, out, &error) == 0)
         return 0;
     if (error.code == ERROR_MEMORY)
         return api_error_set_memory(err);
     return api_error_set(err, 400, "invalid_request_error", "invalid_grammar", path,
                          "%s is not a grammar that is supported: %s", path, error.message);
+}
+
+int output_form_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
+                        const char *whitespace, grammar_node *out, struct api_error *err) {
+    return read_grammar(value, path, builder, grammar_text, out, err);
+}
+
+int output_form_json_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
+                             const char *whitespace, grammar_node *out, struct api_error *err) {
+    return read_grammar(value, path, builder, grammar_text_json, out, err);
 }
 
 int output_form_optional_grammar(const cJSON *value, const char *path,

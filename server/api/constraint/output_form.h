@@ -31,7 +31,10 @@ int output_form_object(const cJSON *value, const char *path, struct grammar_buil
 /* A grammar in one of the notations of grammar_text.h. */
 int output_form_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
                         const char *whitespace, grammar_node *out, struct api_error *err);
-/* The same; an empty text is none. */
+/* The same of the content of a JSON string. */
+int output_form_json_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
+                             const char *whitespace, grammar_node *out, struct api_error *err);
+/* A grammar; an empty text is none. */
 int output_form_optional_grammar(const cJSON *value, const char *path,
                                  struct grammar_builder *builder, const char *whitespace,
                                  grammar_node *out, struct api_error *err);

@@ -1,6 +1,8 @@
 #include "server/api/constraint/tool_grammar.h"
 
+#include "server/api/chat/custom_tools.h"
 #include "server/api/constraint/json_schema.h"
+#include "server/api/constraint/output_form.h"
 #include "server/api/constraint/tool_grammar_form.h"
 #include "server/json/json_field.h"
 
@@ -63,22 +65,53 @@ static int arguments(const struct calls_builder *calls, const cJSON *function, c
     return status;
 }
 
+/* {"input": "..."}, with a text of the grammar. */
+static int custom_input(const struct calls_builder *calls, const cJSON *grammar, int index,
+                        grammar_node *out) {
+    struct grammar_builder *builder = calls->form.builder;
+    char path[PATH_BYTES];
+    grammar_node input;
+    snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
+    if (tool_grammar_argument_form(calls->form.format) != NULL)
+        return api_error_set(calls->err, 400, "invalid_request_error", "unsupported_json_schema",
+                             path, "%s cannot be forced in the form of this model's tool calls",
+                             path);
+    if (output_form_json_grammar(grammar, path, builder, NULL, &input, calls->err) != 0)
+        return -1;
+    grammar_node items[] = {
+        grammar_literal(builder, "{\"input\":", 9),
+        grammar_repeat(builder, grammar_literal(builder, " ", 1), 0, 1),
+        grammar_literal(builder, "\"", 1),
+        input,
+        grammar_literal(builder, "\"}", 2),
+    };
+    *out = grammar_sequence(builder, items, 5);
+    return 0;
+}
+
+static int arguments_of(const struct calls_builder *calls, const cJSON *tool, int index,
+                        grammar_node *out) {
+    const cJSON *function = json_given_member(tool, "function");
+    const cJSON *grammar = json_given_member(function, CUSTOM_TOOLS_GRAMMAR);
+    char path[PATH_BYTES];
+    if (grammar != NULL)
+        return custom_input(calls, grammar, index, out);
+    snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
+    return arguments(calls, function, path, out);
+}
+
 static int function_call(const struct calls_builder *calls, const cJSON *tool, int index,
                          grammar_node *out) {
-    char path[PATH_BYTES];
     grammar_node node;
-    snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
-    if (arguments(calls, json_given_member(tool, "function"), path, &node) != 0)
+    if (arguments_of(calls, tool, index, &node) != 0)
         return -1;
     *out = tool_grammar_form_call(&calls->form, tool_fields_name(tool), node);
     return 0;
 }
 
 static int check_tool(const struct calls_builder *calls, const cJSON *tool, int index) {
-    char path[PATH_BYTES];
     grammar_node node;
-    snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
-    if (arguments(calls, json_given_member(tool, "function"), path, &node) == 0)
+    if (arguments_of(calls, tool, index, &node) == 0)
         return 0;
     return json_schema_is_unsupported(calls->err) ? 0 : -1;
 }

@@ -29,22 +29,29 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static int read_grammar(const char *text, struct grammar **out, struct error *err) {
+typedef int (*reader)(struct grammar_builder *builder, const char *text, grammar_node *out,
+                      struct error *err);
+
+static int read_grammar(reader read, const char *text, struct grammar **out, struct error *err) {
     struct grammar_builder *builder = grammar_builder_create();
     grammar_node root;
-    int result = grammar_text(builder, text, &root, err);
+    int result = read(builder, text, &root, err);
     if (result == 0)
         result = grammar_build(builder, root, out, err);
     grammar_builder_destroy(builder);
     return result;
 }
 
-static struct grammar *make(const char *text) {
+static struct grammar *make_by(reader read, const char *text) {
     struct grammar *grammar = NULL;
     struct error err = {0};
-    if (read_grammar(text, &grammar, &err) != 0)
+    if (read_grammar(read, text, &grammar, &err) != 0)
         fail_msg("%s: %s", text, err.message);
     return grammar;
+}
+
+static struct grammar *make(const char *text) {
+    return make_by(grammar_text, text);
 }
 
 static bool matches(struct grammar *grammar, struct text text) {
@@ -188,7 +195,7 @@ static void check_refusals(const struct refusal *refusals, size_t count) {
     for (size_t i = 0; i < count; i++) {
         struct grammar *grammar = NULL;
         struct error err = {0};
-        if (read_grammar(refusals[i].grammar, &grammar, &err) == 0)
+        if (read_grammar(grammar_text, refusals[i].grammar, &grammar, &err) == 0)
             fail_msg("%s must be refused", refusals[i].grammar);
         assert_int_equal(err.code, ERROR_SYNTAX);
         if (strstr(err.message, refusals[i].message) == NULL)
@@ -322,6 +329,36 @@ static void test_bounds(void **unused) {
 
 /* --- The grammars of files --- */
 
+/* Classes with and without what JSON escapes. */
+static void test_json(void **unused) {
+    static const struct {
+        const char *grammar, *taken[6], *refused[4];
+    } cases[] = {
+        {"start: /[^a]/",
+         {"b", "\\\"", "\\\\", "\\u0000", "\\u001f", "\x7f"},
+         {"a", "\"", "\\", "\\u0041"}},
+        {"start: /[!-~]/", {"!", "#", "[", "]", "\\\"", "\\\\"}, {"\"", "\\", " ", "\\n"}},
+        {"start: /[\"\\\\\\n]/", {"\\\"", "\\\\", "\\n"}, {"\"", "\n", "n", "a"}},
+        {"start: \"a\\n\\\"\" start?",
+         {"a\\n\\\"", "a\\n\\\"a\\n\\\""},
+         {"a\n\\\"", "a", "a\\n", ""}},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        struct grammar *json = make_by(grammar_text_json, cases[i].grammar);
+        for (int k = 0; k < 6 && cases[i].taken[k] != NULL; k++)
+            if (!matches(json, (struct text){cases[i].taken[k], strlen(cases[i].taken[k])}))
+                fail_msg("%s refuses %s", cases[i].grammar, cases[i].taken[k]);
+        for (int k = 0; k < 4 && cases[i].refused[k] != NULL; k++)
+            if (matches(json, (struct text){cases[i].refused[k], strlen(cases[i].refused[k])}))
+                fail_msg("%s takes %s", cases[i].grammar, cases[i].refused[k]);
+        grammar_unref(json);
+    }
+    struct grammar *grammar;
+    struct error err = {0};
+    assert_int_equal(read_grammar(grammar_text_json, "start: a", &grammar, &err), -1);
+    assert_int_equal(err.code, ERROR_SYNTAX);
+}
+
 static char *read_file(const char *path) {
     FILE *file = fopen(path, "rb");
     char *text = calloc(1, 1 << 20);
@@ -342,22 +379,52 @@ static struct text unescape(struct text written, char *out) {
     return (struct text){out, length + json_unescape_end(&string, out + length)};
 }
 
+/* What json.dumps(text, ensure_ascii=False) of Python writes between the quotes. Out has room for six times the text. */
+static struct text escape(struct text text, char *out) {
+    static const char *const shorts[128] = {
+        ['\b'] = "\\b", ['\f'] = "\\f", ['\n'] = "\\n", ['\r'] = "\\r",
+        ['\t'] = "\\t", ['"'] = "\\\"", ['\\'] = "\\\\"};
+    size_t length = 0;
+    for (size_t i = 0; i < text.length; i++) {
+        uint8_t byte = (uint8_t)text.data[i];
+        if (byte < 128 && shorts[byte] != NULL)
+            length += (size_t)sprintf(out + length, "%s", shorts[byte]);
+        else if (byte < 0x20)
+            length += (size_t)sprintf(out + length, "\\u%04x", byte);
+        else
+            out[length++] = (char)byte;
+    }
+    return (struct text){out, length};
+}
+
+/* The grammar of the strings that stand for texts takes those alone, and the text itself only where that is the same. */
+static void check_json(struct grammar *json, struct text text, bool belongs, const char *path) {
+    char escaped[6 * 1024 + 1];
+    struct text string = escape(text, escaped);
+    bool is_same = string.length == text.length;
+    if (matches(json, string) != belongs || matches(json, text) != (belongs && is_same))
+        fail_msg("%s as JSON: %.*s", path, (int)string.length, string.data);
+}
+
 /* A line is '+' or '-', a space, and the text as JSON writes it between its quotes. */
 static void check_file(const char *path, int *inout_num_texts) {
     char texts_path[512], unescaped[1024];
     snprintf(texts_path, sizeof(texts_path), "%s.texts", path);
     char *text = read_file(path), *texts = read_file(texts_path);
-    struct grammar *grammar = make(text);
+    struct grammar *grammar = make(text), *json = make_by(grammar_text_json, text);
     for (char *line = texts, *end; *line != '\0'; line = end + 1) {
         end = strchr(line, '\n');
         assert_non_null(end);
         struct text written = {line + 2, (size_t)(end - line) - 2};
         assert_true(written.length + JSON_UNESCAPE_MAX_BYTES < sizeof(unescaped));
-        if (matches(grammar, unescape(written, unescaped)) != (*line == '+'))
+        struct text plain = unescape(written, unescaped);
+        if (matches(grammar, plain) != (*line == '+'))
             fail_msg("%s: %.*s", path, (int)(end - line), line);
+        check_json(json, plain, *line == '+', path);
         ++*inout_num_texts;
     }
     grammar_unref(grammar);
+    grammar_unref(json);
     free(text);
     free(texts);
 }
@@ -385,6 +452,7 @@ int main(void) {
         cmocka_unit_test(test_gbnf_refused),
         cmocka_unit_test(test_lark_refused),
         cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_json),
         cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
