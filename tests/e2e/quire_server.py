@@ -31,9 +31,9 @@ def free_port():
 
 
 def clean_environment(**extra):
-    """The environment without QUIRE_* options of whoever runs the tests."""
+    """The environment without QUIRE_* options of whoever runs the tests, and what is for the tests' own clients (conftest.py)."""
     kept = {name: value for name, value in os.environ.items()
-            if not name.startswith("QUIRE_") or name.startswith("QUIRE_TEST_")}
+            if name != "SSL_CERT_FILE" and (not name.startswith("QUIRE_") or name.startswith("QUIRE_TEST_"))}
     return {**kept, **extra}
 
 
