@@ -166,9 +166,15 @@ static struct grammar_state *copy_grammar(struct sequence *sequence,
     return state != NULL ? grammar_state_clone(state) : NULL;
 }
 
-static void fill_only(int32_t token, int32_t vocab_size, uint32_t *mask) {
-    memset(mask, 0, (size_t)SAMPLE_MASK_WORDS(vocab_size) * sizeof(*mask));
-    mask[token / 32] |= UINT32_C(1) << (token % 32);
+struct token_list {
+    const int32_t *tokens;
+    int32_t count; /* 0: all may be sampled */
+};
+
+static void fill_allowed(const struct token_list *allowed, int32_t num_words, uint32_t *mask) {
+    memset(mask, 0, (size_t)num_words * sizeof(*mask));
+    for (int32_t i = 0; i < allowed->count; i++)
+        mask[allowed->tokens[i] / 32] |= UINT32_C(1) << (allowed->tokens[i] % 32);
 }
 
 /* Returns what grammar_state_try_mask does, which is not asked about a token that is forced. */
@@ -176,7 +182,8 @@ static int try_mask(struct grammar_state *state, const struct forced_tokens *for
                     const struct tokenizer *tokenizer, int64_t *budget, uint32_t *mask) {
     if (forced->count == 0)
         return grammar_state_try_mask(state, budget, mask);
-    fill_only(forced->tokens[0], tokenizer_vocab_size(tokenizer), mask);
+    const struct token_list only = {forced->tokens, 1};
+    fill_allowed(&only, SAMPLE_MASK_WORDS(tokenizer_vocab_size(tokenizer)), mask);
     return 0;
 }
 
@@ -210,11 +217,6 @@ static int try_grammar(const struct sampling_position *at, const struct tokenize
     return status;
 }
 
-struct token_list {
-    const int32_t *tokens;
-    int32_t count; /* 0: all may be sampled */
-};
-
 /* Lists the tokens that may be sampled but for a grammar. What is forced is written to *forced. */
 static struct token_list list_allowed(const struct sampling_params *params,
                                       const struct thinking_state *thinking, int32_t *forced) {
@@ -232,12 +234,6 @@ static struct thinking_state find_thinking(const struct sampling_position *at,
     for (int32_t i = 0; at->drafts != NULL && i < num_after(at); i++)
         thinking_state_add(&thinking, budget, tokenizer_piece(tokenizer, at->drafts[i]));
     return thinking;
-}
-
-static void fill_allowed(const struct token_list *allowed, int32_t num_words, uint32_t *mask) {
-    memset(mask, 0, (size_t)num_words * sizeof(*mask));
-    for (int32_t i = 0; i < allowed->count; i++)
-        mask[allowed->tokens[i] / 32] |= UINT32_C(1) << (allowed->tokens[i] % 32);
 }
 
 /* Removes from the mask what `other` lacks, if anything is left then. */

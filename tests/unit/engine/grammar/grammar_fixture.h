@@ -20,6 +20,9 @@ struct tokenizer {
 int32_t fixture_add(struct tokenizer *tokenizer, const char *bytes, size_t length);
 /* All 256 bytes, an end token and a control token. */
 void fixture_init_bytes(struct tokenizer *tokenizer);
+static inline bool fixture_allows(const uint32_t *mask, int32_t token) {
+    return (mask[token / 32] >> (token % 32) & 1) != 0;
+}
 /* Returns the grammar of a regular expression, which has to be right. */
 struct grammar *fixture_regex(const char *pattern);
 

@@ -30,10 +30,6 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static bool is_allowed(const uint32_t *mask, int32_t token) {
-    return (mask[token / 32] >> (token % 32) & 1) != 0;
-}
-
 /* Builds, and destroys the builder. */
 static struct grammar *build(struct grammar_builder *builder, grammar_node root) {
     struct grammar *grammar = NULL;
@@ -64,7 +60,7 @@ static enum verdict try_bytes(struct grammar *grammar, const char *text, size_t 
     for (size_t i = 0; i < length; i++) {
         int32_t token = (uint8_t)text[i];
         assert_int_equal(grammar_state_mask(state, mask), 0);
-        bool allowed = is_allowed(mask, token);
+        bool allowed = fixture_allows(mask, token);
         assert_int_equal(grammar_state_accept(state, token), allowed ? 0 : -1);
         if (!allowed) {
             grammar_state_destroy(state);
@@ -72,7 +68,7 @@ static enum verdict try_bytes(struct grammar *grammar, const char *text, size_t 
         }
     }
     assert_int_equal(grammar_state_mask(state, mask), 0);
-    enum verdict verdict = is_allowed(mask, tokenizer.end) ? COMPLETE : PREFIX;
+    enum verdict verdict = fixture_allows(mask, tokenizer.end) ? COMPLETE : PREFIX;
     assert_int_equal(grammar_state_accept(state, tokenizer.end), verdict == COMPLETE ? 0 : -1);
     grammar_state_destroy(state);
     return verdict;
@@ -101,10 +97,10 @@ static void test_tokens_over_bytes(void **unused) {
     assert_int_equal(grammar_state_mask(state, mask), 0);
     int count = 0;
     for (int32_t t = 0; t < tokenizer.num_tokens; t++)
-        count += is_allowed(mask, t);
+        count += fixture_allows(mask, t);
     assert_int_equal(count, 4);
-    assert_true(is_allowed(mask, 'a') && is_allowed(mask, 258) && is_allowed(mask, 259) &&
-                is_allowed(mask, 261));
+    assert_true(fixture_allows(mask, 'a') && fixture_allows(mask, 258) &&
+                fixture_allows(mask, 259) && fixture_allows(mask, 261));
     assert_int_equal(grammar_state_accept(state, 260), -1);
     assert_int_equal(grammar_state_accept(state, -1), -1);
     assert_int_equal(grammar_state_accept(state, tokenizer.num_tokens), -1);
@@ -133,8 +129,8 @@ static void test_named_token(void **unused) {
     assert_int_equal(grammar_state_accept(state, tokenizer.control), -1);
     assert_int_equal(grammar_state_accept(state, 'a'), 0);
     assert_int_equal(grammar_state_mask(state, mask), 0);
-    assert_true(is_allowed(mask, tokenizer.control));
-    assert_false(is_allowed(mask, tokenizer.end));
+    assert_true(fixture_allows(mask, tokenizer.control));
+    assert_false(fixture_allows(mask, tokenizer.end));
     assert_int_equal(grammar_state_accept(state, tokenizer.control), 0);
     assert_int_equal(grammar_state_accept(state, 'b'), 0);
     assert_true(grammar_state_is_final(state));
@@ -457,7 +453,7 @@ static void test_many_parse_states(void **unused) {
     uint32_t mask[FIXTURE_WORDS];
     for (int i = 0; i < 300; i++) {
         assert_int_equal(grammar_state_mask(state, mask), 0);
-        assert_true(is_allowed(mask, 'a'));
+        assert_true(fixture_allows(mask, 'a'));
         assert_int_equal(grammar_state_accept(state, 'a'), 0);
     }
     assert_int_equal(grammar_state_accept(state, '!'), 0);

@@ -57,10 +57,6 @@ static int tear_down(void **state) {
     return 0;
 }
 
-static bool is_allowed(const uint32_t *mask, int32_t token) {
-    return (mask[token / 32] >> (token % 32) & 1) != 0;
-}
-
 /* Returns a token that may come next, -1 for none but the end. */
 static int32_t check_mask(struct grammar_state *state, const char *pattern) {
     uint32_t mask[FIXTURE_WORDS] = {0};
@@ -72,7 +68,7 @@ static int32_t check_mask(struct grammar_state *state, const char *pattern) {
         struct grammar_state *clone = grammar_state_clone(state);
         bool accepted = grammar_state_accept(clone, token) == 0;
         grammar_state_destroy(clone);
-        if (accepted != is_allowed(mask, token))
+        if (accepted != fixture_allows(mask, token))
             fail_msg("%s: token %d is %s by the mask", pattern, token,
                      accepted ? "refused" : "allowed");
         if (accepted)
