@@ -21,7 +21,7 @@ bool http_admission_has_too_many_connections(const struct connection *connection
 static int refuse_connection(struct connection *connection) {
     struct http_server *server = connection->server;
     struct api_error *error = &connection->exchange.error;
-    if (http_has_too_many_connections(server))
+    if (connection->is_surplus)
         return api_error_set(error, 503, "server_error", "too_many_connections", NULL,
                              "%lld connections are open, as many as are allowed; try again",
                              (long long)server->config.max_connections);
@@ -34,8 +34,8 @@ static int refuse_connection(struct connection *connection) {
 
 int http_admission_check_connections(struct connection *connection) {
     const struct http_route *route = connection->exchange.route;
-    if (!http_has_too_many_connections(connection->server) &&
-        !http_admission_has_too_many_connections(connection))
+    connection->is_surplus &= http_has_too_many_connections(connection->server);
+    if (!connection->is_surplus && !http_admission_has_too_many_connections(connection))
         return 0;
     connection->exchange.must_close = true;
     if (route != NULL && route->answer != NULL)

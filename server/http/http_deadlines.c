@@ -180,6 +180,13 @@ static bool gives_way(const struct connection *connection, int64_t now_ms) {
     return silence_ms(connection, now_ms) >= GIVES_WAY_MS;
 }
 
+/* Whether the kernel holds bytes of a request that nothing has looked at yet. */
+static bool has_unread(const struct connection *connection) {
+    int unread_bytes = 0;
+    return connection->exchange.state == EXCHANGE_NONE &&
+           ioctl(connection->fd, SIOCINQ, &unread_bytes) == 0 && unread_bytes > 0;
+}
+
 static int64_t idle_since_ms(const struct connection *connection, int64_t now_ms) {
     return connection->exchange.state == EXCHANGE_NONE ? connection->since_ms
                                                        : now_ms - silence_ms(connection, now_ms);
@@ -207,7 +214,8 @@ void http_deadlines_make_room(struct http_server *server, const struct connectio
             continue;
         int64_t more =
             oldest == NULL ? 1 : c->address->num_connections - oldest->address->num_connections;
-        if (more > 0 || (more == 0 && idle_since_ms(c, now_ms) <= idle_since_ms(oldest, now_ms)))
+        bool is_older = more == 0 && idle_since_ms(c, now_ms) <= idle_since_ms(oldest, now_ms);
+        if ((more > 0 || is_older) && !has_unread(c))
             oldest = c;
     }
     if (oldest != NULL)

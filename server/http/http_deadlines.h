@@ -14,7 +14,7 @@ void http_deadlines_check(struct connection *connection, double pressure, int64_
  * owner or of ones that hold more. False: there are none such. */
 bool http_deadlines_take_memory(struct connection *connection, size_t bytes);
 /* Gives up the connection that stood still longest, of the newcomer's address or, where all are
- * concerned, of the one that has most. */
+ * concerned, of the one that has most; never one whose next request has come already. */
 void http_deadlines_make_room(struct http_server *server, const struct connection *newcomer,
                               bool is_of_all);
 

@@ -266,6 +266,8 @@ void http_handler_notify(void *context, struct MHD_Connection *mhd, void **socke
             http_deadlines_make_room(server, connection, true);
         else if (connection && http_admission_has_too_many_connections(connection))
             http_deadlines_make_room(server, connection, false);
+        if (connection)
+            connection->is_surplus = http_has_too_many_connections(server);
         *socket_context = connection;
     } else if (*socket_context) {
         http_connection_close(*socket_context);

@@ -125,6 +125,7 @@ struct connection {
     struct http_owner *address; /* used, and counted in its num_connections unless closed */
     int64_t since_ms;           /* accept, or the end of the last exchange */
     bool is_first;              /* no exchange has begun yet */
+    bool is_surplus;            /* came when all were in use: refused while they still are */
     bool is_closed;             /* the client hung up, or we gave up on it */
     bool is_shut;               /* we gave up on it: the socket is shut down */
     int64_t closed_ms;          /* when the client hung up */

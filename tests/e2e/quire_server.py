@@ -1,6 +1,9 @@
 """Starts the real binary and waits until it answers."""
 
+import contextlib
+import itertools
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,10 +27,21 @@ NAME = "smollm2"
 START_TIMEOUT = 120
 
 
+PORTS_PER_WORKER = 2500
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8
+PORTS = itertools.cycle(range(PORTS_PER_WORKER))
+for _ in range(random.randrange(PORTS_PER_WORKER)):  # another run of the tests may go on beside
+    next(PORTS)
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that no other worker is given, nor any connection that goes out: those begin at 32768."""
+    for offset in itertools.islice(PORTS, PORTS_PER_WORKER):
+        port = 12000 + WORKER * PORTS_PER_WORKER + offset
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port is free")
 
 
 def clean_environment(**extra):

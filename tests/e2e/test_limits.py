@@ -92,6 +92,21 @@ def test_too_many_connections_in_use_are_503(start_server):
     wait_until(lambda: try_status(server) == 200)
 
 
+def test_requests_that_nobody_has_read_yet_hold_their_connections(start_server):
+    """A server that was held up finds requests and newcomers at once; who waits with a request is not idle."""
+    server = start_server("--max-connections", 10)
+    server.process.send_signal(signal.SIGSTOP)
+    streams = [open_stream(server, max_tokens=2) for _ in range(10)]
+    late = connect(server)
+    late.sendall(request_bytes("/health"))
+    server.process.send_signal(signal.SIGCONT)
+    for sock in streams:
+        assert b"data: [DONE]" in read_until(sock, b"[DONE]")
+        sock.close()
+    assert read_response(late)[0].status == 200
+    late.close()
+
+
 def test_unread_answers_give_way(start_server):
     """Answers that nobody takes hold connections like idle ones."""
     server = start_server("--max-connections", 10)
