@@ -26,6 +26,7 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
+TmpFS={folder}/tmp
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
 SlurmctldLogFile={folder}/slurmctld.log
@@ -64,7 +65,7 @@ class Slurm:
             raise
 
     def write_files(self, kill_delay_s):
-        for name in "state", "spool":
+        for name in "state", "spool", "tmp":
             (self.folder / name).mkdir()
         self.folder.chmod(0o755)
         (self.folder / "munge.key").write_bytes(os.urandom(128))
