@@ -18,13 +18,14 @@
 #define TOP_P_GUESS 8
 #define NEAR 0x1.6p-12
 
-static bool uses_top_k(const struct cpu_sampler *s) {
-    return s->row->settings.top_k > 0 && s->row->settings.top_k < s->vocab_size;
+int32_t cpu_sample_top_k(const struct cpu_sampler *s) {
+    int32_t top_k = s->row->settings.top_k;
+    return top_k > 0 && top_k < s->vocab_size ? top_k : 0;
 }
 
 enum cpu_sample_filters cpu_sample_filters(const struct cpu_sampler *s) {
     const struct sampling_settings *by = &s->row->settings;
-    if (uses_top_k(s) || by->min_p > 0)
+    if (cpu_sample_top_k(s) > 0 || by->min_p > 0)
         return SAMPLE_BY_BOUND;
     return by->top_p < 1 ? SAMPLE_BY_MASS : SAMPLE_UNFILTERED;
 }
@@ -66,9 +67,8 @@ int32_t cpu_sample_pick(const struct cpu_sampler *s, double sum, double point) {
     return walk(s->candidates, n, sum, point, s->first_token + first);
 }
 
-/* Returns a bound that k tokens reach, as far as they weigh anything: the k-th largest of the
- * groups' largest logits. */
-static float bound_of_top_k(const struct cpu_sampler *s, int32_t k) {
+/* The k-th largest of the groups' largest logits. */
+float cpu_sample_bound_of_top_k(const struct cpu_sampler *s, int32_t k) {
     int32_t n = 0;
     float largest[SAMPLE_GROUPS], lowest = s->scale.max;
     for (int32_t first = 0; first < s->num_tokens; first += SAMPLE_CHUNK) {
@@ -87,10 +87,9 @@ static float bound_of_top_k(const struct cpu_sampler *s, int32_t k) {
     return (lowest - s->scale.max) / s->scale.temperature;
 }
 
-float cpu_sample_bound(const struct cpu_sampler *s) {
-    const struct sampling_settings *by = &s->row->settings;
-    float lowest = by->min_p > 0 ? logf(by->min_p) : -INFINITY;
-    return uses_top_k(s) ? fmaxf(lowest, bound_of_top_k(s, by->top_k)) : lowest;
+float cpu_sample_bound_of_min_p(const struct cpu_sampler *s) {
+    float min_p = s->row->settings.min_p;
+    return min_p > 0 ? logf(min_p) : -INFINITY;
 }
 
 /* Before tokens weigh what is wanted, total - wanted is left, of which the next has an equal share
@@ -118,7 +117,7 @@ static int32_t collect_mass(const struct cpu_sampler *s, double total) {
 
 int32_t cpu_sample_filter(const struct cpu_sampler *s, int32_t n, double total) {
     const struct sampling_settings *by = &s->row->settings;
-    if (uses_top_k(s))
+    if (cpu_sample_top_k(s) > 0)
         n = cpu_sample_keep_top(s, n,
                                 (struct cpu_sample_cut){.count = by->top_k, .mass = INFINITY});
     if (by->top_p >= 1)
@@ -131,10 +130,14 @@ int32_t cpu_sample_filter(const struct cpu_sampler *s, int32_t n, double total) 
 
 /* Steps 5 and 6: fills `candidates` with the kept tokens in id order. */
 static int32_t collect_kept(const struct cpu_sampler *s) {
-    if (cpu_sample_filters(s) != SAMPLE_BY_MASS)
-        return cpu_sample_filter(s, cpu_sample_collect(s, cpu_sample_bound(s)), 0);
-    double total = cpu_sample_sum(s);
-    return cpu_sample_filter(s, collect_mass(s, total), total);
+    if (cpu_sample_filters(s) == SAMPLE_BY_MASS) {
+        double total = cpu_sample_sum(s);
+        return cpu_sample_filter(s, collect_mass(s, total), total);
+    }
+    float lowest = cpu_sample_bound_of_min_p(s);
+    if (cpu_sample_top_k(s) > 0)
+        lowest = fmaxf(lowest, cpu_sample_bound_of_top_k(s, cpu_sample_top_k(s)));
+    return cpu_sample_filter(s, cpu_sample_collect(s, lowest), 0);
 }
 
 int32_t cpu_sample_draw(const struct cpu_sampler *s, int32_t n) {

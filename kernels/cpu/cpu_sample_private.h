@@ -68,9 +68,12 @@ double cpu_sample_sum(const struct cpu_sampler *s);
 int32_t cpu_sample_pick(const struct cpu_sampler *s, double sum, double point);
 /* Returns the first token of the largest logit, which is here. */
 int32_t cpu_sample_first_of(const struct cpu_sampler *s, float largest);
-/* Exponents that no token is below that top_k, as far as it is here, and min_p keep; that top_p keeps
- * of `total`. */
-float cpu_sample_bound(const struct cpu_sampler *s);
+/* Returns top_k; 0: it keeps all. */
+int32_t cpu_sample_top_k(const struct cpu_sampler *s);
+/* Exponents that no token is below that is kept: by min_p; by top_k, where k tokens are here that
+ * weigh anything; by top_p alone, of what all tokens weigh. */
+float cpu_sample_bound_of_min_p(const struct cpu_sampler *s);
+float cpu_sample_bound_of_top_k(const struct cpu_sampler *s, int32_t k);
 float cpu_sample_bound_of_mass(const struct cpu_sampler *s, double total);
 /* Leaves of the n candidates, which are all that reach the bound, what top_k and top_p keep; returns
  * how many. total: with SAMPLE_BY_MASS, what all tokens weigh. */
