@@ -323,8 +323,27 @@ static void compute_logits(struct llama *llama, const void *hidden, int32_t coun
                                                     .cap = pass->config->final_soft_cap});
 }
 
-/* Samples from logits of which each rank has its share. */
-static void sample_divided(struct llama *llama, const struct sample_args *args) {
+/* What is sampled in rows first .. first + count - 1 where the results are. */
+static struct sample_args sample_args_of(const struct llama *llama, const struct batch *batch,
+                                         int32_t first, int32_t count,
+                                         const struct step_result *result) {
+    int32_t vocab_size = llama->pass.config->vocab_size;
+    return (struct sample_args){.logits = llama->logits.data,
+                                .first_row = first,
+                                .num_sample_rows = count,
+                                .vocab_size = vocab_size,
+                                .padding = logits_width(llama) - vocab_size,
+                                .rows = batch->sample_rows + first,
+                                .counts = batch->token_counts,
+                                .biases = batch->token_biases,
+                                .masks = batch->token_masks,
+                                .listed = batch->listed_tokens,
+                                .out = result->rows + first,
+                                .listed_logprobs = result->listed_logprobs};
+}
+
+/* Samples from logits of which each rank has its share. args: of rank 0, else NULL. */
+static void sample_divided(struct llama *llama, int32_t count, const struct sample_args *args) {
     const struct model_shard *shard = llama->pass.shard;
     struct backend *b = llama->pass.backend;
     if (b->ops->sample_vocab_parallel != NULL) {
@@ -332,42 +351,31 @@ static void sample_divided(struct llama *llama, const struct sample_args *args) 
             b, &(struct vocab_parallel_sample_args){.share = own_logits(llama),
                                                     .first_token = shard->first_vocab,
                                                     .num_tokens = shard->vocab_size,
-                                                    .num_sample_rows = args->num_sample_rows,
-                                                    .sample = has_results(shard) ? args : NULL});
+                                                    .num_sample_rows = count,
+                                                    .sample = args});
         return;
     }
     b->ops->gather_columns(b, &(struct gather_columns_args){.x = own_logits(llama),
                                                             .out = llama->logits.data,
-                                                            .num_rows = args->num_sample_rows,
+                                                            .num_rows = count,
                                                             .width = shard->vocab_size});
-    if (has_results(shard))
+    if (args != NULL)
         b->ops->sample(b, args);
 }
 
-/* Samples in sample rows first .. first + count - 1. Rank 0 has the results; the others learn its
- * tokens. */
+/* Samples in rows first .. first + count - 1. Rank 0 has the results; the others learn its tokens. */
 static void sample_rows(struct llama *llama, const struct batch *batch, int32_t first,
                         int32_t count, const struct step_result *result) {
     const struct model_shard *shard = llama->pass.shard;
     struct backend *b = llama->pass.backend;
-    int32_t vocab_size = llama->pass.config->vocab_size;
-    const struct sample_args args = {.logits = llama->logits.data,
-                                     .first_row = first,
-                                     .num_sample_rows = count,
-                                     .vocab_size = vocab_size,
-                                     .padding = logits_width(llama) - vocab_size,
-                                     .rows = batch->sample_rows + first,
-                                     .counts = batch->token_counts,
-                                     .biases = batch->token_biases,
-                                     .masks = batch->token_masks,
-                                     .listed = batch->listed_tokens,
-                                     .out = result->rows + first,
-                                     .listed_logprobs = result->listed_logprobs};
+    struct sample_args args;
+    if (has_results(shard))
+        args = sample_args_of(llama, batch, first, count, result);
     if (shard->num_ranks == 1) {
         b->ops->sample(b, &args);
         return;
     }
-    sample_divided(llama, &args);
+    sample_divided(llama, count, has_results(shard) ? &args : NULL);
     if (is_whole(shard))
         b->ops->share_samples(
             b, &(struct share_samples_args){.first_row = first, .num_sample_rows = count});
