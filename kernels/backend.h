@@ -285,6 +285,18 @@ struct sample_args {
     float *listed_logprobs;    /* each row has a range of its own */
 };
 
+/* Collective, of two ranks or more: as gather_columns, and then sample on rank 0, to the same tokens. Of rows whose token
+ * follows from temperature, top_k, top_p and min_p alone only what may be sampled is brought. */
+struct vocab_parallel_sample_args {
+    float *share;        /* [num_sample_rows, num_tokens] of this rank; the op may overwrite it */
+    int32_t first_token; /* of the vocabulary, after those of the ranks before */
+    int32_t num_tokens;
+    int32_t num_sample_rows; /* <= max_logit_rows */
+    /* On rank 0, else NULL. Of its logits, without padding, nothing is read: they are where columns
+     * are brought to. */
+    const struct sample_args *sample;
+};
+
 /* Blocks moved within one KV pool (copy-on-write), dst[i] = src[i]. No block is both a source and a
  * destination of the call. */
 struct copy_blocks_args {
@@ -351,6 +363,8 @@ struct backend_ops {
     void (*all_reduce)(struct backend *b, const struct all_reduce_args *args);
     void (*gather_columns)(struct backend *b, const struct gather_columns_args *args);
     void (*share_samples)(struct backend *b, const struct share_samples_args *args);
+    /* NULL: gather_columns and sample are all there is. */
+    void (*sample_vocab_parallel)(struct backend *b, const struct vocab_parallel_sample_args *args);
     /* The two are NULL where a pipeline has one stage only. The first stage receives nothing, and
      * the last one sends nothing. receive_rows may come before step_begin. */
     void (*send_rows)(struct backend *b, const struct stage_rows_args *args);
@@ -432,7 +446,12 @@ void backend_group_destroy(struct backend_group *group);
  * 8 (R-1)/R n bytes: the other ranks' slices and its own sum to all (a slice is a whole number of
  * 64 bytes but for the end of n: with s floats in the rank's own, it is 4 (n - s + (R-1) s)). In a
  * norm across ranks 8 (R-1) num_rows bytes; in gather_columns each rank but 0 sends to it
- * 4 + 4 num_rows width bytes, in share_samples rank 0 sends to each 4 num_sample_rows. */
+ * 4 + 4 num_rows width bytes, in share_samples rank 0 sends to each 4 num_sample_rows. In
+ * sample_vocab_parallel each rank but 0 sends 24 num_sample_rows up to three times: once where each token is the
+ * likeliest, a second time where any are drawn, a third where any are by what all tokens weigh (top_p alone, or no
+ * filter); rank 0 sends to each 40 num_sample_rows once, or twice in the third case. Tokens that top_k, top_p or min_p may
+ * keep are 16 bytes each, but 4 num_tokens at most a row, as much as a row that is brought whole, with 4 more bytes
+ * where there are any. */
 struct backend_group_traffic {
     uint64_t bytes_sent, bytes_received;
     int64_t wait_ns; /* from the beginning of messages to their end; within a process, for others to

@@ -293,53 +293,90 @@ static int32_t logits_width(const struct llama *llama) {
                : weights_head_rows(pass->shard, pass->backend->head_rows_step);
 }
 
-/* Logits of `count` rows of hidden states, of the whole vocabulary on rank 0. */
+/* Returns where this rank computes logits: its columns of them. */
+static float *own_logits(const struct llama *llama) {
+    return llama->pass.shard->num_ranks > 1 ? llama->logits_share.data : llama->logits.data;
+}
+
+static int32_t own_width(const struct llama *llama) {
+    const struct model_shard *shard = llama->pass.shard;
+    return shard->num_ranks > 1 ? shard->vocab_size : logits_width(llama);
+}
+
+/* Logits of `count` rows of hidden states. */
 static void compute_logits(struct llama *llama, const void *hidden, int32_t count) {
     const struct forward_pass *pass = &llama->pass;
     struct backend *b = pass->backend;
-    void *rows = llama->head_rows.data;
-    bool is_divided = pass->shard->num_ranks > 1;
-    forward_pass_norm(pass, &pass->weights->output_norm, hidden, rows, count, false);
-    b->ops->linear(
-        b, &(struct linear_args){.x = rows,
-                                 .weight = pass->weights->head,
-                                 .out = is_divided ? llama->logits_share.data : llama->logits.data,
-                                 .num_rows = count,
-                                 .scale = pass->config->logit_scale,
-                                 .float_out = true});
-    if (is_divided)
-        b->ops->gather_columns(b, &(struct gather_columns_args){.x = llama->logits_share.data,
-                                                                .out = llama->logits.data,
-                                                                .num_rows = count,
-                                                                .width = pass->shard->vocab_size});
-    if (pass->config->final_soft_cap > 0.0F && pass->shard->rank == 0)
-        b->ops->soft_cap(b, &(struct soft_cap_args){.x = llama->logits.data,
+    float *logits = own_logits(llama);
+    forward_pass_norm(pass, &pass->weights->output_norm, hidden, llama->head_rows.data, count,
+                      false);
+    b->ops->linear(b, &(struct linear_args){.x = llama->head_rows.data,
+                                            .weight = pass->weights->head,
+                                            .out = logits,
+                                            .num_rows = count,
+                                            .scale = pass->config->logit_scale,
+                                            .float_out = true});
+    if (pass->config->final_soft_cap > 0.0F)
+        b->ops->soft_cap(b, &(struct soft_cap_args){.x = logits,
                                                     .num_rows = count,
-                                                    .width = logits_width(llama),
+                                                    .width = own_width(llama),
                                                     .cap = pass->config->final_soft_cap});
 }
 
-/* Samples from the logits of sample rows first .. first + count - 1. Rank 0 has them all; the others
- * learn its tokens. */
+/* What is sampled in rows first .. first + count - 1 where the results are. */
+static struct sample_args sample_args_of(const struct llama *llama, const struct batch *batch,
+                                         int32_t first, int32_t count,
+                                         const struct step_result *result) {
+    int32_t vocab_size = llama->pass.config->vocab_size;
+    return (struct sample_args){.logits = llama->logits.data,
+                                .first_row = first,
+                                .num_sample_rows = count,
+                                .vocab_size = vocab_size,
+                                .padding = logits_width(llama) - vocab_size,
+                                .rows = batch->sample_rows + first,
+                                .counts = batch->token_counts,
+                                .biases = batch->token_biases,
+                                .masks = batch->token_masks,
+                                .listed = batch->listed_tokens,
+                                .out = result->rows + first,
+                                .listed_logprobs = result->listed_logprobs};
+}
+
+/* Samples from logits of which each rank has its share. args: of rank 0, else NULL. */
+static void sample_divided(struct llama *llama, int32_t count, const struct sample_args *args) {
+    const struct model_shard *shard = llama->pass.shard;
+    struct backend *b = llama->pass.backend;
+    if (b->ops->sample_vocab_parallel != NULL) {
+        b->ops->sample_vocab_parallel(
+            b, &(struct vocab_parallel_sample_args){.share = own_logits(llama),
+                                                    .first_token = shard->first_vocab,
+                                                    .num_tokens = shard->vocab_size,
+                                                    .num_sample_rows = count,
+                                                    .sample = args});
+        return;
+    }
+    b->ops->gather_columns(b, &(struct gather_columns_args){.x = own_logits(llama),
+                                                            .out = llama->logits.data,
+                                                            .num_rows = count,
+                                                            .width = shard->vocab_size});
+    if (args != NULL)
+        b->ops->sample(b, args);
+}
+
+/* Samples in rows first .. first + count - 1. Rank 0 has the results; the others learn its tokens. */
 static void sample_rows(struct llama *llama, const struct batch *batch, int32_t first,
                         int32_t count, const struct step_result *result) {
     const struct model_shard *shard = llama->pass.shard;
     struct backend *b = llama->pass.backend;
-    int32_t vocab_size = llama->pass.config->vocab_size;
+    struct sample_args args;
     if (has_results(shard))
-        b->ops->sample(b, &(struct sample_args){.logits = llama->logits.data,
-                                                .first_row = first,
-                                                .num_sample_rows = count,
-                                                .vocab_size = vocab_size,
-                                                .padding = logits_width(llama) - vocab_size,
-                                                .rows = batch->sample_rows + first,
-                                                .counts = batch->token_counts,
-                                                .biases = batch->token_biases,
-                                                .masks = batch->token_masks,
-                                                .listed = batch->listed_tokens,
-                                                .out = result->rows + first,
-                                                .listed_logprobs = result->listed_logprobs});
-    if (shard->num_ranks > 1 && is_whole(shard))
+        args = sample_args_of(llama, batch, first, count, result);
+    if (shard->num_ranks == 1) {
+        b->ops->sample(b, &args);
+        return;
+    }
+    sample_divided(llama, count, has_results(shard) ? &args : NULL);
+    if (is_whole(shard))
         b->ops->share_samples(
             b, &(struct share_samples_args){.first_row = first, .num_sample_rows = count});
 }

@@ -181,9 +181,12 @@ int64_t model_shard_token_traffic(const struct model_shard *shard,
 }
 
 int64_t model_shard_row_traffic(const struct model_shard *shard) {
-    if (!shard->has_head)
+    int64_t num_answers = 3, answer_bytes = 24, num_requests = 2, request_bytes = 40;
+    int64_t token_bytes = shard->has_embedding ? 4 : 0; /* for the next step */
+    if (!shard->has_head || shard->num_ranks == 1)
         return 0;
-    return shard->rank > 0 ? 4 * (int64_t)shard->vocab_size : 4 * ((int64_t)shard->num_ranks - 1);
+    return shard->rank > 0 ? num_answers * answer_bytes
+                           : (shard->num_ranks - 1) * (num_requests * request_bytes + token_bytes);
 }
 
 /* --- Stages ----------------------------------------------------------------------------------- */

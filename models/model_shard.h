@@ -52,8 +52,8 @@ static inline int32_t model_shard_qkv_width(const struct model_shard *shard,
 }
 
 /* What a rank sends to the others in bytes, by the formulas of backend.h: on average for a token of
- * a step, and besides for a row of logits, which the first rank of the last stage collects to sample
- * the token. */
+ * a step, and besides for a token that the first rank of the last stage samples from the model's
+ * distribution. (A row with logprobs, a grammar or penalties takes 4 vocab_size more.) */
 int64_t model_shard_token_traffic(const struct model_shard *shard,
                                   const struct model_config *config);
 int64_t model_shard_row_traffic(const struct model_shard *shard);

@@ -1,6 +1,6 @@
 #include "server/top_view.h"
 
-#include "server/metrics_sample.h"
+#include "server/metrics/metrics_sample.h"
 
 #include <ctype.h>
 #include <math.h>

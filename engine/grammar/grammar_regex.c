@@ -2,19 +2,13 @@
 
 #include "config/base/array.h"
 #include "config/base/utf8.h"
+#include "engine/grammar/character_class.h"
 #include "engine/grammar/grammar_nodes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LAST_CHARACTER 0x10ffff
-#define MAX_RANGES 256
 #define MAX_BRANCH 4096 /* items in a row, alternatives side by side */
-
-struct range_set {
-    struct character_range ranges[MAX_RANGES];
-    int count;
-};
 
 /* Nodes of a sequence or of alternatives as they are read. */
 struct node_list {
@@ -49,111 +43,16 @@ static int list_add(struct parser *p, struct node_list *list, grammar_node node)
     return 0;
 }
 
-/* --- Sets of characters --- */
-
-static int add_range(struct parser *p, struct range_set *set, uint32_t first, uint32_t last) {
-    if (set->count == MAX_RANGES)
-        return refuse(p, "too many ranges in a class");
-    set->ranges[set->count++] = (struct character_range){first, last};
-    return 0;
-}
-
-static int compare_ranges(const void *a, const void *b) {
-    const struct character_range *x = a, *y = b;
-    return (x->first > y->first) - (x->first < y->first);
-}
-
-/* All characters that are not in the set. */
-static int complement(struct parser *p, struct range_set *set) {
-    struct range_set out = {.count = 0};
-    uint32_t outside = 0;
-    qsort(set->ranges, (size_t)set->count, sizeof(set->ranges[0]), compare_ranges);
-    for (int i = 0; i < set->count; i++) {
-        struct character_range range = set->ranges[i];
-        if (range.first > outside && add_range(p, &out, outside, range.first - 1) != 0)
-            return -1;
-        outside = range.last + 1 > outside ? range.last + 1 : outside;
-    }
-    if (outside <= LAST_CHARACTER && add_range(p, &out, outside, LAST_CHARACTER) != 0)
-        return -1;
-    *set = out;
-    return 0;
-}
-
-static bool has_character(const struct range_set *set, uint32_t character) {
-    for (int i = 0; i < set->count; i++)
-        if (character >= set->ranges[i].first && character <= set->ranges[i].last)
-            return true;
-    return false;
-}
-
-/* Characters that JSON writes with a backslash, and what follows it. */
-static const struct {
-    uint32_t character;
-    char written[3];
-} json_escapes[] = {{'"', "\\\""}, {'\\', "\\\\"}, {'\b', "\\b"}, {'\f', "\\f"},
-                    {'\n', "\\n"}, {'\r', "\\r"},  {'\t', "\\t"}};
-
-#define NUM_ESCAPES ((int)(sizeof(json_escapes) / sizeof(json_escapes[0])))
-
-/* Takes out what a JSON string cannot hold as it is. */
-static int keep_plain(struct parser *p, struct range_set *set) {
-    if (complement(p, set) != 0 || add_range(p, set, 0, 0x1f) != 0 ||
-        add_range(p, set, '"', '"') != 0 || add_range(p, set, '\\', '\\') != 0)
-        return -1;
-    return complement(p, set);
-}
-
-/* Control characters that have no short escape, as \u00 and two digits. GRAMMAR_FAILED: the set has
- * none of them. */
-static grammar_node long_escapes(struct parser *p, const struct range_set *set) {
-    grammar_node items[2];
-    int count = 0;
-    for (uint32_t high = 0; high < 2; high++) {
-        struct character_range digits[16];
-        int num_digits = 0;
-        for (uint32_t low = 0; low < 16; low++) {
-            uint32_t digit = low < 10 ? '0' + low : 'a' + low - 10, character = 16 * high + low;
-            bool is_short = character >= '\b' && character <= '\r' && character != '\v';
-            if (has_character(set, character) && !is_short)
-                digits[num_digits++] = (struct character_range){digit, digit};
-        }
-        grammar_node parts[] = {grammar_literal(p->builder, high == 0 ? "\\u000" : "\\u001", 5),
-                                grammar_characters(p->builder, digits, num_digits, false)};
-        if (num_digits > 0)
-            items[count++] = grammar_sequence(p->builder, parts, 2);
-    }
-    return count > 0 ? grammar_alternatives(p->builder, items, count) : GRAMMAR_FAILED;
-}
-
-static int json_set_node(struct parser *p, struct range_set *set, grammar_node *out) {
-    grammar_node items[NUM_ESCAPES + 2];
-    int count = 0;
-    items[count] = long_escapes(p, set);
-    count += items[count] >= 0;
-    for (int i = 0; i < NUM_ESCAPES; i++)
-        if (has_character(set, json_escapes[i].character))
-            items[count++] = grammar_literal(p->builder, json_escapes[i].written, 2);
-    if (keep_plain(p, set) != 0)
-        return -1;
-    if (set->count > 0)
-        items[count++] = grammar_characters(p->builder, set->ranges, set->count, false);
-    if (count == 0)
-        return refuse(p, "a class that no character of a JSON string is in");
-    *out = count == 1 ? items[0] : grammar_alternatives(p->builder, items, count);
-    return 0;
-}
-
-static int set_node(struct parser *p, struct range_set *set, grammar_node *out) {
-    if (p->mode == REGEX_JSON_STRING)
-        return json_set_node(p, set, out);
-    if (set->count == 0)
-        return refuse(p, "a class without characters");
-    *out = grammar_characters(p->builder, set->ranges, set->count, false);
-    return 0;
-}
-
 /* --- Characters and classes --- */
+
+static int check_fits(const struct parser *p, bool fits) {
+    return fits ? 0 : refuse(p, CHARACTER_CLASS_FULL);
+}
+
+static int class_node(struct parser *p, struct character_class *set, grammar_node *out) {
+    const char *what = character_class_node(p->builder, set, p->mode == REGEX_JSON_STRING, out);
+    return what == NULL ? 0 : refuse(p, what);
+}
 
 static int read_hex(struct parser *p, int digits, uint32_t *out) {
     uint32_t value = 0;
@@ -171,36 +70,10 @@ static int read_hex(struct parser *p, int digits, uint32_t *out) {
     return 0;
 }
 
-static int add_named_class(struct parser *p, struct range_set *set, char name) {
-    static const struct character_range spaces[] = {
-        {'\t', '\r'},     {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
-        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
-    struct range_set named = {.count = 0};
-    int failed = 0;
-    switch (name | 0x20) {
-    case 'd':
-        failed = add_range(p, &named, '0', '9');
-        break;
-    case 'w':
-        failed = add_range(p, &named, '0', '9') | add_range(p, &named, 'A', 'Z') |
-                 add_range(p, &named, '_', '_') | add_range(p, &named, 'a', 'z');
-        break;
-    default: /* WhiteSpace and LineTerminator of ECMA-262 */
-        for (size_t i = 0; i < sizeof(spaces) / sizeof(spaces[0]); i++)
-            failed |= add_range(p, &named, spaces[i].first, spaces[i].last);
-        break;
-    }
-    if (failed != 0 || ((name & 0x20) == 0 && complement(p, &named) != 0))
-        return -1;
-    for (int i = 0; i < named.count; i++)
-        if (add_range(p, set, named.ranges[i].first, named.ranges[i].last) != 0)
-            return -1;
-    return 0;
-}
-
 /* Behind a backslash. A class such as \d goes into *set and *out_is_class is set; else the
  * character into *out. */
-static int read_escape(struct parser *p, struct range_set *set, bool *out_is_class, uint32_t *out) {
+static int read_escape(struct parser *p, struct character_class *set, bool *out_is_class,
+                       uint32_t *out) {
     static const char controls[] = "nrtfv0", values[] = "\n\r\t\f\v";
     char c = *p->at;
     *out_is_class = false;
@@ -210,7 +83,7 @@ static int read_escape(struct parser *p, struct range_set *set, bool *out_is_cla
     p->at++;
     if (strchr("dwsDWS", c) != NULL) {
         *out_is_class = true;
-        return add_named_class(p, set, c);
+        return check_fits(p, character_class_add_named(set, c));
     }
     if (control != NULL) {
         *out = (uint8_t)values[control - controls];
@@ -236,7 +109,7 @@ static int read_character(struct parser *p, uint32_t *out) {
 }
 
 /* A character of a class, or a class in it. */
-static int read_class_item(struct parser *p, struct range_set *set, bool *out_is_class,
+static int read_class_item(struct parser *p, struct character_class *set, bool *out_is_class,
                            uint32_t *out) {
     *out_is_class = false;
     if (*p->at == '\\') {
@@ -255,7 +128,7 @@ static int read_class_item(struct parser *p, struct range_set *set, bool *out_is
 
 /* Behind the '['. */
 static int read_class(struct parser *p, grammar_node *out) {
-    struct range_set set = {.count = 0};
+    struct character_class set = {.count = 0};
     bool negated = *p->at == '^';
     p->at += negated;
     for (bool is_first = true; is_first || *p->at != ']'; is_first = false) {
@@ -275,18 +148,18 @@ static int read_class(struct parser *p, grammar_node *out) {
             if (is_class || last < first)
                 return refuse(p, "a range of characters that is none");
         }
-        if (add_range(p, &set, first, last) != 0)
+        if (check_fits(p, character_class_add(&set, first, last)) != 0)
             return -1;
     }
     p->at++;
-    if (negated && complement(p, &set) != 0)
+    if (negated && check_fits(p, character_class_complement(&set)) != 0)
         return -1;
-    return set_node(p, &set, out);
+    return class_node(p, &set, out);
 }
 
 static int one_character(struct parser *p, uint32_t character, grammar_node *out) {
-    struct range_set set = {.ranges = {{character, character}}, .count = 1};
-    return set_node(p, &set, out);
+    struct character_class set = {.ranges = {{character, character}}, .count = 1};
+    return class_node(p, &set, out);
 }
 
 static int read_alternatives(struct parser *p, grammar_node *out);
@@ -318,7 +191,8 @@ static int read_group(struct parser *p, grammar_node *out) {
 }
 
 static int read_atom(struct parser *p, grammar_node *out) {
-    struct range_set set = {.ranges = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}, .count = 3};
+    struct character_class set = {.ranges = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}},
+                                  .count = 3};
     if (p->mode == REGEX_TEXT)
         set.count = 1;
     uint32_t character;
@@ -332,13 +206,13 @@ static int read_atom(struct parser *p, grammar_node *out) {
         return read_class(p, out);
     case '.':
         p->at++;
-        return complement(p, &set) != 0 ? -1 : set_node(p, &set, out);
+        return check_fits(p, character_class_complement(&set)) != 0 ? -1 : class_node(p, &set, out);
     case '\\':
         p->at++;
         set.count = 0;
         if (read_escape(p, &set, &is_class, &character) != 0)
             return -1;
-        return is_class ? set_node(p, &set, out) : one_character(p, character, out);
+        return is_class ? class_node(p, &set, out) : one_character(p, character, out);
     case '*':
     case '+':
     case '?':

@@ -35,7 +35,7 @@ struct share {
     int32_t weight;            /* of its newest request */
     int32_t heap_index;        /* while a group of it waits */
 
-    /* Written by scheduler.c, for the order of prefill. */
+    /* Written by scheduler_plan.c, for the order of prefill. */
     int32_t urgent_priority; /* of its first group in a step */
     int32_t walk_priority;   /* the same, in the last walk that met the share */
     uint64_t walk;

@@ -17,6 +17,7 @@ static struct cpu_backend *state_of(struct backend *b) {
 static void cpu_destroy(struct backend *base) {
     struct cpu_backend *b = state_of(base);
     cpu_memory_free(&b->sampled_tokens);
+    cpu_sample_parallel_finish(&b->sample_parallel);
     cpu_rank_finish(&b->rank);
     cpu_op_scratch_destroy(b->op_scratch);
     cpu_gemm_scratch_destroy(b);
@@ -115,6 +116,7 @@ static const struct backend_ops cpu_backend_ops = {
     .all_reduce = cpu_all_reduce,
     .gather_columns = cpu_gather_columns,
     .share_samples = cpu_share_samples,
+    .sample_vocab_parallel = cpu_sample_vocab_parallel,
     .send_rows = cpu_send_rows,
     .receive_rows = cpu_receive_rows,
     .copy_blocks = cpu_copy_blocks,
@@ -157,7 +159,8 @@ static int open_parts(struct cpu_backend *b, struct error *err) {
         return -1;
     b->config.num_threads = thread_pool_size(b->pool);
     if (cpu_rank_init(&b->rank, &b->config, b->pool, err) != 0 ||
-        cpu_stage_init(&b->stage, &b->config, err) != 0)
+        cpu_stage_init(&b->stage, &b->config, err) != 0 ||
+        cpu_sample_parallel_init(&b->sample_parallel, &b->rank, &b->config.limits, err) != 0)
         return -1;
     b->config.isa = level->name;
     describe(b, level);

@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu_group.h"
 #include "kernels/cpu/cpu_levels.h"
 #include "kernels/cpu/cpu_pipeline.h"
+#include "kernels/cpu/cpu_sample_parallel.h"
 #include "kernels/cpu/thread_pool.h"
 
 #define CPU_KV_TYPES (KV_TYPE_BIT(NUM_KV_TYPES) - 1) /* all of them */
@@ -26,6 +27,7 @@ struct cpu_backend {
     struct thread_pool *pool;
     struct cpu_rank rank;
     struct cpu_stage stage;
+    struct cpu_sample_parallel sample_parallel;
     struct cpu_arena weights;
     struct cpu_kernels kernels;
     const struct cpu_op_kernels *op; /* those of `kernels` */

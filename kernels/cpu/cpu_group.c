@@ -73,13 +73,27 @@ void cpu_group_gather_columns(const struct cpu_rank *rank, const struct gather_c
     if (rank->group == NULL)
         memcpy(args->out, args->x, (size_t)args->num_rows * (size_t)args->width * sizeof(float));
     else
-        rank->group->ops->gather_columns(rank, args);
+        rank->group->ops->gather_columns(rank, args, NULL);
+}
+
+void cpu_group_gather_beginnings(const struct cpu_rank *rank,
+                                 const struct gather_columns_args *args, const int32_t *lengths) {
+    rank->group->ops->gather_columns(rank, args, lengths);
+}
+
+void cpu_group_gather(const struct cpu_rank *rank, const void *own, size_t bytes, void *out) {
+    rank->group->ops->gather(rank, own, bytes, out);
+}
+
+void cpu_group_broadcast(const struct cpu_rank *rank, void *data, size_t bytes) {
+    rank->group->ops->broadcast(rank, data, bytes);
 }
 
 void cpu_group_share_samples(const struct cpu_rank *rank, const struct share_samples_args *args,
                              int32_t *sampled_tokens) {
     if (rank->group != NULL)
-        rank->group->ops->share_samples(rank, args, sampled_tokens);
+        rank->group->ops->broadcast(rank, sampled_tokens + args->first_row,
+                                    (size_t)args->num_sample_rows * sizeof(*sampled_tokens));
 }
 
 const double *cpu_group_sum_rows(const struct cpu_rank *rank, int32_t num_rows) {
@@ -140,8 +154,19 @@ static void copy_rows(void *context, int64_t begin, int64_t end, int worker) {
                job->width * sizeof(float));
 }
 
+static void copy_beginnings(const struct cpu_columns *job) {
+    const float *from = job->from;
+    for (int32_t row = 0; row < job->num_rows; from += job->lengths[row++])
+        memcpy(job->to + (size_t)row * job->stride, from,
+               (size_t)job->lengths[row] * sizeof(float));
+}
+
 void cpu_group_copy_columns(const struct cpu_rank *rank, const struct cpu_columns *columns) {
-    deal(rank, columns->num_rows, CHUNK_FLOATS / (int64_t)columns->width + 1, copy_rows, columns);
+    if (columns->lengths != NULL)
+        copy_beginnings(columns);
+    else
+        deal(rank, columns->num_rows, CHUNK_FLOATS / (int64_t)columns->width + 1, copy_rows,
+             columns);
 }
 
 void cpu_group_add_rows(const double *const *in, int32_t num_ranks, int32_t num_rows,

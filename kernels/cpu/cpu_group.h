@@ -36,6 +36,15 @@ void cpu_group_gather_columns(const struct cpu_rank *rank, const struct gather_c
 void cpu_group_share_samples(const struct cpu_rank *rank, const struct share_samples_args *args,
                              int32_t *sampled_tokens);
 
+/* As gather_columns, of the first lengths[row] columns of each row, which follow one another in
+ * args->x; of this rank, or on rank 0 of each: [ranks][num_rows]. The rest of args->out stays. */
+void cpu_group_gather_beginnings(const struct cpu_rank *rank,
+                                 const struct gather_columns_args *args, const int32_t *lengths);
+/* Brings as many bytes of each rank to rank 0, whose own come first: out, [ranks][bytes] there. */
+void cpu_group_gather(const struct cpu_rank *rank, const void *own, size_t bytes, void *out);
+/* Brings rank 0's bytes to all. */
+void cpu_group_broadcast(const struct cpu_rank *rank, void *data, size_t bytes);
+
 /* Returns [num_rows] sums over the ranks of the first num_rows elements of row_sums, in memory of
  * the rank that stays as it is until the next call. After a failure they mean nothing. */
 const double *cpu_group_sum_rows(const struct cpu_rank *rank, int32_t num_rows);

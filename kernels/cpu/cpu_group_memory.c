@@ -82,10 +82,13 @@ static void all_reduce(const struct cpu_rank *rank, const struct all_reduce_args
 }
 
 /* Each rank writes its columns into the rows of rank 0. */
-static void gather_columns(const struct cpu_rank *rank, const struct gather_columns_args *args) {
+static void gather_columns(const struct cpu_rank *rank, const struct gather_columns_args *args,
+                           const int32_t *lengths) {
     const struct place *places = bring(rank, args->x, args->out, args->width);
-    struct cpu_columns columns = {
-        .from = args->x, .width = (size_t)args->width, .num_rows = args->num_rows};
+    struct cpu_columns columns = {.from = args->x,
+                                  .lengths = lengths, /* rank 0's own come first */
+                                  .width = (size_t)args->width,
+                                  .num_rows = args->num_rows};
     for (int32_t r = 0; r < rank->group->num_ranks; r++) {
         if (r == rank->rank)
             columns.to = (float *)places[0].out + columns.stride;
@@ -95,12 +98,16 @@ static void gather_columns(const struct cpu_rank *rank, const struct gather_colu
     meet(rank);
 }
 
-static void share_samples(const struct cpu_rank *rank, const struct share_samples_args *args,
-                          int32_t *sampled_tokens) {
-    const struct place *places = bring(rank, sampled_tokens, NULL, 0);
+static void gather(const struct cpu_rank *rank, const void *own, size_t bytes, void *out) {
+    const struct place *places = bring(rank, NULL, out, 0);
+    memcpy((char *)places[0].out + (size_t)rank->rank * bytes, own, bytes);
+    meet(rank);
+}
+
+static void broadcast(const struct cpu_rank *rank, void *data, size_t bytes) {
+    const struct place *places = bring(rank, data, NULL, 0);
     if (rank->rank > 0)
-        memcpy(sampled_tokens + args->first_row, (const int32_t *)places[0].in + args->first_row,
-               (size_t)args->num_sample_rows * sizeof(int32_t));
+        memcpy(data, places[0].in, bytes);
     meet(rank);
 }
 
@@ -116,7 +123,8 @@ static void sum_rows(const struct cpu_rank *rank, int32_t num_rows, const double
 
 static const struct cpu_group_ops memory_ops = {.all_reduce = all_reduce,
                                                 .gather_columns = gather_columns,
-                                                .share_samples = share_samples,
+                                                .gather = gather,
+                                                .broadcast = broadcast,
                                                 .sum_rows = sum_rows};
 
 int cpu_group_create(int32_t num_ranks, struct backend_group **out, struct error *err) {

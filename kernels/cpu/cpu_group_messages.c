@@ -188,62 +188,84 @@ static bool receive_widths(const struct cpu_rank *rank, int32_t *widths) {
     return round_end(&round);
 }
 
-static bool receive_columns(const struct cpu_rank *rank, int32_t num_rows, const int32_t *widths,
-                            const float **out_columns) {
-    size_t num_floats = 0, at = 0;
-    for (int32_t r = 1; r < rank->group->num_ranks; r++)
-        num_floats += (size_t)num_rows * (size_t)widths[r];
+static size_t sum_lengths(const int32_t *lengths, int32_t num_rows, int32_t width) {
+    size_t sum = 0;
+    if (lengths == NULL)
+        return (size_t)num_rows * (size_t)width;
+    for (int32_t row = 0; row < num_rows; row++)
+        sum += (size_t)lengths[row];
+    return sum;
+}
+
+/* Fills in where each rank's columns come from. lengths: of each rank, or NULL. */
+static bool receive_columns(const struct cpu_rank *rank, int32_t num_rows, const int32_t *lengths,
+                            struct cpu_columns *columns) {
+    size_t counts[BACKEND_MAX_RANKS] = {0}, num_floats = 0;
+    for (int32_t r = 1; r < rank->group->num_ranks; r++) {
+        columns[r].lengths = lengths != NULL ? lengths + (size_t)r * (size_t)num_rows : NULL;
+        counts[r] = sum_lengths(columns[r].lengths, num_rows, (int32_t)columns[r].width);
+        num_floats += counts[r];
+    }
     float *received = receive_memory(rank, num_floats * sizeof(float));
     struct round round = round_start(rank);
-    for (int32_t r = 1; r < rank->group->num_ranks; r++) {
-        float *columns = received + at;
-        size_t count = (size_t)num_rows * (size_t)widths[r];
-        round_receive(&round, r, columns, count * sizeof(float));
-        out_columns[r] = columns;
-        at += count;
+    for (int32_t r = 1; r < rank->group->num_ranks; received += counts[r++]) {
+        round_receive(&round, r, received, counts[r] * sizeof(float));
+        columns[r].from = received;
     }
     return round_end(&round);
 }
 
 /* A rank's width comes before its columns: four bytes once a step, and nothing to keep. */
-static void send_columns(const struct cpu_rank *rank, const struct gather_columns_args *args) {
+static void send_columns(const struct cpu_rank *rank, const struct gather_columns_args *args,
+                         const int32_t *lengths) {
     struct round round = round_start(rank);
     round_send(&round, 0, &args->width, sizeof(args->width));
-    round_send(&round, 0, args->x, (size_t)args->num_rows * (size_t)args->width * sizeof(float));
+    round_send(&round, 0, args->x,
+               sum_lengths(lengths, args->num_rows, args->width) * sizeof(float));
     round_end(&round);
 }
 
-static void gather_columns(const struct cpu_rank *rank, const struct gather_columns_args *args) {
+static void gather_columns(const struct cpu_rank *rank, const struct gather_columns_args *args,
+                           const int32_t *lengths) {
     if (rank->rank > 0) {
-        send_columns(rank, args);
+        send_columns(rank, args, lengths);
         return;
     }
-    int32_t widths[BACKEND_MAX_RANKS] = {args->width};
-    const float *columns[BACKEND_MAX_RANKS] = {args->x};
-    if (!receive_widths(rank, widths) || !receive_columns(rank, args->num_rows, widths, columns))
+    int32_t widths[BACKEND_MAX_RANKS] = {args->width}, num_ranks = rank->group->num_ranks;
+    struct cpu_columns columns[BACKEND_MAX_RANKS] = {{.from = args->x, .lengths = lengths}};
+    size_t stride = 0;
+    if (!receive_widths(rank, widths))
         return;
-    size_t stride = 0, at = 0;
-    for (int32_t r = 0; r < rank->group->num_ranks; r++)
-        stride += (size_t)widths[r];
-    for (int32_t r = 0; r < rank->group->num_ranks; at += (size_t)widths[r++]) {
-        const struct cpu_columns job = {.from = columns[r],
-                                        .to = args->out + at,
-                                        .width = (size_t)widths[r],
-                                        .stride = stride,
-                                        .num_rows = args->num_rows};
-        cpu_group_copy_columns(rank, &job);
+    for (int32_t r = 0; r < num_ranks; stride += (size_t)widths[r++]) {
+        columns[r].to = args->out + stride;
+        columns[r].width = (size_t)widths[r];
+        columns[r].num_rows = args->num_rows;
+    }
+    if (!receive_columns(rank, args->num_rows, lengths, columns))
+        return;
+    for (int32_t r = 0; r < num_ranks; r++) {
+        columns[r].stride = stride;
+        cpu_group_copy_columns(rank, &columns[r]);
     }
 }
 
-static void share_samples(const struct cpu_rank *rank, const struct share_samples_args *args,
-                          int32_t *sampled_tokens) {
-    int32_t *tokens = sampled_tokens + args->first_row;
-    size_t bytes = (size_t)args->num_sample_rows * sizeof(int32_t);
+static void gather(const struct cpu_rank *rank, const void *own, size_t bytes, void *out) {
     struct round round = round_start(rank);
     if (rank->rank > 0)
-        round_receive(&round, 0, tokens, bytes);
+        round_send(&round, 0, own, bytes);
+    else
+        memcpy(out, own, bytes);
     for (int32_t r = 1; rank->rank == 0 && r < rank->group->num_ranks; r++)
-        round_send(&round, r, tokens, bytes);
+        round_receive(&round, r, (char *)out + (size_t)r * bytes, bytes);
+    round_end(&round);
+}
+
+static void broadcast(const struct cpu_rank *rank, void *data, size_t bytes) {
+    struct round round = round_start(rank);
+    if (rank->rank > 0)
+        round_receive(&round, 0, data, bytes);
+    for (int32_t r = 1; rank->rank == 0 && r < rank->group->num_ranks; r++)
+        round_send(&round, r, data, bytes);
     round_end(&round);
 }
 
@@ -268,7 +290,8 @@ static void sum_rows(const struct cpu_rank *rank, int32_t num_rows, const double
 static const struct cpu_group_ops messages_ops = {.open_rank = open_rank,
                                                   .all_reduce = all_reduce,
                                                   .gather_columns = gather_columns,
-                                                  .share_samples = share_samples,
+                                                  .gather = gather,
+                                                  .broadcast = broadcast,
                                                   .sum_rows = sum_rows};
 
 int cpu_group_create_remote(struct transport *transport, int32_t first_rank, int32_t num_ranks,

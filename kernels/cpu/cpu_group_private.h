@@ -15,9 +15,10 @@ struct cpu_group_ops {
     int (*open_rank)(struct backend_group *group, const struct serving_limits *limits,
                      struct error *err);
     void (*all_reduce)(const struct cpu_rank *rank, const struct all_reduce_args *args);
-    void (*gather_columns)(const struct cpu_rank *rank, const struct gather_columns_args *args);
-    void (*share_samples)(const struct cpu_rank *rank, const struct share_samples_args *args,
-                          int32_t *sampled_tokens);
+    void (*gather_columns)(const struct cpu_rank *rank, const struct gather_columns_args *args,
+                           const int32_t *lengths);
+    void (*gather)(const struct cpu_rank *rank, const void *own, size_t bytes, void *out);
+    void (*broadcast)(const struct cpu_rank *rank, void *data, size_t bytes);
     void (*sum_rows)(const struct cpu_rank *rank, int32_t num_rows, const double *own,
                      double *sums);
 };
@@ -39,10 +40,12 @@ struct cpu_slice_sum {
 };
 void cpu_group_sum_slice(const struct cpu_rank *rank, const struct cpu_slice_sum *sum);
 
-/* Copies [num_rows, width] to columns of rows that are `stride` wide. */
+/* Copies [num_rows, width], or of each row lengths[row] that follow one another, to columns of rows
+ * that are `stride` wide. */
 struct cpu_columns {
     const float *from;
-    float *to; /* the first row's place */
+    float *to;              /* the first row's place */
+    const int32_t *lengths; /* or NULL */
     size_t width, stride;
     int32_t num_rows;
 };

@@ -107,5 +107,6 @@ double cpu_sample_mass(const struct sample_candidate *c, int32_t n) {
 }
 
 int32_t cpu_sample_collect(const struct cpu_sampler *s, float lowest) {
-    return s->op->collect(s->logits, 0, s->vocab_size, s->scale, lowest, s->candidates);
+    return s->op->collect(s->logits, s->first_token, s->num_tokens, s->scale, lowest,
+                          s->candidates);
 }

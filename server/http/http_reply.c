@@ -102,7 +102,8 @@ static void count_answer(struct connection *connection, int status) {
     connection->exchange.drain_ms = connection->exchange.answer_ms;
     connection->server->stats.requests_by_class[status / 100]++;
     if (status >= 400)
-        metrics_count_error(&connection->server->stats, status, connection->exchange.error.code);
+        metrics_http_count_error(&connection->server->stats, status,
+                                 connection->exchange.error.code);
     if (connection->exchange.key != NULL)
         connection->exchange.key->stats.requests_by_class[status / 100]++;
 }
@@ -212,7 +213,7 @@ struct MHD_Response *http_reply_refused(void *context, struct MHD_Connection *mh
     } else {
         http_log_refused(server, connection, request_id, &error);
         server->stats.requests_by_class[status / 100]++;
-        metrics_count_error(&server->stats, (int)status, code);
+        metrics_http_count_error(&server->stats, (int)status, code);
     }
     if (response)
         add_header(response, "X-Request-Id", request_id);

@@ -12,7 +12,7 @@
 #include "server/api/api_call.h"
 #include "server/http/http_origin.h"
 #include "server/keys/api_keys.h"
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "server/trace_exporter.h"
 
 #include <stddef.h>

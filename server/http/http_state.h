@@ -17,7 +17,7 @@
 #include "server/http/http_origin.h"
 #include "server/http/http_server.h"
 #include "server/http/prep_workers.h"
-#include "server/metrics.h"
+#include "server/metrics/metrics_http.h"
 #include "server/trace_context.h"
 
 #include <microhttpd.h>

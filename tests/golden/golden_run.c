@@ -1,5 +1,5 @@
-/* Logits never leave the device in the product. Here the op table is copied with `sample` replaced
- * by one that downloads them first, so that the forward pass runs exactly as it is. */
+/* Logits never leave the device in the product. Here the op table is copied with the ops that sample
+ * replaced by ones that download them first, so that the forward pass runs exactly as it is. */
 #include "tests/golden/golden_run.h"
 
 #include "config/base/check.h"
@@ -15,7 +15,7 @@ static struct {
     int32_t rows_left;
 } watched;
 
-static void watch_sample(struct backend *b, const struct sample_args *args) {
+static void download_logits(struct backend *b, const struct sample_args *args) {
     if (watched.out != NULL && watched.rows_left > 0) {
         int32_t rows =
             args->num_sample_rows < watched.rows_left ? args->num_sample_rows : watched.rows_left;
@@ -25,7 +25,24 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
                              vocab * sizeof(float));
         watched.rows_left -= rows;
     }
+}
+
+static void watch_sample(struct backend *b, const struct sample_args *args) {
+    download_logits(b, args);
     watched.original->sample(b, args);
+}
+
+/* Of every rank: the whole rows are brought as well. */
+static void watch_vocab_parallel(struct backend *b, const struct vocab_parallel_sample_args *args) {
+    bool is_first = args->sample != NULL;
+    b->ops->gather_columns(
+        b, &(struct gather_columns_args){.x = args->share,
+                                         .out = is_first ? args->sample->logits : NULL,
+                                         .num_rows = args->num_sample_rows,
+                                         .width = args->num_tokens});
+    if (is_first)
+        download_logits(b, args->sample);
+    watched.original->sample_vocab_parallel(b, args);
 }
 
 static int init_cache(struct golden_rank *rank, const struct model_config *config,
@@ -73,7 +90,10 @@ static void watch(struct golden_run *run) {
     run->original_ops = run->backend->ops;
     run->ops = *run->backend->ops;
     run->ops.sample = watch_sample;
-    run->backend->ops = &run->ops;
+    if (run->ops.sample_vocab_parallel != NULL)
+        run->ops.sample_vocab_parallel = watch_vocab_parallel;
+    for (int32_t r = 0; r < run->num_ranks; r++)
+        run->ranks[r].backend->ops = &run->ops;
 }
 
 /* --- What every rank does, each in a thread of its own ------------------------------------------ */
@@ -182,8 +202,8 @@ int golden_run_init(struct golden_run *run, const char *model_path,
 }
 
 void golden_run_finish(struct golden_run *run) {
-    if (run->original_ops != NULL)
-        run->backend->ops = run->original_ops;
+    for (int32_t r = 0; run->original_ops != NULL && r < run->num_ranks; r++)
+        run->ranks[r].backend->ops = run->original_ops;
     for (int32_t i = 0; i < run->num_ranks; i++) {
         struct golden_rank *rank = &run->ranks[i];
         if (rank->backend == NULL)

@@ -41,7 +41,7 @@ struct golden_run {
     struct golden_rank ranks[GOLDEN_MAX_RANKS]; /* each has a thread of its own for a step */
     int32_t sampler;                            /* the rank that samples */
     struct backend *backend;                    /* its */
-    struct backend_ops ops;                     /* its, with `sample` watched */
+    struct backend_ops ops;                     /* of all, with what samples watched */
     const struct backend_ops *original_ops;
 };
 

@@ -4,11 +4,11 @@
  *
  * check_group: of the CPU. check_group DEVICE TYPE [RANKS]: of "cuda" or "cuda-sim" with activations of
  * TYPE, with as many ranks as there are devices, RANKS at least; 77 (skip) where there is none. */
-#include "tests/kernels/fake_transport.h"
+#include "kernels/transport.h"
+#include "tests/kernels/group_fixture.h"
 #include "tests/kernels/kernel_fixture.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,129 +18,31 @@
 
 #include <cmocka.h>
 
-#define MAX_RANKS 4
-#define MAX_ROWS 70
-#define MAX_WIDTH 1024   /* of what is summed */
-#define MAX_COLUMNS 2000 /* of a rank, gathered */
 #define NUM_RUNS 3
-#define FIRST_RANK 1 /* of the transport's, that is in a group by messages */
 
-struct kind {
-    const char *device, *isa;
-    int num_threads;
+static const struct group_kind cpu_kinds[] = {
+    {"cpu-ref", NULL, 1, DTYPE_F32},   {"cpu", "portable", 1, DTYPE_F32},
+    {"cpu", "portable", 2, DTYPE_F32}, {"cpu", "auto", 1, DTYPE_F32},
+    {"cpu", "auto", 3, DTYPE_F32},
 };
-
-static const struct kind cpu_kinds[] = {
-    {"cpu-ref", NULL, 1}, {"cpu", "portable", 1}, {"cpu", "portable", 2},
-    {"cpu", "auto", 1},   {"cpu", "auto", 3},
-};
-
-enum way { BY_MEMORY, BY_MESSAGES, NUM_WAYS };
 
 /* What the program's arguments say. */
-static struct kind device_kind;
-static const struct kind *kinds = cpu_kinds;
+static struct group_kind device_kind;
+static const struct group_kind *kinds = cpu_kinds;
 static size_t num_kinds = sizeof(cpu_kinds) / sizeof(cpu_kinds[0]);
-static int num_ways = NUM_WAYS;
-static int32_t max_ranks = MAX_RANKS;
+static int num_ways = NUM_GROUP_WAYS;
+static int32_t max_ranks = GROUP_MAX_RANKS;
 static struct kernel_fixture numbers = {.dtype = DTYPE_F32}; /* as the backends hold them */
 static double norm_tolerance = 2e-6;
 
-/* A kind of group. */
-struct form {
-    size_t kind;
-    int32_t num_ranks;
-    enum way way;
-    int64_t max_delay_ns; /* of a message */
-};
-
-/* What one rank's thread does with its backend. cmocka fails in the thread of the test only, so
- * results are looked at once all threads have ended. */
-struct member {
-    struct backend_group *group; /* of all, or of this one alone */
-    struct backend *backend;
-    int32_t rank;
-    size_t kind;
-    void (*body)(struct member *member, void *context);
-    void *context;
-    pthread_t thread;
-};
-
-static void *run_member(void *argument) {
-    struct member *member = argument;
-    const struct backend_config config = {.num_threads = kinds[member->kind].num_threads,
-                                          .isa = kinds[member->kind].isa,
-                                          .limits.max_num_batched_tokens = MAX_ROWS,
-                                          .limits.max_num_seqs = MAX_ROWS,
-                                          .limits.max_logit_rows = MAX_ROWS,
-                                          .limits.vocab_size = MAX_RANKS * MAX_COLUMNS,
-                                          .limits.hidden_size = MAX_WIDTH,
-                                          .limits.max_model_len = MAX_ROWS,
-                                          .limits.block_size = 16,
-                                          .activation_dtype = numbers.dtype,
-                                          .group = member->group,
-                                          .rank = member->rank};
-    member->backend = backend_open(kinds[member->kind].device, &config, NULL);
-    if (member->backend == NULL)
-        abort();
-    member->body(member, member->context);
-    backend_close(member->backend);
-    return NULL;
-}
-
-/* Every rank of a group by messages has a group of its own, as it has in another process. */
-static void create_groups(const struct form *form, struct fake_network *network,
-                          struct member *members) {
-    struct backend_group *group = NULL;
-    if (network == NULL)
-        assert_int_equal(
-            backend_group_create(kinds[form->kind].device, form->num_ranks, &group, NULL), 0);
-    for (int32_t r = 0; r < form->num_ranks; r++) {
-        members[r].group = group;
-        if (network != NULL)
-            assert_int_equal(
-                backend_group_create_remote(kinds[form->kind].device,
-                                            fake_network_transport(network, FIRST_RANK + r),
-                                            FIRST_RANK, form->num_ranks, &members[r].group, NULL),
-                0);
-    }
-}
-
-static void destroy_groups(const struct form *form, struct fake_network *network,
-                           struct member *members) {
-    for (int32_t r = 0; r < (network == NULL ? 1 : form->num_ranks); r++)
-        backend_group_destroy(members[r].group);
-    if (network != NULL)
-        fake_network_destroy(network);
-}
-
-static void run_group(const struct form *form, void (*body)(struct member *member, void *context),
-                      void *context) {
-    struct member members[MAX_RANKS] = {{0}};
-    struct fake_network *network = NULL;
-    if (form->way == BY_MESSAGES) {
-        network = fake_network_create(FIRST_RANK + form->num_ranks, 0);
-        fake_network_delay(network, form->max_delay_ns);
-    }
-    create_groups(form, network, members);
-    for (int32_t r = 0; r < form->num_ranks; r++) {
-        members[r].rank = r;
-        members[r].kind = form->kind;
-        members[r].body = body;
-        members[r].context = context;
-        assert_int_equal(pthread_create(&members[r].thread, NULL, run_member, &members[r]), 0);
-    }
-    for (int32_t r = 0; r < form->num_ranks; r++)
-        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
-    destroy_groups(form, network, members);
-}
-
-static void for_all_groups(void (*check)(const struct form *form, uint64_t *seed)) {
+static void for_all_groups(void (*check)(const struct group_form *form, uint64_t *seed)) {
     uint64_t seed = 1;
     for (size_t kind = 0; kind < num_kinds; kind++)
         for (int32_t num_ranks = 1; num_ranks <= max_ranks; num_ranks++)
             for (int way = 0; way < num_ways; way++)
-                check(&(struct form){.kind = kind, .num_ranks = num_ranks, .way = way}, &seed);
+                check(
+                    &(struct group_form){.kind = &kinds[kind], .num_ranks = num_ranks, .way = way},
+                    &seed);
 }
 
 static float *random_numbers(uint64_t *seed, size_t n) {
@@ -148,7 +50,7 @@ static float *random_numbers(uint64_t *seed, size_t n) {
 }
 
 /* Activations in the member's memory. */
-static void *put(struct member *member, const float *values, size_t n) {
+static void *put(struct group_member *member, const float *values, size_t n) {
     return kernel_fixture_put(member->backend, numbers.dtype, values, n);
 }
 
@@ -159,12 +61,12 @@ enum { IN_PLACE, ELSEWHERE, ADDED, NUM_MODES };
 struct reduce_case {
     int32_t num_rows, width;
     int mode;
-    const float *in[MAX_RANKS]; /* left as they are */
-    const float *before;        /* of every rank's out */
-    float *out[MAX_RANKS][NUM_RUNS];
+    const float *in[GROUP_MAX_RANKS]; /* left as they are */
+    const float *before;              /* of every rank's out */
+    float *out[GROUP_MAX_RANKS][NUM_RUNS];
 };
 
-static void reduce(struct member *member, void *context) {
+static void reduce(struct group_member *member, void *context) {
     struct reduce_case *c = context;
     size_t n = (size_t)c->num_rows * (size_t)c->width;
     for (int run = 0; run < NUM_RUNS; run++) {
@@ -202,22 +104,23 @@ static void assert_reduced(const struct reduce_case *c, int32_t num_ranks) {
     }
 }
 
-static void check_reduce(const struct form *form, uint64_t *seed) {
+static void check_reduce(const struct group_form *form, uint64_t *seed) {
     int32_t num_ranks = form->num_ranks;
-    static const int32_t shapes[][2] = {{1, 1},  {1, 15},  {1, 16},   {1, 17},
-                                        {3, 31}, {1, 576}, {17, 129}, {MAX_ROWS, MAX_WIDTH}};
+    static const int32_t shapes[][2] = {
+        {1, 1},  {1, 15},  {1, 16},   {1, 17},
+        {3, 31}, {1, 576}, {17, 129}, {GROUP_MAX_ROWS, GROUP_MAX_WIDTH}};
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
         for (int mode = 0; mode < NUM_MODES; mode++) {
             struct reduce_case c = {.num_rows = shapes[s][0], .width = shapes[s][1], .mode = mode};
             size_t n = (size_t)c.num_rows * (size_t)c.width;
-            float *in[MAX_RANKS], *before = random_numbers(seed, n);
+            float *in[GROUP_MAX_RANKS], *before = random_numbers(seed, n);
             c.before = before;
             for (int32_t r = 0; r < num_ranks; r++) {
                 c.in[r] = in[r] = random_numbers(seed, n);
                 for (int run = 0; run < NUM_RUNS; run++)
                     c.out[r][run] = kernel_fixture_guarded(n);
             }
-            run_group(form, reduce, &c);
+            group_fixture_run(form, reduce, &c);
             assert_reduced(&c, num_ranks);
             for (int32_t r = 0; r < num_ranks; r++) {
                 free(in[r]);
@@ -235,12 +138,12 @@ static void test_all_reduce(void **state) {
 /* --- gather_columns --------------------------------------------------------------------------- */
 
 struct gather_case {
-    int32_t num_rows, widths[MAX_RANKS], total_width;
-    const float *in[MAX_RANKS];
+    int32_t num_rows, widths[GROUP_MAX_RANKS], total_width;
+    const float *in[GROUP_MAX_RANKS];
     float *out; /* of rank 0 */
 };
 
-static void gather(struct member *member, void *context) {
+static void gather(struct group_member *member, void *context) {
     const struct gather_case *c = context;
     struct backend *b = member->backend;
     size_t n = (size_t)c->num_rows * (size_t)c->widths[member->rank];
@@ -257,20 +160,20 @@ static void gather(struct member *member, void *context) {
     kernel_fixture_free(b, x);
 }
 
-static void check_gather(const struct form *form, uint64_t *seed) {
+static void check_gather(const struct group_form *form, uint64_t *seed) {
     int32_t num_ranks = form->num_ranks;
     for (int round = 0; round < 4; round++) {
-        struct gather_case c = {.num_rows =
-                                    round == 0 ? 1 : kernel_fixture_random_in(seed, 2, MAX_ROWS)};
-        float *in[MAX_RANKS];
+        struct gather_case c = {
+            .num_rows = round == 0 ? 1 : kernel_fixture_random_in(seed, 2, GROUP_MAX_ROWS)};
+        float *in[GROUP_MAX_RANKS];
         for (int32_t r = 0; r < num_ranks; r++) {
-            c.widths[r] = kernel_fixture_random_in(seed, 1, round < 3 ? 40 : MAX_COLUMNS);
+            c.widths[r] = kernel_fixture_random_in(seed, 1, round < 3 ? 40 : GROUP_MAX_COLUMNS);
             c.total_width += c.widths[r];
             c.in[r] = in[r] =
                 kernel_fixture_random_floats(seed, (size_t)c.num_rows * (size_t)c.widths[r]);
         }
         c.out = kernel_fixture_guarded((size_t)c.num_rows * (size_t)c.total_width);
-        run_group(form, gather, &c);
+        group_fixture_run(form, gather, &c);
         for (int32_t row = 0, at = 0; row < c.num_rows; row++)
             for (int32_t r = 0; r < num_ranks; at += c.widths[r++])
                 assert_memory_equal(c.out + at, in[r] + (size_t)row * (size_t)c.widths[r],
@@ -295,12 +198,12 @@ struct sample_case {
     int32_t num_ranks;
     const float *table; /* [VOCAB, WIDTH] */
     int32_t tokens[NUM_SAMPLES];
-    float *out[MAX_RANKS]; /* [NUM_SAMPLES, WIDTH] embedded by each rank */
+    float *out[GROUP_MAX_RANKS]; /* [NUM_SAMPLES, WIDTH] embedded by each rank */
 };
 
 /* Rank 0 scores tokens, in two calls, as sampled; the next step embeds them by their rows, each rank
  * from its share of the table. */
-static void share(struct member *member, void *context) {
+static void share(struct group_member *member, void *context) {
     struct sample_case *c = context;
     struct backend *b = member->backend;
     int32_t zeros[NUM_SAMPLES + 1] = {0}, rows[NUM_SAMPLES], starts[NUM_SAMPLES + 1];
@@ -353,7 +256,7 @@ static void share(struct member *member, void *context) {
     kernel_fixture_free(b, logits);
 }
 
-static void check_share(const struct form *form, uint64_t *seed) {
+static void check_share(const struct group_form *form, uint64_t *seed) {
     int32_t num_ranks = form->num_ranks;
     float *table = random_numbers(seed, VOCAB * WIDTH);
     struct sample_case c = {.num_ranks = num_ranks, .table = table};
@@ -363,7 +266,7 @@ static void check_share(const struct form *form, uint64_t *seed) {
     c.tokens[NUM_SAMPLES - 1] = VOCAB - 1;
     for (int32_t r = 0; r < num_ranks; r++)
         c.out[r] = kernel_fixture_guarded(NUM_SAMPLES * WIDTH);
-    run_group(form, share, &c);
+    group_fixture_run(form, share, &c);
     for (int32_t i = 0; i < NUM_SAMPLES; i++)
         for (int32_t r = 0; r < num_ranks; r++) {
             bool is_here =
@@ -384,7 +287,7 @@ static void test_share_samples(void **state) {
 /* --- norm over all ranks ---------------------------------------------------------------------- */
 
 struct norm_case {
-    int32_t num_rows, widths[MAX_RANKS], total_width;
+    int32_t num_rows, widths[GROUP_MAX_RANKS], total_width;
     bool in_place, accumulate;
     const float *weight;  /* [total_width] */
     const float *x;       /* [num_rows, total_width]; before of out, too */
@@ -393,7 +296,7 @@ struct norm_case {
 
 #define EPSILON 1e-5F
 
-static void normalise(struct member *member, void *context) {
+static void normalise(struct group_member *member, void *context) {
     const struct norm_case *c = context;
     int32_t width = c->widths[member->rank], stride = width + 3;
     size_t n = (size_t)c->num_rows * (size_t)stride;
@@ -446,20 +349,20 @@ static void assert_normalised(const struct norm_case *c) {
     }
 }
 
-static void assert_same_by_memory(const struct form *form, const struct norm_case *c) {
-    struct form by_memory = *form;
+static void assert_same_by_memory(const struct group_form *form, const struct norm_case *c) {
+    struct group_form by_memory = *form;
     struct norm_case again = *c;
     size_t n = (size_t)c->num_rows * (size_t)c->total_width;
     by_memory.way = BY_MEMORY;
     for (int run = 0; run < NUM_RUNS; run++)
         again.out[run] = kernel_fixture_guarded(n);
-    run_group(&by_memory, normalise, &again);
+    group_fixture_run(&by_memory, normalise, &again);
     assert_memory_equal(again.out[0], c->out[0], n * sizeof(float));
     for (int run = 0; run < NUM_RUNS; run++)
         kernel_fixture_guarded_free(again.out[run]);
 }
 
-static void check_norm(const struct form *form, uint64_t *seed) {
+static void check_norm(const struct group_form *form, uint64_t *seed) {
     int32_t num_ranks = form->num_ranks;
     for (int round = 0; round < 6; round++) {
         struct norm_case c = {.num_rows = round == 0 ? 1 : kernel_fixture_random_in(seed, 2, 9),
@@ -475,7 +378,7 @@ static void check_norm(const struct form *form, uint64_t *seed) {
         c.weight = weight;
         for (int run = 0; run < NUM_RUNS; run++)
             c.out[run] = kernel_fixture_guarded(n);
-        run_group(form, normalise, &c);
+        group_fixture_run(form, normalise, &c);
         assert_normalised(&c);
         for (int run = 0; run < NUM_RUNS; run++)
             assert_memory_equal(c.out[run], c.out[0], n * sizeof(float));
@@ -495,7 +398,7 @@ static void test_norm(void **state) {
 
 /* Ranks of which one or another is late, one op after the other: nobody goes on early, and nobody
  * is left asleep. */
-static void meet_often(struct member *member, void *context) {
+static void meet_often(struct group_member *member, void *context) {
     struct backend *b = member->backend;
     int32_t *num_wrong = context;
     void *sum = put(member, NULL, 1);
@@ -515,14 +418,15 @@ static void meet_often(struct member *member, void *context) {
 }
 
 static void test_many_meetings(void **state) {
-    int32_t num_wrong[MAX_RANKS] = {0};
+    int32_t num_wrong[GROUP_MAX_RANKS] = {0};
     for (size_t kind = 0; kind < num_kinds && kind < 2; kind++)
         for (int way = 0; way < num_ways; way++)
-            run_group(
-                &(struct form){
-                    .kind = kind, .num_ranks = max_ranks, .way = way, .max_delay_ns = 300000},
-                meet_often, num_wrong);
-    for (int32_t r = 0; r < MAX_RANKS; r++)
+            group_fixture_run(&(struct group_form){.kind = &kinds[kind],
+                                                   .num_ranks = max_ranks,
+                                                   .way = way,
+                                                   .max_delay_ns = 300000},
+                              meet_often, num_wrong);
+    for (int32_t r = 0; r < GROUP_MAX_RANKS; r++)
         assert_int_equal(num_wrong[r], 0);
 }
 
@@ -623,12 +527,12 @@ static int32_t count_possible(const char *device) {
     struct backend_group *group;
     struct error err = {0};
     int32_t num_ranks = 0;
-    while (num_ranks < MAX_RANKS &&
+    while (num_ranks < GROUP_MAX_RANKS &&
            backend_group_create(device, num_ranks + 1, &group, &err) == 0) {
         backend_group_destroy(group);
         num_ranks++;
     }
-    if (num_ranks < MAX_RANKS)
+    if (num_ranks < GROUP_MAX_RANKS)
         fprintf(stderr, "%s: %s\n", device, err.message);
     return num_ranks;
 }
@@ -638,10 +542,10 @@ static void choose_device(int argc, char **argv) {
         fprintf(stderr, "usage: %s [cuda|cuda-sim bf16|f16 [RANKS]]\n", argv[0]);
         exit(EXIT_WRONG_ARGUMENTS);
     }
-    device_kind = (struct kind){.device = argv[1], .num_threads = 1};
+    device_kind = (struct group_kind){.device = argv[1], .num_threads = 1};
     kinds = &device_kind;
     num_kinds = num_ways = 1;
-    numbers.dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
+    device_kind.dtype = numbers.dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
     norm_tolerance = numbers.dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
     max_ranks = count_possible(argv[1]);
     if (max_ranks < (argc == 4 ? atoi(argv[3]) : 1))

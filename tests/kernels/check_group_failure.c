@@ -25,7 +25,7 @@ static const char *const devices[] = {"cpu-ref", "cpu"};
 struct member {
     struct backend_group *group;
     struct backend *backend;
-    int32_t rank;
+    int32_t rank, vocab_size, first_token; /* of the ranks' columns */
     float x[ROWS * WIDTH], out[ROWS * WIDTH * MAX_RANKS], weight[WIDTH];
     struct backend_group_traffic traffic; /* of one call of an op */
     pthread_t thread;
@@ -55,6 +55,10 @@ static void open_member(struct member *member, struct fake_network *network, int
     assert_int_equal(
         backend_group_create_remote(device, transport, 0, transport->num_ranks, &group, NULL), 0);
     open_backend(member, group, rank, device);
+    for (int32_t r = 0; r < transport->num_ranks; r++) {
+        member->vocab_size += WIDTH - r;
+        member->first_token += r < rank ? WIDTH - r : 0;
+    }
 }
 
 static void close_member(struct member *member) {
@@ -93,8 +97,35 @@ static void norm(struct member *m) {
                                                           .epsilon = 1});
 }
 
+/* A row that is drawn of all tokens, the likeliest of another, and one of which all logits are needed. */
+static void sample(struct member *m) {
+    struct sample_row rows[ROWS];
+    struct sample_output outputs[ROWS];
+    for (int32_t i = 0; i < ROWS; i++)
+        rows[i] = (struct sample_row){.target = SAMPLE_NO_TARGET,
+                                      .num_logprobs = i == 2 ? 0 : -1,
+                                      .settings = SAMPLING_SETTINGS_NEUTRAL,
+                                      .mask = SAMPLE_NO_MASK};
+    rows[1].settings.temperature = 0;
+    const struct sample_args args = {.logits = m->out,
+                                     .num_sample_rows = ROWS,
+                                     .vocab_size = m->vocab_size,
+                                     .rows = rows,
+                                     .out = outputs};
+    if (m->backend->ops->sample_vocab_parallel == NULL) {
+        gather_columns(m);
+        return;
+    }
+    m->backend->ops->sample_vocab_parallel(
+        m->backend, &(struct vocab_parallel_sample_args){.share = m->x,
+                                                         .first_token = m->first_token,
+                                                         .num_tokens = WIDTH - m->rank,
+                                                         .num_sample_rows = ROWS,
+                                                         .sample = m->rank == 0 ? &args : NULL});
+}
+
 static void (*const ops[])(struct member *member) = {all_reduce, gather_columns, share_samples,
-                                                     norm};
+                                                     norm, sample};
 #define NUM_OPS (sizeof(ops) / sizeof(ops[0]))
 
 /* --- Failures --------------------------------------------------------------------------------- */
@@ -264,11 +295,15 @@ static void expect_traffic(void (*op)(struct member *member), int32_t num_ranks,
         *(rank == 0 ? &out->bytes_sent : &out->bytes_received) =
             4 * ROWS * (rank == 0 ? others : 1);
     } else {
+        uint64_t answers = op == sample ? 3 * 24 * ROWS : 0, num_rows = op == sample ? 1 : ROWS;
+        uint64_t requests = op == sample ? 2 * 40 * ROWS : 0;
+        out->bytes_sent = rank == 0 ? others * requests : 0;
+        out->bytes_received = rank == 0 ? 0 : requests;
         for (uint64_t r = 1; r <= others; r++)
             if (rank == 0)
-                out->bytes_received += 4 + 4 * ROWS * (WIDTH - r);
+                out->bytes_received += answers + 4 + 4 * num_rows * (WIDTH - r);
             else if (r == (uint64_t)rank)
-                out->bytes_sent = 4 + 4 * ROWS * (WIDTH - r);
+                out->bytes_sent += answers + 4 + 4 * num_rows * (WIDTH - r);
     }
 }
 

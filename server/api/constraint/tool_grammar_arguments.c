@@ -30,6 +30,13 @@ static int refuse(const struct arguments_builder *arguments, const char *path, c
                          path, what);
 }
 
+/* Returns the first of the keywords, which end with NULL, that a schema has; NULL: none. */
+static const char *given_keyword(const cJSON *schema, const char *const *keywords) {
+    while (*keywords != NULL && json_given_member(schema, *keywords) == NULL)
+        keywords++;
+    return *keywords;
+}
+
 /* Refuses what is said of the arguments as a whole: they are written one by one. */
 static int check_schema(const struct arguments_builder *arguments) {
     static const char *const keywords[] = {"anyOf",
@@ -46,14 +53,14 @@ static int check_schema(const struct arguments_builder *arguments) {
                                            "dependencies",
                                            "minProperties",
                                            "maxProperties",
-                                           "propertyNames"};
+                                           "propertyNames",
+                                           NULL};
     const cJSON *name;
     char path[PATH_BYTES];
-    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++) {
-        if (json_given_member(arguments->schema, keywords[i]) == NULL)
-            continue;
-        snprintf(path, sizeof(path), "%.120s.%s", arguments->path, keywords[i]);
-        return refuse(arguments, path, keywords[i]);
+    const char *keyword = given_keyword(arguments->schema, keywords);
+    if (keyword != NULL) {
+        snprintf(path, sizeof(path), "%.120s.%s", arguments->path, keyword);
+        return refuse(arguments, path, keyword);
     }
     const cJSON *properties = json_given_member(arguments->schema, "properties");
     cJSON_ArrayForEach(name, json_given_member(arguments->schema, "required")) {
@@ -92,8 +99,9 @@ static grammar_node listed_strings(const struct arguments_builder *arguments, co
 /* A string up to its end, which goes with it. */
 static int string_value(const struct arguments_builder *arguments, const cJSON *schema,
                         const char *path, grammar_node *out) {
-    static const char *const keywords[] = {"pattern", "minLength", "maxLength", "format", "anyOf",
-                                           "oneOf",   "allOf",     "not",       "$ref",   "if"};
+    static const char *const keywords[] = {"pattern", "minLength", "maxLength", "format",
+                                           "anyOf",   "oneOf",     "allOf",     "not",
+                                           "$ref",    "if",        NULL};
     const cJSON *list = json_given_member(schema, "enum");
     const cJSON *constant = json_given_member(schema, "const");
     bool is_nullable = tool_types_of_schema(schema) == PARAMETER_NULLABLE_STRING;
@@ -101,9 +109,9 @@ static int string_value(const struct arguments_builder *arguments, const cJSON *
                           literal(arguments, arguments->form->value_end)};
     bool has_choice = is_nullable && (json_given_member(schema, "anyOf") != NULL ||
                                       json_given_member(schema, "oneOf") != NULL);
-    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]) && !has_choice; i++)
-        if (json_given_member(schema, keywords[i]) != NULL)
-            return refuse(arguments, path, keywords[i]);
+    const char *keyword = has_choice ? NULL : given_keyword(schema, keywords);
+    if (keyword != NULL)
+        return refuse(arguments, path, keyword);
     if (constant != NULL || cJSON_GetArraySize(list) > 0) {
         grammar_node items[] = {constant != NULL ? literal(arguments, constant->valuestring)
                                                  : listed_strings(arguments, list),
@@ -146,15 +154,11 @@ static int json_value(const struct arguments_builder *arguments, const cJSON *sc
 
 /* Returns whether a schema says boolean and nothing else. */
 static bool is_boolean(const cJSON *schema) {
-    static const char *const keywords[] = {"enum",  "const", "anyOf", "oneOf",
-                                           "allOf", "not",   "$ref",  "if"};
+    static const char *const keywords[] = {"enum", "const", "anyOf", "oneOf", "allOf",
+                                           "not",  "$ref",  "if",    NULL};
     const cJSON *type = json_given_member(schema, "type");
-    if (!cJSON_IsString(type) || strcmp(type->valuestring, "boolean") != 0)
-        return false;
-    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++)
-        if (json_given_member(schema, keywords[i]) != NULL)
-            return false;
-    return true;
+    return cJSON_IsString(type) && strcmp(type->valuestring, "boolean") == 0 &&
+           given_keyword(schema, keywords) == NULL;
 }
 
 /* JSON is a literal but for its words, which the reader of calls takes (python_literal.h); where a

@@ -244,17 +244,6 @@ static int tokenize_parsed(const struct api_context *context, cJSON *json, struc
     return tokenize_text(context, &body, &text, out, err);
 }
 
-int tokenize_endpoint_encode(const struct api_context *context, const char *body, size_t length,
-                             struct byte_buffer *out, struct byte_buffer *ignored,
-                             struct api_error *err) {
-    cJSON *json = json_parse(body, length, err);
-    if (json == NULL)
-        return -1;
-    int result = tokenize_parsed(context, json, out, ignored, err);
-    cJSON_Delete(json);
-    return result;
-}
-
 static const struct json_field apply_fields[] = {
     JSON_TEXT(struct tokenize_body, model),
     CHAT_FIELDS,
@@ -277,17 +266,6 @@ static int apply_parsed(const struct api_context *context, cJSON *json, struct b
     return 0;
 }
 
-int tokenize_endpoint_apply_template(const struct api_context *context, const char *body,
-                                     size_t length, struct byte_buffer *out,
-                                     struct byte_buffer *ignored, struct api_error *err) {
-    cJSON *json = json_parse(body, length, err);
-    if (json == NULL)
-        return -1;
-    int result = apply_parsed(context, json, out, ignored, err);
-    cJSON_Delete(json);
-    return result;
-}
-
 static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size_t count,
                   bool skip_special, struct byte_buffer *text, struct api_error *err) {
     size_t length = tokenizer_decode(tokenizer, tokens, count, skip_special, NULL, 0);
@@ -304,9 +282,10 @@ static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size
     return text->failed ? api_error_set_memory(err) : 0;
 }
 
-static int detokenize_parsed(const struct api_context *context, const cJSON *json,
-                             struct byte_buffer *text, struct byte_buffer *ignored,
-                             struct api_error *err) {
+/* The text of the ids in the body. */
+static int decode_body(const struct api_context *context, const cJSON *json,
+                       struct byte_buffer *text, struct byte_buffer *ignored,
+                       struct api_error *err) {
     struct tokenize_body body = {0};
     if (read_fields(context, json, JSON_TABLE(detokenize_fields), &body, ignored, err) != 0)
         return -1;
@@ -335,15 +314,11 @@ static int detokenize_parsed(const struct api_context *context, const cJSON *jso
     return status;
 }
 
-int tokenize_endpoint_decode(const struct api_context *context, const char *body, size_t length,
+static int detokenize_parsed(const struct api_context *context, cJSON *json,
                              struct byte_buffer *out, struct byte_buffer *ignored,
                              struct api_error *err) {
-    cJSON *json = json_parse(body, length, err);
-    if (json == NULL)
-        return -1;
     struct byte_buffer text = {0};
-    int result = detokenize_parsed(context, json, &text, ignored, err);
-    cJSON_Delete(json);
+    int result = decode_body(context, json, &text, ignored, err);
     if (result == 0) {
         json_write_begin_object(out);
         json_write_string_member(out, "prompt", &text); /* vLLM's name, and llama.cpp's */
@@ -352,4 +327,38 @@ int tokenize_endpoint_decode(const struct api_context *context, const char *body
     }
     byte_buffer_finish(&text);
     return result;
+}
+
+/* What an endpoint makes of its body, which it may change. */
+typedef int transform_parsed(const struct api_context *context, cJSON *json,
+                             struct byte_buffer *out, struct byte_buffer *ignored,
+                             struct api_error *err);
+
+static int transform(transform_parsed *parsed, const struct api_context *context, const char *body,
+                     size_t length, struct byte_buffer *out, struct byte_buffer *ignored,
+                     struct api_error *err) {
+    cJSON *json = json_parse(body, length, err);
+    if (json == NULL)
+        return -1;
+    int result = parsed(context, json, out, ignored, err);
+    cJSON_Delete(json);
+    return result;
+}
+
+int tokenize_endpoint_encode(const struct api_context *context, const char *body, size_t length,
+                             struct byte_buffer *out, struct byte_buffer *ignored,
+                             struct api_error *err) {
+    return transform(tokenize_parsed, context, body, length, out, ignored, err);
+}
+
+int tokenize_endpoint_apply_template(const struct api_context *context, const char *body,
+                                     size_t length, struct byte_buffer *out,
+                                     struct byte_buffer *ignored, struct api_error *err) {
+    return transform(apply_parsed, context, body, length, out, ignored, err);
+}
+
+int tokenize_endpoint_decode(const struct api_context *context, const char *body, size_t length,
+                             struct byte_buffer *out, struct byte_buffer *ignored,
+                             struct api_error *err) {
+    return transform(detokenize_parsed, context, body, length, out, ignored, err);
 }

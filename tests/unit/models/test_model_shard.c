@@ -153,12 +153,12 @@ static void test_traffic(void **state) {
     assert_int_equal(model_shard_row_traffic(&one), 0);
     assert_int_equal(model_shard_token_traffic(&first, &config), 61 * 576 * 4);
     assert_int_equal(model_shard_token_traffic(&second, &config), 61 * 576 * 4);
-    assert_int_equal(model_shard_row_traffic(&first), 4);
-    assert_int_equal(model_shard_row_traffic(&second), 24576 * 4);
+    assert_int_equal(model_shard_row_traffic(&first), 84);
+    assert_int_equal(model_shard_row_traffic(&second), 72);
     const struct model_shard of_four = shard_of(0, 4);
     config.qk_norm = QK_NORM_FULL;
     assert_int_equal(model_shard_token_traffic(&of_four, &config), 61 * 576 * 6 + 30 * 2 * 3 * 8);
-    assert_int_equal(model_shard_row_traffic(&of_four), 12);
+    assert_int_equal(model_shard_row_traffic(&of_four), 252);
 }
 
 /* The first stage has the embedding's sum and hands each hidden state on; the last one samples. */
@@ -170,7 +170,9 @@ static void test_traffic_of_stages(void **state) {
     assert_int_equal(model_shard_token_traffic(&first, &config), 39 * 576 * 4 + 576 * 4);
     assert_int_equal(model_shard_row_traffic(&first), 0);
     assert_int_equal(model_shard_token_traffic(&last, &config), 22 * 576 * 4);
-    assert_int_equal(model_shard_row_traffic(&last), 24576 * 4);
+    assert_int_equal(model_shard_row_traffic(&last), 72);
+    last.rank = 0;
+    assert_int_equal(model_shard_row_traffic(&last), 80);
 }
 
 /* --- Stages ----------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* Reads Prometheus' text format, as /metrics has it, for `quire top`: sums of samples, and
  * histograms. The prefix of a metric's name, up to its colon, is not compared: servers choose it. */
-#ifndef QUIRE_SERVER_METRICS_SAMPLE_H
-#define QUIRE_SERVER_METRICS_SAMPLE_H
+#ifndef QUIRE_SERVER_METRICS_METRICS_SAMPLE_H
+#define QUIRE_SERVER_METRICS_METRICS_SAMPLE_H
 
 #include <stdbool.h>
 

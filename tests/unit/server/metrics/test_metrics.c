@@ -1,5 +1,5 @@
 /* Reads the text back line by line, as a scraper does. */
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 
 #include <ctype.h>
 #include <setjmp.h>
@@ -269,12 +269,12 @@ static void steps_are_timed_by_part(void **state) {
 static void errors_are_counted_by_cause(void **state) {
     struct engine_stats engine;
     struct http_stats http = {0};
-    static char codes[METRICS_MAX_CAUSES + 10][8];
+    static char codes[METRICS_HTTP_MAX_CAUSES + 10][8];
     engine_stats_init(&engine);
-    metrics_count_error(&http, 429, "queue_full");
-    metrics_count_error(&http, 429, "queue_full");
-    metrics_count_error(&http, 503, "queue_full");
-    metrics_count_error(&http, 500, NULL);
+    metrics_http_count_error(&http, 429, "queue_full");
+    metrics_http_count_error(&http, 429, "queue_full");
+    metrics_http_count_error(&http, 503, "queue_full");
+    metrics_http_count_error(&http, 500, NULL);
     char *text = format(&engine, &http, "m");
     assert_true(sample(text, "quire:http_errors_total" LABELS_AND(
                                  "status=\"429\",code=\"queue_full\"")) == 2);
@@ -283,13 +283,13 @@ static void errors_are_counted_by_cause(void **state) {
     assert_true(sample(text, "quire:http_errors_total" LABELS_AND("status=\"500\",code=\"\"")) ==
                 1);
     free(text);
-    for (int i = 0; i < METRICS_MAX_CAUSES + 10; i++) {
+    for (int i = 0; i < METRICS_HTTP_MAX_CAUSES + 10; i++) {
         snprintf(codes[i], sizeof(codes[i]), "c%d", i);
-        metrics_count_error(&http, 400, codes[i]);
+        metrics_http_count_error(&http, 400, codes[i]);
     }
-    assert_int_equal(http.num_causes, METRICS_MAX_CAUSES);
-    assert_string_equal(http.errors[METRICS_MAX_CAUSES - 1].code, "other");
-    assert_int_equal(http.errors[METRICS_MAX_CAUSES - 1].count, 14);
+    assert_int_equal(http.num_causes, METRICS_HTTP_MAX_CAUSES);
+    assert_string_equal(http.errors[METRICS_HTTP_MAX_CAUSES - 1].code, "other");
+    assert_int_equal(http.errors[METRICS_HTTP_MAX_CAUSES - 1].count, 14);
 }
 
 static bool is_name_char(char c) {

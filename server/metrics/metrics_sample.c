@@ -1,4 +1,4 @@
-#include "server/metrics_sample.h"
+#include "server/metrics/metrics_sample.h"
 
 #include <math.h>
 #include <stddef.h>

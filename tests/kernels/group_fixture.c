@@ -1,0 +1,79 @@
+#include "tests/kernels/group_fixture.h"
+
+#include "tests/kernels/fake_transport.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static void *run_member(void *argument) {
+    struct group_member *member = argument;
+    const struct backend_config config = {.num_threads = member->kind->num_threads,
+                                          .isa = member->kind->isa,
+                                          .limits.max_num_batched_tokens = GROUP_MAX_ROWS,
+                                          .limits.max_num_seqs = GROUP_MAX_ROWS,
+                                          .limits.max_logit_rows = GROUP_MAX_ROWS,
+                                          .limits.vocab_size = GROUP_MAX_RANKS * GROUP_MAX_COLUMNS,
+                                          .limits.hidden_size = GROUP_MAX_WIDTH,
+                                          .limits.max_model_len = GROUP_MAX_ROWS,
+                                          .limits.block_size = 16,
+                                          .activation_dtype = member->kind->dtype,
+                                          .group = member->group,
+                                          .rank = member->rank};
+    member->backend = backend_open(member->kind->device, &config, NULL);
+    if (member->backend == NULL)
+        abort();
+    member->body(member, member->context);
+    backend_close(member->backend);
+    return NULL;
+}
+
+/* Every rank of a group by messages has a group of its own, as it has in another process. */
+static void create_groups(const struct group_form *form, struct fake_network *network,
+                          struct group_member *members) {
+    struct backend_group *group = NULL;
+    if (network == NULL)
+        assert_int_equal(backend_group_create(form->kind->device, form->num_ranks, &group, NULL),
+                         0);
+    for (int32_t r = 0; r < form->num_ranks; r++) {
+        members[r].group = group;
+        if (network != NULL)
+            assert_int_equal(backend_group_create_remote(
+                                 form->kind->device,
+                                 fake_network_transport(network, GROUP_FIRST_RANK + r),
+                                 GROUP_FIRST_RANK, form->num_ranks, &members[r].group, NULL),
+                             0);
+    }
+}
+
+static void destroy_groups(const struct group_form *form, struct fake_network *network,
+                           struct group_member *members) {
+    for (int32_t r = 0; r < (network == NULL ? 1 : form->num_ranks); r++)
+        backend_group_destroy(members[r].group);
+    if (network != NULL)
+        fake_network_destroy(network);
+}
+
+void group_fixture_run(const struct group_form *form,
+                       void (*body)(struct group_member *member, void *context), void *context) {
+    struct group_member members[GROUP_MAX_RANKS] = {{0}};
+    struct fake_network *network = NULL;
+    if (form->way == BY_MESSAGES) {
+        network = fake_network_create(GROUP_FIRST_RANK + form->num_ranks, 0);
+        fake_network_delay(network, form->max_delay_ns);
+    }
+    create_groups(form, network, members);
+    for (int32_t r = 0; r < form->num_ranks; r++) {
+        members[r].rank = r;
+        members[r].kind = form->kind;
+        members[r].body = body;
+        members[r].context = context;
+        assert_int_equal(pthread_create(&members[r].thread, NULL, run_member, &members[r]), 0);
+    }
+    for (int32_t r = 0; r < form->num_ranks; r++)
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+    destroy_groups(form, network, members);
+}
