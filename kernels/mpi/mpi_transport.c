@@ -153,11 +153,18 @@ static void mpi_destroy(struct transport *base) {
 static const struct transport_ops mpi_ops = {
     .send = mpi_send, .receive = mpi_receive, .test = mpi_test, .destroy = mpi_destroy};
 
+/* Open MPI says on stderr that a connection was lost, through mpirun, and waits in MPI_Test until
+ * mpirun has taken it. But mpirun, which ends the other processes then, takes it no more. */
+static void forbid_remarks(void) {
+    setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
+}
+
 static int start_mpi(struct error *err) {
     int is_started, level, status;
     MPI_Initialized(&is_started);
     if (is_started)
         return error_set(err, ERROR_DEVICE, "MPI starts once in a process, and has");
+    forbid_remarks();
     status = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
     if (status != MPI_SUCCESS)
         return error_set(err, ERROR_DEVICE, "MPI_Init_thread: %s", text_of(status).text);

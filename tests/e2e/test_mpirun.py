@@ -32,9 +32,9 @@ SMALL = "--kv-cache-memory-bytes", "8M", "--max-model-len", 256
 
 @pytest.fixture
 def start_ranks(start_server):
-    def start(count, *options, stages=1):
+    def start(count, *options, stages=1, mpirun_options=()):
         return start_server("--tensor-parallel-size", count, "--pipeline-parallel-size", stages, *options,
-                            launcher=[*MPIRUN, "-n", count * stages])
+                            launcher=[*MPIRUN, *mpirun_options, "-n", count * stages])
     return start
 
 
@@ -233,7 +233,17 @@ def is_gone(pid):
     (how, rank, 1) for how in (signal.SIGKILL, signal.SIGSTOP) for rank in (0, 1)] + [
     (signal.SIGKILL, 1, 2), (signal.SIGSTOP, 0, 2)])
 def test_a_lost_rank_ends_all(start_ranks, rank, how, stages):
-    server = start_ranks(2 // stages, "--rank-timeout", TIMEOUT_S, stages=stages)
+    check_lost_rank(start_ranks(2 // stages, "--rank-timeout", TIMEOUT_S, stages=stages), rank, how)
+
+
+@pytest.mark.parametrize("run", range(3))
+def test_a_lost_connection_is_no_matter_for_mpirun(start_ranks, run):
+    """Ranks of two machines see that a connection is lost. One that waits for mpirun to say so never answers, at times."""
+    server = start_ranks(1, "--rank-timeout", TIMEOUT_S, stages=2, mpirun_options=["--mca", "btl", "tcp,self"])
+    check_lost_rank(server, 1, signal.SIGKILL)
+
+
+def check_lost_rank(server, rank, how):
     pids = [rank_process(server, each) for each in range(2)]
     threads, outcomes = begin_streams(server, 3)
     began = time.monotonic()
