@@ -91,7 +91,20 @@ bool transport_is_expected(void) {
     return false;
 }
 
+/* srun tells its processes of each other by PMIx or PMI alone, as --mpi says. An MPI library that
+ * finds neither ends the process, with a text that is its own. */
+static bool is_told_of_others(void) {
+    static const char *const variables[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"};
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++)
+        if (getenv(variables[i]) != NULL)
+            return true;
+    return getenv("SLURM_STEP_NUM_TASKS") == NULL;
+}
+
 int transport_open(struct transport **out, struct error *err) {
+    if (!is_told_of_others())
+        return error_set(err, ERROR_CONFIG,
+                         "started by srun, whose processes find each other with --mpi=pmix alone");
     const struct transport_module *module =
         module_find("mpi", QUIRE_TRANSPORT_SYMBOL, QUIRE_TRANSPORT_INTERFACE, err);
     struct transport *t = NULL;

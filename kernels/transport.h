@@ -64,8 +64,8 @@ int transport_receive(struct transport *t, enum transport_channel channel, int32
  * so in its environment; one process alone, or a shell inside an allocation of Slurm, was not. */
 bool transport_is_expected(void);
 /* Opens it through the module libquire-mpi.so (module.h), once in a process: ERROR_CONFIG when that
- * is not installed, ERROR_DEVICE when MPI does not start, or sees one process where several were
- * started. */
+ * is not installed, or srun does not tell its processes of each other; ERROR_DEVICE when MPI does
+ * not start, or sees one process where several were started. */
 int transport_open(struct transport **out, struct error *err);
 
 #endif

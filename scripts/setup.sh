@@ -24,6 +24,7 @@ DEB_PACKAGES=(debhelper dpkg-dev fakeroot libopenmpi-dev python3)
 TEST_PACKAGES=(curl systemd chromium-headless-shell man-db groff-base mandoc zsh
                libopenmpi-dev openmpi-bin
                liblua5.3-0 libopentracing-c-wrapper0) # the last two: haproxy, see install_test_tools
+SLURM_PACKAGES=(slurmctld slurmd slurm-client munge) # the last one starts a service
 
 say() { echo "== $*" >&2; }
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }

@@ -171,5 +171,9 @@ int command_serve(int argc, char *const *argv) {
         log_error("%s", err.message);
     int status = started < 0 ? command_exit_status(&err) : started == 0 ? EX_OK : run(&serve);
     finish(&serve);
+    if (serve.transport != NULL && serve.executor == NULL) { /* is not closed (transport.h) */
+        fflush(NULL);
+        _exit(status);
+    }
     return status;
 }

@@ -161,14 +161,32 @@ static void test_is_expected(void **state) {
     }
 }
 
-/* This program's run path has no module of MPI. */
-static void test_not_installed(void **state) {
+static void check_refused(const struct environment *e, const char *message) {
     struct transport *t = NULL;
     struct error err = {0};
+    set_environment(e);
     assert_int_equal(transport_open(&t, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
-    assert_string_equal(err.message, "the module libquire-mpi.so is not installed");
+    assert_string_equal(err.message, message);
     assert_null(t);
+}
+
+/* This program's run path has no module of MPI. */
+static void test_not_installed(void **state) {
+    static const struct environment cases[] = {
+        {{{"OMPI_COMM_WORLD_SIZE", "2"}}, true},
+        {{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}, {"PMIX_RANK", "1"}}, true},
+        {{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}, {"PMI_SIZE", "2"}}, true},
+        {{{"SLURM_STEP_NUM_TASKS", "2"}, {"OMPI_COMM_WORLD_SIZE", "2"}}, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        check_refused(&cases[i], "the module libquire-mpi.so is not installed");
+}
+
+static void test_srun_without_pmix(void **state) {
+    static const struct environment e = {{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}},
+                                         true};
+    check_refused(&e, "started by srun, whose processes find each other with --mpi=pmix alone");
 }
 
 int main(void) {
@@ -176,7 +194,7 @@ int main(void) {
         cmocka_unit_test(test_send_and_receive), cmocka_unit_test(test_order),
         cmocka_unit_test(test_timeout),          cmocka_unit_test(test_gone),
         cmocka_unit_test(test_not_begun),        cmocka_unit_test(test_is_expected),
-        cmocka_unit_test(test_not_installed),
+        cmocka_unit_test(test_not_installed),    cmocka_unit_test(test_srun_without_pmix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
