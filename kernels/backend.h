@@ -444,7 +444,8 @@ void backend_group_destroy(struct backend_group *group);
 /* What a rank has sent to others and received since its group was created, without what the transport
  * adds to it: nothing within a process. Of R ranks that are processes, each sends and receives in an all_reduce of n floats
  * 8 (R-1)/R n bytes: the other ranks' slices and its own sum to all (a slice is a whole number of
- * 64 bytes but for the end of n: with s floats in the rank's own, it is 4 (n - s + (R-1) s)). In a
+ * 64 bytes but for the end of n: with s floats in the rank's own, it is 4 (n - s + (R-1) s)); with 2 ranks, or up to 2048
+ * floats, 4 (R-1) n: the other ranks' parts whole, in one round. In a
  * norm across ranks 8 (R-1) num_rows bytes; in gather_columns each rank but 0 sends to it
  * 4 + 4 num_rows width bytes, in share_samples rank 0 sends to each 4 num_sample_rows. In
  * sample_vocab_parallel each rank but 0 sends 24 num_sample_rows up to three times: once where each token is the

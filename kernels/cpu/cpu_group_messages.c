@@ -1,6 +1,7 @@
 /* Groups of ranks that send one another messages, of which this process has one. A sum is cut into
  * the slices that threads take of it (cpu_group_memory.c): each rank gets everyone's part of its
- * own slice, adds them up in the order of the ranks, and sends the others the result.
+ * own slice, adds them up in the order of the ranks, and sends the others the result. Where that
+ * carries no less, or so little that its second round takes longer, each gets all and adds it up.
  *
  * The first failure is kept; after it nothing is sent, received or waited for. */
 #include "config/base/check.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #define MAX_OTHERS (BACKEND_MAX_RANKS - 1)
+#define WHOLE_FLOATS 2048 /* of a sum whose parts are sent whole, of more than two ranks */
 
 struct messages_group {
     struct backend_group base;
@@ -40,8 +42,9 @@ static size_t receive_bytes(const struct messages_group *group,
     int32_t rank = group->base.only_rank;
     size_t slice = (size_t)(cpu_group_slice(num_floats, rank + 1, (int32_t)num_ranks) -
                             cpu_group_slice(num_floats, rank, (int32_t)num_ranks));
+    size_t whole = num_ranks == 2 ? (size_t)num_floats : WHOLE_FLOATS;
     size_t logits = rank == 0 ? (size_t)limits->max_logit_rows * (size_t)limits->vocab_size : 0;
-    size_t of_sums = (num_ranks - 1) * slice * sizeof(float);
+    size_t of_sums = (num_ranks - 1) * max_size(slice, whole) * sizeof(float);
     size_t of_rows = (num_ranks - 1) * rows * sizeof(double);
     return max_size(max_size(of_sums, of_rows), logits * sizeof(float));
 }
@@ -166,7 +169,7 @@ static void exchange_sums(const struct cpu_rank *rank, const struct all_reduce_a
     round_end(&round);
 }
 
-static void all_reduce(const struct cpu_rank *rank, const struct all_reduce_args *args) {
+static void sum_slices(const struct cpu_rank *rank, const struct all_reduce_args *args) {
     int32_t num_ranks = rank->group->num_ranks;
     int64_t n = (int64_t)args->num_rows * args->width;
     int64_t first = cpu_group_slice(n, rank->rank, num_ranks);
@@ -179,6 +182,35 @@ static void all_reduce(const struct cpu_rank *rank, const struct all_reduce_args
         return;
     cpu_group_sum_slice(rank, &sum);
     exchange_sums(rank, args, &sum);
+}
+
+static void sum_whole(const struct cpu_rank *rank, const struct all_reduce_args *args) {
+    int32_t num_ranks = rank->group->num_ranks;
+    int64_t n = (int64_t)args->num_rows * args->width;
+    size_t bytes = (size_t)n * sizeof(float);
+    struct cpu_slice_sum sum = {.num_in = num_ranks,
+                                .out = {args->out},
+                                .num_out = 1,
+                                .added = args->accumulate ? args->out : NULL,
+                                .count = n};
+    float *received = receive_memory(rank, (size_t)(num_ranks - 1) * bytes);
+    struct round round = round_start(rank);
+    for (int32_t i = 0; i < num_ranks - 1; i++, received += n) {
+        int32_t other = other_rank(rank, i);
+        round_receive(&round, other, received, bytes);
+        round_send(&round, other, args->x, bytes);
+        sum.in[other] = received;
+    }
+    sum.in[rank->rank] = args->x;
+    if (round_end(&round))
+        cpu_group_sum_slice(rank, &sum);
+}
+
+static void all_reduce(const struct cpu_rank *rank, const struct all_reduce_args *args) {
+    if (rank->group->num_ranks == 2 || (int64_t)args->num_rows * args->width <= WHOLE_FLOATS)
+        sum_whole(rank, args);
+    else
+        sum_slices(rank, args);
 }
 
 static bool receive_widths(const struct cpu_rank *rank, int32_t *widths) {

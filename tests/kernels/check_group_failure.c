@@ -16,7 +16,13 @@
 
 #include <cmocka.h>
 
-enum { ROWS = 3, WIDTH = 50, MAX_RANKS = 4 };
+enum {
+    ROWS = 3,
+    WIDTH = 50,
+    MAX_RANKS = 4,
+    LARGE = 2100,
+    EVEN = 2112 /* floats whose sum is cut into slices */
+};
 #define TIMEOUT_NS (20 * CLOCK_NS_PER_MS)
 
 static const char *const devices[] = {"cpu-ref", "cpu"};
@@ -26,7 +32,7 @@ struct member {
     struct backend_group *group;
     struct backend *backend;
     int32_t rank, vocab_size, first_token; /* of the ranks' columns */
-    float x[ROWS * WIDTH], out[ROWS * WIDTH * MAX_RANKS], weight[WIDTH];
+    float x[ROWS * WIDTH], out[ROWS * WIDTH * MAX_RANKS], weight[WIDTH], large[EVEN];
     struct backend_group_traffic traffic; /* of one call of an op */
     pthread_t thread;
 };
@@ -39,7 +45,7 @@ static void open_backend(struct member *member, struct backend_group *group, int
                                           .limits.max_num_seqs = ROWS,
                                           .limits.max_logit_rows = ROWS,
                                           .limits.vocab_size = WIDTH * MAX_RANKS,
-                                          .limits.hidden_size = 64,
+                                          .limits.hidden_size = EVEN / ROWS,
                                           .group = member->group,
                                           .rank = rank};
     member->backend = backend_open(device, &config, NULL);
@@ -72,6 +78,12 @@ static void all_reduce(struct member *m) {
     m->backend->ops->all_reduce(
         m->backend,
         &(struct all_reduce_args){.x = m->x, .out = m->out, .num_rows = ROWS, .width = WIDTH});
+}
+
+static void reduce_large(struct member *m) {
+    m->backend->ops->all_reduce(
+        m->backend,
+        &(struct all_reduce_args){.x = m->large, .out = m->large, .num_rows = 1, .width = LARGE});
 }
 
 static void gather_columns(struct member *m) {
@@ -124,8 +136,8 @@ static void sample(struct member *m) {
                                                          .sample = m->rank == 0 ? &args : NULL});
 }
 
-static void (*const ops[])(struct member *member) = {all_reduce, gather_columns, share_samples,
-                                                     norm, sample};
+static void (*const ops[])(struct member *member) = {all_reduce,    reduce_large, gather_columns,
+                                                     share_samples, norm,         sample};
 #define NUM_OPS (sizeof(ops) / sizeof(ops[0]))
 
 /* --- Failures --------------------------------------------------------------------------------- */
@@ -178,25 +190,25 @@ static void test_silent_rank(void **state) {
             }
 }
 
-/* Begins what rank 1 of 3 sends and receives in all_reduce, by hand: it is not late. */
+/* Begins what rank 1 sends rank 0 in reduce_large, and receives, of slices of 44, 44 and 44 lines of 16 floats but for the
+ * end: it is not late. */
 static void begin_parts(struct transport *t, float *x) {
-    static const int32_t starts[] = {0, 48, 96, ROWS * WIDTH}; /* 10 lines of 16 floats: 3, 3, 4 */
-    assert_non_null(
-        t->ops->send(t, TRANSPORT_SUMS, 0, x, (size_t)(starts[1] - starts[0]) * 4, NULL));
-    assert_non_null(t->ops->receive(t, TRANSPORT_SUMS, 0, x + starts[1],
-                                    (size_t)(starts[2] - starts[1]) * 4, NULL));
+    assert_non_null(t->ops->send(t, TRANSPORT_SUMS, 0, x, (size_t)44 * 16 * 4, NULL));
+    assert_non_null(t->ops->receive(t, TRANSPORT_SUMS, 0, x + 44 * 16, (size_t)44 * 16 * 4, NULL));
 }
 
 static void test_names_the_silent_one(void **state) {
     struct fake_network *network = fake_network_create(3, TIMEOUT_NS);
     struct member member;
-    float x[ROWS * WIDTH] = {0};
+    float x[LARGE] = {0};
     begin_parts(fake_network_transport(network, 1), x);
     fake_network_silence(network, 2);
     open_member(&member, network, 0, "cpu");
-    all_reduce(&member);
+    for (int i = 0; i < LARGE; i++)
+        member.large[i] = (float)i;
+    reduce_large(&member);
     assert_failed(&member, "rank 2 has not answered within 0.02 s (--rank-timeout)");
-    assert_memory_equal(x + 48, member.x + 48, 48 * sizeof(float));
+    assert_memory_equal(x + 44 * 16, member.large + 44 * 16, 44 * 16 * sizeof(float));
     fake_network_destroy(network);
     close_member(&member);
 }
@@ -282,12 +294,14 @@ static void run_op(void (*op)(struct member *member), int32_t num_ranks, struct 
 /* As backend.h says, of one op. */
 static void expect_traffic(void (*op)(struct member *member), int32_t num_ranks, int32_t rank,
                            struct backend_group_traffic *out) {
-    uint64_t others = (uint64_t)num_ranks - 1, n = ROWS * WIDTH, num_lines = (n + 15) / 16;
+    uint64_t others = (uint64_t)num_ranks - 1, n = LARGE, num_lines = (n + 15) / 16;
     uint64_t own = min_int64((int64_t)n, (int64_t)(num_lines * (uint64_t)(rank + 1) /
                                                    (uint64_t)num_ranks * 16)) -
                    num_lines * (uint64_t)rank / (uint64_t)num_ranks * 16;
     *out = (struct backend_group_traffic){0};
-    if (op == all_reduce) {
+    if (op == all_reduce || (op == reduce_large && num_ranks == 2)) {
+        out->bytes_sent = out->bytes_received = 4 * others * (op == all_reduce ? ROWS * WIDTH : n);
+    } else if (op == reduce_large) {
         out->bytes_sent = out->bytes_received = 4 * (n - own + others * own);
     } else if (op == norm) {
         out->bytes_sent = out->bytes_received = 8 * others * ROWS;
@@ -338,8 +352,8 @@ static void test_traffic(void **state) {
 /* Slices of the same size: the formula of the whole. */
 static void sum_even(struct member *m) {
     m->backend->ops->all_reduce(
-        m->backend,
-        &(struct all_reduce_args){.x = m->x, .out = m->out, .num_rows = 2, .width = 64});
+        m->backend, &(struct all_reduce_args){
+                        .x = m->large, .out = m->large, .num_rows = 2, .width = EVEN / 2});
 }
 
 static void test_traffic_of_even_slices(void **state) {
@@ -348,7 +362,7 @@ static void test_traffic_of_even_slices(void **state) {
         struct fake_network *network;
         run_op(sum_even, num_ranks, members, &network);
         for (int32_t r = 0; r < num_ranks; r++) {
-            assert_int_equal(members[r].traffic.bytes_sent, 8 * (num_ranks - 1) * 128 / num_ranks);
+            assert_int_equal(members[r].traffic.bytes_sent, 8 * (num_ranks - 1) * EVEN / num_ranks);
             close_member(&members[r]);
         }
         fake_network_destroy(network);
