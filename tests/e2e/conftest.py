@@ -25,6 +25,10 @@ def trust_one_authority():
     os.environ["SSL_CERT_FILE"] = file.name
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "variant: a further case of what others test; `scripts/test --slow` alone runs it")
+
+
 def pytest_sessionstart(session):
     trust_one_authority()
     for path in (BINARY, MODEL):

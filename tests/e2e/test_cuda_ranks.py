@@ -112,8 +112,10 @@ def test_blocks_that_are_swapped(start_ranks):
     assert metrics["kv_blocks_used"] == 0
 
 
-@pytest.mark.parametrize("device", [0, 1])
-@pytest.mark.parametrize("kind, number", [("graph", 0), ("graph", 17), ("graph", 60), ("nccl", 0), ("nccl", 7)])
+@pytest.mark.parametrize("kind, number, device", [
+    ("graph", 0, 1), ("graph", 17, 0), ("graph", 60, 1), ("nccl", 0, 0), ("nccl", 7, 1),
+    *(pytest.param(*each, marks=pytest.mark.variant)
+      for each in (("graph", 0, 0), ("graph", 17, 1), ("graph", 60, 0), ("nccl", 0, 1), ("nccl", 7, 0)))])
 def test_a_rank_fails(start_ranks, tmp_path, kind, number, device):
     """The other does not wait for it."""
     order = tmp_path / "failure"

@@ -126,8 +126,8 @@ def run_load(server, prompts, chance):
 def test_the_subscribers_set_is_the_servers(publish, tmp_path, swap):
     chance = random.Random(7)
     server, subscriber, _ = publish(*SMALL, "--swap-space", swap, "--admin-socket", tmp_path / "admin")
-    prompts = random_prompts(chance, 40)
-    run_load(server, prompts[:25], chance)
+    prompts = random_prompts(chance, 26)
+    run_load(server, prompts[:16], chance)
     catch_up(server, subscriber)
     assert subscriber.blocks
     flush(tmp_path / "admin")
@@ -135,7 +135,7 @@ def test_the_subscribers_set_is_the_servers(publish, tmp_path, swap):
     catch_up(server, subscriber)
     assert (subscriber.blocks, subscriber.cleared) == ({}, 1)
     with ThreadPoolExecutor(1) as pool:
-        load = pool.submit(run_load, server, prompts[15:], chance)
+        load = pool.submit(run_load, server, prompts[10:], chance)
         server.wait_for(lambda m: m["num_requests_running"] > 2)
         flush(tmp_path / "admin")
         load.result()

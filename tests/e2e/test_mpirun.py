@@ -97,9 +97,10 @@ SPECULATION = "--speculative-config", '{"method": "ngram", "num_speculative_toke
 
 
 @pytest.mark.parametrize("count, stages, options", [
-    (2, 1, ()), (3, 1, ()), (2, 1, (*SMALL, "--swap-space", 0.1)), (2, 1, SPECULATION),
-    (1, 2, (*SMALL, "--swap-space", 0.1)), (1, 2, SPECULATION), (2, 2, ())],
-    ids=["two", "three", "swapped", "speculation", "stages swapped", "stages speculation", "two by two"])
+    (2, 1, ()), (2, 1, (*SMALL, "--swap-space", 0.1)), (1, 2, SPECULATION), (2, 2, ()),
+    pytest.param(3, 1, (), marks=pytest.mark.variant), pytest.param(2, 1, SPECULATION, marks=pytest.mark.variant),
+    pytest.param(1, 2, (*SMALL, "--swap-space", 0.1), marks=pytest.mark.variant)],
+    ids=["two", "swapped", "stages speculation", "two by two", "three", "speculation", "stages swapped"])
 def test_what_threads_answer(start_server, start_ranks, count, stages, options):
     """Stages change no bit: what one rank answers, they do."""
     threads = start_server("--tensor-parallel-size", count, *options)
@@ -126,7 +127,8 @@ def answer_of(server):
     return reply.choices[0].text, reply.system_fingerprint
 
 
-@pytest.mark.parametrize("count, stages", [(2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("count, stages", [
+    (2, 2), pytest.param(2, 1, marks=pytest.mark.variant), pytest.param(1, 2, marks=pytest.mark.variant)])
 def test_load_modes(start_server, start_ranks, count, stages):
     """What is read by whom changes no answer. A process of a stage reads little more than the stage's layers, its embedding
     and head; of what rank 0 reads for all, the others read the settings alone."""
@@ -230,13 +232,14 @@ def is_gone(pid):
 
 
 @pytest.mark.parametrize("how, rank, stages", [
-    (how, rank, 1) for how in (signal.SIGKILL, signal.SIGSTOP) for rank in (0, 1)] + [
-    (signal.SIGKILL, 1, 2), (signal.SIGSTOP, 0, 2)])
+    (signal.SIGKILL, 1, 1), (signal.SIGSTOP, 0, 1), (signal.SIGKILL, 1, 2)] + [
+    pytest.param(*each, marks=pytest.mark.variant)
+    for each in ((signal.SIGKILL, 0, 1), (signal.SIGSTOP, 1, 1), (signal.SIGSTOP, 0, 2))])
 def test_a_lost_rank_ends_all(start_ranks, rank, how, stages):
     check_lost_rank(start_ranks(2 // stages, "--rank-timeout", TIMEOUT_S, stages=stages), rank, how)
 
 
-@pytest.mark.parametrize("run", range(3))
+@pytest.mark.parametrize("run", [0, *(pytest.param(run, marks=pytest.mark.variant) for run in (1, 2))])
 def test_a_lost_connection_is_no_matter_for_mpirun(start_ranks, run):
     """Ranks of two machines see that a connection is lost. One that waits for mpirun to say so never answers, at times."""
     server = start_ranks(1, "--rank-timeout", TIMEOUT_S, stages=2, mpirun_options=["--mca", "btl", "tcp,self"])

@@ -46,7 +46,7 @@ static void draw(struct backend *b, const struct sample_row *row, int num_calls,
 static void expect_weights(struct backend *b, const struct sample_row *row,
                            const double weights[TOKENS]) {
     static const double points[TOKENS] = {0, 10.83, 13.82, 16.27, 18.47};
-    int num_calls = fixture.is_simulated ? 6 : 40, num_kept = 0, seen[TOKENS];
+    int num_calls = fixture.is_simulated ? 4 : 40, num_kept = 0, seen[TOKENS];
     double total = 0, chi_square = 0;
     draw(b, row, num_calls, seen);
     for (int i = 0; i < TOKENS; i++) {
@@ -220,13 +220,13 @@ static int check_mixed_rows(int32_t vocab_size, int num_calls, float spread) {
 }
 
 static void test_mixed_rows_equal_oracle(void **state) {
-    bool is_slow = fixture.is_simulated;
-    int num_rows = MAX_ROWS * (is_slow ? 3 * 12 + 1 : 3 * 40 + 10), num_near = 0;
+    int num_calls = fixture.is_simulated ? 4 : 40, num_large = fixture.is_simulated ? 1 : 10;
+    int num_rows = MAX_ROWS * (3 * num_calls + num_large), num_near = 0;
     for (int i = 0; i < 3; i++) {
         static const float spreads[] = {1, 4, 12};
-        num_near += check_mixed_rows(257 + i, is_slow ? 12 : 40, spreads[i]);
+        num_near += check_mixed_rows(257 + i, num_calls, spreads[i]);
     }
-    num_near += check_mixed_rows(4099, is_slow ? 1 : 10, 3);
+    num_near += check_mixed_rows(4099, num_large, 3);
     assert_true(num_near <= num_rows / 100);
 }
 
