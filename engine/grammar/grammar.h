@@ -110,8 +110,8 @@ int grammar_state_try_mask(struct grammar_state *state, int64_t *budget, uint32_
  * or memory was short; the state is unchanged. An end token that is allowed for want of others is
  * taken only after the mask was requested. */
 int grammar_state_accept(struct grammar_state *state, int32_t token);
-/* Fills out[0..most) with the next tokens where only one text may follow: as the tokenizer splits that text by
- * itself, but for its last token, unless the text ends there. Returns how many; 0 where several texts may
+/* Fills out[0..most) with the next tokens where only one text may follow: as the tokenizer splits that text within a
+ * longer one, but for its last token, unless the text ends there. Returns how many; 0 where several texts may
  * follow, the tokenizer has no tokens for it, or memory is short. They are tokens that the mask would allow. */
 int32_t grammar_state_forced(struct grammar_state *state, int32_t *out, int32_t most);
 /* Nothing but an end can follow: the sequence is finished. */

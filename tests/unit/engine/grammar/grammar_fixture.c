@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#define FIXTURE_MAX_TEXT 512
+
 int32_t fixture_add(struct tokenizer *tokenizer, const char *bytes, size_t length) {
     CHECK(tokenizer->num_tokens < FIXTURE_MAX_TOKENS);
     CHECK(length <= sizeof(tokenizer->memory) - tokenizer->used);
@@ -48,7 +50,12 @@ const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_
 
 int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                          unsigned flags, int32_t *out, size_t capacity) {
-    return longest_match_encode(tokenizer, text, length, out, capacity);
+    char spaced[FIXTURE_MAX_TEXT] = " ";
+    if (!tokenizer->adds_space)
+        return longest_match_encode(tokenizer, text, length, out, capacity);
+    CHECK(length < sizeof(spaced));
+    memcpy(spaced + 1, text, length);
+    return longest_match_encode(tokenizer, spaced, 1 + length, out, capacity);
 }
 
 struct grammar *fixture_regex(const char *pattern) {

@@ -12,6 +12,7 @@ struct tokenizer {
     int32_t num_tokens;
     struct text pieces[FIXTURE_MAX_TOKENS];
     int32_t end, control; /* -1: none */
+    bool adds_space;      /* before each text */
     char memory[FIXTURE_MAX_TOKENS * 16];
     size_t used;
 };

@@ -76,6 +76,30 @@ static void test_texts(void **unused) {
     assert_forced("abzd", 32, letters, 2);
 }
 
+static void set_up_again(void) {
+    struct error err;
+    grammar_vocabulary_destroy(vocabulary);
+    assert_int_equal(grammar_vocabulary_create(&tokenizer, &vocabulary, &err), 0);
+}
+
+/* A space before each text is none of the text's. */
+static void test_a_tokenizer_that_adds_a_space(void **unused) {
+    const struct tokenizer before = tokenizer;
+    tokenizer.adds_space = true;
+    test_texts(NULL);
+    assert_forced(" bcd", 32, (const int32_t[]){' ', 'b', 'c', 'd'}, 4);
+    int32_t spaces = fixture_add(&tokenizer, "  ", 2);
+    set_up_again();
+    assert_forced(" bcd", 32, (const int32_t[]){' ', 'b', 'c', 'd'}, 4);
+    assert_forced("  bcd", 32, (const int32_t[]){spaces, 'b', 'c', 'd'}, 4);
+    /* A line break that merges with what follows it is none to go by. */
+    fixture_add(&tokenizer, "\nab", 3);
+    set_up_again();
+    assert_forced("abcd", 32, NULL, 0);
+    tokenizer = before;
+    set_up_again();
+}
+
 /* A text longer than is looked at is found in parts. */
 static void test_long_text(void **unused) {
     struct grammar_state *state = start("a{1000}");
@@ -109,6 +133,7 @@ static void test_note(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_a_tokenizer_that_adds_a_space),
         cmocka_unit_test(test_long_text),
         cmocka_unit_test(test_note),
     };
