@@ -223,6 +223,7 @@ static void test_nothing_is_sent_after_a_failed_sum(void **state) {
                                           .limits.max_num_batched_tokens = 1,
                                           .limits.max_num_seqs = 1,
                                           .limits.max_logit_rows = 1,
+                                          .limits.hidden_size = 4,
                                           .group = group,
                                           .pipeline = pipeline};
     struct backend *b = backend_open("cpu", &config, NULL);
