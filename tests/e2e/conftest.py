@@ -9,20 +9,22 @@ import pytest
 from quire_server import BINARY, MODEL, QuireServer
 
 LOGS = pytest.StashKey()
+AUTHORITY = pytest.StashKey()
 
 
 def trust_one_authority():
     """httpx reads the certificates of all authorities for each client, 30 ms of a processor, and the tests make thousands. None of
-    them trusts a public one."""
+    them trusts a public one. Returns the file of the first one; None: these clients do not read them from where httpx does."""
     try:
         import certifi
     except ImportError:
-        return
+        return None
     with open(certifi.where(), encoding="utf-8") as file:
         first = file.read().partition("-----BEGIN")[2].partition("-----END CERTIFICATE-----")[0]
     with tempfile.NamedTemporaryFile("w", suffix=".pem", delete=False) as file:
         file.write(f"-----BEGIN{first}-----END CERTIFICATE-----\n")
     os.environ["SSL_CERT_FILE"] = file.name
+    return file.name
 
 
 def pytest_configure(config):
@@ -30,15 +32,15 @@ def pytest_configure(config):
 
 
 def pytest_sessionstart(session):
-    trust_one_authority()
+    session.config.stash[AUTHORITY] = trust_one_authority()
     for path in (BINARY, MODEL):
         if not path.exists():
             pytest.exit(f"{path} is missing: run scripts/test", returncode=2)
 
 
 def pytest_sessionfinish(session):
-    if "SSL_CERT_FILE" in os.environ:
-        os.unlink(os.environ.pop("SSL_CERT_FILE"))
+    if session.config.stash.get(AUTHORITY, None):
+        os.unlink(session.config.stash[AUTHORITY])
 
 
 @pytest.fixture(scope="session")
