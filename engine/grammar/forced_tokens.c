@@ -73,16 +73,18 @@ static int64_t encode_within(const struct tokenizer *tokenizer, const char *text
     return count;
 }
 
+static bool begins_with_space(struct text piece) {
+    return piece.length > 0 && piece.data[0] == ' ';
+}
+
 static int64_t encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                       int32_t *out, int32_t most) {
     int32_t before[MAX_LINE_BREAK];
     int64_t count = tokenizer_encode(tokenizer, "\n", 1, 0, before, MAX_LINE_BREAK);
-    if (count <= 0 || count > MAX_LINE_BREAK)
-        return tokenizer_encode(tokenizer, text, length, 0, out, (size_t)most);
-    struct text first = tokenizer_piece(tokenizer, before[0]);
-    if (first.length > 0 && first.data[0] == ' ')
-        return encode_within(tokenizer, text, length, before, count, out, most);
-    return tokenizer_encode(tokenizer, text, length, 0, out, (size_t)most);
+    bool adds_space = count > 0 && count <= MAX_LINE_BREAK &&
+                      begins_with_space(tokenizer_piece(tokenizer, before[0]));
+    return adds_space ? encode_within(tokenizer, text, length, before, count, out, most)
+                      : tokenizer_encode(tokenizer, text, length, 0, out, (size_t)most);
 }
 
 /* The last token is left to be sampled: with what follows it may be another one. */

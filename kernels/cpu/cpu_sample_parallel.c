@@ -8,7 +8,6 @@
 #include "kernels/cpu/cpu_sample_parallel.h"
 
 #include "config/base/check.h"
-#include "config/base/numbers.h"
 #include "kernels/backend_group.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/cpu_memory.h"
@@ -254,8 +253,9 @@ static void plan_row(const struct parallel_call *call, int64_t row) {
     if (filters == SAMPLE_UNFILTERED) {
         ask_for_token(call, row);
     } else if (filters == SAMPLE_BY_MASS) {
-        call->backend->sample_parallel.totals[row] = total_of(call, row);
-        request->lowest = cpu_sample_bound_of_mass(&s, total_of(call, row));
+        double total = total_of(call, row);
+        call->backend->sample_parallel.totals[row] = total;
+        request->lowest = cpu_sample_bound_of_mass(&s, total);
     } else {
         request->top_k = cpu_sample_top_k(&s);
         request->lowest = cpu_sample_bound_of_min_p(&s);
