@@ -134,7 +134,7 @@ def test_a_rank_fails(start_ranks, tmp_path, kind, number, device):
 
 def test_a_rank_that_hangs(start_ranks):
     """Some time after the start; the process waits for neither rank."""
-    server = start_ranks(*WAIT, QUIRE_CUDASIM_HANG_AFTER="9000", QUIRE_CUDASIM_FAULTY_DEVICE="1")
+    server = start_ranks(*WAIT, QUIRE_CUDASIM_HANG_AFTER="6000", QUIRE_CUDASIM_FAULTY_DEVICE="1")
     outcomes = at_once([lambda: plain_until_refused(server)] * 2 + [lambda: stream_until_refused(server)] * 2)
     assert server.process.wait(20) == 70
     assert [outcome for outcome, _ in outcomes] == [503, 503, "event", "event"]

@@ -82,7 +82,7 @@ def test_what_cannot_be_met_is_refused_at_once(start_server):
     for _ in range(4):
         post(server, "/v1/completions", {**FOREVER, "max_tokens": 64})
     with ThreadPoolExecutor(11) as pool:
-        late = [pool.submit(post, server, "/v1/completions", {**FOREVER, "max_tokens": 128}) for _ in range(11)]
+        late = [pool.submit(post, server, "/v1/completions", {**FOREVER, "max_tokens": 64}) for _ in range(11)]
         server.wait_for(lambda m: m["num_requests_waiting"] >= 10)
         time.sleep(0.5)  # two looks of the server at its engine
         refused = post(server, "/v1/completions", {**FOREVER, "timeout_ms": 100})

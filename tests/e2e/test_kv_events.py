@@ -122,7 +122,7 @@ def run_load(server, prompts, chance):
             future.result()
 
 
-@pytest.mark.parametrize("swap", [0, 0.05])
+@pytest.mark.parametrize("swap", [pytest.param(0, marks=pytest.mark.variant), 0.05])
 def test_the_subscribers_set_is_the_servers(publish, tmp_path, swap):
     chance = random.Random(7)
     server, subscriber, _ = publish(*SMALL, "--swap-space", swap, "--admin-socket", tmp_path / "admin")

@@ -220,7 +220,7 @@ static int check_mixed_rows(int32_t vocab_size, int num_calls, float spread) {
 }
 
 static void test_mixed_rows_equal_oracle(void **state) {
-    int num_calls = fixture.is_simulated ? 4 : 40, num_large = fixture.is_simulated ? 1 : 10;
+    int num_calls = fixture.is_simulated ? 2 : 40, num_large = fixture.is_simulated ? 1 : 10;
     int num_rows = MAX_ROWS * (3 * num_calls + num_large), num_near = 0;
     for (int i = 0; i < 3; i++) {
         static const float spreads[] = {1, 4, 12};

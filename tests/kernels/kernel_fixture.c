@@ -50,6 +50,12 @@ static void open_level(struct kernel_fixture *f, struct backend_config config,
     f->backends[f->num_backends++] = b;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { THREADS_STEP = 2 }; /* which sees as much in less time */
+#else
+enum { THREADS_STEP = 1 };
+#endif
+
 /* A level that brings formats of the product alone is enough once. */
 static void open_levels(struct kernel_fixture *f, const struct backend_config *config) {
     f->bits_equal = true;
@@ -58,7 +64,7 @@ static void open_levels(struct kernel_fixture *f, const struct backend_config *c
     for (const struct cpu_level *l = cpu_levels; l < cpu_levels + num_cpu_levels; l++) {
         if (!l->supported())
             continue;
-        for (int threads = 1; l->add_ops != NULL && threads <= 3; threads++)
+        for (int threads = 1; l->add_ops != NULL && threads <= 3; threads += THREADS_STEP)
             open_level(f, *config, l, threads);
         if (l->add_ops == NULL)
             open_level(f, *config, l, 2);
