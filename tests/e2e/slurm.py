@@ -1,5 +1,5 @@
-"""A Slurm of one node on loopback: munged, slurmctld and slurmd of this machine's packages, with a configuration, a key and
-ports of its own."""
+"""A Slurm of one node on loopback, or of two_machines.py's: munged, slurmctld and slurmd of this machine's packages, with
+a configuration, a key and ports of its own."""
 
 import getpass
 import os
@@ -12,11 +12,13 @@ import time
 from pathlib import Path
 
 from quire_server import free_port
+from two_machines import ADDRESSES, NAMES
 
 START_TIMEOUT_S = 30
+KILL_WAIT_S = 10  # from SIGTERM to SIGKILL
 NUM_CPUS = 8  # says the configuration, so that four tasks run on any machine
 CONFIGURATION = """ClusterName=quire
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmUser={user}
 SlurmdUser={user}
 SlurmctldPort={control_port}
@@ -25,19 +27,21 @@ CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-TmpFS={folder}/tmp
+SlurmdSpoolDir={folder}/spool/%n
+TmpFS={tmp}
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
-KillWait=30
-NodeName={host} NodeAddr=127.0.0.1 CPUs={num_cpus}
+KillWait={kill_wait}
+SlurmdTimeout=10
+ReturnToService=2
+{nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -51,29 +55,32 @@ def is_installed():
 
 
 class Slurm:
-    """kill_delay_s: from the end of a task to when Slurm kills the rest of its step (docs/scale.md). close() ends it all."""
+    """kill_delay_s: from the end of a task to when Slurm kills the rest of its step (docs/scale.md). machines: on whose
+    first one this runs. close() ends it all."""
 
-    def __init__(self, kill_delay_s):
+    def __init__(self, kill_delay_s, machines=None):
+        self.nodes = {socket.gethostname().split(".")[0]: "127.0.0.1"} if machines is None else dict(zip(NAMES, ADDRESSES))
+        self.launchers = [machines.launcher(index) for index in range(len(NAMES))] if machines else [[]]
         self.folder = Path(tempfile.mkdtemp(prefix="quire-slurm-"))  # short: sockets lie in it
         self.environment = {"SLURM_CONF": str(self.folder / "slurm.conf")}
         self.daemons = []
-        self.write_files(kill_delay_s)
+        self.write_files(kill_delay_s, machines.own if machines else self.folder / "tmp")
         try:
             self.start()
         except Exception:
             self.close()
             raise
 
-    def write_files(self, kill_delay_s):
-        for name in "state", "spool", "tmp":
-            (self.folder / name).mkdir()
+    def write_files(self, kill_delay_s, tmp):
+        for name in ("state", "tmp", *(f"spool/{node}" for node in self.nodes)):
+            (self.folder / name).mkdir(parents=True)
         self.folder.chmod(0o755)
         (self.folder / "munge.key").write_bytes(os.urandom(128))
         (self.folder / "munge.key").chmod(0o600)
-        self.host = socket.gethostname().split(".")[0]
         (self.folder / "slurm.conf").write_text(CONFIGURATION.format(
-            host=self.host, user=getpass.getuser(), control_port=free_port(), node_port=free_port(), folder=self.folder,
-            num_cpus=NUM_CPUS))
+            host=next(iter(self.nodes)), address=next(iter(self.nodes.values())), user=getpass.getuser(),
+            control_port=free_port(), node_port=free_port(), folder=self.folder, tmp=tmp, kill_wait=KILL_WAIT_S, nodes="\n".join(
+                f"NodeName={name} NodeAddr={address} CPUs={NUM_CPUS}" for name, address in self.nodes.items())))
         (self.folder / "mpi.conf").write_text(f"PMIxEnv=PMIX_MCA_pmix_event_caching_window={kill_delay_s}\n")
 
     def start(self):
@@ -83,12 +90,14 @@ class Slurm:
         self.start_daemon("munged", "--foreground", "--force", *munge)
         self.wait_for("munged", lambda: (self.folder / "munge.socket").exists())
         self.start_daemon("slurmctld", "-D", "-c")
-        self.start_daemon("slurmd", "-D", "-N", self.host)
-        self.wait_for("the node", lambda: self.ask("sinfo", "-h", "-o", "%t") == ["idle"])
+        for name, launcher in zip(self.nodes, self.launchers):
+            self.start_daemon("slurmd", "-D", "-N", name, launcher=launcher)
+        self.wait_for("the nodes", lambda: self.ask("sinfo", "-h", "-o", "%t %D") == ["idle", str(len(self.nodes))])
 
-    def start_daemon(self, name, *arguments):
-        with open(self.folder / f"{name}.out", "wb") as out:
-            self.daemons.append(subprocess.Popen([find_daemon(name), *arguments], stdout=out, stderr=out,
+    def start_daemon(self, name, *arguments, launcher=None):
+        launcher = self.launchers[0] if launcher is None else launcher
+        with open(self.folder / f"{name}.out", "ab") as out:
+            self.daemons.append(subprocess.Popen([*launcher, find_daemon(name), *arguments], stdout=out, stderr=out,
                                                  env={**os.environ, **self.environment}))
 
     def wait_for(self, what, condition):
