@@ -13,7 +13,7 @@ import pytest
 
 from quire_server import BINARY, MODEL, NAME, ROOT, clean_environment
 
-NUM_REQUESTS = int(os.environ.get("QUIRE_TEST_REPLAY_REQUESTS", 100))
+NUM_REQUESTS = int(os.environ.get("QUIRE_TEST_REPLAY_REQUESTS", 60))
 # A pool that is too small for the load, host blocks to swap to, and drafts.
 OPTIONS = ("--max-model-len", 256, "--kv-cache-memory-bytes", "12M", "--swap-space", "0.1", "--max-num-seqs", 32,
            "--max-queued-requests", 2000, "--max-connections", 2000, "--max-connections-per-ip", 0,
