@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -99,7 +100,13 @@ class TwoMachines:
         self.on(0, "ip", "link", "set", "cable", "down")
 
     def plug_in_cable(self):
+        """By whoever has entered. Waits until the second machine reaches the first."""
         self.on(0, "ip", "link", "set", "cable", "up")
+        deadline = time.monotonic() + START_TIMEOUT_S
+        with socket.create_server((ADDRESSES[0], 0)) as listener:
+            connect = f": < /dev/tcp/{ADDRESSES[0]}/{listener.getsockname()[1]}"
+            while subprocess.run([*self.launcher(1), "bash", "-c", connect], capture_output=True).returncode != 0:
+                assert time.monotonic() < deadline, "the cable carries nothing"
 
     def mpirun_options(self, per_machine):
         """As many ranks on each; messages by way of the cable alone."""
