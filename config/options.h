@@ -60,6 +60,7 @@ struct options {
     int64_t max_body_bytes;
     int64_t response_store_bytes; /* of responses that are kept; 0: none are */
     int64_t shutdown_timeout;     /* seconds to finish what is in flight after SIGTERM */
+    int64_t sleep_idle_seconds;   /* without a request, until the engine sleeps; 0: never */
     int64_t drain_delay;          /* seconds before that in which requests are still taken */
     int64_t watchdog_sec;         /* without progress: abort; 0: never */
     char *metrics_prefix;

@@ -260,6 +260,13 @@ static const struct option_spec table[] = {
      .maximum = 3600,
      .meaning = "seconds after SIGTERM in which all is served as before but /health says 503, so "
                 "that a load balancer sends requests elsewhere; then begins --shutdown-timeout"},
+    {.name = "sleep-idle-seconds",
+     .type = OPTION_INTEGER,
+     .offset = FIELD(sleep_idle_seconds),
+     .default_text = "0",
+     .maximum = 31536000,
+     .meaning = "seconds without a request after which the KV cache's memory goes back to the "
+                "system, until the next request, which waits for it; 0: never"},
     {.name = "watchdog-sec",
      .type = OPTION_INTEGER,
      .offset = FIELD(watchdog_sec),

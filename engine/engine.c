@@ -83,16 +83,20 @@ static void request_wake(struct engine *engine) {
     pthread_mutex_unlock(&engine->lock);
 }
 
+/* 0: no deadline. */
+static int64_t sooner_ns(int64_t deadline_ns, int64_t other_ns) {
+    return deadline_ns == 0 ? other_ns : min_int64(deadline_ns, other_ns);
+}
+
 /* Sleeps until there is something to do, unless `runnable`. Takes the inbox, and
  * whether the cache is to be flushed before. Returns false when the thread is to end. */
 static bool wait_for_work(struct engine *engine, bool runnable, struct request_list *out_inbox,
                           bool *out_flush) {
     bool awaits_others = engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0;
-    int64_t deadline_ns = awaits_others ? engine->core.first_deadline_ns : 0; /* 0: none */
-    if (engine->core.executor->ops->check != NULL) {
-        int64_t look_ns = clock_now_ns() + LOOK_NS;
-        deadline_ns = deadline_ns == 0 ? look_ns : min_int64(deadline_ns, look_ns);
-    }
+    int64_t deadline_ns =
+        awaits_others ? engine->core.first_deadline_ns : engine_sleep_due_ns(engine);
+    if (engine->core.executor->ops->check != NULL)
+        deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + LOOK_NS);
     pthread_mutex_lock(&engine->lock);
     while (!runnable && engine->inbox.first == NULL && !engine->wake_requested &&
            !engine->quitting) {
@@ -110,6 +114,8 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
     engine->flush_requested = false;
     *out_inbox = request_list_take(&engine->inbox);
     engine->busy = engine->busy || out_inbox->first != NULL;
+    if (out_inbox->first != NULL)
+        engine->idle_since_ns = 0;
     bool continues = !engine->quitting;
     pthread_mutex_unlock(&engine->lock);
     return continues;
@@ -268,6 +274,7 @@ int engine_create(const struct engine_config *config, struct executor *executor,
     struct engine *engine = calloc(1, sizeof(*engine));
     if (engine == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the engine");
+    CHECK(config->sleep_idle_ms == 0 || executor->ops->sleep != NULL);
     engine->config = *config;
     engine->accepting = true;
     if (start_mask_workers(engine, err) != 0 || init_core(engine, executor, tokenizer, err) != 0) {
@@ -287,12 +294,18 @@ int engine_create(const struct engine_config *config, struct executor *executor,
     return 0;
 }
 
+/* Under the lock, as try_submit is. */
+static bool is_put_to_sleep(const struct engine *engine) {
+    return (engine->rest == ENGINE_FALLING_ASLEEP || engine->rest == ENGINE_ASLEEP) &&
+           !engine->is_idle_sleep;
+}
+
 static enum submit_result try_submit(struct engine *engine, struct request *request) {
     if (engine->failed)
         return SUBMIT_FAILED;
     if (!engine->accepting)
         return SUBMIT_STOPPING;
-    if (engine->rest == ENGINE_FALLING_ASLEEP || engine->rest == ENGINE_ASLEEP)
+    if (is_put_to_sleep(engine))
         return SUBMIT_ASLEEP;
     const struct serving_limits *limits = engine->config.limits;
     const struct kv_demand demand = kv_demand_of(request, limits);
@@ -303,6 +316,7 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
     request->id = ++engine->next_id;
     request->arrival_ns = clock_now_ns();
     request_list_push(&engine->inbox, request_ref(request));
+    engine_begin_waking(engine);
     pthread_cond_signal(&engine->wake_up);
     return SUBMIT_OK;
 }
@@ -340,6 +354,13 @@ enum submit_result engine_submit(struct engine *engine, struct request *request)
     enum submit_result result = try_submit(engine, request);
     pthread_mutex_unlock(&engine->lock);
     return result;
+}
+
+bool engine_is_put_to_sleep(struct engine *engine) {
+    pthread_mutex_lock(&engine->lock);
+    bool sleeps = is_put_to_sleep(engine);
+    pthread_mutex_unlock(&engine->lock);
+    return sleeps;
 }
 
 bool engine_queue_is_full(struct engine *engine) {
@@ -387,6 +408,8 @@ void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     out->num_waiting += engine->inbox.num_choices;
     out->rest = engine->rest;
     out->discards_weights = engine->discards_weights;
+    out->is_idle_sleep = engine->rest != ENGINE_AWAKE && engine->is_idle_sleep;
+    out->idle = engine->idle;
     out->has_work = engine->rest != ENGINE_WAKING &&
                     ((engine->busy && !engine->awaits_others) || engine->inbox.first != NULL);
     pthread_mutex_unlock(&engine->lock);

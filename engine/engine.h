@@ -36,6 +36,8 @@ struct engine_config {
     int64_t max_choices;         /* of all requests, that have not ended; 0: any number */
     const struct grammar_vocabulary *vocabulary; /* outlives the engine; NULL: no request has a
                                                     grammar */
+    int64_t sleep_idle_ms;     /* without a request, until it sleeps by itself; 0: never. Of an
+                                  executor that can (engine_can_sleep) */
     struct recorder *recorder; /* outlives the engine, whose thread alone calls it; NULL: none */
     const struct kv_event_sink *kv_events; /* outlive the engine; NULL: nobody is told */
     int32_t stall_timeout_ms;    /* unread stream: abort after this long; default 10 000 */
@@ -49,7 +51,7 @@ enum submit_result {
     SUBMIT_QUEUE_FULL, /* 429 */
     SUBMIT_TOO_LARGE,  /* kv_demand_of exceeds engine_limits: 400 */
     SUBMIT_STOPPING,   /* 503 */
-    SUBMIT_ASLEEP,     /* 503 */
+    SUBMIT_ASLEEP,     /* 503: it was put to sleep */
     SUBMIT_FAILED,     /* the device failed: 503 */
 };
 
@@ -88,14 +90,19 @@ bool engine_can_sleep(const struct engine *engine);
 /* Any thread; of one that can. From now on nothing is taken; when all that was taken has ended, the
  * executor gives its memory back: that of the KV blocks, which the prefix cache then knows nothing
  * of, and with discards_weights the weights too. `wake` of the configuration is called when it
- * sleeps. Nothing happens unless it is awake, or falls asleep to keep the weights. */
+ * sleeps. One that sleeps by itself (sleep_idle_ms: with its weights) sleeps on from now on; one that
+ * has its weights gives them back as well where that is requested. Nothing happens while it wakes. */
 void engine_sleep(struct engine *engine, bool discards_weights);
 /* Any thread. What is submitted from now on runs once the executor has its memory again. `wake` is
  * called when it has, or cannot have it: it is asleep again then, what was submitted meanwhile has
- * ended with FINISH_ERROR, and engine_rest says why. */
+ * ended with FINISH_ASLEEP, and the log says why. engine_submit does the same where the engine
+ * has fallen asleep by itself. */
 void engine_wake(struct engine *engine);
-/* Any thread. *why: of the last call of engine_wake that did not succeed; NULL: nobody asks. */
-enum engine_rest engine_get_rest(struct engine *engine, struct error *why);
+/* Any thread. Returns whether it sleeps, or is about to, by engine_sleep: SUBMIT_ASLEEP until
+ * engine_wake. */
+bool engine_is_put_to_sleep(struct engine *engine);
+/* Any thread. */
+enum engine_rest engine_get_rest(struct engine *engine);
 
 /* Front end. Moves up to capacity requests that have unread events into out; each comes with a
  * reference the caller drops. Returns their number; call until it returns less than capacity. */

@@ -19,6 +19,7 @@ struct engine {
     struct engine_core core;             /* the thread's */
     struct request_list ready_this_step; /* the thread's: requests with events of this step */
     pthread_t thread;
+    int64_t idle_since_ns; /* the thread's: 0: something runs, or has since it looked */
     atomic_bool has_stalled;
 
     pthread_mutex_t lock;
@@ -38,7 +39,10 @@ struct engine {
     bool busy;            /* the core has requests, or is being given some */
     enum engine_rest rest;
     bool discards_weights; /* in its sleep */
-    struct error wake_failure;
+    bool is_down;          /* the executor has given its memory back, or is about to */
+    bool is_idle_sleep;    /* it began by itself, and a request ends it */
+    int64_t waking_ns;     /* since when it is to wake up */
+    struct engine_idle_stats idle;
     bool quitting;
 };
 
@@ -49,7 +53,11 @@ void engine_end_kv_events(const struct engine *engine);
 /* Makes a step's outcome visible, and wakes the front end when the ready list turned non-empty. */
 void engine_publish(struct engine *engine);
 
-/* engine_sleep.c. Returns whether it is to sleep, for which nothing is left to do. */
+/* engine_sleep.c. By the thread: returns when it is to fall asleep by itself; 0: not, as it is. */
+int64_t engine_sleep_due_ns(struct engine *engine);
+/* Under the lock: ends a sleep, or calls it off. */
+void engine_begin_waking(struct engine *engine);
+/* Returns whether it is to sleep, for which nothing is left to do. */
 bool engine_falls_asleep(struct engine *engine);
 /* Sleeps until it is woken or the thread is to end. */
 void engine_rest_now(struct engine *engine);

@@ -53,10 +53,19 @@ enum engine_rest {
     ENGINE_WAKING,
 };
 
+/* Of sleep that began for want of requests (engine_config.sleep_idle_ms), since start. */
+struct engine_idle_stats {
+    uint64_t num_sleeps;
+    uint64_t num_wakes;
+    uint64_t num_wake_failures; /* it slept on */
+    double wake_seconds;        /* of num_wakes: from the request that ended the sleep */
+};
+
 struct engine_stats {
     /* now */
     enum engine_rest rest;
     bool discards_weights; /* asleep, or soon: without weights */
+    bool is_idle_sleep;    /* not awake, by itself: the next request ends that */
     int32_t num_running;   /* sequences */
     int32_t num_waiting;   /* sequences, the inbox included */
     int32_t num_swapped;   /* sequences, of the waiting ones, whose blocks are in the host pool */
@@ -75,6 +84,8 @@ struct engine_stats {
     int32_t num_mask_jobs;          /* masks that take long, being found for a grammar each */
     uint64_t step;                  /* steps done; progress for health checks */
     int64_t last_step_ns;           /* CLOCK_MONOTONIC at the end of the last step */
+
+    struct engine_idle_stats idle;
 
     int32_t num_ranks; /* whose numbers follow; 0: not known */
     struct rank_stats ranks[BACKEND_MAX_RANKS];

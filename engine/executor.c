@@ -325,7 +325,8 @@ static int reopen(struct rank_executor *executor, struct error *err) {
 
 static void fall_asleep(struct executor *base, bool discards_weights) {
     struct rank_executor *executor = (struct rank_executor *)base;
-    CHECK(executor->num_waited_for == executor->num_submitted && executor->rest == RANK_AWAKE);
+    CHECK(executor->num_waited_for == executor->num_submitted &&
+          (executor->rest == RANK_AWAKE || (executor->rest == RANK_RELEASED && discards_weights)));
     if (discards_weights) {
         close_all(executor);
         rank_setup_finish(&executor->setup);

@@ -62,7 +62,8 @@ struct executor_ops {
     void (*stop_restarting)(struct executor *executor);
     /* Gives memory back until it is woken, while no step is submitted and the ranks are not lost: that
      * of both pools, with what the KV blocks held, and with discards_weights all that the ranks have,
-     * to be read from the model's files again. It may hang. NULL, as is wake: it cannot. */
+     * to be read from the model's files again. One that sleeps with what its ranks have can give that
+     * back later. It may hang. NULL, as is wake: it cannot. */
     void (*sleep)(struct executor *executor, bool discards_weights);
     /* Of one that sleeps: takes the memory again, in the same sizes. 0, or -1: it sleeps on, unless it
      * hangs, and may be woken again. */

@@ -24,6 +24,7 @@ enum finish_reason {
     FINISH_LENGTH,        /* max_tokens or the context's end */
     FINISH_DEADLINE,      /* the request's deadline passed while it ran */
     FINISH_QUEUE_TIMEOUT, /* one of its deadlines passed before it ran: nothing was computed */
+    FINISH_ASLEEP,        /* the engine was to wake up and could not: nothing was computed */
     FINISH_ABORT,         /* cancelled, or the server is stopping */
     FINISH_CRASHED,       /* the ranks were lost twice while they computed it */
     FINISH_ERROR,         /* the device failed, or memory was short */

@@ -119,6 +119,7 @@ int command_serve_engine_start(struct serve *serve, struct error *err) {
     config.drafter = serve->drafter;
     config.vocabulary = serve->vocabulary.vocabulary;
     config.stall_timeout_ms = STALL_TIMEOUT_MS;
+    config.sleep_idle_ms = serve->options.sleep_idle_seconds * 1000;
     config.wake = wake_http;
     config.wake_context = serve;
     if (start_recording(serve, &config, err) != 0)

@@ -9,7 +9,7 @@
 static uint64_t sum_finished(const struct engine_stats *stats) {
     uint64_t sum = 0;
     for (int i = 0; i <= FINISH_ERROR; i++)
-        if (i != FINISH_QUEUE_TIMEOUT)
+        if (i != FINISH_QUEUE_TIMEOUT && i != FINISH_ASLEEP)
             sum += stats->finished[i];
     return sum;
 }

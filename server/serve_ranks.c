@@ -29,6 +29,11 @@ static int check_options(const struct options *options, int32_t num_ranks, struc
             err, ERROR_CONFIG,
             "rank-process: on; ranks that were started as processes have none besides: "
             "must be auto or off");
+    if (options->sleep_idle_seconds != 0)
+        return error_set(
+            err, ERROR_CONFIG,
+            "sleep-idle-seconds: %lld; ranks that mpirun has started cannot sleep: must be 0",
+            (long long)options->sleep_idle_seconds);
     return 0;
 }
 

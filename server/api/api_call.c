@@ -135,6 +135,10 @@ static int check_end(struct api_call *call, const struct request *request,
     if (reason == FINISH_QUEUE_TIMEOUT)
         return api_error_set(&call->error, 503, "server_error", "queue_timeout", NULL,
                              "The request waited too long to run; try again later");
+    if (reason == FINISH_ASLEEP)
+        return api_error_set(&call->error, 503, "server_error", "cannot_wake", NULL,
+                             "The server sleeps, and what it needs to wake up is not there; try "
+                             "again later");
     if (reason == FINISH_DEADLINE && request->params.pooling != POOLING_NONE)
         return api_error_set(&call->error, 503, "server_error", "deadline_exceeded", NULL,
                              "The time for the request was over before its embedding was computed");

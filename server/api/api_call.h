@@ -40,7 +40,7 @@ int64_t api_call_num_generated(const struct api_call *call);
 /* Takes the request's new events. For a stream, appends finished SSE frames to *out; otherwise
  * collects, and appends the whole response body once the last choice has finished. A choice that
  * ends without what the answer needs ends the call (FINISH_ERROR, FINISH_CRASHED,
- * FINISH_ABORT, FINISH_QUEUE_TIMEOUT; an embedding's FINISH_DEADLINE): a stream that has begun gets
+ * FINISH_ABORT, FINISH_QUEUE_TIMEOUT, FINISH_ASLEEP; an embedding's FINISH_DEADLINE): a stream that has begun gets
  * an error event, otherwise api_call_error says what to answer. The caller cancels the requests
  * that still run. */
 void api_call_read(struct api_call *call, struct request *request, struct byte_buffer *out);

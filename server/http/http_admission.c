@@ -142,8 +142,7 @@ int http_admission_check(struct connection *connection) {
                              "the server is being drained");
     }
     bool is_call = exchange->route->parse != NULL;
-    enum engine_rest rest = engine_get_rest(server->engine, NULL);
-    if (is_call && (rest == ENGINE_ASLEEP || rest == ENGINE_FALLING_ASLEEP)) {
+    if (is_call && engine_is_put_to_sleep(server->engine)) {
         server->stats.rejected++;
         return http_admission_refuse_asleep(&exchange->error);
     }

@@ -85,13 +85,10 @@ static int judge_sleep(struct connection *connection, enum engine_rest rest) {
 }
 
 static int judge_waking(struct connection *connection, enum engine_rest rest) {
-    struct error why;
     if (rest == ENGINE_AWAKE)
         return 0;
     if (rest == ENGINE_FALLING_ASLEEP)
         return refuse_state(connection, "the server is falling asleep again");
-    engine_get_rest(connection->server->engine, &why);
-    log_warning("cannot wake up: %s", why.message);
     return api_error_set(&connection->exchange.error, 503, "server_error", "cannot_wake", NULL,
                          "the server sleeps on: what it needs is not there; its log says why");
 }
@@ -116,7 +113,7 @@ static void settle(struct connection *connection, enum engine_rest rest) {
 void http_control_update(struct http_server *server) {
     if (server->num_awaiting == 0)
         return;
-    enum engine_rest rest = engine_get_rest(server->engine, NULL);
+    enum engine_rest rest = engine_get_rest(server->engine);
     for (struct connection *c = server->connections; c != NULL; c = c->next)
         if (c->exchange.awaits_rest && c->exchange.state == EXCHANGE_WAITING)
             settle(c, rest);
@@ -156,16 +153,16 @@ int http_control_sleep(struct connection *connection) {
                              "ranks that mpirun has started cannot sleep");
     if (stats.rest == ENGINE_WAKING)
         return refuse_state(connection, "the server is waking up");
-    if (stats.rest == ENGINE_ASLEEP && stats.discards_weights != discards_weights)
-        return refuse_state(connection, "the server sleeps at the other level; wake it up first");
-    if (stats.rest == ENGINE_ASLEEP) {
+    if (stats.rest == ENGINE_ASLEEP && stats.discards_weights && !discards_weights)
+        return refuse_state(connection, "the server sleeps at level 2; wake it up first");
+    engine_sleep(server->engine, discards_weights);
+    if (stats.rest == ENGINE_ASLEEP && stats.discards_weights == discards_weights) {
         write_flag("is_sleeping", true, &connection->exchange.out);
         return 0;
     }
     log_info("sleep at level %d requested, %lld requests in flight", discards_weights ? 2 : 1,
              (long long)server->num_api_calls);
     server->woken_tags = 0;
-    engine_sleep(server->engine, discards_weights);
     if ((arguments[1].given & 2) != 0)
         http_stop_cancel_calls(server);
     return await(connection, ENGINE_ASLEEP);
@@ -178,7 +175,7 @@ int http_control_wake(struct connection *connection) {
     const unsigned all = 3;
     if (read_query(connection, arguments, 1) != 0)
         return -1;
-    enum engine_rest rest = engine_get_rest(server->engine, NULL);
+    enum engine_rest rest = engine_get_rest(server->engine);
     server->woken_tags |= arguments[0].given != 0 ? arguments[0].given : all;
     bool is_part = server->woken_tags != all && rest != ENGINE_AWAKE;
     if (is_part || rest == ENGINE_AWAKE) {
@@ -192,7 +189,7 @@ int http_control_wake(struct connection *connection) {
 }
 
 int http_control_is_sleeping(struct connection *connection) {
-    enum engine_rest rest = engine_get_rest(connection->server->engine, NULL);
+    enum engine_rest rest = engine_get_rest(connection->server->engine);
     if (read_query(connection, NULL, 0) != 0)
         return -1;
     write_flag("is_sleeping", rest == ENGINE_ASLEEP || rest == ENGINE_WAKING,

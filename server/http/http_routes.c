@@ -76,7 +76,7 @@ static int answer_ready(struct connection *connection) {
     const char *trouble = find_trouble(server);
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
-    if (!trouble && stats.rest != ENGINE_AWAKE)
+    if (!trouble && stats.rest != ENGINE_AWAKE && !stats.is_idle_sleep)
         trouble = "the server sleeps";
     else if (!trouble && stats.is_restarting)
         trouble = "the device's process is being started again";

@@ -144,6 +144,17 @@ static void write_rest(const struct metrics_text *w, const struct engine_stats *
                         is_asleep && !s->discards_weights);
     metrics_text_sample(w, name, "", "sleep_state", "discard_all",
                         is_asleep && s->discards_weights);
+    metrics_text_single(w, "idle_sleeps_total", "counter",
+                        "Times that the engine fell asleep as there was no request.",
+                        (double)s->idle.num_sleeps);
+    metrics_text_single(w, "idle_wakes_total", "counter", "Times that it woke from that.",
+                        (double)s->idle.num_wakes);
+    metrics_text_single(w, "idle_wake_seconds_total", "counter",
+                        "Time from the request that woke it until it was awake.",
+                        s->idle.wake_seconds);
+    metrics_text_single(w, "idle_wake_failures_total", "counter",
+                        "Times that it was to wake from that, and could not.",
+                        (double)s->idle.num_wake_failures);
 }
 
 static void write_engine(const struct metrics_text *w, const struct engine_stats *s) {
@@ -210,8 +221,8 @@ static void write_finished(const struct metrics_text *w, const struct engine_sta
     static const char *const reasons[] = {
         [FINISH_STOP] = "stop",         [FINISH_LENGTH] = "length",
         [FINISH_DEADLINE] = "deadline", [FINISH_QUEUE_TIMEOUT] = "queue_timeout",
-        [FINISH_ABORT] = "abort",       [FINISH_CRASHED] = "crashed",
-        [FINISH_ERROR] = "error",
+        [FINISH_ASLEEP] = "asleep",     [FINISH_ABORT] = "abort",
+        [FINISH_CRASHED] = "crashed",   [FINISH_ERROR] = "error",
     };
     metrics_text_header(w, "request_success_total", "counter", "Sequences ended, by reason.");
     for (int i = FINISH_STOP; i <= FINISH_ERROR; i++)

@@ -219,12 +219,16 @@ def test_a_server_that_sleeps(start_server, ranks):
                   server.post("/v1/chat/completions", {"model": NAME, "messages": [{"role": "user", "content": "x"}]})):
         assert error_of(reply) == (503, "sleeping") and int(reply.headers["retry-after"]) >= 1
     assert server.tokenize("needs no weights") and call(server, "GET", "/v1/models").status_code == 200
-    assert post(server, "/sleep?level=1") == {"is_sleeping": True}
-    assert error_of(call(server, "POST", "/sleep?level=2")) == (409, "conflicting_state")
+    assert post(server, "/sleep?level=1") == {"is_sleeping": True} and sleep_state(server) == "weights_offloaded"
+    with_weights = resident(server)
+    assert post(server, "/sleep?level=2") == {"is_sleeping": True} and sleep_state(server) == "discard_all"
+    assert ranks == "on" or resident(server) < with_weights - (60 << 10)
+    assert post(server, "/sleep?level=2") == {"is_sleeping": True}
+    assert error_of(call(server, "POST", "/sleep?level=1")) == (409, "conflicting_state")
     post(server, "/reset_prefix_cache")
     time.sleep(1.5)  # beyond a look at the ranks
     assert statuses(server) == (200, 200, 503)
-    assert post(server, "/wake_up?tags=weights") == {"is_sleeping": True} and sleep_state(server) == "weights_offloaded"
+    assert post(server, "/wake_up?tags=weights") == {"is_sleeping": True} and sleep_state(server) == "discard_all"
     assert post(server, "/wake_up?tags=kv_cache") == {"is_sleeping": False}
     assert post(server, "/wake_up") == {"is_sleeping": False}
     assert statuses(server) == (200, 200, 200) and choices(server)[0] == expected

@@ -187,6 +187,7 @@ def test_planned_traffic(start_ranks):
 def test_refused():
     for options, words in (((), ["tensor-parallel-size: 1; 2 ranks were started: must be 2"]),
                            (("--tensor-parallel-size", 2, "--rank-process", "on"), ["rank-process: on"]),
+                           (("--tensor-parallel-size", 2, "--sleep-idle-seconds", 60), ["sleep-idle-seconds: 60; ranks that mpirun has"]),
                            (("--tensor-parallel-size", 2, "--device", "cuda"), ["on cuda ranks are threads of one process"]),
                            (("--pipeline-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"]),
                            (("--tensor-parallel-size", 2, "--pipeline-parallel-size", 2),

@@ -23,7 +23,7 @@ void stream_checker_init(struct stream_checker *checker, struct request *request
 
 bool stream_checker_is_cut(enum finish_reason finish) {
     return finish == FINISH_ABORT || finish == FINISH_CRASHED || finish == FINISH_ERROR ||
-           finish == FINISH_DEADLINE || finish == FINISH_QUEUE_TIMEOUT;
+           finish == FINISH_DEADLINE || finish == FINISH_QUEUE_TIMEOUT || finish == FINISH_ASLEEP;
 }
 
 void stream_checker_finish(struct stream_checker *checker) {

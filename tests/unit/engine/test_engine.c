@@ -356,10 +356,12 @@ static void submit_awake(struct executor *executor, const struct batch *batch,
     sleeper.original->submit(executor, batch, result);
 }
 
-static void start_sleeper(struct fixture *f, struct engine_config *config, bool prefix_caching) {
+static void start_sleeper(struct fixture *f, struct engine_config *config, bool prefix_caching,
+                          int64_t sleep_idle_ms) {
     struct error err = {0};
     *config = base_config(f);
     config->prefix_caching = prefix_caching;
+    config->sleep_idle_ms = sleep_idle_ms;
     sem_init(&f->woken, 0, 0);
     fake_executor_init(&f->executor, f->limits.num_blocks, f->limits.block_size,
                        f->limits.max_num_batched_tokens);
@@ -386,7 +388,7 @@ static void stop_sleeper(struct fixture *f) {
 
 /* Every change is told. */
 static void await_rest(struct fixture *f, enum engine_rest rest) {
-    while (engine_get_rest(f->engine, NULL) != rest)
+    while (engine_get_rest(f->engine) != rest)
         sem_wait(&f->woken);
 }
 
@@ -402,7 +404,7 @@ static void test_sleep(void **state) {
     struct stream_checker running, early;
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false);
+    start_sleeper(&f, &config, false, 0);
     watch(&running, plain_request(10, 60));
     assert_int_equal(engine_submit(f.engine, running.request), SUBMIT_OK);
     engine_sleep(f.engine, true);
@@ -410,7 +412,7 @@ static void test_sleep(void **state) {
     assert_int_equal(engine_submit(f.engine, late), SUBMIT_ASLEEP);
     read_until_done(&f, 1); /* what was taken ends first */
     assert_int_equal(atomic_load(&sleeper.num_asleep), 0);
-    assert_int_equal(engine_get_rest(f.engine, NULL), ENGINE_FALLING_ASLEEP);
+    assert_int_equal(engine_get_rest(f.engine), ENGINE_FALLING_ASLEEP);
     sem_post(&sleeper.may_sleep);
     await_rest(&f, ENGINE_ASLEEP);
     assert_true(atomic_load(&sleeper.is_asleep) && atomic_load(&sleeper.discards_weights));
@@ -425,7 +427,7 @@ static void test_sleep(void **state) {
     assert_true(stats.rest == ENGINE_WAKING && !stats.has_work);
     sem_post(&sleeper.may_wake);
     read_until_done(&f, 1);
-    assert_int_equal(engine_get_rest(f.engine, NULL), ENGINE_AWAKE);
+    assert_int_equal(engine_get_rest(f.engine), ENGINE_AWAKE);
     request_unref(late);
     stop_sleeper(&f);
     assert_int_equal(early.choices[0].finish, FINISH_LENGTH);
@@ -448,11 +450,7 @@ static uint64_t prefix_hits_of(struct fixture *f, struct request *request) {
 static void test_the_cache_is_empty_after_sleep(void **state) {
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false);
-    engine_destroy(f.engine);
-    config.prefix_caching = true;
-    assert_int_equal(engine_create(&config, &f.executor.base, fake_tokenizer(), &f.engine, NULL),
-                     0);
+    start_sleeper(&f, &config, true, 0);
     assert_int_equal(prefix_hits_of(&f, plain_request(40, 5)), 0);
     assert_true(prefix_hits_of(&f, plain_request(40, 5)) > 0);
     sem_post(&sleeper.may_sleep);
@@ -471,12 +469,12 @@ static void test_a_sleep_is_called_off(void **state) {
     struct stream_checker checker;
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false);
+    start_sleeper(&f, &config, false, 0);
     watch(&checker, plain_request(10, 60));
     assert_int_equal(engine_submit(f.engine, checker.request), SUBMIT_OK);
     engine_sleep(f.engine, false);
     engine_wake(f.engine);
-    assert_int_equal(engine_get_rest(f.engine, NULL), ENGINE_AWAKE);
+    assert_int_equal(engine_get_rest(f.engine), ENGINE_AWAKE);
     read_until_done(&f, 1);
     assert_int_equal(atomic_load(&sleeper.num_asleep), 0);
     stream_checker_finish(&checker);
@@ -494,8 +492,7 @@ static void test_it_cannot_wake(void **state) {
     struct stream_checker checker;
     struct fixture f;
     struct engine_config config;
-    struct error why;
-    start_sleeper(&f, &config, false);
+    start_sleeper(&f, &config, false, 0);
     sem_post(&sleeper.may_sleep);
     engine_sleep(f.engine, true);
     await_rest(&f, ENGINE_ASLEEP);
@@ -506,9 +503,7 @@ static void test_it_cannot_wake(void **state) {
     sem_post(&sleeper.may_wake);
     read_until_done(&f, 1);
     await_rest(&f, ENGINE_ASLEEP);
-    assert_int_equal(checker.choices[0].finish, FINISH_ERROR);
-    engine_get_rest(f.engine, &why);
-    assert_true(why.code == ERROR_MEMORY && strcmp(why.message, "scripted") == 0);
+    assert_int_equal(checker.choices[0].finish, FINISH_ASLEEP);
     assert_false(engine_has_failed(f.engine));
     stream_checker_finish(&checker);
     engine_wake(f.engine);
@@ -519,6 +514,130 @@ static void test_it_cannot_wake(void **state) {
     engine_sleep(f.engine, false);
     await_rest(&f, ENGINE_ASLEEP);
     stop_sleeper(&f); /* asleep */
+}
+
+static void test_weights_go_later(void **state) {
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false, 0);
+    sem_post(&sleeper.may_sleep);
+    engine_sleep(f.engine, false);
+    await_rest(&f, ENGINE_ASLEEP);
+    assert_false(atomic_load(&sleeper.discards_weights));
+    engine_sleep(f.engine, true);
+    assert_int_equal(engine_get_rest(f.engine), ENGINE_FALLING_ASLEEP);
+    sem_post(&sleeper.may_sleep);
+    await_rest(&f, ENGINE_ASLEEP);
+    assert_true(atomic_load(&sleeper.discards_weights));
+    engine_sleep(f.engine, false); /* nothing happens */
+    assert_int_equal(engine_get_rest(f.engine), ENGINE_ASLEEP);
+    assert_true(idle_stats(&f).discards_weights);
+    engine_wake(f.engine);
+    sem_post(&sleeper.may_wake);
+    answer_one(&f, 10);
+    assert_int_equal(atomic_load(&sleeper.num_asleep), 2);
+    stop_sleeper(&f);
+}
+
+#define IDLE_MS 5
+
+/* It sleeps once, with its weights, however long that takes, and not while something runs. */
+static void test_it_falls_asleep_by_itself(void **state) {
+    struct stream_checker checker;
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false, IDLE_MS);
+    f.executor.delay_us = 2000 * IDLE_MS;
+    answer_one(&f, 10);
+    assert_int_equal(atomic_load(&sleeper.num_asleep), 0);
+    sem_post(&sleeper.may_sleep);
+    await_rest(&f, ENGINE_ASLEEP);
+    struct engine_stats stats = idle_stats(&f);
+    assert_true(stats.is_idle_sleep && !stats.discards_weights && !stats.has_work);
+    assert_true(stats.idle.num_sleeps == 1 && stats.idle.num_wakes == 0);
+    assert_false(engine_is_put_to_sleep(f.engine));
+    watch(&checker, plain_request(10, 5));
+    assert_int_equal(engine_submit(f.engine, checker.request), SUBMIT_OK);
+    engine_get_stats(f.engine, &stats);
+    assert_true(stats.rest == ENGINE_WAKING && stats.is_idle_sleep);
+    sem_post(&sleeper.may_wake);
+    read_until_done(&f, 1);
+    engine_get_stats(f.engine, &stats);
+    assert_int_equal(checker.choices[0].finish, FINISH_LENGTH);
+    assert_true(stats.idle.num_wakes == 1 && stats.idle.wake_seconds > 0 &&
+                stats.idle.num_wake_failures == 0);
+    stream_checker_finish(&checker);
+    sem_post(&sleeper.may_sleep);
+    await_rest(&f, ENGINE_ASLEEP);
+    stop_sleeper(&f);
+}
+
+/* Requests come about when it is due; each is answered. */
+static void test_requests_race_with_falling_asleep(void **state) {
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false, 1);
+    f.executor.delay_us = 10;
+    for (int i = 0; i < 400; i++) {
+        sem_post(&sleeper.may_sleep);
+        sem_post(&sleeper.may_wake);
+        usleep((useconds_t)(i * 7 % 1600));
+        answer_one(&f, 5);
+    }
+    struct engine_stats stats;
+    engine_get_stats(f.engine, &stats);
+    assert_true(stats.idle.num_sleeps > 0 && stats.idle.num_sleeps - stats.idle.num_wakes <= 1);
+    sem_post(&sleeper.may_sleep);
+    stop_sleeper(&f);
+}
+
+/* Who puts it to sleep while it sleeps by itself has it sleep on. */
+static void test_its_own_sleep_is_taken_over(void **state) {
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false, IDLE_MS);
+    sem_post(&sleeper.may_sleep);
+    await_rest(&f, ENGINE_ASLEEP);
+    engine_sleep(f.engine, false);
+    struct request *refused = plain_request(3, 3);
+    assert_true(engine_is_put_to_sleep(f.engine));
+    assert_int_equal(engine_submit(f.engine, refused), SUBMIT_ASLEEP);
+    assert_false(idle_stats(&f).is_idle_sleep);
+    assert_int_equal(atomic_load(&sleeper.num_asleep), 1);
+    request_unref(refused);
+    engine_wake(f.engine);
+    sem_post(&sleeper.may_wake);
+    answer_one(&f, 10);
+    sem_post(&sleeper.may_sleep);
+    await_rest(&f, ENGINE_ASLEEP);
+    assert_true(idle_stats(&f).is_idle_sleep);
+    stop_sleeper(&f);
+}
+
+/* Each request tries again. */
+static void test_requests_cannot_wake_it(void **state) {
+    struct stream_checker checker;
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false, IDLE_MS);
+    sem_post(&sleeper.may_sleep);
+    await_rest(&f, ENGINE_ASLEEP);
+    atomic_store(&sleeper.num_waking_failures, 2);
+    for (int i = 0; i < 3; i++) {
+        watch(&checker, plain_request(10, 5));
+        assert_int_equal(engine_submit(f.engine, checker.request), SUBMIT_OK);
+        sem_post(&sleeper.may_wake);
+        read_until_done(&f, 1);
+        await_rest(&f, i < 2 ? ENGINE_ASLEEP : ENGINE_AWAKE);
+        assert_int_equal(checker.choices[0].finish, i < 2 ? FINISH_ASLEEP : FINISH_LENGTH);
+        stream_checker_finish(&checker);
+    }
+    struct engine_stats stats;
+    engine_get_stats(f.engine, &stats);
+    assert_true(stats.idle.num_wake_failures == 2 && stats.idle.num_wakes == 1);
+    assert_int_equal(stats.finished[FINISH_ASLEEP], 2);
+    sem_post(&sleeper.may_sleep);
+    stop_sleeper(&f);
 }
 
 /* One stream of six choices soon holds too much. */
@@ -625,6 +744,11 @@ int main(void) {
         cmocka_unit_test(test_the_cache_is_empty_after_sleep),
         cmocka_unit_test(test_a_sleep_is_called_off),
         cmocka_unit_test(test_it_cannot_wake),
+        cmocka_unit_test(test_weights_go_later),
+        cmocka_unit_test(test_it_falls_asleep_by_itself),
+        cmocka_unit_test(test_requests_race_with_falling_asleep),
+        cmocka_unit_test(test_its_own_sleep_is_taken_over),
+        cmocka_unit_test(test_requests_cannot_wake_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

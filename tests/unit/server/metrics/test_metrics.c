@@ -88,10 +88,13 @@ static void counters_and_gauges_have_their_values(void **state) {
     engine.finished[FINISH_LENGTH] = 7;
     engine.finished[FINISH_DEADLINE] = 8;
     engine.finished[FINISH_QUEUE_TIMEOUT] = 9;
-    engine.finished[FINISH_ABORT] = 10;
-    engine.finished[FINISH_CRASHED] = 11;
-    engine.finished[FINISH_ERROR] = 12;
+    engine.finished[FINISH_ASLEEP] = 10;
+    engine.finished[FINISH_ABORT] = 11;
+    engine.finished[FINISH_CRASHED] = 12;
+    engine.finished[FINISH_ERROR] = 13;
     engine.rank_restarts = 4;
+    engine.idle = (struct engine_idle_stats){
+        .num_sleeps = 60, .num_wakes = 59, .num_wake_failures = 3, .wake_seconds = 2.5};
     struct http_stats http = {
         .requests_by_class = {0, 0, 100, 0, 10, 1},
         .rejected = 2,
@@ -138,9 +141,13 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:generation_tokens_total" LABELS) == 22);
     assert_true(sample(text, "quire:num_preemptions_total" LABELS) == 5);
     assert_true(sample(text, "quire:rank_restarts_total" LABELS) == 4);
-    static const char *const reasons[] = {"stop",  "length",  "deadline", "queue_timeout",
-                                          "abort", "crashed", "error"};
-    for (int i = 0; i < 7; i++) {
+    assert_true(sample(text, "quire:idle_sleeps_total" LABELS) == 60);
+    assert_true(sample(text, "quire:idle_wakes_total" LABELS) == 59);
+    assert_true(sample(text, "quire:idle_wake_seconds_total" LABELS) == 2.5);
+    assert_true(sample(text, "quire:idle_wake_failures_total" LABELS) == 3);
+    static const char *const reasons[] = {"stop",   "length", "deadline", "queue_timeout",
+                                          "asleep", "abort",  "crashed",  "error"};
+    for (int i = 0; i < 8; i++) {
         char name[128];
         snprintf(name, sizeof(name), "quire:request_success_total" LABELS_AND("%s=\"%s\""),
                  "finished_reason", reasons[i]);

@@ -440,7 +440,8 @@ static void engine_failures_become_errors(void **state) {
     } cases[] = {{FINISH_ERROR, 503, "engine_error"},
                  {FINISH_ABORT, 503, "request_aborted"},
                  {FINISH_CRASHED, 500, "device_crashed"},
-                 {FINISH_QUEUE_TIMEOUT, 503, "queue_timeout"}};
+                 {FINISH_QUEUE_TIMEOUT, 503, "queue_timeout"},
+                 {FINISH_ASLEEP, 503, "cannot_wake"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct api_error err = {0};
         struct byte_buffer out = {0};
