@@ -572,6 +572,22 @@ static void test_it_falls_asleep_by_itself(void **state) {
     stop_sleeper(&f);
 }
 
+/* The time before a request does not count. */
+static void test_idleness_begins_with_the_last_request(void **state) {
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false, 100);
+    sem_post(&sleeper.may_sleep);
+    sem_post(&sleeper.may_wake); /* on a machine that was busy meanwhile */
+    sem_post(&sleeper.may_sleep);
+    usleep(60000);
+    int64_t begin_ns = clock_now_ns();
+    answer_one(&f, 10);
+    await_rest(&f, ENGINE_ASLEEP);
+    assert_true(clock_now_ns() - begin_ns >= 100 * CLOCK_NS_PER_MS);
+    stop_sleeper(&f);
+}
+
 /* Requests come about when it is due; each is answered. */
 static void test_requests_race_with_falling_asleep(void **state) {
     struct fixture f;
@@ -746,6 +762,7 @@ int main(void) {
         cmocka_unit_test(test_it_cannot_wake),
         cmocka_unit_test(test_weights_go_later),
         cmocka_unit_test(test_it_falls_asleep_by_itself),
+        cmocka_unit_test(test_idleness_begins_with_the_last_request),
         cmocka_unit_test(test_requests_race_with_falling_asleep),
         cmocka_unit_test(test_its_own_sleep_is_taken_over),
         cmocka_unit_test(test_requests_cannot_wake_it),
