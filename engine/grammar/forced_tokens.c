@@ -8,7 +8,6 @@
 
 #define MAX_BYTES 256
 #define MIN_BYTES 2
-#define MAX_LINE_BREAK 8 /* tokens of one */
 
 /* Returns the only byte that may follow the set; -1: several may, a token, or the end. */
 static int only_byte(const struct grammar_machine *machine, int32_t set) {
@@ -55,36 +54,29 @@ static int32_t count_spelled(const struct tokenizer *tokenizer, const int32_t *t
     return count;
 }
 
-/* Encodes the text as it stands within a longer one, where a tokenizer puts a space before each: behind a line break, whose
- * num_before tokens are left out again. Returns as tokenizer_encode; 0 where the line break is not apart from the text. */
-static int64_t encode_within(const struct tokenizer *tokenizer, const char *text, size_t length,
-                             const int32_t *before, int64_t num_before, int32_t *out,
-                             int32_t most) {
+/* Encodes the text as it stands within a longer one: behind a line break, whose tokens are left out again. Returns as
+ * tokenizer_encode; 0 where the line break is not apart from the text. */
+static int64_t encode_within(const struct grammar_vocabulary *v, const char *text, size_t length,
+                             int32_t *out, int32_t most) {
+    const int64_t num_before = v->num_line_break;
     char line[1 + MAX_BYTES] = "\n";
-    int32_t tokens[MAX_LINE_BREAK + MAX_BYTES];
+    int32_t tokens[VOCABULARY_MAX_LINE_BREAK + MAX_BYTES];
     memcpy(line + 1, text, length);
-    int64_t count =
-        tokenizer_encode(tokenizer, line, 1 + length, 0, tokens, MAX_LINE_BREAK + MAX_BYTES);
-    if (count <= num_before || count > MAX_LINE_BREAK + MAX_BYTES ||
-        memcmp(before, tokens, (size_t)num_before * sizeof(*before)) != 0)
+    int64_t count = tokenizer_encode(v->tokenizer, line, 1 + length, 0, tokens,
+                                     VOCABULARY_MAX_LINE_BREAK + MAX_BYTES);
+    if (count <= num_before || count > VOCABULARY_MAX_LINE_BREAK + MAX_BYTES ||
+        memcmp(v->line_break, tokens, (size_t)num_before * sizeof(*tokens)) != 0)
         return 0;
     count -= num_before;
     memcpy(out, tokens + num_before, (size_t)(count < most ? count : most) * sizeof(*out));
     return count;
 }
 
-static bool begins_with_space(struct text piece) {
-    return piece.length > 0 && piece.data[0] == ' ';
-}
-
-static int64_t encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+static int64_t encode(const struct grammar_vocabulary *v, const char *text, size_t length,
                       int32_t *out, int32_t most) {
-    int32_t before[MAX_LINE_BREAK];
-    int64_t count = tokenizer_encode(tokenizer, "\n", 1, 0, before, MAX_LINE_BREAK);
-    bool adds_space = count > 0 && count <= MAX_LINE_BREAK &&
-                      begins_with_space(tokenizer_piece(tokenizer, before[0]));
-    return adds_space ? encode_within(tokenizer, text, length, before, count, out, most)
-                      : tokenizer_encode(tokenizer, text, length, 0, out, (size_t)most);
+    return v->num_line_break > 0
+               ? encode_within(v, text, length, out, most)
+               : tokenizer_encode(v->tokenizer, text, length, 0, out, (size_t)most);
 }
 
 /* The last token is left to be sampled: with what follows it may be another one. */
@@ -96,7 +88,7 @@ int32_t grammar_state_forced(struct grammar_state *state, int32_t *out, int32_t 
     size_t length = find_text(state, text, &ends);
     if (length < MIN_BYTES)
         return 0;
-    int64_t count = encode(tokenizer, text, length, out, most);
+    int64_t count = encode(state->vocabulary, text, length, out, most);
     if (count <= 0)
         return 0;
     bool is_whole = count <= most && ends;

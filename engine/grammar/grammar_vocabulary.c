@@ -135,6 +135,15 @@ static void sum_plain(struct grammar_vocabulary *v) {
     }
 }
 
+static void note_line_break(struct grammar_vocabulary *v) {
+    int64_t count =
+        tokenizer_encode(v->tokenizer, "\n", 1, 0, v->line_break, VOCABULARY_MAX_LINE_BREAK);
+    struct text first = {0};
+    if (count > 0 && count <= VOCABULARY_MAX_LINE_BREAK)
+        first = tokenizer_piece(v->tokenizer, v->line_break[0]);
+    v->num_line_break = first.length > 0 && first.data[0] == ' ' ? (int32_t)count : 0;
+}
+
 static struct grammar_vocabulary *create(const struct tokenizer *tokenizer, struct entry *entries) {
     struct grammar_vocabulary *v = calloc(1, sizeof(*v));
     if (v == NULL)
@@ -152,6 +161,7 @@ static struct grammar_vocabulary *create(const struct tokenizer *tokenizer, stru
         return NULL;
     }
     sum_plain(v);
+    note_line_break(v);
     return v;
 }
 

@@ -8,6 +8,7 @@
 #define GRAMMAR_MAX_TOKEN_BYTES 4096 /* longer tokens are left out */
 #define VOCABULARY_MAX_TAIL 32
 #define VOCABULARY_NO_TAIL 255
+#define VOCABULARY_MAX_LINE_BREAK 8 /* tokens of one */
 
 /* Nodes stand in the order of a depth-first walk. */
 struct vocabulary_node {
@@ -32,6 +33,10 @@ struct grammar_vocabulary {
     const struct tokenizer *tokenizer;
     int32_t vocab_size;
     int max_token_bytes;
+    /* What a line break is to a tokenizer that puts a space before each text; num_line_break is 0
+     * of one that does not. */
+    int32_t line_break[VOCABULARY_MAX_LINE_BREAK];
+    int32_t num_line_break;
     struct vocabulary_tree all;
     /* Plain tokens are texts of a JSON string, without escapes, of at most VOCABULARY_MAX_TAIL
      * characters. */

@@ -86,6 +86,7 @@ static void set_up_again(void) {
 static void test_a_tokenizer_that_adds_a_space(void **unused) {
     const struct tokenizer before = tokenizer;
     tokenizer.adds_space = true;
+    set_up_again();
     test_texts(NULL);
     assert_forced(" bcd", 32, (const int32_t[]){' ', 'b', 'c', 'd'}, 4);
     int32_t spaces = fixture_add(&tokenizer, "  ", 2);
