@@ -49,14 +49,14 @@ def test_it_sleeps_and_wakes_with_the_same_answers(start_server, ranks):
     for again in (text_of, streamed_text, text_of):
         await_sleep(server)
         asleep.append(resident(server))
-        assert again(server) == text and sleep_state(server) == "awake"
+        assert again(server) == text and server.metrics()["idle_wakes_total"] == len(asleep)
     metrics = server.metrics()
     print(f"--rank-process {ranks}: KiB awake {awake}, asleep {asleep}, woken {resident(server)}; "
           f"ms to wake {metrics['idle_wake_seconds_total'] / 3 * 1000:.1f}")
     kv_kib = len(prompt) * 23040 // 1024  # of those blocks: 30 layers of 3 heads of 64, keys and values, 2 bytes
     assert asleep[0] < awake - 0.8 * kv_kib
-    assert metrics["idle_wakes_total"] == 3 and metrics["idle_wake_seconds_total"] > 0
-    assert metrics["idle_sleeps_total"] in (3, 4) and metrics["idle_wake_failures_total"] == 0
+    assert metrics["idle_wake_seconds_total"] > 0 and metrics["idle_wake_failures_total"] == 0
+    assert metrics["idle_sleeps_total"] in (3, 4)
 
 
 def test_what_needs_no_engine_wakes_nobody(start_server):
@@ -74,7 +74,7 @@ def test_what_needs_no_engine_wakes_nobody(start_server):
 
 @pytest.mark.parametrize("ranks", ["off", "on"])
 def test_many_requests_wake_it_once(start_server, ranks):
-    server = start_server(*SMALL, "--rank-process", ranks)
+    server = start_server(*SMALL, "--sleep-idle-seconds", 3, "--rank-process", ranks)
     text = text_of(server)
     await_sleep(server)
     with ThreadPoolExecutor(8) as pool:
@@ -133,7 +133,8 @@ def test_a_sleep_that_is_requested_goes_on(start_server):
     assert error_of(ask(server)) == (503, "sleeping")
     assert post(server, "/wake_up") == {"is_sleeping": False} and text_of(server) == text
     await_sleep(server)
-    assert post(server, "/wake_up") == {"is_sleeping": False} and sleep_state(server) == "awake"
+    before = server.metrics()["idle_wakes_total"]
+    assert post(server, "/wake_up") == {"is_sleeping": False} and server.metrics()["idle_wakes_total"] == before + 1
     await_sleep(server)
     assert text_of(server) == text
 
