@@ -39,6 +39,11 @@ struct group_member {
     pthread_t thread;
 };
 
+/* Returns the device of a program's arguments, DEVICE TYPE [RANKS], and how many ranks it can have, up to
+ * GROUP_MAX_RANKS. Leaves the program when the arguments are others, when it can have fewer than RANKS,
+ * and with 77 (skip) when it is not here and there are no RANKS. */
+struct group_kind group_fixture_choose_device(int argc, char **argv, int32_t *out_max_ranks);
+
 /* Opens a backend for each rank, runs the body in the thread of each, and closes them. */
 void group_fixture_run(const struct group_form *form,
                        void (*body)(struct group_member *member, void *context), void *context);
