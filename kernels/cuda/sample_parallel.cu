@@ -16,24 +16,21 @@ __device__ __forceinline__ struct logit_row own_row(const struct sample_columns 
     return logit_row_at(c.logits + static_cast<size_t>(row) * c.width, c.width);
 }
 
-/* What a row's tokens weigh that is drawn from all of them; false when none may be sampled. */
-__device__ __forceinline__ bool weigh_row(const struct sample_columns &c, int32_t row, float *bound,
-                                          struct weighing *out) {
+/* What the tokens weigh of a row that is drawn from all of them. */
+__device__ __forceinline__ struct weighing weigh_row(const struct sample_columns &c, int32_t row,
+                                                     float *bound) {
     const struct sample_row *r = &c.rows[row];
-    unsigned long long best = 0;
+    uint64_t best = 0;
     for (int32_t rank = 0; rank < c.num_ranks; rank++) {
-        unsigned long long own = c.largest[static_cast<size_t>(rank) * c.num_rows + row];
+        uint64_t own = c.largest[static_cast<size_t>(rank) * c.num_rows + row];
         best = own > best ? own : best;
     }
     float largest = unpack_logit(best).logit;
-    if (largest == -INFINITY)
-        return false;
     if (threadIdx.x == 0)
         *bound =
             r->settings.min_p > 0 ? min_p_bound(r, largest, r->settings.temperature) : -INFINITY;
     __syncthreads();
-    *out = weighing_of(largest, r->settings.temperature, *bound);
-    return true;
+    return weighing_of(largest, r->settings.temperature, *bound);
 }
 
 __global__ void __launch_bounds__(SAMPLE_THREADS)
@@ -59,9 +56,9 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
     __shared__ uint64_t of_warps[SAMPLE_WARPS];
     __shared__ float bound;
     int32_t row = blockIdx.x;
-    struct weighing w;
-    if (c.excerpts[row].kind != EXCERPT_POINT || !weigh_row(c, row, &bound, &w))
+    if (c.excerpts[row].kind != EXCERPT_POINT)
         return;
+    const struct weighing w = weigh_row(c, row, &bound);
     uint64_t mass = 0;
     visit_row(own_row(c, row), [&](int32_t, float x) { mass += weight_of(w, x); });
     mass = block_sum(mass, of_warps);
@@ -91,13 +88,11 @@ __device__ __forceinline__ void list_top(const struct logit_row &row, int32_t nu
         list[i] = {0, -1};
 }
 
-/* Returns the token that the draw gives; -1 when another rank has it, or none may be sampled. */
+/* Returns the token that the draw gives; -1 when another rank has it, or none weighs anything. */
 __device__ __forceinline__ int32_t draw_own(const struct sample_columns &c, int32_t number,
                                             struct excerpt_memory *memory) {
     const struct sample_row *r = &c.rows[number];
-    struct weighing w;
-    if (!weigh_row(c, number, &memory->bound, &w))
-        return -1;
+    const struct weighing w = weigh_row(c, number, &memory->bound);
     uint64_t total = 0, before = 0, own = 0;
     for (int32_t rank = 0; rank < c.num_ranks; rank++) {
         uint64_t mass = c.masses[static_cast<size_t>(rank) * c.num_rows + number];

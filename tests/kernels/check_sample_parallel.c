@@ -35,6 +35,16 @@ struct parallel_case {
     uint64_t bytes_sent[GROUP_MAX_RANKS];
 };
 
+/* Logits of an earlier step, which would all be sampled. */
+static float *put_stale(struct backend *b, size_t n) {
+    float *stale = malloc(n * sizeof(*stale));
+    for (size_t i = 0; i < n; i++)
+        stale[i] = 1e30F;
+    float *out = kernel_fixture_put(b, DTYPE_F32, stale, n);
+    free(stale);
+    return out;
+}
+
 static void sample(struct group_member *member, void *context) {
     struct parallel_case *c = context;
     const struct sample_call *call = &c->call;
@@ -49,7 +59,7 @@ static void sample(struct group_member *member, void *context) {
                (size_t)width * sizeof(float));
     float *share =
         kernel_fixture_put(b, DTYPE_F32, columns, (size_t)call->num_rows * (size_t)width);
-    float *logits = member->rank == 0 ? kernel_fixture_put(b, DTYPE_F32, NULL, num_logits) : NULL;
+    float *logits = member->rank == 0 ? put_stale(b, num_logits) : NULL;
     free(columns);
     const struct sample_args args = {.logits = logits,
                                      .num_sample_rows = call->num_rows,
