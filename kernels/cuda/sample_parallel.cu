@@ -154,8 +154,9 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
     for (int32_t i = threadIdx.x; i < width; i += SAMPLE_THREADS)
         out[i] = -INFINITY;
     __syncthreads();
+    /* After a failure of another rank a message may hold anything. */
     for (int32_t i = threadIdx.x; i < excerpt.num_candidates; i += SAMPLE_THREADS)
-        if (in[i].token >= 0)
+        if (in[i].token >= 0 && in[i].token < width)
             out[in[i].token] = in[i].logit;
 }
 

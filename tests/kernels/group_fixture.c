@@ -11,7 +11,6 @@
 
 #include <cmocka.h>
 
-#define EXIT_SKIPPED 77
 #define EXIT_WRONG_ARGUMENTS 2
 
 static int32_t count_possible(const char *device) {
@@ -35,7 +34,7 @@ struct group_kind group_fixture_choose_device(int argc, char **argv, int32_t *ou
     }
     *out_max_ranks = count_possible(argv[1]);
     if (*out_max_ranks < (argc == 4 ? atoi(argv[3]) : 1))
-        exit(argc == 4 ? EXIT_FAILURE : EXIT_SKIPPED);
+        exit(argc == 4 ? EXIT_FAILURE : GROUP_EXIT_SKIPPED);
     return (struct group_kind){.device = argv[1],
                                .num_threads = 1,
                                .dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16};
