@@ -286,9 +286,9 @@ struct sample_args {
 };
 
 /* Collective, of two ranks or more: as gather_columns, and then sample on rank 0, to the same tokens. Of rows whose token
- * follows from temperature, top_k, top_p and min_p alone only what may be sampled is brought; on CUDA, where no rank
- * waits for what another finds, that is of greedy rows, of those with top_k of 1 to 256, whatever else they have, and
- * of those without top_k and top_p. */
+ * follows from temperature, top_k, top_p and min_p alone only what may be sampled is brought; on CUDA, where no
+ * host waits for what a rank finds, that is of greedy rows, of those with a top_k of up to 256, and of those with
+ * neither top_k nor top_p; the others are brought whole. */
 struct vocab_parallel_sample_args {
     float *share;        /* [num_sample_rows, num_tokens] of this rank; the op may overwrite it */
     int32_t first_token; /* of the vocabulary, after those of the ranks before */
