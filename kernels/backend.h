@@ -286,12 +286,17 @@ struct sample_args {
 };
 
 /* Collective, of two ranks or more: as gather_columns, and then sample on rank 0, to the same tokens. Of rows whose token
- * follows from temperature, top_k, top_p and min_p alone only what may be sampled is brought. */
+ * follows from temperature, top_k, top_p and min_p alone only what may be sampled is brought; on CUDA, where no
+ * host waits for what a rank finds, that is of greedy rows, of those with a top_k of up to 256, and of those with
+ * neither top_k nor top_p; the others are brought whole. */
 struct vocab_parallel_sample_args {
     float *share;        /* [num_sample_rows, num_tokens] of this rank; the op may overwrite it */
     int32_t first_token; /* of the vocabulary, after those of the ranks before */
     int32_t num_tokens;
     int32_t num_sample_rows; /* <= max_logit_rows */
+    /* [num_sample_rows] those of `sample`, on every rank whose group is in one process, which CUDA
+     * reads; host memory, valid until the step was waited for. */
+    const struct sample_row *rows;
     /* On rank 0, else NULL. Of its logits, without padding, nothing is read: they are where columns
      * are brought to. */
     const struct sample_args *sample;

@@ -343,7 +343,8 @@ static struct sample_args sample_args_of(const struct llama *llama, const struct
 }
 
 /* Samples from logits of which each rank has its share. args: of rank 0, else NULL. */
-static void sample_divided(struct llama *llama, int32_t count, const struct sample_args *args) {
+static void sample_divided(struct llama *llama, int32_t count, const struct sample_row *rows,
+                           const struct sample_args *args) {
     const struct model_shard *shard = llama->pass.shard;
     struct backend *b = llama->pass.backend;
     if (b->ops->sample_vocab_parallel != NULL) {
@@ -352,6 +353,7 @@ static void sample_divided(struct llama *llama, int32_t count, const struct samp
                                                     .first_token = shard->first_vocab,
                                                     .num_tokens = shard->vocab_size,
                                                     .num_sample_rows = count,
+                                                    .rows = rows,
                                                     .sample = args});
         return;
     }
@@ -375,7 +377,7 @@ static void sample_rows(struct llama *llama, const struct batch *batch, int32_t 
         b->ops->sample(b, &args);
         return;
     }
-    sample_divided(llama, count, has_results(shard) ? &args : NULL);
+    sample_divided(llama, count, batch->sample_rows + first, has_results(shard) ? &args : NULL);
     if (is_whole(shard))
         b->ops->share_samples(
             b, &(struct share_samples_args){.first_row = first, .num_sample_rows = count});

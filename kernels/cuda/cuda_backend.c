@@ -18,6 +18,7 @@
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = cuda_state_of(base);
     cuda_tuning_destroy(b);
+    cuda_points_destroy(b);
     cuda_sampler_destroy(b);
     cuda_gemm_destroy(b);
     cuda_staging_destroy(b);
@@ -80,6 +81,7 @@ static const struct backend_ops cuda_backend_ops = {
     .all_reduce = cuda_all_reduce,
     .gather_columns = cuda_gather_columns,
     .share_samples = cuda_share_samples,
+    .sample_vocab_parallel = cuda_sample_vocab_parallel,
     .copy_blocks = cuda_copy_blocks,
     .swap_blocks = cuda_swap_blocks,
     .step_end = cuda_step_end,
@@ -146,7 +148,8 @@ static int create_parts(struct cuda_backend *b, struct error *err) {
     if (cuda_streams_create(b, err) != 0 || cuda_collectives_create(b, err) != 0 ||
         cuda_step_create(b, err) != 0 || cuda_attention_create(b, err) != 0 ||
         cuda_staging_create(b, cuda_step_packed_bytes(b), err) != 0 ||
-        cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0)
+        cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0 ||
+        cuda_points_create(b, err) != 0)
         return -1;
     cuda_memory_info(&b->base, &free_after, &total);
     b->base.workspace_bytes = free_before > free_after ? free_before - free_after : 0;

@@ -22,6 +22,7 @@ struct cuda_attention; /* cuda_attention.c: plan, partial results */
 struct cuda_packed;    /* cuda_packed.h: the step's arrays on their way */
 struct cuda_tuning;    /* cuda_tuning.c */
 struct cuda_sampler;   /* cuda_sample.c: edited logits, device copies of rows and results */
+struct cuda_points;    /* cuda_sample_parallel.c: what ranks tell each other of rows */
 struct recording;      /* cuda_record.c */
 
 #define CUDA_LIST_LENGTH 4096
@@ -66,6 +67,7 @@ struct cuda_backend {
     struct cuda_gemm *gemm;
     struct cuda_attention *attention;
     struct cuda_sampler *sampler;
+    struct cuda_points *points;  /* NULL: the backend is alone */
     struct recording *recording; /* that was begun; NULL: ops run */
     struct cuda_tuning *tuning;  /* likewise; NULL: nothing is timed */
 };
@@ -85,6 +87,8 @@ int cuda_gemm_create(struct cuda_backend *b, struct error *err);
 void cuda_gemm_destroy(struct cuda_backend *b);
 int cuda_sampler_create(struct cuda_backend *b, struct error *err);
 void cuda_sampler_destroy(struct cuda_backend *b);
+int cuda_points_create(struct cuda_backend *b, struct error *err);
+void cuda_points_destroy(struct cuda_backend *b);
 
 /* cuda_state.c */
 /* What an op begins with: from here on the thread's calls of CUDA go to the backend's device. */
@@ -150,5 +154,11 @@ extern const struct recording_ops cuda_recording_ops;
 
 /* cuda_sample.c */
 void cuda_sample(struct backend *b, const struct sample_args *args);
+/* Where the device has these host rows; they are sent there if they did not come with the step. */
+const struct sample_row *cuda_sampler_rows(struct cuda_backend *b, const struct sample_row *rows,
+                                           int32_t num_rows);
+
+/* cuda_sample_parallel.c */
+void cuda_sample_vocab_parallel(struct backend *b, const struct vocab_parallel_sample_args *args);
 
 #endif

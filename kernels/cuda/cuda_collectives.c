@@ -40,6 +40,12 @@ void cuda_collectives_destroy(struct cuda_backend *b) {
         cuda_buffer_free(&b->base, &b->comm->parts);
 }
 
+bool cuda_all_gather(struct cuda_backend *b, const void *own, size_t bytes, void *parts) {
+    return cuda_comm_begin(b) &&
+           NCCL_TRY(b, b->comm->nccl->all_gather(own, parts, bytes, ncclUint8, b->comm->nccl_comm,
+                                                 b->stream));
+}
+
 /* Returns the parts of all ranks, `bytes` of each; of a backend that is alone its own. NULL after a
  * failure. They stay until the next collective op of the stream. */
 static const void *gather_parts(struct cuda_backend *b, const void *own, size_t bytes) {
@@ -47,11 +53,7 @@ static const void *gather_parts(struct cuda_backend *b, const void *own, size_t 
     if (comm == NULL)
         return CUDA_OK(b) ? own : NULL;
     CHECK(bytes * (size_t)comm->num_ranks <= comm->parts.bytes);
-    if (!cuda_comm_begin(b) ||
-        !NCCL_TRY(b, comm->nccl->all_gather(own, comm->parts.data, bytes, ncclUint8,
-                                            comm->nccl_comm, b->stream)))
-        return NULL;
-    return comm->parts.data;
+    return cuda_all_gather(b, own, bytes, comm->parts.data) ? comm->parts.data : NULL;
 }
 
 static int32_t num_ranks_of(const struct cuda_backend *b) {
@@ -109,8 +111,7 @@ void cuda_norm_over_ranks(struct cuda_backend *b, const struct norm_args *args) 
 
 /* --- Columns ------------------------------------------------------------------------------------ */
 
-/* Once: every rank learns how wide the others' columns are. Waits for the device. */
-static bool learn_widths(struct cuda_backend *b, int32_t width) {
+bool cuda_learn_widths(struct cuda_backend *b, int32_t width) {
     struct cuda_comm *comm = b->comm;
     if (comm->widths[comm->rank] == 0) {
         CHECK(b->recording == NULL);
@@ -125,43 +126,51 @@ static bool learn_widths(struct cuda_backend *b, int32_t width) {
     return CUDA_OK(b);
 }
 
-/* The columns of the ranks before this one. */
-static size_t columns_before(const struct cuda_comm *comm, int32_t rank) {
+size_t cuda_columns_before(const struct cuda_comm *comm, int32_t rank) {
     size_t sum = 0;
     for (int32_t r = 0; r < rank; r++)
         sum += (size_t)comm->widths[r];
     return sum;
 }
 
-/* Rank r's part of so many rows, where rank 0 gets it. */
-static float *part_of(const struct cuda_comm *comm, int32_t rank, int32_t num_rows) {
-    return (float *)comm->parts.data + columns_before(comm, rank) * (size_t)num_rows;
-}
-
-static bool carry_rows(struct cuda_backend *b, const float *x, int32_t num_rows) {
-    struct cuda_comm *comm = b->comm;
+bool cuda_bring_parts(struct cuda_backend *b, const void *own, const size_t *part_bytes) {
+    const struct cuda_comm *comm = b->comm;
     const struct nccl_library *nccl = comm->nccl;
-    size_t row = (size_t)num_rows * sizeof(float);
+    char *part = comm->parts.data;
     if (!cuda_comm_begin(b))
         return false;
     if (comm->rank > 0)
-        return NCCL_TRY(b, nccl->send(x, row * (size_t)comm->widths[comm->rank], ncclUint8, 0,
-                                      comm->nccl_comm, b->stream));
+        return NCCL_TRY(
+            b, nccl->send(own, part_bytes[comm->rank], ncclUint8, 0, comm->nccl_comm, b->stream));
     NCCL_TRY(b, nccl->group_start());
-    for (int32_t r = 1; r < comm->num_ranks; r++)
-        NCCL_TRY(b, nccl->recv(part_of(comm, r, num_rows), row * (size_t)comm->widths[r], ncclUint8,
-                               r, comm->nccl_comm, b->stream));
+    for (int32_t r = 1; r < comm->num_ranks; r++) {
+        part += part_bytes[r - 1];
+        NCCL_TRY(b, nccl->recv(part, part_bytes[r], ncclUint8, r, comm->nccl_comm, b->stream));
+    }
     return NCCL_TRY(b, nccl->group_end());
+}
+
+/* Rank r's part of so many rows, where rank 0 gets it. */
+static float *part_of(const struct cuda_comm *comm, int32_t rank, int32_t num_rows) {
+    return (float *)comm->parts.data + cuda_columns_before(comm, rank) * (size_t)num_rows;
+}
+
+static bool carry_rows(struct cuda_backend *b, const float *x, int32_t num_rows) {
+    const struct cuda_comm *comm = b->comm;
+    size_t part_bytes[BACKEND_MAX_RANKS];
+    for (int32_t r = 0; r < comm->num_ranks; r++)
+        part_bytes[r] = (size_t)num_rows * (size_t)comm->widths[r] * sizeof(float);
+    return cuda_bring_parts(b, x, part_bytes);
 }
 
 static void gather_rows(struct cuda_backend *b, const float *x, float *out, int32_t num_rows) {
     const struct cuda_comm *comm = b->comm;
-    size_t stride = columns_before(comm, comm->num_ranks);
+    size_t stride = cuda_columns_before(comm, comm->num_ranks);
     if (!carry_rows(b, x, num_rows) || comm->rank > 0)
         return;
     for (int32_t r = 0; r < comm->num_ranks; r++)
         CUDA_TRY(b, launch_place_columns(b->stream, r == 0 ? x : part_of(comm, r, num_rows),
-                                         comm->widths[r], out + columns_before(comm, r),
+                                         comm->widths[r], out + cuda_columns_before(comm, r),
                                          (int64_t)stride, num_rows));
 }
 
@@ -174,9 +183,9 @@ void cuda_gather_columns(struct backend *base, const struct gather_columns_args 
                                          args->num_rows));
         return;
     }
-    if (!learn_widths(b, args->width))
+    if (!cuda_learn_widths(b, args->width))
         return;
-    size_t total = columns_before(b->comm, b->comm->num_ranks);
+    size_t total = cuda_columns_before(b->comm, b->comm->num_ranks);
     int32_t most = (int32_t)(b->comm->parts.bytes / (total * sizeof(float)));
     CHECK(most > 0);
     for (int32_t first = 0, count; first < args->num_rows && CUDA_OK(b); first += count) {

@@ -235,6 +235,15 @@ static void fetch_outputs(struct cuda_backend *b, const struct sample_args *args
     }
 }
 
+const struct sample_row *cuda_sampler_rows(struct cuda_backend *b, const struct sample_row *rows,
+                                           int32_t num_rows) {
+    const struct sample_row *sent = cuda_step_sample_rows(b, rows);
+    if (sent != NULL)
+        return sent;
+    cuda_staging_upload(b, b->sampler->rows.data, rows, (size_t)num_rows * sizeof(*rows));
+    return b->sampler->rows.data;
+}
+
 void cuda_sample(struct backend *base, const struct sample_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     struct cuda_sampler *s = b->sampler;
@@ -247,9 +256,8 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     if (args->num_sample_rows == 0)
         return;
     struct plan plan = plan_call(args, b->num_multiprocessors);
-    const struct sample_row *sent = cuda_step_sample_rows(b, args->rows);
     const struct sample_tensors tensors = {
-        .rows = sent != NULL ? sent : s->rows.data,
+        .rows = cuda_sampler_rows(b, args->rows, args->num_sample_rows),
         .logits = args->logits,
         .edited = s->edited.data,
         .masks = s->masks.data,
@@ -261,9 +269,6 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
         .vocab_size = args->vocab_size,
         .row_stride = args->vocab_size + args->padding,
         .first_mask = plan.first_mask};
-    if (sent == NULL)
-        cuda_staging_upload(b, s->rows.data, args->rows,
-                            (size_t)args->num_sample_rows * sizeof(*args->rows));
     send_masks(b, args, &plan);
     if (plan.copies || plan.first_mask < plan.end_mask)
         CUDA_TRY(b, launch_sample_mask(b->stream, &tensors));

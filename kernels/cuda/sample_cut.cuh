@@ -267,8 +267,8 @@ __device__ __forceinline__ bool is_kept(const struct cut &cut, int32_t last_equa
     return logit > cut.logit || (logit == cut.logit && token <= last_equal);
 }
 
-/* Lists the kept tokens as they come, for all threads of the block; `list` and *num_listed are in
- * shared memory and hold all of them. */
+/* Lists the kept tokens as they come, for all threads of the block; `list` holds all of them, and
+ * *num_listed is in shared memory. */
 __device__ __forceinline__ void list_kept(const struct logit_row &row, const struct cut &cut,
                                           uint64_t (&of_warps)[2][SAMPLE_WARPS],
                                           struct sample_logit *list, int32_t *num_listed) {
@@ -281,6 +281,18 @@ __device__ __forceinline__ void list_kept(const struct logit_row &row, const str
             list[atomicAdd(num_listed, 1)] = {x, i};
     });
     __syncthreads();
+}
+
+/* Lists the n first tokens of a row, of which there are as many. */
+__device__ __forceinline__ void collect_top(const struct logit_row &row, struct weighing w,
+                                            uint32_t n, struct cut_memory *memory,
+                                            uint64_t (&of_warps)[2][SAMPLE_WARPS],
+                                            struct sample_logit *list, int32_t *num_listed) {
+    struct cut cut = {};
+    w.lowest = -INFINITY;
+    fill_coarse_table(row, w, false, memory);
+    find_cut(row, w, false, {n, NO_MASS}, memory, &cut);
+    list_kept(row, cut, of_warps, list, num_listed);
 }
 
 /* How many of the n listed tokens come before this one, by falling logit and rising id. */

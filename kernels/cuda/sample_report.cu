@@ -17,16 +17,6 @@ __device__ __forceinline__ float logprob_of(float logit, double log_total) {
     return logit == -INFINITY ? -INFINITY : static_cast<float>(logit - log_total);
 }
 
-/* Leaves the n first tokens of the row in memory->list. */
-__device__ __forceinline__ void collect_top(const struct logit_row &row, struct weighing w,
-                                            uint32_t n, struct report_memory *memory) {
-    struct cut cut = {};
-    w.lowest = -INFINITY;
-    fill_coarse_table(row, w, false, &memory->cut);
-    find_cut(row, w, false, {n, NO_MASS}, &memory->cut, &cut);
-    list_kept(row, cut, memory->of_warps, memory->list, &memory->num_listed);
-}
-
 /* Thread i of the first n puts entry i of the list in its place. */
 __device__ __forceinline__ void write_top(const struct sample_logit *list, int32_t n,
                                           double log_total, struct sample_output *out) {
@@ -56,7 +46,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS) report_kernel(struct sample_te
     num_above = block_sum(num_above, memory.of_warps[0]);
     int32_t num_top = min(num_logprobs, row.size);
     if (num_top > 0)
-        collect_top(row, w, num_top, &memory);
+        collect_top(row, w, num_top, &memory.cut, memory.of_warps, memory.list, &memory.num_listed);
     if (threadIdx.x >= WARP_SIZE)
         return;
     double log_total = w.max + log(static_cast<double>(mass) / (1ull << SAMPLE_WEIGHT_BITS));

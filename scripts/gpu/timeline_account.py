@@ -32,7 +32,7 @@ OPS = (
     ("add_rows", "add_rows_kernel"), ("copy_blocks", "copy_blocks_kernel"), ("norm", "norm_kernel"),
     (ARRAYS, "unpack_arrays_kernel"),
     ("sums over ranks", "sum_parts_kernel|square_sums_kernel|norm_by_sums_kernel|place_columns_kernel"), ("NCCL", "nccl"),
-    ("sample", "(choose|shape|mask|edit|report|list)_kernel"),
+    ("sample", "(choose|shape|mask|edit|report|list|largest|mass|excerpt|place)_kernel"),
     ("linear: split-K sum", "splitK_?reduce|split_k_reduce|reduce_kernel"),
     ("linear", "nvjet|cutlass|xmma|gemm|gemv|cublas|dot_kernel|matmul"),
 )

@@ -488,9 +488,6 @@ static void test_remote_refused(void **state) {
 
 /* --- Devices ---------------------------------------------------------------------------------- */
 
-#define EXIT_SKIPPED 77
-#define EXIT_WRONG_ARGUMENTS 2
-
 /* One rank more than there are devices. */
 static void test_too_many_ranks(void **state) {
     struct backend_group *group = NULL;
@@ -523,33 +520,12 @@ static void test_rank_refused(void **state) {
     backend_group_destroy(group);
 }
 
-static int32_t count_possible(const char *device) {
-    struct backend_group *group;
-    struct error err = {0};
-    int32_t num_ranks = 0;
-    while (num_ranks < GROUP_MAX_RANKS &&
-           backend_group_create(device, num_ranks + 1, &group, &err) == 0) {
-        backend_group_destroy(group);
-        num_ranks++;
-    }
-    if (num_ranks < GROUP_MAX_RANKS)
-        fprintf(stderr, "%s: %s\n", device, err.message);
-    return num_ranks;
-}
-
 static void choose_device(int argc, char **argv) {
-    if (argc > 4 || argc == 2 || (strcmp(argv[2], "bf16") != 0 && strcmp(argv[2], "f16") != 0)) {
-        fprintf(stderr, "usage: %s [cuda|cuda-sim bf16|f16 [RANKS]]\n", argv[0]);
-        exit(EXIT_WRONG_ARGUMENTS);
-    }
-    device_kind = (struct group_kind){.device = argv[1], .num_threads = 1};
+    device_kind = group_fixture_choose_device(argc, argv, &max_ranks);
     kinds = &device_kind;
     num_kinds = num_ways = 1;
-    device_kind.dtype = numbers.dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
+    numbers.dtype = device_kind.dtype;
     norm_tolerance = numbers.dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
-    max_ranks = count_possible(argv[1]);
-    if (max_ranks < (argc == 4 ? atoi(argv[3]) : 1))
-        exit(argc == 4 ? EXIT_FAILURE : EXIT_SKIPPED);
 }
 
 int main(int argc, char **argv) {

@@ -1,5 +1,8 @@
 /* Sampling where each rank has the logits of a part of the vocabulary: groups of 2 to 4 ranks, by memory and by
- * messages, give what one backend gives that has the whole rows, to the byte; and bring less than those. */
+ * messages, give what one backend gives that has the whole rows, to the byte; and bring less than those.
+ *
+ * check_sample_parallel: of the CPU. check_sample_parallel DEVICE TYPE [RANKS]: as
+ * check_group; 77 (skip) where there is one device. */
 #include "kernels/sample_shape.h"
 #include "tests/kernels/group_fixture.h"
 #include "tests/kernels/sample_compare.h"
@@ -14,17 +17,34 @@
 
 enum { MAX_ROWS = GROUP_MAX_ROWS, NUM_EDITS = 20 };
 
-static const struct group_kind kinds[] = {{"cpu", "portable", 1, DTYPE_F32},
-                                          {"cpu", "auto", 1, DTYPE_F32},
-                                          {"cpu", "auto", 3, DTYPE_F32}};
-enum { NUM_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+static const struct group_kind cpu_kinds[] = {{"cpu", "portable", 1, DTYPE_F32},
+                                              {"cpu", "auto", 1, DTYPE_F32},
+                                              {"cpu", "auto", 3, DTYPE_F32}};
+
+/* What the program's arguments say. */
+static struct group_kind device_kind;
+static const struct group_kind *kinds = cpu_kinds;
+static size_t num_kinds = sizeof(cpu_kinds) / sizeof(cpu_kinds[0]);
+static int num_ways = NUM_GROUP_WAYS;
+static int32_t max_ranks = GROUP_MAX_RANKS;
 
 struct parallel_case {
     struct sample_call call;
     int32_t first_tokens[GROUP_MAX_RANKS + 1];
     struct sample_output *out;
+    float *brought; /* [num_rows, vocab_size] what rank 0 has of the logits afterwards; or NULL */
     uint64_t bytes_sent[GROUP_MAX_RANKS];
 };
+
+/* Logits of an earlier step, which would all be sampled. */
+static float *put_stale(struct backend *b, size_t n) {
+    float *stale = malloc(n * sizeof(*stale));
+    for (size_t i = 0; i < n; i++)
+        stale[i] = 1e30F;
+    float *out = kernel_fixture_put(b, DTYPE_F32, stale, n);
+    free(stale);
+    return out;
+}
 
 static void sample(struct group_member *member, void *context) {
     struct parallel_case *c = context;
@@ -33,12 +53,15 @@ static void sample(struct group_member *member, void *context) {
     int32_t first = c->first_tokens[member->rank];
     int32_t width = c->first_tokens[member->rank + 1] - first;
     size_t num_logits = (size_t)call->num_rows * (size_t)call->vocab_size;
-    float *share = kernel_fixture_guarded((size_t)call->num_rows * (size_t)width);
-    float *logits = member->rank == 0 ? kernel_fixture_guarded(num_logits) : NULL;
+    float *columns = malloc((size_t)call->num_rows * (size_t)width * sizeof(*columns));
     for (int32_t row = 0; row < call->num_rows; row++)
-        memcpy(share + (size_t)row * (size_t)width,
+        memcpy(columns + (size_t)row * (size_t)width,
                call->logits + (size_t)row * (size_t)call->vocab_size + first,
                (size_t)width * sizeof(float));
+    float *share =
+        kernel_fixture_put(b, DTYPE_F32, columns, (size_t)call->num_rows * (size_t)width);
+    float *logits = member->rank == 0 ? put_stale(b, num_logits) : NULL;
+    free(columns);
     const struct sample_args args = {.logits = logits,
                                      .num_sample_rows = call->num_rows,
                                      .vocab_size = call->vocab_size,
@@ -52,23 +75,28 @@ static void sample(struct group_member *member, void *context) {
                                                 .first_token = first,
                                                 .num_tokens = width,
                                                 .num_sample_rows = call->num_rows,
+                                                .rows = call->rows,
                                                 .sample = member->rank == 0 ? &args : NULL});
     kernel_fixture_synchronize(b);
     struct backend_group_traffic traffic;
     backend_group_get_traffic(member->group, member->rank, &traffic);
     c->bytes_sent[member->rank] = traffic.bytes_sent;
-    kernel_fixture_guarded_free(share);
-    if (logits != NULL)
-        kernel_fixture_guarded_free(logits);
+    kernel_fixture_free(b, share);
+    if (logits == NULL)
+        return;
+    if (c->brought != NULL)
+        kernel_fixture_download(b, c->brought, logits, num_logits * sizeof(float));
+    kernel_fixture_free(b, logits);
 }
 
 /* Fills in what the whole rows give. */
 static void sample_whole(const struct group_kind *kind, const struct sample_call *call,
                          struct sample_output *out) {
-    struct kernel_fixture fixture = {.dtype = DTYPE_F32};
+    struct kernel_fixture fixture = {.dtype = kind->dtype};
     const struct sample_compare compare = {&fixture, call->vocab_size};
     const struct backend_config config = {.num_threads = kind->num_threads,
                                           .isa = kind->isa,
+                                          .activation_dtype = kind->dtype,
                                           .limits.max_num_batched_tokens = MAX_ROWS,
                                           .limits.max_num_seqs = MAX_ROWS,
                                           .limits.max_logit_rows = MAX_ROWS,
@@ -92,14 +120,17 @@ static void cut(uint64_t *seed, int32_t vocab_size, int32_t num_ranks, int32_t *
     first_tokens[num_ranks] = vocab_size;
 }
 
+/* brought: as of the case. */
 static void check_call(const struct group_form *form, uint64_t *seed,
-                       const struct sample_call *call) {
+                       const struct sample_call *call, float *brought) {
     struct sample_output whole[MAX_ROWS], out[MAX_ROWS];
-    struct parallel_case c = {.call = *call, .out = out};
+    struct parallel_case c = {.call = *call, .out = out, .brought = brought};
     memset(out, 0x55, sizeof(out));
     cut(seed, call->vocab_size, form->num_ranks, c.first_tokens);
     sample_whole(form->kind, call, whole);
     group_fixture_run(form, sample, &c);
+    if (form->kind->dtype != DTYPE_F32)
+        sample_compare_keep_meaningful(call, out);
     for (int32_t r = 0; r < call->num_rows; r++) {
         if (out[r].token != whole[r].token)
             fail_msg("row %d of %d ranks: token %d, of the whole row %d (temperature %g, top_k %d, "
@@ -116,9 +147,9 @@ static void check_call(const struct group_form *form, uint64_t *seed,
 
 static void for_all_groups(void (*check)(const struct group_form *form, uint64_t *seed)) {
     uint64_t seed = 1;
-    for (size_t kind = 0; kind < NUM_KINDS; kind++)
-        for (int32_t num_ranks = 2; num_ranks <= GROUP_MAX_RANKS; num_ranks++)
-            for (enum group_way way = 0; way < NUM_GROUP_WAYS; way++)
+    for (size_t kind = 0; kind < num_kinds; kind++)
+        for (int32_t num_ranks = 2; num_ranks <= max_ranks; num_ranks++)
+            for (int way = 0; way < num_ways; way++)
                 check(
                     &(struct group_form){.kind = &kinds[kind], .num_ranks = num_ranks, .way = way},
                     &seed);
@@ -165,7 +196,7 @@ static void check_random(const struct group_form *form, uint64_t *seed, int32_t 
     }
     uint32_t *masks = sample_fixture_masks(seed, vocab_size);
     call.masks = masks;
-    check_call(form, seed, &call);
+    check_call(form, seed, &call, NULL);
     free(masks);
     free(call.logits);
 }
@@ -217,7 +248,8 @@ static void check_odd_logits(const struct group_form *form, uint64_t *seed) {
     }
     check_call(form, seed,
                &(struct sample_call){
-                   .num_rows = MAX_ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows});
+                   .num_rows = MAX_ROWS, .vocab_size = VOCAB, .logits = logits, .rows = rows},
+               NULL);
     free(logits);
 }
 
@@ -265,11 +297,67 @@ static void test_less_than_the_logits_is_sent(void **state) {
     check_traffic(0.7F, 0, 0.9F, 0, 0.8);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
+/* A row's settings, and how many logits rank 0 is brought of it by each rank; 0: one by all. */
+struct brought_row {
+    float temperature, top_p, min_p;
+    int32_t top_k, most;
+};
+
+static void check_brought(const struct group_form *form, uint64_t *seed) {
+    enum { VOCAB = 4000, NUM_BROUGHT = 9 };
+    static const struct brought_row brought_rows[NUM_BROUGHT] = {
+        {0, 1, 0, 0, 1},     {0, 0.5F, 0, 7, 1},          {1, 1, 0, 0, 0},
+        {1, 1, 0, 1, 1},     {0.7F, 0.9F, 0.01F, 40, 40}, {0.7F, 1, 0.02F, 0, 0},
+        {1, 1, 0, 255, 255}, {100, 0.5F, 0, 256, 256},    {100, 1, 0, 256, 256}};
+    struct sample_row rows[NUM_BROUGHT];
+    float *logits = kernel_fixture_random_floats(seed, (size_t)NUM_BROUGHT * VOCAB);
+    float *brought = malloc((size_t)NUM_BROUGHT * VOCAB * sizeof(float));
+    for (int32_t r = 0; r < NUM_BROUGHT; r++) {
+        rows[r] = sample_fixture_plain;
+        rows[r].position = kernel_fixture_random(seed);
+        rows[r].settings.temperature = brought_rows[r].temperature;
+        rows[r].settings.top_k = brought_rows[r].top_k;
+        rows[r].settings.top_p = brought_rows[r].top_p;
+        rows[r].settings.min_p = brought_rows[r].min_p;
+    }
+    check_call(form, seed,
+               &(struct sample_call){
+                   .num_rows = NUM_BROUGHT, .vocab_size = VOCAB, .logits = logits, .rows = rows},
+               brought);
+    for (int32_t r = 0; r < NUM_BROUGHT; r++) {
+        int32_t most = brought_rows[r].most == 0 ? 1 : brought_rows[r].most * form->num_ranks;
+        int32_t count = 0;
+        for (int32_t i = 0; i < VOCAB; i++)
+            count += brought[r * VOCAB + i] > -INFINITY;
+        if (count < 1 || count > most)
+            fail_msg("row %d of %d ranks: %d logits are brought, %d at most are needed", (int)r,
+                     (int)form->num_ranks, (int)count, (int)most);
+    }
+    free(brought);
+    free(logits);
+}
+
+static void test_few_logits_are_brought(void **state) {
+    for_all_groups(check_brought);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest of_cpu[] = {
         cmocka_unit_test(test_tokens_are_those_of_whole_rows),
         cmocka_unit_test(test_odd_logits),
         cmocka_unit_test(test_less_than_the_logits_is_sent),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest of_device[] = {
+        cmocka_unit_test(test_tokens_are_those_of_whole_rows),
+        cmocka_unit_test(test_odd_logits),
+        cmocka_unit_test(test_few_logits_are_brought),
+    };
+    if (argc == 1)
+        return cmocka_run_group_tests(of_cpu, NULL, NULL);
+    device_kind = group_fixture_choose_device(argc, argv, &max_ranks);
+    if (max_ranks < 2)
+        return GROUP_EXIT_SKIPPED;
+    kinds = &device_kind;
+    num_kinds = num_ways = 1;
+    return cmocka_run_group_tests(of_device, NULL, NULL);
 }

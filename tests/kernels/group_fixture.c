@@ -5,9 +5,40 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
+
+#define EXIT_WRONG_ARGUMENTS 2
+
+static int32_t count_possible(const char *device) {
+    struct backend_group *group;
+    struct error err = {0};
+    int32_t num_ranks = 0;
+    while (num_ranks < GROUP_MAX_RANKS &&
+           backend_group_create(device, num_ranks + 1, &group, &err) == 0) {
+        backend_group_destroy(group);
+        num_ranks++;
+    }
+    if (num_ranks < GROUP_MAX_RANKS)
+        fprintf(stderr, "%s: %s\n", device, err.message);
+    return num_ranks;
+}
+
+struct group_kind group_fixture_choose_device(int argc, char **argv, int32_t *out_max_ranks) {
+    if (argc > 4 || argc < 3 || (strcmp(argv[2], "bf16") != 0 && strcmp(argv[2], "f16") != 0)) {
+        fprintf(stderr, "usage: %s [cuda|cuda-sim bf16|f16 [RANKS]]\n", argv[0]);
+        exit(EXIT_WRONG_ARGUMENTS);
+    }
+    *out_max_ranks = count_possible(argv[1]);
+    if (*out_max_ranks < (argc == 4 ? atoi(argv[3]) : 1))
+        exit(argc == 4 ? EXIT_FAILURE : GROUP_EXIT_SKIPPED);
+    return (struct group_kind){.device = argv[1],
+                               .num_threads = 1,
+                               .dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16};
+}
 
 static void *run_member(void *argument) {
     struct group_member *member = argument;

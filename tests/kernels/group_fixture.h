@@ -11,6 +11,7 @@
 #define GROUP_MAX_WIDTH 1024   /* of what is summed */
 #define GROUP_MAX_COLUMNS 2000 /* of a rank, gathered */
 #define GROUP_FIRST_RANK 1     /* of the transport's, that is in a group by messages */
+#define GROUP_EXIT_SKIPPED 77  /* of a program: to meson, a test that was not run */
 
 struct group_kind {
     const char *device, *isa;
@@ -38,6 +39,11 @@ struct group_member {
     void *context;
     pthread_t thread;
 };
+
+/* Returns the device of a program's arguments, DEVICE TYPE [RANKS], and how many ranks it can have, up to
+ * GROUP_MAX_RANKS. Leaves the program when the arguments are others, when it can have fewer than RANKS,
+ * and with GROUP_EXIT_SKIPPED when it is not here and there are no RANKS. */
+struct group_kind group_fixture_choose_device(int argc, char **argv, int32_t *out_max_ranks);
 
 /* Opens a backend for each rank, runs the body in the thread of each, and closes them. */
 void group_fixture_run(const struct group_form *form,

@@ -20,8 +20,7 @@ static bool has_mu(const struct sample_row *row) {
            row->settings.temperature > 0;
 }
 
-/* Leaves out what was not requested, so that a device's outputs can be compared as bytes. */
-static void keep_meaningful(const struct sample_call *call, struct sample_output *outputs) {
+void sample_compare_keep_meaningful(const struct sample_call *call, struct sample_output *outputs) {
     for (int32_t r = 0; r < call->num_rows; r++) {
         const struct sample_output full = outputs[r];
         memset(&outputs[r], 0, sizeof(full));
@@ -69,7 +68,7 @@ void sample_compare_run_listed(const struct sample_compare *c, struct backend *b
     sample_fixture_run(b, &padded, logits, out, listed_logprobs);
     kernel_fixture_free(b, logits);
     if (c->fixture->dtype != DTYPE_F32)
-        keep_meaningful(call, out);
+        sample_compare_keep_meaningful(call, out);
 }
 
 void sample_compare_run(const struct sample_compare *c, struct backend *b,

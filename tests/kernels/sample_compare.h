@@ -20,6 +20,9 @@ void sample_compare_run_listed(const struct sample_compare *c, struct backend *b
                                const struct sample_call *call, struct sample_output *out,
                                float *listed_logprobs);
 
+/* Leaves zeros in outputs where nothing was requested. */
+void sample_compare_keep_meaningful(const struct sample_call *call, struct sample_output *outputs);
+
 /* Compares every backend with the oracle, and all of them with the first by bytes, in every order
  * of threads; leaves the first's results in `out`. Returns how many tokens are only nearly the
  * oracle's. */
