@@ -131,8 +131,10 @@ def measure_refused(address, model, options):
     beside, times, wrong = [], {name: [] for name in REFUSED}, set()
     runner = threading.Thread(target=lambda: beside.extend(run_streams(address, model, options.streams, options.tokens)), daemon=True)
     runner.start()
-    time.sleep(1)
-    while runner.is_alive():
+    time.sleep(0.3)
+    is_first = True
+    while is_first or runner.is_alive():  # once at least, however fast the streams are
+        is_first = False
         for name, body in REFUSED.items():
             status, took = ask_refused(address, model, body)
             times[name].append(took)
