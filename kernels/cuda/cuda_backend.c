@@ -18,7 +18,7 @@
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = cuda_state_of(base);
     cuda_tuning_destroy(b);
-    cuda_points_destroy(b);
+    cuda_sample_parallel_destroy(b);
     cuda_sampler_destroy(b);
     cuda_gemm_destroy(b);
     cuda_staging_destroy(b);
@@ -149,7 +149,7 @@ static int create_parts(struct cuda_backend *b, struct error *err) {
         cuda_step_create(b, err) != 0 || cuda_attention_create(b, err) != 0 ||
         cuda_staging_create(b, cuda_step_packed_bytes(b), err) != 0 ||
         cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0 ||
-        cuda_points_create(b, err) != 0)
+        cuda_sample_parallel_create(b, err) != 0)
         return -1;
     cuda_memory_info(&b->base, &free_after, &total);
     b->base.workspace_bytes = free_before > free_after ? free_before - free_after : 0;

@@ -14,16 +14,16 @@
 
 #include <cuda_runtime_api.h>
 
-struct cuda_comm;      /* cuda_group.h: this rank's end of its group */
-struct cuda_streams;   /* cuda_streams.c: that of block moves, and what orders the two */
-struct cuda_staging;   /* cuda_staging.h: pinned memory between host arrays and the device */
-struct cuda_gemm;      /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algorithms */
-struct cuda_attention; /* cuda_attention.c: plan, partial results */
-struct cuda_packed;    /* cuda_packed.h: the step's arrays on their way */
-struct cuda_tuning;    /* cuda_tuning.c */
-struct cuda_sampler;   /* cuda_sample.c: edited logits, device copies of rows and results */
-struct cuda_points;    /* cuda_sample_parallel.c: what ranks tell each other of rows */
-struct recording;      /* cuda_record.c */
+struct cuda_comm;            /* cuda_group.h: this rank's end of its group */
+struct cuda_streams;         /* cuda_streams.c: that of block moves, and what orders the two */
+struct cuda_staging;         /* cuda_staging.h: pinned memory between host arrays and the device */
+struct cuda_gemm;            /* cuda_gemm.c: cuBLASLt handle, workspace, chosen algorithms */
+struct cuda_attention;       /* cuda_attention.c: plan, partial results */
+struct cuda_packed;          /* cuda_packed.h: the step's arrays on their way */
+struct cuda_tuning;          /* cuda_tuning.c */
+struct cuda_sampler;         /* cuda_sample.c: edited logits, device copies of rows and results */
+struct cuda_sample_parallel; /* cuda_sample_parallel.c: what ranks tell each other of rows */
+struct recording;            /* cuda_record.c */
 
 #define CUDA_LIST_LENGTH 4096
 #define CUDA_HEAD_ROWS_STEP 8 /* cuBLASLt loads 16 bytes of a row at once only then */
@@ -67,9 +67,9 @@ struct cuda_backend {
     struct cuda_gemm *gemm;
     struct cuda_attention *attention;
     struct cuda_sampler *sampler;
-    struct cuda_points *points;  /* NULL: the backend is alone */
-    struct recording *recording; /* that was begun; NULL: ops run */
-    struct cuda_tuning *tuning;  /* likewise; NULL: nothing is timed */
+    struct cuda_sample_parallel *sample_parallel; /* NULL: the backend is alone */
+    struct recording *recording;                  /* that was begun; NULL: ops run */
+    struct cuda_tuning *tuning;                   /* likewise; NULL: nothing is timed */
 };
 
 /* Parts: created in this order at open with all the memory they will ever need, destroyed in
@@ -87,8 +87,8 @@ int cuda_gemm_create(struct cuda_backend *b, struct error *err);
 void cuda_gemm_destroy(struct cuda_backend *b);
 int cuda_sampler_create(struct cuda_backend *b, struct error *err);
 void cuda_sampler_destroy(struct cuda_backend *b);
-int cuda_points_create(struct cuda_backend *b, struct error *err);
-void cuda_points_destroy(struct cuda_backend *b);
+int cuda_sample_parallel_create(struct cuda_backend *b, struct error *err);
+void cuda_sample_parallel_destroy(struct cuda_backend *b);
 
 /* cuda_state.c */
 /* What an op begins with: from here on the thread's calls of CUDA go to the backend's device. */

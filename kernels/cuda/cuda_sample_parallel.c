@@ -19,35 +19,35 @@
 
 #include <stdlib.h>
 
-struct cuda_points {
+struct cuda_sample_parallel {
     struct buffer own;     /* unsigned long long [max_logit_rows] */
     struct buffer largest; /* [num_ranks] of such */
     struct buffer masses;  /* likewise */
 };
 
-int cuda_points_create(struct cuda_backend *b, struct error *err) {
+int cuda_sample_parallel_create(struct cuda_backend *b, struct error *err) {
     if (b->comm == NULL)
         return 0;
     size_t own_bytes = (size_t)b->config.limits.max_logit_rows * sizeof(unsigned long long);
     size_t all_bytes = own_bytes * (size_t)b->comm->num_ranks;
-    b->points = calloc(1, sizeof(*b->points));
-    if (b->points == NULL)
+    b->sample_parallel = calloc(1, sizeof(*b->sample_parallel));
+    if (b->sample_parallel == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for a rank");
-    return cuda_buffer_alloc(&b->base, own_bytes, &b->points->own, err) != 0 ||
-                   cuda_buffer_alloc(&b->base, all_bytes, &b->points->largest, err) != 0 ||
-                   cuda_buffer_alloc(&b->base, all_bytes, &b->points->masses, err) != 0
+    return cuda_buffer_alloc(&b->base, own_bytes, &b->sample_parallel->own, err) != 0 ||
+                   cuda_buffer_alloc(&b->base, all_bytes, &b->sample_parallel->largest, err) != 0 ||
+                   cuda_buffer_alloc(&b->base, all_bytes, &b->sample_parallel->masses, err) != 0
                ? -1
                : 0;
 }
 
-void cuda_points_destroy(struct cuda_backend *b) {
-    if (b->points == NULL)
+void cuda_sample_parallel_destroy(struct cuda_backend *b) {
+    if (b->sample_parallel == NULL)
         return;
-    cuda_buffer_free(&b->base, &b->points->own);
-    cuda_buffer_free(&b->base, &b->points->largest);
-    cuda_buffer_free(&b->base, &b->points->masses);
-    free(b->points);
-    b->points = NULL;
+    cuda_buffer_free(&b->base, &b->sample_parallel->own);
+    cuda_buffer_free(&b->base, &b->sample_parallel->largest);
+    cuda_buffer_free(&b->base, &b->sample_parallel->masses);
+    free(b->sample_parallel);
+    b->sample_parallel = NULL;
 }
 
 /* --- Excerpts ----------------------------------------------------------------------------------- */
@@ -65,7 +65,7 @@ static struct row_excerpt excerpt_of(const struct sample_row *row, int32_t vocab
     if (!sample_is_drawn(row))
         return (struct row_excerpt){.kind = EXCERPT_TOP, .num_candidates = 1};
     if (!sample_has_cut(row, vocab_size))
-        return (struct row_excerpt){.kind = EXCERPT_POINT, .num_candidates = 1};
+        return (struct row_excerpt){.kind = EXCERPT_DRAWN, .num_candidates = 1};
     if (sample_has_top_k(row, vocab_size) && row->settings.top_k <= SAMPLE_MAX_CANDIDATES)
         return (struct row_excerpt){.kind = EXCERPT_TOP, .num_candidates = row->settings.top_k};
     return (struct row_excerpt){.kind = EXCERPT_WHOLE};
@@ -110,18 +110,18 @@ static void plan_messages(const struct cuda_comm *comm, const struct sample_row 
 /* --- What is sent ------------------------------------------------------------------------------- */
 
 /* The ranks learn where in their sums the rows are drawn that are drawn from all tokens, if any is. */
-static void weigh_points(struct cuda_backend *b, const struct sample_columns *columns) {
-    unsigned long long *own = b->points->own.data;
+static void weigh_drawn(struct cuda_backend *b, const struct sample_columns *columns) {
+    unsigned long long *own = b->sample_parallel->own.data;
     size_t bytes = (size_t)columns->num_rows * sizeof(*own);
     bool any = false;
     for (int32_t r = 0; r < columns->num_rows; r++)
-        any |= columns->excerpts[r].kind == EXCERPT_POINT;
+        any |= columns->excerpts[r].kind == EXCERPT_DRAWN;
     if (!any)
         return;
     CUDA_TRY(b, launch_sample_largest(b->stream, columns, own));
-    cuda_all_gather(b, own, bytes, b->points->largest.data);
+    cuda_all_gather(b, own, bytes, b->sample_parallel->largest.data);
     CUDA_TRY(b, launch_sample_mass(b->stream, columns, own));
-    cuda_all_gather(b, own, bytes, b->points->masses.data);
+    cuda_all_gather(b, own, bytes, b->sample_parallel->masses.data);
 }
 
 /* Puts what is told of the rows in the place of their logits, [num_rows, vocabulary]. */
@@ -173,14 +173,14 @@ void cuda_sample_vocab_parallel(struct backend *base,
         .rows = rows,
         .excerpts = excerpts,
         .logits = args->share,
-        .largest = b->points->largest.data,
-        .masses = b->points->masses.data,
+        .largest = b->sample_parallel->largest.data,
+        .masses = b->sample_parallel->masses.data,
         .num_rows = num_rows,
         .width = args->num_tokens,
         .rank = b->comm->rank,
         .num_ranks = b->comm->num_ranks,
     };
-    weigh_points(b, &columns);
+    weigh_drawn(b, &columns);
     for (int32_t first = 0, end; first < num_rows && CUDA_OK(b); first = end) {
         for (end = first + 1; end < num_rows && !excerpts[end].begins_message;)
             end++;

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
     largest_kernel(struct sample_columns c, unsigned long long *out) {
     __shared__ uint64_t of_warps[SAMPLE_WARPS];
     int32_t row = blockIdx.x;
-    if (c.excerpts[row].kind != EXCERPT_POINT)
+    if (c.excerpts[row].kind != EXCERPT_DRAWN)
         return;
     uint64_t best = find_best(own_row(c, row), of_warps);
     if (threadIdx.x == 0)
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
     __shared__ uint64_t of_warps[SAMPLE_WARPS];
     __shared__ float bound;
     int32_t row = blockIdx.x;
-    if (c.excerpts[row].kind != EXCERPT_POINT)
+    if (c.excerpts[row].kind != EXCERPT_DRAWN)
         return;
     const struct weighing w = weigh_row(c, row, &bound);
     uint64_t mass = 0;
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS)
         copy_logits(row.logits, row.size, reinterpret_cast<float *>(out));
     } else if (excerpt.kind == EXCERPT_TOP) {
         list_top(row, excerpt.num_candidates, out, &memory);
-    } else if (excerpt.kind == EXCERPT_POINT) {
+    } else if (excerpt.kind == EXCERPT_DRAWN) {
         int32_t token = draw_own(c, number, &memory);
         if (threadIdx.x == 0)
             out[0] = {token < 0 ? 0 : tame(row.logits[token]), token};

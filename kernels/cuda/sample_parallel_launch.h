@@ -13,7 +13,7 @@
 enum excerpt_kind {
     EXCERPT_NOTHING, /* the token is given */
     EXCERPT_TOP,     /* the rank's most probable tokens */
-    EXCERPT_POINT,   /* of all ranks' tokens the one that is drawn, from the rank that has it */
+    EXCERPT_DRAWN,   /* of all ranks' tokens the one that is drawn, from the rank that has it */
     EXCERPT_WHOLE    /* the rank's logits */
 };
 
@@ -40,7 +40,7 @@ struct sample_columns {
     const struct sample_row *rows;      /* [num_rows] */
     const struct row_excerpt *excerpts; /* [num_rows] pinned memory */
     const float *logits;                /* [num_rows, width] */
-    /* Of every rank and row, of which only EXCERPT_POINT's are there. */
+    /* Of every rank and row, of which only EXCERPT_DRAWN's are there. */
     const unsigned long long *largest; /* [num_ranks, num_rows] packed as in sample_row.cuh */
     const unsigned long long *masses;  /* likewise */
     int32_t num_rows;
