@@ -15,6 +15,19 @@ template <int N, class T> __device__ __forceinline__ void load_floats(float (&ou
         out[i] = to_float(v.element[i]);
 }
 
+/* Likewise of floats, 16 bytes at a time. */
+template <int N> __device__ __forceinline__ void load_weights(float (&out)[N], const float *p) {
+    constexpr int part = N < 4 ? N : 4;
+#pragma unroll
+    for (int i = 0; i < N; i += part) {
+        float values[part];
+        load_floats(values, p + i);
+#pragma unroll
+        for (int k = 0; k < part; k++)
+            out[i + k] = values[k];
+    }
+}
+
 template <int N, class T>
 __device__ __forceinline__ void store_floats(T *p, const float (&values)[N]) {
     vector_of<T, N> v;
