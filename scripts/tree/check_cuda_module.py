@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Checks what is in libquire-cuda.so without a GPU: every kernel is there as machine code for each
-architecture and as PTX, for other GPUs, and attention works on tensor cores.
+architecture and as PTX, for other GPUs, attention works on tensor cores, and its registers, local memory and
+instructions keep to their budgets.
 
-Usage: check_cuda_module.py MODULE ARCH...        for instance: libquire-cuda.so 80 90 120
+Usage: check_cuda_module.py [--percent N] MODULE ARCH...        for instance: libquire-cuda.so 80 90 120
 
-The layout of fat binaries is not documented: read off the output of nvcc 13.0, like the operation codes, which
-are the last 12 bits of the first 16 of an instruction of 16 bytes, on sm_80 to sm_120. What was compressed for
-size is a zstd frame (RFC 8878).
+--percent takes so much of each budget: with little, the check must fail. The layout of fat binaries is not
+documented: read off the output of nvcc 13.0, like the operation codes, which are the last 12 bits of the first 16
+of an instruction of 16 bytes, on sm_80 to sm_120. What was compressed for size is a zstd frame (RFC 8878).
 """
 
+import argparse
 import ctypes
 import ctypes.util
 import re
@@ -23,10 +25,24 @@ ENTRY_VERSION, ARCH_AT = 0x101, 28
 PTX, MACHINE_CODE = 1, 2
 PTX_ARCH, LAST_KNOWN = 80, 120
 NEEDED = {"HMMA": 0x23C, "LDSM": 0x83B, "LDGSTS": 0xFAE}  # mma, ldmatrix, cp.async
-ATTENTION = re.compile(r"attention_kernelI(6__half|13__nv_bfloat16)L7kv_type(\d)ELi(\d+)E")
+LOCAL_MEMORY = {"LDL": 0x983, "STL": 0x387}  # spilled registers among them
+BRANCH = 0x947
+SYMBOL_TABLE, SYMBOL_BYTES = 2, 24
+SIZED_FORM = 4
+REGISTER_COUNT = (SIZED_FORM, 0x2F)  # form and attribute, as cuobjdump names them: EIATTR_REGCOUNT
+ATTENTION = re.compile(r"attention_kernelILb([01])E(6__half|13__nv_bfloat16)L7kv_type(\d)ELi(\d+)E")
+NARROW, WIDE = "0", "1"  # tiles, by the kernel's first parameter
 KV_TYPES = {"6__half": "134", "13__nv_bfloat16": "234"}  # kv_layout.h: its own, int8, e4m3
-ATTENTION_KERNELS = {(dtype, kv, dim) for dtype, types in KV_TYPES.items() for kv in types
-                     for dim in ("64", "96", "128", "256")}
+ATTENTION_KERNELS = {(tile, dtype, kv, dim) for tile in (NARROW, WIDE) for dtype, types in KV_TYPES.items()
+                     for kv in types for dim in ("64", "96", "128", "256")}
+# Registers of a narrow tile's kernel, by head_dim, which let so many blocks of 128 threads share the 65,536 of a
+# multiprocessor: 4, 4, 4 and 2.
+NARROW_REGISTERS = {"64": 128, "96": 128, "128": 128, "256": 255}
+# Instructions of a warp for 16 tokens of a decode on sm_90, by (type of the cache, head_dim); no mask, no cap, and no
+# row has a new maximum.
+COUNTED_ARCH = 90
+TILE_INSTRUCTIONS = {("1", "128"): 310, ("2", "128"): 310, ("3", "128"): 760, ("4", "128"): 910,
+                     ("1", "64"): 215, ("2", "64"): 215, ("3", "64"): 455}
 
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -66,16 +82,37 @@ def fat_binaries(image):
         yield entries
 
 
-def code_sections(elf):
-    """Name -> bytes of the sections with instructions, one for each kernel."""
+def sections_of(elf):
+    """(name, type, bytes) of each section."""
     table, = struct.unpack_from("<Q", elf, 40)
     entry, count, names = struct.unpack_from("<HHH", elf, 58)
-    sections = [struct.unpack_from("<IIQQQQ", elf, table + i * entry) for i in range(count)]
-    for name, _, _, _, offset, size in sections:
-        start = sections[names][4] + name
-        text = elf[start:elf.index(b"\0", start)].decode()
-        if text.startswith(".text."):
-            yield text, elf[offset:offset + size]
+    headers = [struct.unpack_from("<IIQQQQ", elf, table + i * entry) for i in range(count)]
+    for name, kind, _, _, offset, size in headers:
+        start = headers[names][4] + name
+        yield elf[start:elf.index(b"\0", start)].decode(), kind, elf[offset:offset + size]
+
+
+def register_counts(sections):
+    """Number of a kernel's section -> registers of a thread."""
+    symbols = next((data for _, kind, data in sections if kind == SYMBOL_TABLE), b"")
+    info = next((data for name, _, data in sections if name == ".nv.info"), b"")
+    counts, at = {}, 0
+    while at < len(info):
+        form, attribute, size = struct.unpack_from("<BBH", info, at)
+        if (form, attribute) == REGISTER_COUNT:
+            symbol, count = struct.unpack_from("<II", info, at + 4)
+            counts[struct.unpack_from("<IBBH", symbols, symbol * SYMBOL_BYTES)[3]] = count
+        at += 4 + (size if form == SIZED_FORM else 0)
+    return counts
+
+
+def code_sections(elf):
+    """Name, bytes and registers of the sections with instructions, one for each kernel."""
+    sections = list(sections_of(elf))
+    counts = register_counts(sections)
+    for number, (name, _, data) in enumerate(sections):
+        if name.startswith(".text."):
+            yield name, data, counts.get(number, 0)
 
 
 def count_operation(code, operation):
@@ -83,27 +120,95 @@ def count_operation(code, operation):
                for at in range(0, len(code), 16))
 
 
-def complaints(entries, archs):
+def branch_target(word, at):
+    """Of an instruction at that number, or None; and whether the next one may follow."""
+    if word & 0xFFF != BRANCH:
+        return None, True
+    high = word >> 34 & (1 << 48) - 1
+    offset = ((high - (high >> 47 << 48)) << 8 | word >> 16 & 0xFF) * 4
+    is_conditional = word >> 12 & 0xF != 7 or word >> 87 & 0x1F != 7
+    return at + 1 + offset // 16, is_conditional
+
+
+def cheapest_round(code):
+    """(mma, cp.async, instructions) of one round of the innermost loop that has both: of all ways through it that
+    have most of these, the shortest. None where there is no such loop."""
+    words = [int.from_bytes(code[at:at + 16], "little") for at in range(0, len(code), 16)]
+    ops = [word & 0xFFF for word in words]
+    targets = [branch_target(word, at) for at, word in enumerate(words)]
+    loops = [(at - target, target, at) for at, (target, _) in enumerate(targets)
+             if target is not None and target <= at
+             and {NEEDED["HMMA"], NEEDED["LDGSTS"]} <= set(ops[target:at + 1])]
+    if not loops:
+        return None
+    _, first, last = min(loops)
+    ways = {first: {(0, 0): 0}}  # number of an instruction -> work done before it -> least instructions
+    for at in range(first, last + 1):
+        target, goes_on = targets[at]
+        following = [last + 1] if at == last else [at + 1] * goes_on
+        if target is not None and at < target <= last:
+            following.append(target)
+        for (mma, copies), length in ways.pop(at, {}).items():
+            done = mma + (ops[at] == NEEDED["HMMA"]), copies + (ops[at] == NEEDED["LDGSTS"])
+            for place in following:
+                known = ways.setdefault(place, {})
+                known[done] = min(known.get(done, length + 1), length + 1)
+    work = max(ways[last + 1])
+    return *work, ways[last + 1][work]
+
+
+def over_budget(kernel, arch, code, registers, percent):
+    """Yields what of an attention kernel is more than its budget."""
+    tile, _, kv_type, dim = kernel
+    for operation, bits in LOCAL_MEMORY.items():
+        if count_operation(code, bits) > 0:
+            yield f"has {operation}: registers are spilled, or an array is in local memory"
+    if tile == NARROW and not 0 < registers <= NARROW_REGISTERS[dim] * percent / 100:
+        yield f"has {registers} registers, {NARROW_REGISTERS[dim]} are allowed"
+    budget = TILE_INSTRUCTIONS.get((kv_type, dim)) if tile == NARROW and arch == COUNTED_ARCH else None
+    if budget is None:
+        return
+    mma, copies, instructions = cheapest_round(code) or (0, 0, 0)
+    needed_mma, needed_copies = int(dim) // 4, int(dim) // 8 if kv_type in "12" else int(dim) // 16 + 2
+    if (mma, copies) != (needed_mma, needed_copies):
+        yield f"has {mma} mma and {copies} cp.async for 16 tokens instead of {needed_mma} and {needed_copies}"
+    elif instructions > budget * percent / 100:
+        yield f"has {instructions} instructions for 16 tokens, {budget} are allowed"
+    else:
+        print(f"sm_{arch}: {' '.join(kernel)}: {registers} registers, {instructions} instructions for 16 tokens")
+
+
+def complaints(entries, archs, percent):
     """Yields what is wrong with the kernels of one source file."""
     got = {(kind, arch) for kind, arch, _ in entries}
     required = {(MACHINE_CODE, arch) for arch in archs} | {(PTX, PTX_ARCH)}
     for kind, arch in sorted(required - got):
         yield f"a source file has no {'PTX' if kind == PTX else 'machine code'} for sm_{arch}"
     for kind, arch, elf in entries:
-        for name, code in code_sections(elf) if kind == MACHINE_CODE else ():
-            for operation, bits in NEEDED.items() if ATTENTION.search(name) and arch <= LAST_KNOWN else ():
+        for name, code, registers in code_sections(elf) if kind == MACHINE_CODE else ():
+            match = ATTENTION.search(name)
+            if not match or arch > LAST_KNOWN:
+                continue
+            for operation, bits in NEEDED.items():
                 if count_operation(code, bits) == 0:
                     yield f"sm_{arch}: {name} has no {operation}"
+            for text in over_budget(match.groups(), arch, code, registers, percent):
+                yield f"sm_{arch}: {name} {text}"
 
 
 def main():
-    image = Path(sys.argv[1]).read_bytes()
-    archs = [int(re.match(r"\d+", word)[0]) for word in sys.argv[2:]]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--percent", type=float, default=100)
+    parser.add_argument("module", type=Path)
+    parser.add_argument("archs", nargs="+", metavar="ARCH")
+    options = parser.parse_args()
+    image = options.module.read_bytes()
+    archs = [int(re.match(r"\d+", word)[0]) for word in options.archs]
     binaries = [entries for entries in fat_binaries(image) if entries]
-    wrong = [text for entries in binaries for text in complaints(entries, archs)]
+    wrong = [text for entries in binaries for text in complaints(entries, archs, options.percent)]
     for arch in archs:
         names = [name for entries in binaries for kind, of, elf in entries
-                 if kind == MACHINE_CODE and of == arch for name, _ in code_sections(elf)]
+                 if kind == MACHINE_CODE and of == arch for name, _, _ in code_sections(elf)]
         found = {match.groups() for match in map(ATTENTION.search, names) if match}
         wrong += [f"sm_{arch}: no attention kernel of {kernel}" for kernel in ATTENTION_KERNELS - found]
         print(f"sm_{arch}: {len(names)} kernels from {len(binaries)} source files")
