@@ -388,6 +388,14 @@ struct backend_ops {
     const struct tuning_ops *tuning;
 };
 
+/* What ops chose by the shape of their steps, counted at each call since the backend was opened, for
+ * tests to see that they test what they mean to. */
+struct backend_paths {
+    uint64_t shared_prefixes;  /* that attention read once for several sequences */
+    uint64_t split_ranges;     /* CUDA: of attention, among several blocks, one of which merges */
+    int32_t max_sample_ranges; /* CUDA: most ranges that a sampled row was cut into */
+};
+
 /* Every implementation's state starts with this. */
 struct backend {
     const struct backend_ops *ops;
@@ -397,9 +405,10 @@ struct backend {
     int32_t head_rows_step;    /* the product that gives the logits is fastest with a matrix of a
                                   multiple of so many rows; >= 1 */
     size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
-    const char *name;          /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
-    char description[128];     /* for people: instruction set, threads; GPU */
-    char numerics[192];        /* what of this machine and build decides the bits of results; equal
+    struct backend_paths paths;
+    const char *name;      /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
+    char description[128]; /* for people: instruction set, threads; GPU */
+    char numerics[192];    /* what of this machine and build decides the bits of results; equal
                                   for two backends of equal configuration: equal bits, unless the
                                   batch decides too; complete once the tuning has ended */
 };
@@ -422,6 +431,7 @@ struct backend_config {
                                     lets it round the activations before BF16 weights, and what
                                     meets a bf16 KV cache, where that is faster */
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
+    int32_t max_multiprocessors; /* CUDA: work is cut for no more of them; 0: for all */
     struct backend_group *group; /* outlives the backend; NULL: it is alone */
     int32_t rank;                /* in the group */
     struct backend_pipeline *pipeline; /* likewise; NULL: there is one stage */

@@ -428,6 +428,7 @@ void cpu_paged_attention(struct backend *base, const struct attention_args *args
         return;
     }
     share_prefixes(&plan);
+    base->paths.shared_prefixes += (uint64_t)plan.num_prefixes;
     thread_pool_for(b->pool, (int64_t)plan.num_prefixes * l->num_kv_heads, 1, attend_prefixes,
                     &plan);
     thread_pool_for(b->pool, num_items, 1, attend_tiles, &plan);

@@ -4,7 +4,8 @@
  *
  * A block of 4 warps takes one item after the other. K and V pass through shared memory in tiles of
  * 64 tokens, of which warp w always fetches the 16 tokens from 16 w on: a group that lies within
- * one block of the cache, found by one look-up. What a warp computes depends on the item:
+ * one block of the cache, found by one look-up. What a warp computes depends on the kind of tile, of
+ * which a kernel has one:
  *   wide    64 query rows: warp w has rows 16 w .. 16 w + 15 and sees all tokens of the tile
  *   narrow  16 query rows: every warp has them all and sees its own 16 tokens only, so that warps
  *           do not wait for one another; their results are merged at the end, in warp order
@@ -60,7 +61,7 @@ __device__ __forceinline__ void score(const tile_context<T, KV, D> &c, int first
 #pragma unroll
     for (int n = 0; n < N; n++)
         scores[n][0] = scores[n][1] = scores[n][2] = scores[n][3] = 0;
-#pragma unroll 4
+#pragma unroll(N == 2 ? D / 16 : 4)
     for (int d = 0; d < D / 16; d++) {
         uint32_t q[4];
         ldmatrix_x4(q, c.q() + tile::matrix_offset(first_row, c.lane() & 15, 2 * d, c.lane() >> 4));
@@ -137,6 +138,7 @@ __device__ __forceinline__ float reference_of(float max) {
 /* Raw scores become weights; what was summed so far is brought to the new maximum. */
 template <int D, int N>
 __device__ __forceinline__ void weigh(float (&scores)[N][4], row_state<D> &state, float factor) {
+    float corrections[2];
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float max = state.max[r];
@@ -145,14 +147,9 @@ __device__ __forceinline__ void weigh(float (&scores)[N][4], row_state<D> &state
             max = fmaxf(max, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
         max = max_of_quad(max);
         float reference = reference_of(max);
-        float correction = exp2_fast((state.max[r] - reference) * factor);
+        corrections[r] = exp2_fast((state.max[r] - reference) * factor);
         state.max[r] = max;
-        state.sum[r] *= correction;
-#pragma unroll
-        for (int d = 0; d < D / 8; d++) {
-            state.out[d][2 * r] *= correction;
-            state.out[d][2 * r + 1] *= correction;
-        }
+        state.sum[r] *= corrections[r];
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
@@ -161,6 +158,14 @@ __device__ __forceinline__ void weigh(float (&scores)[N][4], row_state<D> &state
                 state.sum[r] += scores[n][i];
             }
     }
+    /* Soon the maximum of hardly any row is a new one. */
+    if (__ballot_sync(FULL_MASK, corrections[0] != 1 || corrections[1] != 1) == 0)
+        return;
+#pragma unroll
+    for (int d = 0; d < D / 8; d++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            state.out[d][i] *= corrections[i / 2];
 }
 
 /* state.out += weights x V, tokens first_token .. first_token + 8 N - 1 of the tile. */
@@ -188,7 +193,7 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
 
 /* Where so many registers are needed for a tile that what follows from the thread's number is
  * computed again for each: otherwise registers are spilled. */
-template <int D> constexpr bool is_short_of_registers = D == 256;
+template <bool WIDE, kv_type KV, int D> constexpr bool is_short_of_registers = D == 256;
 
 /* All of the item's range for this warp's 16 rows, or its tokens of it. */
 template <bool WIDE, class T, kv_type KV, int D>
@@ -196,10 +201,8 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
     constexpr int num_tokens = WIDE ? ATTENTION_KV_TILE : kv_group; /* seen of a tile */
     const int first_row = WIDE ? c.warp() * 16 : 0;
     const int first_token = WIDE ? 0 : c.warp() * kv_group; /* likewise */
-    const int sequence = c.item->sequence, kv_head = c.item->kv_head, kv_end = c.item->kv_end;
+    const int kv_end = c.item->kv_end;
     const int window = c.a.window > 0 ? c.a.window : INT32_MAX;
-    const int position_low = c.position(first_row + (c.lane() >> 2));
-    const int position_high = c.position(first_row + (c.lane() >> 2) + 8);
     /* Belongs to this warp's rows; a warp without rows sees nothing. */
     const int first_position = c.position(first_row);
     const int last_position = first_row < c.item->num_rows ? c.position(first_row + 15) : -1;
@@ -210,25 +213,27 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
     state.sum[0] = state.sum[1] = 0;
 
     /* Only the item's first tile can have tokens before that. */
-    const int first_seen = c.position(0) - window + 1;
+    const int first_seen = max(c.position(0) - window + 1, 0);
+    const kv_source source = source_of(c);
     int tile = c.item->kv_begin;
     int group = tile + c.warp() * kv_group; /* the first of the tokens this warp fetches */
-    int32_t block = find_block(c, sequence, group, first_seen, kv_end);
-    fetch_group(c, kv_head, KV_PART_K, block, group, first_seen, kv_end);
+    uint32_t block = find_block(c, source, group, group < kv_end && group + kv_group > first_seen);
+    fetch_group(c, source, block, group, KV_PART_K, first_seen - group, kv_end - group);
+    fetch_queries<WIDE ? ATTENTION_WIDE_ROWS : ATTENTION_NARROW_ROWS>(c);
     copy_async_commit();
-    fetch_group(c, kv_head, KV_PART_V, block, group, first_seen, kv_end);
+    fetch_group(c, source, block, group, KV_PART_V, first_seen - group, kv_end - group);
     copy_async_commit();
     copy_async_wait<1>();
     __syncthreads(); /* the queries, which all warps fetched */
     for (; tile < kv_end; tile += ATTENTION_KV_TILE) {
-        if (is_short_of_registers<D>)
+        if (is_short_of_registers<WIDE, KV, D>)
             c.thread = opaque(c.thread);
         const int begin = tile + first_token, end = min(begin + num_tokens, kv_end);
         const bool sees =
             begin < end && begin <= last_position && end > first_position - window + 1;
         float scores[num_tokens / 8][4];
         group += ATTENTION_KV_TILE;
-        block = find_block(c, sequence, group, 0, kv_end);
+        block = find_block(c, source, group, group < kv_end);
         copy_async_wait<1>();
         if constexpr (has_codes<KV>)
             unpack_group(c, KV_PART_K);
@@ -240,15 +245,16 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
         }
         sync_tile<WIDE>();
         if (tile + ATTENTION_KV_TILE < kv_end)
-            fetch_group(c, kv_head, KV_PART_K, block, group, 0, kv_end);
+            fetch_group(c, source, block, group, KV_PART_K, 0, kv_end - group);
         copy_async_commit();
         if (sees) {
             if (c.a.soft_cap > 0)
                 cap_scores(scores, c.a.scale / c.a.soft_cap);
             if (end > first_position + 1 || end < begin + num_tokens ||
                 begin <= last_position - window)
-                mask_scores(scores, begin + 2 * (c.lane() & 3), kv_end, position_low, position_high,
-                            window);
+                mask_scores(scores, begin + 2 * (c.lane() & 3), kv_end,
+                            c.position(first_row + (c.lane() >> 2)),
+                            c.position(first_row + (c.lane() >> 2) + 8), window);
             weigh(scores, state, c.a.factor);
         }
         copy_async_wait<1>();
@@ -259,7 +265,7 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
             accumulate(c, first_token, scores, state);
         sync_tile<WIDE>();
         if (tile + ATTENTION_KV_TILE < kv_end)
-            fetch_group(c, kv_head, KV_PART_V, block, group, 0, kv_end);
+            fetch_group(c, source, block, group, KV_PART_V, 0, kv_end - group);
         copy_async_commit();
     }
     copy_async_wait<0>();
@@ -300,29 +306,52 @@ __device__ __forceinline__ void store_wide(const tile_context<T, KV, D> &c,
     }
 }
 
+__device__ __forceinline__ float max_of_warp(float x) {
+#pragma unroll
+    for (int step = WARP_SIZE / 2; step > 0; step /= 2)
+        x = fmaxf(x, __shfl_xor_sync(FULL_MASK, x, step));
+    return x;
+}
+
 /* Adds up the results of one row from several sources, in order, each brought to the common
- * maximum. state_of(i) points at source i's maximum and sum, out_of(i) at its row. One thread has
- * four columns, from `column` on. */
-template <class StateOf, class OutOf>
-__device__ __forceinline__ float4 merge_row(int num_sources, float factor, int column,
-                                            StateOf state_of, OutOf out_of, float *max,
-                                            float *sum) {
-    *max = -INFINITY;
-    for (int i = 0; i < num_sources; i++)
-        *max = fmaxf(*max, state_of(i)[0]);
-    float reference = reference_of(*max);
-    float4 total = make_float4(0, 0, 0, 0);
-    *sum = 0;
-    for (int i = 0; i < num_sources; i++) {
-        float weight = exp2_fast((state_of(i)[0] - reference) * factor);
-        float4 x = *reinterpret_cast<const float4 *>(out_of(i) + column);
-        *sum += state_of(i)[1] * weight;
-        total.x += x.x * weight;
-        total.y += x.y * weight;
-        total.z += x.z * weight;
-        total.w += x.w * weight;
+ * maximum: a warp has the row, a lane four columns of each 128. state_of(i) points at source i's
+ * maximum and sum, out_of(i) at its row; store(column, four sums, maximum, sum) is called for every
+ * four columns. */
+template <class StateOf, class OutOf, class Store>
+__device__ __forceinline__ void merge_row(int lane, int num_sources, float factor, int head_dim,
+                                          StateOf state_of, OutOf out_of, Store store) {
+    const float2 nothing = make_float2(-INFINITY, 0);
+    auto read_state = [&](int i) {
+        return i < num_sources ? *reinterpret_cast<const float2 *>(state_of(i)) : nothing;
+    };
+    const float2 first_state = read_state(lane);
+    float max = first_state.x;
+    for (int i = lane + WARP_SIZE; i < num_sources; i += WARP_SIZE)
+        max = fmaxf(max, read_state(i).x);
+    max = max_of_warp(max);
+    for (int column = 4 * lane; column - 4 * lane < head_dim; column += 4 * WARP_SIZE) {
+        float4 total = make_float4(0, 0, 0, 0);
+        float sum = 0;
+        for (int first = 0; first < num_sources; first += WARP_SIZE) {
+            const float2 state = first == 0 ? first_state : read_state(first + lane);
+            const float own_weight = exp2_fast((state.x - reference_of(max)) * factor);
+            const int end = min(WARP_SIZE, num_sources - first);
+#pragma unroll 4
+            for (int i = 0; i < end; i++) {
+                float weight = __shfl_sync(FULL_MASK, own_weight, i);
+                sum += __shfl_sync(FULL_MASK, state.y, i) * weight;
+                if (column >= head_dim)
+                    continue;
+                float4 x = *reinterpret_cast<const float4 *>(out_of(first + i) + column);
+                total.x += x.x * weight;
+                total.y += x.y * weight;
+                total.z += x.z * weight;
+                total.w += x.w * weight;
+            }
+        }
+        if (column < head_dim)
+            store(column, total, max, sum);
     }
-    return total;
 }
 
 template <class T> __device__ __forceinline__ void store_4(T *out, float4 x, float norm) {
@@ -349,30 +378,29 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, KV, D> &c,
             *reinterpret_cast<float2 *>(states + 2 * row) = make_float2(state.max[r], state.sum[r]);
     }
     __syncthreads();
-    int row = c.thread / 8;
-    if (row >= c.item->num_rows)
-        return;
-    for (int column = c.thread % 8 * 4; column < c.a.head_dim; column += 32) {
-        float max, sum;
-        float4 x = merge_row(
-            num_warps, c.a.factor, column, [&](int w) { return states + 2 * (w * rows + row); },
-            [&](int w) { return outs + (w * rows + row) * results::stride; }, &max, &sum);
-        if (c.run_of(0).num_parts == 0) {
-            store_4(c.out_row(row) + column, x, 1 / sum);
-            continue;
-        }
-        int part_row = c.part_row(c.item->part, row);
-        *reinterpret_cast<float4 *>(c.part_out(part_row) + column) = x;
-        if (column == 0)
-            *reinterpret_cast<float2 *>(c.part_state(part_row)) = make_float2(max, sum);
-    }
+    const bool is_whole = c.run_of(0).num_parts == 0;
+    for (int row = c.warp(); row < c.item->num_rows; row += num_warps)
+        merge_row(
+            c.lane(), num_warps, c.a.factor, c.a.head_dim,
+            [&](int w) { return states + 2 * (w * rows + row); },
+            [&](int w) { return outs + (w * rows + row) * results::stride; },
+            [&](int column, float4 x, float max, float sum) {
+                if (is_whole) {
+                    store_4(c.out_row(row) + column, x, 1 / sum);
+                    return;
+                }
+                int part_row = c.part_row(c.item->part, row);
+                *reinterpret_cast<float4 *>(c.part_out(part_row) + column) = x;
+                if (column == 0)
+                    *reinterpret_cast<float2 *>(c.part_state(part_row)) = make_float2(max, sum);
+            });
 }
 
 /* Counts this part of each of the item's runs; whoever has a run's last merges its parts. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void finish_part(const tile_context<T, KV, D> &c) {
     int32_t *is_last = reinterpret_cast<int32_t *>(c.shared);
-    const int i = c.thread;
+    const int i = (int)c.thread;
     __syncthreads();
     if (i < c.item->num_rows / c.item->run_rows) {
         const int run = c.run_index(i);
@@ -383,24 +411,20 @@ __device__ __forceinline__ void finish_part(const tile_context<T, KV, D> &c) {
             c.a.part_counts[run] = 0; /* for the next launch */
     }
     __syncthreads();
-    for (int row = c.thread / 8; row < c.item->num_rows; row += num_threads / 8) {
-        if (!is_last[row / c.item->run_rows])
-            continue;
-        for (int column = c.thread % 8 * 4; column < c.a.head_dim; column += 32) {
-            float max, sum;
-            float4 x = merge_row(
-                c.run_of(row).num_parts, c.a.factor, column,
+    for (int row = c.warp(); row < c.item->num_rows; row += num_warps)
+        if (is_last[row / c.item->run_rows])
+            merge_row(
+                c.lane(), c.run_of(row).num_parts, c.a.factor, c.a.head_dim,
                 [&](int p) { return c.part_state(c.part_row(p, row)); },
-                [&](int p) { return c.part_out(c.part_row(p, row)); }, &max, &sum);
-            store_4(c.out_row(row) + column, x, 1 / sum);
-        }
-    }
+                [&](int p) { return c.part_out(c.part_row(p, row)); },
+                [&](int column, float4 x, float, float sum) {
+                    store_4(c.out_row(row) + column, x, 1 / sum);
+                });
 }
 
 template <bool WIDE, class T, kv_type KV, int D>
 __device__ __forceinline__ void do_item(const tile_context<T, KV, D> &c) {
     row_state<D> state;
-    fetch_queries<WIDE ? ATTENTION_WIDE_ROWS : ATTENTION_NARROW_ROWS>(c);
     attend<WIDE>(c, state);
     if (WIDE)
         store_wide(c, state);
@@ -412,83 +436,82 @@ __device__ __forceinline__ void do_item(const tile_context<T, KV, D> &c) {
     }
 }
 
-template <class T, kv_type KV, int D, int BLOCKS>
+template <bool WIDE, class T, kv_type KV, int D, int BLOCKS>
 __global__ void __launch_bounds__(num_threads, BLOCKS)
     attention_kernel(const __grid_constant__ attention_launch a) {
     DYNAMIC_SHARED(T, shared);
     const int end = a.block_items[blockIdx.x + 1];
     for (int i = a.block_items[blockIdx.x]; i < end; i++) {
         const attention_item *item = a.items + i;
-        const tile_context<T, KV, D> c = {a, item, shared, (int)threadIdx.x};
+        const tile_context<T, KV, D> c = {a, item, shared, threadIdx.x};
         __syncthreads(); /* the item before is done with shared memory */
-        if (item->tile_rows == ATTENTION_WIDE_ROWS)
-            do_item<true>(c);
-        else
-            do_item<false>(c);
+        do_item<WIDE>(c);
     }
+}
+
+/* Calls use(kernel, bytes of shared memory), of one kind of tile; by type of the activations and of the cache, whose
+ * plain type is theirs. */
+template <bool WIDE, int D, int BLOCKS, class Use>
+static cudaError_t use_kernel(bool bf16, kv_type type, Use use) {
+    using bf = __nv_bfloat16;
+    if (type == KV_INT8)
+        return bf16
+                   ? use(attention_kernel<WIDE, bf, KV_INT8, D, BLOCKS>, shared_bytes<KV_INT8, D>())
+                   : use(attention_kernel<WIDE, __half, KV_INT8, D, BLOCKS>,
+                         shared_bytes<KV_INT8, D>());
+    if (type == KV_E4M3)
+        return bf16
+                   ? use(attention_kernel<WIDE, bf, KV_E4M3, D, BLOCKS>, shared_bytes<KV_E4M3, D>())
+                   : use(attention_kernel<WIDE, __half, KV_E4M3, D, BLOCKS>,
+                         shared_bytes<KV_E4M3, D>());
+    return bf16 ? use(attention_kernel<WIDE, bf, KV_BF16, D, BLOCKS>, shared_bytes<KV_BF16, D>())
+                : use(attention_kernel<WIDE, __half, KV_F16, D, BLOCKS>, shared_bytes<KV_F16, D>());
 }
 
 /* Occupancy is counted for the largest share of shared memory in what it has in common with the L1
  * cache; without asking for it a GPU may choose a smaller one, and part of the grid waits. */
-template <class T, kv_type KV, int D, int BLOCKS>
-static cudaError_t prepare_kernel(int *out_blocks) {
-    auto *kernel = attention_kernel<T, KV, D, BLOCKS>;
-    cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                              (int)shared_bytes<KV, D>());
-    if (status == cudaSuccess)
-        status = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                      cudaSharedmemCarveoutMaxShared);
-    if (status != cudaSuccess)
-        return status;
-    return cudaOccupancyMaxActiveBlocksPerMultiprocessor(out_blocks, kernel, num_threads,
-                                                         shared_bytes<KV, D>());
+template <bool WIDE, int D, int BLOCKS>
+static cudaError_t prepare(bool bf16, kv_type type, int *out_blocks) {
+    return use_kernel<WIDE, D, BLOCKS>(bf16, type, [&](auto *any_attention_kernel, size_t bytes) {
+        cudaError_t status = cudaFuncSetAttribute(
+            any_attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+        if (status == cudaSuccess)
+            status = cudaFuncSetAttribute(any_attention_kernel,
+                                          cudaFuncAttributePreferredSharedMemoryCarveout,
+                                          cudaSharedmemCarveoutMaxShared);
+        if (status != cudaSuccess)
+            return status;
+        return cudaOccupancyMaxActiveBlocksPerMultiprocessor(out_blocks, any_attention_kernel,
+                                                             num_threads, bytes);
+    });
 }
 
-template <class T, kv_type KV, int D, int BLOCKS>
-static cudaError_t launch_kernel(cudaStream_t stream, const attention_launch &args) {
-    LAUNCH((attention_kernel<T, KV, D, BLOCKS>), (unsigned)args.num_blocks, num_threads,
-           (shared_bytes<KV, D>()), stream, args);
-    return cudaGetLastError();
-}
-
-/* By type of the activations and of the cache, whose plain type is theirs. */
-template <int D, int BLOCKS> static cudaError_t prepare(bool bf16, kv_type type, int *out_blocks) {
-    using bf = __nv_bfloat16;
-    if (type == KV_INT8)
-        return bf16 ? prepare_kernel<bf, KV_INT8, D, BLOCKS>(out_blocks)
-                    : prepare_kernel<__half, KV_INT8, D, BLOCKS>(out_blocks);
-    if (type == KV_E4M3)
-        return bf16 ? prepare_kernel<bf, KV_E4M3, D, BLOCKS>(out_blocks)
-                    : prepare_kernel<__half, KV_E4M3, D, BLOCKS>(out_blocks);
-    return bf16 ? prepare_kernel<bf, KV_BF16, D, BLOCKS>(out_blocks)
-                : prepare_kernel<__half, KV_F16, D, BLOCKS>(out_blocks);
-}
-
-template <int D, int BLOCKS>
+template <bool WIDE, int D, int BLOCKS>
 static cudaError_t launch(cudaStream_t stream, bool bf16, kv_type type,
                           const attention_launch &args) {
-    using bf = __nv_bfloat16;
-    if (type == KV_INT8)
-        return bf16 ? launch_kernel<bf, KV_INT8, D, BLOCKS>(stream, args)
-                    : launch_kernel<__half, KV_INT8, D, BLOCKS>(stream, args);
-    if (type == KV_E4M3)
-        return bf16 ? launch_kernel<bf, KV_E4M3, D, BLOCKS>(stream, args)
-                    : launch_kernel<__half, KV_E4M3, D, BLOCKS>(stream, args);
-    return bf16 ? launch_kernel<bf, KV_BF16, D, BLOCKS>(stream, args)
-                : launch_kernel<__half, KV_F16, D, BLOCKS>(stream, args);
+    return use_kernel<WIDE, D, BLOCKS>(bf16, type, [&](auto *any_attention_kernel, size_t bytes) {
+        LAUNCH(any_attention_kernel, (unsigned)args.num_blocks, num_threads, bytes, stream, args);
+        return cudaGetLastError();
+    });
 }
 
 } // namespace attention
 
-/* The launchers of one padded head_dim, whose kernel's registers leave room for `blocks` blocks. */
-#define ATTENTION_DEFINE(head_dim, blocks)                                                         \
-    cudaError_t launch_attention_##head_dim##_prepare(bool bf16, enum kv_type type,                \
-                                                      int *out_blocks) {                           \
-        return attention::prepare<head_dim, blocks>(bf16, type, out_blocks);                       \
+/* The launchers of one padded head_dim. The registers of the kernel of either kind of tile leave
+ * room for so many blocks on a multiprocessor. */
+#define ATTENTION_DEFINE(head_dim, narrow, wide)                                                   \
+    cudaError_t launch_attention_##head_dim##_prepare(enum attention_tile tile, bool bf16,         \
+                                                      enum kv_type type, int *out_blocks) {        \
+        return tile == ATTENTION_WIDE                                                              \
+                   ? attention::prepare<true, head_dim, wide>(bf16, type, out_blocks)              \
+                   : attention::prepare<false, head_dim, narrow>(bf16, type, out_blocks);          \
     }                                                                                              \
-    cudaError_t launch_attention_##head_dim(cudaStream_t stream, bool bf16, enum kv_type type,     \
+    cudaError_t launch_attention_##head_dim(cudaStream_t stream, enum attention_tile tile,         \
+                                            bool bf16, enum kv_type type,                          \
                                             const struct attention_launch *args) {                 \
-        return attention::launch<head_dim, blocks>(stream, bf16, type, *args);                     \
+        return tile == ATTENTION_WIDE                                                              \
+                   ? attention::launch<true, head_dim, wide>(stream, bf16, type, *args)            \
+                   : attention::launch<false, head_dim, narrow>(stream, bf16, type, *args);        \
     }
 
 #endif

@@ -1,3 +1,3 @@
 #include "kernels/cuda/attention.cuh"
 
-ATTENTION_DEFINE(128, 2)
+ATTENTION_DEFINE(128, 4, 2)

@@ -1,3 +1,3 @@
 #include "kernels/cuda/attention.cuh"
 
-ATTENTION_DEFINE(256, 1)
+ATTENTION_DEFINE(256, 2, 1)

@@ -1,3 +1,3 @@
 #include "kernels/cuda/attention.cuh"
 
-ATTENTION_DEFINE(64, 3)
+ATTENTION_DEFINE(64, 4, 3)

@@ -1,3 +1,3 @@
 #include "kernels/cuda/attention.cuh"
 
-ATTENTION_DEFINE(96, 3)
+ATTENTION_DEFINE(96, 4, 3)

@@ -1,6 +1,7 @@
-/* Paged attention of a whole step, prefill and decode alike, in one launch of a fixed grid whose
- * blocks work through lists of items that attention_plan.h makes. Queries and output are of one
- * 16-bit type, bf16 or else f16; the cache is of the same, or quantised. */
+/* Paged attention of a whole step: a launch for each kind of tile, narrow ones of decodes and wide
+ * ones of prefills and shared prefixes, of a fixed grid whose blocks work through lists of items
+ * that attention_plan.h makes. Queries and output are of one 16-bit type, bf16 or else f16; the cache
+ * is of the same, or quantised. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 
@@ -15,8 +16,11 @@ extern "C" {
 #endif
 
 #define ATTENTION_KV_TILE 64     /* tokens of a step through the context */
-#define ATTENTION_WIDE_ROWS 64   /* of a tile of a prefill */
-#define ATTENTION_NARROW_ROWS 16 /* of a tile of a decode */
+#define ATTENTION_WIDE_ROWS 64   /* of a wide tile */
+#define ATTENTION_NARROW_ROWS 16 /* of a narrow tile */
+
+/* Each has a kernel and a grid of its own: a narrow tile's registers are half of a wide one's. */
+enum attention_tile { ATTENTION_NARROW, ATTENTION_WIDE, NUM_ATTENTION_TILES };
 
 /* Query rows of one KV head are packed: row r of a step is query head r % group of the KV head's
  * group, of the step's token r / group. A RUN is some that follow one another, of one sequence, and
@@ -34,8 +38,8 @@ struct attention_run {
 struct attention_item {
     int32_t sequence; /* whose block table the range is looked up in */
     int16_t kv_head;
-    int16_t tile_rows; /* ATTENTION_WIDE_ROWS or ATTENTION_NARROW_ROWS */
-    int16_t num_rows;  /* <= tile_rows: run_rows of each run */
+    int16_t tile;     /* enum attention_tile */
+    int16_t num_rows; /* at most the tile's: run_rows of each run */
     int16_t run_rows;
     int32_t first_run; /* the next ones are num_kv_heads apart, each of another sequence */
     int32_t first_row; /* of each run: its position in the context * group + head of the group; with
@@ -63,21 +67,22 @@ struct attention_launch {
     int32_t max_blocks_per_seq;
     int32_t num_q_heads;
     int32_t num_kv_heads;
-    int32_t group;      /* num_q_heads / num_kv_heads */
-    int32_t head_dim;   /* a multiple of 8, at most the kernel's */
-    int32_t block_size; /* a multiple of 16 */
-    int32_t window;     /* 0: none */
+    int32_t group;       /* num_q_heads / num_kv_heads */
+    int32_t head_dim;    /* a multiple of 8, at most the kernel's */
+    int32_t block_shift; /* a block of the cache has 2^block_shift tokens, 16 or more */
+    int32_t window;      /* 0: none */
     float scale;
     float soft_cap; /* 0: none */
     float factor;   /* (soft_cap > 0 ? soft_cap : scale) * log2(e) */
 };
 
-/* One kernel per type and head_dim that rows are padded to. _prepare must have succeeded before the
- * first launch; it returns how many blocks a multiprocessor can hold. */
+/* One kernel per kind of tile, type and head_dim that rows are padded to. _prepare must have
+ * succeeded before the first launch; it returns how many blocks a multiprocessor can hold. */
 #define ATTENTION_DECLARE(head_dim)                                                                \
-    cudaError_t launch_attention_##head_dim##_prepare(bool bf16, enum kv_type type,                \
-                                                      int *out_blocks);                            \
-    cudaError_t launch_attention_##head_dim(cudaStream_t stream, bool bf16, enum kv_type type,     \
+    cudaError_t launch_attention_##head_dim##_prepare(enum attention_tile tile, bool bf16,         \
+                                                      enum kv_type type, int *out_blocks);         \
+    cudaError_t launch_attention_##head_dim(cudaStream_t stream, enum attention_tile tile,         \
+                                            bool bf16, enum kv_type type,                          \
                                             const struct attention_launch *args)
 ATTENTION_DECLARE(64);
 ATTENTION_DECLARE(96);

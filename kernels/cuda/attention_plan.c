@@ -1,12 +1,12 @@
 /* Costs are counted in KV tiles, plus one per item for its queries and results.
  *
- * The limit L of a piece is at least the sum of all ranges, in tiles, over the blocks, so one piece
- * is never more than a fair share. A range of n > L tiles becomes ceil(n / L) < n / L + 1 < 2 n / L
- * pieces; over all split ranges these are fewer than 2 * (sum of n) / L <= 2 * num_blocks: the
- * bound of the items that splitting adds.
+ * The limit L of a piece is at least the sum of all ranges of its kind of tile, in KV tiles, over the
+ * blocks of its grid, so one piece is never more than a fair share. A range of n > L tiles becomes
+ * ceil(n / L) < n / L + 1 < 2 n / L pieces; over all split ranges of a kind these are fewer than
+ * 2 * (sum of n) / L <= 2 * num_blocks: the bound of the items that splitting adds.
  *
  * Partial results have a row for each of the item's in each piece of a split range, at most
- * 2 * num_blocks * ATTENTION_WIDE_ROWS, and without a split for each query head of a decode in each
+ * 2 * num_blocks times the tile's rows, and without a split for each query head of a decode in each
  * of its prefixes and in its own range.
  *
  * A row must see a token of every piece. One of a decode sees all of its range. Of several tokens
@@ -38,14 +38,16 @@ static int64_t max_runs_of(int32_t num_q_heads, int32_t num_kv_heads, int32_t nu
 }
 
 /* A run's own range is an item, and every two sequences with a prefix in common have one more. */
-static int64_t max_items_of(int32_t num_q_heads, int32_t num_kv_heads, int32_t num_blocks,
+static int64_t max_items_of(int32_t num_q_heads, int32_t num_kv_heads, const int32_t *num_blocks,
                             int32_t num_tokens, int32_t num_seqs) {
     return max_runs_of(num_q_heads, num_kv_heads, num_tokens, num_seqs) +
-           (int64_t)num_seqs / 2 * num_kv_heads * ATTENTION_MAX_PREFIXES + 2 * (int64_t)num_blocks;
+           (int64_t)num_seqs / 2 * num_kv_heads * ATTENTION_MAX_PREFIXES +
+           2 * ((int64_t)num_blocks[ATTENTION_NARROW] + num_blocks[ATTENTION_WIDE]);
 }
 
-static int64_t max_part_rows_of(int32_t num_q_heads, int32_t num_blocks, int32_t num_seqs) {
-    return 2 * (int64_t)num_blocks * ATTENTION_WIDE_ROWS +
+static int64_t max_part_rows_of(int32_t num_q_heads, const int32_t *num_blocks, int32_t num_seqs) {
+    return 2 * (int64_t)num_blocks[ATTENTION_NARROW] * ATTENTION_NARROW_ROWS +
+           2 * (int64_t)num_blocks[ATTENTION_WIDE] * ATTENTION_WIDE_ROWS +
            (ATTENTION_MAX_PREFIXES + 1) * (int64_t)num_seqs * num_q_heads;
 }
 
@@ -60,11 +62,20 @@ int32_t attention_plan_max_runs(const struct attention_plan *plan, int32_t num_t
     return (int32_t)max_runs_of(plan->num_q_heads, plan->num_kv_heads, num_tokens, num_seqs);
 }
 
+int32_t attention_plan_first_start(const struct attention_plan *plan, enum attention_tile tile) {
+    return tile == ATTENTION_NARROW ? 0 : plan->num_blocks[ATTENTION_NARROW] + 1;
+}
+
+int32_t attention_plan_num_starts(const struct attention_plan *plan) {
+    return plan->num_blocks[ATTENTION_NARROW] + 1 + plan->num_blocks[ATTENTION_WIDE] + 1;
+}
+
 static bool alloc_arrays(struct attention_plan *plan) {
-    size_t n = (size_t)plan->max_items, num_blocks = (size_t)plan->num_blocks;
+    size_t n = (size_t)plan->max_items;
+    size_t num_blocks = (size_t)max_int32(plan->num_blocks[0], plan->num_blocks[1]);
     plan->items = calloc(n, sizeof(*plan->items));
     plan->runs = calloc((size_t)plan->max_runs, sizeof(*plan->runs));
-    plan->block_items = calloc(num_blocks + 1, sizeof(*plan->block_items));
+    plan->block_items = calloc((size_t)attention_plan_num_starts(plan), sizeof(*plan->block_items));
     plan->found = calloc(n, sizeof(*plan->found));
     plan->order = calloc(n, sizeof(*plan->order));
     plan->block_of = calloc(n, sizeof(*plan->block_of));
@@ -76,7 +87,7 @@ static bool alloc_arrays(struct attention_plan *plan) {
 }
 
 int attention_plan_init(struct attention_plan *plan, const struct backend_config *config,
-                        int32_t num_blocks, struct error *err) {
+                        const int32_t num_blocks[NUM_ATTENTION_TILES], struct error *err) {
     int32_t num_q_heads = config->num_q_heads, num_kv_heads = config->num_kv_heads;
     int32_t num_tokens = config->limits.max_num_batched_tokens;
     int32_t num_seqs = config->limits.max_num_seqs;
@@ -90,7 +101,7 @@ int attention_plan_init(struct attention_plan *plan, const struct backend_config
                          "heads is too large to plan, or no attention at all",
                          num_tokens, num_seqs, num_q_heads, num_kv_heads);
     *plan = (struct attention_plan){
-        .num_blocks = num_blocks,
+        .num_blocks = {num_blocks[ATTENTION_NARROW], num_blocks[ATTENTION_WIDE]},
         .max_items = (int32_t)max_items,
         .max_runs = (int32_t)max_runs_of(num_q_heads, num_kv_heads, num_tokens, num_seqs),
         .max_part_rows = (int32_t)max_part_rows,
@@ -131,8 +142,8 @@ static void add_run(struct attention_plan *plan, int32_t first_row) {
     plan->runs[plan->num_runs++] = (struct attention_run){.first_row = first_row};
 }
 
-static int16_t tile_rows_of(int32_t num_rows) {
-    return num_rows > ATTENTION_NARROW_ROWS ? ATTENTION_WIDE_ROWS : ATTENTION_NARROW_ROWS;
+static enum attention_tile tile_of(int32_t num_rows) {
+    return num_rows > ATTENTION_NARROW_ROWS ? ATTENTION_WIDE : ATTENTION_NARROW;
 }
 
 /* The tiles of one sequence, each a run, over the whole range its rows see but `own_begin` tokens.
@@ -142,7 +153,8 @@ static void find_tiles(struct attention_plan *plan, const struct step_inputs *st
     const int32_t *start = step->query_start + sequence;
     int32_t num_rows = (start[1] - start[0]) * shape->group;
     int32_t first_position = step->context_lens[sequence] - (start[1] - start[0]);
-    int16_t tile_rows = shape->batch_invariant ? ATTENTION_WIDE_ROWS : tile_rows_of(num_rows);
+    enum attention_tile tile = shape->batch_invariant ? ATTENTION_WIDE : tile_of(num_rows);
+    int32_t tile_rows = tile == ATTENTION_WIDE ? ATTENTION_WIDE_ROWS : ATTENTION_NARROW_ROWS;
     for (int32_t row = 0; row < num_rows; row += tile_rows) {
         int32_t rows = min_int32(tile_rows, num_rows - row);
         int32_t begin = first_position + row / shape->group - (shape->window - 1);
@@ -152,7 +164,7 @@ static void find_tiles(struct attention_plan *plan, const struct step_inputs *st
             *add_item(plan) =
                 (struct attention_item){.sequence = sequence,
                                         .kv_head = (int16_t)head,
-                                        .tile_rows = tile_rows,
+                                        .tile = (int16_t)tile,
                                         .num_rows = (int16_t)rows,
                                         .run_rows = (int16_t)rows,
                                         .first_run = plan->num_runs,
@@ -177,7 +189,7 @@ static void find_shared_tiles(struct attention_plan *plan, const struct attentio
             *add_item(plan) = (struct attention_item){
                 .sequence = plan->prefixes.sequences[prefix->first + first],
                 .kv_head = (int16_t)head,
-                .tile_rows = tile_rows_of(num_rows),
+                .tile = (int16_t)tile_of(num_rows),
                 .num_rows = (int16_t)num_rows,
                 .run_rows = (int16_t)shape->group,
                 .first_run = plan->num_runs + first * shape->num_kv_heads + head,
@@ -205,15 +217,17 @@ static bool fills_grid(const struct attention_plan *plan, const struct step_inpu
     int64_t total = 0;
     for (int32_t s = 0; s < step->num_seqs; s++)
         total += step->context_lens[s];
-    return total * shape->num_kv_heads > (int64_t)plan->num_blocks * ATTENTION_KV_TILE;
+    return total * shape->num_kv_heads >
+           (int64_t)plan->num_blocks[ATTENTION_NARROW] * ATTENTION_KV_TILE;
 }
 
-/* In tiles: what one block has to do, if all have the same. */
-static int32_t fair_share(const struct attention_plan *plan) {
-    int64_t total = 0;
+/* In KV tiles: what one block of each grid has to do, if all have the same. */
+static void find_fair_shares(const struct attention_plan *plan, int32_t *out) {
+    int64_t totals[NUM_ATTENTION_TILES] = {0};
     for (int32_t i = 0; i < plan->num_items; i++)
-        total += num_tiles_of(&plan->found[i]);
-    return (int32_t)div_up(total, plan->num_blocks);
+        totals[plan->found[i].tile] += num_tiles_of(&plan->found[i]);
+    for (int32_t tile = 0; tile < NUM_ATTENTION_TILES; tile++)
+        out[tile] = (int32_t)div_up(totals[tile], plan->num_blocks[tile]);
 }
 
 static bool has_several_runs(const struct attention_item *item) {
@@ -228,7 +242,7 @@ static int32_t num_pieces_of(const struct step_inputs *step, const struct attent
         return 1;
     const int32_t *start = step->query_start + item->sequence;
     bool is_decode = start[1] - start[0] == 1;
-    bool has_many_parts = has_several_runs(item) && item->tile_rows == ATTENTION_WIDE_ROWS;
+    bool has_many_parts = has_several_runs(item) && item->tile == ATTENTION_WIDE;
     int32_t least = is_decode && !has_many_parts ? ATTENTION_MIN_DECODE_PIECE : ATTENTION_MIN_PIECE;
     return (int32_t)div_up(num_tiles, max_int32(share, least / ATTENTION_KV_TILE));
 }
@@ -269,16 +283,18 @@ static void place_parts(struct attention_plan *plan, const struct attention_item
 
 static void split_long_ranges(struct attention_plan *plan, const struct step_inputs *step,
                               const struct attention_shape *shape) {
-    int32_t share = fair_share(plan), num_whole = plan->num_items;
+    int32_t shares[NUM_ATTENTION_TILES], num_whole = plan->num_items;
+    find_fair_shares(plan, shares);
     for (int32_t i = 0; i < num_whole; i++) {
         struct attention_item *item = &plan->found[i];
-        int32_t num_pieces = num_pieces_of(step, item, share);
+        int32_t num_pieces = num_pieces_of(step, item, shares[item->tile]);
         bool is_shared = has_several_runs(item);
         if (num_pieces == 1 && !is_shared && plan->runs[item->first_run].num_parts == 0)
             continue;
         take_parts(plan, shape, item, num_pieces);
         if (num_pieces > 1)
             split(plan, i, num_pieces);
+        plan->num_split_ranges += num_pieces > 1;
         if (!is_shared)
             place_parts(plan, item);
     }
@@ -310,17 +326,20 @@ static void sort_by_cost(struct attention_plan *plan, int32_t most) {
         plan->order[starts[plan->costs[i]]++] = i;
 }
 
-/* Blocks wait in lists by their load. Loads differ by the largest cost at most, so that as many
- * lists and one, used in turns, are enough; nothing is searched or sifted for an item but the next
- * list that is not empty. */
-static void assign_blocks(struct attention_plan *plan, int32_t most) {
+/* Of the items of one kind of tile. Blocks wait in lists by their load. Loads differ by the largest
+ * cost at most, so that as many lists and one, used in turns, are enough; nothing is searched or
+ * sifted for an item but the next list that is not empty. */
+static void assign_blocks(struct attention_plan *plan, enum attention_tile tile, int32_t most) {
     int32_t *first = plan->by_cost, *next = plan->next_block, at = 0;
+    const int32_t num_blocks = plan->num_blocks[tile];
     for (int32_t i = 0; i <= most; i++)
         first[i] = NO_BLOCK;
-    for (int32_t b = 0; b < plan->num_blocks; b++)
-        next[b] = b + 1 < plan->num_blocks ? b + 1 : NO_BLOCK;
+    for (int32_t b = 0; b < num_blocks; b++)
+        next[b] = b + 1 < num_blocks ? b + 1 : NO_BLOCK;
     first[0] = 0;
     for (int32_t i = 0; i < plan->num_items; i++) {
+        if (plan->found[plan->order[i]].tile != (int16_t)tile)
+            continue;
         while (first[at] == NO_BLOCK)
             at = at < most ? at + 1 : 0;
         int32_t block = first[at], to = at + plan->costs[plan->order[i]];
@@ -328,16 +347,17 @@ static void assign_blocks(struct attention_plan *plan, int32_t most) {
         first[at] = next[block];
         next[block] = first[to];
         first[to] = block;
-        plan->block_of[i] = block;
+        plan->block_of[i] = attention_plan_first_start(plan, tile) + block;
     }
 }
 
+/* Between the two grids' starts there is one more, the end of the first: as a block without items. */
 static void list_by_block(struct attention_plan *plan) {
-    int32_t *starts = plan->block_items;
-    memset(starts, 0, ((size_t)plan->num_blocks + 1) * sizeof(*starts));
+    int32_t *starts = plan->block_items, num_starts = attention_plan_num_starts(plan);
+    memset(starts, 0, (size_t)num_starts * sizeof(*starts));
     for (int32_t i = 0; i < plan->num_items; i++)
         starts[plan->block_of[i]]++;
-    for (int32_t b = 0, start = 0; b <= plan->num_blocks; b++) {
+    for (int32_t b = 0, start = 0; b < num_starts; b++) {
         int32_t count = starts[b];
         starts[b] = start;
         start += count;
@@ -345,22 +365,24 @@ static void list_by_block(struct attention_plan *plan) {
     for (int32_t i = 0; i < plan->num_items; i++)
         plan->items[starts[plan->block_of[i]]++] = plan->found[plan->order[i]];
     /* Each start has become its block's end, which is the next one's start. */
-    memmove(starts + 1, starts, (size_t)plan->num_blocks * sizeof(*starts));
+    memmove(starts + 1, starts, (size_t)(num_starts - 1) * sizeof(*starts));
     starts[0] = 0;
 }
 
 void attention_plan_make(struct attention_plan *plan, const struct step_inputs *step,
                          const struct attention_shape *shape) {
-    plan->num_items = plan->num_runs = plan->num_part_rows = 0;
+    plan->num_items = plan->num_runs = plan->num_part_rows = plan->num_split_ranges = 0;
     if (!shape->batch_invariant && fills_grid(plan, step, shape))
         attention_prefixes_find(&plan->prefixes, step, shape);
     else
         attention_prefixes_none(&plan->prefixes, step);
+    plan->num_shared_prefixes = plan->prefixes.num_found;
     find_all_tiles(plan, step, shape);
     if (!shape->batch_invariant)
         split_long_ranges(plan, step, shape);
     int32_t most = find_costs(plan);
     sort_by_cost(plan, most);
-    assign_blocks(plan, most);
+    for (enum attention_tile tile = 0; tile < NUM_ATTENTION_TILES; tile++)
+        assign_blocks(plan, tile, most);
     list_by_block(plan);
 }

@@ -48,6 +48,29 @@ template <int D> struct shared_tile {
     }
 };
 
+/* Where a warp's lanes lie in a group of 16 rows: each in every row_step-th row from first_row on
+ * and in every chunk_step-th chunk from first_chunk on, so that how its places differ is known to
+ * the compiler. Eight lanes that follow one another fall on different banks. */
+template <int D> struct lane_map {
+    using tile = shared_tile<D>;
+    static constexpr int chunk_step = tile::exchanged ? 8 : 4;
+    static constexpr int row_step = WARP_SIZE / chunk_step;
+    static constexpr int num_rows = kv_group / row_step;
+    static constexpr int num_chunks = tile::chunks / chunk_step;
+
+    static __device__ __forceinline__ int first_chunk(uint32_t lane) {
+        return (int)(lane % chunk_step);
+    }
+    static __device__ __forceinline__ int first_row(uint32_t lane) {
+        return (int)(tile::exchanged ? lane / chunk_step : lane / 8 + (lane & 4));
+    }
+    /* Offset in the tile of the lane's i-th row and j-th chunk; `first` is that of its first. */
+    static __device__ __forceinline__ int offset(int first, int i, int j) {
+        int exchange = tile::exchanged ? i * row_step & 7 : 0;
+        return (first ^ exchange * 8) + (i * row_step * tile::stride + j * chunk_step) * 8;
+    }
+};
+
 template <kv_type KV> constexpr bool has_codes = KV == KV_INT8 || KV == KV_E4M3;
 
 template <int D> constexpr int group_bytes = kv_group *(D + (int)sizeof(float)); /* codes, scales */
@@ -64,13 +87,13 @@ template <class T, kv_type KV, int D> struct tile_context {
     const attention_launch &a;
     const attention_item *item;
     T *shared;
-    int thread; /* of the block */
+    uint32_t thread; /* of the block */
 
     __device__ __forceinline__ int lane() const {
-        return thread % WARP_SIZE;
+        return (int)(thread % WARP_SIZE);
     }
     __device__ __forceinline__ int warp() const {
-        return thread / WARP_SIZE;
+        return (int)(thread / WARP_SIZE);
     }
 
     __device__ __forceinline__ T *q() const {
@@ -129,94 +152,124 @@ __device__ __forceinline__ void fetch_queries(const tile_context<T, KV, D> &c) {
     int64_t stride = (int64_t)(c.a.num_q_heads + 2 * c.a.num_kv_heads) * c.a.head_dim;
     const T *qkv = static_cast<const T *>(c.a.qkv);
 #pragma unroll 1
-    for (int i = c.thread; i < ROWS * chunks; i += num_threads) {
-        int row = i / chunks, chunk = i % chunks;
+    for (uint32_t i = c.thread; i < ROWS * chunks; i += num_threads) {
+        int row = (int)(i / chunks), chunk = (int)(i % chunks);
         bool valid = row < c.item->num_rows && chunk * 8 < c.a.head_dim;
         const T *from = valid ? qkv + c.row_offset(row, stride) + chunk * 8 : qkv;
         copy_async_16(c.q() + shared_tile<D>::offset(row, chunk), from, valid);
     }
 }
 
-/* The cache's block that holds this warp's group, whose first token is `token`; any where none of
- * its tokens are in kv_begin .. kv_end - 1. */
+/* Where an item's sequence and KV head have their blocks. */
+struct kv_source {
+    int32_t entry;  /* of the block tables: the sequence's first block */
+    uint32_t plane; /* of K, in a block */
+};
+
 template <class T, kv_type KV, int D>
-__device__ __forceinline__ int32_t find_block(const tile_context<T, KV, D> &c, int sequence,
-                                              int token, int kv_begin, int kv_end) {
-    if (token >= kv_end || token + kv_group <= kv_begin)
-        return 0;
-    return __ldg(c.a.block_tables + (int64_t)sequence * c.a.max_blocks_per_seq +
-                 token / c.a.block_size);
+__device__ __forceinline__ kv_source source_of(const tile_context<T, KV, D> &c) {
+    const kv_layer_strides &s = c.a.strides;
+    return {c.item->sequence * c.a.max_blocks_per_seq,
+            (uint32_t)(s.first[KV_PART_K] + (size_t)c.item->kv_head * s.head)};
 }
 
-/* This warp's group, from `token` on, into its 16 rows of a tile in shared memory; zeros outside
- * the range and behind head_dim. */
+/* The block that has the group of 16 tokens from `token` on; any where none of it is_read. */
 template <class T, kv_type KV, int D>
-__device__ __forceinline__ void fetch_rows(const tile_context<T, KV, D> &c, const char *from,
-                                           kv_part part, int token, int kv_begin, int kv_end) {
-    constexpr int chunks = shared_tile<D>::chunks;
-    T *rows = part == KV_PART_K ? c.k() : c.v();
-#pragma unroll 1
-    for (int i = c.lane(); i < kv_group * chunks; i += WARP_SIZE) {
-        int row = i / chunks, chunk = i % chunks;
-        bool valid = token + row >= kv_begin && token + row < kv_end && chunk * 8 < c.a.head_dim;
-        copy_async_16(rows + shared_tile<D>::offset(c.warp() * kv_group + row, chunk),
-                      valid ? from + row * c.a.strides.token + chunk * 16 : from, valid);
-    }
-}
-
-/* Its codes as they lie, up to the range's end, and its scales. */
-template <class T, kv_type KV, int D>
-__device__ __forceinline__ void fetch_codes(const tile_context<T, KV, D> &c, const char *from,
-                                            const char *scales, kv_part part, int token,
-                                            int kv_begin, int kv_end) {
-    int bytes = min(kv_group, kv_end - token) * c.a.head_dim;
-    unsigned char *codes = c.codes(part, c.warp());
-#pragma unroll 1
-    for (int i = c.lane() * 16; i < bytes; i += WARP_SIZE * 16)
-        copy_async_16(codes + i, from + i, true);
-    int row = c.lane();
-    if (row < kv_group)
-        copy_async_4(c.scales(part, c.warp()) + row, scales + row * sizeof(float),
-                     token + row >= kv_begin && token + row < kv_end);
+__device__ __forceinline__ uint32_t find_block(const tile_context<T, KV, D> &c,
+                                               const kv_source &source, int token, bool is_read) {
+    const int32_t entry = source.entry + (token >> c.a.block_shift);
+    return is_read ? (uint32_t)__ldg(c.a.block_tables + entry) : 0;
 }
 
 template <class T, kv_type KV, int D>
-__device__ __forceinline__ void fetch_group(const tile_context<T, KV, D> &c, int kv_head,
-                                            kv_part part, int32_t block, int token, int kv_begin,
-                                            int kv_end) {
-    const char *plane = c.a.cache + kv_strides_plane(&c.a.strides, block, part, kv_head);
-    const size_t first = (size_t)(token % c.a.block_size);
-    const char *from = plane + first * c.a.strides.token;
+__device__ __forceinline__ const char *
+plane_of(const tile_context<T, KV, D> &c, const kv_source &source, uint32_t block, kv_part part) {
+    const kv_layer_strides &s = c.a.strides;
+    uint32_t after_k = (uint32_t)(s.first[KV_PART_V] - s.first[KV_PART_K]);
+    return c.a.cache + (uint64_t)block * (uint32_t)s.block +
+           (source.plane + (part == KV_PART_V ? after_k : 0));
+}
+
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ uint32_t token_in_block(const tile_context<T, KV, D> &c, int token) {
+    return (uint32_t)token & ((1u << c.a.block_shift) - 1);
+}
+
+/* This warp's group into its 16 rows of a tile in shared memory: rows begin .. end - 1 of it, zeros
+ * in the others and after head_dim. What is not valid is not read, wherever it would lie. */
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ void fetch_rows(const tile_context<T, KV, D> &c, const kv_source &source,
+                                           uint32_t block, int token, kv_part part, int begin,
+                                           int end) {
+    using map = lane_map<D>;
+    const int row = map::first_row(c.lane()), chunk = map::first_chunk(c.lane());
+    const int first = shared_tile<D>::offset(c.warp() * kv_group + row, chunk);
+    const uint32_t stride = (uint32_t)c.a.strides.token;
+    const char *from =
+        plane_of(c, source, block, part) + ((token_in_block(c, token) + row) * stride + chunk * 16);
+    T *tile = part == KV_PART_K ? c.k() : c.v();
+    begin -= row;
+    end -= row;
+#pragma unroll
+    for (int i = 0; i < map::num_rows; i++, from += map::row_step * stride)
+#pragma unroll
+        for (int j = 0; j < map::num_chunks; j++) {
+            bool valid = i * map::row_step >= begin && i * map::row_step < end &&
+                         (chunk + j * map::chunk_step) * 8 < c.a.head_dim;
+            copy_async_16(tile + map::offset(first, i, j), from + j * map::chunk_step * 16, valid);
+        }
+}
+
+/* The same of its codes, as they lie, from the first row on, and of its scales. */
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ void fetch_codes(const tile_context<T, KV, D> &c,
+                                            const kv_source &source, uint32_t block, int token,
+                                            kv_part part, int begin, int end) {
+    constexpr int copy_bytes = WARP_SIZE * 16;
+    const int at = c.lane() * 16, num_bytes = min(kv_group, end) * c.a.head_dim;
+    const char *plane = plane_of(c, source, block, part);
+    const uint32_t first = token_in_block(c, token);
+    const char *from = plane + (first * (uint32_t)c.a.strides.token + at);
+    unsigned char *codes = c.codes(part, c.warp()) + at;
+#pragma unroll
+    for (int i = 0; i < kv_group * D; i += copy_bytes)
+        copy_async_16(codes + i, from + i, at + i < num_bytes);
+    if (c.lane() < kv_group)
+        copy_async_4(c.scales(part, c.warp()) + c.lane(),
+                     plane + ((uint32_t)c.a.strides.scales + (first + c.lane()) * 4),
+                     c.lane() >= begin && c.lane() < end);
+}
+
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ void fetch_group(const tile_context<T, KV, D> &c,
+                                            const kv_source &source, uint32_t block, int token,
+                                            kv_part part, int begin, int end) {
     if constexpr (has_codes<KV>)
-        fetch_codes(c, from, plane + c.a.strides.scales + first * sizeof(float), part, token,
-                    kv_begin, kv_end);
+        fetch_codes(c, source, block, token, part, begin, end);
     else
-        fetch_rows(c, from, part, token, kv_begin, kv_end);
+        fetch_rows(c, source, block, token, part, begin, end);
 }
 
-/* The codes that this warp fetched become its rows of the tile; zeros behind head_dim. */
+/* The codes that this warp fetched become its rows of the tile. After head_dim come whatever bytes
+ * follow, as finite numbers: the queries have zeros there, and nobody reads the sums. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void unpack_group(const tile_context<T, KV, D> &c, kv_part part) {
-    constexpr int chunks = shared_tile<D>::chunks;
-    const unsigned char *codes = c.codes(part, c.warp());
-    T *rows = part == KV_PART_K ? c.k() : c.v();
+    using map = lane_map<D>;
+    const int row = map::first_row(c.lane()), chunk = map::first_chunk(c.lane());
+    const int first = shared_tile<D>::offset(c.warp() * kv_group + row, chunk);
+    const unsigned char *codes = c.codes(part, c.warp()) + row * c.a.head_dim + chunk * 8;
+    const float *scales = c.scales(part, c.warp()) + row;
+    T *tile = part == KV_PART_K ? c.k() : c.v();
     __syncwarp(); /* each lane has waited for what it fetched */
-#pragma unroll 4
-    for (int i = c.lane(); i < kv_group * chunks; i += WARP_SIZE) {
-        int row = i / chunks, chunk = i % chunks, tile_row = c.warp() * kv_group + row;
-        float x[8] = {};
-        if (chunk * 8 < c.a.head_dim) {
-            unpack_codes<KV>(
-                x, *reinterpret_cast<const uint2 *>(codes + row * c.a.head_dim + chunk * 8));
-            if (part == KV_PART_V) {
-                float scale = c.scales(KV_PART_V, c.warp())[row] * kv_code_unit<KV>;
 #pragma unroll
-                for (int k = 0; k < 8; k++)
-                    x[k] *= scale;
-            }
+    for (int i = 0; i < map::num_rows; i++, codes += map::row_step * c.a.head_dim) {
+        const float scale = part == KV_PART_V ? scales[i * map::row_step] * kv_code_unit<KV> : 1;
+#pragma unroll
+        for (int j = 0; j < map::num_chunks; j++) {
+            uint2 eight = *reinterpret_cast<const uint2 *>(codes + j * map::chunk_step * 8);
+            *reinterpret_cast<uint4 *>(tile + map::offset(first, i, j)) =
+                part == KV_PART_K ? unpack_codes<KV, T>(eight) : unpack_scaled<KV, T>(eight, scale);
         }
-        *reinterpret_cast<uint4 *>(rows + shared_tile<D>::offset(tile_row, chunk)) = make_uint4(
-            pack2<T>(x[0], x[1]), pack2<T>(x[2], x[3]), pack2<T>(x[4], x[5]), pack2<T>(x[6], x[7]));
     }
 }
 

@@ -22,14 +22,15 @@ struct sent_plan {
     uint64_t step; /* it was made for; 0: none */
     bool is_used;  /* by a layer of it */
     struct attention_shape shape;
+    bool has[NUM_ATTENTION_TILES]; /* items with such a tile */
+    int32_t num_shared_prefixes, num_split_ranges;
     struct attention_item *items; /* [plan.max_items] */
     struct attention_run *runs;   /* [plan.max_runs] */
-    int32_t *block_items;         /* [num_blocks + 1] */
+    int32_t *block_items;         /* [attention_plan_num_starts] */
 };
 
 struct cuda_attention {
-    int32_t num_blocks; /* of the grid: as many as the GPU holds at once */
-    struct attention_plan plan;
+    struct attention_plan plan; /* for grids of as many blocks as the GPU holds at once */
     struct sent_plan sent[NUM_PLANS];
     struct buffer plans;
     struct buffer part_out, part_state, part_counts;
@@ -37,9 +38,9 @@ struct cuda_attention {
 
 struct kernel {
     int32_t head_dim;
-    cudaError_t (*prepare)(bool bf16, enum kv_type type, int *out_blocks);
-    cudaError_t (*launch)(cudaStream_t stream, bool bf16, enum kv_type type,
-                          const struct attention_launch *args);
+    cudaError_t (*prepare)(enum attention_tile tile, bool bf16, enum kv_type type, int *out_blocks);
+    cudaError_t (*launch)(cudaStream_t stream, enum attention_tile tile, bool bf16,
+                          enum kv_type type, const struct attention_launch *args);
 };
 
 static const struct kernel kernels[] = {
@@ -60,16 +61,17 @@ static bool is_bf16(const struct cuda_backend *b) {
     return b->base.activation_dtype == DTYPE_BF16;
 }
 
-/* Those of all types of the cache, also for smaller heads. The grid is made for the config's, and
- * for the type of which fewest blocks fit. */
-static int prepare_kernels(struct cuda_backend *b, struct error *err) {
+/* Those of all types of the cache, also for smaller heads. A grid is made for the config's, and for
+ * the type of which fewest blocks fit. */
+static int prepare_kernels(struct cuda_backend *b, enum attention_tile tile, int32_t *out_blocks,
+                           struct error *err) {
     const struct kernel *last = find_kernel(b->config.head_dim);
     int num_blocks = INT_MAX;
     for (const struct kernel *kernel = kernels; kernel <= last; kernel++)
         for (enum kv_type type = 0; type < NUM_KV_TYPES; type++) {
             int fitting = INT_MAX;
             if ((b->base.kv_types & KV_TYPE_BIT(type)) != 0 &&
-                CUDA_START(kernel->prepare(is_bf16(b), type, &fitting), err) != 0)
+                CUDA_START(kernel->prepare(tile, is_bf16(b), type, &fitting), err) != 0)
                 return -1;
             if (kernel == last && fitting < num_blocks)
                 num_blocks = fitting;
@@ -79,8 +81,16 @@ static int prepare_kernels(struct cuda_backend *b, struct error *err) {
                          "the GPU's %zu bytes of shared memory are too few for attention of "
                          "head_dim %d",
                          b->max_shared_bytes, b->config.head_dim);
-    b->attention->num_blocks = num_blocks * b->num_multiprocessors;
+    *out_blocks = num_blocks * b->num_multiprocessors;
     return 0;
+}
+
+static int init_plan(struct cuda_backend *b, struct error *err) {
+    int32_t num_blocks[NUM_ATTENTION_TILES];
+    for (enum attention_tile tile = 0; tile < NUM_ATTENTION_TILES; tile++)
+        if (prepare_kernels(b, tile, &num_blocks[tile], err) != 0)
+            return -1;
+    return attention_plan_init(&b->attention->plan, &b->config, num_blocks, err);
 }
 
 /* All plans' items, then all runs, then all lists of blocks. */
@@ -88,7 +98,7 @@ static int alloc_plans(struct cuda_backend *b, struct error *err) {
     struct cuda_attention *attention = b->attention;
     size_t max_items = (size_t)attention->plan.max_items;
     size_t max_runs = (size_t)attention->plan.max_runs;
-    size_t num_starts = (size_t)attention->num_blocks + 1;
+    size_t num_starts = (size_t)attention_plan_num_starts(&attention->plan);
     size_t bytes = max_items * sizeof(struct attention_item) +
                    max_runs * sizeof(struct attention_run) + num_starts * sizeof(int32_t);
     if (cuda_buffer_alloc(&b->base, NUM_PLANS * bytes, &attention->plans, err) != 0)
@@ -124,12 +134,15 @@ int cuda_attention_create(struct cuda_backend *b, struct error *err) {
         return error_set(err, ERROR_CONFIG,
                          "cuda device: head_dim %d; it must be a multiple of %d up to %d", head_dim,
                          KV_HEAD_DIM_STEP, KV_MAX_HEAD_DIM);
+    if ((int64_t)b->config.limits.max_num_seqs * b->step.table_stride > INT32_MAX)
+        return error_set(err, ERROR_CONFIG,
+                         "cuda device: block tables of %d sequences with %d blocks each; 2^31 "
+                         "entries are the most",
+                         b->config.limits.max_num_seqs, b->step.table_stride);
     b->attention = calloc(1, sizeof(*b->attention));
     if (b->attention == NULL)
         return error_set(err, ERROR_MEMORY, "out of memory for the cuda device");
-    if (prepare_kernels(b, err) != 0 ||
-        attention_plan_init(&b->attention->plan, &b->config, b->attention->num_blocks, err) != 0 ||
-        alloc_plans(b, err) != 0)
+    if (init_plan(b, err) != 0 || alloc_plans(b, err) != 0)
         return -1;
     return alloc_parts(b, err);
 }
@@ -162,7 +175,7 @@ void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, 
     size_t num_runs = (size_t)attention_plan_max_runs(&attention->plan, num_tokens, num_seqs);
     *out_arrays = 3 * NUM_PLANS;
     *out_words = NUM_PLANS * (num_items * ITEM_WORDS + num_runs * RUN_WORDS +
-                              (size_t)attention->num_blocks + 1);
+                              (size_t)attention_plan_num_starts(&attention->plan));
 }
 
 /* Those that no layer asked for are not made again, unless no layer asked for any: the step was a
@@ -177,6 +190,18 @@ static void forget_unused(struct cuda_attention *attention) {
             sent->step = 0;
         sent->is_used = false;
     }
+}
+
+/* Makes the plan of the step for sent->shape. */
+static void make_plan(struct cuda_backend *b, struct sent_plan *sent) {
+    struct attention_plan *plan = &b->attention->plan;
+    attention_plan_make(plan, &b->step.host, &sent->shape);
+    sent->step = b->step.number;
+    const int32_t num_narrow = plan->block_items[attention_plan_first_start(plan, ATTENTION_WIDE)];
+    sent->has[ATTENTION_NARROW] = num_narrow > 0;
+    sent->has[ATTENTION_WIDE] = num_narrow < plan->num_items;
+    sent->num_shared_prefixes = plan->num_shared_prefixes;
+    sent->num_split_ranges = plan->num_split_ranges;
 }
 
 static void pack_array(struct cuda_packed *packed, void *device_dst, const void *array,
@@ -196,11 +221,11 @@ void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packe
         struct sent_plan *sent = &attention->sent[i];
         if (sent->step == 0)
             continue;
-        attention_plan_make(&attention->plan, &b->step.host, &sent->shape);
-        sent->step = b->step.number;
+        make_plan(b, sent);
         pack_array(packed, sent->items, plan->items, (size_t)plan->num_items * ITEM_WORDS);
         pack_array(packed, sent->runs, plan->runs, (size_t)plan->num_runs * RUN_WORDS);
-        pack_array(packed, sent->block_items, plan->block_items, (size_t)attention->num_blocks + 1);
+        pack_array(packed, sent->block_items, plan->block_items,
+                   (size_t)attention_plan_num_starts(plan));
     }
 }
 
@@ -229,17 +254,32 @@ static const struct sent_plan *plan_for(struct cuda_backend *b,
         return NULL;
     }
     struct sent_plan *sent = replaced_plan(attention, b->step.number);
-    struct attention_plan *plan = &attention->plan;
-    attention_plan_make(plan, &b->step.host, shape);
-    sent->step = b->step.number;
+    const struct attention_plan *plan = &attention->plan;
     sent->shape = *shape;
     sent->is_used = true;
+    make_plan(b, sent);
     cuda_staging_upload(b, sent->items, plan->items,
                         (size_t)plan->num_items * sizeof(*plan->items));
     cuda_staging_upload(b, sent->runs, plan->runs, (size_t)plan->num_runs * sizeof(*plan->runs));
     cuda_staging_upload(b, sent->block_items, plan->block_items,
-                        ((size_t)attention->num_blocks + 1) * sizeof(int32_t));
+                        (size_t)attention_plan_num_starts(plan) * sizeof(int32_t));
     return sent;
+}
+
+/* Whether a step needs a launch for such tiles: this one, or, for what is recorded without a step, any
+ * of as many tokens. */
+static bool may_have(const struct cuda_backend *b, const struct sent_plan *plan,
+                     enum attention_tile tile) {
+    if (b->recording == NULL || b->step.is_recorded)
+        return plan->has[tile];
+    bool all_wide = plan->shape.batch_invariant;
+    if (tile == ATTENTION_NARROW)
+        return !all_wide;
+    return all_wide || b->step.num_tokens > 1 || plan->shape.group > ATTENTION_NARROW_ROWS;
+}
+
+static int32_t log2_of(int32_t x) {
+    return __builtin_ctz((unsigned)x);
 }
 
 void cuda_paged_attention(struct backend *base, const struct attention_args *args) {
@@ -248,6 +288,8 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
     const struct kv_layout *layout = &args->cache->layout;
     CHECK(attention != NULL && layout->head_dim <= find_kernel(b->config.head_dim)->head_dim);
     CHECK(layout->head_dim % KV_HEAD_DIM_STEP == 0 && layout->block_size % KV_TOKEN_STEP == 0);
+    CHECK((layout->block_size & (layout->block_size - 1)) == 0);
+    CHECK(kv_block_bytes(layout) <= UINT32_MAX);
     if (!CUDA_OK(b) || b->step.num_tokens == 0)
         return;
     const struct attention_shape shape = {.num_kv_heads = layout->num_kv_heads,
@@ -258,7 +300,9 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
     const struct sent_plan *plan = plan_for(b, &shape);
     if (plan == NULL)
         return;
-    const struct attention_launch launch = {
+    base->paths.shared_prefixes += (uint64_t)plan->num_shared_prefixes;
+    base->paths.split_ranges += (uint64_t)plan->num_split_ranges;
+    struct attention_launch launch = {
         .qkv = args->qkv,
         .out = args->out,
         .cache = args->cache->buffer.data,
@@ -266,22 +310,25 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
         .block_tables = b->step.block_tables,
         .items = plan->items,
         .runs = plan->runs,
-        .block_items = plan->block_items,
         .part_out = attention->part_out.data,
         .part_state = attention->part_state.data,
         .part_counts = attention->part_counts.data,
-        .num_blocks = attention->num_blocks,
         .max_blocks_per_seq = b->step.table_stride,
         .num_q_heads = args->num_q_heads,
         .num_kv_heads = layout->num_kv_heads,
         .group = shape.group,
         .head_dim = layout->head_dim,
-        .block_size = layout->block_size,
+        .block_shift = log2_of(layout->block_size),
         .window = args->window,
         .scale = args->scale,
         .soft_cap = args->soft_cap,
         .factor = (args->soft_cap > 0 ? args->soft_cap : args->scale) * (float)M_LOG2E,
     };
-    CUDA_TRY(b,
-             find_kernel(layout->head_dim)->launch(b->stream, is_bf16(b), layout->type, &launch));
+    for (enum attention_tile tile = 0; tile < NUM_ATTENTION_TILES; tile++) {
+        launch.block_items = plan->block_items + attention_plan_first_start(&attention->plan, tile);
+        launch.num_blocks = attention->plan.num_blocks[tile];
+        if (may_have(b, plan, tile))
+            CUDA_TRY(b, find_kernel(layout->head_dim)
+                            ->launch(b->stream, tile, is_bf16(b), layout->type, &launch));
+    }
 }

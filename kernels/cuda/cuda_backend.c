@@ -120,7 +120,9 @@ static int open_device(struct cuda_backend *b, struct error *err) {
         return error_set(err, ERROR_DEVICE,
                          "the GPU %s has compute capability %d.%d; %d.0 or later is needed",
                          prop.name, prop.major, prop.minor, MIN_COMPUTE_CAPABILITY_MAJOR);
-    b->num_multiprocessors = prop.multiProcessorCount;
+    const int most = b->config.max_multiprocessors;
+    b->num_multiprocessors =
+        most > 0 && most < prop.multiProcessorCount ? most : prop.multiProcessorCount;
     b->max_shared_bytes = (size_t)shared_bytes;
     snprintf(b->base.description, sizeof(b->base.description),
              "%.64s, sm_%d%d, %d multiprocessors, %s", prop.name, prop.major, prop.minor,

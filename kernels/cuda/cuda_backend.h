@@ -55,10 +55,10 @@ struct cuda_step {
 struct cuda_backend {
     struct backend base;
     struct backend_config config;
-    int device;             /* its number */
-    struct cuda_comm *comm; /* NULL: the backend is alone */
-    cudaStream_t stream;    /* the compute stream */
-    int num_multiprocessors;
+    int device;              /* its number */
+    struct cuda_comm *comm;  /* NULL: the backend is alone */
+    cudaStream_t stream;     /* the compute stream */
+    int num_multiprocessors; /* that work is cut for */
     size_t max_shared_bytes; /* of a block, opted in */
     struct error failure;    /* code ERROR_NONE: none yet */
     struct cuda_streams *streams;

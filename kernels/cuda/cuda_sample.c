@@ -256,6 +256,8 @@ void cuda_sample(struct backend *base, const struct sample_args *args) {
     if (args->num_sample_rows == 0)
         return;
     struct plan plan = plan_call(args, b->num_multiprocessors);
+    struct backend_paths *paths = &b->base.paths;
+    paths->max_sample_ranges = max_int32(paths->max_sample_ranges, plan.choice.num_ranges);
     const struct sample_tensors tensors = {
         .rows = cuda_sampler_rows(b, args->rows, args->num_sample_rows),
         .logits = args->logits,

@@ -4,7 +4,7 @@
  *
  *   DYNAMIC_SHARED(type, name)   the block's dynamic shared memory, 16-byte aligned
  *   LAUNCH(kernel, grid, block, shared_bytes, stream, ...)   kernel<<<...>>>(...)
- *   mma_m16n8k16<T>, ldmatrix_x4, ldmatrix_x4_trans, copy_async_16, copy_async_4,
+ *   mma_m16n8k16<T>, subtract2<T>, ldmatrix_x4, ldmatrix_x4_trans, copy_async_16, copy_async_4,
  *   copy_async_commit, copy_async_wait<N>, exp2_fast, opaque
  *                                     instructions without a CUDA function; all inline PTX is in
  *                                     device_ptx.cuh, all emulation in kernels/cudasim

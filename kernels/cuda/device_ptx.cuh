@@ -17,7 +17,7 @@
 
 /* x, of which the compiler knows nothing: what follows from it is computed again instead of being
  * kept in registers. */
-__device__ __forceinline__ int opaque(int x) {
+__device__ __forceinline__ uint32_t opaque(uint32_t x) {
     asm volatile("" : "+r"(x));
     return x;
 }
@@ -44,6 +44,19 @@ __device__ __forceinline__ void mma_m16n8k16<__half>(float (&acc)[4], const uint
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* The differences of two pairs of T, each rounded once. */
+template <class T> __device__ __forceinline__ uint32_t subtract2(uint32_t a, uint32_t b);
+template <> __device__ __forceinline__ uint32_t subtract2<__half>(uint32_t a, uint32_t b) {
+    uint32_t difference;
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(difference) : "r"(a), "r"(b));
+    return difference;
+}
+template <> __device__ __forceinline__ uint32_t subtract2<__nv_bfloat16>(uint32_t a, uint32_t b) {
+    uint32_t difference; /* sm_80 subtracts no bf16: a + b * -1 */
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(difference) : "r"(b), "r"(0xbf80bf80), "r"(a));
+    return difference;
 }
 
 /* Four 8 x 8 tiles of 16-bit elements: lane l gives the shared-memory address of row l % 8 of tile

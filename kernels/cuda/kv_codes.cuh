@@ -11,30 +11,65 @@
  * scale that they are multiplied by anyway. */
 template <kv_type KV> constexpr float kv_code_unit = KV == KV_E4M3 ? 256.0f : 1.0f;
 
-/* Eight codes, in the order of memory, over kv_code_unit. Exact, and finite for every byte.
- *   INT8  2^23 has a last bit worth 1: a byte of 0 .. 255 put there, and 2^23 + 128 taken off
- *   E4M3  sign, exponent and mantissa where those of a half are; of the biases, 7 and 15, the
- *         difference is 2^8; subnormals are subnormals */
-template <kv_type KV> __device__ __forceinline__ void unpack_codes(float (&out)[8], uint2 codes) {
-    const uint32_t words[2] = {codes.x, codes.y};
+/* Two codes, of bytes i and i + 1 of the word, over kv_code_unit as T, exact; finite for every byte.
+ *   INT8 in half   1024 has a last bit worth 1: a byte of 0 .. 255 put there, and 1024 + 128 taken off
+ *   INT8 in bf16   so has 128, and the byte's upper bit is next to the exponent's last: of a negative
+ *                  code's bits all but that one are 128 + 128 + code, and 256 is taken off
+ *   E4M3 in half   sign, exponent and mantissa where those of a half are; of the biases, 7 and 15,
+ *                  the difference is 2^8; subnormals are subnormals */
+template <kv_type KV, class T>
+__device__ __forceinline__ uint32_t unpack_pair(uint32_t word, int i);
+template <> __device__ __forceinline__ uint32_t unpack_pair<KV_INT8, __half>(uint32_t word, int i) {
+    uint32_t magic = __byte_perm(word ^ 0x80808080, 0x64646464, i == 0 ? 0x4140 : 0x4342);
+    return subtract2<__half>(magic, 0x64806480);
+}
+template <>
+__device__ __forceinline__ uint32_t unpack_pair<KV_INT8, __nv_bfloat16>(uint32_t word, int i) {
+    uint32_t magic = __byte_perm(word, 0x43434343, i == 0 ? 0x4140 : 0x4342);
+    return subtract2<__nv_bfloat16>(magic & 0xff7fff7f, magic & 0xff80ff80);
+}
+template <> __device__ __forceinline__ uint32_t unpack_pair<KV_E4M3, __half>(uint32_t word, int i) {
+    uint32_t high_bytes = __byte_perm(word, 0, i == 0 ? 0x1404 : 0x3424);
+    return (high_bytes & 0x80008000) | (high_bytes >> 1 & 0x3f803f80);
+}
+template <>
+__device__ __forceinline__ uint32_t unpack_pair<KV_E4M3, __nv_bfloat16>(uint32_t word, int i) {
+    uint32_t halves = unpack_pair<KV_E4M3, __half>(word, i);
+    return pack2<__nv_bfloat16>(to_float(__ushort_as_half((unsigned short)halves)),
+                                to_float(__ushort_as_half((unsigned short)(halves >> 16))));
+}
+
+/* Likewise as floats. INT8: 2^23 has a last bit worth 1. */
+template <kv_type KV>
+__device__ __forceinline__ void unpack_floats(float (&out)[2], uint32_t word, int i) {
+    if constexpr (KV == KV_INT8) {
+        uint32_t unsigned_codes = word ^ 0x80808080;
+        out[0] = __uint_as_float(__byte_perm(unsigned_codes, 0x4b000000, 0x7540 | i)) - 8388736.0f;
+        out[1] = __uint_as_float(__byte_perm(unsigned_codes, 0x4b000000, 0x7541 | i)) - 8388736.0f;
+    } else {
+        uint32_t halves = unpack_pair<KV_E4M3, __half>(word, i);
+        out[0] = to_float(__ushort_as_half((unsigned short)halves));
+        out[1] = to_float(__ushort_as_half((unsigned short)(halves >> 16)));
+    }
+}
+
+/* Eight codes, in the order of memory, as T. */
+template <kv_type KV, class T> __device__ __forceinline__ uint4 unpack_codes(uint2 codes) {
+    return make_uint4(unpack_pair<KV, T>(codes.x, 0), unpack_pair<KV, T>(codes.x, 2),
+                      unpack_pair<KV, T>(codes.y, 0), unpack_pair<KV, T>(codes.y, 2));
+}
+
+/* The same times a scale, in float, rounded to T. */
+template <kv_type KV, class T>
+__device__ __forceinline__ uint4 unpack_scaled(uint2 codes, float scale) {
+    uint32_t out[4];
 #pragma unroll
-    for (int w = 0; w < 2; w++)
-        if (KV == KV_INT8) {
-            uint32_t unsigned_codes = words[w] ^ 0x80808080;
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                out[4 * w + i] =
-                    __uint_as_float(__byte_perm(unsigned_codes, 0x4b000000, 0x7540 | i)) -
-                    8388736.0f;
-        } else {
-#pragma unroll
-            for (int i = 0; i < 4; i += 2) {
-                uint32_t high_bytes = __byte_perm(words[w], 0, i == 0 ? 0x1404 : 0x3424);
-                uint32_t halves = (high_bytes & 0x80008000) | (high_bytes >> 1 & 0x3f803f80);
-                out[4 * w + i] = to_float(__ushort_as_half((unsigned short)halves));
-                out[4 * w + i + 1] = to_float(__ushort_as_half((unsigned short)(halves >> 16)));
-            }
-        }
+    for (int pair = 0; pair < 4; pair++) {
+        float x[2];
+        unpack_floats<KV>(x, pair < 2 ? codes.x : codes.y, pair % 2 * 2);
+        out[pair] = pack2<T>(x[0] * scale, x[1] * scale);
+    }
+    return make_uint4(out[0], out[1], out[2], out[3]);
 }
 
 /* The code of a finite x / scale; to the nearest even, at most the largest. */

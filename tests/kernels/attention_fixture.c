@@ -436,14 +436,18 @@ bool attention_is_taken(enum kv_type type) {
     return (attention_fixture.backends[0]->kv_types & KV_TYPE_BIT(type)) != 0;
 }
 
-void attention_fixture_open(int argc, char **argv) {
-    static const struct backend_config config = {.limits.max_num_batched_tokens =
-                                                     ATTENTION_MAX_TOKENS,
-                                                 .limits.max_num_seqs = 64,
-                                                 .limits.max_model_len = 64,
-                                                 .limits.block_size = 1,
-                                                 .head_dim = KV_MAX_HEAD_DIM,
-                                                 .num_q_heads = 30,
-                                                 .num_kv_heads = 2};
+void attention_fixture_open(int argc, char **argv, int32_t max_multiprocessors) {
+    const struct backend_config config = {.limits.max_num_batched_tokens = ATTENTION_MAX_TOKENS,
+                                          .limits.max_num_seqs = 64,
+                                          .limits.max_model_len = 64,
+                                          .limits.block_size = 1,
+                                          .head_dim = KV_MAX_HEAD_DIM,
+                                          .num_q_heads = 30,
+                                          .num_kv_heads = 2,
+                                          .max_multiprocessors = max_multiprocessors};
     kernel_fixture_open(&attention_fixture, argc, argv, &config);
+}
+
+bool attention_is_cut(void) {
+    return attention_fixture.dtype != DTYPE_F32 && !attention_fixture.bits_equal;
 }

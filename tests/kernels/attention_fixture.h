@@ -142,7 +142,11 @@ void attention_check(struct attention_shape shape, int num_chunks,
 /* Returns whether the first backend's KV cache takes the type. */
 bool attention_is_taken(enum kv_type type);
 
-/* Opens attention_fixture by the arguments of main, for all that the checks of attention compute. */
-void attention_fixture_open(int argc, char **argv);
+/* Opens attention_fixture by the arguments of main, for all that the checks of attention compute.
+ * max_multiprocessors: of a device, 0 for all. */
+void attention_fixture_open(int argc, char **argv, int32_t max_multiprocessors);
+
+/* Whether the backends under test cut attention by the shape of a step: a device that is not batch-invariant. */
+bool attention_is_cut(void);
 
 #endif

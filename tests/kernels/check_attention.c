@@ -51,7 +51,7 @@ static void test_heads_with_groups_and_blocks(void **state) {
 static void test_groups(void **state) {
     static const int32_t groups[] = {1, 2, 3, 4, 5, 6, 7, 8, 30};
     for (int32_t group = 1; group <= 8; group++)
-        attention_check_scene((struct attention_shape){64, 2, group, 48, KV_BF16}, 3,
+        attention_check_scene((struct attention_shape){64, 2, group, 32, KV_BF16}, 3,
                               (const int32_t[]){33, 130, 16});
     attention_check_scene((struct attention_shape){32, 1, 30, 16, KV_F32}, 2,
                           (const int32_t[]){40, 5});
@@ -61,7 +61,7 @@ static void test_groups(void **state) {
 }
 
 static void test_block_sizes(void **state) {
-    static const int32_t sizes[] = {32, 48, 64};
+    static const int32_t sizes[] = {16, 32, 64};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         attention_check((struct attention_shape){32, 2, 2, sizes[i]}, 3, attention_small,
                         "block_size");
@@ -280,6 +280,12 @@ static void test_without_memory(void **state) {
     backend_close(b);
 }
 
+/* What was compared before was cut into ranges and merged on this device, whatever its size. */
+static void test_ranges_were_split(void **state) {
+    uint64_t num_split = attention_fixture.backends[0]->paths.split_ranges;
+    assert_true(attention_is_cut() ? num_split > 0 : num_split == 0);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lengths),
@@ -295,8 +301,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_window_beyond_context),
         cmocka_unit_test(test_batch_invariance),
         cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_ranges_were_split),
     };
-    attention_fixture_open(argc, argv);
+    attention_fixture_open(argc, argv, 0);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kernel_fixture_close(&attention_fixture);
     return failed;

@@ -11,6 +11,10 @@
 
 #include <cmocka.h>
 
+/* So few that the sequences of a test, which are short for a GPU, have more to read than its blocks
+ * take at once: a prefix is shared only then. */
+enum { NUM_MULTIPROCESSORS = 4 };
+
 /* Sequences that begin alike, with the blocks of the first of them or with their own: the same
  * bits. Prefixes of all lengths, one that ends within a chunk, rows of more than one tile, and a
  * sequence in between that shares nothing or prefills. Without memory for it, nothing is shared. */
@@ -136,7 +140,8 @@ static float *run_family(const struct attention_scene *scene, struct backend *b,
     return rows;
 }
 
-static void check_family(struct attention_shape shape, const struct family *family,
+/* shares: whether a device that may read a prefix once does so. */
+static void check_family(struct attention_shape shape, const struct family *family, bool shares,
                          const char *what) {
     struct attention_scene scene;
     size_t n;
@@ -145,10 +150,12 @@ static void check_family(struct attention_shape shape, const struct family *fami
     for (int i = 0; i < attention_fixture.num_backends; i++) {
         if (!kernel_fixture_is_new_level(&attention_fixture, i))
             continue;
-        float *actual =
-            run_family(&scene, attention_fixture.backends[i], (uint64_t)i + 2, family, &n);
-        attention_assert_near_oracle(attention_fixture.backends[i], scene.shape.type, actual,
-                                     expected, n, what);
+        struct backend *b = attention_fixture.backends[i];
+        uint64_t num_before = b->paths.shared_prefixes;
+        float *actual = run_family(&scene, b, (uint64_t)i + 2, family, &n);
+        attention_assert_near_oracle(b, scene.shape.type, actual, expected, n, what);
+        if (attention_fixture.dtype != DTYPE_F32)
+            assert_int_equal(b->paths.shared_prefixes > num_before, shares && attention_is_cut());
         free(actual);
     }
     free(expected);
@@ -178,7 +185,7 @@ static void test_shared_prefixes(void **state) {
             enum kv_type type = types[at % 3];
             if (attention_is_taken(type))
                 check_family((struct attention_shape){dims[i], 1, group, sizes[at / 3 % 3], type},
-                             &mixed_family, "shared prefixes");
+                             &mixed_family, true, "shared prefixes");
         }
 }
 
@@ -203,14 +210,14 @@ static void test_large_families(void **state) {
         for (int32_t group = 1; group <= 9; group += 4) {
             struct family flat = large_family(num_seqs, 512, num_seqs, 0);
             struct family tree = large_family(num_seqs, 256, num_seqs / 2, 512);
-            check_family((struct attention_shape){64, 2, group, 16}, &flat, "one prefix");
+            check_family((struct attention_shape){64, 2, group, 16}, &flat, true, "one prefix");
             check_family((struct attention_shape){32, 1, group, 32, .soft_cap = group - 1}, &tree,
-                         "a prefix behind a prefix");
+                         true, "a prefix behind a prefix");
         }
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
         struct family tree = large_family(9, 256, 4, 512);
         check_family((struct attention_shape){64, 1, 4, 16, .window = windows[i]}, &tree,
-                     "prefixes and a window");
+                     windows[i] > 256, "prefixes and a window");
     }
     /* Windows that end at the prefix's first token, and one behind it. */
     struct family short_tails = large_family(12, 256, 12, 0);
@@ -218,11 +225,12 @@ static void test_large_families(void **state) {
         short_tails.seqs[s].length = 257;
     for (int32_t window = 256; window <= 257; window++)
         check_family((struct attention_shape){64, 1, 2, 16, .window = window}, &short_tails,
-                     "a prefix and a window of its length");
+                     window > 256, "a prefix and a window of its length");
     struct family few = large_family(3, 1024, 3, 0);
-    check_family((struct attention_shape){128, 1, 7, 32}, &few, "a long prefix in parts");
-    check_family((struct attention_shape){64, 1, 21, 48}, &few, "a prefix of the most heads");
-    check_family((struct attention_shape){64, 1, 30, 64}, &few, "too many heads to share a prefix");
+    check_family((struct attention_shape){128, 1, 7, 32}, &few, true, "a long prefix in parts");
+    check_family((struct attention_shape){64, 1, 21, 64}, &few, true, "a prefix of the most heads");
+    check_family((struct attention_shape){64, 1, 30, 64}, &few, false,
+                 "too many heads to share a prefix");
 }
 
 /* One step of all of them through layers with these windows; rows of `out` are theirs. */
@@ -376,7 +384,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_shared_prefixes),    cmocka_unit_test(test_large_families),
         cmocka_unit_test(test_prefixes_of_layers), cmocka_unit_test(test_recorded_prefixes),
     };
-    attention_fixture_open(argc, argv);
+    attention_fixture_open(argc, argv, NUM_MULTIPROCESSORS);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kernel_fixture_close(&attention_fixture);
     return failed;

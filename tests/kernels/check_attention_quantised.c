@@ -23,7 +23,7 @@ static void test_quantised(void **state) {
                                   lengths);
         for (int32_t group = 1; group <= 8; group++)
             attention_check_scene(
-                (struct attention_shape){40, 1, group, 48, type, .soft_cap = group % 2}, 2,
+                (struct attention_shape){40, 1, group, 64, type, .soft_cap = group % 2}, 2,
                 (const int32_t[]){33, 130});
         attention_check((struct attention_shape){64, 2, 3, 16, type}, 12, attention_mixed,
                         "quantised");
@@ -174,14 +174,21 @@ static void test_not_finite(void **state) {
     }
 }
 
+/* What was compared before was cut into ranges and merged on this device, whatever its size. */
+static void test_ranges_were_split(void **state) {
+    uint64_t num_split = attention_fixture.backends[0]->paths.split_ranges;
+    assert_true(attention_is_cut() ? num_split > 0 : num_split == 0);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantised),
         cmocka_unit_test(test_int8_without_rounding),
         cmocka_unit_test(test_quantised_not_finite),
         cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_ranges_were_split),
     };
-    attention_fixture_open(argc, argv);
+    attention_fixture_open(argc, argv, 0);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kernel_fixture_close(&attention_fixture);
     return failed;

@@ -75,9 +75,10 @@ static void open_levels(struct kernel_fixture *f, const struct backend_config *c
 /* The simulator needs nothing that could be missing, so it is never skipped. */
 static void open_device(struct kernel_fixture *f, int argc, char **argv,
                         struct backend_config config) {
-    if (argc < 3 || argc > 4 || (argc == 4 && strcmp(argv[3], "batch-invariant") != 0))
+    bool takes_all = argc == 4 && strcmp(argv[3], "all-multiprocessors") == 0;
+    f->bits_equal = argc == 4 && strcmp(argv[3], "batch-invariant") == 0;
+    if (argc < 3 || argc > 4 || (argc == 4 && !takes_all && !f->bits_equal))
         fail_arguments(argv[0]);
-    f->bits_equal = argc == 4;
     f->dtype = strcmp(argv[2], "bf16") == 0 ? DTYPE_BF16 : DTYPE_F16;
     if (strcmp(argv[2], dtype_name(f->dtype)) != 0)
         fail_arguments(argv[0]);
@@ -85,6 +86,7 @@ static void open_device(struct kernel_fixture *f, int argc, char **argv,
     f->is_simulated = strcmp(argv[1], "cuda-sim") == 0;
     config.activation_dtype = f->dtype;
     config.batch_invariant = f->bits_equal;
+    config.max_multiprocessors = takes_all ? 0 : config.max_multiprocessors;
     struct error err = {0};
     f->backends[0] = backend_open(argv[1], &config, &err);
     f->num_backends = 1;

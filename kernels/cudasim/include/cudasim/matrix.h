@@ -1,5 +1,5 @@
-/* The instructions of kernels/cuda/device_ptx.cuh, whose comments define them: tensor-core products
- * and asynchronous copies. An address that would be a fault on a GPU, misaligned or not in the
+/* The instructions of kernels/cuda/device_ptx.cuh, whose comments define them: tensor-core products,
+ * arithmetic of pairs and asynchronous copies. An address that would be a fault on a GPU, misaligned or not in the
  * block's shared memory, ends the process with a message.
  *
  * A copy is as late as it may be: the destination becomes 0xff at the call, the bytes arrive
@@ -23,6 +23,22 @@ void mma_m16n8k16<__half>(float (&acc)[4], const uint32_t (&a)[4], const uint32_
 
 void ldmatrix_x4(uint32_t (&out)[4], const void *shared_row, CUDASIM_CALLER);
 void ldmatrix_x4_trans(uint32_t (&out)[4], const void *shared_row, CUDASIM_CALLER);
+
+template <class T> uint32_t subtract2(uint32_t a, uint32_t b);
+template <> inline uint32_t subtract2<__nv_bfloat16>(uint32_t a, uint32_t b) {
+    auto difference = [](uint32_t x, uint32_t y) -> uint32_t {
+        return __float2bfloat16_rn(__bfloat162float({(uint16_t)x}) -
+                                   __bfloat162float({(uint16_t)y}))
+            .bits;
+    };
+    return difference(a >> 16, b >> 16) << 16 | difference(a, b);
+}
+template <> inline uint32_t subtract2<__half>(uint32_t a, uint32_t b) {
+    auto difference = [](uint32_t x, uint32_t y) -> uint32_t {
+        return __float2half_rn(__half2float({(uint16_t)x}) - __half2float({(uint16_t)y})).bits;
+    };
+    return difference(a >> 16, b >> 16) << 16 | difference(a, b);
+}
 
 void copy_async_16(void *shared, const void *global, bool valid, CUDASIM_CALLER);
 void copy_async_4(void *shared, const void *global, bool valid, CUDASIM_CALLER);

@@ -112,6 +112,10 @@ static int32_t check_run(const struct attention_plan *plan, const struct batch *
     return s;
 }
 
+static int32_t tile_rows_of(const struct attention_item *item) {
+    return item->tile == ATTENTION_WIDE ? ATTENTION_WIDE_ROWS : ATTENTION_NARROW_ROWS;
+}
+
 static int32_t num_kv_tiles(const struct batch *batch, int32_t s) {
     return (batch->context_lens[s] + 63) / 64;
 }
@@ -128,7 +132,7 @@ static int *count_visits(const struct attention_plan *plan, const struct batch *
             continue;
         assert_int_equal(item->kv_begin % ATTENTION_KV_TILE, 0);
         assert_true(item->kv_begin < item->kv_end);
-        assert_true(item->num_rows <= item->tile_rows && item->num_rows % item->run_rows == 0);
+        assert_true(item->num_rows <= tile_rows_of(item) && item->num_rows % item->run_rows == 0);
         for (int32_t r = 0, row; r < item->num_rows / item->run_rows; r++) {
             if (check_run(plan, batch, shape, item, r, &row) != s)
                 continue;
@@ -216,16 +220,18 @@ static int32_t cost_of(const struct attention_item *item) {
     return (item->kv_end - item->kv_begin + 63) / 64 + 1;
 }
 
-/* Longest first to the least loaded: no block has more than the mean and one item above it. */
-static void check_balance(const struct attention_plan *plan) {
+/* Of the blocks of one grid, which have items with its kind of tile alone. Longest first to the least
+ * loaded: no block has more than the mean and one item above it. */
+static void check_balance(const struct attention_plan *plan, enum attention_tile tile) {
+    const int32_t *starts = plan->block_items + attention_plan_first_start(plan, tile);
+    const int32_t num_blocks = plan->num_blocks[tile];
     int64_t total = 0, most = 0;
     int32_t longest = 0;
-    assert_int_equal(plan->block_items[0], 0);
-    assert_int_equal(plan->block_items[plan->num_blocks], plan->num_items);
-    for (int32_t b = 0; b < plan->num_blocks; b++) {
+    for (int32_t b = 0; b < num_blocks; b++) {
         int64_t load = 0;
-        assert_true(plan->block_items[b] <= plan->block_items[b + 1]);
-        for (int32_t i = plan->block_items[b]; i < plan->block_items[b + 1]; i++) {
+        assert_true(starts[b] <= starts[b + 1]);
+        for (int32_t i = starts[b]; i < starts[b + 1]; i++) {
+            assert_int_equal(plan->items[i].tile, tile);
             int32_t cost = cost_of(&plan->items[i]);
             load += cost;
             longest = cost > longest ? cost : longest;
@@ -233,7 +239,17 @@ static void check_balance(const struct attention_plan *plan) {
         total += load;
         most = load > most ? load : most;
     }
-    assert_true(most <= total / plan->num_blocks + longest);
+    assert_true(most <= total / num_blocks + longest);
+}
+
+/* The grids have all items, the first with narrow tiles. */
+static void check_grids(const struct attention_plan *plan) {
+    const int32_t *wide = plan->block_items + attention_plan_first_start(plan, ATTENTION_WIDE);
+    assert_int_equal(plan->block_items[0], 0);
+    assert_int_equal(wide[-1], wide[0]);
+    assert_int_equal(wide[plan->num_blocks[ATTENTION_WIDE]], plan->num_items);
+    check_balance(plan, ATTENTION_NARROW);
+    check_balance(plan, ATTENTION_WIDE);
 }
 
 /* Made for no more than this step, and in room for no more. */
@@ -242,8 +258,9 @@ static void check(const struct batch *batch, const struct attention_shape *given
     struct attention_shape shape = *given;
     struct backend_config config = config_of(shape.group * shape.num_kv_heads, shape.num_kv_heads,
                                              batch->step.num_seqs, batch->step.num_tokens);
+    const int32_t grids[] = {num_blocks, num_blocks};
     shape.block_size = BLOCK_SIZE;
-    assert_int_equal(attention_plan_init(plan, &config, num_blocks, NULL), 0);
+    assert_int_equal(attention_plan_init(plan, &config, grids, NULL), 0);
     attention_plan_make(plan, &batch->step, &shape);
     assert_true(plan->num_items <=
                 attention_plan_max_items(plan, batch->step.num_tokens, batch->step.num_seqs));
@@ -256,7 +273,7 @@ static void check(const struct batch *batch, const struct attention_shape *given
         check_parts_of(plan, &shape, run);
     check_part_rows(plan, &shape);
     check_pieces(plan, batch);
-    check_balance(plan);
+    check_grids(plan);
 }
 
 /* Tokens of K and V that the items read. */
@@ -289,7 +306,7 @@ static void test_tile_shapes(void **state) {
         const struct attention_item *item = &plan.items[i];
         counts[item->sequence]++;
         bool narrow = item->sequence == 0 || item->sequence == 2;
-        assert_int_equal(item->tile_rows, narrow ? ATTENTION_NARROW_ROWS : ATTENTION_WIDE_ROWS);
+        assert_int_equal(item->tile, narrow ? ATTENTION_NARROW : ATTENTION_WIDE);
         if (item->sequence == 3 && item->first_row == (100 - 33) * 4)
             assert_int_equal(item->kv_end, 100 - 33 + 16);
     }
@@ -354,7 +371,7 @@ static void test_batch_invariant(void **state) {
     check(&batch, &shape, 20, &plan);
     assert_int_equal(plan.num_part_rows, 0);
     for (int32_t i = 0; i < plan.num_items; i++)
-        assert_int_equal(plan.items[i].tile_rows, ATTENTION_WIDE_ROWS);
+        assert_int_equal(plan.items[i].tile, ATTENTION_WIDE);
     attention_plan_finish(&plan);
 }
 
@@ -431,9 +448,8 @@ static void test_prefixes_of_sets(void **state) {
     assert_int_equal(count_read(&plan), 2 * 1024 + 9 * (1100 - 1024) + 1096 + 1100);
     for (int32_t i = 0; i < plan.num_items; i++)
         if (has_several_runs(&plan.items[i]))
-            assert_int_equal(plan.items[i].tile_rows, plan.items[i].num_rows == 20
-                                                          ? ATTENTION_WIDE_ROWS
-                                                          : ATTENTION_NARROW_ROWS);
+            assert_int_equal(plan.items[i].tile,
+                             plan.items[i].num_rows == 20 ? ATTENTION_WIDE : ATTENTION_NARROW);
     attention_plan_finish(&plan);
 }
 
@@ -604,10 +620,11 @@ static void test_refusals(void **state) {
     struct backend_config none = config_of(8, 0, MAX_SEQS, MAX_TOKENS),
                           fewer = config_of(4, 8, MAX_SEQS, MAX_TOKENS),
                           huge = config_of(INT32_MAX, 1, MAX_SEQS, MAX_TOKENS);
-    assert_int_equal(attention_plan_init(&plan, &none, 8, &err), -1);
+    const int32_t grids[] = {8, 8};
+    assert_int_equal(attention_plan_init(&plan, &none, grids, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
-    assert_int_equal(attention_plan_init(&plan, &fewer, 8, &err), -1);
-    assert_int_equal(attention_plan_init(&plan, &huge, 8, &err), -1);
+    assert_int_equal(attention_plan_init(&plan, &fewer, grids, &err), -1);
+    assert_int_equal(attention_plan_init(&plan, &huge, grids, &err), -1);
     assert_null(plan.items);
     attention_plan_finish(&plan);
 }
