@@ -15,7 +15,7 @@
  *   batch-us            length of a timed batch of steps
  *   batch-invariant     1: the device is opened so
  *   replay              1: decode steps are recorded, as the server's are, and replayed; a device
- *                       that does not record runs them op by op
+ *                       that does not record runs them op by op. 2: all op by op, then decodes so
  *
  * A step is timed with what the host does for it: from the call of llama_forward until all was
  * waited for ("us"). Beside it stand the time that the device's own clock shows between the
@@ -63,7 +63,7 @@ struct model_bench {
     struct step_result result;
     struct mark *begin, *end; /* of a step; NULL: the device has no clock */
     struct step_times times;
-    bool is_tuning;
+    bool is_tuning, is_recorded;
 };
 
 static double now_us(void) {
@@ -240,8 +240,8 @@ static void measure(struct model_bench *m, const char *op, const struct bench_mo
         snprintf(shape, sizeof(shape), "%d x %d of %d", step->num_seqs, step->query, step->context);
     if (step->chunk > 0)
         snprintf(shape + used, sizeof(shape) - (size_t)used, " + %d", step->chunk);
-    used = snprintf(more, sizeof(more), ", \"sampling\": \"%s\"",
-                    bench_model_sampling_names[step->sampling]);
+    used = snprintf(more, sizeof(more), ", \"sampling\": \"%s\", \"replayed\": %s",
+                    bench_model_sampling_names[step->sampling], m->is_recorded ? "true" : "false");
     if (m->begin != NULL)
         snprintf(more + used, sizeof(more) - (size_t)used,
                  ", \"device_us\": %.3f, \"enqueue_us\": %.3f",
@@ -299,9 +299,10 @@ static void record_decodes(struct model_bench *m) {
     struct error err = {0};
     if (llama_record(m->llama, &m->cache, &err) != 0)
         device_bench_fail("%s", err.message);
+    m->is_recorded = true;
 }
 
-static void measure_all(struct model_bench *m, const struct bench_model_settings *s) {
+static void measure_decodes(struct model_bench *m, const struct bench_model_settings *s) {
     for (int i = 0; i < s->num_samplings; i++)
         for (int b = 0; b < s->batches.num_values; b++)
             for (int c = 0; c < s->contexts.num_values; c++)
@@ -310,6 +311,10 @@ static void measure_all(struct model_bench *m, const struct bench_model_settings
                                                    .query = 1,
                                                    .context = s->contexts.values[c],
                                                    .sampling = s->samplings[i]});
+}
+
+static void measure_all(struct model_bench *m, const struct bench_model_settings *s) {
+    measure_decodes(m, s);
     for (int p = 0; p < s->prompts.num_values; p++)
         measure(m, "prefill",
                 &(struct bench_model_step){.num_seqs = 1,
@@ -335,9 +340,12 @@ int main(int argc, char **argv) {
         measure_all(&m, &s);
         end_tuning(&m);
     }
-    if (s.replay != 0)
+    if (s.replay != BENCH_MODEL_REPLAYED)
+        measure_all(&m, &s);
+    if (s.replay != BENCH_MODEL_OP_BY_OP) {
         record_decodes(&m);
-    measure_all(&m, &s);
+        (s.replay == BENCH_MODEL_BOTH ? measure_decodes : measure_all)(&m, &s);
+    }
     close_model(&m);
     return 0;
 }

@@ -58,7 +58,7 @@ static void read_setting(struct bench_model_settings *s, const char *name, const
     } numbers[] = {
         {"mixed-seqs", &s->mixed_seqs, 1 << 20},     {"mixed-context", &s->mixed_context, 1 << 20},
         {"pool-mib", &s->pool_mib, 1 << 24},         {"batch-us", &s->batch_us, 1 << 30},
-        {"batch-invariant", &s->batch_invariant, 1}, {"replay", &s->replay, 1}};
+        {"batch-invariant", &s->batch_invariant, 1}, {"replay", &s->replay, BENCH_MODEL_BOTH}};
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         if (strcmp(name, lists[i].name) == 0) {
             read_list(name, text, lists[i].list);

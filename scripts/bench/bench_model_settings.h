@@ -7,6 +7,9 @@
 
 enum { BENCH_MODEL_MAX_LIST = 16 };
 
+/* The option "replay". */
+enum { BENCH_MODEL_OP_BY_OP, BENCH_MODEL_REPLAYED, BENCH_MODEL_BOTH };
+
 struct bench_model_list {
     int num_values;
     int32_t values[BENCH_MODEL_MAX_LIST];
