@@ -2,6 +2,7 @@
 is asked, and the results so far."""
 
 import importlib.util
+import itertools
 import os
 import shutil
 import subprocess
@@ -15,9 +16,11 @@ from gpu_results import PASSED, Failed, NotRun, Results
 GIB = 1 << 30
 TOOLKIT = Path("/usr/local/cuda")
 CUBLASLT = "libcublasLt.so.13"
+NCCL = "libnccl.so.2"
 # Where models and passing files may lie: memory first, since what is read from there is read fast.
 SCRATCH_FOLDERS = ("/dev/shm", tempfile.gettempdir(), "/var/tmp")
 PACKED_PROGRAMS, PACKED_LIBRARIES = "bin", "lib"  # of a packed folder
+SCRATCH_NUMBERS = itertools.count()
 BUILD_FOLDERS = ("tests/golden", "tests/kernels", "scripts/gpu", "scripts/bench", "server", "kernels/cuda")
 
 
@@ -51,11 +54,11 @@ def python_library_folders():
             yield from sorted(packages.glob("*/lib"))
 
 
-def find_cublaslt():
+def find_library(name):
     """The folder that holds it, in the toolkit or beside this Python; None where the loader has to know."""
     folders = [TOOLKIT / "lib64", TOOLKIT / "lib", TOOLKIT / "targets/x86_64-linux/lib",
                *python_library_folders()]
-    return next((folder for folder in folders if (folder / CUBLASLT).exists()), None)
+    return next((folder for folder in folders if (folder / name).exists()), None)
 
 
 @dataclass
@@ -65,16 +68,14 @@ class Context:
     out: Path
     models: Path  # None: where there is room
     device: str
-    quick: bool
     results: Results
     commit: str = ""  # of the packed folder
     scratch_files: list = field(default_factory=list)
 
     def __post_init__(self):
         folders = [self.build / "kernels/cuda" if self.build else self.root / PACKED_LIBRARIES]
-        cublaslt = find_cublaslt()
-        if self.on_gpu and cublaslt:
-            folders.append(cublaslt)
+        found = [find_library(name) for name in (CUBLASLT, NCCL)] if self.on_gpu else []
+        folders += dict.fromkeys(folder for folder in found if folder)
         before = os.environ.get("LD_LIBRARY_PATH")
         self.results.env["LD_LIBRARY_PATH"] = ":".join([*map(str, folders), *([before] if before else [])])
 
@@ -94,9 +95,7 @@ class Context:
         raise NotRun(f"{name} is not built")
 
     def device_words(self, dtype, invariant=False):
-        """Arguments of the test programs: the CPU has neither types nor a choice."""
-        if self.device == "cpu":
-            return ["cpu"]
+        """Arguments of the test programs."""
         return [self.device, dtype] + ["batch-invariant"] * invariant
 
     def room(self, size):
@@ -109,7 +108,7 @@ class Context:
 
     def scratch(self, name, size=0):
         """The path of a file that is removed when the call ends."""
-        path = self.room(size) / f"quire-{os.getpid()}-{name}"
+        path = self.room(size) / f"quire-{os.getpid()}-{next(SCRATCH_NUMBERS)}-{name}"
         self.scratch_files.append(path)
         return path
 
@@ -117,11 +116,11 @@ class Context:
         for path in self.scratch_files:
             path.unlink(missing_ok=True)
 
-    def python(self, name, modules, script, *words, timeout=600):
+    def python(self, name, modules, script, *words):
         """What a script prints, named from scripts/; NotRun when this Python lacks what it imports. Not with our
         programs' libraries: Python's packages bring their own."""
         for module in modules:
             if importlib.util.find_spec(module) is None:
                 raise NotRun(f"{sys.executable} has no {module}")
         env = {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")}
-        return self.results.command(name, [sys.executable, self.root / "scripts" / script, *words], timeout, env)
+        return self.results.command(name, [sys.executable, self.root / "scripts" / script, *words], env=env)

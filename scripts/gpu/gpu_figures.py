@@ -37,3 +37,10 @@ def find(results, item, **wanted):
         if all(line.get(key) == value for key, value in wanted.items()):
             return line
     return None
+
+
+def measured(results, prefix):
+    """(name, lines) of what has passed, of all items whose names begin so."""
+    for name in list(results.items):
+        if name.startswith(prefix) and results.data(name):
+            yield name, results.data(name)

@@ -1,15 +1,15 @@
-"""The models that are measured: random weights in the shapes of known ones, written when first needed."""
+"""The models that are measured: random weights in the shapes of known ones. Items name the one that they read, and
+the schedule has it written before."""
 
 from pathlib import Path
 
 from gpu_context import SCRATCH_FOLDERS, ask_gpu
-from gpu_results import NotRun
 
 # hidden, heads, kv-heads, head-dim, ffn, vocab, layers
 NAMES = ("hidden", "heads", "kv-heads", "head-dim", "ffn", "vocab", "layers")
 MODELS = {
-    "llama-3.2-1b": (2048, 32, 8, 64, 8192, 128256, 16),
     "llama-3-8b": (4096, 32, 8, 128, 14336, 128256, 32),
+    "llama-3.2-1b": (2048, 32, 8, 64, 8192, 128256, 16),
     "smollm2-135m": (576, 9, 3, 64, 1536, 49152, 30),
 }
 MIB = 1 << 20
@@ -17,7 +17,6 @@ MIB = 1 << 20
 WEIGHT_MIB = {"llama-3.2-1b": 2400, "llama-3-8b": 15400, "smollm2-135m": 270}
 FILE_MIB = {("llama-3.2-1b", "bf16"): 2500, ("llama-3-8b", "bf16"): 16100, ("smollm2-135m", "bf16"): 290,
             ("llama-3.2-1b", "q4_k"): 850, ("llama-3-8b", "q4_k"): 5000, ("smollm2-135m", "q4_k"): 110}
-WRITE_MIB_S = 400  # of a model's file, at the least: what a stage expects
 TINY = "tests/golden/tiny-bf16.gguf"  # a rehearsal's
 
 
@@ -36,27 +35,19 @@ def find_model(context, shape, dtype="bf16"):
     return context.room(FILE_MIB[shape, dtype] * MIB) / name
 
 
-def make_model(context, shape, dtype="bf16"):
-    """The path of a model's file; of the small golden one in a rehearsal."""
-    if not context.on_gpu:
-        return context.root / TINY
-    path = find_model(context, shape, dtype)
+def model_path(context, model):
+    """The file of (shape, type), which was written; the small golden one in a rehearsal."""
+    return find_model(context, *model) if context.on_gpu else context.root / TINY
+
+
+def write_model(context, model):
+    path = model_path(context, model)
     if not path.exists():
         half = path.with_suffix(".half")
         context.scratch_files.append(half)
-        context.python(f"make {shape} {dtype}", ["numpy"], "golden/make_random_model.py", shape, half,
-                       "--type", dtype)
+        context.python(f"write {path.name}", ["numpy"], "golden/make_random_model.py", model[0], half, "--type",
+                       model[1])
         half.rename(path)
-    return path
-
-
-def make_seconds(context, shape, dtype="bf16"):
-    """What writing it may take, for an item that expects to."""
-    try:
-        is_there = not context.on_gpu or find_model(context, shape, dtype).exists()
-    except NotRun:  # the item will say so
-        is_there = True
-    return 0 if is_there else FILE_MIB[shape, dtype] // WRITE_MIB_S
 
 
 def pool_mib(weights_mib, most_mib):

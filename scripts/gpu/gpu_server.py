@@ -1,27 +1,19 @@
-"""`quire serve` while a stage measures it: on loopback, started when first asked, and never there after the block, nor
-after this process."""
+"""`quire serve` while items measure it: a session of theirs, on loopback, started when first asked, and never there
+after close(), nor after this process."""
 
-import ctypes
 import os
 import re
-import signal
 import subprocess
 import time
 import urllib.request
 
-from gpu_results import Failed, NotRun, OutOfTime
+from gpu_models import model_path
+from gpu_results import Failed, NotRun, OutOfTime, dying_with_parent
 
-START_SECONDS = 180  # a model of 16 GB is read and unpacked
 STOP_SECONDS = 10
 IDLE_SECONDS = 30
 LISTENING = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
 SAMPLE = re.compile(r"^[^#\s{]*?:?(\w+)(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
-PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent():
-    """Between fork and exec: the kernel kills the program when this one ends, however that happens."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def read_samples(page):
@@ -33,17 +25,11 @@ class GpuServer:
     """Options go to `quire serve`. url() starts it and waits until it is ready; a start that failed is not tried again.
     """
 
-    def __init__(self, context, name, make_model, *options):
-        self.context, self.name, self.make_model = context, name, make_model
+    def __init__(self, context, name, model, *options):
+        self.context, self.name, self.model = context, name, model
         self.options = [str(option) for option in options]
         self.process = self.address = self.refusal = None
         self.ready_seconds = 0.0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stop()
 
     def program(self):
         context = self.context
@@ -58,10 +44,10 @@ class GpuServer:
             try:
                 self.start()
             except OutOfTime:
-                self.stop()
+                self.close()
                 raise
             except (Failed, NotRun) as reason:
-                self.stop()
+                self.close()
                 self.refusal = reason
                 raise
         if self.process.poll() is not None:
@@ -71,22 +57,20 @@ class GpuServer:
 
     def start(self):
         results = self.context.results
-        self.command = [self.program(), "serve", "--model", self.make_model(), "--device", self.context.device,
-                        "--host", "127.0.0.1", "--port", "0", "--served-model-name", "random", *self.options]
+        self.command = [self.program(), "serve", "--model", model_path(self.context, self.model),
+                        "--device", self.context.device, "--host", "127.0.0.1", "--port", "0",
+                        "--served-model-name", "random", *self.options]
         self.command = [str(word) for word in self.command]
         self.log_path = self.context.scratch("server.log")
         begin = time.monotonic()
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env={**os.environ, **results.env}, preexec_fn=die_with_parent)
-        limit = min(START_SECONDS, results.seconds_left())
+            self.process = subprocess.Popen(dying_with_parent(self.command), stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log, env={**os.environ, **results.env})
         while self.address is None or not self.is_healthy():
             if self.process.poll() is not None:
                 raise Failed(f"the server did not start, status {self.process.returncode}: {self.last_line()}")
-            if time.monotonic() > begin + limit:
-                if limit < START_SECONDS:
-                    raise OutOfTime("no time left in this call")
-                raise Failed(f"the server is not ready after {START_SECONDS} s: {self.last_line()}")
+            if results.seconds_left() <= 0:
+                raise results.out_of_time(self.last_line())
             found = LISTENING.search(self.read_log())
             self.address = found[1] if found else None
             time.sleep(0.02)
@@ -132,7 +116,7 @@ class GpuServer:
         lines = self.read_log().split("\n")
         return next((line for line in reversed(lines) if line.strip()), "nothing")[-300:]
 
-    def stop(self):
+    def close(self):
         if self.process is None:
             return
         if self.process.poll() is None:

@@ -1,36 +1,36 @@
-"""The same work by torch and Transformers on the same GPU, beside ours. A rehearsal computes tiny shapes on the
-CPU, where torch is there."""
+"""The same work by torch and Transformers on the same GPU, beside ours: a decode in a CUDA graph, as ours are
+replayed. A rehearsal computes tiny shapes on the CPU, where torch is there."""
 
-from gpu_figures import find, floor_us, percent, table
+from gpu_figures import find, floor_us, measured, percent, table
 from gpu_results import figures_of
+from gpu_schedule import Item
 
 MODULES = {"products": ["torch"], "attention": ["torch"], "decode": ["torch"],
            "static": ["torch", "transformers"], "continuous": ["torch", "transformers"]}
 WANTED = [("decode", "llama-3.2-1b"), ("decode", "llama-3-8b"), ("decode", "smollm2-135m"),
           ("static", "llama-3.2-1b"), ("continuous", "llama-3.2-1b"), ("attention", "llama-3-8b"),
           ("products", "llama-3-8b"), ("products", "llama-3.2-1b")]
-EXPECTED_S = {"products": 40, "attention": 15, "decode": 30, "static": 40, "continuous": 60}
 OUR_NAMES = {"o": "attention_out"}  # of products
 
 
 def measure(context, name, kind, shape):
-    out = context.python(name, MODULES[kind], "gpu/gpu_baselines.py", kind, shape, "--device",
-                         "cuda" if context.on_gpu else "cpu")
-    return figures_of(out)
+    words = [shape, "--device", "cuda"] if context.on_gpu else ["tiny", "--device", "cpu"]
+    return figures_of(context.python(name, MODULES[kind], "gpu/gpu_baselines.py", kind, *words))
 
 
-def run(context):
-    wanted = WANTED if context.on_gpu else [(kind, "tiny") for kind in MODULES]
-    for kind, shape in wanted:
-        name = f"baselines/{kind} {shape}"
-        context.results.item(name, lambda: measure(context, name, kind, shape),
-                             EXPECTED_S[kind] if context.on_gpu else 5)
+def item(context, kind, shape):
+    name = f"baselines/{kind} {shape}"
+    return Item(name, lambda: measure(context, name, kind, shape))
+
+
+def items(context):
+    return [item(context, kind, shape) for kind, shape in WANTED]
 
 
 def ours_beside(results, kind, shape, line):
     """Microseconds of our own of the same, or None."""
     if kind == "decode":
-        mine = find(results, f"steps/{shape}", op="decode", shape=line["shape"])
+        mine = find(results, f"steps/{shape}", op="decode", shape=line["shape"], sampling="greedy", replayed=True)
     elif kind == "attention":
         mine = find(results, f"ops/{shape}", op="paged_attention", shape=line["shape"])
     elif kind == "products":  # theirs is without the residual, and the head's result in 16 bits
@@ -46,10 +46,7 @@ def ours_beside(results, kind, shape, line):
 def report(context):
     results, page = context.results, []
     limits = results.data("limits")
-    for name in results.items:
-        lines = results.data(name) if name.startswith("baselines/") else None
-        if not lines:
-            continue
+    for name, lines in measured(results, "baselines/"):
         kind, shape = name.removeprefix("baselines/").split()
         rows = []
         for line in lines:
@@ -60,3 +57,14 @@ def report(context):
         page += [f"### {name.removeprefix('baselines/')}", "", *table(
             ["what", "shape", "us", "tokens/s", "share of the limit", "ours, us", "theirs / ours"], rows)]
     return page
+
+
+def summary(context):
+    for name, lines in measured(context.results, "baselines/decode "):
+        shape = name.removeprefix("baselines/decode ")
+        found = []
+        for line in lines:
+            ours = ours_beside(context.results, "decode", shape, line)
+            found.append(f"{line['shape'].split(' x ')[0]}: {line['us'] / 1e3:.3f} ms"
+                         + (f", {line['us'] / ours:.2f} times ours" if ours else ""))
+        yield f"torch {shape} decode {'; '.join(found)}"

@@ -2,9 +2,8 @@
 where its libraries are."""
 
 from gpu_context import ask_gpu, find_tool
-from gpu_results import PASSED, NotRun
-
-BUILD_S = 3600  # no build takes longer, on however busy a machine
+from gpu_results import NotRun
+from gpu_schedule import Item
 
 
 def build_options(context):
@@ -28,13 +27,10 @@ def configure(context):
 def compile_all(context):
     if not (context.build / "build.ninja").exists():
         raise NotRun("it is not configured")
-    context.results.command("build/compile", ["ninja", "-C", context.build, "gpu-check-programs"], BUILD_S)
+    context.results.command("build/compile", ["ninja", "-C", context.build, "gpu-check-programs"])
 
 
-def run(context):
-    if context.build is None:
-        return
-    if context.results.status("build/compile") == PASSED:
-        context.results.items.pop("build/compile")  # ninja knows best what is new
-    context.results.item("build/configure", lambda: configure(context), 20)
-    context.results.item("build/compile", lambda: compile_all(context), 60)
+def items(context):
+    if context.build is not None:
+        yield Item("build/configure", lambda: configure(context))
+        yield Item("build/compile", lambda: compile_all(context))

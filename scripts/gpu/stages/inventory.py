@@ -6,10 +6,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from gpu_context import CUBLASLT, SCRATCH_FOLDERS, ask, ask_gpu, find_cublaslt, find_tool
+from gpu_context import CUBLASLT, GIB, NCCL, SCRATCH_FOLDERS, ask, ask_gpu, find_library, find_tool
 from gpu_figures import table
+from gpu_schedule import Item
 
-GIB = 1 << 30
 GPU_FIELDS = {
     "gpu": "name", "driver": "driver_version", "compute capability": "compute_cap", "memory MiB": "memory.total",
     "free MiB": "memory.free", "SM clock MHz": "clocks.sm", "SM clock at most": "clocks.max.sm",
@@ -41,14 +41,15 @@ def describe_host():
     tools = {name: find_tool(name) or "not there" for name in ("nvcc", "ncu", "compute-sanitizer")}
     return {"processor": read_field("/proc/cpuinfo", "model name"), "cores": os.cpu_count(),
             "system": platform.platform(), "RAM": read_field("/proc/meminfo", "MemTotal"), **folders, **tools,
-            CUBLASLT: str(find_cublaslt() or "where the loader knows"), **describe_python()}
+            **{name: str(find_library(name) or "where the loader knows") for name in (CUBLASLT, NCCL)},
+            **describe_python()}
 
 
 def take(context):
     gpu = {}
     if context.on_gpu:
         gpu = dict(zip(GPU_FIELDS, ask_gpu(",".join(GPU_FIELDS.values()))))
-    return {**gpu, **describe_host()}
+    return {**gpu, "commit": context.commit, **describe_host()}
 
 
 def forget_another_gpu(context):
@@ -60,10 +61,10 @@ def forget_another_gpu(context):
         context.results.items.clear()
 
 
-def run(context):
+def items(context):
     if context.on_gpu:
         forget_another_gpu(context)
-    context.results.item("inventory", lambda: take(context))
+    yield Item("inventory", lambda: take(context))
 
 
 def report(context):
@@ -72,5 +73,5 @@ def report(context):
 
 def summary(context):
     found = context.results.data("inventory") or {}
-    keys = ("driver", "SM clock MHz", "SM clock at most", "power limit W", "processor", "cores")
+    keys = ("driver", "SM clock MHz", "SM clock at most", "memory clock MHz", "power limit W", "cores")
     return [", ".join(f"{key} {found[key]}" for key in keys if key in found)]

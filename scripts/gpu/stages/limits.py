@@ -1,19 +1,17 @@
 """What the GPU can do at most: every share is one of these."""
 
 from gpu_figures import table
-from gpu_results import NotRun
+from gpu_schedule import Item
 
 
 def measure(context):
-    if context.device == "cpu":
-        raise NotRun("the limits are a GPU's")
     program = context.program("bench_limits" if context.on_gpu else "bench_limits_sim")
     words = [] if context.on_gpu else ["mib", 1, "size", 32, "runs", 2]
-    return context.results.json_lines("limits", [program, *words], 120)[0]
+    return context.results.json_lines("limits", [program, *words])[0]
 
 
-def run(context):
-    context.results.item("limits", lambda: measure(context), 15)
+def items(context):
+    yield Item("limits", lambda: measure(context))
 
 
 def describe(limits):
@@ -31,4 +29,6 @@ def report(context):
 
 def summary(context):
     limits = context.results.data("limits")
-    return ["; ".join(f"{what}: {value}" for what, value in describe(limits).items())] if limits else []
+    return [f"limits: copy {limits['copy_bytes_per_s'] / 1e9:.0f} GB/s, read "
+            f"{limits['read_bytes_per_s'] / 1e9:.0f} GB/s, bf16 product {limits['bf16_flops_per_s'] / 1e12:.0f} TFLOP/s"
+            ] if limits else []

@@ -1,46 +1,41 @@
 """Every op at the shapes of the models, timed by the device's clock from replays of a recorded batch."""
 
-from gpu_figures import floor_us, percent, share, table
+from gpu_figures import floor_us, measured, percent, share, table
 from gpu_models import MODELS, NAMES, pool_mib, shape_words
-from stages.remaining import QUANTISED_KV
+from gpu_schedule import Item
+from stages.golden import QUANTISED_KV
 
 # For attention alone, at the ratios of query to KV heads for which published figures exist.
 ATTENTION_ONLY = {"mha 32/32": (4096, 32, 32, 128, 64, 64, 32), "gqa 32/4": (4096, 32, 4, 128, 64, 64, 32)}
-EXPECTED_S = {"llama-3-8b": 50, "llama-3.2-1b": 35, "smollm2-135m": 25}
+SUMMED_UP = ("64 x 1 of 1024", "64 x 1 of 8192", "1 x 1 of 8192")
 
 
 def shape_of(name):
     if name in ATTENTION_ONLY:
         return [word for pair in zip(NAMES, ATTENTION_ONLY[name]) for word in pair]
-    return shape_words(name) if name in MODELS else []
+    return shape_words(name)
 
 
-def measure(context, name, shape, *more):
-    words = shape_of(shape)
+def words_of(context, shape):
     if not context.on_gpu:
-        words += ["rotate-mib", 0, "batch-us", 0]
-    else:
-        words += ["max-tokens", 2048 if context.quick else 8192, "max-seqs", 256, "max-context", 32768,
-                  "max-logits", 256, "pool-mib", pool_mib(0, 8192 if context.quick else 36864),
-                  "batch-us", 3000 if context.quick else 10000]
-    return context.results.json_lines(name, [context.program("bench_device"), context.device, "bf16", *words,
-                                             *more], 400)
+        return ["rotate-mib", 0, "batch-us", 0]
+    return [*shape_of(shape), "max-tokens", 2048, "max-seqs", 256, "max-context", 8192, "max-logits", 256, "pool-mib",
+            pool_mib(0, 16384), "batch-us", 3000]
 
 
-def measure_item(context, name, shape, expect, *more):
-    context.results.item(name, lambda: measure(context, name, shape, *more), expect)
+def item(context, shape, *more, label=""):
+    name = f"ops/{shape}{label}"
+    return Item(name, lambda: context.results.json_lines(name, [
+        context.program("bench_device"), context.device, "bf16", *words_of(context, shape), *more]))
 
 
-def run(context):
-    shapes = MODELS if context.on_gpu else ("tiny",)
-    attention = ATTENTION_ONLY if context.on_gpu else ()
-    for shape in attention:
-        measure_item(context, f"ops/{shape}", shape, 40, "only", "kv")
-    for shape in shapes:
-        measure_item(context, f"ops/{shape}", shape, EXPECTED_S.get(shape, 5))
-    for shape in (*shapes, *attention):
+def items(context):
+    for shape in ATTENTION_ONLY:
+        yield item(context, shape, "only", "kv")
         for kv_type in QUANTISED_KV:
-            measure_item(context, f"ops/{shape} kv {kv_type}", shape, 40, "only", "kv", "kv-type", kv_type)
+            yield item(context, shape, "only", "kv", "kv-type", kv_type, label=f" kv {kv_type}")
+    for shape in MODELS:
+        yield item(context, shape)
 
 
 def describe(lines, limits):
@@ -56,9 +51,18 @@ def describe(lines, limits):
 
 def report(context):
     results, page = context.results, []
-    for name in results.items:
-        lines = results.data(name) if name.startswith("ops/") else None
-        if lines:
-            page += [f"### At the shapes of {name.removeprefix('ops/')}", "",
-                     *describe(lines, results.data("limits"))]
+    for name, lines in measured(results, "ops/"):
+        page += [f"### At the shapes of {name.removeprefix('ops/')}", "", *describe(lines, results.data("limits"))]
     return page
+
+
+def summary(context):
+    """Attention alone, decodes."""
+    limits = context.results.data("limits")
+    for name, lines in measured(context.results, "ops/"):
+        decodes = [line for line in lines if line["op"] == "paged_attention" and line["shape"].startswith("decode ")]
+        wanted = [line for line in decodes if line["shape"].removeprefix("decode ") in SUMMED_UP] or decodes
+        if name.split(" kv ")[0].removeprefix("ops/") in ATTENTION_ONLY:
+            yield f"attention {name.removeprefix('ops/')}: " + "; ".join(
+                f"{line['shape'].removeprefix('decode ')}: {line['us']:.0f} us {percent(share(line, limits))}"
+                for line in wanted[:len(SUMMED_UP)])

@@ -1,12 +1,12 @@
 """Every algorithm that cuBLASLt names for a model's products, timed beside the first: what choosing by
 measurement at start gains, which the server does among the first eight. Their results are compared, so that a wrong one is seen."""
 
-from gpu_figures import floor_us, percent, table
+from gpu_figures import floor_us, measured, percent, table
 from gpu_models import MODELS, NAMES
+from gpu_schedule import Item
 
-EXPECTED_S = {"llama-3-8b": 40, "llama-3.2-1b": 30, "smollm2-135m": 25}
 BUDGET_MS = 800  # for a product and number of rows
-QUICK_ROWS = "1,8,64,256,2048"
+ROWS = "1,8,64"
 TINY = ["rows", "1,3,8", "rotate-mib", 0, "launches", 2, "replays", 1]
 CONFIGURATION = ("tile", "stages", "splits", "cluster")
 
@@ -15,20 +15,17 @@ def words_of(context, shape):
     if not context.on_gpu:
         return TINY
     words = [word for pair in zip(NAMES, MODELS[shape]) for word in pair if pair[0] != "layers"]
-    return [*words, "budget-ms", BUDGET_MS, *(["rows", QUICK_ROWS] if context.quick else [])]
+    return [*words, "budget-ms", BUDGET_MS, "rows", ROWS]
 
 
-def measure(context, name, shape):
-    program = "bench_products" if context.on_gpu else "bench_products_sim"
-    return context.results.json_lines(name, [context.program(program), "bf16", *words_of(context, shape)], 300)
+def item(context, shape):
+    name, program = f"products/{shape}", "bench_products" if context.on_gpu else "bench_products_sim"
+    return Item(name, lambda: context.results.json_lines(name, [context.program(program), "bf16",
+                                                                *words_of(context, shape)]))
 
 
-def run(context):
-    if context.device == "cpu":
-        return
-    for shape in MODELS if context.on_gpu else ("tiny",):
-        name = f"products/{shape}"
-        context.results.item(name, lambda: measure(context, name, shape), EXPECTED_S.get(shape, 5))
+def items(context):
+    return [item(context, shape) for shape in MODELS]
 
 
 def gain(first, best):
@@ -58,18 +55,14 @@ def step_rows(lines, layers):
 
 def report(context):
     results, page = context.results, []
-    for name in results.items:
-        lines = results.data(name) if name.startswith("products/") else None
-        if not lines:
-            continue
+    for name, lines in measured(results, "products/"):
         shape = name.removeprefix("products/")
         page += [f"### At the shapes of {shape}", "", *table(
             ["product", "rows", "first us", "best us", "gain", "first's share", "best's share", "best's place",
              "best's configuration"], product_rows(lines, results.data("limits")))]
-        if shape in MODELS:
-            layers = dict(zip(NAMES, MODELS[shape]))["layers"]
-            page += table(["rows", "products of a step, first ms", "best ms", "gain", "with the head"],
-                          step_rows(lines, layers))
+        layers = dict(zip(NAMES, MODELS[shape]))["layers"]
+        page += table(["rows", "products of a step, first ms", "best ms", "gain", "with the head"],
+                      step_rows(lines, layers))
     return page
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from gpu_figures import find, percent, table
 from gpu_histograms import medians_between
-from gpu_models import MODELS, NAMES, make_model, make_seconds
+from gpu_models import MODELS, NAMES, model_path
 from gpu_results import Failed
+from gpu_schedule import Item
 from gpu_server import GpuServer, read_samples
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
@@ -17,27 +18,21 @@ from workloads import Workload  # noqa: E402
 
 # (workload, requests at once, streamed). The decode-heavy and the prefill-heavy point of the goals are among them.
 DECODE_HEAVY, PREFILL_HEAVY = "1000/1000", "2048/16"
-AT_ONCE = (1, 8, 64, 256)
-POINTS = [*((workload, number, True) for workload in ("100/128", DECODE_HEAVY, "sharegpt") for number in AT_ONCE),
-          (PREFILL_HEAVY, 64, True), *(("100/128", number, False) for number in AT_ONCE)]
-QUICK_POINTS = [("100/128", 1, True), ("100/128", 64, True), ("100/128", 256, True), (DECODE_HEAVY, 64, True),
-                (PREFILL_HEAVY, 64, True), ("100/128", 256, False)]
-SHORT_POINTS = [point for point in POINTS if point[0] == "100/128"]  # of a model whose figures are the host's
+SHORT_POINTS = [("100/128", number, True) for number in (1, 64, 256)]  # of a model whose figures are the host's
+POINTS = [*SHORT_POINTS, (DECODE_HEAVY, 64, True), (PREFILL_HEAVY, 64, True), ("sharegpt", 64, True),
+          ("100/128", 256, False)]
 POINTS_OF = {"llama-3-8b": POINTS, "llama-3.2-1b": POINTS, "smollm2-135m": SHORT_POINTS}
 # Requests of each that is at work, in case they are answered quickly; as many as are made in all, at least.
 OF_EACH = {"100/128": 12, "sharegpt": 10, DECODE_HEAVY: 2, PREFILL_HEAVY: 2}
 LEAST_REQUESTS = {"100/128": 160, "sharegpt": 120, DECODE_HEAVY: 20, PREFILL_HEAVY: 20}
 POINT_SECONDS = {"llama-3-8b": 8, "llama-3.2-1b": 6, "smollm2-135m": 5}
 # Where many long answers begin with as many prompts, what comes at first is no measure: so many times as long.
-LONGER = {(DECODE_HEAVY, 64): 2, (DECODE_HEAVY, 256): 3}
-START_SECONDS = {"llama-3-8b": 40, "llama-3.2-1b": 15, "smollm2-135m": 8}
+LONGER = {DECODE_HEAVY: 2}
 MAX_MODEL_LEN = 4096
 
 # Points that are measured once more with --enforce-eager, to see what recorded decode steps save.
-EAGER_POINTS = [("100/128", number, True) for number in (1, 8, 64)]
-EAGER_REHEARSED = [("20/6", 4, True)]
+EAGER_POINTS = [("100/128", number, True) for number in (1, 64)]
 
-REHEARSED = [("20/6", 1, True), ("20/6", 4, True), ("sharegpt-24", 4, True), ("20/6", 4, False)]
 REHEARSED_LIMITS = {"max-model-len": 128, "max-num-seqs": 4, "max-num-batched-tokens": 64}
 REHEARSED_KV_MIB = 1  # of which the simulator looks at every page in every kernel
 REHEARSED_VOCAB = 320
@@ -47,26 +42,20 @@ GOALS = (("G5 serving, decode-heavy, 8B, 64 x 1000/1000", DECODE_HEAVY, 64, 0.50
 GOAL_MODEL = "llama-3-8b"
 
 
-def points_of(context, shape):
-    if not context.on_gpu:
-        return REHEARSED
-    return [point for point in POINTS_OF[shape] if not context.quick or point in QUICK_POINTS]
-
-
-def eager_points(context):
-    """All of them are among those of every model."""
-    if not context.on_gpu:
-        return EAGER_REHEARSED
-    return [point for point in EAGER_POINTS if not context.quick or point in QUICK_POINTS]
-
-
 def item_name(shape, workload, number, stream, eager=False):
     return f"server/{shape} {workload} x {number}" + " whole" * (not stream) + " eager" * eager
 
 
-def point_seconds(shape, workload, number, stream=True):
+def point_seconds(context, shape, workload, stream=True):
     """Whole answers show nothing before they are there."""
-    return POINT_SECONDS[shape] * LONGER.get((workload, number), 1) * (1 if stream else 3)
+    return POINT_SECONDS[shape] * LONGER.get(workload, 1) * (1 if stream else 3) if context.on_gpu else 0
+
+
+def done_as(context, workload, number):
+    """A rehearsal does a small one in its place."""
+    if context.on_gpu:
+        return workload, number
+    return "sharegpt-24" if workload == "sharegpt" else "20/6", min(number, 4)
 
 
 def vocabulary(context, shape):
@@ -109,9 +98,10 @@ def check_answers(figures, prompts, rose):
 
 
 def measure_point(context, server, shape, point, seed):
-    workload, number, stream = point
+    stream = point[2]
+    workload, number = done_as(context, *point[:2])
     prompts, requests = make_requests(context, shape, workload, number, stream, seed)
-    seconds = point_seconds(shape, *point) if context.on_gpu else 0
+    seconds = point_seconds(context, shape, point[0], stream)
     try:
         before = server.metrics_when_idle()
         with LoadProcesses() as load:  # after an error they are of no use to the next
@@ -143,57 +133,53 @@ def serve_options(context):
         "--kv-cache-memory-bytes", f"{REHEARSED_KV_MIB}M", "--swap-space", 0]
 
 
-def measure_server(context, shape, points, eager=False):
-    """One item a point; the server is started for the first that is still to be done."""
+def point_item(context, server, shape, point, eager):
+    seed = POINTS_OF[shape].index(point)
+    return Item(item_name(shape, *point, eager), lambda: measure_point(context, server, shape, point, seed),
+                model=server.model, session=server)
+
+
+def server_items(context, shape, eager):
+    """One server for all, which the first to come starts."""
     options = serve_options(context) + ["--enforce-eager"] * eager
-    name = f"server/{shape}" + " eager" * eager
-    with GpuServer(context, name, lambda: make_model(context, shape), *options) as server:
-        for point in points:
-            name, seed = item_name(shape, *point, eager), points_of(context, shape).index(point)
-            seconds = point_seconds(shape, *point) + 4 if context.on_gpu else 5
-            start = 0 if server.process else START_SECONDS.get(shape, 0) + make_seconds(context, shape)
-            context.results.item(name, lambda: measure_point(context, server, shape, point, seed),
-                                 seconds + start)
+    server = GpuServer(context, f"server/{shape}" + " eager" * eager, (shape, "bf16"), *options)
+    for point in EAGER_POINTS if eager else POINTS_OF[shape]:
+        yield point_item(context, server, shape, point, eager)
 
 
-def engine_item(shape, workload):
+def engine_item(context, shape, workload):
+    """The streamed points of a workload again, each for as long."""
+    name, model = engine_name(shape, workload), (shape, "bf16")
+    numbers = list(dict.fromkeys(done_as(context, workload, number)[1] for other, number, stream in POINTS_OF[shape]
+                                 if other == workload and stream))
+    return Item(name, lambda: measure_engine(context, name, model, workload, numbers), model=model)
+
+
+def engine_name(shape, workload):
     return f"server/{shape} engine alone {workload}"
 
 
-def measure_engine(context, name, shape, workload, numbers, seconds):
+def measure_engine(context, name, model, workload, numbers):
     limits = {"max-model-len": MAX_MODEL_LEN} if context.on_gpu else {**REHEARSED_LIMITS, "kv-mib": REHEARSED_KV_MIB}
     words = [word for pair in limits.items() for word in pair]
-    words += ["workloads", workload, "concurrency", ",".join(map(str, numbers))]
-    words += ["requests", OF_EACH[workload] * 10, "seconds", seconds] if context.on_gpu else [
-        "requests", 1, "seconds", 0]
+    words += ["workloads", done_as(context, workload, 1)[0], "concurrency", ",".join(map(str, numbers)),
+              "requests", OF_EACH[workload] * 10 if context.on_gpu else 1,
+              "seconds", point_seconds(context, model[0], workload)]
     return context.results.json_lines(name, [context.program("bench_engine"), context.device, "auto",
-                                             make_model(context, shape), *words], 300)
-
-
-def measure_engines(context, shape):
-    """The streamed points again, each for as long; one item for each workload, which loads the model once."""
-    points = [point for point in points_of(context, shape) if point[2] and point[0] != PREFILL_HEAVY]
-    for workload in dict.fromkeys(workload for workload, _, _ in points):
-        numbers = [number for other, number, _ in points if other == workload]
-        if workload == DECODE_HEAVY:  # of which one takes as long as the others together
-            numbers = [64]
-        seconds = point_seconds(shape, workload, numbers[-1]) if context.on_gpu else 0
-        expect = len(numbers) * (seconds + 1) + START_SECONDS.get(shape, 0) + make_seconds(context, shape)
-        name = engine_item(shape, workload)
-        context.results.item(name, lambda: measure_engine(context, name, shape, workload, numbers, seconds), expect)
+                                             model_path(context, model), *words])
 
 
 def measure_ceiling(context):
     """Of the load generator, by requests at once and mode: from servers that compute nothing."""
     lines = []
     with LoadProcesses() as load, StubServers(load.count) as stubs:
-        for number in sorted({number for _, number, _ in POINTS if context.on_gpu} or {1, 4}):
+        for number in sorted({done_as(context, *point[:2])[1] for point in POINTS}):
             for stream in (True, False):
                 requests = [make_request("stub", prompt, tokens, stream) for prompt, tokens in
                             Workload("100/128").prompts(max(64, number), REHEARSED_VOCAB, "ceiling")]
                 try:
                     figures = load.run(stubs.urls, requests, number, stream=stream,
-                                       seconds=1 if context.on_gpu else 0.3, repeat=True)
+                                       seconds=1 if context.on_gpu else 0.1, repeat=True)
                 except LoadError as error:
                     raise Failed(f"the load generator: {error}") from error
                 if figures["failures"] or figures["wrong_length"] or not figures["output_tokens"]:
@@ -202,15 +188,13 @@ def measure_ceiling(context):
     return lines
 
 
-def run(context):
-    context.results.item("server/ceiling of the load generator", lambda: measure_ceiling(context),
-                         12 if context.on_gpu else 3)
-    shapes = ("llama-3.2-1b", "llama-3-8b", "smollm2-135m") if context.on_gpu else ("tiny",)
-    for shape in shapes:
-        measure_server(context, shape, points_of(context, shape))
-        measure_engines(context, shape)
-    for shape in shapes:
-        measure_server(context, shape, eager_points(context), eager=True)
+def items(context):
+    yield Item("server/ceiling of the load generator", lambda: measure_ceiling(context))
+    for shape, points in POINTS_OF.items():
+        yield from server_items(context, shape, eager=False)
+        for workload in dict.fromkeys(workload for workload, _, _ in points if workload in ("100/128", DECODE_HEAVY)):
+            yield engine_item(context, shape, workload)
+        yield from server_items(context, shape, eager=True)
 
 
 # --- Judging -------------------------------------------------------------------------------------
@@ -266,8 +250,8 @@ def is_client_bound(results, figures):
     return (ceiling_share(results, figures) or 0) > 0.5 or figures["client_busy"] > 0.5
 
 
-def engine_beside(results, shape, figures):
-    return find(results, engine_item(shape, figures["workload"]), concurrency=figures["concurrency"])
+def engine_beside(results, shape, workload, figures):
+    return find(results, engine_name(shape, workload), concurrency=figures["concurrency"])
 
 
 def rows_of(results, shape, points):
@@ -276,7 +260,7 @@ def rows_of(results, shape, points):
         figures = results.data(item_name(shape, *point))
         if figures is None:
             continue
-        engine = engine_beside(results, shape, figures)
+        engine = engine_beside(results, shape, point[0], figures)
         ms = [f"{figures[name]:.1f}" if point[2] else "-" for name in
               ("ttft_p50_ms", "ttft_p99_ms", "itl_p50_ms", "itl_p99_ms")]
         client = f"{percent(ceiling_share(results, figures))}, busy {percent(figures['client_busy'])}"
@@ -285,10 +269,6 @@ def rows_of(results, shape, points):
                      "-" if engine is None else f"{engine['tokens_per_s']:.0f}",
                      client + ": MAY BE THE LIMIT" * is_client_bound(results, figures)])
     return rows
-
-
-def shapes_of(context):
-    return [(shape, points_of(context, shape)) for shape in (MODELS if context.on_gpu else ("tiny",))]
 
 
 def ceilings(results):
@@ -305,13 +285,13 @@ def report(context):
     processes, most = ceilings(results)
     page += [f"- load generator alone, {processes} processes: {text}" for text in most]
     page += [""] if page else []
-    for shape, points in shapes_of(context):
+    for shape, points in POINTS_OF.items():
         rows = rows_of(results, shape, points)
         if rows:
             page += [f"### {shape}", "", *table(
                 ["tokens in/out", "answers", "at once", "tok/s", "req/s", "TTFT p50 ms", "p99", "ITL p50 ms", "p99",
                  "request p50 ms", "engine alone, tok/s", "load generator"], rows)]
-        page += step_table(results, shape, eager_points(context))
+        page += step_table(results, shape, EAGER_POINTS)
         page += engine_table(results, shape, dict.fromkeys(workload for workload, _, _ in points))
     return page
 
@@ -337,7 +317,7 @@ def engine_table(results, shape, workloads):
     rows = [[line["shape"], line["concurrency"], f"{line['tokens_per_s']:.0f}", f"{line['step_us']:.0f}",
              f"{line['mean_batch']:.1f}", f"{line['wait_us']:.0f}", f"{line['empty_us']:.0f}",
              f"{line['ttft_p50_ms']:.1f}", f"{line['ttft_p99_ms']:.1f}", line["preemptions"]]
-            for workload in workloads for line in results.data(engine_item(shape, workload)) or ()]
+            for workload in workloads for line in results.data(engine_name(shape, workload)) or ()]
     return [f"### {shape}, engine alone", "", *table(
         ["tokens in/out", "at once", "tok/s", "step us", "tokens a step", "engine waits us", "no step under way us",
          "TTFT p50 ms", "p99", "preemptions"], rows)] if rows else []
@@ -345,9 +325,10 @@ def engine_table(results, shape, workloads):
 
 def summary(context):
     processes, most = ceilings(context.results)
-    lines = [f"load generator alone, {processes} processes: {', '.join(most)}"] if most else []
-    for shape, points in shapes_of(context):
+    for shape, points in POINTS_OF.items():
         for row in rows_of(context.results, shape, points):
-            lines.append(f"{shape:13} {row[0]:10} {row[1]:8} {row[2]:>4} {row[3]:>8} tok/s  TTFT {row[5]:>8} "
-                         f"ITL {row[7]:>6} ms  engine {row[10]:>8}")
-    return lines
+            bound = ", THE CLIENT MAY BE THE LIMIT" if "LIMIT" in row[-1] else ""
+            yield (f"server {shape} {row[0]} x {row[2]} {row[1]}: {row[3]} tok/s, TTFT {row[5]}, ITL {row[7]} ms, "
+                   f"engine alone {row[10]}{bound}")
+    if most:
+        yield f"load generator alone, {processes} processes: {', '.join(most[::2][-2:])}"

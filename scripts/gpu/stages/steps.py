@@ -1,90 +1,73 @@
-"""Whole steps of models, as the server computes them: decodes, prompts and both mixed, greedy and sampled, in
-the batch-invariant mode; decodes recorded and replayed, beside those op by op; and the start from nothing."""
+"""Whole steps of models, as the server computes them: decodes op by op and replayed from recordings, greedy and
+sampled; prompts and both mixed; all by one run of a model, whose load costs more than a measurement. In the
+batch-invariant mode, which needs a device opened so; and the start from nothing."""
 
-from gpu_figures import percent, share, table
-from gpu_models import MODELS, WEIGHT_MIB, make_model, make_seconds, pool_mib
+from gpu_figures import find, measured, percent, share, table
+from gpu_models import MODELS, WEIGHT_MIB, model_path, pool_mib
+from gpu_schedule import Item
 
-EXPECTED_S = {"llama-3-8b": 50, "llama-3.2-1b": 35, "smollm2-135m": 25}
-LABELS = ("", " replayed", " sampled", " batch-invariant")
-STARTED = [(shape, dtype) for shape in ("llama-3.2-1b", "llama-3-8b") for dtype in ("bf16", "q4_k")]
+INVARIANT = " batch-invariant"
+STARTED = [(shape, dtype) for shape in ("llama-3-8b", "llama-3.2-1b") for dtype in ("q4_k", "bf16")]
 PARTS_OF_START = ("open_us", "weights_us", "first_step_us")
+PROMPTS = {"llama-3-8b": "512,2048,8192"}  # of the others 2048 alone
+CONTEXTS = {"smollm2-135m": "128,1024"}  # of the others 1024 alone
 
 
-def words_of(context, shape, few):
+def words_of(context, shape, invariant):
     if not context.on_gpu:
-        return ["batches", "1,4", "contexts", "64", "prompts", "32", "mixed", "16", "mixed-seqs", 3,
-                "mixed-context", 40, "pool-mib", 1, "batch-us", 0]
-    return ["batches", "1,64" if few else "1,8,64,256", "contexts", "1024" if few else "128,1024,4096",
-            "prompts", "2048" if few else "512,2048,8192", "mixed", "512",
-            "pool-mib", pool_mib(WEIGHT_MIB[shape], 96 * 1024)]
+        words = ["batches", "1,4", "contexts", "64", "prompts", "32", "mixed", "16", "mixed-seqs", 3,
+                 "mixed-context", 40, "pool-mib", 1, "batch-us", 0]
+    else:
+        words = ["batches", "1,64" if invariant else "1,8,64,256", "contexts", CONTEXTS.get(shape, "1024"), "prompts",
+                 "2048" if invariant else PROMPTS.get(shape, "2048"), "mixed", "512",
+                 "pool-mib", pool_mib(WEIGHT_MIB[shape], 96 * 1024)]
+    return words + (["batch-invariant", 1, "replay", 1] if invariant else ["sampling", "greedy,top-p", "replay", 2])
 
 
 def bench(context, name, model, *words):
-    return context.results.json_lines(name, [context.program("bench_model"), context.device, "bf16", model, *words],
-                                      400)
+    return context.results.json_lines(name, [context.program("bench_model"), context.device, "bf16",
+                                             model_path(context, model), *words])
 
 
-def measure(context, name, shape, *more, few=False):
-    return bench(context, name, make_model(context, shape), *words_of(context, shape, few or context.quick), *more)
+def steps_item(context, shape, invariant):
+    name, model = f"steps/{shape}" + INVARIANT * invariant, (shape, "bf16")
+    return Item(name, lambda: bench(context, name, model, *words_of(context, shape, invariant)), model=model)
 
 
-def measure_steps(context, shape):
-    expect = EXPECTED_S.get(shape, 5)
-    name = f"steps/{shape}"
-    context.results.item(name, lambda: measure(context, name, shape), expect + make_seconds(context, shape))
-    replayed = f"steps/{shape} replayed"
-    context.results.item(replayed, lambda: measure(context, replayed, shape, "replay", 1), expect)
-    sampled = f"steps/{shape} sampled"
-    context.results.item(sampled, lambda: measure(context, sampled, shape, "sampling", "temperature,top-p", few=True),
-                         expect // 2)
-    invariant = f"steps/{shape} batch-invariant"
-    context.results.item(invariant, lambda: measure(context, invariant, shape, "batch-invariant", 1, few=True),
-                         expect // 2)
+def start_item(context, model):
+    name, pool = "start/{} {}".format(*model), 1024 if context.on_gpu else 1
+    return Item(name, lambda: bench(context, name, model, "pool-mib", pool), model=model)
 
 
-def measure_start(context, shape, dtype):
-    name = f"start/{shape} {dtype}"
-    context.results.item(name, lambda: bench(context, name, make_model(context, shape, dtype), "pool-mib", 1024),
-                         20 + make_seconds(context, shape, dtype))
+def items(context):
+    for shape in MODELS:
+        for invariant in (False, True):
+            yield steps_item(context, shape, invariant)
+    for model in STARTED:
+        yield start_item(context, model)
 
 
-def run(context):
-    for shape in MODELS if context.on_gpu else ("tiny",):
-        measure_steps(context, shape)
-    for shape, dtype in STARTED if context.on_gpu else ():
-        measure_start(context, shape, dtype)
-
-
-def rows_of(results, item):
+def rows_of(results, lines):
     limits, rows = results.data("limits"), []
-    for line in results.data(item) or ():
-        if line["op"] == "start":
-            continue
-        parts = [f"{line[part] / 1e3:.3f}" if part in line else "-" for part in ("us", "device_us", "enqueue_us")]
-        rows.append([line["op"], line["sampling"], line["shape"], *parts, f"{line['tokens_per_s']:.0f}",
-                     percent(share(line, limits))])
+    for line in lines:
+        if line["op"] != "start":
+            parts = [f"{line[part] / 1e3:.3f}" if part in line else "-" for part in ("us", "device_us", "enqueue_us")]
+            rows.append([line["op"], line["sampling"], "yes" if line["replayed"] else "no", line["shape"], *parts,
+                         f"{line['tokens_per_s']:.0f}", percent(share(line, limits))])
     return rows
 
 
 def start_rows(results):
-    """Of the items of their own, and the first line of every other."""
-    rows = []
-    for name in results.items:
-        for line in results.data(name) or () if name.startswith(("start/", "steps/tiny")) else ():
-            if line["op"] == "start":
-                rows.append([name, *(f"{line[part] / 1e6:.2f}" for part in ("us", *PARTS_OF_START))])
-    return rows
+    return [[name.removeprefix("start/"), *(f"{lines[0][part] / 1e6:.2f}" for part in ("us", *PARTS_OF_START))]
+            for name, lines in measured(results, "start/")]
 
 
 def report(context):
     results, page = context.results, []
-    for shape in [*MODELS, "tiny"]:
-        for label in LABELS:
-            rows = rows_of(results, f"steps/{shape}{label}")
-            if rows:
-                page += [f"### {shape}{label}", "", *table(
-                    ["step", "sampling", "sequences x tokens of context", "ms", "of it the device's",
-                     "the host's to enqueue", "tokens/s", "share"], rows)]
+    for name, lines in measured(results, "steps/"):
+        page += [f"### {name.removeprefix('steps/')}", "", *table(
+            ["step", "sampling", "replayed", "sequences x tokens of context", "ms", "of it the device's",
+             "the host's to enqueue", "tokens/s", "share"], rows_of(results, lines))]
     rows = start_rows(results)
     if rows:
         page += ["### From nothing to the first token, the file in the page cache", "", *table(
@@ -92,18 +75,29 @@ def report(context):
     return page
 
 
-def is_summed_up(shape, of):
-    """One context stands for the others where there are many."""
-    return shape == "tiny" or not of.endswith((" of 128", " of 4096"))
+def describe_decode(results, shape, of):
+    """The step as the server does it, and what other ways to do it take."""
+    line = find(results, f"steps/{shape}", op="decode", shape=of, sampling="greedy", replayed=True)
+    if line is None:
+        return f"{of}: not measured"
+    others = {"op by op": find(results, f"steps/{shape}", op="decode", shape=of, sampling="greedy", replayed=False),
+              "top-p": find(results, f"steps/{shape}", op="decode", shape=of, sampling="top-p", replayed=True),
+              "invariant": find(results, f"steps/{shape}{INVARIANT}", op="decode", shape=of)}
+    beside = ", ".join(f"{name} {other['us'] / 1e3:.3f}" for name, other in others.items() if other)
+    return (f"{of}: {line['us'] / 1e3:.3f} ms, {line['tokens_per_s']:.0f} tok/s, "
+            f"{percent(share(line, results.data('limits')))}; {beside}")
 
 
 def summary(context):
-    lines = []
-    for shape, label in [(shape, label) for shape in [*MODELS, "tiny"] for label in ("", " replayed")]:
-        for op, sampling, of, ms, device, enqueue, rate, part in rows_of(context.results, f"steps/{shape}{label}"):
-            if not is_summed_up(shape, of) or (label and op != "decode"):
-                continue
-            lines.append(f"{shape:13} {op + label:17} {of:24} {ms:>9} ms, device {device:>9}, enqueue {enqueue:>7}, "
-                         f"{rate:>7} tok/s, {part}")
-    return lines + [f"start {row[0].removeprefix('start/'):20} {row[1]:>6} s" for row in start_rows(context.results)
-                    if row[0].startswith("start/")]
+    results, limits = context.results, context.results.data("limits")
+    for shape in MODELS:
+        lines = results.data(f"steps/{shape}") or []
+        shapes = dict.fromkeys(line["shape"] for line in lines if line["op"] == "decode")
+        for of in [of for of in shapes if not of.endswith(" of 128")]:  # the goal G3 has that
+            yield f"{shape} decode {describe_decode(results, shape, of)}"
+        rest = [f"{line['op']} {line['shape']}: {line['us'] / 1e3:.2f} ms {percent(share(line, limits))}"
+                for line in lines if line["op"] in ("prefill", "mixed") and line["sampling"] == "greedy"]
+        for at in range(0, len(rest), 2):
+            yield f"{shape} {'; '.join(rest[at:at + 2])}"
+    for row in start_rows(results):
+        yield f"start {row[0]}: {row[1]} s"

@@ -6,17 +6,16 @@ it, and a GPU's idle share, G7, is what its busy time leaves of that."""
 
 from gpu_context import TOOLKIT, python_library_folders
 from gpu_figures import find, percent, table
-from gpu_models import WEIGHT_MIB, make_model, make_seconds, pool_mib
+from gpu_models import WEIGHT_MIB, model_path, pool_mib
 from gpu_results import Failed, NotRun
+from gpu_schedule import Item
 from timeline_account import (COSTLY, GAPS, MAX_DIFFERENCE, AccountError, Refused, check_difference, make_account,
                               read_timeline)
 
 CUPTI = ("libcupti.so.13", "libcupti.so.12")
 # Of each model the steps: op, sequences, tokens of each, context.
-STEPS = {"llama-3.2-1b": (("decode", 1, 1, 1024), ("decode", 256, 1, 1024)),
-         "llama-3-8b": (("decode", 1, 1, 1024), ("decode", 64, 1, 1024), ("prefill", 1, 2048, 2048))}
-REHEARSED = {"tiny": (("decode", 1, 1, 64), ("decode", 4, 1, 64), ("prefill", 1, 32, 32))}
-EXPECTED_S = {"llama-3-8b": 60, "llama-3.2-1b": 30}  # of one recording: most of it loads the model
+STEPS = {"llama-3-8b": (("decode", 1, 1, 1024), ("decode", 64, 1, 1024), ("prefill", 1, 2048, 2048)),
+         "llama-3.2-1b": (("decode", 1, 1, 1024), ("decode", 256, 1, 1024))}
 BATCH_US = 100000
 TIMELINE_BYTES = 256 << 20
 # In a rehearsal other programs take the processor between the last work of a batch and the host's second look at
@@ -51,11 +50,23 @@ def words_of(steps):
     return [word for name, values in lists.items() if values for word in (name, ",".join(map(str, values)))]
 
 
-class Runs:
-    """Runs of bench_model for the steps of one model, recorded and not, each done once, when it is first asked for."""
+def done_as(context, step):
+    """A rehearsal does a small one in its place."""
+    op, number, query, _ = step
+    small = (op, min(number, 4), 1, 64) if op == "decode" else (op, 1, 32, 32)
+    return step if context.on_gpu else small
 
-    def __init__(self, context, shape, steps):
-        self.context, self.shape, self.steps = context, shape, steps
+
+class Runs:
+    """Runs of bench_model for the steps of one model, recorded and not, each done once, when it is first asked for; the
+    session of the steps' items."""
+
+    def __init__(self, context, shape):
+        self.context, self.shape, self.name = context, shape, f"timelines/{shape}"
+        self.steps = [done_as(context, step) for step in STEPS[shape]]
+        self.done = {}
+
+    def close(self):
         self.done = {}
 
     def once(self, name, action):
@@ -73,8 +84,8 @@ class Runs:
         pool = pool_mib(WEIGHT_MIB[self.shape], 16 * 1024) if context.on_gpu else 1
         return context.results.json_lines(
             f"timelines/{self.shape} {name}", [
-                context.program("bench_model"), context.device, "bf16", make_model(context, self.shape),
-                *words_of(self.steps), "pool-mib", pool, "batch-us", BATCH_US], 300, env)
+                context.program("bench_model"), context.device, "bf16", model_path(context, (self.shape, "bf16")),
+                *words_of(self.steps), "pool-mib", pool, "batch-us", BATCH_US], env=env)
 
     def record(self):
         """What the host measured, and the timeline."""
@@ -98,7 +109,8 @@ class Runs:
 
     def unrecorded_us(self, step):
         """From the stage `steps` where it was measured there."""
-        line = find(self.context.results, f"steps/{self.shape}", op=step[0], shape=shape_text(step))
+        line = find(self.context.results, f"steps/{self.shape}", op=step[0], shape=shape_text(step), sampling="greedy",
+                    replayed=False)
         return (line or find_line(self.once("unrecorded", lambda: self.bench("unrecorded")), step))["us"]
 
 
@@ -109,8 +121,9 @@ def find_line(lines, step):
     raise Failed(f"bench_model did not measure {step[0]} {shape_text(step)} by the host's clock")
 
 
-def take(runs, step):
+def take(runs, name, wanted):
     context = runs.context
+    step = done_as(context, wanted)
     lines, timeline = runs.recorded()
     line = find_line(lines, step)
     try:
@@ -119,27 +132,23 @@ def take(runs, step):
         account["unrecorded_us"] = runs.unrecorded_us(step)
         account["recorded_idle_share"] = account["idle_share"]
         account["idle_share"] = round(max(0.0, 1 - account["busy_us"] / account["unrecorded_us"]), 5)
-        context.results.write_log(item_name(runs.shape, step), ["the account"], "\n".join(describe(account)), "")
+        context.results.write_log(name, ["the account"], "\n".join(describe(account)), "")
         check_difference(account, MAX_DIFFERENCE if context.on_gpu else MAX_DIFFERENCE_REHEARSED)
     except AccountError as error:
         raise Failed(str(error)) from error
     return account
 
 
-def run(context):
-    for shape, steps in (STEPS if context.on_gpu else REHEARSED).items():
-        runs = Runs(context, shape, steps)
+def item(runs, step):
+    name = item_name(runs.shape, step)
+    return Item(name, lambda: take(runs, name, step), model=(runs.shape, "bf16"), session=runs)
+
+
+def items(context):
+    for shape, steps in STEPS.items():
+        runs = Runs(context, shape)
         for step in steps:
-            name = item_name(shape, step)
-            if context.device == "cpu":
-                context.results.item(name, refuse)
-                continue
-            expect = 5 if runs.done else EXPECTED_S.get(shape, 5) + make_seconds(context, shape)
-            context.results.item(name, lambda: take(runs, step), expect)
-
-
-def refuse():
-    raise NotRun("the CPU has no kernels to record")
+            yield item(runs, step)
 
 
 # --- Report --------------------------------------------------------------------------------------
@@ -184,7 +193,7 @@ def describe_host(account):
 
 
 def accounts(context):
-    for shape, steps in (STEPS if context.on_gpu else REHEARSED).items():
+    for shape, steps in STEPS.items():
         for step in steps:
             account = context.results.data(item_name(shape, step))
             if account is not None:
@@ -196,12 +205,9 @@ def report(context):
 
 
 def summary(context):
-    lines = []
     for name, account in accounts(context):
         gaps = sum(part["us"] for part in account["parts"] if part["part"] in GAPS[:3])
-        between = sum(part["us"] for part in account["parts"] if part["part"] == GAPS[3])
         linear = sum(part["us"] for part in account["parts"] if part["part"].startswith("linear"))
-        lines.append(f"{name:36} {account['us']:9.1f} us recorded, {account['unrecorded_us']:9.1f} without: busy "
-                     f"{account['busy_us']:.1f} (linear {linear:.1f}), gaps {gaps:.1f}, between steps {between:.1f}, "
-                     f"enqueue {account['enqueue_us'] or 0:.1f}")
-    return lines
+        yield (f"timeline {name}: {account['us']:.0f} us ({account['unrecorded_us']:.0f} unrecorded), busy "
+               f"{account['busy_us']:.0f}, linear {linear:.0f}, gaps {gaps:.0f}, "
+               f"enqueue {account['enqueue_us'] or 0:.0f}")
