@@ -46,7 +46,7 @@ struct recording_ops {
     int (*end)(struct backend *b, struct recording **out, struct error *err);
     /* A failure is kept, as an op's. */
     void (*replay)(struct backend *b, struct recording *recording);
-    /* Accepts NULL. Its replays were waited for. */
+    /* Accepts NULL. Its replays were waited for. Every recording is freed before its backend. */
     void (*free)(struct backend *b, struct recording *recording);
 
     int (*mark_create)(struct backend *b, struct mark **out, struct error *err);

@@ -1,6 +1,7 @@
 /* The CUDA device: found and judged at open, then what its parts enqueue. */
 #include "kernels/cuda/cuda_backend.h"
 
+#include "config/base/check.h"
 #include "config/build_hash.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_collectives.h"
@@ -17,6 +18,7 @@
 
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = cuda_state_of(base);
+    CHECK(b->graphs == NULL);
     cuda_tuning_destroy(b);
     cuda_sample_parallel_destroy(b);
     cuda_sampler_destroy(b);

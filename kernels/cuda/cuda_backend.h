@@ -52,6 +52,12 @@ struct cuda_step {
                                      comes after `embed` in a step: until then of the step before */
 };
 
+/* Of a recording. */
+struct cuda_graph {
+    struct cuda_graph *next;
+    cudaGraphExec_t exec; /* NULL: there is none, or no more */
+};
+
 struct cuda_backend {
     struct backend base;
     struct backend_config config;
@@ -70,6 +76,7 @@ struct cuda_backend {
     struct cuda_sample_parallel *sample_parallel; /* NULL: the backend is alone */
     struct recording *recording;                  /* that was begun; NULL: ops run */
     struct cuda_tuning *tuning;                   /* likewise; NULL: nothing is timed */
+    struct cuda_graph *graphs;                    /* that live */
 };
 
 /* Parts: created in this order at open with all the memory they will ever need, destroyed in
@@ -93,6 +100,8 @@ void cuda_sample_parallel_destroy(struct cuda_backend *b);
 /* cuda_state.c */
 /* What an op begins with: from here on the thread's calls of CUDA go to the backend's device. */
 struct cuda_backend *cuda_state_of(struct backend *b);
+/* Takes it from b->graphs, where it is while there is one. */
+void cuda_graph_destroy(struct cuda_backend *b, struct cuda_graph *graph);
 
 /* cuda_backend.c */
 struct backend *cuda_backend_open(const struct backend_config *config, struct error *err);

@@ -131,10 +131,16 @@ int cuda_comm_create(struct cuda_backend *b, struct error *err) {
     return 0;
 }
 
-/* NCCL's kernels on this device end. */
-static void abort_nccl(struct cuda_comm *comm) {
-    if (comm->nccl_comm != NULL)
-        comm->nccl->comm_abort(comm->nccl_comm);
+/* NCCL's kernels on this device end. The last rank of a process to abort waits there until no graph
+ * has an operation of the communicator: so every rank's are destroyed before, which a rank that has
+ * failed does not launch any more. */
+static void abort_nccl(struct cuda_backend *b) {
+    struct cuda_comm *comm = b->comm;
+    if (comm->nccl_comm == NULL)
+        return;
+    while (b->graphs != NULL)
+        cuda_graph_destroy(b, b->graphs);
+    comm->nccl->comm_abort(comm->nccl_comm);
     comm->nccl_comm = NULL;
 }
 
@@ -210,7 +216,7 @@ void cuda_comm_look(struct cuda_backend *b) {
     if (CUDA_OK(b))
         return;
     fail_group(comm->group, comm->rank, b->failure.message);
-    abort_nccl(comm);
+    abort_nccl(b);
 }
 
 /* What is not ready is an error to the runtime, which would be blamed on the next kernel. */

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 struct recording {
-    cudaGraphExec_t graph;
+    struct cuda_graph graph;
     struct staging_set *staging; /* pinned memory of its copies */
     uint64_t num_ops;            /* of NCCL */
     bool begins_step;
@@ -28,8 +28,7 @@ static void record_free(struct backend *base, struct recording *recording) {
     struct cuda_backend *b = cuda_state_of(base);
     if (recording == NULL)
         return;
-    if (recording->graph != NULL)
-        CUDA_RELEASE(b, cudaGraphExecDestroy(recording->graph));
+    cuda_graph_destroy(b, &recording->graph);
     cuda_staging_set_free(b, recording->staging);
     free(recording);
 }
@@ -75,9 +74,13 @@ static int instantiate(struct cuda_backend *b, struct recording *recording, stru
     cudaGraph_t graph;
     if (end_capture(b, &graph, err) != 0)
         return -1;
-    int status = CUDA_START(cudaGraphInstantiate(&recording->graph, graph, 0), err);
+    int status = CUDA_START(cudaGraphInstantiate(&recording->graph.exec, graph, 0), err);
     CUDA_RELEASE(b, cudaGraphDestroy(graph));
-    return status;
+    if (status != 0)
+        return -1;
+    recording->graph.next = b->graphs;
+    b->graphs = &recording->graph;
+    return 0;
 }
 
 static int record_end(struct backend *base, struct recording **out, struct error *err) {
@@ -108,7 +111,7 @@ static void record_replay(struct backend *base, struct recording *recording) {
     if (recording->begins_step)
         cuda_step_forget(b);
     cuda_comm_count_replayed(b, recording->num_ops);
-    CUDA_TRY(b, cudaGraphLaunch(recording->graph, b->stream));
+    CUDA_TRY(b, cudaGraphLaunch(recording->graph.exec, b->stream));
 }
 
 static int mark_create(struct backend *base, struct mark **out, struct error *err) {

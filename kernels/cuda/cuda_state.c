@@ -8,3 +8,14 @@ struct cuda_backend *cuda_state_of(struct backend *base) {
         current = b->device;
     return b;
 }
+
+void cuda_graph_destroy(struct cuda_backend *b, struct cuda_graph *graph) {
+    struct cuda_graph **at = &b->graphs;
+    if (graph->exec == NULL)
+        return;
+    while (*at != graph)
+        at = &(*at)->next;
+    *at = graph->next;
+    CUDA_RELEASE(b, cudaGraphExecDestroy(graph->exec));
+    graph->exec = NULL;
+}

@@ -43,8 +43,9 @@ struct rank_state {
 
 struct communicator {
     std::vector<rank_state> ranks;
-    int num_joined;
-    ncclResult_t error; /* of all ranks: it goes on no more */
+    int num_joined, num_gone; /* ranks: that came, and of these were destroyed or aborted */
+    int num_captured;         /* operations in captures and graphs that live */
+    ncclResult_t error;       /* of all ranks: it goes on no more */
 };
 
 struct ncclComm {
@@ -205,6 +206,12 @@ static thread_local struct {
     std::vector<message> messages;
 } group;
 
+/* Until the last copy of what it returns is gone. */
+static std::shared_ptr<void> count_captured(const std::shared_ptr<communicator> &all) {
+    all->num_captured++;
+    return std::shared_ptr<void>(nullptr, [all](void *) { all->num_captured--; });
+}
+
 static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, rank_work work) {
     api_call call;
     cudaError_t error;
@@ -217,7 +224,9 @@ static ncclResult_t enqueue(ncclComm_t comm, cudaStream_t stream, rank_work work
     if (target == nullptr)
         return ncclUnhandledCudaError;
     state.last_queue = queue_of(call.dev, stream);
-    target->push_back([all = comm->all, rank = comm->rank, aborted = comm->is_aborted,
+    std::shared_ptr<void> captured =
+        is_capturing(call.dev, stream) ? count_captured(comm->all) : nullptr;
+    target->push_back([all = comm->all, rank = comm->rank, aborted = comm->is_aborted, captured,
                        work = std::move(work)] { run(*all, rank, work, *aborted); });
     return call.dev.failed ? ncclUnhandledCudaError : ncclSuccess;
 }
@@ -362,14 +371,30 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int num_ranks, ncclUniqueId id, i
     return ncclSuccess;
 }
 
+static void run_devices(const communicator &all) {
+    for (const rank_state &state : all.ranks)
+        for (const std::shared_ptr<work_queue> &queue : state.dev->queues)
+            run_one(*state.dev, *queue);
+}
+
+/* As NCCL's, the last rank to go waits until no graph has an operation of any rank: for ever while a
+ * graph lives. The devices work meanwhile. */
+static void leave(ncclComm_t comm) {
+    communicator &all = *comm->all;
+    *comm->is_aborted = true;
+    if (++all.num_gone == (int)all.ranks.size())
+        for (; all.num_captured > 0; pause_call())
+            run_devices(all);
+    delete comm;
+}
+
 /* What is enqueued is done first: unlike an abort it waits for the other ranks. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
     api_call call;
     if (comm == nullptr || *comm->is_aborted)
         return ncclInvalidArgument;
     run_all_streams(*comm->all->ranks[(size_t)comm->rank].dev);
-    *comm->is_aborted = true;
-    delete comm;
+    leave(comm);
     return ncclSuccess;
 }
 
@@ -377,8 +402,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     api_call call;
     if (comm == nullptr)
         return ncclInvalidArgument;
-    *comm->is_aborted = true;
-    delete comm;
+    leave(comm);
     return ncclSuccess;
 }
 

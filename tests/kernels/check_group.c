@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -528,6 +529,57 @@ static void choose_device(int argc, char **argv) {
     norm_tolerance = numbers.dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
+/* --- A rank that is lost ---------------------------------------------------------------------- */
+
+#define LOST_S 30 /* a rank that waits for ever ends the program */
+
+struct lost_case {
+    struct error of_wait, of_replay; /* rank 0's */
+};
+
+/* Rank 0 replays once more than the others, which are closed, while its recording lives. */
+static void lose(struct group_member *member, void *context) {
+    struct lost_case *c = context;
+    struct backend *b = member->backend;
+    const struct recording_ops *ops = b->ops->recording;
+    struct buffer x;
+    struct recording *recording = NULL;
+    if (b->ops->buffer_alloc(b, WIDTH * sizeof(float), &x, NULL) != 0)
+        abort();
+    const struct all_reduce_args args = {.x = x.data, .out = x.data, .num_rows = 1, .width = WIDTH};
+    b->ops->all_reduce(b, &args);
+    if (b->ops->synchronize(b, NULL) != 0 || ops->begin(b, 0, NULL) != 0)
+        abort();
+    b->ops->all_reduce(b, &args);
+    if (ops->end(b, &recording, NULL) != 0)
+        abort();
+    ops->replay(b, recording);
+    b->ops->synchronize(b, NULL);
+    if (member->rank == 0) {
+        ops->replay(b, recording);
+        b->ops->synchronize(b, &c->of_wait);
+        ops->replay(b, recording);
+        b->ops->synchronize(b, &c->of_replay);
+    }
+    ops->free(b, recording);
+    b->ops->buffer_free(b, &x);
+}
+
+static void check_lost(const struct group_form *form, uint64_t *seed) {
+    struct lost_case c = {0};
+    if (form->num_ranks == 1)
+        return;
+    group_fixture_run(form, lose, &c);
+    assert_int_equal(c.of_wait.code, ERROR_DEVICE);
+    assert_string_equal(c.of_replay.message, c.of_wait.message);
+}
+
+static void test_lost_rank_with_recordings(void **state) {
+    alarm(LOST_S);
+    for_all_groups(check_lost);
+    alarm(0);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest of_cpu[] = {
         cmocka_unit_test(test_all_reduce),     cmocka_unit_test(test_gather_columns),
@@ -539,7 +591,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_all_reduce),    cmocka_unit_test(test_gather_columns),
         cmocka_unit_test(test_share_samples), cmocka_unit_test(test_norm),
         cmocka_unit_test(test_many_meetings), cmocka_unit_test(test_too_many_ranks),
-        cmocka_unit_test(test_rank_refused),
+        cmocka_unit_test(test_rank_refused),  cmocka_unit_test(test_lost_rank_with_recordings),
     };
     if (argc == 1)
         return cmocka_run_group_tests(of_cpu, NULL, NULL);

@@ -28,7 +28,8 @@
  *                                   are wrong without an error; products are "cublasLtMatmul",
  *                                   copies "cudaMemcpyAsync", waits of a stream for an event
  *                                   "cudaStreamWaitEvent", operations of NCCL "ncclAllGather",
- *                                   "ncclBroadcast" and "ncclSend"
+ *                                   "ncclBroadcast" and "ncclSend"; cudaGraphExecDestroy leaves
+ *                                   the graph alive
  *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
  *   QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no stream goes on,
  *                                   queries say cudaErrorNotReady, and a call that waits for work

@@ -5,7 +5,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #define NUM_RANKS 3
@@ -155,18 +157,23 @@ static void test_messages(void **) {
     });
 }
 
+static cudaGraphExec_t capture(const rank &r) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    r.use();
+    ASSERT_CUDA(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
+    r.gather();
+    ASSERT_CUDA(cudaStreamEndCapture(r.stream, &graph));
+    ASSERT_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    ASSERT_CUDA(cudaGraphDestroy(graph));
+    return exec;
+}
+
 static void test_in_a_graph(void **) {
     ranks group;
     cudaGraphExec_t execs[NUM_RANKS];
-    for (const rank &r : group.each) {
-        cudaGraph_t graph;
-        r.use();
-        ASSERT_CUDA(cudaStreamBeginCapture(r.stream, cudaStreamCaptureModeThreadLocal));
-        r.gather();
-        ASSERT_CUDA(cudaStreamEndCapture(r.stream, &graph));
-        ASSERT_CUDA(cudaGraphInstantiate(&execs[r.number], graph, 0));
-        ASSERT_CUDA(cudaGraphDestroy(graph));
-    }
+    for (const rank &r : group.each)
+        execs[r.number] = capture(r);
     for (float by : {1.0f, 2.0f, 3.0f}) {
         for (const rank &r : group.each) {
             r.fill(by);
@@ -199,6 +206,34 @@ static void test_abort(void **) {
         ASSERT_CUDA(cudaStreamSynchronize(r.stream));
     }
     cudaGetLastError();
+}
+
+/* The last rank to abort waits for the graphs of all: here of rank 1 one that was launched, and of
+ * rank 0 one that lives on. */
+static void test_abort_waits_for_graphs(void **) {
+    ranks group;
+    cudaGraphExec_t living = capture(group.each[0]), launched = capture(group.each[1]);
+    ASSERT_CUDA(cudaGraphLaunch(launched, group.each[1].stream));
+    ASSERT_CUDA(cudaGraphExecDestroy(launched));
+    for (int r = 0; r < NUM_RANKS - 1; r++) {
+        group.each[r].use();
+        ASSERT_NCCL(ncclCommAbort(group.each[r].comm));
+    }
+    std::atomic_bool has_ended(false);
+    std::thread last([&] {
+        group.each[NUM_RANKS - 1].use();
+        ASSERT_NCCL(ncclCommAbort(group.each[NUM_RANKS - 1].comm));
+        has_ended = true;
+    });
+    for (int i = 0; i < 20; i++) {
+        usleep(1000);
+        assert_false(has_ended);
+    }
+    group.each[0].use();
+    ASSERT_CUDA(cudaGraphExecDestroy(living));
+    last.join();
+    for (rank &r : group.each)
+        r.comm = nullptr;
 }
 
 static void test_refused(void **) {
@@ -299,6 +334,7 @@ int main() {
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_in_a_graph),
         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_abort_waits_for_graphs),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_memory_of_another_device),
         cmocka_unit_test(test_stream_of_another_device),
