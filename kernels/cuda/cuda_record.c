@@ -80,7 +80,8 @@ static int instantiate(struct cuda_backend *b, struct recording *recording, stru
         return -1;
     recording->graph.next = b->graphs;
     b->graphs = &recording->graph;
-    return 0;
+    /* Else the first launch does it: its step is slow, and memory is taken when all is shared out. */
+    return CUDA_START(cudaGraphUpload(recording->graph.exec, b->stream), err);
 }
 
 static int record_end(struct backend *base, struct recording **out, struct error *err) {

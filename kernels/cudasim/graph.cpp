@@ -11,6 +11,7 @@ struct CUgraph_st {
 struct CUgraphExec_st {
     work_queue nodes;
     uint32_t number;
+    bool is_uploaded;
 };
 
 namespace cudasim {
@@ -92,7 +93,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
     if (graph == nullptr || flags != 0)
         return call.end(cudaErrorInvalidValue);
     if (!call.dev.failed)
-        *exec = new CUgraphExec_st{graph->nodes, call.correlation};
+        *exec = new CUgraphExec_st{graph->nodes, call.correlation, false};
     return call.end(cudaSuccess);
 }
 
@@ -104,6 +105,27 @@ static std::function<void()> in_graph(device &dev, const std::function<void()> &
     };
 }
 
+static void take_upload_time() {
+    simulated_duration duration(std::chrono::seconds(CUDASIM_GRAPH_UPLOAD_SECONDS));
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
+    api_call call;
+    std::shared_ptr<work_queue> queue = queue_of(call.dev, stream);
+    if (queue == nullptr)
+        return call.end(cudaErrorInvalidResourceHandle);
+    if (exec == nullptr)
+        return call.end(cudaErrorInvalidValue);
+    if (refuse_captured(call.dev, stream) != cudaSuccess)
+        return call.end(cudaErrorStreamCaptureUnsupported);
+    if (is_skipped(call.dev, "cudaGraphUpload"))
+        return call.end(cudaSuccess);
+    if (!exec->is_uploaded)
+        queue->push_back(take_upload_time);
+    exec->is_uploaded = true;
+    return call.end(cudaSuccess);
+}
+
 /* Into another capture too: its nodes follow there. */
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     api_call call;
@@ -111,6 +133,10 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     std::shared_ptr<work_queue> queue = target_of(call.dev, stream, &error);
     if (exec == nullptr)
         error = cudaErrorInvalidValue;
+    if (error == cudaSuccess && !exec->is_uploaded && !is_capturing(call.dev, stream)) {
+        queue->push_back(take_upload_time);
+        exec->is_uploaded = true;
+    }
     if (error == cudaSuccess)
         for (const std::function<void()> &node : exec->nodes)
             queue->push_back(replayed(call, exec->number, in_graph(call.dev, node)));

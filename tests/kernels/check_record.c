@@ -572,6 +572,32 @@ static void test_forbidden_call(void **state) {
     free(in);
 }
 
+/* The simulator's first launch of a graph takes longer than this, where the graph is not on the device
+ * before. */
+#define PREPARATION_S 100
+
+static void test_first_replay_is_prepared(void **state) {
+    struct parts p;
+    struct results results;
+    struct mark *marks[2];
+    parts_init(&p, fixture.backends[0]);
+    struct backend *b = p.backend;
+    const struct recording_ops *ops = b->ops->recording;
+    put_back(&p, &results);
+    struct recording *recording = record(&p, &results);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ops->mark_create(b, &marks[i], NULL), 0);
+    ops->mark_set(b, marks[0]);
+    ops->replay(b, recording);
+    ops->mark_set(b, marks[1]);
+    kernel_fixture_synchronize(b);
+    assert_true(ops->mark_seconds(b, marks[0], marks[1]) < PREPARATION_S);
+    for (int i = 0; i < 2; i++)
+        ops->mark_destroy(b, marks[i]);
+    ops->free(b, recording);
+    parts_finish(&p);
+}
+
 static void test_marks(void **state) {
     enum { MARKS = 3 };
     struct parts p;
@@ -618,6 +644,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_no_plan),
         cmocka_unit_test(test_no_room),
         cmocka_unit_test(test_forbidden_call),
+        cmocka_unit_test(test_first_replay_is_prepared),
         cmocka_unit_test(test_marks),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);

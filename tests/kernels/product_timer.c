@@ -270,6 +270,7 @@ cudaGraphExec_t product_timer_capture(struct product_timer *timer,
     CUDA(cudaStreamEndCapture(timer->stream, &graph));
     CUDA(cudaGraphInstantiate(&exec, graph, 0));
     CUDA(cudaGraphDestroy(graph));
+    CUDA(cudaGraphUpload(exec, timer->stream));
     return exec;
 }
 

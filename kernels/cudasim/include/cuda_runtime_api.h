@@ -28,8 +28,8 @@
  *                                   are wrong without an error; products are "cublasLtMatmul",
  *                                   copies "cudaMemcpyAsync", waits of a stream for an event
  *                                   "cudaStreamWaitEvent", operations of NCCL "ncclAllGather",
- *                                   "ncclBroadcast" and "ncclSend"; cudaGraphExecDestroy leaves
- *                                   the graph alive
+ *                                   "ncclBroadcast" and "ncclSend"; so is "cudaGraphUpload", and
+ *                                   "cudaGraphExecDestroy" leaves the graph alive
  *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
  *   QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no stream goes on,
  *                                   queries say cudaErrorNotReady, and a call that waits for work
@@ -186,6 +186,9 @@ CUDASIM_MUST_CHECK cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
 CUDASIM_MUST_CHECK cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
 CUDASIM_MUST_CHECK cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
                                                     unsigned long long flags);
+/* Else the first launch does it, which takes CUDASIM_GRAPH_UPLOAD_SECONDS of the device's clock. */
+#define CUDASIM_GRAPH_UPLOAD_SECONDS 100
+CUDASIM_MUST_CHECK cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 CUDASIM_MUST_CHECK cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 CUDASIM_MUST_CHECK cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 CUDASIM_MUST_CHECK cudaError_t cudaGraphDestroy(cudaGraph_t graph);

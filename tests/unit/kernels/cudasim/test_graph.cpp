@@ -117,6 +117,32 @@ static void test_destroyed_after_the_launch(void **) {
     assert_true(r.value() == 2.0f);
 }
 
+/* By the device's clock, once, wherever it is. */
+static void test_upload(void **) {
+    for (bool is_uploaded : {false, true}) {
+        recorder r;
+        cudaEvent_t events[3];
+        float ms[2];
+        r.begin();
+        r.add_one();
+        r.end();
+        if (is_uploaded)
+            ASSERT_CUDA(cudaGraphUpload(r.exec, r.stream));
+        for (cudaEvent_t &event : events) {
+            ASSERT_CUDA(cudaEventCreate(&event));
+            ASSERT_CUDA(cudaEventRecord(event, r.stream));
+            r.launch();
+        }
+        ASSERT_CUDA(cudaStreamSynchronize(r.stream));
+        for (int i = 0; i < 2; i++)
+            ASSERT_CUDA(cudaEventElapsedTime(&ms[i], events[i], events[i + 1]));
+        assert_int_equal(ms[0] >= 1000.0f * CUDASIM_GRAPH_UPLOAD_SECONDS, !is_uploaded);
+        assert_true(ms[1] < 1000.0f * CUDASIM_GRAPH_UPLOAD_SECONDS);
+        for (cudaEvent_t event : events)
+            ASSERT_CUDA(cudaEventDestroy(event));
+    }
+}
+
 /* Of a stream that is captured, and of the thread that captures. */
 static void test_waits_lose_the_capture(void **) {
     const std::function<cudaError_t(recorder &)> calls[] = {
@@ -216,6 +242,7 @@ int main() {
         cmocka_unit_test(test_launches_repeat),
         cmocka_unit_test(test_pinned_memory_is_read_by_the_launch),
         cmocka_unit_test(test_destroyed_after_the_launch),
+        cmocka_unit_test(test_upload),
         cmocka_unit_test(test_waits_lose_the_capture),
         cmocka_unit_test(test_events_of_a_capture),
         cmocka_unit_test(test_refused_captures),
