@@ -25,11 +25,12 @@ struct tuning_report {
     int32_t num_timed;
     int32_t num_changed; /* of these, take another algorithm than the library's first */
     int32_t num_left;    /* were not timed: the budget was spent, or memory was short */
-    double seconds;      /* of the device, for timing */
+    double seconds;      /* of the device, for timed runs */
 };
 
 struct tuning_ops {
-    /* The budget is exceeded by no more than one run of each algorithm of one product. Memory of
+    /* Of the device, for timed runs: exceeded by no more than one run of each algorithm of one
+     * product. The first run of each is not counted, for which its kernel is loaded. Memory of
      * the device, where there is some, is taken until `end`. ERROR_DEVICE, ERROR_MEMORY: nothing is
      * begun. */
     int (*begin)(struct backend *b, double budget_seconds, struct error *err);

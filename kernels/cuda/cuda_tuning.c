@@ -6,9 +6,10 @@
  * alone. The algorithms take turns, so that clocks and temperature are the same for each, and each
  * one's median counts.
  *
- * The first turn is not timed: kernels are loaded then, and results compared. What the result is
- * written to is the memory that overwrites the cache, filled with NaNs, so that the step keeps its
- * own, and an algorithm that writes nothing is seen. */
+ * The first turn is neither timed nor charged to the budget: kernels are loaded then, milliseconds
+ * each for which the device waits, and results compared. What the result is written to is the memory
+ * that overwrites the cache, filled with NaNs, so that the step keeps its own, and an algorithm that
+ * writes nothing is seen. */
 #include "kernels/cuda/cuda_tuning.h"
 
 #include "config/base/check.h"
@@ -68,9 +69,9 @@ static void destroy_event(struct cuda_backend *b, cudaEvent_t event) {
         CUDA_RELEASE(b, cudaEventDestroy(event));
 }
 
-static int create(struct cuda_tuning *tuning, struct error *err) {
+static int create(struct cuda_tuning *tuning, int device, struct error *err) {
     int cache_bytes = 0;
-    if (CUDA_START(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, 0), err) != 0)
+    if (CUDA_START(cudaDeviceGetAttribute(&cache_bytes, cudaDevAttrL2CacheSize, device), err) != 0)
         return -1;
     tuning->cache_bytes = (size_t)cache_bytes;
     for (int i = 0; i < CUDA_TUNING_MAX_ALGORITHMS; i++)
@@ -89,7 +90,7 @@ static int tuning_begin(struct backend *base, double budget_seconds, struct erro
         return error_set(err, ERROR_MEMORY, "out of memory to time matrix products");
     b->tuning->budget = budget_seconds;
     b->tuning->hash = HASH_START;
-    if (create(b->tuning, err) == 0)
+    if (create(b->tuning, b->device, err) == 0)
         return 0;
     cuda_tuning_destroy(b);
     return -1;
@@ -154,8 +155,8 @@ static void bring_rows(struct cuda_backend *b, const struct trial *t, int32_t fi
                                 b->stream));
 }
 
-/* Brings the first rows of each result and the last, where tiles may be cut. */
-static void run_first_turn(struct cuda_backend *b, struct trial *t) {
+/* Brings the first rows of each result and the last, where tiles may be cut. False after a failure. */
+static bool run_first_turn(struct cuda_backend *b, struct trial *t) {
     int32_t num_first = (t->num_seen + 1) / 2, num_last = t->num_seen - num_first;
     for (int i = 0; i < t->count; i++) {
         char *result = result_of(b, t, i);
@@ -165,9 +166,11 @@ static void run_first_turn(struct cuda_backend *b, struct trial *t) {
         bring_rows(b, t, t->tuned->num_rows - num_last, num_last,
                    result + (size_t)num_first * t->row_bytes);
     }
+    cuda_streams_await(b, NULL);
+    return CUDA_OK(b);
 }
 
-static void run_turn(struct cuda_backend *b, struct trial *t) {
+static void enqueue_turn(struct cuda_backend *b, struct trial *t) {
     struct cuda_tuning *tuning = b->tuning;
     for (int i = 0; i < t->count; i++) {
         if (t->timed[i].is_left_out)
@@ -185,15 +188,18 @@ static double elapsed(struct cuda_backend *b, cudaEvent_t from, cudaEvent_t to) 
     return 1e-3 * (double)ms;
 }
 
+static bool is_spent(const struct cuda_tuning *tuning) {
+    return tuning->report.seconds >= tuning->budget;
+}
+
 /* Waits for a turn, whose time is taken from the budget. False when that was spent before, and after
  * a failure. */
-static bool spend(struct cuda_backend *b, struct trial *t,
-                  void (*turn)(struct cuda_backend *b, struct trial *t)) {
+static bool run_turn(struct cuda_backend *b, struct trial *t) {
     struct cuda_tuning *tuning = b->tuning;
-    if (tuning->report.seconds >= tuning->budget)
+    if (is_spent(tuning))
         return false;
     CUDA_TRY(b, cudaEventRecord(tuning->begin, b->stream));
-    turn(b, t);
+    enqueue_turn(b, t);
     CUDA_TRY(b, cudaEventRecord(tuning->end, b->stream));
     cuda_streams_await(b, NULL);
     tuning->report.seconds += elapsed(b, tuning->begin, tuning->end);
@@ -277,11 +283,11 @@ static int pick(struct trial *t) {
 
 /* -1: not found out. */
 static int find_fastest(struct cuda_backend *b, struct trial *t) {
-    if (!spend(b, t, run_first_turn))
+    if (is_spent(b->tuning) || !run_first_turn(b, t))
         return -1;
     int num_same = compare(b, t);
     for (int turn = 0; num_same > 1 && turn < NUM_TURNS; turn++) {
-        if (!spend(b, t, run_turn))
+        if (!run_turn(b, t))
             return -1;
         read_times(b, t, turn);
     }

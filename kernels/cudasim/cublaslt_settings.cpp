@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <vector>
 
@@ -25,7 +27,7 @@ struct id_duration {
 struct product_settings {
     std::vector<column_range> refused, hidden;
     std::vector<int> varied, wrong;
-    std::vector<id_duration> durations;
+    std::vector<id_duration> durations, first_durations;
 };
 
 static constexpr int ALL = -1;
@@ -94,6 +96,8 @@ static bool parse_entry(const char **io_text, product_settings *out) {
         return parse_single(io_text, &out->varied);
     if (skip(io_text, "takes:"))
         return parse_duration(io_text, &out->durations);
+    if (skip(io_text, "first:"))
+        return parse_duration(io_text, &out->first_durations);
     return skip(io_text, "wrong:") && parse_single(io_text, &out->wrong);
 }
 
@@ -109,6 +113,7 @@ static bool parse(const char *text, product_settings *out) {
 struct product_state {
     std::mutex lock;
     product_settings settings;
+    bool was_used[CUDASIM_NUM_ALGORITHMS]; /* since they were set */
     cudasim_product_calls calls;
 };
 
@@ -117,7 +122,8 @@ static product_state *create_state() {
     const char *spelling = getenv("QUIRE_CUDASIM_PRODUCTS");
     if (spelling != nullptr && !parse(spelling, &state->settings))
         fatal("QUIRE_CUDASIM_PRODUCTS is \"%s\": a list of refuse:ID:FIRST-LAST, "
-              "hide:ID:FIRST-LAST, vary:ID, wrong:ID and takes:ID:MICROSECONDS",
+              "hide:ID:FIRST-LAST, vary:ID, wrong:ID, takes:ID:MICROSECONDS and "
+              "first:ID:MICROSECONDS",
               spelling);
     return state;
 }
@@ -171,13 +177,23 @@ bool is_wrong(int id) {
     return holds(the_state().settings.wrong, id);
 }
 
+static std::chrono::microseconds find(const std::vector<id_duration> &durations, int id,
+                                      int otherwise) {
+    for (const id_duration &d : durations)
+        if (d.id == ALL || d.id == id)
+            return d.duration;
+    return std::chrono::microseconds(otherwise);
+}
+
 std::chrono::nanoseconds duration_of(int id) {
     product_state &state = the_state();
     std::lock_guard<std::mutex> guard(state.lock);
-    for (const id_duration &d : state.settings.durations)
-        if (d.id == ALL || d.id == id)
-            return d.duration;
-    return std::chrono::microseconds(CUDASIM_PRODUCT_MICROSECONDS);
+    std::chrono::nanoseconds duration =
+        find(state.settings.durations, id, CUDASIM_PRODUCT_MICROSECONDS);
+    if (!state.was_used[id])
+        duration += find(state.settings.first_durations, id, 0);
+    state.was_used[id] = true;
+    return duration;
 }
 
 void read_products_from_environment() {
@@ -195,6 +211,7 @@ int cudasim_set_products(const char *spelling) {
     product_state &state = the_state();
     std::lock_guard<std::mutex> guard(state.lock);
     state.settings = settings;
+    std::fill(std::begin(state.was_used), std::end(state.was_used), false);
     return 0;
 }
 
