@@ -65,7 +65,8 @@ int cuda_gemm_create(struct cuda_backend *b, struct error *err) {
         return error_set(err, ERROR_MEMORY, "out of memory for the matrix products");
     int major = 0;
     if (CUBLAS_START(err, cublasLtCreate, &b->gemm->handle) != 0 ||
-        CUDA_START(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), err) != 0)
+        CUDA_START(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, b->device),
+                   err) != 0)
         return -1;
     if (b->config.batch_invariant)
         return 0;

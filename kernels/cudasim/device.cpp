@@ -233,6 +233,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     cudaError_t error = cudaGetDeviceProperties(&p, device);
     if (error != cudaSuccess)
         return error;
+    if (device != cudasim::current_device)
+        cudasim::fatal("attribute %d of device %d is asked for by a thread that has set device %d",
+                       (int)attr, device, cudasim::current_device);
     switch (attr) {
     case cudaDevAttrMaxThreadsPerBlock:
         *value = p.maxThreadsPerBlock;

@@ -298,6 +298,16 @@ static void test_stream_of_another_device(void **) {
     cudaGetLastError();
 }
 
+static void test_attribute_of_another_device(void **) {
+    assert_dies(
+        [] {
+            int value;
+            ASSERT_CUDA(cudaSetDevice(1));
+            cudaDeviceGetAttribute(&value, cudaDevAttrWarpSize, 0);
+        },
+        {"attribute 10 of device 0"});
+}
+
 static void test_ranks_that_do_not_agree(void **) {
     assert_dies(
         [] {
@@ -338,6 +348,7 @@ int main() {
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_memory_of_another_device),
         cmocka_unit_test(test_stream_of_another_device),
+        cmocka_unit_test(test_attribute_of_another_device),
         cmocka_unit_test(test_ranks_that_do_not_agree),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
