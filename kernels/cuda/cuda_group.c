@@ -2,20 +2,18 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
-#include "config/base/numbers.h"
+#include "config/base/poll_pause.h"
 #include "kernels/backend_group.h"
 #include "kernels/cuda/cuda_check.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A wait that takes longer is asked about now and then only. */
-#define SPIN_NS CLOCK_NS_PER_MS
-#define NAP_NS 50000
+static const struct poll_pace pace = {.spin_ns = CLOCK_NS_PER_MS,
+                                      .longest_nap_ns = POLL_LEAST_NAP_NS};
 
 struct cuda_group {
     struct backend_group base; /* failure: guarded by the lock */
@@ -233,10 +231,7 @@ void cuda_comm_await(struct cuda_backend *b, cudaEvent_t event) {
     int64_t began_ns = clock_now_ns();
     while (CUDA_OK(b) && !is_ready(b, event)) {
         cuda_comm_look(b);
-        if (clock_now_ns() - began_ns < SPIN_NS)
-            sched_yield();
-        else
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+        poll_pause(&pace, clock_now_ns() - began_ns);
     }
     cuda_comm_look(b);
 }

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/prctl.h>
 
 #include <cmocka.h>
 
@@ -34,8 +35,19 @@ static void test_pauses(void **state) {
     assert_true(clock_now_ns() - start_ns >= CLOCK_NS_PER_MS);
 }
 
+/* Of the thread that sleeps, and not before. */
+static void test_sleeps_end_in_time(void **state) {
+    const struct poll_pace pace = {.spin_ns = 1000, .longest_nap_ns = POLL_LEAST_NAP_NS};
+    assert_int_equal(prctl(PR_SET_TIMERSLACK, 40000), 0);
+    poll_pause(&pace, 0);
+    assert_int_equal(prctl(PR_GET_TIMERSLACK), 40000);
+    poll_pause(&pace, CLOCK_NS_PER_S);
+    assert_int_equal(prctl(PR_GET_TIMERSLACK), 1000);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sleeps_end_in_time),
         cmocka_unit_test(test_naps),
         cmocka_unit_test(test_naps_of_one_length),
         cmocka_unit_test(test_pauses),
