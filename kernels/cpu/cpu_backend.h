@@ -12,7 +12,7 @@
 #include "kernels/cpu/cpu_levels.h"
 #include "kernels/cpu/cpu_pipeline.h"
 #include "kernels/cpu/cpu_sample_parallel.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 #define CPU_KV_TYPES (KV_TYPE_BIT(NUM_KV_TYPES) - 1) /* all of them */
 

@@ -6,7 +6,7 @@
 #define QUIRE_KERNELS_CPU_CPU_GROUP_H
 
 #include "kernels/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 /* As backend_group_create and backend_group_create_remote, for a number of ranks that was checked. */
 int cpu_group_create(int32_t num_ranks, struct backend_group **out, struct error *err);

@@ -3,7 +3,7 @@
 #include "config/base/clock.h"
 #include "config/base/cores.h"
 #include "kernels/cpu/cpu_group_private.h"
-#include "kernels/cpu/spin_wait.h"
+#include "kernels/spin_wait.h"
 
 #include <stdlib.h>
 #include <string.h>

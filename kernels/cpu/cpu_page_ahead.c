@@ -9,7 +9,7 @@
 
 #include "config/base/check.h"
 #include "config/base/numbers.h"
-#include "kernels/cpu/spin_wait.h"
+#include "kernels/spin_wait.h"
 
 #include <pthread.h>
 #include <sched.h>

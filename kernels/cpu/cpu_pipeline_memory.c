@@ -3,7 +3,7 @@
 #include "config/base/check.h"
 #include "config/base/cores.h"
 #include "kernels/cpu/cpu_pipeline.h"
-#include "kernels/cpu/spin_wait.h"
+#include "kernels/spin_wait.h"
 
 #include <stdalign.h>
 #include <stdlib.h>

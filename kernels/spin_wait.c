@@ -1,4 +1,4 @@
-#include "kernels/cpu/spin_wait.h"
+#include "kernels/spin_wait.h"
 
 #include "config/base/clock.h"
 

@@ -1,12 +1,12 @@
-/* Private to kernels/cpu: how many threads of a pool are worth their while. Another process that
+/* Private to thread_pool.c: how many threads of a pool are worth their while. Another process that
  * keeps a core busy takes it from some thread for milliseconds at a time, and whoever needs what
  * that thread has begun waits so long: two threads then do less than one. So of n threads that lose
  * the n-th part of their time one is left out for a while, whose core the other process gets; then
  * it is tried again, at longer and longer intervals while that turns out badly.
  *
  * Pure but for what it is told: no clock, no thread. */
-#ifndef QUIRE_KERNELS_CPU_THREAD_LOAD_H
-#define QUIRE_KERNELS_CPU_THREAD_LOAD_H
+#ifndef QUIRE_KERNELS_THREAD_LOAD_H
+#define QUIRE_KERNELS_THREAD_LOAD_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/thread_load.h"
+#include "kernels/thread_load.h"
 
 #include "config/base/numbers.h"
 

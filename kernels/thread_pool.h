@@ -1,7 +1,7 @@
-/* Compute threads of the CPU backend. The caller is worker 0; the others spin for a short bounded
- * time between jobs of one step, then sleep on a futex. Not re-entrant: one caller at a time. */
-#ifndef QUIRE_KERNELS_CPU_THREAD_POOL_H
-#define QUIRE_KERNELS_CPU_THREAD_POOL_H
+/* Threads of a backend on the cores of the host. The caller is worker 0; the others spin for a short
+ * bounded time between jobs of one step, then sleep on a futex. Not re-entrant: one caller at a time. */
+#ifndef QUIRE_KERNELS_THREAD_POOL_H
+#define QUIRE_KERNELS_THREAD_POOL_H
 
 #include "config/error.h"
 

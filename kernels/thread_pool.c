@@ -7,14 +7,14 @@
  *
  * Both sides wait as spin_wait.h says, and prefetch meanwhile what thread_pool_expect has named; a
  * pool of more threads than cores does not spin. */
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/cores.h"
 #include "config/base/numbers.h"
-#include "kernels/cpu/spin_wait.h"
-#include "kernels/cpu/thread_load.h"
+#include "kernels/spin_wait.h"
+#include "kernels/thread_load.h"
 
 #include <pthread.h>
 #include <signal.h>

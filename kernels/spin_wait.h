@@ -5,8 +5,8 @@
  * A side that goes to sleep first announces it and looks once more; the other side changes the word
  * first and then looks for sleepers. With all four accesses sequentially consistent one of the two
  * always sees the other, and no wake-up is lost. */
-#ifndef QUIRE_KERNELS_CPU_SPIN_WAIT_H
-#define QUIRE_KERNELS_CPU_SPIN_WAIT_H
+#ifndef QUIRE_KERNELS_SPIN_WAIT_H
+#define QUIRE_KERNELS_SPIN_WAIT_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
