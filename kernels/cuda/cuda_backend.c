@@ -9,6 +9,7 @@
 #include "kernels/cuda/cuda_staging.h"
 #include "kernels/cuda/cuda_tuning.h"
 #include "kernels/kv_type.h"
+#include "kernels/thread_pool.h"
 
 #include <stdio.h>
 #include <cublasLt.h>
@@ -19,6 +20,7 @@
 static void cuda_destroy(struct backend *base) {
     struct cuda_backend *b = cuda_state_of(base);
     CHECK(b->graphs == NULL);
+    thread_pool_destroy(b->converters);
     cuda_tuning_destroy(b);
     cuda_sample_parallel_destroy(b);
     cuda_sampler_destroy(b);
@@ -153,7 +155,7 @@ static int create_parts(struct cuda_backend *b, struct error *err) {
         cuda_step_create(b, err) != 0 || cuda_attention_create(b, err) != 0 ||
         cuda_staging_create(b, cuda_step_packed_bytes(b), err) != 0 ||
         cuda_gemm_create(b, err) != 0 || cuda_sampler_create(b, err) != 0 ||
-        cuda_sample_parallel_create(b, err) != 0)
+        cuda_sample_parallel_create(b, err) != 0 || cuda_converters_create(b, err) != 0)
         return -1;
     cuda_memory_info(&b->base, &free_after, &total);
     b->base.workspace_bytes = free_before > free_after ? free_before - free_after : 0;

@@ -24,6 +24,7 @@ struct cuda_tuning;          /* cuda_tuning.c */
 struct cuda_sampler;         /* cuda_sample.c: edited logits, device copies of rows and results */
 struct cuda_sample_parallel; /* cuda_sample_parallel.c: what ranks tell each other of rows */
 struct recording;            /* cuda_record.c */
+struct thread_pool;          /* thread_pool.h: of the host */
 
 #define CUDA_LIST_LENGTH 4096
 #define CUDA_HEAD_ROWS_STEP 8 /* cuBLASLt loads 16 bytes of a row at once only then */
@@ -77,6 +78,7 @@ struct cuda_backend {
     struct recording *recording;                  /* that was begun; NULL: ops run */
     struct cuda_tuning *tuning;                   /* likewise; NULL: nothing is timed */
     struct cuda_graph *graphs;                    /* that live */
+    struct thread_pool *converters;               /* of weights */
 };
 
 /* Parts: created in this order at open with all the memory they will ever need, destroyed in
@@ -142,6 +144,7 @@ void cuda_copy_blocks(struct backend *b, const struct copy_blocks_args *args);
 void cuda_swap_blocks(struct backend *b, const struct swap_blocks_args *args);
 
 /* cuda_matrix.c, cuda_gemm.c: weights are kept as activation_dtype, row major */
+int cuda_converters_create(struct cuda_backend *b, struct error *err);
 int cuda_matrix_create(struct backend *b, const struct matrix_part *parts, int num_parts,
                        int32_t cols, struct matrix **out, struct error *err);
 int cuda_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,

@@ -1,25 +1,41 @@
-/* Weights on the device: whatever the file holds becomes rows of activation_dtype. Rows are
- * converted on the host, a bounded chunk at a time, and copied while the next chunk is converted;
+/* Weights on the device: whatever the file holds becomes rows of activation_dtype. Some threads of the
+ * host convert a chunk into pinned memory, and the device copies it while they convert the next one;
  * rows have no padding and blocks do not cross them, so a chunk is any run of whole blocks. */
 #include "kernels/cuda/cuda_gemm.h"
 
 #include "config/base/check.h"
 #include "config/base/checked.h"
+#include "config/base/cores.h"
+#include "config/base/numbers.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_staging.h"
 #include "kernels/cuda/elementwise_launch.h"
 #include "kernels/matrix_part.h"
+#include "kernels/thread_pool.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define CHUNK_ELEMENTS 65536 /* a multiple of every type's block */
-#define ARRAY_ALIGNMENT 256  /* as cudaMalloc */
-#define F16_EXPONENT 0x7c00  /* all ones: infinite or not a number */
+#define CHUNK_ELEMENTS (CUDA_STAGING_CHUNK_BYTES / sizeof(uint16_t))
+#define PIECE_ELEMENTS 4096 /* one thread's at a time: a multiple of every type's block */
+#define MAX_THREADS 8       /* convert about as fast as one reads a file */
+#define ARRAY_ALIGNMENT 256 /* as cudaMalloc */
+#define F16_EXPONENT 0x7c00 /* all ones: infinite or not a number */
 
 struct chunk {
-    float values[CHUNK_ELEMENTS];
-    uint16_t halves[CHUNK_ELEMENTS];
+    enum dtype from, to;
+    const char *src;
+    uint16_t *dst; /* pinned */
+    size_t num_elements;
+    atomic_bool is_too_large; /* some of it, for f16 */
 };
+
+int cuda_converters_create(struct cuda_backend *b, struct error *err) {
+    int num_threads = b->config.num_threads > 0 ? b->config.num_threads : cores_available();
+    b->converters = thread_pool_create(min_int32(num_threads, MAX_THREADS), err);
+    return b->converters != NULL ? 0 : -1;
+}
 
 static int check_part(const struct matrix_part *part, int32_t cols, struct error *err) {
     if (matrix_part_check(part, cols, err) != 0)
@@ -73,60 +89,71 @@ static int plan(const struct matrix_part *parts, int num_parts, int32_t cols, in
     return 0;
 }
 
-/* Checks that what was finite in the file is so in f16, whose largest number is 65504. */
-static int check_halves(const struct cuda_backend *b, const struct chunk *chunk, size_t n,
-                        struct error *err) {
-    if (b->base.activation_dtype != DTYPE_F16)
-        return 0;
+/* What was finite in the file is so in f16, whose largest number is 65504. */
+static bool has_infinity(const uint16_t *halves, size_t n) {
     uint16_t largest = 0;
     for (size_t i = 0; i < n; i++) {
-        uint16_t exponent = chunk->halves[i] & F16_EXPONENT;
+        uint16_t exponent = halves[i] & F16_EXPONENT;
         largest = exponent > largest ? exponent : largest;
     }
-    if (largest < F16_EXPONENT)
-        return 0;
-    return error_set(err, ERROR_MODEL, "a weight of the model does not fit in f16: bf16 is needed");
+    return largest == F16_EXPONENT;
 }
 
-/* Converts n elements, n bounded by the chunk, and sends them to the device. */
-static int send(struct cuda_backend *b, struct chunk *chunk, enum dtype dtype, const void *src,
-                void *device_dst, size_t n, struct error *err) {
-    dtype_to_f32(dtype, src, chunk->values, n);
-    dtype_from_f32(b->base.activation_dtype, chunk->values, chunk->halves, n);
-    if (check_halves(b, chunk, n, err) != 0)
-        return -1;
-    cuda_staging_upload(b, device_dst, chunk->halves, n * sizeof(uint16_t));
+static void convert_piece(struct chunk *chunk, size_t first, size_t n) {
+    const char *src = chunk->src + dtype_row_bytes(chunk->from, first);
+    uint16_t *dst = chunk->dst + first;
+    float values[PIECE_ELEMENTS];
+    if (chunk->from == chunk->to) {
+        memcpy(dst, src, n * sizeof(*dst));
+        return;
+    }
+    dtype_to_f32(chunk->from, src, values, n);
+    dtype_from_f32(chunk->to, values, dst, n);
+    if (chunk->to == DTYPE_F16 && has_infinity(dst, n))
+        atomic_store_explicit(&chunk->is_too_large, true, memory_order_relaxed);
+}
+
+static void convert_pieces(void *context, int64_t begin, int64_t end, int worker) {
+    struct chunk *chunk = context;
+    for (int64_t i = begin; i < end; i++) {
+        size_t first = (size_t)i * PIECE_ELEMENTS;
+        convert_piece(chunk, first, min_size(chunk->num_elements - first, PIECE_ELEMENTS));
+    }
+}
+
+/* Converts it and sends it to the device. */
+static int send(struct cuda_backend *b, struct chunk *chunk, void *device_dst, struct error *err) {
+    size_t num_pieces = (chunk->num_elements + PIECE_ELEMENTS - 1) / PIECE_ELEMENTS;
+    size_t bytes = chunk->num_elements * sizeof(uint16_t);
+    chunk->dst = cuda_staging_reserve(b, bytes);
+    if (chunk->dst == NULL)
+        return error_set(err, b->failure.code, "%s", b->failure.message);
+    thread_pool_for(b->converters, (int64_t)num_pieces, 1, convert_pieces, chunk);
+    if (chunk->is_too_large)
+        return error_set(err, ERROR_MODEL,
+                         "a weight of the model does not fit in f16: bf16 is needed");
+    CUDA_TRY(b, cudaMemcpyAsync(device_dst, chunk->dst, bytes, cudaMemcpyHostToDevice, b->stream));
     return 0;
 }
 
-static int send_array(struct cuda_backend *b, struct chunk *chunk, enum dtype dtype,
-                      const void *src, void *device_dst, size_t n, struct error *err) {
-    if (dtype == b->base.activation_dtype) {
-        cuda_staging_upload(b, device_dst, src, n * sizeof(uint16_t));
-        return 0;
-    }
-    const char *from = src;
-    uint16_t *to = device_dst;
-    for (size_t done = 0; done < n;) {
-        size_t count = n - done < CHUNK_ELEMENTS ? n - done : CHUNK_ELEMENTS;
-        if (send(b, chunk, dtype, from, to + done, count, err) != 0)
+static int send_all(struct cuda_backend *b, struct chunk *chunk, uint16_t *device_dst, size_t n,
+                    struct error *err) {
+    for (size_t done = 0; done < n; done += chunk->num_elements) {
+        chunk->num_elements = min_size(n - done, CHUNK_ELEMENTS);
+        if (send(b, chunk, device_dst + done, err) != 0)
             return -1;
-        from += dtype_row_bytes(dtype, count);
-        done += count;
+        chunk->src += dtype_row_bytes(chunk->from, chunk->num_elements);
     }
-    return 0;
+    return CUDA_OK(b) ? 0 : error_set(err, b->failure.code, "%s", b->failure.message);
 }
 
 /* n numbers of dtype, as activation_dtype. */
 static int convert(struct cuda_backend *b, enum dtype dtype, const void *src, void *device_dst,
                    size_t n, struct error *err) {
-    struct chunk *chunk = malloc(sizeof(*chunk));
-    if (chunk == NULL)
-        return error_set(err, ERROR_MEMORY, "out of memory to convert weights");
-    int status = send_array(b, chunk, dtype, src, device_dst, n, err);
-    free(chunk);
-    if (status == 0 && !CUDA_OK(b))
-        status = error_set(err, b->failure.code, "%s", b->failure.message);
+    struct chunk chunk = {.from = dtype, .to = b->base.activation_dtype, .src = src};
+    thread_pool_step_begin(b->converters);
+    int status = send_all(b, &chunk, device_dst, n, err);
+    thread_pool_step_end(b->converters);
     return status;
 }
 

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #define UPLOAD_BYTES ((size_t)16 << 20)
-#define CHUNK_BYTES ((size_t)1 << 20)
 #define DOWNLOAD_BYTES (2 * CUDA_STAGING_DOWNLOAD_BYTES)
 #define MAX_DOWNLOADS 64
 #define ALIGNMENT 256
@@ -191,7 +190,7 @@ void *cuda_staging_reserve(struct cuda_backend *b, size_t bytes) {
 
 void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *src, size_t bytes) {
     while (bytes > 0) {
-        size_t chunk = bytes < CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        size_t chunk = min_size(bytes, CUDA_STAGING_CHUNK_BYTES);
         void *pinned = cuda_staging_reserve(b, chunk);
         if (pinned == NULL)
             return;

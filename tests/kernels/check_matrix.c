@@ -135,43 +135,55 @@ static void test_fill_in_chunks(void **state) {
     }
 }
 
-/* More at a time than a device converts at a time, and than is staged. */
-static void test_fill_of_large_chunks(void **state) {
-    enum { ROWS = 40000, FIRST = 12345, TOKENS = 7 };
-    static const int32_t tokens[TOKENS] = {0, 1, FIRST - 1, FIRST, FIRST + 1, ROWS / 2, ROWS - 1};
+/* More at a time than a device converts at a time, and than is staged: rows that repeat, so that none
+ * of what is dealt to threads equals what comes before or after it. */
+static void check_large_chunks(enum dtype dtype) {
+    enum { ROWS = 40000, PERIOD = 997, FIRST = 12345, TOKENS = 256 };
     struct backend *b = fixture.backends[0];
     const struct weights shape = {.rows = ROWS, .cols = COLS};
-    uint64_t seed = 2;
-    uint16_t *data = kernel_fixture_memory((size_t)ROWS * COLS * sizeof(*data));
-    for (size_t i = 0; i < (size_t)ROWS * COLS; i++)
-        data[i] = bf16_from_f32((float)(kernel_fixture_random(&seed) % 512) - 256);
-    /* The bits are small numbers in either type, of which a device converts one. */
-    for (int dtype = DTYPE_F16; dtype <= DTYPE_BF16; dtype++) {
-        struct matrix_part part = {.dtype = (enum dtype)dtype, .rows = ROWS};
-        struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, COLS);
-        assert_int_equal(
-            b->ops->matrix_fill(b, matrix, FIRST, ROWS - FIRST, data + FIRST * COLS, NULL), 0);
-        assert_int_equal(b->ops->matrix_fill(b, matrix, 0, FIRST, data, NULL), 0);
-        float *out = weights_embed(&fixture, b, matrix, &shape, 0, tokens, TOKENS, 1), row[COLS];
-        for (int t = 0; t < TOKENS; t++) {
-            dtype_to_f32((enum dtype)dtype, data + (size_t)tokens[t] * COLS, row, COLS);
-            kernel_fixture_round(&fixture, row, COLS);
-            assert_memory_equal(out + t * COLS, row, sizeof(row));
-        }
-        kernel_fixture_guarded_free(out);
-        b->ops->matrix_destroy(b, matrix);
+    struct matrix_part part = {.dtype = dtype, .rows = ROWS};
+    size_t row_bytes = dtype_row_bytes(dtype, COLS);
+    uint64_t seed = 2 + (uint64_t)dtype;
+    int32_t tokens[TOKENS] = {FIRST - 1, FIRST};
+    char *data = kernel_fixture_memory(ROWS * row_bytes);
+    for (size_t row = 0; row < ROWS; row++)
+        if (row < PERIOD)
+            random_weights_row(&seed, dtype, data + row * row_bytes, COLS);
+        else
+            memcpy(data + row * row_bytes, data + (row - PERIOD) * row_bytes, row_bytes);
+    for (int t = 2; t < TOKENS; t++)
+        tokens[t] = (t - 2) * (ROWS - 1) / (TOKENS - 3);
+    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, COLS);
+    assert_int_equal(
+        b->ops->matrix_fill(b, matrix, FIRST, ROWS - FIRST, data + FIRST * row_bytes, NULL), 0);
+    assert_int_equal(b->ops->matrix_fill(b, matrix, 0, FIRST, data, NULL), 0);
+    float *out = weights_embed(&fixture, b, matrix, &shape, 0, tokens, TOKENS, 1), row[COLS];
+    for (int t = 0; t < TOKENS; t++) {
+        dtype_to_f32(dtype, data + (size_t)tokens[t] * row_bytes, row, COLS);
+        kernel_fixture_round(&fixture, row, COLS);
+        assert_memory_equal(out + t * COLS, row, sizeof(row));
     }
+    kernel_fixture_guarded_free(out);
+    b->ops->matrix_destroy(b, matrix);
     free(data);
 }
 
-/* A matrix that was refused a chunk is destroyed like any other. */
+static void test_fill_of_large_chunks(void **state) {
+    for (enum dtype dtype = 0; dtype < DTYPE_COUNT; dtype++)
+        check_large_chunks(dtype);
+}
+
+/* A matrix that was refused a chunk is destroyed like any other. Several threads come upon one. */
 static void test_fill_too_large_for_f16(void **state) {
+    enum { ROWS = 100 };
     struct backend *b = fixture.backends[0];
     struct error err = {0};
-    float values[COLS] = {[11] = -65536.0f};
-    struct matrix_part part = {.dtype = DTYPE_F32, .rows = 2};
+    static float values[ROWS * COLS];
+    struct matrix_part part = {.dtype = DTYPE_F32, .rows = ROWS + 1};
     struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, COLS);
-    int status = b->ops->matrix_fill(b, matrix, 1, 1, values, &err);
+    for (int row = 0; row < ROWS; row += 7)
+        values[row * COLS + 11] = -65536.0f;
+    int status = b->ops->matrix_fill(b, matrix, 1, ROWS, values, &err);
     assert_int_equal(status, fixture.dtype == DTYPE_F16 ? -1 : 0);
     if (status != 0)
         assert_int_equal(err.code, ERROR_MODEL);
@@ -279,7 +291,8 @@ static void test_embed_scale(void **state) {
 }
 
 int main(int argc, char **argv) {
-    static const struct backend_config config = {.limits.max_num_batched_tokens = 256,
+    static const struct backend_config config = {.num_threads = 3, /* of a device */
+                                                 .limits.max_num_batched_tokens = 256,
                                                  .limits.max_num_seqs = 64,
                                                  .limits.max_model_len = 4,
                                                  .limits.block_size = 1,
