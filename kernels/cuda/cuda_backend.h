@@ -102,8 +102,8 @@ void cuda_sample_parallel_destroy(struct cuda_backend *b);
 /* cuda_state.c */
 /* What an op begins with: from here on the thread's calls of CUDA go to the backend's device. */
 struct cuda_backend *cuda_state_of(struct backend *b);
-/* Takes it from b->graphs, where it is while there is one. */
-void cuda_graph_destroy(struct cuda_backend *b, struct cuda_graph *graph);
+/* Takes it from b->graphs, where it is while there is one. False when the device has failed. */
+bool cuda_graph_destroy(struct cuda_backend *b, struct cuda_graph *graph);
 
 /* cuda_backend.c */
 struct backend *cuda_backend_open(const struct backend_config *config, struct error *err);

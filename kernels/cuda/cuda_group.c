@@ -129,16 +129,16 @@ int cuda_comm_create(struct cuda_backend *b, struct error *err) {
     return 0;
 }
 
-/* NCCL's kernels on this device end. The last rank of a process to abort waits there until no graph
- * has an operation of the communicator: so every rank's are destroyed before, which a rank that has
- * failed does not launch any more. */
+/* NCCL's kernels on this device end. The last rank of a process to abort waits there until no graph has
+ * an operation of the communicator, whichever rank's: so a rank destroys its own before. Where it cannot,
+ * its device has failed, and NCCL's kernels with it: it does not abort, nor then is any rank the last. */
 static void abort_nccl(struct cuda_backend *b) {
     struct cuda_comm *comm = b->comm;
-    if (comm->nccl_comm == NULL)
-        return;
+    bool are_destroyed = true;
     while (b->graphs != NULL)
-        cuda_graph_destroy(b, b->graphs);
-    comm->nccl->comm_abort(comm->nccl_comm);
+        are_destroyed &= cuda_graph_destroy(b, b->graphs);
+    if (comm->nccl_comm != NULL && are_destroyed)
+        comm->nccl->comm_abort(comm->nccl_comm);
     comm->nccl_comm = NULL;
 }
 

@@ -9,13 +9,14 @@ struct cuda_backend *cuda_state_of(struct backend *base) {
     return b;
 }
 
-void cuda_graph_destroy(struct cuda_backend *b, struct cuda_graph *graph) {
+bool cuda_graph_destroy(struct cuda_backend *b, struct cuda_graph *graph) {
     struct cuda_graph **at = &b->graphs;
     if (graph->exec == NULL)
-        return;
+        return true;
     while (*at != graph)
         at = &(*at)->next;
     *at = graph->next;
-    CUDA_RELEASE(b, cudaGraphExecDestroy(graph->exec));
+    bool is_destroyed = CUDA_RELEASE(b, cudaGraphExecDestroy(graph->exec));
     graph->exec = NULL;
+    return is_destroyed;
 }

@@ -144,8 +144,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    static auto *const kept = new std::vector<cudaGraphExec_t>();
     api_call call;
-    if (!is_skipped(call.dev, "cudaGraphExecDestroy"))
+    if (call.dev.failed || is_skipped(call.dev, "cudaGraphExecDestroy"))
+        kept->push_back(exec);
+    else
         delete exec;
     return call.end(exec != nullptr ? cudaSuccess : cudaErrorInvalidValue);
 }

@@ -36,6 +36,7 @@ struct rank_work {
 
 struct rank_state {
     device *dev;
+    ncclComm_t handle;                      /* its host's, until it is gone */
     std::shared_ptr<work_queue> last_queue; /* that an operation was given to */
     bool has_come, is_done;                 /* to `work`, and whether the ranks have done it */
     rank_work work;
@@ -367,7 +368,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *out, int num_ranks, ncclUniqueId id, i
     all->num_joined++;
     while (all->num_joined < num_ranks)
         pause_call();
-    *out = new ncclComm{all, rank, std::make_shared<bool>(false)};
+    *out = all->ranks[(size_t)rank].handle = new ncclComm{all, rank, std::make_shared<bool>(false)};
     return ncclSuccess;
 }
 
@@ -382,6 +383,7 @@ static void run_devices(const communicator &all) {
 static void leave(ncclComm_t comm) {
     communicator &all = *comm->all;
     *comm->is_aborted = true;
+    all.ranks[(size_t)comm->rank].handle = nullptr;
     if (++all.num_gone == (int)all.ranks.size())
         for (; all.num_captured > 0; pause_call())
             run_devices(all);

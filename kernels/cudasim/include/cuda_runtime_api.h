@@ -190,6 +190,7 @@ CUDASIM_MUST_CHECK cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaG
 #define CUDASIM_GRAPH_UPLOAD_SECONDS 100
 CUDASIM_MUST_CHECK cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 CUDASIM_MUST_CHECK cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+/* On a device that has failed the graph lives on. */
 CUDASIM_MUST_CHECK cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 CUDASIM_MUST_CHECK cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
