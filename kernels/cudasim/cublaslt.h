@@ -99,6 +99,7 @@ bool is_refused(int id, uint64_t num_columns);
 bool is_hidden(int id, uint64_t num_columns);
 bool is_varied(int id);
 bool is_wrong(int id);
+bool is_coarse(int id);
 std::chrono::nanoseconds duration_of(int id); /* of the product that runs now */
 
 } // namespace cudasim

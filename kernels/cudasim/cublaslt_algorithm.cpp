@@ -1,20 +1,29 @@
 /* The algorithms of the simulated cuBLASLt.
  *
- * One sums a dot product in chunks of K: each chunk from zero, the chunks one after the other, all
- * in float; a split of K sums its parts alike and then the parts. The result is scaled, C and the
- * bias are added, and it is rounded once to the type of D. Some algorithms that split take only
- * multiples of a number of columns, as some of a GPU's do. */
+ * One sums a dot product as tensor cores do, chunk by chunk of K (tensor_core.h); they differ in
+ * the chunk, of which GPUs have the smaller two. A split of K sums its parts alike and then, in
+ * float, the parts. The result is scaled, C and the bias are added, and it is rounded once to the
+ * type of D. Some algorithms that split take only multiples of a number of columns, as some of a
+ * GPU's do. */
 #include "cublaslt.h"
+#include "tensor_core.h"
 
 #include "cudasim.h"
 #include "cudasim/products.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace cudasim {
 
 constexpr int NUM_CHUNKS = 4, MAX_SPLITS = 3; /* without a common divisor */
+constexpr int COARSE_BITS = 13;               /* as an H100 keeps of 8-bit floats */
 static_assert(NUM_CHUNKS * MAX_SPLITS == CUDASIM_NUM_ALGORITHMS, "one for each pair");
+
+static size_t chunk_of(size_t index) {
+    return 8 * (1 + index % NUM_CHUNKS);
+}
+static_assert(8 * NUM_CHUNKS <= MAX_CHUNK, "fits a step");
 
 static uint16_t usable_alignment(const layout &l, uint32_t pointer_alignment) {
     uint32_t bytes = 16;
@@ -38,7 +47,7 @@ bool candidate(const problem &p, const preference &wish, int index, algorithm *o
     algo.trans_b = static_cast<uint8_t>(p.desc.trans_b);
     algo.biased = p.desc.epilogue == CUBLASLT_EPILOGUE_BIAS;
     algo.id = static_cast<uint8_t>(NUM_CHUNKS * (splits - 1) + chunk);
-    algo.chunk = static_cast<uint16_t>(8 << chunk);
+    algo.chunk = static_cast<uint16_t>(chunk_of(static_cast<size_t>(chunk)));
     algo.splits = splits;
     algo.reduction =
         algo.splits > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -85,48 +94,73 @@ static void store(int type, void *array, size_t i, float value) {
         static_cast<__half *>(array)[i] = __float2half_rn(value);
 }
 
-static float sum_products(const float *a, const float *b, size_t begin, size_t end, size_t chunk) {
-    float sum = 0;
-    for (size_t first = begin; first < end; first += chunk) {
-        float part = 0;
-        for (size_t k = first; k < end && k < first + chunk; k++)
-            part += a[k] * b[k];
-        sum += part;
+/* How the sums of a product are formed. */
+struct summation {
+    size_t num_terms, part, chunk;
+    int kept_bits;
+};
+
+static summation summation_of(const algorithm &algo, const problem &p) {
+    size_t splits = static_cast<size_t>(algo.splits);
+    summation s;
+    s.num_terms = p.k - is_wrong(algo.id); /* a wrong one forgets the last */
+    s.part = (s.num_terms + splits - 1) / splits;
+    s.chunk = is_varied(algo.id) ? chunk_of(p.n) : algo.chunk;
+    s.kept_bits = is_coarse(algo.id) ? COARSE_BITS : KEPT_BITS;
+    return s;
+}
+
+static four_floats sum_products(const summation &s, const four_floats *a, const float *b,
+                                size_t begin, size_t end) {
+    four_floats sum = {}, products[MAX_CHUNK];
+    for (size_t first = begin; first < end; first += s.chunk) {
+        size_t count = std::min(s.chunk, end - first);
+        for (size_t k = 0; k < count; k++)
+            products[k] = a[first + k] * b[first + k];
+        sum = add_chunk(sum, products, static_cast<int>(count), s.kept_bits);
     }
     return sum;
 }
 
-static float dot(const algorithm &algo, const float *a, const float *b, size_t k, size_t chunk) {
-    size_t part = (k + static_cast<size_t>(algo.splits) - 1) / static_cast<size_t>(algo.splits);
-    float sum = 0;
-    for (size_t begin = 0; begin < k; begin += part)
-        sum += sum_products(a, b, begin, begin + part < k ? begin + part : k, chunk);
+static four_floats dot(const summation &s, const four_floats *a, const float *b) {
+    four_floats sum = {};
+    for (size_t begin = 0; begin < s.num_terms; begin += s.part)
+        sum += sum_products(s, a, b, begin, std::min(begin + s.part, s.num_terms));
     return sum;
 }
 
-/* Vector `index` of K elements of op(A)'s rows, or op(B)'s columns. */
+/* Vector `index` of K elements of op(A)'s rows, or op(B)'s columns, `step` floats apart. */
 static void load_vector(const layout &l, bool along_column, const void *array, size_t index,
-                        float *out, size_t k) {
+                        float *out, size_t step, size_t k) {
     size_t ld = static_cast<size_t>(l.ld);
     for (size_t i = 0; i < k; i++)
-        out[i] = load(l.type, array, along_column ? index * ld + i : i * ld + index);
+        out[i * step] = load(l.type, array, along_column ? index * ld + i : i * ld + index);
+}
+
+static void store_result(const problem &p, const algorithm &algo, const operands &o, size_t i,
+                         size_t j, float sum) {
+    size_t at = j * static_cast<size_t>(p.d.ld) + i;
+    float value = o.alpha * sum;
+    if (o.beta != 0)
+        value += o.beta * load(p.d.type, o.c, at);
+    store(p.d.type, o.d, at, value + (algo.biased ? load(p.d.type, p.desc.bias, i) : 0));
 }
 
 void multiply(const problem &p, const algorithm &algo, const operands &o) {
-    std::vector<float> columns(p.n * p.k), row(p.k);
-    size_t num_terms = p.k - is_wrong(algo.id); /* a wrong one forgets the last */
-    size_t chunk = is_varied(algo.id) ? 8U << p.n % NUM_CHUNKS : algo.chunk;
+    const summation s = summation_of(algo, p);
+    std::vector<float> columns(p.n * p.k);
+    std::vector<four_floats> rows(p.k);
     for (size_t j = 0; j < p.n; j++)
-        load_vector(p.b, p.desc.trans_b == CUBLAS_OP_N, o.b, j, &columns[j * p.k], p.k);
-    for (size_t i = 0; i < p.m; i++) {
-        load_vector(p.a, p.desc.trans_a == CUBLAS_OP_T, o.a, i, row.data(), p.k);
-        float bias = algo.biased ? load(p.d.type, p.desc.bias, i) : 0;
+        load_vector(p.b, p.desc.trans_b == CUBLAS_OP_N, o.b, j, &columns[j * p.k], 1, p.k);
+    for (size_t first = 0; first < p.m; first += 4) {
+        size_t num_rows = std::min<size_t>(4, p.m - first);
+        for (size_t i = 0; i < num_rows; i++)
+            load_vector(p.a, p.desc.trans_a == CUBLAS_OP_T, o.a, first + i,
+                        reinterpret_cast<float *>(rows.data()) + i, 4, p.k);
         for (size_t j = 0; j < p.n; j++) {
-            size_t at = j * static_cast<size_t>(p.d.ld) + i;
-            float value = o.alpha * dot(algo, row.data(), &columns[j * p.k], num_terms, chunk);
-            if (o.beta != 0)
-                value += o.beta * load(p.d.type, o.c, at);
-            store(p.d.type, o.d, at, value + bias);
+            four_floats sums = dot(s, rows.data(), &columns[j * p.k]);
+            for (size_t i = 0; i < num_rows; i++)
+                store_result(p, algo, o, first + i, j, sums[i]);
         }
     }
 }

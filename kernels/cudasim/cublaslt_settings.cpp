@@ -26,7 +26,7 @@ struct id_duration {
 
 struct product_settings {
     std::vector<column_range> refused, hidden;
-    std::vector<int> varied, wrong;
+    std::vector<int> varied, wrong, coarse;
     std::vector<id_duration> durations, first_durations;
 };
 
@@ -94,6 +94,8 @@ static bool parse_entry(const char **io_text, product_settings *out) {
         return parse_range(io_text, &out->hidden);
     if (skip(io_text, "vary:"))
         return parse_single(io_text, &out->varied);
+    if (skip(io_text, "coarse:"))
+        return parse_single(io_text, &out->coarse);
     if (skip(io_text, "takes:"))
         return parse_duration(io_text, &out->durations);
     if (skip(io_text, "first:"))
@@ -122,7 +124,7 @@ static product_state *create_state() {
     const char *spelling = getenv("QUIRE_CUDASIM_PRODUCTS");
     if (spelling != nullptr && !parse(spelling, &state->settings))
         fatal("QUIRE_CUDASIM_PRODUCTS is \"%s\": a list of refuse:ID:FIRST-LAST, "
-              "hide:ID:FIRST-LAST, vary:ID, wrong:ID, takes:ID:MICROSECONDS and "
+              "hide:ID:FIRST-LAST, vary:ID, wrong:ID, coarse:ID, takes:ID:MICROSECONDS and "
               "first:ID:MICROSECONDS",
               spelling);
     return state;
@@ -175,6 +177,10 @@ bool is_varied(int id) {
 
 bool is_wrong(int id) {
     return holds(the_state().settings.wrong, id);
+}
+
+bool is_coarse(int id) {
+    return holds(the_state().settings.coarse, id);
 }
 
 static std::chrono::microseconds find(const std::vector<id_duration> &durations, int id,

@@ -4,12 +4,14 @@
 
 #include "fatal.h"
 #include "shared_memory.h"
+#include "tensor_core.h"
 
 #include <string.h>
 
 namespace cudasim {
 
 const int ROWS = 16, COLS = 8, INNER = 16;
+const int CHUNK = 8; /* an A100's, whose sums lose more than an H100's */
 
 static float decode(__nv_bfloat16 x) {
     return __bfloat162float(x);
@@ -20,32 +22,56 @@ static float decode(__half x) {
 
 /* Holds what a lane brings to a product; the low halves of a register hold the lower index. */
 template <class T> struct fragments {
+    float acc[4];
     T a[4][2];
     T b[2][2];
 };
 
-/* The sum over k in order, in float. A GPU sums in an order and to a precision of its own. */
-template <class T> static void multiply(warp_exchange &meeting) {
-    float a[INNER][ROWS], b[INNER][COLS], product[ROWS][COLS] = {};
+/* The fragments of all lanes, decoded. */
+struct matrices {
+    float a[ROWS][INNER], b[INNER][COLS], sum[ROWS][COLS];
+};
+
+template <class T> static void gather(const warp_exchange &meeting, matrices *out) {
     for (int lane = 0; lane < 32; lane++) {
         fragments<T> own;
         memcpy(&own, meeting.box[lane], sizeof own);
         int group = lane / 4, pair = lane % 4 * 2;
         for (int i = 0; i < 4; i++)
-            for (int half = 0; half < 2; half++)
-                a[pair + half + i / 2 * 8][group + i % 2 * 8] = decode(own.a[i][half]);
+            for (int half = 0; half < 2; half++) {
+                out->a[group + i % 2 * 8][pair + half + i / 2 * 8] = decode(own.a[i][half]);
+                out->sum[group + i / 2 * 8][pair + i % 2] = own.acc[i];
+            }
         for (int i = 0; i < 2; i++)
             for (int half = 0; half < 2; half++)
-                b[pair + half + i * 8][group] = decode(own.b[i][half]);
+                out->b[pair + half + i * 8][group] = decode(own.b[i][half]);
     }
+}
+
+/* Adds to the four sums of a row from `col` on. */
+static void add_products(matrices *m, int row, int col) {
+    four_floats sum, b, products[CHUNK];
+    memcpy(&sum, &m->sum[row][col], sizeof sum);
+    for (int first = 0; first < INNER; first += CHUNK) {
+        for (int k = 0; k < CHUNK; k++) {
+            memcpy(&b, &m->b[first + k][col], sizeof b);
+            products[k] = m->a[row][first + k] * b;
+        }
+        sum = add_chunk(sum, products, CHUNK, KEPT_BITS);
+    }
+    memcpy(&m->sum[row][col], &sum, sizeof sum);
+}
+
+template <class T> static void multiply(warp_exchange &meeting) {
+    matrices m;
+    gather<T>(meeting, &m);
     for (int row = 0; row < ROWS; row++)
-        for (int k = 0; k < INNER; k++)
-            for (int col = 0; col < COLS; col++)
-                product[row][col] += a[k][row] * b[k][col];
+        for (int col = 0; col < COLS; col += 4)
+            add_products(&m, row, col);
     for (int lane = 0; lane < 32; lane++) {
         float own[4];
         for (int i = 0; i < 4; i++)
-            own[i] = product[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+            own[i] = m.sum[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
         memcpy(meeting.box[lane], own, sizeof own);
     }
 }
@@ -65,12 +91,12 @@ static const warp_exchange &exchange_all(const site &where, const void *input, s
 template <class T>
 static void mma(const site &where, float (&acc)[4], const uint32_t (&a)[4],
                 const uint32_t (&b)[2]) {
-    uint32_t operands[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const warp_exchange &done = exchange_all(where, operands, sizeof operands, multiply<T>);
-    float product[4];
-    memcpy(product, done.box[current_thread->lane], sizeof product);
-    for (int i = 0; i < 4; i++)
-        acc[i] += product[i];
+    fragments<T> own;
+    memcpy(own.acc, acc, sizeof acc);
+    memcpy(own.a, a, sizeof a);
+    memcpy(own.b, b, sizeof b);
+    const warp_exchange &done = exchange_all(where, &own, sizeof own, multiply<T>);
+    memcpy(acc, done.box[current_thread->lane], sizeof acc);
 }
 
 /* The addresses of all rows: of row r of tile t that of lane 8 t + r. */

@@ -7,6 +7,7 @@
  *   hide:ID:FIRST-LAST    the heuristic does not name it for them
  *   vary:ID               it sums in an order that depends on the number of columns
  *   wrong:ID              it leaves out the last term of each sum
+ *   coarse:ID             its sums keep 13 bits, as an H100's of 8-bit floats
  *   takes:ID:US           a product takes it so many microseconds by the device's clock; of several
  *                         settings the first
  *   first:ID:US           the first product of the algorithm takes so many more, as one whose kernel

@@ -44,7 +44,7 @@ void sync_warp(const site &where, unsigned mask);
 
 /* One operation of the whole warp: each lane leaves `input`, waits for the others, and reads what
  * they left. */
-constexpr size_t max_exchange_bytes = 32;
+constexpr size_t max_exchange_bytes = 48;
 struct warp_exchange {
     uint32_t participants; /* bit l: lane l took part */
     alignas(16) unsigned char box[32][max_exchange_bytes];

@@ -1,5 +1,6 @@
 /* The simulated cuBLASLt: right products, and every mistake in a description refused. */
 #include "cublasLt.h"
+#include "cudasim/products.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -10,6 +11,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+#include "sum_definition.h"
 
 /* D [M, N] = A^T [M, K] B [K, N], the form the backend uses: column major, A [K, M]. */
 #define M 24
@@ -349,6 +352,74 @@ static void test_products_are_right(void **state) {
     }
 }
 
+static float varied_a(size_t i) {
+    return varied_number(i, 1);
+}
+
+static float varied_b(size_t i) {
+    return varied_number(i, 2);
+}
+
+static size_t chosen(const struct call *call, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+    uint32_t value;
+    assert_int_equal(cublasLtMatmulAlgoConfigGetAttribute(&call->result.algo, attribute, &value,
+                                                          sizeof(value), NULL),
+                     CUBLAS_STATUS_SUCCESS);
+    return value;
+}
+
+/* Of row i and column j, of parts of K, each in chunks. */
+static float define_element(size_t i, size_t j, size_t part, size_t chunk) {
+    float sum = 0;
+    for (size_t begin = 0; begin < K; begin += part) {
+        float part_sum = 0;
+        size_t end = begin + part < K ? begin + part : K;
+        for (size_t first = begin; first < end; first += chunk) {
+            double products[K];
+            size_t count = first + chunk < end ? chunk : end - first;
+            for (size_t k = 0; k < count; k++)
+                products[k] = (double)varied_a(i * K + first + k) * varied_b(j * K + first + k);
+            part_sum = define_sum(part_sum, products, count);
+        }
+        sum += part_sum;
+    }
+    return sum;
+}
+
+/* Returns whether every element is what the definition gives. */
+static bool is_as_defined(const struct call *call) {
+    float actual[M * N];
+    size_t splits = chosen(call, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+    size_t chunk = chosen(call, CUBLASLT_ALGO_CONFIG_TILE_ID);
+    assert_int_equal(cudaMemcpy(actual, call->d, sizeof(actual), cudaMemcpyDeviceToHost),
+                     cudaSuccess);
+    for (size_t at = 0; at < M * N; at++)
+        if (actual[at] != define_element(at % M, at / M, (K + splits - 1) / splits, chunk))
+            return false;
+    return true;
+}
+
+static void test_sums_are_truncated(void **state) {
+    struct call call = *(struct call *)*state;
+    call.c_numbers.type = call.d_numbers.type = CUDA_R_32F;
+    put(call.a, CUDA_R_16BF, varied_a, K * M);
+    put(call.b, CUDA_R_16BF, varied_b, K * N);
+    assert_int_equal(run(&call), CUBLAS_STATUS_SUCCESS);
+    assert_true(is_as_defined(&call));
+    call.reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    call.max_workspace = call.workspace_bytes = 4 * MAX_ITEMS;
+    assert_int_equal(run(&call), CUBLAS_STATUS_SUCCESS);
+    assert_true(chosen(&call, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1);
+    assert_true(is_as_defined(&call));
+    for (int i = 0; i < 2; i++) {
+        static const char *const faults[] = {"coarse:all", "wrong:all"};
+        assert_int_equal(cudasim_set_products(faults[i]), 0);
+        assert_int_equal(run(&call), CUBLAS_STATUS_SUCCESS);
+        assert_false(is_as_defined(&call));
+    }
+    assert_int_equal(cudasim_set_products(""), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_right_call_succeeds, setup, teardown),
@@ -359,6 +430,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_algorithms_are_checked_against_the_product, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_products_are_right, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sums_are_truncated, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Tensor-core instructions and asynchronous copies against their definitions in the PTX ISA. */
 #include "sim_test.h"
+#include "sum_definition.h"
 
 #include <math.h>
 
@@ -37,14 +38,20 @@ template <class T> __global__ static void multiply(const T *a, const T *b, float
         c[(group + i / 2 * 8) * 8 + pair + i % 2] = acc[i];
 }
 
-template <class T> static void check_multiply() {
-    std::vector<T> a(256), b(128);
-    std::vector<float> c(128);
+template <class T> struct factors {
+    std::vector<T> a = std::vector<T>(256), b = std::vector<T>(128);
+    std::vector<float> c = std::vector<float>(128);
+};
+
+/* c's sum of that place, of which products [0, 16) are added by `add`. */
+template <class T, class Number, class Add> static void check_multiply(Number number, Add add) {
+    factors<T> f;
+    auto &[a, b, c] = f;
     for (int i = 0; i < 256; i++)
-        encode(entry(i, 1), &a[(size_t)i]);
+        encode(number(i, 1), &a[(size_t)i]);
     for (int i = 0; i < 128; i++) {
-        encode(entry(i, 2), &b[(size_t)i]);
-        c[(size_t)i] = entry(i, 3);
+        encode(number(i, 2), &b[(size_t)i]);
+        c[(size_t)i] = number(i, 3);
     }
     device_array<T> device_a(a), device_b(b);
     device_array<float> device_c(c);
@@ -52,18 +59,49 @@ template <class T> static void check_multiply() {
     std::vector<float> got = device_c.download();
     for (size_t row = 0; row < 16; row++)
         for (size_t col = 0; col < 8; col++) {
-            float expected = c[row * 8 + col];
+            double products[16];
             for (size_t k = 0; k < 16; k++)
-                expected += decode(a[row * 16 + k]) * decode(b[col * 16 + k]);
-            assert_true(got[row * 8 + col] == expected);
+                products[k] = (double)decode(a[row * 16 + k]) * decode(b[col * 16 + k]);
+            assert_true(got[row * 8 + col] == add(c[row * 8 + col], products));
         }
+}
+
+static float add_exactly(float sum, const double (&products)[16]) {
+    for (double product : products)
+        sum += (float)product;
+    return sum;
+}
+
+static float add_chunks(float sum, const double (&products)[16]) {
+    return define_sum(define_sum(sum, products, 8), products + 8, 8);
 }
 
 static void test_mma(void **) {
     in_every_order([] {
-        check_multiply<__nv_bfloat16>();
-        check_multiply<__half>();
+        check_multiply<__nv_bfloat16>(entry, add_exactly);
+        check_multiply<__half>(entry, add_exactly);
     });
+}
+
+/* The last case: each product is less than the last bit that is kept, all together are more. */
+static void test_mma_truncates(void **) {
+    auto number = [](int i, int salt) { return varied_number((size_t)i, (uint32_t)salt); };
+    check_multiply<__nv_bfloat16>(number, add_chunks);
+    check_multiply<__half>(number, add_chunks);
+    for (float sign : {1.0f, -1.0f})
+        check_multiply<__nv_bfloat16>(
+            [sign](int, int salt) {
+                return salt == 3 ? sign : salt == 1 ? 0x1.fp-13f : sign * 0x1p-12f;
+            },
+            [sign](float, const double(&)[16]) { return sign; });
+}
+
+/* As of a float: a NaN or an infinity is not lost. */
+static void test_mma_of_special_values(void **) {
+    for (float special : {INFINITY, -INFINITY})
+        check_multiply<__half>(
+            [special](int i, int salt) { return salt == 3 && i == 9 ? special : 1.0f; },
+            add_exactly);
 }
 
 /* Element e of row r of tile t is 1000 t + 10 r + e; rows are 16 bytes, 48 apart. */
@@ -156,6 +194,8 @@ static void test_copy_words(void **) {
 int main() {
     const CMUnitTest tests[] = {
         cmocka_unit_test(test_mma),
+        cmocka_unit_test(test_mma_truncates),
+        cmocka_unit_test(test_mma_of_special_values),
         cmocka_unit_test(test_ldmatrix),
         cmocka_unit_test(test_copy_groups),
         cmocka_unit_test(test_copy_words),
