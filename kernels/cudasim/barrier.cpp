@@ -53,10 +53,13 @@ static void wait_for_block(const site &where, bool predicate) {
     self->waits_at = where;
     self->warp->waiting_for_block |= 1u << self->lane;
     block->num_true += predicate;
-    if (++block->num_waiting == block->num_live)
+    if (++block->num_waiting == block->num_live) {
         open_block_barrier(block);
+        pass_switch_point(switch_point::barrier);
+    }
     run_next_thread(false);
     self->waits_at.operation = nullptr;
+    self->has_counted = false;
 }
 
 void sync_block(const site &where) {

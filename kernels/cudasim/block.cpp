@@ -2,16 +2,19 @@
 
 #include "fatal.h"
 #include "order.h"
-#include "shared_memory.h"
 
 #include <stdio.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace cudasim {
 
 block_state *current_block;
 const char *running_kernel;
+bool blocks_are_interleaved;
+
+static grid_state grid;
 
 static block_state *create_block() {
     block_state *block = new block_state();
@@ -82,22 +85,66 @@ static void reset_thread(block_state *block, int i) {
     thread->waits_at.operation = nullptr;
     thread->copies.copies.clear();
     thread->copies.next_group = 0;
+    thread->has_counted = false;
     fiber_prepare(&thread->stack, run_thread);
 }
 
-static void run_block(block_state *block) {
-    block->num_live = block->num_threads;
+static void reset_block(block_state *block, const dim3 &threads,
+                        const std::function<void()> &body) {
+    block->num_threads = block->num_live = (int)(threads.x * threads.y * threads.z);
+    block->num_warps = (block->num_threads + WARP_LANES - 1) / WARP_LANES;
+    block->body = &body;
     block->num_waiting = block->num_true = 0;
     block->live_warps = block->num_warps == 32 ? 0xffffffffu : (1u << block->num_warps) - 1;
     block->warp = nullptr;
+    block->left_at = nullptr;
+    block->was_held = false;
     for (int w = 0; w < block->num_warps; w++)
         reset_warp(block, w);
     for (int i = 0; i < block->num_threads; i++)
         reset_thread(block, i);
-    poison_shared_memory();
-    thread_state *first = choose_thread(block);
-    current_thread = first;
-    fiber_switch(&block->scheduler, &first->stack, false);
+}
+
+/* Of the next index, with the state of one that is not in flight. */
+static block_state *begin_block(const std::function<void()> &body) {
+    static auto &states = *new std::vector<block_state *>;
+    auto is_free = [](block_state *state) {
+        return std::find(grid.in_flight.begin(), grid.in_flight.end(), state) ==
+               grid.in_flight.end();
+    };
+    auto found = std::find_if(states.begin(), states.end(), is_free);
+    if (found == states.end())
+        found = states.insert(found, create_block());
+    block_state *block = *found;
+    reset_block(block, current_grid.block_dim, body);
+    block->index = index_in(current_grid.grid_dim, grid.order[grid.num_begun++]);
+    block->dynamic_shared = begin_block_memory(&block->shared);
+    return block;
+}
+
+/* Until it ends or gives way. */
+static void run_block(block_state *block) {
+    current_block = block;
+    current_grid.block_index = block->index;
+    current_grid.dynamic_shared = block->dynamic_shared;
+    if (grid.interleaved)
+        enter_view(&block->view);
+    if (block->left_at != nullptr)
+        restore_static_memory(&block->shared);
+    current_thread = block->left_at != nullptr ? block->left_at : choose_thread(block);
+    fiber_switch(&block->scheduler, &running_thread()->stack, false);
+    if (grid.interleaved)
+        leave_view(block->num_live == 0);
+    if (block->num_live > 0)
+        save_static_memory(&block->shared);
+}
+
+void pass_switch_point(switch_point point) {
+    block_state *block = current_block;
+    if (!grid.interleaved || !gives_way(&grid, block, point))
+        return;
+    block->left_at = running_thread();
+    fiber_switch(&block->left_at->stack, &block->scheduler, false);
 }
 
 /* Linear block indices in the chosen order. */
@@ -111,19 +158,34 @@ static std::vector<unsigned> block_order(unsigned num_blocks) {
     return order;
 }
 
-void run_grid(const launch_config &config, const std::function<void()> &body) {
-    static block_state *const block = create_block();
-    const dim3 &grid = config.grid_dim, &threads = config.block_dim;
-    block->num_threads = (int)(threads.x * threads.y * threads.z);
-    block->num_warps = (block->num_threads + WARP_LANES - 1) / WARP_LANES;
-    block->body = &body;
-    current_grid = {{}, threads, grid, begin_shared_memory(config.kernel, config.shared_bytes)};
-    current_block = block;
-    running_kernel = config.kernel_name;
-    for (unsigned linear : block_order(grid.x * grid.y * grid.z)) {
-        current_grid.block_index = index_in(grid, linear);
+static void run_blocks(const std::function<void()> &body) {
+    while (grid.num_begun < grid.order.size() || !grid.in_flight.empty()) {
+        block_state *block = choose_block(grid);
+        if (block == nullptr)
+            block = begin_block(body);
+        else
+            grid.in_flight.erase(std::find(grid.in_flight.begin(), grid.in_flight.end(), block));
+        grid.in_flight.push_back(block);
         run_block(block);
+        if (block->num_live == 0)
+            grid.in_flight.pop_back();
     }
+}
+
+void run_grid(const launch_config &config, const std::function<void()> &body) {
+    const dim3 &dim = config.grid_dim;
+    unsigned num_blocks = dim.x * dim.y * dim.z;
+    grid = {are_blocks_interleaved() && num_blocks > 1, block_order(num_blocks), 0, {}, 0};
+    begin_shared_memory(config.kernel, config.shared_bytes);
+    current_grid = {{}, config.block_dim, dim, nullptr};
+    running_kernel = config.kernel_name;
+    blocks_are_interleaved = grid.interleaved;
+    if (grid.interleaved)
+        begin_visibility(*the_machine().at_work);
+    run_blocks(body);
+    if (grid.interleaved)
+        end_visibility();
+    blocks_are_interleaved = false;
     running_kernel = nullptr;
 }
 

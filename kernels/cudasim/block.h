@@ -1,5 +1,6 @@
-/* Runs a grid: blocks one after another, the threads of a block as fibers in the chosen order
- * (order.h), warp by warp: a warp continues until all its threads wait for the block or are done. */
+/* Runs a grid: blocks one after another, or some at a time, the threads of a block as fibers in the
+ * chosen order (cudasim/order.h), warp by warp: a warp continues until all its threads wait for the
+ * block or are done. */
 #ifndef CUDASIM_BLOCK_H
 #define CUDASIM_BLOCK_H
 
@@ -8,6 +9,8 @@
 
 #include "copy_async.h"
 #include "fiber.h"
+#include "shared_memory.h"
+#include "visibility.h"
 
 namespace cudasim {
 
@@ -22,6 +25,7 @@ struct thread_state : thread_place {
     fiber stack;
     site waits_at; /* operation NULL: it does not wait */
     pending_copies copies;
+    bool has_counted; /* came to an atomic since the last barrier or fence */
 };
 
 /* Lane masks: bit l is lane l. */
@@ -51,8 +55,22 @@ struct block_state {
     warp_state *warp; /* which runs; NULL: to be chosen */
     fiber scheduler;
     const std::function<void()> *body;
+    uint3 index;
+    thread_state *left_at; /* goes on when the block does; NULL: it has not begun */
+    bool was_held;
+    void *dynamic_shared;
+    block_shared shared;
+    block_view view;
     warp_state warps[MAX_BLOCK_WARPS];
     thread_state threads[MAX_BLOCK_THREADS];
+};
+
+struct grid_state {
+    bool interleaved;
+    std::vector<unsigned> order; /* linear block indices */
+    size_t num_begun;
+    std::vector<block_state *> in_flight; /* that have begun and not ended, as they were left */
+    size_t num_held;
 };
 
 /* The block that runs now. */
@@ -72,6 +90,15 @@ void run_next_thread(bool ends);
 
 /* The running thread is done: those that wait for it continue. barrier.cpp. */
 void leave_barriers(thread_state *thread);
+
+/* Where the running block may give way to another of an interleaved grid, done with what it came
+ * to. */
+enum class switch_point { barrier, atomic, fence };
+void pass_switch_point(switch_point point);
+
+/* Whether it does, and which goes on: one in flight, NULL: a new one. schedule.cpp. */
+bool gives_way(grid_state *grid, block_state *block, switch_point point);
+block_state *choose_block(const grid_state &grid);
 
 /* The thread that runs next, NULL when no live thread can. schedule.cpp. */
 thread_state *choose_thread(block_state *block);

@@ -15,7 +15,7 @@ namespace cudasim {
 static const size_t PATTERN_BYTES = (size_t)16 << 20;
 static const size_t ALIGNMENT = 256;
 
-static size_t page_bytes() {
+size_t page_bytes() {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
@@ -62,6 +62,21 @@ static memory_range pages_of(char *start, size_t bytes) {
     return {start - (mapped - used), mapped};
 }
 
+bool holds_page(const device &dev, const void *address) {
+    const char *at = static_cast<const char *>(address);
+    auto end = dev.device_memory.end();
+    auto after = dev.device_memory.upper_bound(reinterpret_cast<uintptr_t>(address));
+    auto before = after == dev.device_memory.begin() ? end : std::prev(after);
+    for (auto near : {before, after}) { /* an allocation begins within its first page */
+        if (near == end)
+            continue;
+        memory_range pages = pages_of(near->second.start, near->second.bytes);
+        if (at >= pages.start && at < pages.start + pages.bytes)
+            return true;
+    }
+    return false;
+}
+
 /* On either side: an index that is wrong by thousands meets nobody else's memory. */
 static const size_t GUARD_PAGES = 16;
 
@@ -99,7 +114,7 @@ void unmap_device_memory(char *start, size_t bytes) {
         fatal("cannot unmap device memory");
 }
 
-static void set_access_of(const device &dev, int protection) {
+void protect_memory(const device &dev, int protection) {
     for (const auto &entry : dev.device_memory)
         set_access(entry.second, protection);
 }
@@ -109,7 +124,7 @@ static void put_to_work(device *dev) {
     if (all.at_work == dev)
         return;
     if (all.is_memory_open)
-        set_access_of(*all.at_work, PROT_NONE);
+        protect_memory(*all.at_work, PROT_NONE);
     if (all.at_work != nullptr)
         all.at_work->worked = device_time(*all.at_work);
     all.is_memory_open = false;
@@ -122,7 +137,7 @@ void open_memory(device &dev) {
     if (all.at_work != &dev)
         fatal("device %d's memory is opened while another works", dev.ordinal);
     if (!all.is_memory_open)
-        set_access_of(dev, PROT_READ | PROT_WRITE);
+        protect_memory(dev, PROT_READ | PROT_WRITE);
     all.is_memory_open = true;
 }
 

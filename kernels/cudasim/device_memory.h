@@ -27,6 +27,12 @@ class device_at_work {
 /* By work of the device that touches its memory: it can, until another works, or none. */
 void open_memory(device &dev);
 
+size_t page_bytes();
+/* Whether the page of this address belongs to one of the device's allocations. */
+bool holds_page(const device &dev, const void *address);
+/* Of all its allocations, which are open: PROT_READ, or with PROT_WRITE. */
+void protect_memory(const device &dev, int protection);
+
 /* Copies from an allocation of one device to one of another, as a device that reaches the other's does. */
 void copy_across(device &to, void *dst, device &from, const void *src, size_t bytes);
 

@@ -11,6 +11,7 @@ namespace cudasim {
 
 static order_kind kind = order_kind::forward;
 static uint64_t random_state;
+static bool interleaved;
 
 static bool parse_random(const char *spelling, uint64_t *out_seed) {
     const char *prefix = "random:";
@@ -26,10 +27,17 @@ void read_order_from_environment() {
     const char *spelling = getenv("QUIRE_CUDASIM_ORDER");
     if (spelling != nullptr && cudasim_set_order(spelling) != 0)
         fatal("QUIRE_CUDASIM_ORDER is \"%s\": forward, reverse or random:SEED", spelling);
+    const char *blocks = getenv("QUIRE_CUDASIM_BLOCKS");
+    if (blocks != nullptr && cudasim_set_blocks(blocks) != 0)
+        fatal("QUIRE_CUDASIM_BLOCKS is \"%s\": sequential or interleaved", blocks);
 }
 
 order_kind current_order() {
     return kind;
+}
+
+bool are_blocks_interleaved() {
+    return interleaved;
 }
 
 /* splitmix64, public domain, Sebastiano Vigna 2015. */
@@ -64,5 +72,12 @@ int cudasim_set_order(const char *spelling) {
     else
         return -1;
     random_state = seed;
+    return 0;
+}
+
+int cudasim_set_blocks(const char *spelling) {
+    if (strcmp(spelling, "sequential") != 0 && strcmp(spelling, "interleaved") != 0)
+        return -1;
+    cudasim::interleaved = strcmp(spelling, "interleaved") == 0;
     return 0;
 }

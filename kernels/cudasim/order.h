@@ -10,6 +10,7 @@ enum class order_kind { forward, reverse, random };
 
 void read_order_from_environment();
 order_kind current_order();
+bool are_blocks_interleaved();
 /* 0 .. bound - 1 */
 uint32_t random_below(uint32_t bound);
 /* One of the bits set in mask, which is not 0. */

@@ -1,7 +1,7 @@
-/* Chooses which thread runs next. Lanes of a warp run in rounds: each runs until it waits, then
- * those that may continue. Forward and reverse stay with a warp while any of its lanes can run,
- * so that a race between warps with a missing block barrier shows even when the warps have barriers
- * of their own; random changes the warp after each round. */
+/* Chooses which thread runs next, and which block. Lanes of a warp run in rounds: each runs until
+ * it waits, then those that may continue. Forward and reverse stay with a warp while any of its
+ * lanes can run, so that a race between warps with a missing block barrier shows even when the
+ * warps have barriers of their own; random changes the warp after each round. */
 #include "block.h"
 #include "order.h"
 
@@ -39,6 +39,33 @@ thread_state *choose_thread(block_state *block) {
     int lane = pick_bit(warp->round);
     warp->round &= ~(1u << lane);
     return &warp->lanes[lane];
+}
+
+static const size_t MAX_IN_FLIGHT = 4;
+static const uint32_t POINTS_PER_SWITCH = 4; /* in random order */
+
+/* In forward and reverse order the first block that comes to a fence, and the first that comes to
+ * an atomic, stay there until all others have ended. */
+bool gives_way(grid_state *grid, block_state *block, switch_point point) {
+    static const switch_point held_at[] = {switch_point::fence, switch_point::atomic};
+    if (grid->in_flight.size() == 1 && grid->num_begun == grid->order.size())
+        return false;
+    if (current_order() == order_kind::random)
+        return random_below(POINTS_PER_SWITCH) == 0;
+    if (block->was_held || grid->num_held == 2 ||
+        point != held_at[grid->num_held ^ (current_order() == order_kind::reverse)])
+        return false;
+    grid->num_held++;
+    return block->was_held = true;
+}
+
+block_state *choose_block(const grid_state &grid) {
+    size_t num_left = grid.in_flight.size();
+    bool can_begin = grid.num_begun < grid.order.size() && num_left < MAX_IN_FLIGHT;
+    if (current_order() != order_kind::random)
+        return can_begin ? nullptr : grid.in_flight.back();
+    uint32_t choice = random_below((uint32_t)num_left + can_begin);
+    return choice < num_left ? grid.in_flight[choice] : nullptr;
 }
 
 } // namespace cudasim

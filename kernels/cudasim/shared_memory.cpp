@@ -11,49 +11,72 @@
 
 namespace cudasim {
 
-static char *arena; /* MAX_SHARED_BYTES_OPTIN up to a guard page */
-static size_t arena_bytes;
-static char *dynamic_start;
 static size_t dynamic_bytes;
 static const std::vector<memory_range> *statics;
 
-static void map_arena() {
+static size_t arena_bytes() {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    arena_bytes = (MAX_SHARED_BYTES_OPTIN + page - 1) / page * page;
-    void *memory = mmap(nullptr, arena_bytes + page, PROT_READ | PROT_WRITE,
+    return (MAX_SHARED_BYTES_OPTIN + page - 1) / page * page;
+}
+
+static char *map_arena() {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *memory = mmap(nullptr, arena_bytes() + page, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         fatal("no memory for shared memory");
-    arena = static_cast<char *>(memory);
-    mprotect(arena + arena_bytes, page, PROT_NONE);
+    mprotect(static_cast<char *>(memory) + arena_bytes(), page, PROT_NONE);
+    return static_cast<char *>(memory);
 }
 
-void *begin_shared_memory(const void *kernel, size_t bytes) {
-    if (arena == nullptr)
-        map_arena();
+void begin_shared_memory(const void *kernel, size_t bytes) {
     statics = &static_shared_of(kernel);
     dynamic_bytes = bytes;
-    dynamic_start = arena + arena_bytes - (bytes + 15) / 16 * 16;
-    ASAN_POISON_MEMORY_REGION(arena, arena_bytes);
-    ASAN_UNPOISON_MEMORY_REGION(dynamic_start, bytes);
+}
+
+/* A redzone that lies within is touched too: AddressSanitizer must not look, as in memcpy. `from`
+ * NULL: 0xff. */
+__attribute__((no_sanitize_address)) static void copy_static(char *to, const char *from,
+                                                             size_t bytes) {
+    if (!CUDASIM_ASAN) {
+        from == nullptr ? memset(to, 0xff, bytes) : memcpy(to, from, bytes);
+        return;
+    }
+    volatile char *out = to;
+    for (size_t i = 0; i < bytes; i++)
+        out[i] = from == nullptr ? (char)0xff : from[i];
+}
+
+void *begin_block_memory(block_shared *own) {
+    if (own->arena == nullptr)
+        own->arena = map_arena();
+    char *dynamic_start = own->arena + arena_bytes() - (dynamic_bytes + 15) / 16 * 16;
+    ASAN_POISON_MEMORY_REGION(own->arena, arena_bytes());
+    ASAN_UNPOISON_MEMORY_REGION(dynamic_start, dynamic_bytes);
+    memset(dynamic_start, 0xff, dynamic_bytes);
+    for (const memory_range &range : *statics)
+        copy_static(range.start, nullptr, range.bytes);
     return dynamic_start;
 }
 
-/* A redzone that lies within is written too: AddressSanitizer must not look, as in memset. */
-__attribute__((no_sanitize_address)) static void poison_static(const memory_range &range) {
-    if (!CUDASIM_ASAN) {
-        memset(range.start, 0xff, range.bytes);
-        return;
+void save_static_memory(block_shared *own) {
+    size_t bytes = 0;
+    for (const memory_range &range : *statics)
+        bytes += range.bytes;
+    own->statics.resize(bytes);
+    char *to = own->statics.data();
+    for (const memory_range &range : *statics) {
+        copy_static(to, range.start, range.bytes);
+        to += range.bytes;
     }
-    volatile char *bytes = range.start;
-    for (size_t i = 0; i < range.bytes; i++)
-        bytes[i] = (char)0xff;
 }
 
-void poison_shared_memory() {
-    memset(dynamic_start, 0xff, dynamic_bytes);
-    for (const memory_range &range : *statics)
-        poison_static(range);
+void restore_static_memory(const block_shared *own) {
+    const char *from = own->statics.data();
+    for (const memory_range &range : *statics) {
+        copy_static(range.start, from, range.bytes);
+        from += range.bytes;
+    }
 }
 
 static bool range_holds(const char *start, size_t range_bytes, const void *address, size_t bytes) {
@@ -63,6 +86,7 @@ static bool range_holds(const char *start, size_t range_bytes, const void *addre
 }
 
 static bool is_shared(const void *address, size_t bytes) {
+    const char *dynamic_start = static_cast<const char *>(current_grid.dynamic_shared);
     if (range_holds(dynamic_start, dynamic_bytes, address, bytes))
         return true;
     for (const memory_range &range : *statics)

@@ -6,16 +6,28 @@
 
 #include <stddef.h>
 
+#include <vector>
+
 namespace cudasim {
 
 const size_t MAX_SHARED_BYTES = 48 << 10; /* dynamic, unless cudaFuncSetAttribute raised it */
 const size_t MAX_SHARED_BYTES_OPTIN = 99 << 10;
 
-/* For the blocks of a grid: `bytes` of dynamic memory, 16-byte aligned, that end at an unmapped
- * page and beside poisoned bytes, and the static memory of the kernel's module. */
-void *begin_shared_memory(const void *kernel, size_t bytes);
-/* 0xff in every byte, before each block. */
-void poison_shared_memory();
+/* Of one of the blocks in flight. */
+struct block_shared {
+    char *arena; /* NULL, or MAX_SHARED_BYTES_OPTIN up to a guard page */
+    std::vector<char> statics;
+};
+
+/* For the blocks of a grid: `bytes` of dynamic memory each, and the static memory of the kernel's
+ * module. */
+void begin_shared_memory(const void *kernel, size_t bytes);
+/* For a block that begins: 0xff in every byte. Returns its dynamic memory, 16-byte aligned, which
+ * ends at an unmapped page and beside poisoned bytes. */
+void *begin_block_memory(block_shared *own);
+/* Static memory has one place for all blocks: when another goes on it is copied, and back. */
+void save_static_memory(block_shared *own);
+void restore_static_memory(const block_shared *own);
 
 /* Ends the process unless `address` is a multiple of `bytes` and so many there are shared memory.
  */

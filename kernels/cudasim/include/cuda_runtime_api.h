@@ -28,13 +28,16 @@
  *                                   are wrong without an error; products are "cublasLtMatmul",
  *                                   copies "cudaMemcpyAsync", waits of a stream for an event
  *                                   "cudaStreamWaitEvent", operations of NCCL "ncclAllGather",
- *                                   "ncclBroadcast" and "ncclSend"; so is "cudaGraphUpload", and
- *                                   "cudaGraphExecDestroy" leaves the graph alive
+ *                                   "ncclBroadcast" and "ncclSend", fences "__threadfence release"
+ *                                   and, those after an atomic, "__threadfence acquire"; so is
+ *                                   "cudaGraphUpload", and "cudaGraphExecDestroy" leaves the graph
+ *                                   alive
  *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
  *   QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no stream goes on,
  *                                   queries say cudaErrorNotReady, and a call that waits for work
  *                                   does not return (but aborts after five minutes)
  *   QUIRE_CUDASIM_ORDER=...         order of threads, blocks and streams, cudasim/order.h
+ *   QUIRE_CUDASIM_BLOCKS=...        interleaved: several blocks of a grid in flight, likewise
  *
  * All calls may be made from any thread; the devices do one thing at a time together. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H

@@ -1,7 +1,9 @@
-/* Functions of one thread: bit casts, integer functions, atomics. Threads of a simulated device
- * take turns, so an atomic is a plain read, change and write. */
+/* Functions of one thread: bit casts, integer functions, fences, atomics. Threads of a simulated
+ * device take turns, so an atomic is a plain read, change and write. */
 #ifndef CUDASIM_INTRINSICS_H
 #define CUDASIM_INTRINSICS_H
+
+#include "cudasim/thread.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -115,12 +117,35 @@ template <class T> static inline T __ldg(const T *pointer) {
     return *pointer;
 }
 static inline void __threadfence() {
+    if (cudasim::blocks_are_interleaved)
+        cudasim::fence();
 }
 static inline void __threadfence_block() {
 }
 
+namespace cudasim {
+/* One atomic, from before its read until after its write. */
+class atomic_access {
+  public:
+    atomic_access(const void *place, size_t size) : address(place), bytes(size) {
+        if (blocks_are_interleaved)
+            begin_atomic(address, bytes);
+    }
+    atomic_access(const atomic_access &) = delete;
+    ~atomic_access() {
+        if (blocks_are_interleaved)
+            end_atomic(address, bytes);
+    }
+
+  private:
+    const void *const address;
+    const size_t bytes;
+};
+} // namespace cudasim
+
 #define CUDASIM_ATOMIC(name, type, changed)                                                        \
     static inline type name(type *address, type value) {                                           \
+        cudasim::atomic_access access(address, sizeof *address);                                   \
         type old = *address;                                                                       \
         *address = changed;                                                                        \
         return old;                                                                                \
@@ -133,6 +158,7 @@ static inline void __threadfence_block() {
     CUDASIM_ATOMIC(atomicOr, type, (type)(old | value))                                            \
     CUDASIM_ATOMIC(atomicAnd, type, (type)(old & value))                                           \
     static inline type atomicCAS(type *address, type expected, type value) {                       \
+        cudasim::atomic_access access(address, sizeof *address);                                   \
         type old = *address;                                                                       \
         if (old == expected)                                                                       \
             *address = value;                                                                      \
@@ -144,6 +170,7 @@ CUDASIM_ATOMICS(unsigned long long)
 
 /* int wraps around. */
 static inline int atomicAdd(int *address, int value) {
+    cudasim::atomic_access access(address, sizeof *address);
     int old = *address;
     *address = (int)((unsigned)old + (unsigned)value);
     return old;
@@ -156,6 +183,7 @@ CUDASIM_ATOMIC(atomicAnd, int, old &value)
 CUDASIM_ATOMIC(atomicAdd, float, old + value)
 CUDASIM_ATOMIC(atomicExch, float, value)
 static inline int atomicCAS(int *address, int expected, int value) {
+    cudasim::atomic_access access(address, sizeof *address);
     int old = *address;
     if (old == expected)
         *address = value;

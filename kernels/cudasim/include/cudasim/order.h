@@ -9,7 +9,16 @@
  * reverse  the others first, as early as events let them
  * random:SEED  piece by piece of any
  *
- * From QUIRE_CUDASIM_ORDER at the start, with these spellings; a wrong one ends the process. */
+ * From QUIRE_CUDASIM_ORDER at the start, with these spellings; a wrong one ends the process.
+ *
+ * Blocks are sequential, or interleaved: up to four of a grid in flight, which take turns at
+ * fences, atomics of device memory and barriers, and see each other's stores no earlier than
+ * __threadfence publishes them (kernels/cudasim/visibility.h). From QUIRE_CUDASIM_BLOCKS;
+ * sequential by default, as it is faster.
+ * forward  the first block that comes to a fence stays there until all others have ended, then the
+ *          first other that comes to an atomic
+ * reverse  likewise, first one at an atomic
+ * random:SEED  any, at any of these points */
 #ifndef CUDASIM_ORDER_H
 #define CUDASIM_ORDER_H
 
@@ -21,6 +30,9 @@ extern "C" {
  * Each program or module that is linked with the simulator has an order of its own; a module
  * exports this function. */
 __attribute__((visibility("default"))) int cudasim_set_order(const char *spelling);
+
+/* Likewise. */
+__attribute__((visibility("default"))) int cudasim_set_blocks(const char *spelling);
 
 #ifdef __cplusplus
 }

@@ -36,6 +36,13 @@ struct grid_place {
 extern __attribute__((visibility("hidden"))) thread_place *current_thread;
 extern __attribute__((visibility("hidden"))) grid_place current_grid;
 
+/* Blocks of the running grid take turns, and see of each other's stores what a GPU promises. */
+extern __attribute__((visibility("hidden"))) bool blocks_are_interleaved;
+/* Then; by the running thread. */
+void fence();
+void begin_atomic(const void *address, size_t bytes);
+void end_atomic(const void *address, size_t bytes);
+
 enum class vote { none, any, all, count };
 
 void sync_block(const site &where);

@@ -150,12 +150,13 @@ static void check_wrong_setting(const char *name, const char *value) {
 /* Before the first call of this process: the children make theirs. */
 static void test_wrong_settings(void **) {
     check_wrong_setting("QUIRE_CUDASIM_ORDER", "sideways");
+    check_wrong_setting("QUIRE_CUDASIM_BLOCKS", "all");
     check_wrong_setting("QUIRE_CUDASIM_MEMORY", "lots");
     check_wrong_setting("QUIRE_CUDASIM_SMS", "-1");
     check_wrong_setting("QUIRE_CUDASIM_FAIL_AFTER", "");
     for (const char *wrong :
          {"refuse", "refuse:1", "refuse:1:2", "hide:12:1-2", "vary:", "wrong:1,", "slow:1",
-          "takes:1", "takes:1:", "first:1:", "vary:1 wrong:2"})
+           "takes:1", "takes:1:", "first:1:", "vary:1 wrong:2", "coarse:"})
         check_wrong_setting("QUIRE_CUDASIM_PRODUCTS", wrong);
     check_wrong_setting("QUIRE_CUDASIM_HANG_AFTER", "soon");
 }
