@@ -415,7 +415,9 @@ struct backend {
 
 /* The sizes that the workspace of the ops must hold, fixed at start, and how to compute. */
 struct backend_config {
-    int num_threads; /* CPU: compute threads including the caller; 0: one per available core */
+    /* CPU: compute threads including the caller; CUDA: threads that convert weights, 8 at most; 0: one
+     * per available core. */
+    int num_threads;
     /* Largest T and S, and number of a step's sample rows (serving_limits_max_sample_rows); on CUDA
      * also largest row stride of block_tables (serving_limits_max_blocks), and largest
      * num_sample_rows of a call and vocab_size. The numbers of blocks are not read. */

@@ -266,11 +266,25 @@ static const struct sent_plan *plan_for(struct cuda_backend *b,
     return sent;
 }
 
+bool cuda_attention_has_wide_tiles(const struct cuda_backend *b) {
+    bool has_any = false;
+    for (int32_t i = 0; b->attention != NULL && i < NUM_PLANS; i++) {
+        const struct sent_plan *sent = &b->attention->sent[i];
+        has_any |= sent->step == b->step.number && sent->has[ATTENTION_WIDE];
+    }
+    return has_any;
+}
+
+/* Of the launches that are enqueued: the step that they are for. */
+static bool is_known(const struct cuda_backend *b) {
+    return b->recording == NULL || b->step.is_recorded;
+}
+
 /* Whether a step needs a launch for such tiles: this one, or, for what is recorded without a step, any
  * of as many tokens. */
 static bool may_have(const struct cuda_backend *b, const struct sent_plan *plan,
                      enum attention_tile tile) {
-    if (b->recording == NULL || b->step.is_recorded)
+    if (is_known(b))
         return plan->has[tile];
     bool all_wide = plan->shape.batch_invariant;
     if (tile == ATTENTION_NARROW)
@@ -327,8 +341,11 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
     for (enum attention_tile tile = 0; tile < NUM_ATTENTION_TILES; tile++) {
         launch.block_items = plan->block_items + attention_plan_first_start(&attention->plan, tile);
         launch.num_blocks = attention->plan.num_blocks[tile];
-        if (may_have(b, plan, tile))
-            CUDA_TRY(b, find_kernel(layout->head_dim)
-                            ->launch(b->stream, tile, is_bf16(b), layout->type, &launch));
+        if (!may_have(b, plan, tile))
+            continue;
+        CUDA_TRY(b, find_kernel(layout->head_dim)
+                        ->launch(b->stream, tile, is_bf16(b), layout->type, &launch));
+        if (tile == ATTENTION_WIDE && !is_known(b) && may_have(b, plan, ATTENTION_NARROW))
+            cuda_record_wide_tiles(b);
     }
 }

@@ -56,6 +56,7 @@ struct cuda_step {
 /* Of a recording. */
 struct cuda_graph {
     struct cuda_graph *next;
+    cudaGraph_t source;   /* that it was made of, whose nodes are those of exec too */
     cudaGraphExec_t exec; /* NULL: there is none, or no more */
 };
 
@@ -160,9 +161,14 @@ void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, 
 /* Adds the plans of the step that was begun, for the layers that asked in the one before. */
 void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packed);
 void cuda_paged_attention(struct backend *b, const struct attention_args *args);
+/* Whether a plan of the step that was begun has any. */
+bool cuda_attention_has_wide_tiles(const struct cuda_backend *b);
 
 /* cuda_record.c */
 extern const struct recording_ops cuda_recording_ops;
+/* Within a recording: the kernel enqueued last does attention's wide tiles, and is left out of replays
+ * of steps that have none. */
+void cuda_record_wide_tiles(struct cuda_backend *b);
 
 /* cuda_sample.c */
 void cuda_sample(struct backend *b, const struct sample_args *args);

@@ -17,7 +17,10 @@ struct recording {
     struct staging_set *staging; /* pinned memory of its copies */
     uint64_t num_ops;            /* of NCCL */
     bool begins_step;
-    bool touches_anything; /* cuda_streams.h */
+    bool touches_anything;       /* cuda_streams.h */
+    cudaGraphNode_t *wide_tiles; /* [num_wide_tiles] kernels that do attention's */
+    int num_wide_tiles;
+    bool are_left_out; /* they are */
 };
 
 struct mark {
@@ -30,6 +33,7 @@ static void record_free(struct backend *base, struct recording *recording) {
         return;
     cuda_graph_destroy(b, &recording->graph);
     cuda_staging_set_free(b, recording->staging);
+    free(recording->wide_tiles);
     free(recording);
 }
 
@@ -71,13 +75,14 @@ static int end_capture(struct cuda_backend *b, cudaGraph_t *out, struct error *e
 }
 
 static int instantiate(struct cuda_backend *b, struct recording *recording, struct error *err) {
-    cudaGraph_t graph;
-    if (end_capture(b, &graph, err) != 0)
+    cudaGraph_t source;
+    if (end_capture(b, &source, err) != 0)
         return -1;
-    int status = CUDA_START(cudaGraphInstantiate(&recording->graph.exec, graph, 0), err);
-    CUDA_RELEASE(b, cudaGraphDestroy(graph));
-    if (status != 0)
+    if (CUDA_START(cudaGraphInstantiate(&recording->graph.exec, source, 0), err) != 0) {
+        CUDA_RELEASE(b, cudaGraphDestroy(source));
         return -1;
+    }
+    recording->graph.source = source;
     recording->graph.next = b->graphs;
     b->graphs = &recording->graph;
     /* Else the first launch does it: its step is slow, and memory is taken when all is shared out. */
@@ -104,11 +109,41 @@ static int record_end(struct backend *base, struct recording **out, struct error
     return 0;
 }
 
+void cuda_record_wide_tiles(struct cuda_backend *b) {
+    struct recording *recording = b->recording;
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaGraphNode_t *last = NULL;
+    size_t num_last = 0, num = (size_t)recording->num_wide_tiles + 1;
+    CUDA_TRY(b, cudaStreamGetCaptureInfo(b->stream, &status, NULL, NULL, &last, NULL, &num_last));
+    if (!CUDA_OK(b) || num_last != 1)
+        return;
+    cudaGraphNode_t *nodes = realloc(recording->wide_tiles, num * sizeof(cudaGraphNode_t));
+    if (nodes == NULL) {
+        error_set(&b->failure, ERROR_MEMORY, "out of memory for a recording");
+        return;
+    }
+    recording->wide_tiles = nodes;
+    nodes[recording->num_wide_tiles++] = *last;
+}
+
+/* An empty launch is a few microseconds, which a small model has in each of its layers. */
+static void choose_wide_tiles(struct cuda_backend *b, struct recording *recording) {
+    bool has_none = !cuda_attention_has_wide_tiles(b);
+    if (has_none == recording->are_left_out)
+        return;
+    for (int i = 0; i < recording->num_wide_tiles; i++)
+        CUDA_TRY(
+            b, cudaGraphNodeSetEnabled(recording->graph.exec, recording->wide_tiles[i], !has_none));
+    recording->are_left_out = has_none;
+}
+
 static void record_replay(struct backend *base, struct recording *recording) {
     struct cuda_backend *b = cuda_state_of(base);
     CHECK(b->recording == NULL);
     cuda_staging_promise(b, recording->staging);
     cuda_streams_before_replay(b, recording->touches_anything);
+    if (recording->num_wide_tiles > 0)
+        choose_wide_tiles(b, recording);
     if (recording->begins_step)
         cuda_step_forget(b);
     cuda_comm_count_replayed(b, recording->num_ops);

@@ -16,7 +16,8 @@ bool cuda_graph_destroy(struct cuda_backend *b, struct cuda_graph *graph) {
     while (*at != graph)
         at = &(*at)->next;
     *at = graph->next;
-    bool is_destroyed = CUDA_RELEASE(b, cudaGraphExecDestroy(graph->exec));
+    bool are_destroyed = CUDA_RELEASE(b, cudaGraphExecDestroy(graph->exec));
+    are_destroyed &= CUDA_RELEASE(b, cudaGraphDestroy(graph->source));
     graph->exec = NULL;
-    return is_destroyed;
+    return are_destroyed;
 }

@@ -2,17 +2,30 @@
  * */
 #include "activity.h"
 
+#include <vector>
+
 using namespace cudasim;
 
 struct CUgraph_st {
     work_queue nodes;
+    std::shared_ptr<bool> exists = std::make_shared<bool>(true);
 };
 
 struct CUgraphExec_st {
     work_queue nodes;
+    std::vector<bool> is_disabled;
+    std::shared_ptr<bool> source_exists;
     uint32_t number;
     bool is_uploaded;
 };
+
+/* A node is its place in the graph, counted from 1. */
+static cudaGraphNode_t node_of(size_t place) {
+    return reinterpret_cast<cudaGraphNode_t>(place + 1);
+}
+static size_t place_of(cudaGraphNode_t node) {
+    return reinterpret_cast<size_t>(node) - 1;
+}
 
 namespace cudasim {
 
@@ -86,6 +99,27 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     return call.end(cudaSuccess);
 }
 
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+                                     unsigned long long *id, cudaGraph_t *graph,
+                                     const cudaGraphNode_t **dependencies,
+                                     const cudaGraphEdgeData **edges, size_t *num_dependencies) {
+    static thread_local cudaGraphNode_t last;
+    api_call call;
+    auto found = call.dev.captures.find(stream);
+    if (id != nullptr || graph != nullptr || edges != nullptr)
+        return call.end(cudaErrorInvalidValue);
+    *status = cudaStreamCaptureStatusNone;
+    *num_dependencies = 0;
+    if (found == call.dev.captures.end())
+        return call.end(cudaSuccess);
+    *status =
+        found->second.invalid ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+    *num_dependencies = !found->second.nodes->empty();
+    last = node_of(found->second.nodes->size() - 1);
+    *dependencies = &last;
+    return call.end(cudaSuccess);
+}
+
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
                                  unsigned long long flags) {
     api_call call;
@@ -93,7 +127,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
     if (graph == nullptr || flags != 0)
         return call.end(cudaErrorInvalidValue);
     if (!call.dev.failed)
-        *exec = new CUgraphExec_st{graph->nodes, call.correlation, false};
+        *exec = new CUgraphExec_st{graph->nodes, std::vector<bool>(graph->nodes.size()),
+                                   graph->exists, call.correlation, false};
     return call.end(cudaSuccess);
 }
 
@@ -126,6 +161,15 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
     return call.end(cudaSuccess);
 }
 
+cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                    unsigned int enabled) {
+    api_call call;
+    if (exec == nullptr || !*exec->source_exists || place_of(node) >= exec->nodes.size())
+        return call.end(cudaErrorInvalidValue);
+    exec->is_disabled[place_of(node)] = enabled == 0;
+    return call.end(cudaSuccess);
+}
+
 /* Into another capture too: its nodes follow there. */
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     api_call call;
@@ -137,9 +181,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
         queue->push_back(take_upload_time);
         exec->is_uploaded = true;
     }
-    if (error == cudaSuccess)
-        for (const std::function<void()> &node : exec->nodes)
-            queue->push_back(replayed(call, exec->number, in_graph(call.dev, node)));
+    for (size_t i = 0; error == cudaSuccess && i < exec->nodes.size(); i++)
+        if (!exec->is_disabled[i])
+            queue->push_back(replayed(call, exec->number, in_graph(call.dev, exec->nodes[i])));
     return call.end(error);
 }
 
@@ -155,6 +199,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
     api_call call;
+    if (graph != nullptr)
+        *graph->exists = false;
     delete graph;
     return call.end(graph != nullptr ? cudaSuccess : cudaErrorInvalidValue);
 }

@@ -179,20 +179,37 @@ CUDASIM_MUST_CHECK cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start
 
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphExec_st *cudaGraphExec_t;
+typedef struct CUgraphNode_st *cudaGraphNode_t;
+typedef struct cudaGraphEdgeData_st cudaGraphEdgeData; /* none is given out */
 
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeThreadLocal = 1,
+};
+enum cudaStreamCaptureStatus {
+    cudaStreamCaptureStatusNone = 0,
+    cudaStreamCaptureStatusActive = 1,
+    cudaStreamCaptureStatusInvalidated = 2,
 };
 
 CUDASIM_MUST_CHECK cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
                                                       enum cudaStreamCaptureMode mode);
 CUDASIM_MUST_CHECK cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+/* The dependencies are what was captured last; id, graph and edges must be NULL. */
+CUDASIM_MUST_CHECK cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
+                                                        enum cudaStreamCaptureStatus *status,
+                                                        unsigned long long *id, cudaGraph_t *graph,
+                                                        const cudaGraphNode_t **dependencies,
+                                                        const cudaGraphEdgeData **edges,
+                                                        size_t *num_dependencies);
 CUDASIM_MUST_CHECK cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
                                                     unsigned long long flags);
 /* Else the first launch does it, which takes CUDASIM_GRAPH_UPLOAD_SECONDS of the device's clock. */
 #define CUDASIM_GRAPH_UPLOAD_SECONDS 100
 CUDASIM_MUST_CHECK cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 CUDASIM_MUST_CHECK cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+/* Of a node of the graph that `exec` was made of, which must still be there. */
+CUDASIM_MUST_CHECK cudaError_t cudaGraphNodeSetEnabled(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                                       unsigned int enabled);
 /* On a device that has failed the graph lives on. */
 CUDASIM_MUST_CHECK cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 CUDASIM_MUST_CHECK cudaError_t cudaGraphDestroy(cudaGraph_t graph);

@@ -144,6 +144,34 @@ static void test_upload(void **) {
 }
 
 /* Of a stream that is captured, and of the thread that captures. */
+/* What a launch leaves out, the next one may do again; the graph's own nodes name those of what it became. */
+static void test_disabled_nodes(void **) {
+    recorder r;
+    cudaStreamCaptureStatus status;
+    const cudaGraphNode_t *last = nullptr;
+    size_t num = 0;
+    *r.pinned = 1.0f;
+    r.upload();
+    r.begin();
+    r.add_one();
+    ASSERT_CUDA(
+        cudaStreamGetCaptureInfo(r.stream, &status, nullptr, nullptr, &last, nullptr, &num));
+    assert_int_equal(num, 1);
+    cudaGraphNode_t node = *last;
+    LAUNCH(scale, 1, 32, 0, r.stream, r.array.get(), 1, 3.0f);
+    r.end();
+    ASSERT_CUDA(cudaGraphNodeSetEnabled(r.exec, node, 0));
+    r.launch();
+    assert_true(r.value() == 3.0f);
+    ASSERT_CUDA(cudaGraphNodeSetEnabled(r.exec, node, 1));
+    r.launch();
+    assert_true(r.value() == 12.0f);
+    ASSERT_CUDA(cudaGraphDestroy(r.graph));
+    r.graph = nullptr;
+    assert_int_equal(cudaGraphNodeSetEnabled(r.exec, node, 0), cudaErrorInvalidValue);
+    cudaGetLastError();
+}
+
 static void test_waits_lose_the_capture(void **) {
     const std::function<cudaError_t(recorder &)> calls[] = {
         [](recorder &r) { return cudaStreamSynchronize(r.stream); },
@@ -243,6 +271,7 @@ int main() {
         cmocka_unit_test(test_pinned_memory_is_read_by_the_launch),
         cmocka_unit_test(test_destroyed_after_the_launch),
         cmocka_unit_test(test_upload),
+        cmocka_unit_test(test_disabled_nodes),
         cmocka_unit_test(test_waits_lose_the_capture),
         cmocka_unit_test(test_events_of_a_capture),
         cmocka_unit_test(test_refused_captures),
