@@ -1,5 +1,7 @@
 #include "tests/kernels/attention_fixture.h"
 
+#include "config/base/numbers.h"
+
 #include "kernels/kv_type.h"
 
 #include <math.h>
@@ -266,9 +268,12 @@ void attention_store_chunk(const struct attention_scene *scene, struct attention
 void attention_store_before(const struct attention_scene *scene, struct attention_pool *pool,
                             int num_chunks, const struct attention_chunk *chunks) {
     for (int i = 0; i < num_chunks; i++) {
-        int32_t n = chunks[i].length - chunks[i].num_tokens;
-        if (n > 0)
-            attention_store_chunk(scene, pool, (struct attention_chunk){chunks[i].sequence, n, n});
+        int32_t end = chunks[i].length - chunks[i].num_tokens;
+        for (int32_t at = 0, n; at < end; at += n) {
+            n = min_int32(end - at, ATTENTION_MAX_TOKENS);
+            attention_store_chunk(scene, pool,
+                                  (struct attention_chunk){chunks[i].sequence, at + n, n});
+        }
     }
 }
 

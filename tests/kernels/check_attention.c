@@ -100,6 +100,7 @@ static void test_soft_caps(void **state) {
 /* So few tiles that long contexts are shared among a device's blocks of threads. */
 static void test_split(void **state) {
     static const struct attention_chunk decode[] = {{0, 700, 1}}, prefill[] = {{0, 700, 20}},
+                                        long_decode[] = {{0, 2200, 1}},
                                         both[] = {{0, 705, 3}, {1, 650, 40}, {2, 30, 1}};
     static const int32_t dims[] = {64, 80, 96, 128, 256};
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
@@ -110,6 +111,8 @@ static void test_split(void **state) {
     }
     attention_check((struct attention_shape){80, 1, 2, 16, .window = 400}, 3, both,
                     "both in parts, with a window");
+    /* On a large GPU more than a warp has lanes. */
+    attention_check((struct attention_shape){64, 1, 3, 64}, 1, long_decode, "35 parts");
 }
 
 /* Layers of three windows, one after the other and again: rows of `out` are theirs. */
