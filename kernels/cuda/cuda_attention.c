@@ -200,6 +200,7 @@ static void make_plan(struct cuda_backend *b, struct sent_plan *sent) {
     const int32_t num_narrow = plan->block_items[attention_plan_first_start(plan, ATTENTION_WIDE)];
     sent->has[ATTENTION_NARROW] = num_narrow > 0;
     sent->has[ATTENTION_WIDE] = num_narrow < plan->num_items;
+    b->step.has_wide_tiles |= sent->has[ATTENTION_WIDE];
     sent->num_shared_prefixes = plan->num_shared_prefixes;
     sent->num_split_ranges = plan->num_split_ranges;
 }
@@ -217,6 +218,7 @@ void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packe
         return;
     const struct attention_plan *plan = &attention->plan;
     forget_unused(attention);
+    b->step.has_wide_tiles = false;
     for (int32_t i = 0; i < NUM_PLANS; i++) {
         struct sent_plan *sent = &attention->sent[i];
         if (sent->step == 0)
@@ -264,15 +266,6 @@ static const struct sent_plan *plan_for(struct cuda_backend *b,
     cuda_staging_upload(b, sent->block_items, plan->block_items,
                         (size_t)attention_plan_num_starts(plan) * sizeof(int32_t));
     return sent;
-}
-
-bool cuda_attention_has_wide_tiles(const struct cuda_backend *b) {
-    bool has_any = false;
-    for (int32_t i = 0; b->attention != NULL && i < NUM_PLANS; i++) {
-        const struct sent_plan *sent = &b->attention->sent[i];
-        has_any |= sent->step == b->step.number && sent->has[ATTENTION_WIDE];
-    }
-    return has_any;
 }
 
 /* Of the launches that are enqueued: the step that they are for. */

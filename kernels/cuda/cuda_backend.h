@@ -49,6 +49,7 @@ struct cuda_step {
     int32_t *known_tables; /* host: block_tables, once what is enqueued is done; -1: not known */
     int32_t *known_context_lens;  /* host: of the step begun last */
     bool is_recorded;             /* was begun within the recording */
+    bool has_wide_tiles;          /* in a plan of its attention */
     struct buffer sampled_tokens; /* int32_t [serving_limits_max_sample_rows] by `sample`, which
                                      comes after `embed` in a step: until then of the step before */
 };
@@ -161,8 +162,6 @@ void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, 
 /* Adds the plans of the step that was begun, for the layers that asked in the one before. */
 void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packed);
 void cuda_paged_attention(struct backend *b, const struct attention_args *args);
-/* Whether a plan of the step that was begun has any. */
-bool cuda_attention_has_wide_tiles(const struct cuda_backend *b);
 
 /* cuda_record.c */
 extern const struct recording_ops cuda_recording_ops;

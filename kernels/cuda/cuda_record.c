@@ -128,7 +128,7 @@ void cuda_record_wide_tiles(struct cuda_backend *b) {
 
 /* An empty launch is a few microseconds, which a small model has in each of its layers. */
 static void choose_wide_tiles(struct cuda_backend *b, struct recording *recording) {
-    bool has_none = !cuda_attention_has_wide_tiles(b);
+    bool has_none = !b->step.has_wide_tiles;
     if (has_none == recording->are_left_out)
         return;
     for (int i = 0; i < recording->num_wide_tiles; i++)
