@@ -339,6 +339,6 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
         CUDA_TRY(b, find_kernel(layout->head_dim)
                         ->launch(b->stream, tile, is_bf16(b), layout->type, &launch));
         if (tile == ATTENTION_WIDE && !is_known(b) && may_have(b, plan, ATTENTION_NARROW))
-            cuda_record_wide_tiles(b);
+            cuda_graph_add_wide_tiles(b);
     }
 }

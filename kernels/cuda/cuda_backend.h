@@ -57,8 +57,11 @@ struct cuda_step {
 /* Of a recording. */
 struct cuda_graph {
     struct cuda_graph *next;
-    cudaGraph_t source;   /* that it was made of, whose nodes are those of exec too */
-    cudaGraphExec_t exec; /* NULL: there is none, or no more */
+    cudaGraph_t source;          /* that it was made of, whose nodes are those of exec too */
+    cudaGraphExec_t exec;        /* NULL: there is none, or no more */
+    cudaGraphNode_t *wide_tiles; /* [num_wide_tiles] the kernels that do attention's */
+    int num_wide_tiles;
+    bool are_left_out; /* they are */
 };
 
 struct cuda_backend {
@@ -79,6 +82,7 @@ struct cuda_backend {
     struct cuda_sample_parallel *sample_parallel; /* NULL: the backend is alone */
     struct recording *recording;                  /* that was begun; NULL: ops run */
     struct cuda_tuning *tuning;                   /* likewise; NULL: nothing is timed */
+    struct cuda_graph *captured;                  /* of the recording that was begun */
     struct cuda_graph *graphs;                    /* that live */
     struct thread_pool *converters;               /* of weights */
 };
@@ -104,8 +108,14 @@ void cuda_sample_parallel_destroy(struct cuda_backend *b);
 /* cuda_state.c */
 /* What an op begins with: from here on the thread's calls of CUDA go to the backend's device. */
 struct cuda_backend *cuda_state_of(struct backend *b);
+
+/* cuda_graph.c */
 /* Takes it from b->graphs, where it is while there is one. False when the device has failed. */
 bool cuda_graph_destroy(struct cuda_backend *b, struct cuda_graph *graph);
+/* Of b->captured: the kernel enqueued last does attention's wide tiles. */
+void cuda_graph_add_wide_tiles(struct cuda_backend *b);
+/* Before a launch: leaves these out where the step that was begun has none. */
+void cuda_graph_choose_wide_tiles(struct cuda_backend *b, struct cuda_graph *graph);
 
 /* cuda_backend.c */
 struct backend *cuda_backend_open(const struct backend_config *config, struct error *err);
@@ -165,9 +175,6 @@ void cuda_paged_attention(struct backend *b, const struct attention_args *args);
 
 /* cuda_record.c */
 extern const struct recording_ops cuda_recording_ops;
-/* Within a recording: the kernel enqueued last does attention's wide tiles, and is left out of replays
- * of steps that have none. */
-void cuda_record_wide_tiles(struct cuda_backend *b);
 
 /* cuda_sample.c */
 void cuda_sample(struct backend *b, const struct sample_args *args);

@@ -17,10 +17,7 @@ struct recording {
     struct staging_set *staging; /* pinned memory of its copies */
     uint64_t num_ops;            /* of NCCL */
     bool begins_step;
-    bool touches_anything;       /* cuda_streams.h */
-    cudaGraphNode_t *wide_tiles; /* [num_wide_tiles] kernels that do attention's */
-    int num_wide_tiles;
-    bool are_left_out; /* they are */
+    bool touches_anything; /* cuda_streams.h */
 };
 
 struct mark {
@@ -33,7 +30,6 @@ static void record_free(struct backend *base, struct recording *recording) {
         return;
     cuda_graph_destroy(b, &recording->graph);
     cuda_staging_set_free(b, recording->staging);
-    free(recording->wide_tiles);
     free(recording);
 }
 
@@ -57,6 +53,7 @@ static int record_begin(struct backend *base, size_t host_bytes, struct error *e
         return -1;
     }
     b->recording = recording;
+    b->captured = &recording->graph;
     recording->num_ops = cuda_comm_num_ops(b);
     b->step.is_recorded = false;
     return 0;
@@ -94,6 +91,7 @@ static int record_end(struct backend *base, struct recording **out, struct error
     struct recording *recording = b->recording;
     CHECK(recording != NULL);
     b->recording = NULL;
+    b->captured = NULL;
     cuda_staging_record_end(b);
     recording->num_ops = cuda_comm_take_recorded(b, recording->num_ops);
     recording->begins_step = b->step.is_recorded;
@@ -109,41 +107,12 @@ static int record_end(struct backend *base, struct recording **out, struct error
     return 0;
 }
 
-void cuda_record_wide_tiles(struct cuda_backend *b) {
-    struct recording *recording = b->recording;
-    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    const cudaGraphNode_t *last = NULL;
-    size_t num_last = 0, num = (size_t)recording->num_wide_tiles + 1;
-    CUDA_TRY(b, cudaStreamGetCaptureInfo(b->stream, &status, NULL, NULL, &last, NULL, &num_last));
-    if (!CUDA_OK(b) || num_last != 1)
-        return;
-    cudaGraphNode_t *nodes = realloc(recording->wide_tiles, num * sizeof(cudaGraphNode_t));
-    if (nodes == NULL) {
-        error_set(&b->failure, ERROR_MEMORY, "out of memory for a recording");
-        return;
-    }
-    recording->wide_tiles = nodes;
-    nodes[recording->num_wide_tiles++] = *last;
-}
-
-/* An empty launch is a few microseconds, which a small model has in each of its layers. */
-static void choose_wide_tiles(struct cuda_backend *b, struct recording *recording) {
-    bool has_none = !b->step.has_wide_tiles;
-    if (has_none == recording->are_left_out)
-        return;
-    for (int i = 0; i < recording->num_wide_tiles; i++)
-        CUDA_TRY(
-            b, cudaGraphNodeSetEnabled(recording->graph.exec, recording->wide_tiles[i], !has_none));
-    recording->are_left_out = has_none;
-}
-
 static void record_replay(struct backend *base, struct recording *recording) {
     struct cuda_backend *b = cuda_state_of(base);
     CHECK(b->recording == NULL);
     cuda_staging_promise(b, recording->staging);
     cuda_streams_before_replay(b, recording->touches_anything);
-    if (recording->num_wide_tiles > 0)
-        choose_wide_tiles(b, recording);
+    cuda_graph_choose_wide_tiles(b, &recording->graph);
     if (recording->begins_step)
         cuda_step_forget(b);
     cuda_comm_count_replayed(b, recording->num_ops);
