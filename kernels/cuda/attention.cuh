@@ -313,36 +313,43 @@ __device__ __forceinline__ float max_of_warp(float x) {
     return x;
 }
 
-/* Adds up the results of one row from several sources, in order, each brought to the common
- * maximum: a warp has the row, a lane four columns of each 128. state_of(i) points at source i's
- * maximum and sum, out_of(i) at its row; store(column, four sums, maximum, sum) is called for every
- * four columns. */
-template <class StateOf, class OutOf, class Store>
-__device__ __forceinline__ void merge_row(int lane, int num_sources, float factor, int head_dim,
-                                          StateOf state_of, OutOf out_of, Store store) {
-    const float2 nothing = make_float2(-INFINITY, 0);
-    auto read_state = [&](int i) {
-        return i < num_sources ? *reinterpret_cast<const float2 *>(state_of(i)) : nothing;
-    };
-    const float2 first_state = read_state(lane);
+/* What a row's sources have found, one source after the other. */
+struct row_parts {
+    const float *states; /* maximum and sum of the first */
+    const float *outs;   /* its row */
+    int num;
+    int state_stride, out_stride; /* from a source to the next */
+
+    __device__ __forceinline__ float2 state(int i) const {
+        return i < num ? *reinterpret_cast<const float2 *>(states + i * state_stride)
+                       : make_float2(-INFINITY, 0);
+    }
+};
+
+/* Adds up the sources of one row, in order, each brought to the common maximum: a warp has the row, a
+ * lane four columns of each 128. store(column, four sums, maximum, sum) is called for every four
+ * columns. Loads do not wait for one another. */
+template <class Store>
+__device__ __forceinline__ void merge_row(int lane, const row_parts &parts, float factor,
+                                          int head_dim, Store store) {
+    const float2 first_state = parts.state(lane);
     float max = first_state.x;
-    for (int i = lane + WARP_SIZE; i < num_sources; i += WARP_SIZE)
-        max = fmaxf(max, read_state(i).x);
+    for (int i = lane + WARP_SIZE; i < parts.num; i += WARP_SIZE)
+        max = fmaxf(max, parts.state(i).x);
     max = max_of_warp(max);
     for (int column = 4 * lane; column - 4 * lane < head_dim; column += 4 * WARP_SIZE) {
+        const float *out = parts.outs + min(column, head_dim - 4);
         float4 total = make_float4(0, 0, 0, 0);
         float sum = 0;
-        for (int first = 0; first < num_sources; first += WARP_SIZE) {
-            const float2 state = first == 0 ? first_state : read_state(first + lane);
+        for (int first = 0; first < parts.num; first += WARP_SIZE) {
+            const float2 state = first == 0 ? first_state : parts.state(first + lane);
             const float own_weight = exp2_fast((state.x - reference_of(max)) * factor);
-            const int end = min(WARP_SIZE, num_sources - first);
+            const int end = min(WARP_SIZE, parts.num - first);
 #pragma unroll 4
-            for (int i = 0; i < end; i++) {
+            for (int i = 0; i < end; i++, out += parts.out_stride) {
+                float4 x = *reinterpret_cast<const float4 *>(out);
                 float weight = __shfl_sync(FULL_MASK, own_weight, i);
                 sum += __shfl_sync(FULL_MASK, state.y, i) * weight;
-                if (column >= head_dim)
-                    continue;
-                float4 x = *reinterpret_cast<const float4 *>(out_of(first + i) + column);
                 total.x += x.x * weight;
                 total.y += x.y * weight;
                 total.z += x.z * weight;
@@ -379,21 +386,22 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, KV, D> &c,
     }
     __syncthreads();
     const bool is_whole = c.run_of(0).num_parts == 0;
-    for (int row = c.warp(); row < c.item->num_rows; row += num_warps)
-        merge_row(
-            c.lane(), num_warps, c.a.factor, c.a.head_dim,
-            [&](int w) { return states + 2 * (w * rows + row); },
-            [&](int w) { return outs + (w * rows + row) * results::stride; },
-            [&](int column, float4 x, float max, float sum) {
-                if (is_whole) {
-                    store_4(c.out_row(row) + column, x, 1 / sum);
-                    return;
-                }
-                int part_row = c.part_row(c.item->part, row);
-                *reinterpret_cast<float4 *>(c.part_out(part_row) + column) = x;
-                if (column == 0)
-                    *reinterpret_cast<float2 *>(c.part_state(part_row)) = make_float2(max, sum);
-            });
+    for (int row = c.warp(); row < c.item->num_rows; row += num_warps) {
+        const row_parts parts = {states + 2 * row, outs + row * results::stride, num_warps,
+                                 2 * rows, rows * results::stride};
+        merge_row(c.lane(), parts, c.a.factor, c.a.head_dim,
+                  [&](int column, float4 x, float max, float sum) {
+                      if (is_whole) {
+                          store_4(c.out_row(row) + column, x, 1 / sum);
+                          return;
+                      }
+                      int part_row = c.part_row(c.item->part, row);
+                      *reinterpret_cast<float4 *>(c.part_out(part_row) + column) = x;
+                      if (column == 0)
+                          *reinterpret_cast<float2 *>(c.part_state(part_row)) =
+                              make_float2(max, sum);
+                  });
+    }
 }
 
 /* Counts this part of each of the item's runs; whoever has a run's last merges its parts. */
@@ -411,21 +419,24 @@ __device__ __forceinline__ void finish_part(const tile_context<T, KV, D> &c) {
             c.a.part_counts[run] = 0; /* for the next launch */
     }
     __syncthreads();
-    for (int row = c.warp(); row < c.item->num_rows; row += num_warps)
-        if (is_last[row / c.item->run_rows])
-            merge_row(
-                c.lane(), c.run_of(row).num_parts, c.a.factor, c.a.head_dim,
-                [&](int p) { return c.part_state(c.part_row(p, row)); },
-                [&](int p) { return c.part_out(c.part_row(p, row)); },
-                [&](int column, float4 x, float, float sum) {
-                    store_4(c.out_row(row) + column, x, 1 / sum);
-                });
+    for (int row = c.warp(); row < c.item->num_rows; row += num_warps) {
+        if (!is_last[row / c.item->run_rows])
+            continue;
+        const int first = c.part_row(0, row), run_rows = c.item->run_rows;
+        const row_parts parts = {c.part_state(first), c.part_out(first), c.run_of(row).num_parts,
+                                 2 * run_rows, run_rows * D};
+        merge_row(c.lane(), parts, c.a.factor, c.a.head_dim,
+                  [&](int column, float4 x, float, float sum) {
+                      store_4(c.out_row(row) + column, x, 1 / sum);
+                  });
+    }
 }
 
 template <bool WIDE, class T, kv_type KV, int D>
-__device__ __forceinline__ void do_item(const tile_context<T, KV, D> &c) {
+__device__ __forceinline__ void do_item(tile_context<T, KV, D> c) {
     row_state<D> state;
     attend<WIDE>(c, state);
+    c.thread = opaque(c.thread); /* what follows from it is not kept during the loop */
     if (WIDE)
         store_wide(c, state);
     else
@@ -440,9 +451,9 @@ template <bool WIDE, class T, kv_type KV, int D, int BLOCKS>
 __global__ void __launch_bounds__(num_threads, BLOCKS)
     attention_kernel(const __grid_constant__ attention_launch a) {
     DYNAMIC_SHARED(T, shared);
-    const int end = a.block_items[blockIdx.x + 1];
-    for (int i = a.block_items[blockIdx.x]; i < end; i++) {
-        const attention_item *item = a.items + i;
+    /* The list's end is read again: a register less. */
+    for (const attention_item *item = a.items + a.block_items[blockIdx.x];
+         item < a.items + a.block_items[blockIdx.x + 1]; item++) {
         const tile_context<T, KV, D> c = {a, item, shared, threadIdx.x};
         __syncthreads(); /* the item before is done with shared memory */
         do_item<WIDE>(c);
