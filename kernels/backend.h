@@ -388,8 +388,8 @@ struct backend_ops {
     const struct tuning_ops *tuning;
 };
 
-/* What ops chose by the shape of their steps, counted at each call since the backend was opened, for
- * tests to see that they test what they mean to. */
+/* What ops chose by the shape of their steps, counted at each call since the backend was opened,
+ * for tests to see that they test what they mean to. */
 struct backend_paths {
     uint64_t shared_prefixes;  /* that attention read once for several sequences */
     uint64_t split_ranges;     /* CUDA: of attention, among several blocks, one of which merges */
@@ -415,8 +415,8 @@ struct backend {
 
 /* The sizes that the workspace of the ops must hold, fixed at start, and how to compute. */
 struct backend_config {
-    /* CPU: compute threads including the caller; CUDA: threads that convert weights, 8 at most; 0: one
-     * per available core. */
+    /* CPU: compute threads including the caller; CUDA: threads that convert weights, 8 at most; 0:
+     * one per available core. */
     int num_threads;
     /* Largest T and S, and number of a step's sample rows (serving_limits_max_sample_rows); on CUDA
      * also largest row stride of block_tables (serving_limits_max_blocks), and largest

@@ -1,5 +1,6 @@
-/* Threads of a backend on the cores of the host. The caller is worker 0; the others spin for a short
- * bounded time between jobs of one step, then sleep on a futex. Not re-entrant: one caller at a time. */
+/* Threads of a backend on the cores of the host. The caller is worker 0; the others spin for a
+ * short bounded time between jobs of one step, then sleep on a futex. Not re-entrant: one caller at
+ * a time. */
 #ifndef QUIRE_KERNELS_THREAD_POOL_H
 #define QUIRE_KERNELS_THREAD_POOL_H
 

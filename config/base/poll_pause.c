@@ -16,8 +16,8 @@ int64_t poll_nap_ns(const struct poll_pace *pace, int64_t waited_ns) {
     return min_int64(max_int64(waited_ns / NAPS_PER_WAIT, POLL_LEAST_NAP_NS), pace->longest_nap_ns);
 }
 
-/* Linux ends a thread's sleeps 50 us late, unless the thread asks for less: as long again as the least
- * nap. */
+/* Linux ends a thread's sleeps 50 us late, unless the thread asks for less: as long again as the
+ * least nap. */
 static void sleep_for(int64_t nap_ns) {
     static _Thread_local bool is_punctual;
     if (!is_punctual)

@@ -17,8 +17,8 @@ struct poll_pace {
 /* Returns how long to sleep after waiting so long; 0: not yet. Pure. */
 int64_t poll_nap_ns(const struct poll_pace *pace, int64_t waited_ns);
 
-/* Yields, or sleeps so long: from then on sleeps of this thread end within 1 us of their time where the
- * system can (its timer slack). A signal may end it sooner. */
+/* Yields, or sleeps so long: from then on sleeps of this thread end within 1 us of their time where
+ * the system can (its timer slack). A signal may end it sooner. */
 void poll_pause(const struct poll_pace *pace, int64_t waited_ns);
 
 #endif

@@ -4,8 +4,8 @@
  *
  * A block of 4 warps takes one item after the other. K and V pass through shared memory in tiles of
  * 64 tokens, of which warp w always fetches the 16 tokens from 16 w on: a group that lies within
- * one block of the cache, found by one look-up. What a warp computes depends on the kind of tile, of
- * which a kernel has one:
+ * one block of the cache, found by one look-up. What a warp computes depends on the kind of tile,
+ * of which a kernel has one:
  *   wide    64 query rows: warp w has rows 16 w .. 16 w + 15 and sees all tokens of the tile
  *   narrow  16 query rows: every warp has them all and sees its own 16 tokens only, so that warps
  *           do not wait for one another; their results are merged at the end, in warp order
@@ -326,8 +326,8 @@ struct row_parts {
     }
 };
 
-/* Adds up the sources of one row, in order, each brought to the common maximum: a warp has the row, a
- * lane four columns of each 128. store(column, four sums, maximum, sum) is called for every four
+/* Adds up the sources of one row, in order, each brought to the common maximum: a warp has the row,
+ * a lane four columns of each 128. store(column, four sums, maximum, sum) is called for every four
  * columns. Loads do not wait for one another. */
 template <class Store>
 __device__ __forceinline__ void merge_row(int lane, const row_parts &parts, float factor,
@@ -460,8 +460,8 @@ __global__ void __launch_bounds__(num_threads, BLOCKS)
     }
 }
 
-/* Calls use(kernel, bytes of shared memory), of one kind of tile; by type of the activations and of the cache, whose
- * plain type is theirs. */
+/* Calls use(kernel, bytes of shared memory), of one kind of tile; by type of the activations and of
+ * the cache, whose plain type is theirs. */
 template <bool WIDE, int D, int BLOCKS, class Use>
 static cudaError_t use_kernel(bool bf16, kv_type type, Use use) {
     using bf = __nv_bfloat16;

@@ -1,7 +1,7 @@
 /* Paged attention of a whole step: a launch for each kind of tile, narrow ones of decodes and wide
  * ones of prefills and shared prefixes, of a fixed grid whose blocks work through lists of items
- * that attention_plan.h makes. Queries and output are of one 16-bit type, bf16 or else f16; the cache
- * is of the same, or quantised. */
+ * that attention_plan.h makes. Queries and output are of one 16-bit type, bf16 or else f16; the
+ * cache is of the same, or quantised. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 

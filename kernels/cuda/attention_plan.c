@@ -1,18 +1,18 @@
 /* Costs are counted in KV tiles, plus one per item for its queries and results.
  *
- * The limit L of a piece is at least the sum of all ranges of its kind of tile, in KV tiles, over the
- * blocks of its grid, so one piece is never more than a fair share. A range of n > L tiles becomes
- * ceil(n / L) < n / L + 1 < 2 n / L pieces; over all split ranges of a kind these are fewer than
- * 2 * (sum of n) / L <= 2 * num_blocks: the bound of the items that splitting adds.
+ * The limit L of a piece is at least the sum of all ranges of its kind of tile, in KV tiles, over
+ * the blocks of its grid, so one piece is never more than a fair share. A range of n > L tiles
+ * becomes ceil(n / L) < n / L + 1 < 2 n / L pieces; over all split ranges of a kind these are fewer
+ * than 2 * (sum of n) / L <= 2 * num_blocks: the bound of the items that splitting adds.
  *
- * Partial results have a row for each of the item's in each piece of a split range, at most
- * 2 * num_blocks times the tile's rows, and without a split for each query head of a decode in each
- * of its prefixes and in its own range.
+ * Partial results have a row for each of the item's in each piece of a split range, at most 2 *
+ * num_blocks times the tile's rows, and without a split for each query head of a decode in each of
+ * its prefixes and in its own range.
  *
  * A row must see a token of every piece. One of a decode sees all of its range. Of several tokens
  * the rows differ by less than a tile in where their ranges begin and end: pieces differ by a tile
- * at most and, as n >= L + 1 >= 5, hold floor(n / ceil(n / L)) >= 2 whole tiles; the last one, which
- * may end within a tile, is among the longest, of 3 or more. */
+ * at most and, as n >= L + 1 >= 5, hold floor(n / ceil(n / L)) >= 2 whole tiles; the last one,
+ * which may end within a tile, is among the longest, of 3 or more. */
 #include "kernels/cuda/attention_plan.h"
 
 #include "config/base/check.h"
@@ -351,7 +351,8 @@ static void assign_blocks(struct attention_plan *plan, enum attention_tile tile,
     }
 }
 
-/* Between the two grids' starts there is one more, the end of the first: as a block without items. */
+/* Between the two grids' starts there is one more, the end of the first: as a block without
+ * items. */
 static void list_by_block(struct attention_plan *plan) {
     int32_t *starts = plan->block_items, num_starts = attention_plan_num_starts(plan);
     memset(starts, 0, (size_t)num_starts * sizeof(*starts));

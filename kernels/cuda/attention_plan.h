@@ -6,9 +6,9 @@
  * tiles, one with fewer is a single narrow tile. A tile's range leaves out the tokens that none of
  * its rows sees, and those of prefixes that the sequence shares (attention_prefix.h): these are
  * ranges of tiles with rows of several sequences. Narrow and wide tiles are done by a grid of their
- * own, one after the other. Where the tiles are too few or too unequal to keep every block of theirs
- * busy, long ranges are split. Items go to blocks longest first, each to the block with the least to
- * do. */
+ * own, one after the other. Where the tiles are too few or too unequal to keep every block of
+ * theirs busy, long ranges are split. Items go to blocks longest first, each to the block with the
+ * least to do. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_PLAN_H
 #define QUIRE_KERNELS_CUDA_ATTENTION_PLAN_H
 
@@ -45,7 +45,8 @@ struct attention_plan {
 };
 
 /* For steps of the config's tokens, sequences and heads at most; never allocates again. num_blocks:
- * of each grid, > 0. ERROR_CONFIG when the config's sizes make a plan too large, or ERROR_MEMORY. */
+ * of each grid, > 0. ERROR_CONFIG when the config's sizes make a plan too large, or
+ * ERROR_MEMORY. */
 int attention_plan_init(struct attention_plan *plan, const struct backend_config *config,
                         const int32_t num_blocks[NUM_ATTENTION_TILES], struct error *err);
 int32_t attention_plan_num_starts(const struct attention_plan *plan);

@@ -273,8 +273,8 @@ static bool is_known(const struct cuda_backend *b) {
     return b->recording == NULL || b->step.is_recorded;
 }
 
-/* Whether a step needs a launch for such tiles: this one, or, for what is recorded without a step, any
- * of as many tokens. */
+/* Whether a step needs a launch for such tiles: this one, or, for what is recorded without a step,
+ * any of as many tokens. */
 static bool may_have(const struct cuda_backend *b, const struct sent_plan *plan,
                      enum attention_tile tile) {
     if (is_known(b))

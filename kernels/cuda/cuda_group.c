@@ -129,9 +129,10 @@ int cuda_comm_create(struct cuda_backend *b, struct error *err) {
     return 0;
 }
 
-/* NCCL's kernels on this device end. The last rank of a process to abort waits there until no graph has
- * an operation of the communicator, whichever rank's: so a rank destroys its own before. Where it cannot,
- * its device has failed, and NCCL's kernels with it: it does not abort, nor then is any rank the last. */
+/* NCCL's kernels on this device end. The last rank of a process to abort waits there until no graph
+ * has an operation of the communicator, whichever rank's: so a rank destroys its own before. Where
+ * it cannot, its device has failed, and NCCL's kernels with it: it does not abort, nor then is any
+ * rank the last. */
 static void abort_nccl(struct cuda_backend *b) {
     struct cuda_comm *comm = b->comm;
     bool are_destroyed = true;

@@ -82,7 +82,8 @@ static int instantiate(struct cuda_backend *b, struct recording *recording, stru
     recording->graph.source = source;
     recording->graph.next = b->graphs;
     b->graphs = &recording->graph;
-    /* Else the first launch does it: its step is slow, and memory is taken when all is shared out. */
+    /* Else the first launch does it: its step is slow, and memory is taken when all is shared
+     * out. */
     return CUDA_START(cudaGraphUpload(recording->graph.exec, b->stream), err);
 }
 

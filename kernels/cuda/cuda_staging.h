@@ -12,8 +12,8 @@ struct staging_set;
 void cuda_staging_upload(struct cuda_backend *b, void *device_dst, const void *src, size_t bytes);
 
 /* Returns pinned memory for the caller to fill in before it enqueues what reads it, at most the
- * largest step's arrays, or a chunk; it is the caller's until the step was waited for. What is copied
- * chunk by chunk is copied while the next one is filled in. NULL after a failure. */
+ * largest step's arrays, or a chunk; it is the caller's until the step was waited for. What is
+ * copied chunk by chunk is copied while the next one is filled in. NULL after a failure. */
 #define CUDA_STAGING_CHUNK_BYTES ((size_t)1 << 20)
 void *cuda_staging_reserve(struct cuda_backend *b, size_t bytes);
 

@@ -1,15 +1,15 @@
 /* How a product's algorithms are timed.
  *
  * In a step the weights of a product come from memory, since those of all other products were read
- * after the last time. So before each run the cache is overwritten (as nvbench and Triton's do_bench
- * do). Meanwhile the host enqueues the run, whose time between two events is then the device's
- * alone. The algorithms take turns, so that clocks and temperature are the same for each, and each
- * one's median counts.
+ * after the last time. So before each run the cache is overwritten (as nvbench and Triton's
+ * do_bench do). Meanwhile the host enqueues the run, whose time between two events is then the
+ * device's alone. The algorithms take turns, so that clocks and temperature are the same for each,
+ * and each one's median counts.
  *
  * The first turn is neither timed nor charged to the budget: kernels are loaded then, milliseconds
- * each for which the device waits, and results compared. What the result is written to is the memory
- * that overwrites the cache, filled with NaNs, so that the step keeps its own, and an algorithm that
- * writes nothing is seen. */
+ * each for which the device waits, and results compared. What the result is written to is the
+ * memory that overwrites the cache, filled with NaNs, so that the step keeps its own, and an
+ * algorithm that writes nothing is seen. */
 #include "kernels/cuda/cuda_tuning.h"
 
 #include "config/base/check.h"
@@ -155,7 +155,8 @@ static void bring_rows(struct cuda_backend *b, const struct trial *t, int32_t fi
                                 b->stream));
 }
 
-/* Brings the first rows of each result and the last, where tiles may be cut. False after a failure. */
+/* Brings the first rows of each result and the last, where tiles may be cut. False after a
+ * failure. */
 static bool run_first_turn(struct cuda_backend *b, struct trial *t) {
     int32_t num_first = (t->num_seen + 1) / 2, num_last = t->num_seen - num_first;
     for (int i = 0; i < t->count; i++) {

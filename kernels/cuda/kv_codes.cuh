@@ -11,10 +11,12 @@
  * scale that they are multiplied by anyway. */
 template <kv_type KV> constexpr float kv_code_unit = KV == KV_E4M3 ? 256.0f : 1.0f;
 
-/* Two codes, of bytes i and i + 1 of the word, over kv_code_unit as T, exact; finite for every byte.
- *   INT8 in half   1024 has a last bit worth 1: a byte of 0 .. 255 put there, and 1024 + 128 taken off
- *   INT8 in bf16   so has 128, and the byte's upper bit is next to the exponent's last: of a negative
- *                  code's bits all but that one are 128 + 128 + code, and 256 is taken off
+/* Two codes, of bytes i and i + 1 of the word, over kv_code_unit as T: exact, and finite for every
+ * byte.
+ *   INT8 in half   1024 has a last bit worth 1: a byte of 0 .. 255 put there, and 1024 + 128 taken
+ *                  off
+ *   INT8 in bf16   so has 128, and the byte's upper bit is next to the exponent's last: of a
+ *                  negative code's bits all but that one are 256 + code, and 256 is taken off
  *   E4M3 in half   sign, exponent and mantissa where those of a half are; of the biases, 7 and 15,
  *                  the difference is 2^8; subnormals are subnormals */
 template <kv_type KV, class T>

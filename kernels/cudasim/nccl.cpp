@@ -378,8 +378,8 @@ static void run_devices(const communicator &all) {
             run_one(*state.dev, *queue);
 }
 
-/* As NCCL's, the last rank to go waits until no graph has an operation of any rank: for ever while a
- * graph lives. The devices work meanwhile. */
+/* As NCCL's, the last rank to go waits until no graph has an operation of any rank: for ever while
+ * a graph lives. The devices work meanwhile. */
 static void leave(ncclComm_t comm) {
     communicator &all = *comm->all;
     *comm->is_aborted = true;

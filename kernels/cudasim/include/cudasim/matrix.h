@@ -1,9 +1,9 @@
-/* The instructions of kernels/cuda/device_ptx.cuh, whose comments define them: tensor-core products,
- * arithmetic of pairs and asynchronous copies. An address that would be a fault on a GPU, misaligned or not in the
- * block's shared memory, ends the process with a message.
+/* The instructions of kernels/cuda/device_ptx.cuh, whose comments define them: tensor-core
+ * products, arithmetic of pairs and asynchronous copies. An address that would be a fault on a GPU,
+ * misaligned or not in the block's shared memory, ends the process with a message.
  *
- * A copy is as late as it may be: the destination becomes 0xff at the call, the bytes arrive
- * in the copy_async_wait that waits for them. */
+ * A copy is as late as it may be: the destination becomes 0xff at the call, the bytes arrive in the
+ * copy_async_wait that waits for them. */
 #ifndef CUDASIM_MATRIX_H
 #define CUDASIM_MATRIX_H
 

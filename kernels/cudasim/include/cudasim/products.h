@@ -10,7 +10,7 @@
  *   coarse:ID             its sums keep 13 bits, as an H100's of 8-bit floats
  *   takes:ID:US           a product takes it so many microseconds by the device's clock; of several
  *                         settings the first
- *   first:ID:US           the first product of the algorithm takes so many more, as one whose kernel
+ *   first:ID:US           its first product takes so many more, as one whose kernel
  *                         is loaded then
  * An ID is that of CUBLASLT_ALGO_CONFIG_ID, from 0 to CUDASIM_NUM_ALGORITHMS - 1; the first
  * CUDASIM_NUM_SEQUENTIAL do not split K. `all` is every one. Nothing is set by the empty list.
