@@ -193,7 +193,7 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
 
 /* Where so many registers are needed for a tile that what follows from the thread's number is
  * computed again for each: otherwise registers are spilled. */
-template <bool WIDE, kv_type KV, int D> constexpr bool is_short_of_registers = D == 256;
+template <int D> constexpr bool is_short_of_registers = D == 256;
 
 /* All of the item's range for this warp's 16 rows, or its tokens of it. */
 template <bool WIDE, class T, kv_type KV, int D>
@@ -226,7 +226,7 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
     copy_async_wait<1>();
     __syncthreads(); /* the queries, which all warps fetched */
     for (; tile < kv_end; tile += ATTENTION_KV_TILE) {
-        if (is_short_of_registers<WIDE, KV, D>)
+        if (is_short_of_registers<D>)
             c.thread = opaque(c.thread);
         const int begin = tile + first_token, end = min(begin + num_tokens, kv_end);
         const bool sees =

@@ -292,9 +292,10 @@ static void split_long_ranges(struct attention_plan *plan, const struct step_inp
         if (num_pieces == 1 && !is_shared && plan->runs[item->first_run].num_parts == 0)
             continue;
         take_parts(plan, shape, item, num_pieces);
-        if (num_pieces > 1)
+        if (num_pieces > 1) {
             split(plan, i, num_pieces);
-        plan->num_split_ranges += num_pieces > 1;
+            plan->num_split_ranges++;
+        }
         if (!is_shared)
             place_parts(plan, item);
     }

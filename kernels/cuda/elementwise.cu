@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(1024) norm_kernel(const norm_launch a) {
     for (int32_t i = first; i < a.width; i += step) {
         float v[N], weight[N], before[N];
         load_floats(v, x + i);
-        load_weights(weight, a.weight + i);
+        load_floats(weight, a.weight + i);
         if (a.accumulate)
             load_floats(before, out + i);
 #pragma unroll

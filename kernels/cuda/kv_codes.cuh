@@ -34,13 +34,6 @@ template <> __device__ __forceinline__ uint32_t unpack_pair<KV_E4M3, __half>(uin
     uint32_t high_bytes = __byte_perm(word, 0, i == 0 ? 0x1404 : 0x3424);
     return (high_bytes & 0x80008000) | (high_bytes >> 1 & 0x3f803f80);
 }
-template <>
-__device__ __forceinline__ uint32_t unpack_pair<KV_E4M3, __nv_bfloat16>(uint32_t word, int i) {
-    uint32_t halves = unpack_pair<KV_E4M3, __half>(word, i);
-    return pack2<__nv_bfloat16>(to_float(__ushort_as_half((unsigned short)halves)),
-                                to_float(__ushort_as_half((unsigned short)(halves >> 16))));
-}
-
 /* Likewise as floats. INT8: 2^23 has a last bit worth 1. */
 template <kv_type KV>
 __device__ __forceinline__ void unpack_floats(float (&out)[2], uint32_t word, int i) {
@@ -53,6 +46,13 @@ __device__ __forceinline__ void unpack_floats(float (&out)[2], uint32_t word, in
         out[0] = to_float(__ushort_as_half((unsigned short)halves));
         out[1] = to_float(__ushort_as_half((unsigned short)(halves >> 16)));
     }
+}
+
+template <>
+__device__ __forceinline__ uint32_t unpack_pair<KV_E4M3, __nv_bfloat16>(uint32_t word, int i) {
+    float x[2];
+    unpack_floats<KV_E4M3>(x, word, i);
+    return pack2<__nv_bfloat16>(x[0], x[1]);
 }
 
 /* Eight codes, in the order of memory, as T. */
