@@ -28,6 +28,9 @@
  * alternatives that come first are. */
 #define GRAMMAR_MAX_PARSE_STATES 512
 
+/* Work of a front end on one builder, in steps of a construction: some 50 ms. */
+#define GRAMMAR_MAX_WORK INT64_C(20000000)
+
 #define GRAMMAR_WORK_COST 8 /* of a parse state that is followed: see grammar_state_try_mask */
 
 /* --- Building (any one thread) --- */
@@ -40,6 +43,10 @@ typedef int32_t grammar_node;
 
 struct grammar_builder *grammar_builder_create(void);          /* NULL when memory is short */
 void grammar_builder_destroy(struct grammar_builder *builder); /* accepts NULL */
+/* What front ends may still work on this builder, GRAMMAR_MAX_WORK at first: all schemas, patterns and
+ * tools that are built in it share that. They take what they do from it, and refuse to go on once it
+ * is negative. */
+int64_t *grammar_builder_work(struct grammar_builder *builder);
 
 grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length);
 /* Exactly this token, a control token for instance. */

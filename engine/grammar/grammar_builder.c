@@ -8,7 +8,14 @@
 #define LAST_CHARACTER 0x10ffff
 
 struct grammar_builder *grammar_builder_create(void) {
-    return calloc(1, sizeof(struct grammar_builder));
+    struct grammar_builder *builder = calloc(1, sizeof(*builder));
+    if (builder != NULL)
+        builder->work_left = GRAMMAR_MAX_WORK;
+    return builder;
+}
+
+int64_t *grammar_builder_work(struct grammar_builder *builder) {
+    return &builder->work_left;
 }
 
 void grammar_builder_destroy(struct grammar_builder *builder) {

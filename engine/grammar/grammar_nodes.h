@@ -25,6 +25,7 @@ struct node {
 struct grammar_builder {
     enum error_code failure; /* ERROR_NONE as long as all is well */
     const char *reason;      /* static; of the failure */
+    int64_t work_left;
     struct node *nodes;
     char *bytes;
     grammar_node *items;

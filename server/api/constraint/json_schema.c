@@ -74,6 +74,7 @@ void *schema_allocate(struct schema_context *c, size_t bytes) {
     struct schema_chunk *chunk = c->chunks;
     size_t align = alignof(max_align_t), rounded = (bytes + align - 1) / align * align;
     c->num_allocated += rounded;
+    *c->work -= (int64_t)(rounded / SCHEMA_BYTES_PER_WORK);
     if (c->num_allocated > SCHEMA_MAX_MEMORY) {
         schema_decline(c, c->path, "the schema takes too much memory");
         return NULL;
@@ -104,16 +105,18 @@ static void free_chunks(struct schema_context *c) {
 /* --- Bounds and fields --- */
 
 int schema_add_steps(struct schema_context *c, size_t steps) {
-    c->num_steps += steps;
-    if (c->num_steps > SCHEMA_MAX_STEPS)
-        return schema_decline(c, c->path, "too many names must be looked up in the schema");
+    *c->work -= steps < GRAMMAR_MAX_WORK ? SCHEMA_STEP_WORK * (int64_t)steps : GRAMMAR_MAX_WORK;
+    if (*c->work < 0)
+        return schema_decline(c, c->path,
+                              "the request's schemas take more work than one request may");
     return 0;
 }
 
 int schema_count_one(struct schema_context *c, const char *path, const char *what) {
     if (++c->num_schemas > JSON_SCHEMA_MAX_SCHEMAS)
         return schema_decline(c, path, "there are more than %d %s", JSON_SCHEMA_MAX_SCHEMAS, what);
-    return 0;
+    *c->work -= SCHEMA_WORK;
+    return schema_add_steps(c, 0);
 }
 
 int schema_child(struct schema_context *c, const struct schema_literal *parent, const cJSON *schema,
@@ -193,7 +196,7 @@ int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const
                                .whitespace = whitespace,
                                .ignores_ref_siblings = has_old_draft(schema),
                                .err = err,
-                               .automaton_budget = TEXT_AUTOMATON_BUDGET,
+                               .work = grammar_builder_work(builder),
                                .pieces = JSON_PIECES_NONE};
     int result = compile(&c, path, out);
     schema_forget_automata(&c);
@@ -202,8 +205,10 @@ int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const
 }
 
 grammar_node json_schema_any_object(struct grammar_builder *builder, const char *whitespace) {
-    struct schema_context c = {
-        .builder = builder, .whitespace = whitespace, .pieces = JSON_PIECES_NONE};
+    struct schema_context c = {.builder = builder,
+                               .whitespace = whitespace,
+                               .work = grammar_builder_work(builder),
+                               .pieces = JSON_PIECES_NONE};
     return schema_any_object(&c);
 }
 

@@ -48,7 +48,7 @@ static bool members_equal(struct schema_context *c, const cJSON *a, const cJSON 
 
 /* JSON_MAX_DEPTH bounds the recursion. */
 bool schema_values_equal(struct schema_context *c, const cJSON *a, const cJSON *b) {
-    c->num_steps++;
+    *c->work -= SCHEMA_STEP_WORK;
     if (schema_type_of(a) != schema_type_of(b))
         return false;
     if (cJSON_IsNumber(a))

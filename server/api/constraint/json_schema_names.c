@@ -37,7 +37,7 @@ static int combine(struct object_reader *r, const struct text_automaton *a,
                    const struct text_automaton **out) {
     struct text_automaton *result;
     struct error error = {0};
-    if (text_automaton_combine(a, b, operation, &r->c->automaton_budget, &result, &error) != 0)
+    if (text_automaton_combine(a, b, operation, r->c->work, &result, &error) != 0)
         return schema_decline_error(r->c, r->object->path, "patternProperties", &error);
     *out = result;
     return schema_keep_automaton(r->c, NULL, result);
@@ -47,7 +47,7 @@ static int keep_nodes(struct object_reader *r, struct grammar_builder *builder, 
                       bool minimises, const struct text_automaton **out) {
     struct text_automaton *automaton;
     struct error error = {0};
-    if (text_automaton_of_nodes(builder, node, &r->c->automaton_budget, &automaton, &error) != 0)
+    if (text_automaton_of_nodes(builder, node, r->c->work, &automaton, &error) != 0)
         return schema_decline_error(r->c, r->object->path, "additionalProperties", &error);
     *out = automaton;
     if (schema_keep_automaton(r->c, NULL, automaton) != 0)

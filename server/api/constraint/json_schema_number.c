@@ -187,7 +187,7 @@ static int multiples(struct schema_context *c, const struct schema_fact *fact,
     *out = r.automaton;
     if (schema_keep_automaton(c, NULL, r.automaton) != 0)
         return -1;
-    c->automaton_budget -= 64 * (int64_t)r.automaton->num_edges;
+    *c->work -= 64 * (int64_t)r.automaton->num_edges;
     return text_automaton_trim(r.automaton) == 0 && text_automaton_minimise(r.automaton) == 0
                ? 0
                : api_error_set_memory(c->err);
@@ -200,7 +200,7 @@ static int automaton_of_node(struct schema_context *c, const struct number *n,
                              const struct text_automaton **out) {
     struct text_automaton *automaton;
     struct error error = {0};
-    if (text_automaton_of_nodes(builder, node, &c->automaton_budget, &automaton, &error) != 0)
+    if (text_automaton_of_nodes(builder, node, c->work, &automaton, &error) != 0)
         return schema_decline_error(c, n->bounds.path, "a number's range", &error);
     *out = automaton;
     return schema_keep_automaton(c, NULL, automaton);
@@ -280,7 +280,7 @@ static int combine(struct schema_context *c, const struct number *n, const char 
                    enum automaton_operation operation) {
     struct text_automaton *result;
     struct error error = {0};
-    if (text_automaton_combine(*into, other, operation, &c->automaton_budget, &result, &error) != 0)
+    if (text_automaton_combine(*into, other, operation, c->work, &result, &error) != 0)
         return schema_decline_error(c, n->bounds.path, key, &error);
     *into = result;
     return schema_keep_automaton(c, NULL, result);

@@ -19,7 +19,10 @@
 #include <stddef.h>
 
 #define SCHEMA_MAX_PATH 384
-#define SCHEMA_MAX_STEPS 2000000 /* over names that are looked up, and values: some 50 ms */
+/* Of grammar_builder_work. */
+#define SCHEMA_STEP_WORK 10 /* to look at a name or a value */
+#define SCHEMA_WORK 200     /* to begin with a schema or a value of an enum */
+#define SCHEMA_BYTES_PER_WORK 4
 #define SCHEMA_MAX_CASES 512
 #define SCHEMA_MAX_GOALS 8192
 #define SCHEMA_GOAL_SLOTS 1024
@@ -89,8 +92,8 @@ struct schema_context {
     bool is_base_known, has_other_base; /* whether a schema within it has an $id */
     struct api_error *err;
     int num_schemas;
-    size_t num_steps, num_allocated;
-    int64_t automaton_budget;
+    size_t num_allocated;
+    int64_t *work; /* the builder's */
     struct json_pieces pieces;
     struct schema_chunk *chunks;
     struct schema_entry **goals; /* [SCHEMA_GOAL_SLOTS] lists, by hash; NULL before the first */

@@ -51,7 +51,7 @@ static int automaton_of(struct schema_context *c, const char *path, const char *
         return api_error_set_memory(c->err);
     int result = write(builder, context, &node, &error);
     if (result == 0)
-        result = text_automaton_of_nodes(builder, node, &c->automaton_budget, &automaton, &error);
+        result = text_automaton_of_nodes(builder, node, c->work, &automaton, &error);
     grammar_builder_destroy(builder);
     if (result != 0)
         return schema_decline_error(c, path, key, &error);
@@ -192,7 +192,7 @@ static int combine(struct schema_context *c, const char *path, const char *key,
                    enum automaton_operation operation) {
     struct text_automaton *result;
     struct error error = {0};
-    if (text_automaton_combine(*into, other, operation, &c->automaton_budget, &result, &error) != 0)
+    if (text_automaton_combine(*into, other, operation, c->work, &result, &error) != 0)
         return schema_decline_error(c, path, key, &error);
     *into = result;
     return schema_keep_automaton(c, NULL, result);

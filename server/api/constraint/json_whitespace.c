@@ -26,7 +26,7 @@ static int automaton_of(const char *pattern, int64_t *budget, struct text_automa
 /* *out: every text of the pattern is white space of JSON (RFC 8259, section 2). */
 static int is_whitespace(const char *pattern, bool *out, struct error *error) {
     struct text_automaton *texts = NULL, *white = NULL, *others = NULL;
-    int64_t budget = TEXT_AUTOMATON_BUDGET;
+    int64_t budget = GRAMMAR_MAX_WORK;
     int result = -1;
     if (automaton_of(pattern, &budget, &texts, error) == 0 &&
         automaton_of("[ \\t\\n\\r]*", &budget, &white, error) == 0)

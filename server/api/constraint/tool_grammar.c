@@ -123,7 +123,7 @@ int tool_grammar_check(const struct tool_fields *fields, struct api_error *err) 
     if (calls.form.builder == NULL)
         return api_error_set_memory(err);
     cJSON_ArrayForEach(tool, fields->tools) {
-        if (result == 0)
+        if (result == 0 && *grammar_builder_work(calls.form.builder) >= 0)
             result = check_tool(&calls, tool, index++);
     }
     grammar_builder_destroy(calls.form.builder);
