@@ -1,5 +1,5 @@
 /* The clock that every duration and deadline is measured by: it never jumps and has no relation to
- * the time of day. */
+ * the time of day. And what a thread has computed. */
 #ifndef QUIRE_CONFIG_BASE_CLOCK_H
 #define QUIRE_CONFIG_BASE_CLOCK_H
 
@@ -18,6 +18,13 @@ static inline int64_t clock_now_ns(void) {
 
 static inline int64_t clock_now_ms(void) {
     return clock_now_ns() / CLOCK_NS_PER_MS;
+}
+
+/* Returns the processor time of the calling thread. */
+static inline int64_t clock_thread_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (int64_t)now.tv_sec * CLOCK_NS_PER_S + now.tv_nsec;
 }
 
 #endif

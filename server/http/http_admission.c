@@ -141,16 +141,15 @@ int http_admission_check(struct connection *connection) {
         return api_error_set(&exchange->error, 503, "server_error", "draining", NULL,
                              "the server is being drained");
     }
-    bool is_call = exchange->route->parse != NULL;
-    if (is_call && engine_is_put_to_sleep(server->engine)) {
+    if (exchange->route->parse != NULL && engine_is_put_to_sleep(server->engine)) {
         server->stats.rejected++;
         return http_admission_refuse_asleep(&exchange->error);
     }
     if (!key_models_any(exchange->key, server->context))
         return api_error_set(&exchange->error, 404, "invalid_request_error", "model_not_found",
                              "model", "this API key may use none of the models here");
-    if (check_exchanges(connection) == 0 &&
-        (!is_call || (check_key_limits(connection) == 0 && check_api_calls(connection) == 0)))
+    if (check_exchanges(connection) == 0 && check_key_limits(connection) == 0 &&
+        check_api_calls(connection) == 0)
         return 0;
     server->stats.rejected++;
     return -1;
@@ -195,8 +194,6 @@ void http_admission_begin(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     exchange->is_pending = true;
     server->num_pending++;
-    if (exchange->route->parse == NULL)
-        return;
     server->num_api_calls++;
     exchange->owner->num_api_calls++;
     if (exchange->key != NULL)
@@ -208,8 +205,6 @@ void http_admission_end(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     exchange->is_pending = false;
     server->num_pending--;
-    if (exchange->route->parse == NULL)
-        return;
     server->num_api_calls--;
     exchange->owner->num_api_calls--;
     if (exchange->num_requests > 0) /* what failed, or ended in the queue, was not served */

@@ -9,6 +9,7 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 #define QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 
+#include "server/http/prep_workers.h"
 #include "server/queue_pace.h"
 
 #include <stdbool.h>
@@ -31,9 +32,10 @@ struct http_owner {
     int64_t num_users;
     int64_t num_connections;
     int64_t num_exchanges; /* that use a connection now */
-    int64_t num_api_calls; /* in flight */
+    int64_t num_api_calls; /* in flight, and transforms */
     size_t bytes;          /* held now, of the budget */
     struct queue_pace pace;
+    struct prep_owner prep;
 };
 
 struct http_memory {

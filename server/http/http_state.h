@@ -75,8 +75,8 @@ struct exchange {
                          it need not */
 
     /* WAITING and all that follow it. */
-    bool is_pending; /* counted in http_server.num_pending and, if a call, in num_api_calls, for its
-                        owner and its key */
+    bool is_pending; /* counted in http_server.num_pending and num_api_calls, for its owner and its
+                        key */
     struct http_task *task; /* WAITING alone, while a worker has it */
     bool awaits_rest;       /* WAITING, or since: until the engine has come to this */
     enum engine_rest awaited_rest;
@@ -150,7 +150,7 @@ struct http_server {
     int64_t
         num_pending; /* exchanges handed to a worker, or that follow another one, and not completed;
                         stopping waits for them */
-    int64_t num_api_calls; /* of them: API calls */
+    int64_t num_api_calls; /* of them: what is computed, by workers alone or the engine too */
     int64_t num_awaiting;  /* exchanges with awaits_rest */
     unsigned woken_tags;   /* of a server that sleeps: bits of http_control.c */
     int64_t num_closed;    /* of stats.connections: is_closed, and soon gone */

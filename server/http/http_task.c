@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-#define SHORT_BODY_BYTES (64 * 1024) /* read and tokenised in some milliseconds */
+#define SHORT_BODY_BYTES (64 * 1024)  /* read and tokenised in some milliseconds */
+#define BULK_BODY_BYTES (1024 * 1024) /* in some tenths of a second */
 
 static void run_task(struct prep_job *job) {
     struct http_task *task = (struct http_task *)job; /* job is its first member */
@@ -24,7 +25,9 @@ static void run_task(struct prep_job *job) {
 static enum prep_queue queue_of(const struct exchange *exchange) {
     if (exchange->body.length <= SHORT_BODY_BYTES)
         return PREP_SHORT;
-    return exchange->route->parse != NULL ? PREP_LONG : PREP_BULK;
+    if (exchange->route->parse != NULL)
+        return PREP_LONG;
+    return exchange->body.length <= BULK_BODY_BYTES ? PREP_BULK : PREP_HUGE;
 }
 
 int http_task_start(struct connection *connection) {
@@ -34,6 +37,7 @@ int http_task_start(struct connection *connection) {
         return -1;
     task->job.run = run_task;
     task->job.queue = queue_of(exchange);
+    task->job.owner = &exchange->owner->prep;
     task->connection = connection;
     task->route = exchange->route;
     task->context = key_models_context(exchange->key, connection->server->context, &task->models);

@@ -1,6 +1,7 @@
 #include "server/http/prep_workers.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,10 +11,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-struct job_list {
-    struct prep_job *head, **tail;
-};
 
 struct worker {
     struct prep_workers *workers;
@@ -27,42 +24,62 @@ struct prep_workers {
     struct worker threads[PREP_NUM_QUEUES];
     pthread_mutex_t lock;
     pthread_cond_t arrived;
-    struct job_list todo[PREP_NUM_QUEUES], done; /* guarded by lock, like stopping */
+    struct prep_queue_state {
+        struct prep_turn *first; /* of those that wait, in order of arrival */
+        int64_t now_ns;          /* virtual time of the last one whose turn came */
+    } queues[PREP_NUM_QUEUES];   /* guarded by lock, like all below */
+    struct prep_list done;
     bool stopping;
 };
 
-static void list_init(struct job_list *list) {
-    list->head = NULL;
-    list->tail = &list->head;
-}
-
-static void list_append(struct job_list *list, struct prep_job *job) {
+static void append(struct prep_list *list, struct prep_job *job) {
+    if (list->first == NULL)
+        list->end = &list->first;
     job->next = NULL;
-    *list->tail = job;
-    list->tail = &job->next;
+    *list->end = job;
+    list->end = &job->next;
 }
 
-static struct prep_job *list_pop(struct job_list *list) {
-    struct prep_job *job = list->head;
-    list->head = job->next;
-    if (!list->head)
-        list->tail = &list->head;
+static bool is_before(const struct prep_turn *a, const struct prep_turn *b) {
+    return a->spent_ns != b->spent_ns ? a->spent_ns < b->spent_ns : a->num_running < b->num_running;
+}
+
+static void begin_to_wait(struct prep_queue_state *queue, struct prep_turn *turn) {
+    struct prep_turn **end = &queue->first;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = turn;
+    turn->next = NULL;
+    if (turn->spent_ns < queue->now_ns)
+        turn->spent_ns = queue->now_ns;
+}
+
+/* Takes the next job of a queue in which some wait. */
+static struct prep_job *take(struct prep_queue_state *queue) {
+    struct prep_turn **best = &queue->first;
+    for (struct prep_turn **at = &queue->first->next; *at != NULL; at = &(*at)->next)
+        if (is_before(*at, *best))
+            best = at;
+    struct prep_turn *turn = *best;
+    struct prep_job *job = turn->jobs.first;
+    queue->now_ns = turn->spent_ns;
+    turn->num_running++;
+    turn->jobs.first = job->next;
+    if (job->next == NULL)
+        *best = turn->next;
     return job;
 }
 
-/* The list that the worker of the queue takes its next job from; NULL: there is none for it. */
-static struct job_list *list_for(struct prep_workers *workers, enum prep_queue queue) {
-    if (workers->todo[queue].head)
-        return &workers->todo[queue];
-    return workers->todo[PREP_SHORT].head ? &workers->todo[PREP_SHORT] : NULL;
-}
-
-/* Called with the lock held; the next job, or NULL when the workers are stopping. */
+/* The lock is held. Returns NULL when the workers are stopping. */
 static struct prep_job *wait_for_job(struct prep_workers *workers, enum prep_queue queue) {
-    struct job_list *list;
-    while (!(list = list_for(workers, queue)) && !workers->stopping)
+    while (!workers->stopping) {
+        if (workers->queues[queue].first != NULL)
+            return take(&workers->queues[queue]);
+        if (workers->queues[PREP_SHORT].first != NULL)
+            return take(&workers->queues[PREP_SHORT]);
         pthread_cond_wait(&workers->arrived, &workers->lock);
-    return workers->stopping ? NULL : list_pop(list);
+    }
+    return NULL;
 }
 
 static void *worker_main(void *context) {
@@ -71,10 +88,15 @@ static void *worker_main(void *context) {
     struct prep_job *job;
     pthread_mutex_lock(&workers->lock);
     while ((job = wait_for_job(workers, worker->queue))) {
+        struct prep_turn *turn = &job->owner->turns[job->queue];
         pthread_mutex_unlock(&workers->lock);
+        int64_t begin_ns = clock_thread_ns();
         job->run(job);
+        int64_t spent_ns = clock_thread_ns() - begin_ns;
         pthread_mutex_lock(&workers->lock);
-        list_append(&workers->done, job);
+        turn->spent_ns += spent_ns;
+        turn->num_running--;
+        append(&workers->done, job);
         const uint64_t one = 1;
         CHECK(write(workers->fd, &one, sizeof(one)) == sizeof(one));
     }
@@ -101,9 +123,6 @@ int prep_workers_create(struct prep_workers **out, struct error *err) {
     struct prep_workers *workers = calloc(1, sizeof(*workers));
     if (!workers)
         return error_set(err, ERROR_MEMORY, "no memory for the prep workers");
-    for (int queue = 0; queue < PREP_NUM_QUEUES; queue++)
-        list_init(&workers->todo[queue]);
-    list_init(&workers->done);
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->arrived, NULL);
     workers->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -124,7 +143,10 @@ int prep_workers_fd(const struct prep_workers *workers) {
 
 void prep_workers_push(struct prep_workers *workers, struct prep_job *job) {
     pthread_mutex_lock(&workers->lock);
-    list_append(&workers->todo[job->queue], job);
+    struct prep_turn *turn = &job->owner->turns[job->queue];
+    if (turn->jobs.first == NULL)
+        begin_to_wait(&workers->queues[job->queue], turn);
+    append(&turn->jobs, job);
     pthread_cond_broadcast(&workers->arrived);
     pthread_mutex_unlock(&workers->lock);
 }
@@ -134,8 +156,8 @@ struct prep_job *prep_workers_take_done(struct prep_workers *workers) {
     pthread_mutex_lock(&workers->lock);
     ssize_t got = read(workers->fd, &count, sizeof(count));
     CHECK(got == sizeof(count) || errno == EAGAIN);
-    struct prep_job *jobs = workers->done.head;
-    list_init(&workers->done);
+    struct prep_job *jobs = workers->done.first;
+    workers->done.first = NULL;
     pthread_mutex_unlock(&workers->lock);
     return jobs;
 }
@@ -148,6 +170,15 @@ static void drop_list(struct prep_job *job, void (*drop)(struct prep_job *job)) 
     }
 }
 
+/* The last job takes its owner with it. */
+static void drop_turns(struct prep_turn *turn, void (*drop)(struct prep_job *job)) {
+    while (turn != NULL) {
+        struct prep_turn *next = turn->next;
+        drop_list(turn->jobs.first, drop);
+        turn = next;
+    }
+}
+
 void prep_workers_destroy(struct prep_workers *workers, void (*drop)(struct prep_job *job)) {
     if (!workers)
         return;
@@ -157,9 +188,9 @@ void prep_workers_destroy(struct prep_workers *workers, void (*drop)(struct prep
     pthread_mutex_unlock(&workers->lock);
     for (int i = 0; i < workers->num_threads; i++)
         pthread_join(workers->threads[i].thread, NULL);
-    drop_list(workers->done.head, drop);
+    drop_list(workers->done.first, drop);
     for (int queue = 0; queue < PREP_NUM_QUEUES; queue++)
-        drop_list(workers->todo[queue].head, drop);
+        drop_turns(workers->queues[queue].first, drop);
     if (workers->fd >= 0)
         close(workers->fd);
     pthread_cond_destroy(&workers->arrived);

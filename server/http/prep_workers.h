@@ -1,8 +1,11 @@
 /* Threads for the slow part of a request: strict JSON, tokenising. Slow input then holds up a
  * worker, never the I/O thread.
  *
- * There is a worker for each queue of jobs. It runs those of its own queue in order of arrival and,
- * when it has none, short ones: what is long holds up only what is long too.
+ * There is a worker for each queue of jobs. It takes those of its own queue and, when it has none,
+ * short ones: what is long holds up only what is long too. In a queue the owners of jobs take turns:
+ * next is the oldest job of the owner for which least processor time was spent. An owner without
+ * jobs gains no credit: with its next one it is level with whoever had least of those that wait. So
+ * a job waits for the one that runs and for those of its own owner, whatever others push.
  *
  * The I/O thread pushes jobs and collects finished ones after prep_workers_fd became readable. A
  * job belongs to the workers from push until it comes back from prep_workers_take_done. The caller
@@ -12,19 +15,41 @@
 
 #include "config/error.h"
 
+#include <stdint.h>
+
 struct prep_workers;
 
 enum prep_queue {
     PREP_SHORT, /* some milliseconds at most */
     PREP_LONG,  /* API calls */
-    PREP_BULK,  /* transforms */
+    PREP_BULK,  /* transforms of up to a megabyte */
+    PREP_HUGE,  /* larger ones, which take seconds */
     PREP_NUM_QUEUES
+};
+
+struct prep_list {
+    struct prep_job *first, **end;
+};
+
+/* An owner's jobs of a queue. Zeroed: it has none, and never had. */
+struct prep_turn {
+    struct prep_list jobs;  /* that wait */
+    struct prep_turn *next; /* whose jobs wait too */
+    int64_t spent_ns; /* virtual time: processor time of its jobs, lifted as it begins to wait */
+    int num_running;
+};
+
+/* Embedded in what the caller knows of an owner, zeroed at first, and kept as long as a job is of it.
+ * The workers read and write it. */
+struct prep_owner {
+    struct prep_turn turns[PREP_NUM_QUEUES];
 };
 
 /* Embedded in the caller's job. */
 struct prep_job {
     enum prep_queue queue;
     void (*run)(struct prep_job *job); /* on a worker; touches the job's own fields only */
+    struct prep_owner *owner;
     struct prep_job *next;
 };
 

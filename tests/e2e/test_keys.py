@@ -121,6 +121,28 @@ def test_requests_per_minute(keys, start_server):
     assert ask(server, keys.keys["few"]).status_code == 429  # a reload gives nothing back
 
 
+TEXTS = {
+    "/tokenize": {"prompt": "Once"},
+    "/detokenize": {"tokens": [1, 2]},
+    "/apply-template": {"messages": [{"role": "user", "content": "Once"}]},
+    "/v1/completions/render": {"prompt": "Once"},
+    "/v1/chat/completions/render": {"messages": [{"role": "user", "content": "Once"}]},
+    "/v1/responses/input_tokens": {"input": "Once"},
+    "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Once"}]},
+}
+
+
+def test_texts_count_as_requests(keys, start_server):
+    """What is computed without the engine counts too, so that no route goes past a key's limits."""
+    server = start_server("--api-key-file", keys.add("few", "--requests-per-minute", 1).path)
+    for i in range(len(TEXTS)):
+        keys.add(f"few{i}", "--requests-per-minute", 1)
+    reload(server, f"{1 + len(TEXTS)} API keys from")
+    for i, (path, fields) in enumerate(TEXTS.items()):
+        replies = [server.post(path, {"model": NAME, **fields}, headers=headers(keys.keys[f"few{i}"])) for _ in range(2)]
+        assert [reply.status_code for reply in replies] == [200, 429], path
+
+
 def test_tokens_per_minute(keys, start_server):
     keys.add("few", "--tokens-per-minute", 60)
     server = start_server("--api-key-file", keys.path)

@@ -1,5 +1,7 @@
 #include "server/http/prep_workers.h"
 
+#include "config/base/clock.h"
+
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +12,8 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+
+static struct prep_owner one; /* of most jobs */
 
 struct square_job {
     struct prep_job job;
@@ -46,7 +50,8 @@ static void test_all_jobs_come_back_done(void **state) {
     int sum = 0, expected = 0, done = 0;
     assert_int_equal(prep_workers_create(&workers, &err), 0);
     for (int i = 0; i < COUNT; i++) {
-        jobs[i] = (struct square_job){{(enum prep_queue)(i % PREP_NUM_QUEUES), square}, i % 10, 0};
+        jobs[i] =
+            (struct square_job){{(enum prep_queue)(i % PREP_NUM_QUEUES), square, &one}, i % 10, 0};
         expected += (i % 10) * (i % 10);
         prep_workers_push(workers, &jobs[i].job);
     }
@@ -59,8 +64,9 @@ static void test_all_jobs_come_back_done(void **state) {
 }
 
 static void test_order_is_kept_in_a_queue(void **state) {
-    struct square_job jobs[3] = {
-        {{PREP_LONG, square}, 1, 0}, {{PREP_LONG, square}, 2, 0}, {{PREP_LONG, square}, 3, 0}};
+    struct square_job jobs[3] = {{{PREP_LONG, square, &one}, 1, 0},
+                                 {{PREP_LONG, square, &one}, 2, 0},
+                                 {{PREP_LONG, square, &one}, 3, 0}};
     struct prep_workers *workers;
     struct error err;
     assert_int_equal(prep_workers_create(&workers, &err), 0);
@@ -84,11 +90,11 @@ static void wait_for_leave(struct prep_job *job) {
 }
 
 static void test_long_jobs_do_not_hold_up_short_ones(void **state) {
-    struct square_job held[4] = {{{PREP_LONG, wait_for_leave}, 0, 0},
-                                 {{PREP_BULK, wait_for_leave}, 0, 0},
-                                 {{PREP_LONG, wait_for_leave}, 0, 0},
-                                 {{PREP_BULK, wait_for_leave}, 0, 0}};
-    struct square_job quick = {{PREP_SHORT, square}, 7, 0};
+    struct square_job held[4] = {{{PREP_LONG, wait_for_leave, &one}, 0, 0},
+                                 {{PREP_BULK, wait_for_leave, &one}, 0, 0},
+                                 {{PREP_LONG, wait_for_leave, &one}, 0, 0},
+                                 {{PREP_BULK, wait_for_leave, &one}, 0, 0}};
+    struct square_job quick = {{PREP_SHORT, square, &one}, 7, 0};
     struct prep_workers *workers;
     struct error err;
     int sum = 0;
@@ -105,6 +111,92 @@ static void test_long_jobs_do_not_hold_up_short_ones(void **state) {
     prep_workers_destroy(workers, drop);
 }
 
+/* A job that takes a millisecond of processor time and notes which one it was. */
+static atomic_int num_spent;
+
+struct spending_job {
+    struct prep_job job;
+    int place;
+};
+
+static void spend(struct prep_job *job) {
+    int64_t begin_ns = clock_thread_ns();
+    while (clock_thread_ns() - begin_ns < CLOCK_NS_PER_MS)
+        ;
+    ((struct spending_job *)job)->place = num_spent++;
+}
+
+static void wait_for(struct prep_workers *workers, int count) {
+    struct pollfd readable = {.fd = prep_workers_fd(workers), .events = POLLIN};
+    while (count > 0) {
+        assert_true(poll(&readable, 1, 10000) == 1);
+        for (struct prep_job *job = prep_workers_take_done(workers); job; job = job->next)
+            count--;
+    }
+}
+
+/* Three owners fill a queue, and the jobs of others that come then are next. In a queue that one
+ * worker alone serves, the order is exact. */
+static void test_owners_take_turns(void **state) {
+    enum { GREEDY = 3, EACH = 50, OTHERS = 4 };
+    struct prep_owner owners[GREEDY + OTHERS] = {0};
+    struct spending_job jobs[GREEDY * EACH + OTHERS];
+    struct square_job held = {{PREP_HUGE, wait_for_leave, &one}, 0, 0};
+    struct prep_workers *workers;
+    struct error err;
+    int count = 0;
+    may_end = false;
+    num_spent = 0;
+    assert_int_equal(prep_workers_create(&workers, &err), 0);
+    prep_workers_push(workers, &held.job);
+    for (; count < GREEDY * EACH; count++)
+        jobs[count] = (struct spending_job){{PREP_HUGE, spend, &owners[count / EACH]}, -1};
+    for (; count < GREEDY * EACH + OTHERS; count++)
+        jobs[count] =
+            (struct spending_job){{PREP_HUGE, spend, &owners[GREEDY + count - GREEDY * EACH]}, -1};
+    for (int i = 0; i < count; i++)
+        prep_workers_push(workers, &jobs[i].job);
+    may_end = true;
+    wait_for(workers, count + 1);
+    for (int i = GREEDY * EACH; i < count; i++)
+        assert_true(jobs[i].place < GREEDY + OTHERS);
+    int most = 0; /* turns that one of the greedy ones was ahead of another */
+    for (int i = 0; i < EACH; i++) {
+        int ahead = jobs[i].place - jobs[EACH + i].place;
+        most = abs(ahead) > most ? abs(ahead) : most;
+    }
+    assert_true(most < 10);
+    prep_workers_destroy(workers, drop);
+}
+
+/* Whoever was idle for long has no credit: it does not keep others waiting until it has had as much. */
+static void test_idle_owners_gain_no_credit(void **state) {
+    enum { BEFORE = 30, EACH = 10 };
+    struct prep_owner busy = {0}, idle = {0};
+    struct spending_job jobs[BEFORE + 2 * EACH];
+    struct square_job held = {{PREP_HUGE, wait_for_leave, &one}, 0, 0};
+    struct prep_workers *workers;
+    struct error err;
+    assert_int_equal(prep_workers_create(&workers, &err), 0);
+    for (int i = 0; i < BEFORE + 2 * EACH; i++)
+        jobs[i] = (struct spending_job){{PREP_HUGE, spend, i < BEFORE + EACH ? &busy : &idle}, -1};
+    for (int i = 0; i < BEFORE; i++)
+        prep_workers_push(workers, &jobs[i].job);
+    wait_for(workers, BEFORE);
+    may_end = false;
+    num_spent = 0;
+    prep_workers_push(workers, &held.job);
+    for (int i = 2 * EACH; i > 0; i--) /* those of the idle one first */
+        prep_workers_push(workers, &jobs[BEFORE + i - 1].job);
+    may_end = true;
+    wait_for(workers, 2 * EACH + 1);
+    int first = 2 * EACH;
+    for (int i = BEFORE; i < BEFORE + EACH; i++)
+        first = jobs[i].place < first ? jobs[i].place : first;
+    assert_true(first <= 3);
+    prep_workers_destroy(workers, drop);
+}
+
 static void test_destroy_hands_back_every_job(void **state) {
     enum { COUNT = 50 };
     struct square_job jobs[COUNT];
@@ -113,7 +205,7 @@ static void test_destroy_hands_back_every_job(void **state) {
     num_dropped = 0;
     assert_int_equal(prep_workers_create(&workers, &err), 0);
     for (int i = 0; i < COUNT; i++) {
-        jobs[i] = (struct square_job){{.run = square}, i, 0};
+        jobs[i] = (struct square_job){{.run = square, .owner = &one}, i, 0};
         prep_workers_push(workers, &jobs[i].job);
     }
     prep_workers_destroy(workers, drop);
@@ -126,6 +218,8 @@ int main(void) {
         cmocka_unit_test(test_all_jobs_come_back_done),
         cmocka_unit_test(test_order_is_kept_in_a_queue),
         cmocka_unit_test(test_long_jobs_do_not_hold_up_short_ones),
+        cmocka_unit_test(test_owners_take_turns),
+        cmocka_unit_test(test_idle_owners_gain_no_credit),
         cmocka_unit_test(test_destroy_hands_back_every_job),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
