@@ -94,6 +94,11 @@ static void drop_blocks(struct scheduler *scheduler, struct sequence_group *grou
     set_status(group, SEQUENCE_RUNNING, SEQUENCE_WAITING);
 }
 
+void admission_leave(struct scheduler *scheduler, struct sequence_group *group) {
+    group_list_remove(&scheduler->running, group);
+    share_queue_stop(&scheduler->waiting, group);
+}
+
 /* Takes slots and blocks away; the group is then to be added to those that wait. */
 static void stop_running(struct scheduler *scheduler, struct sequence_group *group) {
     struct step_plan *plan = scheduler->plan;
@@ -113,7 +118,7 @@ static void stop_running(struct scheduler *scheduler, struct sequence_group *gro
         drop_blocks(scheduler, group);
     *(group->is_swapped ? &plan->num_swapped_out : &plan->num_dropped) += 1;
     *(group->is_swapped ? &scheduler->num_swaps : &scheduler->num_recomputes) += 1;
-    group_list_remove(&scheduler->running, group);
+    admission_leave(scheduler, group);
     group->status = GROUP_WAITING;
 }
 
@@ -139,7 +144,7 @@ void admission_forget(struct scheduler *scheduler, struct sequence_group *group)
     group->is_swapped = false;
     if (group->status != GROUP_RUNNING)
         return;
-    group_list_remove(&scheduler->running, group);
+    admission_leave(scheduler, group);
     group->status = GROUP_WAITING;
     share_queue_return(&scheduler->waiting, group);
 }
@@ -266,16 +271,25 @@ static bool preempt_stalled(struct scheduler *scheduler) {
     return true;
 }
 
-/* Preempts for a group that has waited at the head of the queue for some steps. */
-static bool preempt_for_fairness(struct scheduler *scheduler, const struct sequence_group *next) {
+/* Returns whether the group has waited at the head of the queue for some steps; one whose share runs
+ * nothing need not. */
+static bool is_held_up(struct scheduler *scheduler, const struct sequence_group *next) {
+    if (scheduler->waiting.shares[next->request->share].num_running == 0)
+        return true;
     if (scheduler->held_up_id != next->request->id)
         scheduler->num_held_up_steps = 0;
     scheduler->held_up_id = next->request->id;
-    if (scheduler->num_held_up_steps++ < HELD_UP_STEPS)
+    return scheduler->num_held_up_steps++ >= HELD_UP_STEPS;
+}
+
+static bool preempt_for_fairness(struct scheduler *scheduler, struct sequence_group *next) {
+    if (!is_held_up(scheduler, next))
         return false;
-    struct sequence_group *victim = fair_preemption_victim(scheduler, next);
+    bool lacks_blocks = needed_blocks(scheduler, next) > unreserved_blocks(scheduler);
+    struct sequence_group *victim = fair_preemption_victim(scheduler, next, lacks_blocks);
     if (victim == NULL) {
-        scheduler->num_held_up_steps = 0;
+        if (scheduler->held_up_id == next->request->id)
+            scheduler->num_held_up_steps = 0;
         return false;
     }
     if (victim->num_in_flight > 0) {
@@ -314,10 +328,12 @@ static void narrow_groups(struct scheduler *scheduler, const struct sequence_gro
     }
 }
 
+/* Choices, which end one by one, leave a slot for whoever comes. */
 static bool can_widen(const struct scheduler *scheduler, const struct sequence_group *group) {
+    int32_t num_kept = scheduler->config.num_shares > 1;
     return group->beams == NULL && !group->stalled && group->num_unfinished > group->max_running &&
            group->max_running < kv_demand_max_running(group->request, scheduler->config.limits) &&
-           num_free_slots(scheduler) > 0;
+           num_free_slots(scheduler) > num_kept;
 }
 
 static bool has_table_for_one_more(struct sequence_group *group) {
@@ -350,6 +366,12 @@ static void run_alone(struct scheduler *scheduler, struct sequence_group *group)
         widen(scheduler, group, group->num_sequences);
 }
 
+/* Returns whether the group runs now, or somebody has made room. */
+static bool take_in(struct scheduler *scheduler, struct sequence_group *next) {
+    return admit(scheduler, next) || preempt_stalled(scheduler) ||
+           preempt_for_fairness(scheduler, next);
+}
+
 void admission_run(struct scheduler *scheduler) {
     struct sequence_group *next;
     if (scheduler->alone != NULL) {
@@ -360,6 +382,7 @@ void admission_run(struct scheduler *scheduler) {
         next = share_queue_first(&scheduler->waiting);
         narrow_groups(scheduler, next);
         widen_groups(scheduler, next);
-    } while (next != NULL && (admit(scheduler, next) || preempt_stalled(scheduler) ||
-                              preempt_for_fairness(scheduler, next)));
+    } while (next != NULL && (take_in(scheduler, next) ||
+                              ((next = share_queue_first_idle(&scheduler->waiting, next)) != NULL &&
+                               take_in(scheduler, next))));
 }

@@ -65,13 +65,16 @@ static bool is_first_of_share(const struct sequence_group *group) {
     return g == NULL;
 }
 
-static bool is_paid_off(const struct sequence_group *group) {
+static bool is_paid_off(const struct sequence_group *group, int64_t least) {
     int64_t num_served = group->num_served - group->num_served_before;
-    return num_served >= LEAST_SERVED && 2 * num_served >= group->num_served;
+    return num_served >= least && 2 * num_served >= group->num_served;
 }
 
 struct sequence_group *fair_preemption_victim(struct scheduler *scheduler,
-                                              const struct sequence_group *next) {
+                                              const struct sequence_group *next,
+                                              bool lacks_blocks) {
+    bool is_urgent = scheduler->waiting.shares[next->request->share].num_running == 0;
+    bool is_free = is_urgent && !lacks_blocks && scheduler->config.prefix_caching;
     struct holding wanted = holding_of_share(scheduler, next->request->share);
     const struct holding demand = demand_of(scheduler, next);
     wanted.num_slots += demand.num_slots;
@@ -80,7 +83,8 @@ struct sequence_group *fair_preemption_victim(struct scheduler *scheduler,
     struct sequence_group *victim = NULL;
     for (struct sequence_group *g = scheduler->running.last; g != NULL; g = g->list_previous) {
         if (g->request->share == next->request->share || is_first_of_share(g) ||
-            g->swapped_in_this_step || !is_paid_off(g) ||
+            g->swapped_in_this_step ||
+            (!is_free && !is_paid_off(g, is_urgent ? 0 : LEAST_SERVED)) ||
             share_queue_is_due(&scheduler->waiting, g, next))
             continue;
         const struct holding all = holding_of_share(scheduler, g->request->share);

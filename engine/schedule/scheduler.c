@@ -92,7 +92,7 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
     if (group->status == GROUP_WAITING)
         share_queue_remove(&scheduler->waiting, group);
     else if (group->status == GROUP_RUNNING)
-        group_list_remove(&scheduler->running, group);
+        admission_leave(scheduler, group);
     share_queue_settle(&scheduler->waiting, group);
     group->status = GROUP_ENDED;
 }

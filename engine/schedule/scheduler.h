@@ -32,8 +32,9 @@
  *     taken from there at every block boundary; a sequence whose next block another one computes in
  *     this step, or in one that is in flight, waits for it.
  *     While sequences decode, these runs get no more tokens than are expected to be computed within
- *     max_step_ns, so that the text of others does not stop for a long prompt. The first in order
- *     gets a few tokens however long they take.
+ *     max_step_ns, so that the text of others does not stop for a long prompt, and in longer steps
+ *     otherwise, so that who comes then need not wait for long. The first in order gets a few tokens
+ *     however long they take.
  *   - Drafts take what is left then of the budget and of the free blocks.
  *
  * A sequence that needs a block when none is free preempts the last group in order that runs
@@ -53,12 +54,14 @@
 #include "engine/schedule/share_queue.h"
 #include "engine/schedule/step_plan.h"
 
-#define SCHEDULER_LEAST_STEP_NS 100000000
+#define SCHEDULER_LEAST_STEP_NS 100000000        /* beside those that decode */
+#define SCHEDULER_LEAST_PROMPT_STEP_NS 200000000 /* of prompts alone */
 
 struct scheduler_config {
     const struct serving_limits *limits; /* without host blocks preemption is by recomputation */
     /* That a step is to take while sequences decode; 0: as long as it likes; negative: three times
-     * what these take, SCHEDULER_LEAST_STEP_NS at least. */
+     * what these take, SCHEDULER_LEAST_STEP_NS at least. Unless it is 0 a step of prompts alone takes
+     * no more than that, or ten steps of one token, or SCHEDULER_LEAST_PROMPT_STEP_NS. */
     int64_t max_step_ns;
     int64_t swap_block_ns; /* to move one block to the host, or back */
     int32_t num_tenants;

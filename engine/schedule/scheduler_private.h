@@ -44,6 +44,8 @@ void admission_run(struct scheduler *scheduler);
  * this step had scheduled for it is taken back. */
 void admission_preempt(struct scheduler *scheduler, struct sequence_group *group);
 
+/* Removes a group from those that run. */
+void admission_leave(struct scheduler *scheduler, struct sequence_group *group);
 /* Preempts all groups that run but the one that is to run alone, for the step being planned. */
 void admission_clear(struct scheduler *scheduler);
 /* Makes all blocks of a group, on the device and the host, free. It then waits to be recomputed. */

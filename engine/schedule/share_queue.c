@@ -215,7 +215,12 @@ void share_queue_admit(struct share_queue *queue, struct sequence_group *group, 
     if (!group->started)
         reserve(share, group, num_pending, num_outputs);
     group->num_served_before = group->num_served;
+    share->num_running++;
     update(queue, share);
+}
+
+void share_queue_stop(struct share_queue *queue, const struct sequence_group *group) {
+    share_of(queue, group)->num_running--;
 }
 
 struct sequence_group *share_queue_next(const struct share_queue *queue,
@@ -248,6 +253,23 @@ struct sequence_group *share_queue_first(const struct share_queue *queue) {
         first = g;
     }
     return first;
+}
+
+struct sequence_group *share_queue_first_idle(const struct share_queue *queue,
+                                              const struct sequence_group *first) {
+    const struct share *best = share_of(queue, first);
+    struct sequence_group *found = NULL;
+    if (best->num_running == 0)
+        return NULL;
+    for (int32_t i = 0; i < queue->heap_count; i++) {
+        const struct share *share = queue->heap[i];
+        struct sequence_group *g = first_not_stalled(share);
+        if (share->num_running > 0 || g == NULL || sum_of(share) > sum_of(best))
+            continue;
+        best = share;
+        found = g;
+    }
+    return found;
 }
 
 bool share_queue_is_due(const struct share_queue *queue, const struct sequence_group *group,

@@ -13,7 +13,7 @@
  * first time it gets its PLACE: that least sum. Places order the groups of different shares from
  * then on, whatever their shares are served later, and a preempted group waits with its place: a
  * group never loses its turn to one of another share whose turn came later, but where its share holds
- * more than that one (fair_preemption.h). In one share an urgent
+ * more than that one (fair_preemption.h) or runs others, and that one nothing. In one share an urgent
  * group takes the earlier place, and the others move back by one each.
  *
  * An idle share gains no credit: one that begins to wait is lifted to the virtual time of who is
@@ -34,6 +34,7 @@ struct share {
     double mean_output;        /* tokens of its last sequences */
     int32_t weight;            /* of its newest request */
     int32_t heap_index;        /* while a group of it waits */
+    int32_t num_running;       /* groups of it that are admitted */
 
     /* Written by scheduler_plan.c, for the order of prefill. */
     int32_t urgent_priority; /* of its first group in a step */
@@ -71,8 +72,15 @@ void share_queue_remove(struct share_queue *queue, struct sequence_group *group)
 void share_queue_admit(struct share_queue *queue, struct sequence_group *group, int32_t num_pending,
                        int32_t num_outputs);
 
+/* Notes that an admitted group runs no longer, before it waits again or ends. */
+void share_queue_stop(struct share_queue *queue, const struct sequence_group *group);
+
 /* Returns the first group in order that is not stalled, or NULL. */
 struct sequence_group *share_queue_first(const struct share_queue *queue);
+/* Returns the first group that is not stalled of those shares that run nothing, if its share was
+ * served less than that of `first`; NULL: there is none. */
+struct sequence_group *share_queue_first_idle(const struct share_queue *queue,
+                                              const struct sequence_group *first);
 /* Returns the next waiting group, in any order; NULL after the last. The first of all for NULL. */
 struct sequence_group *share_queue_next(const struct share_queue *queue,
                                         const struct sequence_group *group);

@@ -34,22 +34,31 @@ static bool is_decoding(const struct sequence *sequence) {
            sequence_num_tokens_ahead(sequence) > sequence_num_prompt(sequence);
 }
 
-double step_time_limit_ns(const struct scheduler *scheduler) {
-    int64_t limit = scheduler->config.max_step_ns;
-    struct step_work decodes = {0};
-    if (limit == 0)
-        return 0;
+/* Returns what the steps of those that decode take, or where nobody does one of a single token. */
+static double decoding_ns(const struct scheduler *scheduler, bool *out_is_read) {
+    struct step_work work = {0};
     for (struct sequence *s = scheduler_first_running(scheduler); s != NULL;
          s = scheduler_next_running(s)) {
         if (!is_decoding(s))
             continue;
         const struct step_chunk chunk = step_time_chunk(scheduler, s, 1);
-        step_work_add(&decodes, &chunk);
+        step_work_add(&work, &chunk);
     }
-    if (decodes.amounts[STEP_WORK_TOKENS] == 0)
+    *out_is_read = work.amounts[STEP_WORK_TOKENS] > 0;
+    if (!*out_is_read)
+        step_work_add(&work, &(struct step_chunk){.num_tokens = 1, .num_rows = 1});
+    return step_cost_ns(&scheduler->step_cost, &work);
+}
+
+double step_time_limit_ns(const struct scheduler *scheduler) {
+    int64_t limit = scheduler->config.max_step_ns;
+    bool is_read;
+    if (limit == 0)
         return 0;
-    double auto_ns = 3 * step_cost_ns(&scheduler->step_cost, &decodes);
-    return limit > 0 ? (double)limit : fmax(auto_ns, SCHEDULER_LEAST_STEP_NS);
+    double ns = decoding_ns(scheduler, &is_read);
+    if (is_read)
+        return limit > 0 ? (double)limit : fmax(3 * ns, SCHEDULER_LEAST_STEP_NS);
+    return fmax(fmax(10 * ns, SCHEDULER_LEAST_PROMPT_STEP_NS), (double)limit);
 }
 
 int32_t step_time_fit(const struct scheduler *scheduler, const struct sequence *sequence,

@@ -457,13 +457,13 @@ static int32_t compute(struct fixture *f, struct sequence *sequence, double max_
     return most;
 }
 
-/* The farther a prompt, the smaller its chunks: a step beside others' decoding takes 30 ms at most;
- * alone it takes the whole budget. */
+/* The farther a prompt, the smaller its chunks: a step beside others' decoding takes 30 ms at most,
+ * and one of a prompt alone 200. */
 static void test_a_step_beside_decoding_keeps_its_time(void **state) {
     struct fixture f;
     start_timed(&f, 30000000, 0);
     struct sequence *alone = add(&f, 0, 400);
-    assert_int_equal(compute(&f, alone, 0), 64);
+    assert_int_equal(compute(&f, alone, SCHEDULER_LEAST_PROMPT_STEP_NS), 64);
     struct sequence *beside = add(&f, 0, 450);
     int32_t first = planned(step(&f), beside);
     assert_in_range(first, 12, 30);
@@ -471,7 +471,7 @@ static void test_a_step_beside_decoding_keeps_its_time(void **state) {
     assert_true(beside->num_tokens > 450 && alone->num_tokens > 420);
     scheduler_remove(&f.scheduler, alone);
     scheduler_remove(&f.scheduler, beside);
-    assert_int_equal(compute(&f, add(&f, 0, 400), 0), 64);
+    assert_int_equal(compute(&f, add(&f, 0, 400), SCHEDULER_LEAST_PROMPT_STEP_NS), 64);
     stop(&f);
 }
 
