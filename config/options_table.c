@@ -464,7 +464,7 @@ static const struct option_spec table[] = {
      .default_text = "auto",
      .maximum = 6000000,
      .meaning = "milliseconds that a step with prompts is to take while text is generated; auto: "
-                "three times one without, at least 100; 0: no limit"},
+                "three times one without, at least 100; prompts alone get more; 0: no limit"},
     {.name = "block-size",
      .type = OPTION_INTEGER,
      .offset = FIELD(block_size),
@@ -534,7 +534,9 @@ static const struct option_spec table[] = {
      .offset = FIELD(queue_timeout),
      .default_text = "60",
      .maximum = 86400,
-     .meaning = "seconds that a request may wait to run, then it is answered 503; 0: no limit"},
+     .meaning =
+         "seconds that a request may wait to run, then it is answered 503, and at once where half "
+         "of it is not expected to do; 0: no limit"},
     {.name = "max-n",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_n),

@@ -29,7 +29,7 @@
 #define GRAMMAR_MAX_PARSE_STATES 512
 
 /* Work of a front end on one builder, in steps of a construction: some 50 ms. */
-#define GRAMMAR_MAX_WORK INT64_C(20000000)
+#define GRAMMAR_MAX_WORK INT64_C(10000000)
 
 #define GRAMMAR_WORK_COST 8 /* of a parse state that is followed: see grammar_state_try_mask */
 

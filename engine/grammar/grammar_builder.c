@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define LAST_CHARACTER 0x10ffff
+#define NODE_WORK 40
 
 struct grammar_builder *grammar_builder_create(void) {
     struct grammar_builder *builder = calloc(1, sizeof(*builder));
@@ -59,6 +60,7 @@ static grammar_node add_node(struct grammar_builder *builder, struct node node) 
                  sizeof(node)))
         return GRAMMAR_FAILED;
     builder->nodes[builder->num_nodes] = node;
+    builder->work_left -= NODE_WORK;
     return builder->num_nodes++;
 }
 

@@ -155,18 +155,19 @@ int http_admission_check(struct connection *connection) {
     return -1;
 }
 
-/* Returns whose turn it is when the exchange's requests are computed. */
-static int32_t share_of(const struct connection *connection) {
-    const struct http_server *server = connection->server;
+int32_t http_admission_owner(const struct connection *connection) {
     const struct api_key *key = connection->exchange.key;
     const struct http_owner_id *address = &connection->address->id;
-    if (server->config.trusts_priority)
-        return 0;
     if (key != NULL)
         return key->tenant;
     return address->family == AF_UNIX
                ? 0
-               : auth_share(api_keys_auth(server->keys), address, sizeof(*address));
+               : auth_share(api_keys_auth(connection->server->keys), address, sizeof(*address));
+}
+
+/* Returns whose turn it is when the exchange's requests are computed. */
+static int32_t share_of(const struct connection *connection) {
+    return connection->server->config.trusts_priority ? 0 : http_admission_owner(connection);
 }
 
 static void observe_queue(struct connection *connection, int64_t num_ended) {

@@ -27,6 +27,9 @@ int http_admission_check(struct connection *connection);
 
 int http_admission_refuse_asleep(struct api_error *err);
 
+/* Returns the number, below AUTH_MAX_TENANTS, of the key or address that the exchange is of. */
+int32_t http_admission_owner(const struct connection *connection);
+
 /* Counts a request that a worker has, until http_admission_end: the exchange is then pending. */
 void http_admission_begin(struct connection *connection);
 void http_admission_end(struct connection *connection);

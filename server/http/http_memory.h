@@ -9,7 +9,6 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 #define QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 
-#include "server/http/prep_workers.h"
 #include "server/queue_pace.h"
 
 #include <stdbool.h>
@@ -35,7 +34,6 @@ struct http_owner {
     int64_t num_api_calls; /* in flight, and transforms */
     size_t bytes;          /* held now, of the budget */
     struct queue_pace pace;
-    struct prep_owner prep;
 };
 
 struct http_memory {

@@ -89,7 +89,7 @@ static int open_parts(struct http_server *server, struct error *err) {
     server->out_of_memory = http_reply_create_out_of_memory();
     if (server->out_of_memory == NULL || openapi_write(server->context, &server->openapi) != 0)
         return error_set(err, ERROR_MEMORY, "no memory for the API's description");
-    if (prep_workers_create(&server->prep, err) != 0)
+    if (prep_workers_create(AUTH_MAX_TENANTS, &server->prep, err) != 0)
         return -1;
     server->daemon = start_daemon(server);
     if (!server->daemon)

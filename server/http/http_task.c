@@ -1,5 +1,6 @@
 #include "server/http/http_task.h"
 
+#include "server/http/http_admission.h"
 #include "server/http/http_routes.h"
 
 #include <stdlib.h>
@@ -37,7 +38,7 @@ int http_task_start(struct connection *connection) {
         return -1;
     task->job.run = run_task;
     task->job.queue = queue_of(exchange);
-    task->job.owner = &exchange->owner->prep;
+    task->job.owner = http_admission_owner(connection);
     task->connection = connection;
     task->route = exchange->route;
     task->context = key_models_context(exchange->key, connection->server->context, &task->models);

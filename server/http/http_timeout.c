@@ -63,11 +63,41 @@ static int64_t least_wait_ms(const struct connection *connection) {
     return num_ahead > 0 ? engine_monitor_time_ms(&server->monitor, num_ahead) : 0;
 }
 
+/* Returns for how long the call is expected to wait: its owner's requests at the rate at which they
+ * end of late, or that of all where no two have. The first one that waits has the next turn. */
+static int64_t expected_wait_ms(const struct connection *connection) {
+    const struct http_server *server = connection->server;
+    const struct request *request = api_call_request(connection->exchange.call, 0);
+    int64_t num_ahead = engine_num_queued(server->engine, request->share);
+    if (num_ahead == 0 || request->priority < 0)
+        return 0;
+    int64_t wait_ms =
+        server->config.trusts_priority
+            ? -1
+            : queue_pace_wait_ms(&connection->exchange.owner->pace, num_ahead + 1, clock_now_ms());
+    return wait_ms >= 0 ? wait_ms : engine_monitor_time_ms(&server->monitor, num_ahead + 1);
+}
+
+/* Half of the time that it may wait: what is expected may be off by that, and whoever is let in is
+ * not to be told later that it was in vain. */
+static int check_queue(struct connection *connection) {
+    int64_t most_ms = connection->server->config.queue_timeout_ms / 2;
+    int64_t wait_ms = most_ms > 0 ? expected_wait_ms(connection) : 0;
+    if (wait_ms <= most_ms)
+        return 0;
+    connection->server->stats.rejected++;
+    return api_error_set(&connection->exchange.error, 503, "server_error", "queue_timeout", NULL,
+                         "the request is expected to wait for %lld s to run, and may wait for %lld "
+                         "s; try again later",
+                         (long long)wait_ms / 1000,
+                         (long long)connection->server->config.queue_timeout_ms / 1000);
+}
+
 int http_timeout_check(struct connection *connection) {
     int64_t end_ns = deadline_ns(connection), wait_ms = least_wait_ms(connection);
     int64_t left_ms = max_int64(end_ns - clock_now_ns(), 0) / CLOCK_NS_PER_MS;
     if (end_ns == 0 || wait_ms <= left_ms)
-        return 0;
+        return check_queue(connection);
     connection->server->stats.rejected++;
     return api_error_set(&connection->exchange.error, 503, "server_error", "queue_timeout", NULL,
                          "the request may take %lld ms more, and is expected to wait for %lld ms "

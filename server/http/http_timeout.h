@@ -15,7 +15,7 @@ int http_timeout_read(const char *text, int64_t *out_ms, struct api_error *err);
 void http_timeout_prepare(const struct connection *connection, int index);
 
 /* Returns -1 with exchange.error, a 503, when the exchange's call, whose requests are prepared, is
- * not expected to run before its deadline. */
+ * not expected to run before its deadline, or within half of --queue-timeout. */
 int http_timeout_check(struct connection *connection);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/cores.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -12,6 +13,18 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+struct job_list {
+    struct prep_job *first, **end;
+};
+
+/* An owner's jobs of a queue. */
+struct turn {
+    struct job_list jobs; /* that wait */
+    struct turn *next;    /* whose jobs wait too */
+    int64_t spent_ns; /* virtual time: processor time of its jobs, lifted as it begins to wait */
+    int num_running;
+};
+
 struct worker {
     struct prep_workers *workers;
     enum prep_queue queue;
@@ -20,19 +33,22 @@ struct worker {
 
 struct prep_workers {
     int fd;
-    int num_threads;
+    int num_threads, most_with_help;
+    int32_t num_owners;
     struct worker threads[PREP_NUM_QUEUES];
     pthread_mutex_t lock;
     pthread_cond_t arrived;
     struct prep_queue_state {
-        struct prep_turn *first; /* of those that wait, in order of arrival */
-        int64_t now_ns;          /* virtual time of the last one whose turn came */
-    } queues[PREP_NUM_QUEUES];   /* guarded by lock, like all below */
-    struct prep_list done;
+        struct turn *turns;    /* [num_owners] */
+        struct turn *first;    /* of those that wait, in order of arrival */
+        int64_t now_ns;        /* virtual time of the last one whose turn came */
+    } queues[PREP_NUM_QUEUES]; /* guarded by lock, like all below */
+    struct job_list done;
+    int num_running;
     bool stopping;
 };
 
-static void append(struct prep_list *list, struct prep_job *job) {
+static void append(struct job_list *list, struct prep_job *job) {
     if (list->first == NULL)
         list->end = &list->first;
     job->next = NULL;
@@ -40,12 +56,17 @@ static void append(struct prep_list *list, struct prep_job *job) {
     list->end = &job->next;
 }
 
-static bool is_before(const struct prep_turn *a, const struct prep_turn *b) {
+static struct turn *turn_of(const struct prep_workers *workers, const struct prep_job *job) {
+    CHECK(job->owner >= 0 && job->owner < workers->num_owners);
+    return &workers->queues[job->queue].turns[job->owner];
+}
+
+static bool is_before(const struct turn *a, const struct turn *b) {
     return a->spent_ns != b->spent_ns ? a->spent_ns < b->spent_ns : a->num_running < b->num_running;
 }
 
-static void begin_to_wait(struct prep_queue_state *queue, struct prep_turn *turn) {
-    struct prep_turn **end = &queue->first;
+static void begin_to_wait(struct prep_queue_state *queue, struct turn *turn) {
+    struct turn **end = &queue->first;
     while (*end != NULL)
         end = &(*end)->next;
     *end = turn;
@@ -56,13 +77,14 @@ static void begin_to_wait(struct prep_queue_state *queue, struct prep_turn *turn
 
 /* Takes the next job of a queue in which some wait. */
 static struct prep_job *take(struct prep_queue_state *queue) {
-    struct prep_turn **best = &queue->first;
-    for (struct prep_turn **at = &queue->first->next; *at != NULL; at = &(*at)->next)
+    struct turn **best = &queue->first;
+    for (struct turn **at = &queue->first->next; *at != NULL; at = &(*at)->next)
         if (is_before(*at, *best))
             best = at;
-    struct prep_turn *turn = *best;
+    struct turn *turn = *best;
     struct prep_job *job = turn->jobs.first;
-    queue->now_ns = turn->spent_ns;
+    if (queue->now_ns < turn->spent_ns)
+        queue->now_ns = turn->spent_ns;
     turn->num_running++;
     turn->jobs.first = job->next;
     if (job->next == NULL)
@@ -75,7 +97,8 @@ static struct prep_job *wait_for_job(struct prep_workers *workers, enum prep_que
     while (!workers->stopping) {
         if (workers->queues[queue].first != NULL)
             return take(&workers->queues[queue]);
-        if (workers->queues[PREP_SHORT].first != NULL)
+        if (workers->queues[PREP_SHORT].first != NULL &&
+            workers->num_running < workers->most_with_help)
             return take(&workers->queues[PREP_SHORT]);
         pthread_cond_wait(&workers->arrived, &workers->lock);
     }
@@ -88,7 +111,8 @@ static void *worker_main(void *context) {
     struct prep_job *job;
     pthread_mutex_lock(&workers->lock);
     while ((job = wait_for_job(workers, worker->queue))) {
-        struct prep_turn *turn = &job->owner->turns[job->queue];
+        struct turn *turn = turn_of(workers, job);
+        workers->num_running++;
         pthread_mutex_unlock(&workers->lock);
         int64_t begin_ns = clock_thread_ns();
         job->run(job);
@@ -96,6 +120,7 @@ static void *worker_main(void *context) {
         pthread_mutex_lock(&workers->lock);
         turn->spent_ns += spent_ns;
         turn->num_running--;
+        workers->num_running--;
         append(&workers->done, job);
         const uint64_t one = 1;
         CHECK(write(workers->fd, &one, sizeof(one)) == sizeof(one));
@@ -119,14 +144,25 @@ static void no_jobs(struct prep_job *job) {
     CHECK(!job);
 }
 
-int prep_workers_create(struct prep_workers **out, struct error *err) {
+static int add_turns(struct prep_workers *workers) {
+    int rc = 0;
+    for (int i = 0; i < PREP_NUM_QUEUES && rc == 0; i++) {
+        workers->queues[i].turns = calloc((size_t)workers->num_owners, sizeof(struct turn));
+        rc = workers->queues[i].turns != NULL ? 0 : ENOMEM;
+    }
+    return rc;
+}
+
+int prep_workers_create(int32_t num_owners, struct prep_workers **out, struct error *err) {
     struct prep_workers *workers = calloc(1, sizeof(*workers));
     if (!workers)
         return error_set(err, ERROR_MEMORY, "no memory for the prep workers");
+    workers->num_owners = num_owners;
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->arrived, NULL);
+    workers->most_with_help = cores_available() / 2;
     workers->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    int rc = workers->fd < 0 ? errno : 0;
+    int rc = workers->fd < 0 ? errno : add_turns(workers);
     while (rc == 0 && workers->num_threads < PREP_NUM_QUEUES)
         rc = start_worker(workers, (enum prep_queue)workers->num_threads);
     if (rc != 0) {
@@ -143,7 +179,7 @@ int prep_workers_fd(const struct prep_workers *workers) {
 
 void prep_workers_push(struct prep_workers *workers, struct prep_job *job) {
     pthread_mutex_lock(&workers->lock);
-    struct prep_turn *turn = &job->owner->turns[job->queue];
+    struct turn *turn = turn_of(workers, job);
     if (turn->jobs.first == NULL)
         begin_to_wait(&workers->queues[job->queue], turn);
     append(&turn->jobs, job);
@@ -170,15 +206,6 @@ static void drop_list(struct prep_job *job, void (*drop)(struct prep_job *job)) 
     }
 }
 
-/* The last job takes its owner with it. */
-static void drop_turns(struct prep_turn *turn, void (*drop)(struct prep_job *job)) {
-    while (turn != NULL) {
-        struct prep_turn *next = turn->next;
-        drop_list(turn->jobs.first, drop);
-        turn = next;
-    }
-}
-
 void prep_workers_destroy(struct prep_workers *workers, void (*drop)(struct prep_job *job)) {
     if (!workers)
         return;
@@ -189,8 +216,11 @@ void prep_workers_destroy(struct prep_workers *workers, void (*drop)(struct prep
     for (int i = 0; i < workers->num_threads; i++)
         pthread_join(workers->threads[i].thread, NULL);
     drop_list(workers->done.first, drop);
-    for (int queue = 0; queue < PREP_NUM_QUEUES; queue++)
-        drop_turns(workers->queues[queue].first, drop);
+    for (int i = 0; i < PREP_NUM_QUEUES; i++) {
+        for (struct turn *turn = workers->queues[i].first; turn != NULL; turn = turn->next)
+            drop_list(turn->jobs.first, drop);
+        free(workers->queues[i].turns);
+    }
     if (workers->fd >= 0)
         close(workers->fd);
     pthread_cond_destroy(&workers->arrived);

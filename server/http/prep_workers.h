@@ -2,10 +2,12 @@
  * worker, never the I/O thread.
  *
  * There is a worker for each queue of jobs. It takes those of its own queue and, when it has none,
- * short ones: what is long holds up only what is long too. In a queue the owners of jobs take turns:
- * next is the oldest job of the owner for which least processor time was spent. An owner without
- * jobs gains no credit: with its next one it is level with whoever had least of those that wait. So
- * a job waits for the one that runs and for those of its own owner, whatever others push.
+ * short ones, while the workers use no more than half of the cores: what is long holds up only what
+ * is long too, and steps are computed meanwhile. In a queue the owners of jobs take turns:
+ * next is the oldest job of the owner for which least processor time was spent (start-time fair
+ * queueing: Goyal, Vin and Cheng, SIGCOMM 1996). An owner without jobs gains no credit: with its next
+ * one it is level with whoever is served then. So a job waits for the one that runs and for those of
+ * its own owner, whatever others push.
  *
  * The I/O thread pushes jobs and collects finished ones after prep_workers_fd became readable. A
  * job belongs to the workers from push until it comes back from prep_workers_take_done. The caller
@@ -27,33 +29,15 @@ enum prep_queue {
     PREP_NUM_QUEUES
 };
 
-struct prep_list {
-    struct prep_job *first, **end;
-};
-
-/* An owner's jobs of a queue. Zeroed: it has none, and never had. */
-struct prep_turn {
-    struct prep_list jobs;  /* that wait */
-    struct prep_turn *next; /* whose jobs wait too */
-    int64_t spent_ns; /* virtual time: processor time of its jobs, lifted as it begins to wait */
-    int num_running;
-};
-
-/* Embedded in what the caller knows of an owner, zeroed at first, and kept as long as a job is of it.
- * The workers read and write it. */
-struct prep_owner {
-    struct prep_turn turns[PREP_NUM_QUEUES];
-};
-
 /* Embedded in the caller's job. */
 struct prep_job {
     enum prep_queue queue;
     void (*run)(struct prep_job *job); /* on a worker; touches the job's own fields only */
-    struct prep_owner *owner;
+    int32_t owner;                     /* a number below num_owners */
     struct prep_job *next;
 };
 
-int prep_workers_create(struct prep_workers **out, struct error *err);
+int prep_workers_create(int32_t num_owners, struct prep_workers **out, struct error *err);
 
 /* An eventfd, readable while finished jobs wait. */
 int prep_workers_fd(const struct prep_workers *workers);

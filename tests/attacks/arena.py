@@ -51,7 +51,7 @@ class Arena:
     def __init__(self, victim, planned, scale=1.0):
         self.victim, self.scale, self.planned = victim, scale, planned
         self.is_sanitized = victim.is_sanitized()
-        self.problems, self.sockets, self.round = [], [], 0
+        self.problems, self.notes, self.sockets, self.round = [], [], [], 0
 
     def many(self, count, least=4):
         return max(int(count * self.scale), min(least, count))
@@ -92,6 +92,10 @@ class Arena:
         if not condition:
             self.problems.append(message)
 
+    def note(self, text):
+        """A figure for whoever reads the results."""
+        self.notes.append(text)
+
     def close_all(self, abruptly=False):
         for sock in self.sockets:
             if abruptly and sock.fileno() >= 0:
@@ -108,6 +112,7 @@ class Outcome:
     attack: Attack
     repeats: int = 0
     problems: list = field(default_factory=list)
+    notes: list = field(default_factory=list)
     refused_ms: dict = field(default_factory=lambda: {"health": [0, 0], "completion": [0, 0]})
     verdicts: dict = field(default_factory=dict)
     rss_start: int = 0
@@ -203,6 +208,7 @@ def attack_server(attack, outcome, binary, model, folder, repeats, scale):
             outcome.repeats += 1
         timer.cancel()
         outcome.problems += arena.problems
+        outcome.notes += arena.notes
         outcome.take_report(witness.finish())
         witness = None
         if victim.process.poll() is None:

@@ -15,6 +15,7 @@ import crowding  # noqa: F401
 import framing  # noqa: F401
 import hang_ups  # noqa: F401
 import process  # noqa: F401
+import turns  # noqa: F401
 import unread  # noqa: F401
 from arena import ATTACKS, run_attack
 from victim import write_model
@@ -66,8 +67,8 @@ def main():
             outcome = run_attack(attack, arguments.binary, model, arguments.repeat, arguments.scale)
             outcomes.append(outcome)
             print(line(row(outcome)), flush=True)
-            for fault in outcome.faults()[:12]:
-                print(f"        {fault[:220]}", flush=True)
+            for said in outcome.notes + outcome.faults()[:12]:
+                print(f"        {said[:320]}", flush=True)
     if arguments.json:
         rows = [{**asdict(outcome), "attack": outcome.attack.name, "faults": outcome.faults()} for outcome in outcomes]
         arguments.json.write_text(json.dumps(rows, indent=1, default=str))

@@ -95,6 +95,22 @@ def test_what_cannot_be_met_is_refused_at_once(start_server):
     server.wait_idle()
 
 
+def test_what_cannot_be_started_in_time_is_refused_when_it_comes(start_server):
+    """Nobody of a crowd that is twenty times too large is let in only to be told after the time to wait."""
+    server = start_server("--max-num-seqs", "1", "--queue-timeout", "8")
+    call = {**FOREVER, "max_tokens": 64}
+    for _ in range(4):
+        post(server, "/v1/completions", call)
+    time.sleep(0.5)  # two looks of the server at its engine
+    with ThreadPoolExecutor(100) as pool:
+        answers = list(pool.map(lambda _: post(server, "/v1/completions", call), range(100)))
+    refused = [answer.json()["error"] for answer in answers if answer.status_code != 200]
+    assert 2 <= len(answers) - len(refused) < 100
+    assert {error["code"] for error in refused} == {"queue_timeout"}
+    assert all("is expected to wait" in error["message"] for error in refused), refused
+    server.wait_idle()
+
+
 def test_a_call_that_has_begun_does_not_wait(start_server):
     """Its last prompts begin to run long after the time to wait."""
     server = start_server("--max-num-seqs", "1", "--queue-timeout", "1")

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-static struct prep_owner one; /* of most jobs */
+enum { ONE, NUM_OWNERS = 16 }; /* of most jobs */
 
 struct square_job {
     struct prep_job job;
@@ -48,10 +48,10 @@ static void test_all_jobs_come_back_done(void **state) {
     struct prep_workers *workers;
     struct error err;
     int sum = 0, expected = 0, done = 0;
-    assert_int_equal(prep_workers_create(&workers, &err), 0);
+    assert_int_equal(prep_workers_create(NUM_OWNERS, &workers, &err), 0);
     for (int i = 0; i < COUNT; i++) {
         jobs[i] =
-            (struct square_job){{(enum prep_queue)(i % PREP_NUM_QUEUES), square, &one}, i % 10, 0};
+            (struct square_job){{(enum prep_queue)(i % PREP_NUM_QUEUES), square, ONE}, i % 10, 0};
         expected += (i % 10) * (i % 10);
         prep_workers_push(workers, &jobs[i].job);
     }
@@ -64,12 +64,12 @@ static void test_all_jobs_come_back_done(void **state) {
 }
 
 static void test_order_is_kept_in_a_queue(void **state) {
-    struct square_job jobs[3] = {{{PREP_LONG, square, &one}, 1, 0},
-                                 {{PREP_LONG, square, &one}, 2, 0},
-                                 {{PREP_LONG, square, &one}, 3, 0}};
+    struct square_job jobs[3] = {{{PREP_LONG, square, ONE}, 1, 0},
+                                 {{PREP_LONG, square, ONE}, 2, 0},
+                                 {{PREP_LONG, square, ONE}, 3, 0}};
     struct prep_workers *workers;
     struct error err;
-    assert_int_equal(prep_workers_create(&workers, &err), 0);
+    assert_int_equal(prep_workers_create(NUM_OWNERS, &workers, &err), 0);
     for (int i = 0; i < 3; i++)
         prep_workers_push(workers, &jobs[i].job);
     struct pollfd readable = {.fd = prep_workers_fd(workers), .events = POLLIN};
@@ -90,16 +90,16 @@ static void wait_for_leave(struct prep_job *job) {
 }
 
 static void test_long_jobs_do_not_hold_up_short_ones(void **state) {
-    struct square_job held[4] = {{{PREP_LONG, wait_for_leave, &one}, 0, 0},
-                                 {{PREP_BULK, wait_for_leave, &one}, 0, 0},
-                                 {{PREP_LONG, wait_for_leave, &one}, 0, 0},
-                                 {{PREP_BULK, wait_for_leave, &one}, 0, 0}};
-    struct square_job quick = {{PREP_SHORT, square, &one}, 7, 0};
+    struct square_job held[4] = {{{PREP_LONG, wait_for_leave, ONE}, 0, 0},
+                                 {{PREP_BULK, wait_for_leave, ONE}, 0, 0},
+                                 {{PREP_LONG, wait_for_leave, ONE}, 0, 0},
+                                 {{PREP_BULK, wait_for_leave, ONE}, 0, 0}};
+    struct square_job quick = {{PREP_SHORT, square, ONE}, 7, 0};
     struct prep_workers *workers;
     struct error err;
     int sum = 0;
     may_end = false;
-    assert_int_equal(prep_workers_create(&workers, &err), 0);
+    assert_int_equal(prep_workers_create(NUM_OWNERS, &workers, &err), 0);
     for (int i = 0; i < 4; i++)
         prep_workers_push(workers, &held[i].job);
     prep_workers_push(workers, &quick.job);
@@ -139,21 +139,20 @@ static void wait_for(struct prep_workers *workers, int count) {
  * worker alone serves, the order is exact. */
 static void test_owners_take_turns(void **state) {
     enum { GREEDY = 3, EACH = 50, OTHERS = 4 };
-    struct prep_owner owners[GREEDY + OTHERS] = {0};
     struct spending_job jobs[GREEDY * EACH + OTHERS];
-    struct square_job held = {{PREP_HUGE, wait_for_leave, &one}, 0, 0};
+    struct square_job held = {{PREP_HUGE, wait_for_leave, ONE}, 0, 0};
     struct prep_workers *workers;
     struct error err;
     int count = 0;
     may_end = false;
     num_spent = 0;
-    assert_int_equal(prep_workers_create(&workers, &err), 0);
+    assert_int_equal(prep_workers_create(NUM_OWNERS, &workers, &err), 0);
     prep_workers_push(workers, &held.job);
     for (; count < GREEDY * EACH; count++)
-        jobs[count] = (struct spending_job){{PREP_HUGE, spend, &owners[count / EACH]}, -1};
+        jobs[count] = (struct spending_job){{PREP_HUGE, spend, 1 + count / EACH}, -1};
     for (; count < GREEDY * EACH + OTHERS; count++)
         jobs[count] =
-            (struct spending_job){{PREP_HUGE, spend, &owners[GREEDY + count - GREEDY * EACH]}, -1};
+            (struct spending_job){{PREP_HUGE, spend, 1 + GREEDY + count - GREEDY * EACH}, -1};
     for (int i = 0; i < count; i++)
         prep_workers_push(workers, &jobs[i].job);
     may_end = true;
@@ -171,15 +170,14 @@ static void test_owners_take_turns(void **state) {
 
 /* Whoever was idle for long has no credit: it does not keep others waiting until it has had as much. */
 static void test_idle_owners_gain_no_credit(void **state) {
-    enum { BEFORE = 30, EACH = 10 };
-    struct prep_owner busy = {0}, idle = {0};
+    enum { BEFORE = 30, EACH = 10, BUSY = 1, IDLE = 2 };
     struct spending_job jobs[BEFORE + 2 * EACH];
-    struct square_job held = {{PREP_HUGE, wait_for_leave, &one}, 0, 0};
+    struct square_job held = {{PREP_HUGE, wait_for_leave, ONE}, 0, 0};
     struct prep_workers *workers;
     struct error err;
-    assert_int_equal(prep_workers_create(&workers, &err), 0);
+    assert_int_equal(prep_workers_create(NUM_OWNERS, &workers, &err), 0);
     for (int i = 0; i < BEFORE + 2 * EACH; i++)
-        jobs[i] = (struct spending_job){{PREP_HUGE, spend, i < BEFORE + EACH ? &busy : &idle}, -1};
+        jobs[i] = (struct spending_job){{PREP_HUGE, spend, i < BEFORE + EACH ? BUSY : IDLE}, -1};
     for (int i = 0; i < BEFORE; i++)
         prep_workers_push(workers, &jobs[i].job);
     wait_for(workers, BEFORE);
@@ -203,9 +201,9 @@ static void test_destroy_hands_back_every_job(void **state) {
     struct prep_workers *workers;
     struct error err;
     num_dropped = 0;
-    assert_int_equal(prep_workers_create(&workers, &err), 0);
+    assert_int_equal(prep_workers_create(NUM_OWNERS, &workers, &err), 0);
     for (int i = 0; i < COUNT; i++) {
-        jobs[i] = (struct square_job){{.run = square, .owner = &one}, i, 0};
+        jobs[i] = (struct square_job){{.run = square, .owner = ONE}, i, 0};
         prep_workers_push(workers, &jobs[i].job);
     }
     prep_workers_destroy(workers, drop);
