@@ -119,6 +119,7 @@ static void stop_running(struct scheduler *scheduler, struct sequence_group *gro
     *(group->is_swapped ? &plan->num_swapped_out : &plan->num_dropped) += 1;
     *(group->is_swapped ? &scheduler->num_swaps : &scheduler->num_recomputes) += 1;
     admission_leave(scheduler, group);
+    group->preempted_in_plan = scheduler->num_plans;
     group->status = GROUP_WAITING;
 }
 
@@ -251,6 +252,8 @@ static bool admit(struct scheduler *scheduler, struct sequence_group *group) {
                                       : start_leader(scheduler, group);
     if (!admitted)
         return false;
+    for (int32_t i = 0; i < group->num_sequences; i++)
+        group->sequences[i].waits_for_prefix = false; /* as it did before it was preempted */
     const struct sequence *leader = sequence_group_leader(group);
     share_queue_admit(&scheduler->waiting, group, leader->num_tokens - leader->num_computed,
                       group->beams != NULL ? group->num_sequences
@@ -366,8 +369,11 @@ static void run_alone(struct scheduler *scheduler, struct sequence_group *group)
         widen(scheduler, group, group->num_sequences);
 }
 
-/* Returns whether the group runs now, or somebody has made room. */
+/* Returns whether the group runs now, or somebody has made room. Whose blocks this step moves does not
+ * take them back in it. */
 static bool take_in(struct scheduler *scheduler, struct sequence_group *next) {
+    if (next->preempted_in_plan == scheduler->num_plans)
+        return false;
     return admit(scheduler, next) || preempt_stalled(scheduler) ||
            preempt_for_fairness(scheduler, next);
 }

@@ -58,6 +58,7 @@ bool scheduler_renew(struct scheduler *scheduler) {
         block_manager_has_moves(&scheduler->blocks) ||
         scheduler_init(&made, &scheduler->config) != 0)
         return false;
+    made.num_plans = scheduler->num_plans;
     made.num_walks = scheduler->num_walks;
     made.num_queried_tokens = scheduler->num_queried_tokens;
     made.num_hit_tokens = scheduler->num_hit_tokens;

@@ -204,6 +204,7 @@ static void begin_plan(struct scheduler *scheduler, struct step_plan *plan) {
     *plan = (struct step_plan){.entries = plan->entries};
     scheduler->plan = plan;
     scheduler->must_collect = false;
+    scheduler->num_plans++;
     for (struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next) {
         g->swapped_in_this_step = false;
         if (sequence_group_find(g, 0, SEQUENCE_RUNNING) == NULL)

@@ -39,15 +39,16 @@ struct sequence_group {
 
     /* Written by the scheduler. */
     enum group_status status;
-    int32_t max_running;       /* sequences that may run at once */
-    double place;              /* among groups of other shares (schedule/share_queue.h) */
-    int64_t num_reserved;      /* tokens it is expected to compute still */
-    int64_t num_served;        /* tokens that were computed for it, each once */
-    int64_t num_served_before; /* that of them, when it was admitted last */
-    bool is_swapped;           /* waits with its blocks in the host pool */
-    bool swapped_in_this_step; /* the one being planned */
-    int32_t num_cached_tokens; /* prompt tokens found and never computed */
-    int32_t num_forking;       /* choices that fork when a step in flight is committed */
+    int32_t max_running;        /* sequences that may run at once */
+    double place;               /* among groups of other shares (schedule/share_queue.h) */
+    int64_t num_reserved;       /* tokens it is expected to compute still */
+    int64_t num_served;         /* tokens that were computed for it, each once */
+    int64_t num_served_before;  /* that of them, when it was admitted last */
+    bool is_swapped;            /* waits with its blocks in the host pool */
+    bool swapped_in_this_step;  /* the one being planned */
+    uint64_t preempted_in_plan; /* the number of the last such plan; 0: none */
+    int32_t num_cached_tokens;  /* prompt tokens found and never computed */
+    int32_t num_forking;        /* choices that fork when a step in flight is committed */
     struct sequence_group *list_previous, *list_next; /* in its group_list */
 
     /* Written by core/step_output.c. */
