@@ -13,6 +13,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#define HELP_NS (5 * CLOCK_NS_PER_MS)
+
 struct job_list {
     struct prep_job *first, **end;
 };
@@ -22,7 +24,7 @@ struct turn {
     struct job_list jobs; /* that wait */
     struct turn *next;    /* whose jobs wait too */
     int64_t spent_ns; /* virtual time: processor time of its jobs, lifted as it begins to wait */
-    int num_running;
+    int64_t last_ns;  /* of its last job, which the next one is expected to take */
 };
 
 struct worker {
@@ -62,7 +64,7 @@ static struct turn *turn_of(const struct prep_workers *workers, const struct pre
 }
 
 static bool is_before(const struct turn *a, const struct turn *b) {
-    return a->spent_ns != b->spent_ns ? a->spent_ns < b->spent_ns : a->num_running < b->num_running;
+    return a->spent_ns + a->last_ns < b->spent_ns + b->last_ns;
 }
 
 static void begin_to_wait(struct prep_queue_state *queue, struct turn *turn) {
@@ -75,17 +77,19 @@ static void begin_to_wait(struct prep_queue_state *queue, struct turn *turn) {
         turn->spent_ns = queue->now_ns;
 }
 
-/* Takes the next job of a queue in which some wait. */
-static struct prep_job *take(struct prep_queue_state *queue) {
-    struct turn **best = &queue->first;
-    for (struct turn **at = &queue->first->next; *at != NULL; at = &(*at)->next)
-        if (is_before(*at, *best))
+/* Takes the next job of a queue, of those that are expected to take no more than so much; NULL: there
+ * is none. */
+static struct prep_job *take(struct prep_queue_state *queue, int64_t most_ns) {
+    struct turn **best = NULL;
+    for (struct turn **at = &queue->first; *at != NULL; at = &(*at)->next)
+        if ((*at)->last_ns <= most_ns && (best == NULL || is_before(*at, *best)))
             best = at;
+    if (best == NULL)
+        return NULL;
     struct turn *turn = *best;
     struct prep_job *job = turn->jobs.first;
     if (queue->now_ns < turn->spent_ns)
         queue->now_ns = turn->spent_ns;
-    turn->num_running++;
     turn->jobs.first = job->next;
     if (job->next == NULL)
         *best = turn->next;
@@ -95,11 +99,11 @@ static struct prep_job *take(struct prep_queue_state *queue) {
 /* The lock is held. Returns NULL when the workers are stopping. */
 static struct prep_job *wait_for_job(struct prep_workers *workers, enum prep_queue queue) {
     while (!workers->stopping) {
-        if (workers->queues[queue].first != NULL)
-            return take(&workers->queues[queue]);
-        if (workers->queues[PREP_SHORT].first != NULL &&
-            workers->num_running < workers->most_with_help)
-            return take(&workers->queues[PREP_SHORT]);
+        struct prep_job *job = take(&workers->queues[queue], INT64_MAX);
+        if (job == NULL && workers->num_running < workers->most_with_help)
+            job = take(&workers->queues[PREP_SHORT], HELP_NS);
+        if (job != NULL)
+            return job;
         pthread_cond_wait(&workers->arrived, &workers->lock);
     }
     return NULL;
@@ -119,7 +123,7 @@ static void *worker_main(void *context) {
         int64_t spent_ns = clock_thread_ns() - begin_ns;
         pthread_mutex_lock(&workers->lock);
         turn->spent_ns += spent_ns;
-        turn->num_running--;
+        turn->last_ns = spent_ns;
         workers->num_running--;
         append(&workers->done, job);
         const uint64_t one = 1;
@@ -160,7 +164,7 @@ int prep_workers_create(int32_t num_owners, struct prep_workers **out, struct er
     workers->num_owners = num_owners;
     pthread_mutex_init(&workers->lock, NULL);
     pthread_cond_init(&workers->arrived, NULL);
-    workers->most_with_help = cores_available() / 2;
+    workers->most_with_help = 1 + cores_available() / 2;
     workers->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int rc = workers->fd < 0 ? errno : add_turns(workers);
     while (rc == 0 && workers->num_threads < PREP_NUM_QUEUES)

@@ -20,9 +20,9 @@ CALM_S = 1.0  # for what was begun before to end
 class Greedy:
     """Clients that send again as soon as they are answered. Counts what they are told."""
 
-    def __init__(self, arena, requests, addresses=1):
+    def __init__(self, arena, requests, addresses=1, first=1):
         self.arena, self.stopped, self.sockets, self.told, self.waits = arena, threading.Event(), set(), {}, []
-        self.threads = [threading.Thread(target=self.repeat, args=(request, GREEDY.format(1 + i % addresses)), daemon=True)
+        self.threads = [threading.Thread(target=self.repeat, args=(request, GREEDY.format(first + i % addresses)), daemon=True)
                         for i, request in enumerate(requests)]
 
     def ask(self, request, source):
@@ -58,7 +58,10 @@ class Greedy:
     def __exit__(self, *_):
         self.stopped.set()
         for sock in list(self.sockets):
-            sock.shutdown(socket.SHUT_RDWR)
+            try:
+                sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # it has just ended
         for thread in self.threads:
             thread.join()
 
@@ -175,15 +178,30 @@ def choices_of_one(arena):
     compare(arena, Greedy(arena, [completion(prompt="x", max_tokens=2000, n=16, temperature=1, ignore_eos=True)] * 4), 1)
 
 
-@attack("R22", "ten times as many calls of one client as can be served", options=OPTIONS)
+def served_in(arena, greedy, seconds):
+    """Calls served in that time, by each."""
+    before = [one.told.get(200, 0) for one in greedy]
+    began = time.monotonic()
+    arena.hold(seconds)
+    took = time.monotonic() - began
+    return [(one.told.get(200, 0) - count) / took for one, count in zip(greedy, before)]
+
+
+@attack("R22", "ten times as many calls of one client as can be served, and a second one that has a tenth of its connections",
+        options={**OPTIONS, "max-connections": 1024})
 def overload(arena):
-    """Refusals are told at once; nobody waits in vain, and the neighbour is served."""
-    request = completion(prompt="x", max_tokens=400, ignore_eos=True)
-    with Greedy(arena, [request] * arena.many(400)) as greedy:
+    """Refusals are told at once; nobody waits in vain, and what is served is shared."""
+    request = completion(prompt="x", max_tokens=100, ignore_eos=True)
+    with Greedy(arena, [request] * 16) as few:
+        arena.hold(4)
+        alone = served_in(arena, [few], 20)[0]
+    with Greedy(arena, [request] * arena.many(400)) as most, Greedy(arena, [request] * arena.many(40), first=100) as least:
+        arena.hold(4)
+        rates = served_in(arena, [most, least], 60)
         times, _ = calls(arena, arena.many(NUM_ALONE))
-        arena.hold(60)
-    refused = sorted(seconds for status, seconds in greedy.waits if status in (429, 503))
-    arena.want(not refused or refused[-1] < 30, f"a refusal came after {refused[-1] if refused else 0:.0f} s")
-    arena.note(f"{len(refused)} refused, p50 {statistics.median(refused or [0]) * 1e3:.1f} ms, p99 "
-               f"{late(refused or [0]) * 1e3:.1f} ms, the last after {max(refused or [0]):.2f} s; a neighbour's call "
-               f"p99 {late(times) * 1e3:.0f} ms; told {greedy.told}")
+    refused = sorted(seconds for one in (most, least) for status, seconds in one.waits if status in (429, 503)) or [0]
+    jain = sum(rates) ** 2 / (2 * sum(rate ** 2 for rate in rates)) if sum(rates) else 0
+    arena.want(refused[-1] < 30, f"a refusal came after {refused[-1]:.0f} s")
+    arena.note(f"16 connections {alone:.1f} calls/s; 440 of two clients {rates[0]:.1f} and {rates[1]:.1f}, Jain's index {jain:.3f}; "
+               f"{len(refused)} refusals, p50 {statistics.median(refused) * 1e3:.1f} ms, p99 {late(refused) * 1e3:.1f} ms, the last "
+               f"after {refused[-1]:.2f} s; a third one's call p99 {late(times) * 1e3:.0f} ms; told {most.told}, {least.told}")
