@@ -5,6 +5,7 @@
 
 #include "config/base/text.h"
 #include "server/api/api_call.h"
+#include "server/api/responses/response_store.h"
 #include "server/json/json_field.h"
 
 /* POST, by way of the engine: the body becomes an API call. */
@@ -45,30 +46,30 @@ api_transform responses_input_tokens;
 /* The table of /tokenize's fields; static. */
 struct json_table tokenize_endpoint_table(void);
 
-/* GET: these append one JSON object. */
+/* GET: these append one JSON object, or open a reader of it (response_store.h). */
 /* /v1/responses/{id} and the like, of responses that have ended; query: NULL, or the text of the
  * parameter. -1 and *err: 404 for an id that is not kept, 400 for a parameter. */
-int responses_stored_get(const struct api_context *context, struct text id, struct byte_buffer *out,
-                         struct api_error *err);
+int responses_stored_get(const struct api_context *context, struct text id,
+                         struct response_reader *out, struct api_error *err);
 int responses_stored_delete(const struct api_context *context, struct text id,
                             struct byte_buffer *out, struct api_error *err);
 /* POST /v1/responses/{id}/cancel, where nothing is left to be cancelled: as get, but a 400 for a
  * response that was not in the background. */
 int responses_stored_cancel(const struct api_context *context, struct text id,
-                            struct byte_buffer *out, struct api_error *err);
+                            struct response_reader *out, struct api_error *err);
 /* Read what GET /v1/responses/{id} says of a stream: whether it is one, and the number of the event
  * that it starts after, or -1. */
 int responses_stored_read_query(const char *stream, const char *starting_after, bool *out_is_stream,
                                 int64_t *out_after, struct api_error *err);
 /* Refuses the stream of a response that has no events. */
 int responses_stored_refuse_stream(struct api_error *err);
-/* Finds where the events begin that follow the one of this number. The number of an event is its
- * place. */
+/* Finds where the events begin that follow the one of this number, among events from the number 0
+ * on, the last of them whole. */
 int responses_stored_find_event(struct text events, int64_t after, size_t *out_at,
                                 struct api_error *err);
 /* As get, but the events after this one. */
 int responses_stored_events(const struct api_context *context, struct text id, int64_t after,
-                            struct byte_buffer *out, struct api_error *err);
+                            struct response_reader *out, struct api_error *err);
 struct response_items_query {
     const char *limit; /* 1 to 100; NULL: 20 */
     const char *order; /* "asc" or "desc"; NULL: desc */

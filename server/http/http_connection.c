@@ -84,6 +84,7 @@ void http_connection_cancel(struct connection *connection) {
 static void abandon(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     http_follow_leave(connection);
+    response_reader_close(&exchange->kept);
     if (exchange->task) {
         http_task_abandon(exchange->task);
         exchange->task = NULL;
@@ -107,6 +108,7 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
     if (exchange->is_pending)
         http_admission_end(connection);
     server->num_awaiting -= exchange->awaits_rest;
+    server->num_deferred -= exchange->is_deferred;
     http_connection_release_memory(connection);
     if (exchange->owner != NULL)
         exchange->owner->num_exchanges--;
@@ -128,6 +130,20 @@ void http_connection_wake(struct connection *connection) {
         return;
     connection->is_suspended = false;
     MHD_resume_connection(connection->mhd);
+}
+
+void http_connection_resume_deferred(struct http_server *server) {
+    server->made_bytes = 0;
+    if (server->num_deferred == 0)
+        return;
+    for (struct connection *c = server->connections; c != NULL; c = c->next) {
+        if (!c->exchange.is_deferred)
+            continue;
+        c->exchange.is_deferred = false;
+        c->exchange.received_ms = clock_now_ms();
+        http_connection_wake(c);
+    }
+    server->num_deferred = 0;
 }
 
 void http_connection_release_memory(struct connection *connection) {

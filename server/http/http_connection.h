@@ -17,6 +17,8 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
 void http_connection_suspend(struct connection *connection);
 /* Lets a suspended connection continue with the next MHD_run. */
 void http_connection_wake(struct connection *connection);
+/* Begins a turn of the loop: wakes those whose answers were left for it. */
+void http_connection_resume_deferred(struct http_server *server);
 
 /* Cancels the requests of the exchange's call that have not finished. */
 void http_connection_cancel(struct connection *connection);

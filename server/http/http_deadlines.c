@@ -40,7 +40,7 @@ static bool is_body_too_slow(const struct exchange *exchange, double pressure, i
 /* Checks only while more is left than the socket takes at once: the kernel watches over the
  * rest. */
 static bool is_reader_too_slow(const struct exchange *exchange, double pressure, int64_t now_ms) {
-    if (exchange_pending(exchange) < OUTPUT_LIMIT_BYTES)
+    if (exchange_untaken(exchange) < OUTPUT_LIMIT_BYTES)
         return false;
     return now_ms - exchange->drain_ms > shortened(TRANSFER_STALL_MS, pressure) ||
            (exchange->is_whole &&
@@ -55,7 +55,7 @@ static bool is_too_slow(const struct connection *connection, double pressure, in
                (connection->is_first ? HEADER_TIMEOUT_MS : HTTP_IDLE_TIMEOUT_MS);
     case EXCHANGE_READING:
     case EXCHANGE_DRAINING:
-        return is_body_too_slow(exchange, pressure, now_ms);
+        return !exchange->is_deferred && is_body_too_slow(exchange, pressure, now_ms);
     case EXCHANGE_ANSWERED:
         return is_reader_too_slow(exchange, pressure, now_ms);
     default:
@@ -130,7 +130,7 @@ static bool is_blocked(const struct connection *connection) {
 /* Returns how long nothing has come or been taken; -1: the connection does something else. */
 static int64_t silence_ms(const struct connection *connection, int64_t now_ms) {
     const struct exchange *exchange = &connection->exchange;
-    if (connection->is_shut)
+    if (connection->is_shut || exchange->is_deferred)
         return -1;
     if (exchange->state == EXCHANGE_READING || exchange->state == EXCHANGE_DRAINING)
         return now_ms - exchange->received_ms;

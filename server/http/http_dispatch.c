@@ -97,11 +97,13 @@ static int refuse_answer(struct connection *connection, struct api_error *err) {
                          "them or request less");
 }
 
-/* Counts the memory of the answer so far. As much as a stream may leave unread is every
- * client's own. False: its owner has no right to the rest. */
+/* Counts the memory of the answer so far, with what libmicrohttpd has of a long one. As much as a
+ * stream may leave unread is every client's own. False: its owner has no right to the rest. */
 static bool count_held(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     size_t bytes = exchange->out.capacity;
+    if (bytes > OUTPUT_LIMIT_BYTES)
+        bytes += WHOLE_BLOCK_BYTES;
     if (exchange->call)
         bytes += api_call_held_bytes(exchange->call);
     if (connection->mhd == NULL)
@@ -122,6 +124,11 @@ static void accept_output(struct connection *connection, struct http_task *task)
     task->out = (struct byte_buffer){0};
     exchange->ignored = task->ignored;
     task->ignored = (struct byte_buffer){0};
+    become_ready(connection, EXCHANGE_READY_BODY);
+}
+
+int http_dispatch_hold_answer(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
     int status = 0;
     if (exchange->out.is_full)
         status = refuse_too_large(&exchange->error);
@@ -131,7 +138,7 @@ static void accept_output(struct connection *connection, struct http_task *task)
         status = refuse_answer(connection, &exchange->error);
     if (status != 0)
         byte_buffer_finish(&exchange->out);
-    become_ready(connection, status == 0 ? EXCHANGE_READY_BODY : EXCHANGE_READY_ERROR);
+    return status;
 }
 
 /* Begins to compute the exchange's call. */

@@ -23,6 +23,8 @@
 #include <string.h>
 
 #define DRAIN_BYTES (64 * 1024) /* bodies of refused requests up to this are read */
+#define TURN_BYTES                                                                                 \
+    (1 << 20) /* of answers made in one turn of the loop; the rest waits for the next */
 
 static const char *header(const struct connection *connection, const char *name) {
     return MHD_lookup_connection_value(connection->mhd, MHD_HEADER_KIND, name);
@@ -203,6 +205,8 @@ static enum MHD_Result receive(struct connection *connection, const char *data, 
 
 /* Hands the request to a worker: from here on it counts. */
 static enum MHD_Result start(struct connection *connection) {
+    if (connection->is_shut)
+        return MHD_NO;
     if (http_admission_check(connection) != 0)
         return http_reply_error(connection);
     http_log_keep_body(connection);
@@ -215,14 +219,24 @@ static enum MHD_Result start(struct connection *connection) {
     return MHD_YES;
 }
 
-/* Answers or starts a request that is here as a whole. */
-static enum MHD_Result dispatch(struct connection *connection, const char *method) {
+/* Has the route answer by itself. Beyond a turn's bytes the rest waits for the next turn, so that
+ * nobody waits for all of them; routes that say how the server is never wait. */
+static enum MHD_Result answer(struct connection *connection) {
+    struct http_server *server = connection->server;
     struct exchange *exchange = &connection->exchange;
-    if (strcmp(method, "OPTIONS") == 0)
-        return http_reply_options(connection);
-    if (!exchange->route->answer)
-        return connection->is_closed ? MHD_NO : start(connection);
-    bool is_good = exchange->route->answer(connection) == 0;
+    const struct http_route *route = exchange->route;
+    if (connection->is_shut)
+        return MHD_NO;
+    if (server->made_bytes > TURN_BYTES && !route->is_open) {
+        exchange->is_deferred = true;
+        server->num_deferred++;
+        http_connection_suspend(connection);
+        return MHD_YES;
+    }
+    exchange->out.max_length = MAX_ANSWER_BYTES;
+    bool is_good = route->answer(connection) == 0;
+    exchange->out.max_length = 0;
+    server->made_bytes += exchange->out.length;
     if (is_good && exchange->awaits_rest) {
         exchange->state = EXCHANGE_WAITING;
         http_connection_suspend(connection);
@@ -230,8 +244,18 @@ static enum MHD_Result dispatch(struct connection *connection, const char *metho
     }
     if (is_good && exchange->is_event_stream)
         return http_reply_stream(connection);
-    return is_good ? http_reply_body(connection, exchange->route->content_type)
+    return is_good ? http_reply_body(connection, route->content_type)
                    : http_reply_error(connection);
+}
+
+/* Answers or starts a request that is here as a whole. */
+static enum MHD_Result dispatch(struct connection *connection, const char *method) {
+    struct exchange *exchange = &connection->exchange;
+    if (strcmp(method, "OPTIONS") == 0)
+        return http_reply_options(connection);
+    if (!exchange->route->answer)
+        return start(connection);
+    return answer(connection);
 }
 
 static enum MHD_Result proceed(struct connection *connection, const char *method) {

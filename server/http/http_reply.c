@@ -18,7 +18,6 @@
 
 #define STREAM_BLOCK_BYTES 4096
 #define RETRY_AFTER_MS 1000 /* where the wait may end any moment */
-#define WHOLE_BLOCK_BYTES (32 * 1024)
 #define JSON_TYPE "application/json"
 
 void http_reply_log(void *context, const char *format, va_list args) {
@@ -248,29 +247,65 @@ static size_t copy_output(struct exchange *exchange, char *out, size_t capacity)
     return length;
 }
 
-static ssize_t read_whole(void *context, uint64_t position, char *out, size_t capacity) {
-    struct connection *connection = context;
-    if (connection->is_shut)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    return (ssize_t)copy_output(&connection->exchange, out, capacity);
+/* Copies the next part of what is kept elsewhere. A kept response may be gone: the client sees
+ * that its answer is cut, as with a connection that broke. */
+static ssize_t copy_elsewhere(struct exchange *exchange, uint64_t position, char *out,
+                              size_t capacity) {
+    ssize_t length = 0;
+    if (exchange->kept.store != NULL) {
+        length = response_reader_read(&exchange->kept, (size_t)position, out, capacity);
+    } else {
+        size_t left = exchange->constant.length - (size_t)position;
+        length = (ssize_t)(left < capacity ? left : capacity);
+        memcpy(out, exchange->constant.data + position, (size_t)length);
+    }
+    exchange->taken_bytes += length > 0 ? (size_t)length : 0;
+    exchange->drain_ms = clock_now_ms();
+    return length;
 }
 
-/* Keeps a long answer here while it is taken, so that the client's progress is known. */
+static bool is_elsewhere(const struct exchange *exchange) {
+    return exchange->constant.data != NULL || exchange->kept.store != NULL;
+}
+
+static ssize_t read_whole(void *context, uint64_t position, char *out, size_t capacity) {
+    struct connection *connection = context;
+    struct exchange *exchange = &connection->exchange;
+    if (connection->is_shut)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (!is_elsewhere(exchange))
+        return (ssize_t)copy_output(exchange, out, capacity);
+    ssize_t length = copy_elsewhere(exchange, position, out, capacity);
+    return length < 0 ? MHD_CONTENT_READER_END_WITH_ERROR : length;
+}
+
+static struct MHD_Response *create_in_pieces(struct connection *connection, uint64_t length) {
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(length, WHOLE_BLOCK_BYTES, read_whole, connection, NULL);
+    connection->exchange.is_whole = response != NULL;
+    return response;
+}
+
+/* Keeps a long answer here while it is taken, so that the client's progress is known; what is kept
+ * elsewhere is not copied. */
 static struct MHD_Response *create_whole(struct connection *connection, const char *content_type) {
     struct exchange *exchange = &connection->exchange;
-    if (exchange->out.failed || exchange->out.length < OUTPUT_LIMIT_BYTES)
+    struct MHD_Response *response;
+    if (is_elsewhere(exchange))
+        response = create_in_pieces(connection, exchange->constant.length + exchange->kept.length);
+    else if (exchange->out.failed || exchange->out.length < OUTPUT_LIMIT_BYTES)
         return create_whole_at_once(connection, &exchange->out, content_type);
-    struct MHD_Response *response = MHD_create_response_from_callback(
-        exchange->out.length, WHOLE_BLOCK_BYTES, read_whole, connection, NULL);
-    if (!response)
-        return NULL;
-    exchange->is_whole = true;
-    add_header(response, "Content-Type", content_type);
+    else
+        response = create_in_pieces(connection, exchange->out.length);
+    if (response != NULL)
+        add_header(response, "Content-Type", content_type);
     return response;
 }
 
 enum MHD_Result http_reply_body(struct connection *connection, const char *content_type) {
     int status = connection->exchange.status ? connection->exchange.status : 200;
+    if (http_dispatch_hold_answer(connection) != 0)
+        return http_reply_error(connection);
     return queue(connection, status, create_whole(connection, content_type));
 }
 
@@ -286,6 +321,12 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     struct exchange *exchange = &connection->exchange;
     if (connection->is_closed || exchange->out.failed)
         return MHD_CONTENT_READER_END_WITH_ERROR;
+    if (is_elsewhere(exchange)) {
+        ssize_t length = copy_elsewhere(exchange, position, out, capacity);
+        return length < 0    ? MHD_CONTENT_READER_END_WITH_ERROR
+               : length == 0 ? MHD_CONTENT_READER_END_OF_STREAM
+                             : length;
+    }
     if (exchange_pending(exchange) == 0) {
         bool is_over = exchange->call != NULL ? api_call_is_done(exchange->call)
                                               : http_follow_is_over(exchange);

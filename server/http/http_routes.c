@@ -33,7 +33,7 @@ static int answer_version(struct connection *connection) {
 
 static int answer_openapi(struct connection *connection) {
     const struct byte_buffer *openapi = &connection->server->openapi;
-    byte_buffer_append(&connection->exchange.out, openapi->data, openapi->length);
+    connection->exchange.constant = (struct text){openapi->data, openapi->length};
     return 0;
 }
 
@@ -158,7 +158,7 @@ static int answer_response_stream(struct connection *connection, struct connecti
     if (background == NULL) {
         exchange->is_event_stream = true;
         return responses_stored_events(context_of(connection, &models), exchange->argument, after,
-                                       &exchange->out, &exchange->error);
+                                       &exchange->kept, &exchange->error);
     }
     const struct byte_buffer *events = &background->exchange.out;
     size_t at = 0;
@@ -192,7 +192,7 @@ static int answer_response(struct connection *connection) {
     if (is_stream)
         return answer_response_stream(connection, background, after);
     if (background == NULL)
-        return responses_stored_get(context, exchange->argument, &exchange->out, &exchange->error);
+        return responses_stored_get(context, exchange->argument, &exchange->kept, &exchange->error);
     api_call_write_state(background->exchange.call, &exchange->out);
     return 0;
 }
@@ -203,7 +203,7 @@ static int answer_response_cancel(struct connection *connection) {
     struct key_models models;
     if (background == NULL)
         return responses_stored_cancel(context_of(connection, &models), exchange->argument,
-                                       &exchange->out, &exchange->error);
+                                       &exchange->kept, &exchange->error);
     http_background_cancel(background, &exchange->out);
     return 0;
 }
@@ -224,7 +224,8 @@ static int answer_response_items(struct connection *connection) {
 }
 
 static int answer_tokenizer_info(struct connection *connection) {
-    models_endpoint_tokenizer_info(connection->server->context, &connection->exchange.out);
+    const struct byte_buffer *info = &connection->server->tokenizer_info;
+    connection->exchange.constant = (struct text){info->data, info->length};
     return 0;
 }
 
@@ -273,7 +274,7 @@ static int answer_index(struct connection *connection) {
     if (header_names(connection, "If-None-Match", page_chat_etag))
         exchange->status = 304;
     else
-        byte_buffer_append(&exchange->out, (const char *)page_chat, page_chat_bytes);
+        exchange->constant = (struct text){(const char *)page_chat, page_chat_bytes};
     return 0;
 }
 

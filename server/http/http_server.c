@@ -87,7 +87,9 @@ static int open_parts(struct http_server *server, struct error *err) {
     if (server->epoll_fd < 0 || server->signal_fd < 0)
         return error_set(err, ERROR_IO, "cannot set up the I/O loop: %s", strerror(errno));
     server->out_of_memory = http_reply_create_out_of_memory();
-    if (server->out_of_memory == NULL || openapi_write(server->context, &server->openapi) != 0)
+    models_endpoint_tokenizer_info(server->context, &server->tokenizer_info);
+    if (server->out_of_memory == NULL || openapi_write(server->context, &server->openapi) != 0 ||
+        server->tokenizer_info.failed)
         return error_set(err, ERROR_MEMORY, "no memory for the API's description");
     if (prep_workers_create(AUTH_MAX_TENANTS, &server->prep, err) != 0)
         return -1;
@@ -284,7 +286,7 @@ static int64_t limit_wait(struct MHD_Daemon *daemon, int64_t wait) {
 
 static int wait_ms(const struct http_server *server) {
     int64_t wait = server->tick_ms - clock_now_ms();
-    if (wait < 0)
+    if (wait < 0 || server->num_deferred > 0)
         wait = 0;
     wait = limit_wait(server->daemon, wait);
     return (int)(server->admin ? limit_wait(server->admin, wait) : wait);
@@ -300,6 +302,7 @@ static int turn(struct http_server *server) {
     for (int i = 0; i < count; i++)
         handle_event(server, events[i].data.ptr);
     tick(server);
+    http_connection_resume_deferred(server);
     if (MHD_run(server->daemon) == MHD_NO || (server->admin && MHD_run(server->admin) == MHD_NO)) {
         log_error("libmicrohttpd stopped running");
         return -1;
@@ -389,6 +392,7 @@ void http_server_destroy(struct http_server *server) {
     if (server->epoll_fd >= 0)
         close(server->epoll_fd);
     byte_buffer_finish(&server->openapi);
+    byte_buffer_finish(&server->tokenizer_info);
     if (server->out_of_memory != NULL)
         MHD_destroy_response(server->out_of_memory);
     free(server);

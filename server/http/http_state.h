@@ -11,6 +11,7 @@
 #define QUIRE_SERVER_HTTP_HTTP_STATE_H
 
 #include "config/base/text.h"
+#include "server/api/responses/response_store.h"
 #include "server/engine_monitor.h"
 #include "server/http/http_checks.h"
 #include "server/http/http_memory.h"
@@ -23,6 +24,7 @@
 #include <microhttpd.h>
 
 #define OUTPUT_LIMIT_BYTES (64 * 1024) /* unread output of a stream before we stop reading it */
+#define WHOLE_BLOCK_BYTES (32 * 1024)  /* libmicrohttpd's, of an answer that is taken in pieces */
 #define MAX_ANSWER_BYTES (64 * 1024 * 1024) /* of one answer; beyond: 400 */
 #define METHOD_BYTES 16                     /* a longer one is cut; none of ours is */
 #define HTTP_IDLE_TIMEOUT_MS 75000          /* end of an exchange to the next complete header */
@@ -88,7 +90,7 @@ struct exchange {
 
     /* READY_STREAM, ANSWERED: a stream without a call (http_follow.h). */
     bool is_event_stream;        /* the answer is one, and this route's is another one */
-    struct connection *followed; /* whose events are sent; NULL: all that there are, are in `out` */
+    struct connection *followed; /* whose events are sent; NULL: all are there, in `out` or kept */
     size_t followed_bytes;       /* of its events, those that were taken over */
 
     /* WAITING, READY_BODY, READY_STREAM, ANSWERED: the answer; READING where a route answers by
@@ -99,22 +101,33 @@ struct exchange {
     int status;                        /* of an answer that is no error; 0: 200 */
     const struct header_field *fields; /* of this answer alone; NULL: none */
 
+    /* READING and ANSWERED: an answer that is not in `out` but where others keep it. */
+    struct text constant;        /* lives as long as the server; no data: none */
+    struct response_reader kept; /* zeroed: none */
+
     /* ANSWERED: how the client takes it. */
     int answered_status;
     uint64_t whole_bytes; /* of a body that is not taken from `out` */
     size_t out_taken;     /* bytes at the front of `out` that the response's reader has had */
     uint64_t taken_bytes; /* since the response was queued */
-    bool is_whole;        /* an answer of known length, taken from `out` */
+    bool is_whole;        /* an answer of known length, taken in pieces */
     int64_t answer_ms;    /* when its response was queued */
     int64_t drain_ms;     /* last time `out` shrank or the client took bytes of it */
     int unacked_bytes;    /* in the kernel when last checked */
 
+    bool is_deferred; /* READING: the body is here, and the answer is made in a later turn */
     bool is_logged;
 };
 
 /* Returns the bytes of output that wait to be taken. */
 static inline size_t exchange_pending(const struct exchange *exchange) {
     return exchange->out.length - exchange->out_taken;
+}
+
+/* Returns the bytes of an answer that are not taken yet, as far as they are here. */
+static inline size_t exchange_untaken(const struct exchange *exchange) {
+    size_t elsewhere = exchange->constant.length + exchange->kept.length;
+    return elsewhere > 0 ? elsewhere - (size_t)exchange->taken_bytes : exchange_pending(exchange);
 }
 
 struct connection {
@@ -155,8 +168,10 @@ struct http_server {
     unsigned woken_tags;   /* of a server that sleeps: bits of http_control.c */
     int64_t num_closed;    /* of stats.connections: is_closed, and soon gone */
     struct http_memory memory;
-    struct MHD_Response *out_of_memory; /* the answer when there is none for an answer */
-    struct byte_buffer openapi;         /* the answer to /openapi.json */
+    struct MHD_Response *out_of_memory;         /* the answer when there is none for an answer */
+    struct byte_buffer openapi, tokenizer_info; /* answers that never change */
+    size_t made_bytes;    /* of answers that routes made by themselves, in this turn of the loop */
+    int64_t num_deferred; /* exchanges that wait for the next turn for theirs */
     struct http_stats stats;
     struct engine_monitor monitor;
     int64_t tick_ms, status_ms, watchdog_ms, watchdog_due_ms;

@@ -1,5 +1,9 @@
 """R7: answers that nobody reads. However many and whatever is requested, the process keeps within the total it printed."""
 
+import os
+import re
+import select
+import signal
 import time
 
 from arena import attack
@@ -7,6 +11,9 @@ from wire import answers, closing, completion, request_bytes
 
 FEW = {"max-connections": 192, "max-model-len": 1024, "kv-cache-memory-bytes": "8M"}
 SMALL_WINDOW = 4096
+CROWD = {"max-connections": 640, "response-store-bytes": "64M", "enable-admin": None}
+GET_ROUTES = ("/openapi.json", "/metrics", "/v1/models", "/v1/models/victim", "/tokenizer_info", "/server_info", "/load",
+              "/version", "/live", "/health", "/ready", "/ping", "/is_sleeping", "/")
 
 
 def leave_unread(arena, request, count, seconds):
@@ -53,6 +60,67 @@ def pages_unread(arena):
     requests = (request_bytes("/openapi.json") + request_bytes("/metrics")
                 + request_bytes("/", headers=[("Accept", "text/html")])) * 17
     leave_unread(arena, requests, arena.many(150), 2)
+
+
+def leave_crowd_unread(arena, path, fields=()):
+    """500 request the path and take nothing; whoever was answered at all was answered with 200 or a 503."""
+    request = request_bytes(path, headers=fields)
+    socks = [arena.send(request, receive_buffer=SMALL_WINDOW) for _ in range(arena.many(500))]
+    began = {arena.read_some(sock)[:12] for sock in socks}
+    arena.want(began <= {b"HTTP/1.1 200", b"HTTP/1.1 503"}, f"{path}, unread: {began}")
+    held, arena.counted = arena.victim.memory(), arena.victim.metrics().get("http_held_bytes", -1)
+    arena.want(arena.is_sanitized or held <= arena.planned,
+               f"{path}: {held >> 20} MiB held by unread answers, {arena.planned >> 20} planned")
+    arena.close_all()
+
+
+@attack("R7", "each route that answers by itself, 500 answers unread", options=CROWD)
+def routes_unread(arena):
+    for path in GET_ROUTES:
+        leave_crowd_unread(arena, path)
+    leave_crowd_unread(arena, "/", [("Accept", "text/html")])
+
+
+def keep_response(arena, tokens, **fields):
+    """The path of a response that is kept, of whose items each token has 100 bytes."""
+    body = {"model": "victim", "input": "x", "include": ["message.output_text.logprobs"], "max_output_tokens": tokens,
+            "structured_outputs": {"regex": "[a-z]+"}, "ignore_eos": True, "temperature": 1, **fields}
+    received, _ = arena.read_to_end(arena.send(closing(request_bytes("/v1/responses", body))), 60)
+    found = re.search(rb'"id":"(resp_[0-9a-f]+)"', received)
+    arena.want(found and b'"status":"incomplete"' in received, f"a kept response: {received[-300:]!r}")
+    return "/v1/responses/" + found[1].decode() if found else "/v1/responses/none"
+
+
+@attack("R7", "a kept response of 1 MB, its events of 5 MB, items of 600 KB: 500 answers unread", options=CROWD)
+def kept_responses_unread(arena):
+    path = keep_response(arena, 850, background=True, stream=True, top_logprobs=20)
+    for asked in (path, path + "?stream=true", path + "?stream=true&starting_after=500"):
+        leave_crowd_unread(arena, asked)
+        arena.want(arena.counted < 1 << 20, f"{asked}: {arena.counted} bytes counted for what is not copied")
+    long = keep_response(arena, 6000)
+    after = keep_response(arena, 1, previous_response_id=long.rpartition("/")[2])
+    leave_crowd_unread(arena, after + "/input_items?limit=100")
+    arena.want(arena.counted > 1 << 24, f"input_items: {arena.counted} bytes counted")
+
+
+@attack("R7", "400 requests for /metrics at one moment: /health does not wait for all of them", options=CROWD)
+def answers_take_turns(arena):
+    """They are sent while the server stands still, so that one turn of its loop finds all."""
+    request = request_bytes("/metrics")
+    socks, other = [arena.send(request_bytes("/version")) for _ in range(arena.many(400, least=100))], arena.connect()
+    for sock in socks:
+        arena.read_some(sock)
+    os.kill(arena.victim.pid, signal.SIGSTOP)
+    for sock in socks:
+        arena.push(sock, request)
+    arena.push(other, request_bytes("/health"))
+    os.kill(arena.victim.pid, signal.SIGCONT)
+    arena.read_some(other)
+    answered = select.poll()
+    for sock in socks:
+        answered.register(sock, select.POLLIN)
+    count = len(answered.poll(0))
+    arena.want(count < len(socks) / 2, f"{count} of {len(socks)} long answers were made before that to /health")
 
 
 @attack("R7", "answers unread over a UNIX socket, where no acknowledgement shows a reader", options=FEW, is_unix=True)

@@ -1,6 +1,7 @@
 """Responses made in the background whose events are followed (background with stream, and retrieve with stream), through the
 official SDK."""
 
+import http.client
 import socket
 import threading
 import time
@@ -132,6 +133,27 @@ def test_a_reader_that_does_not_read_holds_nobody_up(stored):
         read += part
     lazy.close()
     stored.wait_idle()
+
+
+def test_what_is_deleted_is_read_to_its_end(stored):
+    """By clients that had begun, of whose answers the sockets take a part."""
+    events = list(begin(stored, max_output_tokens=300, top_logprobs=20,
+                        extra_body={"ignore_eos": True, "include": ["message.output_text.logprobs"]}))
+    name, host = events[0].response.id, stored.url.removeprefix("http://")
+    paths = [f"/v1/responses/{name}{query}" for query in ("", "?stream=true", "?stream=true&starting_after=100")]
+    wholes, answers = [httpx.get(stored.url + path, timeout=60).content for path in paths], []
+    assert len(wholes[1]) > 1 << 20
+    for path in paths:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        sock.connect(("127.0.0.1", stored.port))
+        sock.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        answers.append(http.client.HTTPResponse(sock))
+        answers[-1].begin()
+    stored.client().responses.delete(name)
+    assert httpx.get(stored.url + paths[0], timeout=60).status_code == 404
+    assert [answer.read() for answer in answers] == wholes
+    assert "event: response.output_text.delta" in wholes[2].decode() and wholes[1].endswith(wholes[2])
 
 
 @pytest.mark.parametrize("how", ["cancel", "delete"])

@@ -24,26 +24,27 @@ static int refuse_missing(const struct api_context *context, struct text id,
                          "Response with id '%.*s' not found.", length, id.data);
 }
 
-static int read_object(const struct api_context *context, struct text id, struct byte_buffer *out,
-                       bool *out_is_background, struct api_error *err) {
-    if (context->responses == NULL ||
-        !response_store_read(context->responses, context->tenant, id, out, out_is_background))
+static int open_part(const struct api_context *context, struct text id, bool is_of_events,
+                     struct response_reader *out, bool *out_is_background, struct api_error *err) {
+    if (context->responses == NULL || !response_store_open(context->responses, context->tenant, id,
+                                                           is_of_events, out, out_is_background))
         return refuse_missing(context, id, err);
-    return out->failed ? api_error_set_memory(err) : 0;
+    return 0;
 }
 
-int responses_stored_get(const struct api_context *context, struct text id, struct byte_buffer *out,
-                         struct api_error *err) {
-    return read_object(context, id, out, NULL, err);
+int responses_stored_get(const struct api_context *context, struct text id,
+                         struct response_reader *out, struct api_error *err) {
+    return open_part(context, id, false, out, NULL, err);
 }
 
 int responses_stored_cancel(const struct api_context *context, struct text id,
-                            struct byte_buffer *out, struct api_error *err) {
+                            struct response_reader *out, struct api_error *err) {
     bool is_background = false;
-    if (read_object(context, id, out, &is_background, err) != 0)
+    if (open_part(context, id, false, out, &is_background, err) != 0)
         return -1;
     if (is_background)
         return 0;
+    response_reader_close(out);
     return api_error_set(err, 400, "invalid_request_error", "response_not_in_background", NULL,
                          "Cannot cancel a response that was not made with background: true.");
 }
@@ -94,36 +95,84 @@ int responses_stored_refuse_stream(struct api_error *err) {
                          "true and stream: true has events");
 }
 
+/* --- Events --- */
+
+#define NUMBER_KEY "\"sequence_number\":"
+
+/* Returns where the event ends that this place is in. */
+static size_t event_end(struct text events, size_t at) {
+    const char *end = memmem(events.data + at, events.length - at, "\n\n", 2);
+    return end != NULL ? (size_t)(end + 2 - events.data) : events.length;
+}
+
+/* Returns the number of the event that begins there: its first number, which no text is before. */
+static int64_t number_at(struct text events, size_t at) {
+    const char *key = memmem(events.data + at, events.length - at, NUMBER_KEY, strlen(NUMBER_KEY));
+    int64_t number = 0;
+    const char *digit = key != NULL ? key + strlen(NUMBER_KEY) : events.data + events.length;
+    for (; digit < events.data + events.length && *digit >= '0' && *digit <= '9'; digit++)
+        number = 10 * number + (*digit - '0');
+    return number;
+}
+
+/* Returns where the events begin that follow this number: by halves, so that no more than some
+ * events are looked at. *last: the number of the last one. */
+static size_t find_following(struct text events, int64_t after, int64_t *last) {
+    size_t low = 0, high = events.length; /* the first that follows begins in low to high */
+    *last = -1;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2, begin = low;
+        if (middle > low) { /* the last event that begins up to there */
+            const char *before = events.data + middle;
+            while (before > events.data + low && !(before[-1] == '\n' && before[-2] == '\n'))
+                before--;
+            begin = (size_t)(before - events.data);
+        }
+        int64_t number = number_at(events, begin);
+        if (number > after) {
+            high = begin;
+        } else {
+            *last = number;
+            low = event_end(events, begin);
+        }
+    }
+    return low;
+}
+
 int responses_stored_find_event(struct text events, int64_t after, size_t *out_at,
                                 struct api_error *err) {
-    const char *at = events.data, *end = events.data + events.length;
-    for (int64_t number = 0; number <= after; number++) {
-        const char *event_end = memmem(at, (size_t)(end - at), "\n\n", 2);
-        if (event_end == NULL)
-            return api_error_set(err, 400, "invalid_request_error", "out_of_range",
-                                 "starting_after",
-                                 "starting_after is %lld: the last event so far is %lld",
-                                 (long long)after, (long long)number - 1);
-        at = event_end + 2;
-    }
-    *out_at = (size_t)(at - events.data);
-    return 0;
+    int64_t last = -1;
+    *out_at = after < 0 ? 0 : find_following(events, after, &last);
+    if (last >= after)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "starting_after",
+                         "starting_after is %lld: the last event so far is %lld", (long long)after,
+                         (long long)last);
+}
+
+struct event_search {
+    int64_t after;
+    struct api_error *err;
+};
+
+static ssize_t seek_event(struct text events, void *context) {
+    struct event_search *search = context;
+    size_t at = 0;
+    return responses_stored_find_event(events, search->after, &at, search->err) == 0 ? (ssize_t)at
+                                                                                     : -1;
 }
 
 int responses_stored_events(const struct api_context *context, struct text id, int64_t after,
-                            struct byte_buffer *out, struct api_error *err) {
-    size_t at = 0;
-    if (context->responses == NULL ||
-        !response_store_read_events(context->responses, context->tenant, id, out))
-        return refuse_missing(context, id, err);
-    if (out->failed)
-        return api_error_set_memory(err);
-    if (out->length == 0)
-        return responses_stored_refuse_stream(err);
-    if (responses_stored_find_event((struct text){out->data, out->length}, after, &at, err) != 0)
+                            struct response_reader *out, struct api_error *err) {
+    struct event_search search = {after, err};
+    if (open_part(context, id, true, out, NULL, err) != 0)
         return -1;
-    byte_buffer_consume(out, at);
-    return 0;
+    if (out->length == 0)
+        responses_stored_refuse_stream(err);
+    else if (response_reader_seek(out, seek_event, &search) >= 0)
+        return 0;
+    response_reader_close(out);
+    return -1;
 }
 
 /* --- Items --- */

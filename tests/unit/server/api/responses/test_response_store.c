@@ -36,21 +36,34 @@ static bool put_large(struct response_store *store, const char *id, size_t num_b
 }
 
 static bool has(struct response_store *store, int32_t tenant, const char *id) {
-    struct byte_buffer out = {0};
-    bool is_there = response_store_read(store, tenant, text_of(id), &out, NULL);
-    byte_buffer_finish(&out);
+    struct response_reader reader = {0};
+    bool is_there = response_store_open(store, tenant, text_of(id), false, &reader, NULL);
+    response_reader_close(&reader);
     return is_there;
+}
+
+/* Reads by pieces of three bytes. */
+static void check_bytes(struct response_reader *reader, const char *bytes) {
+    char piece[3];
+    size_t length = strlen(bytes), at = 0;
+    assert_int_equal(reader->length, length);
+    while (at < length) {
+        ssize_t count = response_reader_read(reader, at, piece, sizeof(piece));
+        assert_int_equal(count, length - at < 3 ? length - at : 3);
+        assert_memory_equal(piece, bytes + at, (size_t)count);
+        at += (size_t)count;
+    }
+    assert_int_equal(response_reader_read(reader, at, piece, sizeof(piece)), 0);
 }
 
 static void check_object(struct response_store *store, int32_t tenant, const char *id,
                          const char *object, bool is_background) {
-    struct byte_buffer out = {0};
+    struct response_reader reader;
     bool found_background = !is_background;
-    assert_true(response_store_read(store, tenant, text_of(id), &out, &found_background));
-    assert_int_equal(out.length, strlen(object));
-    assert_memory_equal(out.data, object, out.length);
+    assert_true(response_store_open(store, tenant, text_of(id), false, &reader, &found_background));
+    check_bytes(&reader, object);
     assert_int_equal(found_background, is_background);
-    byte_buffer_finish(&out);
+    response_reader_close(&reader);
 }
 
 static void test_what_is_put_in_comes_out(void **state) {
@@ -72,28 +85,89 @@ static void test_what_is_put_in_comes_out(void **state) {
     response_store_destroy(store);
 }
 
+static ssize_t seek_second(struct text events, void *context) {
+    const char *second = memmem(events.data + 1, events.length - 1, "event", 5);
+    return second != NULL ? second - events.data : -1;
+}
+
 static void test_events_are_kept_beside_the_items(void **state) {
     struct response_store *store = response_store_create(CAP);
     struct byte_buffer out = {0};
+    struct response_reader reader;
     size_t input_bytes = 0;
     const struct stored_response response = {.id = "resp_1",
                                              .tenant = 3,
                                              .object = text_of("object"),
                                              .items = text_of("{\"id\":\"a\"}\n"),
-                                             .events = text_of("event: a\n\n")};
+                                             .events = text_of("event: a\n\nevent: b\n\n")};
     assert_true(response_store_put(store, &response));
     assert_true(put(store, 3, "resp_2", "object"));
-    assert_true(response_store_read_events(store, 3, text_of("resp_1"), &out));
-    assert_int_equal(out.length, 10);
-    assert_memory_equal(out.data, "event: a\n\n", 10);
-    byte_buffer_clear(&out);
+    assert_true(response_store_open(store, 3, text_of("resp_1"), true, &reader, NULL));
+    check_bytes(&reader, "event: a\n\nevent: b\n\n");
+    assert_int_equal(response_reader_seek(&reader, seek_second, NULL), 10);
+    check_bytes(&reader, "event: b\n\n");
+    assert_int_equal(response_reader_seek(&reader, seek_second, NULL), -1);
+    check_bytes(&reader, "event: b\n\n");
+    response_reader_close(&reader);
+    response_reader_close(&reader);
     assert_true(response_store_read_items(store, 3, text_of("resp_1"), &out, &input_bytes));
     assert_int_equal(out.length, 11);
-    byte_buffer_clear(&out);
-    assert_true(response_store_read_events(store, 3, text_of("resp_2"), &out));
-    assert_false(response_store_read_events(store, 2, text_of("resp_1"), &out));
-    assert_int_equal(out.length, 0);
     byte_buffer_finish(&out);
+    assert_true(response_store_open(store, 3, text_of("resp_2"), true, &reader, NULL));
+    check_bytes(&reader, "");
+    response_reader_close(&reader);
+    assert_false(response_store_open(store, 2, text_of("resp_1"), true, &reader, NULL));
+    response_store_destroy(store);
+}
+
+/* Deleted or replaced, it stays, and counts, until the last of its readers has gone. */
+static void test_readers_keep_what_is_deleted(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    size_t empty = response_store_stats(store).bytes;
+    struct response_reader readers[3];
+    assert_true(put(store, 0, "resp_1", "object"));
+    size_t one = response_store_stats(store).bytes - empty;
+    for (int i = 0; i < 3; i++)
+        assert_true(response_store_open(store, 0, text_of("resp_1"), false, &readers[i], NULL));
+    assert_true(put(store, 0, "resp_1", "OBJECT"));
+    assert_true(response_store_delete(store, 0, text_of("resp_1")));
+    assert_false(has(store, 0, "resp_1"));
+    assert_int_equal(response_store_stats(store).num_entries, 0);
+    static const int order[] = {1, 2, 0}; /* the middle one of the list first */
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(response_store_stats(store).bytes, empty + one);
+        check_bytes(&readers[order[i]], "object");
+        response_reader_close(&readers[order[i]]);
+    }
+    assert_int_equal(response_store_stats(store).bytes, empty);
+    response_store_destroy(store);
+}
+
+/* Readers hold nobody up: what they read goes when it is the one used longest ago, deleted or
+ * not; each piece that is read is a use. */
+static void test_what_is_read_makes_room(void **state) {
+    struct response_store *store = response_store_create(CAP);
+    struct response_reader old, deleted, new;
+    char piece[4];
+    assert_true(put_large(store, "resp_1", 25000));
+    assert_true(put_large(store, "resp_2", 25000));
+    assert_true(response_store_open(store, 0, text_of("resp_1"), false, &old, NULL));
+    assert_true(response_store_open(store, 0, text_of("resp_2"), false, &deleted, NULL));
+    assert_true(response_store_delete(store, 0, text_of("resp_2")));
+    assert_int_equal(response_reader_read(&old, 0, piece, 4), 4);
+    assert_true(put_large(store, "resp_3", 25000));
+    assert_int_equal(response_reader_read(&deleted, 0, piece, 4), -1);
+    assert_int_equal(response_reader_read(&old, 0, piece, 4), 4);
+    assert_true(response_store_open(store, 0, text_of("resp_3"), false, &new, NULL));
+    assert_true(put_large(store, "resp_4", 25000));
+    assert_int_equal(response_reader_read(&old, 0, piece, 4), -1);
+    assert_int_equal(response_reader_seek(&old, seek_second, NULL), -1);
+    assert_int_equal(response_reader_read(&new, 24998, piece, 4), 2);
+    assert_int_equal(response_store_stats(store).num_evicted, 1);
+    response_reader_close(&old);
+    response_reader_close(&deleted);
+    response_reader_close(&new);
+    assert_true(response_store_stats(store).bytes <= CAP);
     response_store_destroy(store);
 }
 
@@ -307,18 +381,23 @@ static void *use_store(void *context) {
         snprintf(id, sizeof(id), "resp_%d", rand_r(&seed) % 50);
         struct byte_buffer out = {0};
         size_t input_bytes = 0;
-        int what = rand_r(&seed) % 4;
+        struct response_reader reader = {0};
+        char piece[8];
+        int what = rand_r(&seed) % 5;
         if (what == 0)
             put(store, 0, id, "object");
         else if (what == 1)
             put_large(store, id, (size_t)rand_r(&seed) % 9000);
         else if (what == 2)
             response_store_delete(store, 0, text_of(id));
+        else if (what == 3 && response_store_open(store, 0, text_of(id), false, &reader, NULL))
+            response_reader_read(&reader, (size_t)rand_r(&seed) % 9000, piece, sizeof(piece));
         else
             response_store_read_items(store, 0, text_of(id), &out, &input_bytes);
         if (out.length != 0 && out.length != 22)
             abort();
         byte_buffer_finish(&out);
+        response_reader_close(&reader);
         if (response_store_stats(store).bytes > CAP)
             abort();
     }
@@ -339,6 +418,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_put_in_comes_out),
         cmocka_unit_test(test_events_are_kept_beside_the_items),
+        cmocka_unit_test(test_readers_keep_what_is_deleted),
+        cmocka_unit_test(test_what_is_read_makes_room),
         cmocka_unit_test(test_a_chain_costs_the_sum_of_its_turns),
         cmocka_unit_test(test_branches_share_their_beginning),
         cmocka_unit_test(test_a_chain_longer_than_the_cap),
