@@ -1,6 +1,13 @@
 /* libmicrohttpd 0.9.75 does not notice a hang-up while a connection is suspended, nor one while a
- * stream has nothing to write. So every client socket is also in our own epoll set for EPOLLRDHUP,
- * edge-triggered; a client that closes its writing half counts as gone. */
+ * stream has nothing to write. So every client socket is also in our own epoll set for
+ * EPOLLRDHUP, edge-triggered.
+ *
+ * That says the same of a client that is gone and of one that has closed its sending half and
+ * reads on (nc -N); TCP tells them apart by what the other side's kernel says to bytes that it
+ * gets. Within a stream it counts as gone: whoever only says that nothing more comes does so with
+ * the request. Before an answer has begun it may still read it. If that takes longer, bytes are
+ * made up: RFC 9110 section 15.2 has clients read over interim responses, of which all of them
+ * know 100. */
 #include "server/http/http_connection.h"
 
 #include "config/base/clock.h"
@@ -10,10 +17,15 @@
 #include "server/http/http_task.h"
 #include "server/http/listen_socket.h"
 
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+
+#define FIRST_PROBE_MS 200 /* from the half close: many answers are there before */
+#define NEXT_PROBE_MS 15000
 
 struct connection *http_connection_open(struct http_server *server, struct MHD_Connection *mhd) {
     const struct sockaddr *address =
@@ -96,6 +108,15 @@ static void abandon(struct connection *connection) {
     }
 }
 
+/* Takes it off the allowed connections, although libmicrohttpd still has it. */
+static void mark_closed(struct connection *connection) {
+    if (connection->is_closed)
+        return;
+    connection->server->num_closed++;
+    connection->address->num_connections--;
+    connection->is_closed = true;
+}
+
 void http_connection_completed(void *context, struct MHD_Connection *mhd, void **request_context,
                                enum MHD_RequestTerminationCode code) {
     struct connection *connection = *request_context;
@@ -117,6 +138,8 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
     byte_buffer_finish(&exchange->logged_body);
     memset(exchange, 0, sizeof(*exchange));
     connection->since_ms = clock_now_ms();
+    if (connection->is_half_closed)
+        mark_closed(connection);
     *request_context = NULL;
 }
 
@@ -156,15 +179,6 @@ void http_connection_release_memory(struct connection *connection) {
     exchange->held_bytes = 0;
 }
 
-/* Takes it off the allowed connections, although libmicrohttpd still has it. */
-static void mark_closed(struct connection *connection) {
-    if (connection->is_closed)
-        return;
-    connection->server->num_closed++;
-    connection->address->num_connections--;
-    connection->is_closed = true;
-}
-
 void http_connection_give_up(struct connection *connection) {
     if (connection->is_shut)
         return;
@@ -176,17 +190,60 @@ void http_connection_give_up(struct connection *connection) {
     http_connection_wake(connection);
 }
 
-/* A client that closed its writing half behind a request without a body may still read: its answer
- * is sent, or the next check of the deadlines finds it between exchanges. */
-void http_connection_hang_up(struct connection *connection) {
-    const struct exchange *exchange = &connection->exchange;
-    if (connection->is_closed)
+void http_connection_reopen(struct connection *connection) {
+    if (!connection->is_closed || connection->is_shut)
         return;
-    mark_closed(connection);
-    connection->closed_ms = clock_now_ms();
-    bool may_read =
-        exchange->state == EXCHANGE_NONE || (exchange->state == EXCHANGE_ANSWERED &&
-                                             exchange->call == NULL && exchange->followed == NULL);
-    if (!may_read)
+    connection->server->num_closed--;
+    connection->address->num_connections++;
+    connection->is_closed = false;
+}
+
+bool http_connection_has_unread(const struct connection *connection) {
+    int unread_bytes = 0;
+    return ioctl(connection->fd, SIOCINQ, &unread_bytes) == 0 && unread_bytes > 0;
+}
+
+/* Whether an answer may still be read of which the client has nothing, or that needs no more
+ * computing. */
+static bool may_read(const struct connection *connection) {
+    const struct exchange *exchange = &connection->exchange;
+    bool is_stream = exchange->call != NULL && api_call_is_stream(exchange->call);
+    switch (exchange->state) {
+    case EXCHANGE_READING:
+    case EXCHANGE_DRAINING: /* else the rest does not come */
+        return exchange->is_deferred || http_connection_has_unread(connection);
+    case EXCHANGE_ANSWERED:
+        return !is_stream && exchange->followed == NULL;
+    default:
+        return true;
+    }
+}
+
+void http_connection_hang_up(struct connection *connection, bool is_gone) {
+    if (connection->is_shut)
+        return;
+    if (!connection->is_half_closed) {
+        connection->is_half_closed = true;
+        connection->closed_ms = clock_now_ms();
+        connection->probe_ms = connection->closed_ms + FIRST_PROBE_MS;
+    }
+    if (connection->exchange.state == EXCHANGE_NONE)
+        mark_closed(connection);
+    else if (is_gone || !may_read(connection))
         http_connection_give_up(connection);
+}
+
+/* Only where the kernel has nothing to send, so that it takes all of it. A UNIX socket says by
+ * itself when its other end is closed; HTTP/1.0 has no interim responses. */
+void http_connection_probe(struct connection *connection, int64_t now_ms) {
+    static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    int unsent_bytes = 0;
+    if (!connection->is_half_closed || connection->is_shut || now_ms < connection->probe_ms ||
+        connection->exchange.state != EXCHANGE_WAITING || connection->address->id.family == AF_UNIX)
+        return;
+    connection->probe_ms = now_ms + NEXT_PROBE_MS;
+    if (connection->exchange.is_http_1_0)
+        http_connection_give_up(connection);
+    else if (ioctl(connection->fd, SIOCOUTQ, &unsent_bytes) == 0 && unsent_bytes == 0)
+        send(connection->fd, interim, sizeof(interim) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }

@@ -22,10 +22,17 @@ void http_connection_resume_deferred(struct http_server *server);
 
 /* Cancels the requests of the exchange's call that have not finished. */
 void http_connection_cancel(struct connection *connection);
-/* The client is gone: cancels its requests at once, closes the socket. */
-void http_connection_hang_up(struct connection *connection);
-/* Does the same, whatever the client does. libmicrohttpd finds the socket shut down with its next
- * run. */
+/* The client has closed its sending half, or (is_gone) all of it. Cancels its requests at once
+ * and closes the socket, unless it may still read an answer of which nothing was sent yet. */
+void http_connection_hang_up(struct connection *connection, bool is_gone);
+/* Returns whether the kernel has bytes of the client's that libmicrohttpd has not read. */
+bool http_connection_has_unread(const struct connection *connection);
+/* Counts a connection again on which nothing was expected any more: a whole request is here. */
+void http_connection_reopen(struct connection *connection);
+/* Asks a client that has closed its sending half and waits for an answer whether it is there. */
+void http_connection_probe(struct connection *connection, int64_t now_ms);
+/* Cancels its requests and closes the socket, whatever the client does. libmicrohttpd finds the
+ * socket shut down with its next run. */
 void http_connection_give_up(struct connection *connection);
 
 /* Frees the body and the output, and gives their memory back. */

@@ -104,7 +104,7 @@ static void answer_now(struct connection *connection) {
 
 /* Gives the connection up, with an error to its client where nothing was answered yet. */
 static void end(struct connection *connection) {
-    if (connection->exchange.state == EXCHANGE_READING && !connection->is_closed) {
+    if (connection->exchange.state == EXCHANGE_READING && !connection->is_half_closed) {
         api_error_set(&connection->exchange.error, 408, "invalid_request_error", "request_timeout",
                       NULL, "the body came too slowly: %llu bytes of it are here",
                       (unsigned long long)connection->exchange.body_received);
@@ -113,11 +113,20 @@ static void end(struct connection *connection) {
     http_connection_give_up(connection);
 }
 
+/* Whether a request is not to come, or not as a whole: libmicrohttpd may miss the end of what the
+ * client sends, where it came with the bytes before it. */
+static bool is_cut_off(const struct connection *connection, int64_t now_ms) {
+    const struct exchange *exchange = &connection->exchange;
+    bool is_expected = exchange->state == EXCHANGE_NONE || exchange->state == EXCHANGE_READING ||
+                       exchange->state == EXCHANGE_DRAINING;
+    return connection->is_half_closed && is_expected && !exchange->is_deferred &&
+           now_ms - connection->closed_ms > CLOSED_MS && !http_connection_has_unread(connection);
+}
+
 void http_deadlines_check(struct connection *connection, double pressure, int64_t now_ms) {
-    bool is_over = connection->is_closed && connection->exchange.state == EXCHANGE_NONE &&
-                   now_ms - connection->closed_ms > CLOSED_MS;
     note_acknowledged(connection, now_ms);
-    if (!connection->is_shut && (is_over || is_too_slow(connection, pressure, now_ms)))
+    if (!connection->is_shut &&
+        (is_cut_off(connection, now_ms) || is_too_slow(connection, pressure, now_ms)))
         end(connection);
 }
 
@@ -182,9 +191,7 @@ static bool gives_way(const struct connection *connection, int64_t now_ms) {
 
 /* Whether the kernel holds bytes of a request that nothing has looked at yet. */
 static bool has_unread(const struct connection *connection) {
-    int unread_bytes = 0;
-    return connection->exchange.state == EXCHANGE_NONE &&
-           ioctl(connection->fd, SIOCINQ, &unread_bytes) == 0 && unread_bytes > 0;
+    return connection->exchange.state == EXCHANGE_NONE && http_connection_has_unread(connection);
 }
 
 static int64_t idle_since_ms(const struct connection *connection, int64_t now_ms) {

@@ -107,8 +107,8 @@ static enum MHD_Result add_field(void *context, enum MHD_ValueKind kind, const c
     return MHD_YES;
 }
 
-static int check_framing(struct connection *connection, const char *version) {
-    struct http_framing framing = {.needs_host = strcmp(version, "HTTP/1.0") != 0};
+static int check_framing(struct connection *connection) {
+    struct http_framing framing = {.needs_host = !connection->exchange.is_http_1_0};
     MHD_get_connection_values(connection->mhd, MHD_HEADER_KIND, add_field, &framing);
     connection->exchange.body_length = framing.num_codings > 0 ? UINT64_MAX : framing.length;
     if (http_framing_check(&framing, &connection->exchange.error) == 0)
@@ -118,11 +118,10 @@ static int check_framing(struct connection *connection, const char *version) {
 }
 
 /* Makes all checks of the first call; -1 with exchange.error. */
-static int check_request(struct connection *connection, const char *url, const char *method,
-                         const char *version) {
+static int check_request(struct connection *connection, const char *url, const char *method) {
     struct exchange *exchange = &connection->exchange;
     const struct http_origin_rules *origins = connection->server->config.origins;
-    if (check_framing(connection, version) != 0)
+    if (check_framing(connection) != 0)
         return -1;
     const char *path = http_target_path(url, exchange->origin.host, &exchange->error);
     exchange->must_close = exchange->must_close || path == NULL;
@@ -163,18 +162,12 @@ static enum MHD_Result begin(struct connection *connection, const char *url, con
     exchange->start_ns = clock_now_ns();
     exchange->received_ms = exchange->start_ns / CLOCK_NS_PER_MS;
     exchange->state = EXCHANGE_READING;
-    exchange->must_close = connection->is_closed;
+    exchange->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     http_request_id(header(connection, "X-Request-Id"), exchange->request_id);
     snprintf(exchange->method, sizeof(exchange->method), "%s", method);
     trace_context_read(header(connection, "traceparent"), &exchange->trace);
     exchange->origin = read_origin(connection, method);
-    bool is_good = check_request(connection, url, method, version) == 0;
-    /* the client may still read an answer although it has closed its half of the connection */
-    bool is_answered_at_once =
-        exchange->body_length == 0 && exchange->route && exchange->route->answer;
-    if (connection->is_closed && !is_answered_at_once)
-        return MHD_NO;
-    if (is_good)
+    if (check_request(connection, url, method) == 0)
         return MHD_YES;
     exchange->state = EXCHANGE_DRAINING;
     if (exchange->body_length <= DRAIN_BYTES && !exchange->must_close)
@@ -251,6 +244,7 @@ static enum MHD_Result answer(struct connection *connection) {
 /* Answers or starts a request that is here as a whole. */
 static enum MHD_Result dispatch(struct connection *connection, const char *method) {
     struct exchange *exchange = &connection->exchange;
+    http_connection_reopen(connection);
     if (strcmp(method, "OPTIONS") == 0)
         return http_reply_options(connection);
     if (!exchange->route->answer)

@@ -186,7 +186,7 @@ static void take_clients(struct http_server *server) {
                            client.address.length);
 }
 
-static void handle_event(struct http_server *server, void *source) {
+static void handle_event(struct http_server *server, void *source, uint32_t events) {
     if (source == &server->daemon || source == &server->admin)
         return; /* every turn runs the daemons */
     if (source == &server->tls)
@@ -198,7 +198,7 @@ static void handle_event(struct http_server *server, void *source) {
     else if (source == &server->signal_fd)
         take_signals(server);
     else
-        http_connection_hang_up(source);
+        http_connection_hang_up(source, (events & (EPOLLHUP | EPOLLERR)) != 0);
 }
 
 /* Proxies and clients close a stream that is silent for long, so something without meaning is
@@ -263,6 +263,7 @@ static void tick(struct http_server *server) {
     double pressure = http_deadlines_pressure(server);
     for (struct connection *c = server->connections; c; c = c->next) {
         http_deadlines_check(c, pressure, now_ms);
+        http_connection_probe(c, now_ms);
         keep_alive(c, now_ms);
     }
     if (!server->has_failed && engine_has_failed(server->engine)) {
@@ -300,7 +301,7 @@ static int turn(struct http_server *server) {
         return -1;
     }
     for (int i = 0; i < count; i++)
-        handle_event(server, events[i].data.ptr);
+        handle_event(server, events[i].data.ptr, events[i].events);
     tick(server);
     http_connection_resume_deferred(server);
     if (MHD_run(server->daemon) == MHD_NO || (server->admin && MHD_run(server->admin) == MHD_NO)) {

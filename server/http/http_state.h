@@ -59,6 +59,7 @@ struct exchange {
     int64_t start_ns;
     int64_t timeout_ms; /* by its header; 0: none */
     bool must_close;    /* may still become true */
+    bool is_http_1_0;
 
     /* READING and all that follow: memory counted in http_server.memory. READING: for the body.
      * WAITING with a worker: none, the task has it. From then on: for call and `out`. */
@@ -139,9 +140,11 @@ struct connection {
     int64_t since_ms;           /* accept, or the end of the last exchange */
     bool is_first;              /* no exchange has begun yet */
     bool is_surplus;            /* came when all were in use: refused while they still are */
-    bool is_closed;             /* the client hung up, or we gave up on it */
+    bool is_closed;             /* counts no more: nothing is expected of it, or we gave up on it */
     bool is_shut;               /* we gave up on it: the socket is shut down */
-    int64_t closed_ms;          /* when the client hung up */
+    bool is_half_closed;        /* the client sends nothing more; it may read, or be gone */
+    int64_t closed_ms;          /* when that was seen */
+    int64_t probe_ms;           /* when to find out which of the two; of is_half_closed */
     bool is_suspended;
     int64_t num_followers; /* without a client: exchanges that follow it */
     bool is_ended;         /* without a client: the call has ended, and the followers keep it */

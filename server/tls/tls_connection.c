@@ -11,10 +11,20 @@
 
 enum flow { FLOW_BLOCKED, FLOW_ON };
 
+/* Hides the end of the client's bytes from GnuTLS, which would not let us send any more. */
+static ssize_t pull(gnutls_transport_ptr_t context, void *out, size_t capacity) {
+    struct tls_connection *connection = context;
+    ssize_t length = recv(connection->outer, out, capacity, MSG_DONTWAIT);
+    if (length == 0)
+        connection->is_outer_ended = true;
+    if (length <= 0)
+        gnutls_transport_set_errno(connection->session, length == 0 ? EAGAIN : errno);
+    return length == 0 ? -1 : length;
+}
+
 struct tls_connection *tls_connection_create(int outer, struct tls_credentials *credentials) {
     struct tls_connection *connection = calloc(1, sizeof(*connection));
-    gnutls_session_t session =
-        connection != NULL ? tls_credentials_start(credentials, outer) : NULL;
+    gnutls_session_t session = connection != NULL ? tls_credentials_start(credentials) : NULL;
     if (session == NULL) {
         free(connection);
         return NULL;
@@ -22,6 +32,8 @@ struct tls_connection *tls_connection_create(int outer, struct tls_credentials *
     connection->outer = outer;
     connection->inner = -1;
     connection->session = session;
+    gnutls_transport_set_ptr2(session, connection, (gnutls_transport_ptr_t)(intptr_t)outer);
+    gnutls_transport_set_pull_function(session, pull);
     connection->credentials = tls_credentials_ref(credentials);
     return connection;
 }
@@ -66,7 +78,7 @@ int tls_connection_handshake(struct tls_connection *connection) {
     }
     if (status == GNUTLS_E_SUCCESS)
         return 1;
-    if (is_again(status))
+    if (is_again(status) && !connection->is_outer_ended)
         return 0;
     log_debug("TLS handshake: %s", gnutls_strerror(status));
     gnutls_alert_send_appropriate(connection->session, status);
@@ -87,9 +99,10 @@ static enum flow flush_to_inner(struct tls_connection *connection) {
 }
 
 /* Many clients close without TLS's own farewell; HTTP says whether its messages are complete. */
-static void end_outer(struct tls_connection *connection) {
+static enum flow end_outer(struct tls_connection *connection) {
     connection->is_outer_ended = true;
     shutdown(connection->inner, SHUT_WR);
+    return FLOW_BLOCKED;
 }
 
 static enum flow read_record(struct tls_connection *connection) {
@@ -101,14 +114,13 @@ static enum flow read_record(struct tls_connection *connection) {
             connection->state = TLS_CLOSED;
         return FLOW_ON;
     }
+    if (length == 0 || (is_again(length) && connection->is_outer_ended))
+        return end_outer(connection);
     if (is_again(length))
         return FLOW_BLOCKED;
     if (length == GNUTLS_E_WARNING_ALERT_RECEIVED)
         return FLOW_ON;
-    if (length == 0 || length == GNUTLS_E_PREMATURE_TERMINATION)
-        end_outer(connection);
-    else
-        connection->state = TLS_CLOSED;
+    connection->state = TLS_CLOSED;
     return FLOW_BLOCKED;
 }
 
@@ -182,6 +194,8 @@ static bool is_carrying(const struct tls_connection *connection) {
 
 bool tls_connection_relay(struct tls_connection *connection) {
     enum flow inward = FLOW_ON, outward = FLOW_ON;
+    if (connection->is_outer_gone)
+        connection->state = TLS_CLOSED;
     for (int i = 0; i < MAX_RECORDS && (inward == FLOW_ON || outward == FLOW_ON); i++) {
         if (is_carrying(connection))
             inward = carry_inward(connection);

@@ -1,7 +1,9 @@
 /* A client's connection in TLS, from accept to close: the handshake, then bytes carried between the
  * client's socket (outer) and one end of a socket pair (inner), whose other end speaks plain HTTP
  * as if it were the client's own socket. What one side ends is ended on the other: a client that
- * closes its writing half, or all of it, is seen as such behind the pair.
+ * closes its writing half, or all of it, is seen as such behind the pair. Whether it does so with
+ * TLS's farewell or without, what is written to it still goes out, until its socket is known to be
+ * closed.
  *
  * Both sockets are non-blocking and registered edge-triggered with the front's epoll set, so each
  * call does what it can until nothing moves. Memory is held for what one side has sent and the other
@@ -52,7 +54,8 @@ struct tls_connection {
     struct byte_buffer to_inner; /* decrypted, and not taken yet */
     struct byte_buffer to_outer; /* of the answer, and not sent yet */
     bool is_sending;             /* GnuTLS has to_outer's beginning, encrypted and not taken */
-    bool is_outer_ended;
+    bool is_outer_ended;         /* nothing more comes: by TLS's farewell, or its socket's end */
+    bool is_outer_gone;          /* the front's: nothing more can be sent either */
 };
 
 /* Takes over the client's socket. NULL: no memory; the socket stays open. */
@@ -61,7 +64,8 @@ void tls_connection_destroy(struct tls_connection *connection);
 
 /* Goes on with the handshake as far as the client's bytes allow: a millisecond or more of
  * computing. Returns 1 once it is complete: the caller then gives it an inner socket. 0: it waits
- * for the client. -1: it failed, the client is told why; state LINGER. */
+ * for the client. -1: it failed, the client is told why; state LINGER, or CLOSED where it has
+ * gone. */
 int tls_connection_handshake(struct tls_connection *connection);
 
 /* Carries what there is, but no more than some records at a time. Returns whether there may be more

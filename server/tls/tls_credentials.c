@@ -146,7 +146,7 @@ static int set_up(const struct tls_credentials *credentials, gnutls_session_t se
     return 0;
 }
 
-gnutls_session_t tls_credentials_start(const struct tls_credentials *credentials, int fd) {
+gnutls_session_t tls_credentials_start(const struct tls_credentials *credentials) {
     gnutls_session_t session;
     if (gnutls_init(&session, GNUTLS_SERVER | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL) < 0)
         return NULL;
@@ -154,6 +154,5 @@ gnutls_session_t tls_credentials_start(const struct tls_credentials *credentials
         gnutls_deinit(session);
         return NULL;
     }
-    gnutls_transport_set_int(session, fd);
     return session;
 }

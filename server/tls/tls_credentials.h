@@ -24,8 +24,7 @@ struct tls_credentials *tls_credentials_ref(struct tls_credentials *credentials)
 /* Accepts NULL. */
 void tls_credentials_unref(struct tls_credentials *credentials);
 
-/* Returns a session on the connected socket, which stays the caller's; the credentials outlive it.
- * NULL: no memory. */
-gnutls_session_t tls_credentials_start(const struct tls_credentials *credentials, int fd);
+/* Returns a session that has no transport yet; the credentials outlive it. NULL: no memory. */
+gnutls_session_t tls_credentials_start(const struct tls_credentials *credentials);
 
 #endif

@@ -260,6 +260,8 @@ static void handle_connection(struct tls_front *front, const struct epoll_event 
         connection->state = TLS_ENDING;
         settle(front, connection, TLS_RELAY);
     }
+    if (!is_inner && (event->events & (EPOLLHUP | EPOLLERR)) != 0)
+        connection->is_outer_gone = true;
     tls_lists_mark_ready(&front->lists, connection);
 }
 

@@ -2,12 +2,13 @@
 each the server must serve the next one."""
 
 import json
+import re
 
 import pytest
 
 from quire_server import NAME
-from raw_http import (connect, exchange, open_stream, read_response, read_until, request_bytes,
-                      roundtrip, statuses)
+from raw_http import (connect, exchange, open_stream, read_response, read_until, read_until_close,
+                      request_bytes, roundtrip, statuses, wait_until)
 
 GOOD = {"model": NAME, "prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
 CALL = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -156,6 +157,49 @@ def test_request_before_half_a_close_is_answered(server):
         sock.sendall(b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n")
         sock.shutdown(1)
         assert read_response(sock)[0].status == 200
+
+
+def test_body_before_half_a_close_is_answered(server):
+    """As `nc -N` sends it: the end of what the client has to say comes with its request, in one piece or after it."""
+    whole = request_bytes("/v1/completions", GOOD)
+    for data in (whole, whole.replace(b"Host", b"Connection: close\r\nHost"), request_bytes("/tokenize", {"prompt": "x" * 300000}),
+                 request_bytes("/v1/completions", {**GOOD, "stream": True}), request_bytes("/version") + whole):
+        for _ in range(5):
+            with connect(server) as sock:
+                sock.sendall(data)
+                sock.shutdown(1)
+                received = read_until_close(sock)
+            final = [status for status in re.findall(rb"HTTP/1.1 (\d+) ", received) if status != b"100"]
+            assert final == [b"200"] * data.count(b" HTTP/1.1\r\n"), (data[:60], received[-300:])
+            assert received.endswith((b"}", b"0\r\n\r\n")), (data[:60], received[-300:])
+
+
+def test_who_reads_on_is_told_from_who_is_gone(server):
+    """A call that takes longer: interim answers go to one half of a connection, and find that the other is gone as well."""
+    call = {**GOOD, "n": 8, "ignore_eos": True}
+    with connect(server) as sock:
+        sock.sendall(request_bytes("/v1/completions", {**call, "max_tokens": 400}))
+        sock.shutdown(1)
+        found = re.findall(rb"HTTP/1.1 (\d+) ", read_until_close(sock))
+    assert found[-1] == b"200" and set(found[:-1]) <= {b"100"}
+    before = server.metrics()["generation_tokens_total"]
+    sock = connect(server)
+    sock.sendall(request_bytes("/v1/completions", {**call, "max_tokens": 7000}))
+    wait_until(lambda: server.metrics()["num_requests_running"] == 8)
+    sock.close()
+    wait_until(lambda: server.metrics()["num_requests_running"] == 0)
+    assert server.metrics()["generation_tokens_total"] - before < 8 * 3500
+    for data, said in ((request_bytes("/version"), [200]), (request_bytes("/v1/completions", {**call, "max_tokens": 7000}), [])):
+        with connect(server) as sock:  # HTTP/1.0 has no interim answers
+            sock.sendall(data.replace(b"HTTP/1.1", b"HTTP/1.0"))
+            sock.shutdown(1)
+            assert statuses(read_until_close(sock)) == said
+
+
+def test_expectation_without_a_body_takes_nothing_of_the_next_request(server):
+    head = request_bytes("/version", headers=[("Expect", "100-continue")])
+    received = exchange(server, head + request_bytes("/health", headers=[("Connection", "close")]))
+    assert re.findall(rb"HTTP/1.1 (\d+) ", received) == [b"200"] * 2 and received.endswith(b'{"status":"ok"}')
 
 
 def test_target_may_be_a_url(server):

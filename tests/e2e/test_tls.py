@@ -168,6 +168,53 @@ def test_a_client_that_hangs_up_is_noticed(start_tls):
     for sock in socks[2:]:
         sock.shutdown(socket.SHUT_WR)
     wait_until(lambda: server.running() == 0)
+    with connect(server) as sock:  # of its answer nothing has been sent, and nothing is soon
+        sock.sendall(request_bytes("/v1/completions", {**GOOD, "n": 8, "max_tokens": 7000, "ignore_eos": True}))
+        wait_until(lambda: server.running() == 8)
+    wait_until(lambda: server.running() == 0)
+
+
+def exchange_half_closed(server, data, has_farewell):
+    """Sends data and the end of it, with TLS's farewell (close_notify) or without, and returns what comes until the server ends."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls, received = server.tls.wrap_bio(incoming, outgoing, server_hostname="localhost"), b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as sock:
+        def exchange(step):
+            while True:
+                try:
+                    return step()
+                except ssl.SSLWantReadError:
+                    sock.sendall(outgoing.read())
+                    incoming.write(sock.recv(65536))
+
+        exchange(tls.do_handshake)
+        tls.write(data)
+        if has_farewell:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                tls.unwrap()
+        sock.sendall(outgoing.read())
+        sock.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLEOFError, ConnectionError):
+            data = b" "
+            while data:
+                try:
+                    data = tls.read(65536)
+                    received += data
+                except ssl.SSLWantReadError:
+                    data = sock.recv(65536)
+                    incoming.write(data)
+    return received
+
+
+@pytest.mark.parametrize("has_farewell", [True, False])
+def test_a_request_before_half_a_close_is_answered(start_tls, has_farewell):
+    server = start_tls()
+    text = request_bytes("/tokenize", {"content": "1" * 50_000, "with_pieces": True})
+    for data in (request_bytes("/version"), request_bytes("/openapi.json"), request_bytes("/v1/completions", GOOD), text):
+        for _ in range(20):
+            head, _, body = exchange_half_closed(server, data, has_farewell).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200"), head
+            assert f"Content-Length: {len(body)}".encode() in head
 
 
 def test_several_requests_on_a_connection_and_an_end(start_tls):

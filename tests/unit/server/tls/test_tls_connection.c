@@ -124,6 +124,23 @@ static void test_answers_arrive_whole(void **state) {
     }
 }
 
+/* Whether with TLS's farewell or without, what the client has ended is its own half alone. */
+static void test_answers_after_half_a_close_arrive_whole(void **state) {
+    for (int has_farewell = 0; has_farewell < 2; has_farewell++) {
+        struct pair p;
+        char byte;
+        start(&p, 0);
+        if (has_farewell)
+            assert_int_equal(gnutls_bye(p.client, GNUTLS_SHUT_WR), 0);
+        shutdown(p.client_fd, SHUT_WR);
+        while (tls_connection_relay(p.connection))
+            ;
+        assert_int_equal(recv(p.server_fd, &byte, 1, 0), 0);
+        carry_answer(&p, 1000);
+        stop(&p);
+    }
+}
+
 static void test_requests_arrive_whole(void **state) {
     struct pair p;
     size_t num_sent = 0, num_received = 0;
@@ -152,6 +169,10 @@ static void test_ends(void **state) {
     while (tls_connection_relay(p.connection))
         ;
     assert_int_equal(recv(p.server_fd, &byte, 1, 0), 0);
+    assert_int_equal(p.connection->state, TLS_RELAY);
+    p.connection->is_outer_gone = true;
+    assert_false(tls_connection_relay(p.connection));
+    assert_int_equal(p.connection->state, TLS_CLOSED);
     stop(&p);
 
     int fds[2];
@@ -165,6 +186,15 @@ static void test_ends(void **state) {
     assert_int_equal(tls_connection_handshake(connection), -1);
     assert_int_equal(connection->state, TLS_LINGER);
     tls_connection_destroy(connection);
+    close(fds[1]);
+
+    make_sockets(fds); /* in the middle of the handshake */
+    connection = tls_connection_create(fds[0], credentials);
+    assert_int_equal(tls_connection_handshake(connection), 0);
+    shutdown(fds[1], SHUT_WR);
+    assert_int_equal(tls_connection_handshake(connection), -1);
+    assert_int_equal(connection->state, TLS_CLOSED);
+    tls_connection_destroy(connection);
     tls_credentials_unref(credentials);
     close(fds[1]);
 }
@@ -172,6 +202,7 @@ static void test_ends(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers_arrive_whole),
+        cmocka_unit_test(test_answers_after_half_a_close_arrive_whole),
         cmocka_unit_test(test_requests_arrive_whole),
         cmocka_unit_test(test_ends),
     };
