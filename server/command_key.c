@@ -30,7 +30,8 @@ static const char usage[] =
     "  min-priority, max-priority\n"
     "                       what the priority of a request is brought between; default: any\n"
     "  models               names of models it may use, separated by commas; default: all\n"
-    "  expires              2026-01-31 or 2026-01-31T12:00:00Z; default: never\n";
+    "  expires              2026-01-31 or 2026-01-31T12:00:00Z; default: never\n"
+    "  admin                true: it may use what is for administrators; default: false\n";
 
 static int refuse_usage(const char *what, const char *word) {
     fprintf(stderr, "quire key: %s '%.64s'\n%s", what, word, usage);
@@ -148,6 +149,8 @@ static void write_entry(const struct key_entry *entry) {
         strftime(moment, sizeof(moment), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&expires, &time));
         printf("    expires: %s\n", moment);
     }
+    if (entry->is_admin)
+        printf("    admin: true\n");
 }
 
 static int write_key(struct key_entry *entry) {

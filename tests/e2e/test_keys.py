@@ -66,11 +66,12 @@ def samples(server, key):
 def test_a_new_key_and_its_entry(keys):
     made = quire_key("new", "team-a", "--weight", 9, "--requests-per-minute=600", "--tokens-per-minute", 100000,
                      "--max-concurrency", 32, "--min-priority", -10, "--max-priority", 10, "--models", "a,b",
-                     "--expires", "2027-01-31")
+                     "--expires", "2027-01-31", "--admin", "true")
     key, entry = made.stderr.strip(), made.stdout
     assert key.startswith("sk-") and len(key) == 67 and key not in entry
     for line in ("weight: 9", "requests-per-minute: 600", "tokens-per-minute: 100000", "max-concurrency: 32",
-                 "min-priority: -10", "max-priority: 10", 'models: ["a", "b"]', "expires: 2027-01-31T00:00:00Z"):
+                 "min-priority: -10", "max-priority: 10", 'models: ["a", "b"]', "expires: 2027-01-31T00:00:00Z",
+                 "admin: true"):
         assert f"\n    {line}\n" in entry
     keys.entries["team-a"] = entry
     keys.write()
