@@ -64,6 +64,7 @@ struct options {
     int64_t drain_delay;          /* seconds before that in which requests are still taken */
     int64_t watchdog_sec;         /* without progress: abort; 0: never */
     char *metrics_prefix;
+    char *metrics_key_names;    /* admin, all: who sees the use of keys */
     char *record;               /* path of the recording, or NULL */
     int64_t record_max_bytes;   /* of it and the one before it together */
     char *access_log;           /* path, "-" for stdout, or "none" */

@@ -281,6 +281,13 @@ static const struct option_spec table[] = {
      .default_text = "quire:",
      .maximum = 64,
      .meaning = "start of every metric's name; vllm: fits vLLM's dashboards"},
+    {.name = "metrics-key-names",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(metrics_key_names),
+     .default_text = "admin",
+     .choices = "admin all",
+     .meaning = "which API keys see in /metrics how each key, by its name, is used: those with "
+                "admin: true and the only key, or all of them"},
     {.name = "access-log",
      .type = OPTION_STRING,
      .flags = OPTION_PATH,

@@ -153,6 +153,7 @@ static struct http_server_config http_config(struct serve *serve) {
                           .has_prefix_caching = options->enable_prefix_caching,
                           .num_ranks = serve->info.num_ranks,
                           .rank_memory = serve->info.rank_memory},
+        .shows_key_names = strcmp(options->metrics_key_names, "all") == 0,
         .root_path = options->root_path,
         .origins = &serve->origins,
         .access_log = serve->reload.access_log,

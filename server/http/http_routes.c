@@ -94,6 +94,13 @@ static int answer_load(struct connection *connection) {
     return 0;
 }
 
+/* Returns whether names of keys, and what each uses, are for this one. */
+static bool sees_keys(const struct connection *connection) {
+    const struct http_server *server = connection->server;
+    const struct api_key *key = connection->exchange.key;
+    return server->config.shows_key_names || (key != NULL && api_keys_is_admin(server->keys, key));
+}
+
 static int answer_metrics(struct connection *connection) {
     struct http_server *server = connection->server;
     struct engine_stats stats;
@@ -113,7 +120,8 @@ static int answer_metrics(struct connection *connection) {
     server->stats.responses = response_store_stats(server->context->responses);
     metrics_format(&server->config.metrics_facts, &stats, &server->stats, &process,
                    server->config.rank_process != NULL ? &ranks : NULL, &connection->exchange.out);
-    metrics_format_keys(&server->config.metrics_facts, server->keys, &connection->exchange.out);
+    if (sees_keys(connection))
+        metrics_format_keys(&server->config.metrics_facts, server->keys, &connection->exchange.out);
     return 0;
 }
 

@@ -40,6 +40,7 @@ struct http_server_config {
     void *info_context;
     bool trusts_priority; /* all requests count to one share, where priority orders them */
     struct metrics_facts metrics_facts;
+    bool shows_key_names;  /* in /metrics, to every key; else to those of administrators */
     int64_t watchdog_ms;   /* without a step of an engine that has work: abort; 0: never */
     const char *root_path; /* in front of all paths, where a proxy passes it on; or NULL */
     const struct http_origin_rules *origins;

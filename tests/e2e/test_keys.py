@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attacks"))
 import key_file  # noqa: E402
 
 PATH = "/v1/completions"
+NAMES = ("--metrics-key-names", "all")
 
 
 def quire_key(*words):
@@ -146,7 +147,7 @@ def test_texts_count_as_requests(keys, start_server):
 
 def test_tokens_per_minute(keys, start_server):
     keys.add("few", "--tokens-per-minute", 60)
-    server = start_server("--api-key-file", keys.path)
+    server = start_server("--api-key-file", keys.path, *NAMES)
     key = keys.keys["few"]
     long = ask(server, key, prompt="word " * 100)
     assert long.status_code == 429 and error_of(long)["type"] == "tokens" and "per minute" in error_of(long)["message"]
@@ -163,9 +164,25 @@ def test_tokens_per_minute(keys, start_server):
     assert found["api_key_prompt_tokens_total", 'key="few"'] == used.json()["usage"]["prompt_tokens"]
 
 
+def test_administrators_alone_see_other_keys(keys, start_server):
+    keys.add("team").add("boss", "--admin", "true")
+    server = start_server("--api-key-file", keys.path)
+    assert ask(server, keys.keys["team"]).status_code == 200
+    assert samples(server, keys.keys["team"]) == {}
+    text = httpx.get(server.url + "/metrics", headers=headers(keys.keys["team"])).text
+    assert "quire:num_requests_running" in text and "boss" not in text and 'key="' not in text
+    found = samples(server, keys.keys["boss"])
+    assert {labels for name, labels in found if name == "api_key_requests_running"} == {'key="team"', 'key="boss"'}
+    assert found["api_key_prompt_tokens_total", 'key="team"'] > 0
+    shown = samples(start_server("--api-key-file", keys.path, *NAMES), keys.keys["team"])
+    assert set(shown) == set(found)
+    for arguments, is_shown in [(["--api-key", "a"], True), (["--api-key", "a", "--api-key", "b"], False)]:
+        assert bool(samples(start_server(*arguments), "a")) == is_shown
+
+
 def test_concurrency(keys, start_server):
     keys.add("one", "--max-concurrency", 1).add("other")
-    server = start_server("--api-key-file", keys.path)
+    server = start_server("--api-key-file", keys.path, *NAMES)
     body = {"model": NAME, "prompt": "Once", "max_tokens": 2000, "stream": True, "ignore_eos": True}
     with httpx.stream("POST", server.url + PATH, json=body, timeout=300, headers=headers(keys.keys["one"])) as reply:
         lines = reply.iter_lines()
@@ -259,7 +276,7 @@ def test_both_forms_take_each_others_place(keys, start_server):
 def test_reloads_under_load_touch_nobody(keys, start_server):
     """Two keys ask without a pause while the file changes around them: no call fails."""
     keys.add("a", "--weight", 9).add("b")
-    server = start_server("--api-key-file", keys.path)
+    server = start_server("--api-key-file", keys.path, *NAMES)
     statuses, is_over = [], threading.Event()
 
     def work(key):
@@ -445,7 +462,7 @@ def test_an_idle_connection_gives_way_to_another_of_its_address(start_server):
 def test_no_key_takes_all_places(keys, start_server):
     """One running slot and three places in the queue: the greedy key gets half of the four, and the modest one comes in."""
     keys.add("greedy").add("modest")
-    server = start_server("--api-key-file", keys.path, "--max-num-seqs", 1, "--max-queued-requests", 3)
+    server = start_server("--api-key-file", keys.path, *NAMES, "--max-num-seqs", 1, "--max-queued-requests", 3)
     body = {"model": NAME, "prompt": "Once", "max_tokens": 2000, "ignore_eos": True}
 
     def run(name):

@@ -57,7 +57,7 @@ def test_once(start_server, path):
 
 
 def test_keys(start_server):
-    server = start_server("--api-key", "sk-a", "--api-key", "sk-b")
+    server = start_server("--api-key", "sk-a", "--api-key", "sk-b", "--metrics-key-names", "all")
     refused = top(server.url, "--once")
     assert refused.returncode == 69 and "the server answers with status 401" in refused.stderr
     shown = top(server.url, "--once", "--api-key-env", "MINE", environment={"MINE": "sk-b"})
