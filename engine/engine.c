@@ -141,6 +141,7 @@ static void add_requests(struct engine *engine, struct request_list *inbox) {
 
 static void *engine_thread(void *argument) {
     struct engine *engine = argument;
+    pthread_setname_np(pthread_self(), "engine");
     bool continues = true, runnable = false;
     while (continues) {
         struct request_list inbox;
@@ -158,8 +159,8 @@ static void *engine_thread(void *argument) {
         runnable = runnable || (engine->core.num_stalled > 0 && !had_stalled);
         engine_end_kv_events(engine);
         engine_publish(engine);
-        if (continues && engine_falls_asleep(engine))
-            engine_rest_now(engine);
+        if (continues)
+            engine_sleep_if_due(engine);
     }
     return NULL;
 }
@@ -285,6 +286,7 @@ int engine_create(const struct engine_config *config, struct executor *executor,
     }
     init_sync(engine);
     engine->stats = engine->core.stats;
+    engine_note_activity(engine, ENGINE_BETWEEN_STEPS);
     int status = pthread_create(&engine->thread, NULL, engine_thread, engine);
     if (status != 0) {
         free_engine(engine);
@@ -294,18 +296,13 @@ int engine_create(const struct engine_config *config, struct executor *executor,
     return 0;
 }
 
-/* Under the lock, as try_submit is. */
-static bool is_put_to_sleep(const struct engine *engine) {
-    return (engine->rest == ENGINE_FALLING_ASLEEP || engine->rest == ENGINE_ASLEEP) &&
-           !engine->is_idle_sleep;
-}
-
+/* Under the lock. */
 static enum submit_result try_submit(struct engine *engine, struct request *request) {
     if (engine->failed)
         return SUBMIT_FAILED;
     if (!engine->accepting)
         return SUBMIT_STOPPING;
-    if (is_put_to_sleep(engine))
+    if (sleep_machine_refuses_requests(&engine->sleep))
         return SUBMIT_ASLEEP;
     const struct serving_limits *limits = engine->config.limits;
     const struct kv_demand demand = kv_demand_of(request, limits);
@@ -316,8 +313,7 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
     request->id = ++engine->next_id;
     request->arrival_ns = clock_now_ns();
     request_list_push(&engine->inbox, request_ref(request));
-    engine_begin_waking(engine);
-    pthread_cond_signal(&engine->wake_up);
+    CHECK(engine_take_sleep_event(engine, SLEEP_EVENT_SUBMIT));
     return SUBMIT_OK;
 }
 
@@ -358,7 +354,7 @@ enum submit_result engine_submit(struct engine *engine, struct request *request)
 
 bool engine_is_put_to_sleep(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    bool sleeps = is_put_to_sleep(engine);
+    bool sleeps = sleep_machine_refuses_requests(&engine->sleep);
     pthread_mutex_unlock(&engine->lock);
     return sleeps;
 }
@@ -406,11 +402,11 @@ void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     *out = engine->stats;
     out->block_size = engine->config.limits->block_size;
     out->num_waiting += engine->inbox.num_choices;
-    out->rest = engine->rest;
-    out->discards_weights = engine->discards_weights;
-    out->is_idle_sleep = engine->rest != ENGINE_AWAKE && engine->is_idle_sleep;
-    out->idle = engine->idle;
-    out->has_work = engine->rest != ENGINE_WAKING &&
+    out->rest = sleep_machine_rest(&engine->sleep);
+    out->discards_weights = sleep_machine_discards_weights(&engine->sleep);
+    out->is_idle_sleep = sleep_machine_is_idle_sleep(&engine->sleep);
+    out->idle = engine->sleep.idle;
+    out->has_work = out->rest != ENGINE_WAKING &&
                     ((engine->busy && !engine->awaits_others) || engine->inbox.first != NULL);
     pthread_mutex_unlock(&engine->lock);
     struct executor *executor = engine->core.executor;

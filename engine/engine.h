@@ -44,6 +44,9 @@ struct engine_config {
     void (*wake)(void *context); /* called by the engine thread at most once per step, when the
                                     ready list turned non-empty; must not block */
     void *wake_context;
+    /* Where the thread writes what it does, a constant text, for whoever must say where it hangs;
+     * outlives the engine. NULL: nobody asks. */
+    _Atomic(const char *) *activity;
 };
 
 enum submit_result {
@@ -91,18 +94,20 @@ bool engine_can_sleep(const struct engine *engine);
  * executor gives its memory back: that of the KV blocks, which the prefix cache then knows nothing
  * of, and with discards_weights the weights too. `wake` of the configuration is called when it
  * sleeps. One that sleeps by itself (sleep_idle_ms: with its weights) sleeps on from now on; one that
- * has its weights gives them back as well where that is requested. Nothing happens while it wakes. */
-void engine_sleep(struct engine *engine, bool discards_weights);
+ * has its weights gives them back as well where that is requested. Returns false, and nothing happens,
+ * while it wakes, and where it sleeps without weights and is to have them. Writes what it has come
+ * to. */
+bool engine_sleep(struct engine *engine, bool discards_weights, struct engine_rest_view *out);
 /* Any thread. What is submitted from now on runs once the executor has its memory again. `wake` is
  * called when it has, or cannot have it: it is asleep again then, what was submitted meanwhile has
  * ended with FINISH_ASLEEP, and the log says why. engine_submit does the same where the engine
- * has fallen asleep by itself. */
-void engine_wake(struct engine *engine);
+ * has fallen asleep by itself. Writes what it has come to. */
+void engine_wake(struct engine *engine, struct engine_rest_view *out);
 /* Any thread. Returns whether it sleeps, or is about to, by engine_sleep: SUBMIT_ASLEEP until
  * engine_wake. */
 bool engine_is_put_to_sleep(struct engine *engine);
 /* Any thread. */
-enum engine_rest engine_get_rest(struct engine *engine);
+struct engine_rest_view engine_get_rest(struct engine *engine);
 
 /* Front end. Moves up to capacity requests that have unread events into out; each comes with a
  * reference the caller drops. Returns their number; call until it returns less than capacity. */

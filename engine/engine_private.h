@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/mask_workers.h"
 #include "engine/request_list.h"
+#include "engine/sleep_machine.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,12 +38,7 @@ struct engine {
     bool failed;
     struct error failure; /* why */
     bool busy;            /* the core has requests, or is being given some */
-    enum engine_rest rest;
-    bool discards_weights; /* in its sleep */
-    bool is_down;          /* the executor has given its memory back, or is about to */
-    bool is_idle_sleep;    /* it began by itself, and a request ends it */
-    int64_t waking_ns;     /* since when it is to wake up */
-    struct engine_idle_stats idle;
+    struct sleep_machine sleep;
     bool quitting;
 };
 
@@ -53,13 +49,16 @@ void engine_end_kv_events(const struct engine *engine);
 /* Makes a step's outcome visible, and wakes the front end when the ready list turned non-empty. */
 void engine_publish(struct engine *engine);
 
+#define ENGINE_BETWEEN_STEPS "is between steps"
+/* Says what the thread does, for whoever asks where it hangs (engine_config.activity). */
+void engine_note_activity(const struct engine *engine, const char *activity);
+
 /* engine_sleep.c. By the thread: returns when it is to fall asleep by itself; 0: not, as it is. */
 int64_t engine_sleep_due_ns(struct engine *engine);
-/* Under the lock: ends a sleep, or calls it off. */
-void engine_begin_waking(struct engine *engine);
-/* Returns whether it is to sleep, for which nothing is left to do. */
-bool engine_falls_asleep(struct engine *engine);
-/* Sleeps until it is woken or the thread is to end. */
-void engine_rest_now(struct engine *engine);
+/* Under the lock: returns false where the state refuses the event. */
+bool engine_take_sleep_event(struct engine *engine, enum sleep_event event);
+/* Falls asleep where that is due and nothing is left to do, and sleeps until it is woken or the
+ * thread is to end. */
+void engine_sleep_if_due(struct engine *engine);
 
 #endif

@@ -1,6 +1,7 @@
 /* Sleep: the executor gives its memory back while nothing runs, and takes it again when the engine is
  * woken. All that lies in the blocks is forgotten before. Somebody puts the engine to sleep, and wakes
- * it; or it falls asleep by itself for want of requests, and the next one wakes it. */
+ * it; or it falls asleep by itself for want of requests, and the next one wakes it. The states are the
+ * machine's (sleep_machine.h); what is here does what they say. */
 #include "engine/engine_private.h"
 
 #include "config/base/check.h"
@@ -23,17 +24,9 @@ int64_t engine_sleep_due_ns(struct engine *engine) {
     return engine->idle_since_ns + engine->config.sleep_idle_ms * CLOCK_NS_PER_MS;
 }
 
-static void fall_asleep_if_due(struct engine *engine) {
-    int64_t due_ns = engine_sleep_due_ns(engine);
-    if (due_ns == 0 || clock_now_ns() < due_ns)
-        return;
-    pthread_mutex_lock(&engine->lock);
-    if (engine->rest == ENGINE_AWAKE && engine->inbox.first == NULL) {
-        engine->rest = ENGINE_FALLING_ASLEEP;
-        engine->discards_weights = false;
-        engine->is_idle_sleep = true;
-    }
-    pthread_mutex_unlock(&engine->lock);
+bool engine_take_sleep_event(struct engine *engine, enum sleep_event event) {
+    pthread_cond_signal(&engine->wake_up);
+    return sleep_machine_take(&engine->sleep, event, clock_now_ns());
 }
 
 static bool may_sleep(const struct engine *engine) {
@@ -41,14 +34,19 @@ static bool may_sleep(const struct engine *engine) {
     return engine_core_is_idle(core) && !core->is_lost && !core->failed;
 }
 
-/* Returns whether it is still to sleep; with `begins`, that cannot be called off any more, and it will
- * have to wake up. */
-static bool is_falling_asleep(struct engine *engine, bool begins) {
+static bool is_idle_for_long(struct engine *engine) {
+    int64_t due_ns = engine_sleep_due_ns(engine);
+    return due_ns != 0 && clock_now_ns() >= due_ns;
+}
+
+/* Returns whether it is to sleep, as far as the front end goes. */
+static bool is_due(struct engine *engine) {
+    bool is_idle = is_idle_for_long(engine);
     pthread_mutex_lock(&engine->lock);
-    bool is_due = engine->rest == ENGINE_FALLING_ASLEEP && engine->inbox.first == NULL;
-    engine->is_down = is_due && begins;
+    bool is_requested = sleep_machine_rest(&engine->sleep) == ENGINE_FALLING_ASLEEP;
+    bool has_inbox = engine->inbox.first != NULL;
     pthread_mutex_unlock(&engine->lock);
-    return is_due;
+    return (is_requested || is_idle) && !has_inbox;
 }
 
 /* What the cache knows lies in blocks that are about to go. Returns whether the executor has no more
@@ -61,10 +59,15 @@ static bool forget_blocks(struct engine *engine) {
     return !runnable;
 }
 
-bool engine_falls_asleep(struct engine *engine) {
-    fall_asleep_if_due(engine);
-    return is_falling_asleep(engine, false) && may_sleep(engine) && forget_blocks(engine) &&
-           may_sleep(engine) && is_falling_asleep(engine, true);
+/* Returns whether it sleeps: not where that was called off, or something came, meanwhile. */
+static bool begin_sleep(struct engine *engine) {
+    bool is_idle = is_idle_for_long(engine);
+    pthread_mutex_lock(&engine->lock);
+    bool begins = engine->inbox.first == NULL &&
+                  (engine_take_sleep_event(engine, SLEEP_EVENT_DRAINED) ||
+                   (is_idle && engine_take_sleep_event(engine, SLEEP_EVENT_IDLE)));
+    pthread_mutex_unlock(&engine->lock);
+    return begins;
 }
 
 /* A device that does not come back fails here as in a step. */
@@ -77,22 +80,13 @@ static void note_hang(struct engine *engine) {
     engine_publish(engine);
 }
 
-/* Meanwhile somebody may have woken it, or requested that the weights go too. */
-static void give_memory_back(struct engine *engine) {
+static void give_memory_back(struct engine *engine, bool discards_weights) {
     struct executor *executor = engine->core.executor;
-    pthread_mutex_lock(&engine->lock);
-    bool discards_weights = engine->discards_weights;
-    pthread_mutex_unlock(&engine->lock);
+    engine_note_activity(engine, "gives memory back to fall asleep");
     executor->ops->sleep(executor, discards_weights);
     pthread_mutex_lock(&engine->lock);
-    bool is_asleep =
-        engine->rest == ENGINE_FALLING_ASLEEP && engine->discards_weights == discards_weights;
-    bool is_idle_sleep = engine->is_idle_sleep;
-    if (is_asleep)
-        engine->rest = ENGINE_ASLEEP;
-    else if (engine->rest == ENGINE_WAKING)
-        engine->discards_weights = discards_weights;
-    engine->idle.num_sleeps += is_idle_sleep;
+    bool is_idle_sleep = sleep_machine_is_idle_sleep(&engine->sleep);
+    CHECK(engine_take_sleep_event(engine, SLEEP_EVENT_RELEASED));
     pthread_mutex_unlock(&engine->lock);
     if (is_idle_sleep)
         log_info("no request for %lld s: asleep", (long long)engine->config.sleep_idle_ms / 1000);
@@ -115,30 +109,20 @@ static void refuse_inbox(struct engine *engine, struct request_list *inbox) {
     engine_publish(engine);
 }
 
-/* Under the lock. */
-static void count_waking(struct engine *engine, bool is_awake, double seconds) {
-    if (!engine->is_idle_sleep)
-        return;
-    engine->idle.num_wakes += is_awake;
-    engine->idle.num_wake_failures += !is_awake;
-    engine->idle.wake_seconds += is_awake ? seconds : 0;
-}
-
 static void take_memory(struct engine *engine) {
     struct executor *executor = engine->core.executor;
     struct request_list inbox = {0};
     struct error err = {0};
+    engine_note_activity(engine, "takes memory again to wake up");
     bool is_awake = executor->ops->wake(executor, &err) == 0;
     pthread_mutex_lock(&engine->lock);
-    engine->rest = is_awake ? ENGINE_AWAKE : ENGINE_ASLEEP;
-    engine->is_down = !is_awake;
-    double seconds = (double)(clock_now_ns() - engine->waking_ns) / (double)CLOCK_NS_PER_S;
-    count_waking(engine, is_awake, seconds);
+    CHECK(engine_take_sleep_event(engine, is_awake ? SLEEP_EVENT_WOKEN : SLEEP_EVENT_WAKE_FAILED));
+    int64_t waking_ns = clock_now_ns() - engine->sleep.waking_ns;
     if (!is_awake)
         inbox = request_list_take(&engine->inbox);
     pthread_mutex_unlock(&engine->lock);
     if (is_awake) {
-        log_info("awake after %.0f ms", seconds * 1e3);
+        log_info("awake after %.0f ms", (double)waking_ns / (double)CLOCK_NS_PER_MS);
     } else {
         log_warning("cannot wake up: %s", err.message);
         refuse_inbox(engine, &inbox);
@@ -146,28 +130,34 @@ static void take_memory(struct engine *engine) {
     wake_front_end(engine);
 }
 
-/* Returns what it comes to once it does not just sleep. */
-static enum engine_rest await_change(struct engine *engine) {
-    if (engine->core.failed)
-        return ENGINE_AWAKE;
+/* Returns what the thread has to do but rest, once there is something: no more than its turns when
+ * it is to end, or the device has failed. */
+static enum sleep_duty await_duty(struct engine *engine) {
+    engine_note_activity(engine, "sleeps");
     pthread_mutex_lock(&engine->lock);
-    while (engine->rest == ENGINE_ASLEEP && !engine->quitting)
+    enum sleep_duty duty = sleep_machine_duty(&engine->sleep);
+    while (duty == SLEEP_DUTY_REST && !engine->quitting && !engine->core.failed) {
         pthread_cond_wait(&engine->wake_up, &engine->lock);
-    enum engine_rest rest = engine->quitting ? ENGINE_AWAKE : engine->rest;
+        duty = sleep_machine_duty(&engine->sleep);
+    }
+    bool ends = engine->quitting || engine->core.failed;
     pthread_mutex_unlock(&engine->lock);
-    return rest;
+    return ends ? SLEEP_DUTY_SERVE : duty;
 }
 
-void engine_rest_now(struct engine *engine) {
-    enum engine_rest rest = ENGINE_FALLING_ASLEEP;
-    while (rest != ENGINE_AWAKE) {
-        if (rest == ENGINE_FALLING_ASLEEP)
-            give_memory_back(engine);
-        else
+void engine_sleep_if_due(struct engine *engine) {
+    enum sleep_duty duty;
+    if (!is_due(engine) || !may_sleep(engine) || !forget_blocks(engine) || !may_sleep(engine) ||
+        !begin_sleep(engine))
+        return;
+    while ((duty = await_duty(engine)) != SLEEP_DUTY_SERVE) {
+        if (duty == SLEEP_DUTY_TAKE)
             take_memory(engine);
-        rest = await_change(engine);
+        else
+            give_memory_back(engine, duty == SLEEP_DUTY_RELEASE_ALL);
     }
     engine->idle_since_ns = 0;
+    engine_note_activity(engine, ENGINE_BETWEEN_STEPS);
 }
 
 /* --- What the front end asks ------------------------------------------------------------------- */
@@ -176,42 +166,30 @@ bool engine_can_sleep(const struct engine *engine) {
     return engine->core.executor->ops->sleep != NULL;
 }
 
-void engine_sleep(struct engine *engine, bool discards_weights) {
+bool engine_sleep(struct engine *engine, bool discards_weights, struct engine_rest_view *out) {
     CHECK(engine_can_sleep(engine));
     pthread_mutex_lock(&engine->lock);
-    bool was_awake = engine->rest == ENGINE_AWAKE, was_asleep = engine->rest == ENGINE_ASLEEP;
-    if (engine->rest != ENGINE_WAKING) {
-        bool has_weights = was_awake || !engine->discards_weights;
-        if (was_awake || (was_asleep && has_weights && discards_weights))
-            engine->rest = ENGINE_FALLING_ASLEEP;
-        engine->discards_weights = discards_weights || !has_weights;
-        engine->is_idle_sleep = false;
-        engine->wake_requested = true;
-        pthread_cond_signal(&engine->wake_up);
-    }
+    bool is_taken = engine_take_sleep_event(engine, discards_weights ? SLEEP_EVENT_SLEEP_2
+                                                                     : SLEEP_EVENT_SLEEP_1);
+    engine->wake_requested = true;
+    *out = sleep_machine_view(&engine->sleep);
     pthread_mutex_unlock(&engine->lock);
+    return is_taken;
 }
 
-void engine_begin_waking(struct engine *engine) {
-    if (engine->rest != ENGINE_FALLING_ASLEEP && engine->rest != ENGINE_ASLEEP)
-        return;
-    engine->rest = engine->is_down ? ENGINE_WAKING : ENGINE_AWAKE;
-    engine->waking_ns = clock_now_ns();
-    pthread_cond_signal(&engine->wake_up);
-}
-
-void engine_wake(struct engine *engine) {
+void engine_wake(struct engine *engine, struct engine_rest_view *out) {
     pthread_mutex_lock(&engine->lock);
-    bool was_falling = engine->rest == ENGINE_FALLING_ASLEEP;
-    engine_begin_waking(engine);
+    bool was_falling = sleep_machine_rest(&engine->sleep) == ENGINE_FALLING_ASLEEP;
+    CHECK(engine_take_sleep_event(engine, SLEEP_EVENT_WAKE));
+    *out = sleep_machine_view(&engine->sleep);
     pthread_mutex_unlock(&engine->lock);
     if (was_falling)
         wake_front_end(engine);
 }
 
-enum engine_rest engine_get_rest(struct engine *engine) {
+struct engine_rest_view engine_get_rest(struct engine *engine) {
     pthread_mutex_lock(&engine->lock);
-    enum engine_rest rest = engine->rest;
+    struct engine_rest_view view = sleep_machine_view(&engine->sleep);
     pthread_mutex_unlock(&engine->lock);
-    return rest;
+    return view;
 }

@@ -53,6 +53,15 @@ enum engine_rest {
     ENGINE_WAKING,
 };
 
+/* Whether it sleeps, and how often it has come to what somebody may wait for, since start: by then it
+ * may have gone on. */
+struct engine_rest_view {
+    enum engine_rest rest;
+    uint64_t num_slept; /* times that it has fallen asleep */
+    uint64_t num_woken;
+    uint64_t num_wake_failures; /* it slept on */
+};
+
 /* Of sleep that began for want of requests (engine_config.sleep_idle_ms), since start. */
 struct engine_idle_stats {
     uint64_t num_sleeps;

@@ -8,8 +8,15 @@ void engine_forget_prefixes(struct engine *engine) {
     engine_core_flush_cache(&engine->core);
 }
 
+void engine_note_activity(const struct engine *engine, const char *activity) {
+    if (engine->config.activity != NULL)
+        atomic_store_explicit(engine->config.activity, activity, memory_order_relaxed);
+}
+
 bool engine_step(struct engine *engine) {
+    engine_note_activity(engine, "runs a step");
     bool runnable = engine_core_step(&engine->core);
+    engine_note_activity(engine, ENGINE_BETWEEN_STEPS);
     recorder_end_step(engine->config.recorder, &engine->core, runnable);
     return runnable;
 }

@@ -71,39 +71,41 @@ static int refuse_state(struct connection *connection, const char *message) {
 }
 
 /* Until http_control_update. */
-static int await(struct connection *connection, enum engine_rest awaited) {
+static int await(struct connection *connection, enum engine_rest awaited,
+                 const struct engine_rest_view *before) {
     connection->exchange.awaits_rest = true;
     connection->exchange.awaited_rest = awaited;
+    connection->exchange.rest_before = *before;
     connection->server->num_awaiting++;
     return 0;
 }
 
-static int judge_sleep(struct connection *connection, enum engine_rest rest) {
-    if (rest == ENGINE_ASLEEP)
+/* Each returns 1 while it is not decided, 0, or -1 with the error. */
+static int judge_sleep(struct connection *connection, const struct engine_rest_view *now) {
+    if (now->num_slept > connection->exchange.rest_before.num_slept)
         return 0;
+    if (now->rest == ENGINE_FALLING_ASLEEP)
+        return 1;
     return refuse_state(connection, "the server was woken before it slept");
 }
 
-static int judge_waking(struct connection *connection, enum engine_rest rest) {
-    if (rest == ENGINE_AWAKE)
-        return 0;
-    if (rest == ENGINE_FALLING_ASLEEP)
-        return refuse_state(connection, "the server is falling asleep again");
-    return api_error_set(&connection->exchange.error, 503, "server_error", "cannot_wake", NULL,
-                         "the server sleeps on: what it needs is not there; its log says why");
+static int judge_waking(struct connection *connection, const struct engine_rest_view *now) {
+    const struct engine_rest_view *before = &connection->exchange.rest_before;
+    if (now->num_wake_failures > before->num_wake_failures)
+        return api_error_set(&connection->exchange.error, 503, "server_error", "cannot_wake", NULL,
+                             "the server sleeps on: what it needs is not there; its log says why");
+    return now->num_woken > before->num_woken ? 0 : 1;
 }
 
-static void settle(struct connection *connection, enum engine_rest rest) {
+static void settle(struct connection *connection, const struct engine_rest_view *now) {
     struct exchange *exchange = &connection->exchange;
     bool is_falling = exchange->awaited_rest == ENGINE_ASLEEP;
-    int status;
-    if (connection->server->is_stopping || connection->server->has_failed)
+    int status = is_falling ? judge_sleep(connection, now) : judge_waking(connection, now);
+    if (status > 0 && (connection->server->is_stopping || connection->server->has_failed))
         status = api_error_set(&exchange->error, 503, "server_error", "shutting_down", NULL,
                                "the server is shutting down");
-    else if (rest == (is_falling ? ENGINE_FALLING_ASLEEP : ENGINE_WAKING))
+    if (status > 0)
         return;
-    else
-        status = is_falling ? judge_sleep(connection, rest) : judge_waking(connection, rest);
     if (status == 0)
         write_flag("is_sleeping", is_falling, &exchange->out);
     exchange->state = status == 0 ? EXCHANGE_READY_BODY : EXCHANGE_READY_ERROR;
@@ -113,10 +115,10 @@ static void settle(struct connection *connection, enum engine_rest rest) {
 void http_control_update(struct http_server *server) {
     if (server->num_awaiting == 0)
         return;
-    enum engine_rest rest = engine_get_rest(server->engine);
+    const struct engine_rest_view now = engine_get_rest(server->engine);
     for (struct connection *c = server->connections; c != NULL; c = c->next)
         if (c->exchange.awaits_rest && c->exchange.state == EXCHANGE_WAITING)
-            settle(c, rest);
+            settle(c, &now);
 }
 
 /* --- Routes ----------------------------------------------------------------------------------- */
@@ -145,18 +147,16 @@ int http_control_sleep(struct connection *connection) {
     if (read_query(connection, arguments, 2) != 0)
         return -1;
     bool discards_weights = (arguments[0].given & 2) != 0;
-    struct engine_stats stats;
-    engine_get_stats(server->engine, &stats);
     if (!engine_can_sleep(server->engine))
         return api_error_set(&connection->exchange.error, 400, "invalid_request_error",
                              "unsupported_value", NULL,
                              "ranks that mpirun has started cannot sleep");
-    if (stats.rest == ENGINE_WAKING)
-        return refuse_state(connection, "the server is waking up");
-    if (stats.rest == ENGINE_ASLEEP && stats.discards_weights && !discards_weights)
-        return refuse_state(connection, "the server sleeps at level 2; wake it up first");
-    engine_sleep(server->engine, discards_weights);
-    if (stats.rest == ENGINE_ASLEEP && stats.discards_weights == discards_weights) {
+    struct engine_rest_view now;
+    if (!engine_sleep(server->engine, discards_weights, &now))
+        return refuse_state(connection, now.rest == ENGINE_WAKING
+                                            ? "the server is waking up"
+                                            : "the server sleeps at level 2; wake it up first");
+    if (now.rest == ENGINE_ASLEEP) {
         write_flag("is_sleeping", true, &connection->exchange.out);
         return 0;
     }
@@ -165,7 +165,7 @@ int http_control_sleep(struct connection *connection) {
     server->woken_tags = 0;
     if ((arguments[1].given & 2) != 0)
         http_stop_cancel_calls(server);
-    return await(connection, ENGINE_ASLEEP);
+    return await(connection, ENGINE_ASLEEP, &now);
 }
 
 int http_control_wake(struct connection *connection) {
@@ -175,21 +175,25 @@ int http_control_wake(struct connection *connection) {
     const unsigned all = 3;
     if (read_query(connection, arguments, 1) != 0)
         return -1;
-    enum engine_rest rest = engine_get_rest(server->engine);
+    struct engine_rest_view now = engine_get_rest(server->engine);
     server->woken_tags |= arguments[0].given != 0 ? arguments[0].given : all;
-    bool is_part = server->woken_tags != all && rest != ENGINE_AWAKE;
-    if (is_part || rest == ENGINE_AWAKE) {
-        write_flag("is_sleeping", is_part, &connection->exchange.out);
+    bool is_part = server->woken_tags != all && now.rest != ENGINE_AWAKE;
+    if (is_part) {
+        write_flag("is_sleeping", true, &connection->exchange.out);
+        return 0;
+    }
+    server->woken_tags = 0;
+    engine_wake(server->engine, &now);
+    if (now.rest == ENGINE_AWAKE) {
+        write_flag("is_sleeping", false, &connection->exchange.out);
         return 0;
     }
     log_info("waking up");
-    server->woken_tags = 0;
-    engine_wake(server->engine);
-    return await(connection, ENGINE_AWAKE);
+    return await(connection, ENGINE_AWAKE, &now);
 }
 
 int http_control_is_sleeping(struct connection *connection) {
-    enum engine_rest rest = engine_get_rest(connection->server->engine);
+    enum engine_rest rest = engine_get_rest(connection->server->engine).rest;
     if (read_query(connection, NULL, 0) != 0)
         return -1;
     write_flag("is_sleeping", rest == ENGINE_ASLEEP || rest == ENGINE_WAKING,

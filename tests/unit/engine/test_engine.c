@@ -332,17 +332,25 @@ static struct {
     sem_t may_sleep, may_wake;
     atomic_int num_asleep, num_waking_failures;
     atomic_bool is_asleep, discards_weights, was_used_asleep;
+    bool is_always_allowed;
 } sleeper;
 
 static void sleep_when_allowed(struct executor *executor, bool discards_weights) {
-    sem_wait(&sleeper.may_sleep);
+    if (!sleeper.is_always_allowed)
+        sem_wait(&sleeper.may_sleep);
+    if (atomic_load(&sleeper.is_asleep) &&
+        (!discards_weights || atomic_load(&sleeper.discards_weights)))
+        atomic_store(&sleeper.was_used_asleep, true);
     atomic_fetch_add(&sleeper.num_asleep, 1);
     atomic_store(&sleeper.discards_weights, discards_weights);
     atomic_store(&sleeper.is_asleep, true);
 }
 
 static int wake_when_allowed(struct executor *executor, struct error *err) {
-    sem_wait(&sleeper.may_wake);
+    if (!sleeper.is_always_allowed)
+        sem_wait(&sleeper.may_wake);
+    if (!atomic_load(&sleeper.is_asleep))
+        atomic_store(&sleeper.was_used_asleep, true);
     if (atomic_fetch_sub(&sleeper.num_waking_failures, 1) > 0)
         return error_set(err, ERROR_MEMORY, "scripted");
     atomic_store(&sleeper.is_asleep, false);
@@ -386,9 +394,19 @@ static void stop_sleeper(struct fixture *f) {
     sem_destroy(&sleeper.may_wake);
 }
 
+static bool sleep_engine(struct fixture *f, bool discards_weights) {
+    struct engine_rest_view view;
+    return engine_sleep(f->engine, discards_weights, &view);
+}
+
+static void wake_engine(struct fixture *f) {
+    struct engine_rest_view view;
+    engine_wake(f->engine, &view);
+}
+
 /* Every change is told. */
 static void await_rest(struct fixture *f, enum engine_rest rest) {
-    while (engine_get_rest(f->engine) != rest)
+    while (engine_get_rest(f->engine).rest != rest)
         sem_wait(&f->woken);
 }
 
@@ -407,27 +425,27 @@ static void test_sleep(void **state) {
     start_sleeper(&f, &config, false, 0);
     watch(&running, plain_request(10, 60));
     assert_int_equal(engine_submit(f.engine, running.request), SUBMIT_OK);
-    engine_sleep(f.engine, true);
+    sleep_engine(&f, true);
     struct request *late = plain_request(3, 3);
     assert_int_equal(engine_submit(f.engine, late), SUBMIT_ASLEEP);
     read_until_done(&f, 1); /* what was taken ends first */
     assert_int_equal(atomic_load(&sleeper.num_asleep), 0);
-    assert_int_equal(engine_get_rest(f.engine), ENGINE_FALLING_ASLEEP);
+    assert_int_equal(engine_get_rest(f.engine).rest, ENGINE_FALLING_ASLEEP);
     sem_post(&sleeper.may_sleep);
     await_rest(&f, ENGINE_ASLEEP);
     assert_true(atomic_load(&sleeper.is_asleep) && atomic_load(&sleeper.discards_weights));
     assert_int_equal(engine_submit(f.engine, late), SUBMIT_ASLEEP);
-    engine_sleep(f.engine, true); /* nothing happens */
+    sleep_engine(&f, true); /* nothing happens */
     struct engine_stats stats = idle_stats(&f);
     assert_true(stats.rest == ENGINE_ASLEEP && stats.discards_weights && !stats.has_work);
-    engine_wake(f.engine);
+    wake_engine(&f);
     watch(&early, plain_request(5, 10)); /* runs once it is awake */
     assert_int_equal(engine_submit(f.engine, early.request), SUBMIT_OK);
     engine_get_stats(f.engine, &stats);
     assert_true(stats.rest == ENGINE_WAKING && !stats.has_work);
     sem_post(&sleeper.may_wake);
     read_until_done(&f, 1);
-    assert_int_equal(engine_get_rest(f.engine), ENGINE_AWAKE);
+    assert_int_equal(engine_get_rest(f.engine).rest, ENGINE_AWAKE);
     request_unref(late);
     stop_sleeper(&f);
     assert_int_equal(early.choices[0].finish, FINISH_LENGTH);
@@ -454,10 +472,10 @@ static void test_the_cache_is_empty_after_sleep(void **state) {
     assert_int_equal(prefix_hits_of(&f, plain_request(40, 5)), 0);
     assert_true(prefix_hits_of(&f, plain_request(40, 5)) > 0);
     sem_post(&sleeper.may_sleep);
-    engine_sleep(f.engine, false);
+    sleep_engine(&f, false);
     await_rest(&f, ENGINE_ASLEEP);
     assert_int_equal(idle_stats(&f).num_known_blocks, 0);
-    engine_wake(f.engine);
+    wake_engine(&f);
     sem_post(&sleeper.may_wake);
     await_rest(&f, ENGINE_AWAKE);
     assert_int_equal(prefix_hits_of(&f, plain_request(40, 5)), 0);
@@ -472,16 +490,16 @@ static void test_a_sleep_is_called_off(void **state) {
     start_sleeper(&f, &config, false, 0);
     watch(&checker, plain_request(10, 60));
     assert_int_equal(engine_submit(f.engine, checker.request), SUBMIT_OK);
-    engine_sleep(f.engine, false);
-    engine_wake(f.engine);
-    assert_int_equal(engine_get_rest(f.engine), ENGINE_AWAKE);
+    sleep_engine(&f, false);
+    wake_engine(&f);
+    assert_int_equal(engine_get_rest(f.engine).rest, ENGINE_AWAKE);
     read_until_done(&f, 1);
     assert_int_equal(atomic_load(&sleeper.num_asleep), 0);
     stream_checker_finish(&checker);
-    engine_sleep(f.engine, false);
+    sleep_engine(&f, false);
     idle_stats(&f);
     usleep(20000); /* it stands in the executor's sleep now, most likely */
-    engine_wake(f.engine);
+    wake_engine(&f);
     sem_post(&sleeper.may_sleep);
     sem_post(&sleeper.may_wake);
     answer_one(&f, 10);
@@ -494,10 +512,10 @@ static void test_it_cannot_wake(void **state) {
     struct engine_config config;
     start_sleeper(&f, &config, false, 0);
     sem_post(&sleeper.may_sleep);
-    engine_sleep(f.engine, true);
+    sleep_engine(&f, true);
     await_rest(&f, ENGINE_ASLEEP);
     atomic_store(&sleeper.num_waking_failures, 1);
-    engine_wake(f.engine);
+    wake_engine(&f);
     watch(&checker, plain_request(10, 20));
     assert_int_equal(engine_submit(f.engine, checker.request), SUBMIT_OK);
     sem_post(&sleeper.may_wake);
@@ -506,12 +524,12 @@ static void test_it_cannot_wake(void **state) {
     assert_int_equal(checker.choices[0].finish, FINISH_ASLEEP);
     assert_false(engine_has_failed(f.engine));
     stream_checker_finish(&checker);
-    engine_wake(f.engine);
+    wake_engine(&f);
     sem_post(&sleeper.may_wake);
     await_rest(&f, ENGINE_AWAKE);
     answer_one(&f, 10);
     sem_post(&sleeper.may_sleep);
-    engine_sleep(f.engine, false);
+    sleep_engine(&f, false);
     await_rest(&f, ENGINE_ASLEEP);
     stop_sleeper(&f); /* asleep */
 }
@@ -521,18 +539,18 @@ static void test_weights_go_later(void **state) {
     struct engine_config config;
     start_sleeper(&f, &config, false, 0);
     sem_post(&sleeper.may_sleep);
-    engine_sleep(f.engine, false);
+    sleep_engine(&f, false);
     await_rest(&f, ENGINE_ASLEEP);
     assert_false(atomic_load(&sleeper.discards_weights));
-    engine_sleep(f.engine, true);
-    assert_int_equal(engine_get_rest(f.engine), ENGINE_FALLING_ASLEEP);
+    sleep_engine(&f, true);
+    assert_int_equal(engine_get_rest(f.engine).rest, ENGINE_FALLING_ASLEEP);
     sem_post(&sleeper.may_sleep);
     await_rest(&f, ENGINE_ASLEEP);
     assert_true(atomic_load(&sleeper.discards_weights));
-    engine_sleep(f.engine, false); /* nothing happens */
-    assert_int_equal(engine_get_rest(f.engine), ENGINE_ASLEEP);
+    sleep_engine(&f, false); /* nothing happens */
+    assert_int_equal(engine_get_rest(f.engine).rest, ENGINE_ASLEEP);
     assert_true(idle_stats(&f).discards_weights);
-    engine_wake(f.engine);
+    wake_engine(&f);
     sem_post(&sleeper.may_wake);
     answer_one(&f, 10);
     assert_int_equal(atomic_load(&sleeper.num_asleep), 2);
@@ -614,14 +632,14 @@ static void test_its_own_sleep_is_taken_over(void **state) {
     start_sleeper(&f, &config, false, IDLE_MS);
     sem_post(&sleeper.may_sleep);
     await_rest(&f, ENGINE_ASLEEP);
-    engine_sleep(f.engine, false);
+    sleep_engine(&f, false);
     struct request *refused = plain_request(3, 3);
     assert_true(engine_is_put_to_sleep(f.engine));
     assert_int_equal(engine_submit(f.engine, refused), SUBMIT_ASLEEP);
     assert_false(idle_stats(&f).is_idle_sleep);
     assert_int_equal(atomic_load(&sleeper.num_asleep), 1);
     request_unref(refused);
-    engine_wake(f.engine);
+    wake_engine(&f);
     sem_post(&sleeper.may_wake);
     answer_one(&f, 10);
     sem_post(&sleeper.may_sleep);
@@ -653,6 +671,97 @@ static void test_requests_cannot_wake_it(void **state) {
     assert_true(stats.idle.num_wake_failures == 2 && stats.idle.num_wakes == 1);
     assert_int_equal(stats.finished[FINISH_ASLEEP], 2);
     sem_post(&sleeper.may_sleep);
+    stop_sleeper(&f);
+}
+
+/* It is told to sleep the moment that it is awake, before its thread has gone on. */
+static void test_it_sleeps_right_after_waking(void **state) {
+    struct fixture f;
+    struct engine_config config;
+    start_sleeper(&f, &config, false, 0);
+    sleeper.is_always_allowed = true;
+    for (int i = 0; i < 3000; i++) {
+        assert_true(sleep_engine(&f, i % 3 == 0));
+        while (engine_get_rest(f.engine).rest != ENGINE_ASLEEP)
+            continue;
+        assert_true(atomic_load(&sleeper.is_asleep));
+        wake_engine(&f);
+        while (engine_get_rest(f.engine).rest != ENGINE_AWAKE)
+            continue;
+        assert_false(atomic_load(&sleeper.is_asleep));
+    }
+    assert_true(engine_get_rest(f.engine).num_slept == 3000);
+    answer_one(&f, 10);
+    stop_sleeper(&f);
+}
+
+#define ORDERS 4000
+
+struct controller {
+    struct fixture *fixture;
+    uint64_t seed;
+};
+
+/* Whatever it is doing. */
+static void *sleep_and_wake_at_random(void *argument) {
+    const struct controller *controller = argument;
+    struct random random = random_from(controller->seed);
+    for (int i = 0; i < ORDERS; i++) {
+        int32_t chosen = random_range(&random, 0, 3);
+        if (chosen < 2)
+            sleep_engine(controller->fixture, chosen == 1);
+        else
+            wake_engine(controller->fixture);
+        if (random_range(&random, 0, 3) == 0)
+            usleep((useconds_t)random_range(&random, 0, 60));
+    }
+    return NULL;
+}
+
+/* Requests beside: each that is taken ends, and by itself where the executor wakes. */
+static void test_sleep_and_wake_in_every_order(void **state) {
+    struct controller controllers[] = {{NULL, 1}, {NULL, 2}, {NULL, 3}};
+    pthread_t threads[3];
+    struct fixture f;
+    struct engine_config config;
+    int num_taken = 0, num_refused = 0, num_asleep = 0;
+    start_sleeper(&f, &config, false, 1);
+    sleeper.is_always_allowed = true;
+    f.executor.delay_us = 10;
+    for (int i = 0; i < 3; i++) {
+        controllers[i].fixture = &f;
+        pthread_create(&threads[i], NULL, sleep_and_wake_at_random, &controllers[i]);
+    }
+    for (int i = 0; i < 400; i++) {
+        struct stream_checker checker;
+        struct request *request = plain_request(5, 4);
+        watch(&checker, request);
+        atomic_store(&sleeper.num_waking_failures, i % 5 == 0);
+        if (engine_submit(f.engine, request) == SUBMIT_OK) {
+            while (!stream_checker_is_done(&checker)) {
+                wake_engine(&f); /* somebody may have put it to sleep before it began */
+                usleep(50);
+                read_ready(&f);
+            }
+            num_taken++;
+            num_asleep += checker.choices[0].finish == FINISH_ASLEEP;
+            assert_true(checker.choices[0].finish == FINISH_ASLEEP ||
+                        checker.choices[0].finish == FINISH_LENGTH);
+        } else {
+            num_refused++;
+            usleep(100);
+        }
+        stream_checker_finish(&checker);
+    }
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    atomic_store(&sleeper.num_waking_failures, 0);
+    wake_engine(&f);
+    answer_one(&f, 10);
+    struct engine_rest_view view = engine_get_rest(f.engine);
+    print_message("%d taken (%d not woken), %d refused, slept %llu times\n", num_taken, num_asleep,
+                  num_refused, (unsigned long long)view.num_slept);
+    assert_true(num_taken > 0 && num_refused > 0 && view.num_slept > 0);
     stop_sleeper(&f);
 }
 
@@ -766,6 +875,8 @@ int main(void) {
         cmocka_unit_test(test_requests_race_with_falling_asleep),
         cmocka_unit_test(test_its_own_sleep_is_taken_over),
         cmocka_unit_test(test_requests_cannot_wake_it),
+        cmocka_unit_test(test_it_sleeps_right_after_waking),
+        cmocka_unit_test(test_sleep_and_wake_in_every_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
