@@ -39,9 +39,15 @@ static void log_chat(const struct serve *serve) {
                  reasoning_format_name(chat->reasoning));
 }
 
+/* Not of a rank that mpirun has started beside the first: it ends with that. */
+static int start_guard(struct serve *serve, struct error *err) {
+    return stop_guard_start(&serve->guard, err);
+}
+
 /* The steps of starting, in order. */
 static int (*const steps[])(struct serve *serve, struct error *err) = {
     command_serve_engine_open_ranks,
+    start_guard,
     command_serve_http_read_origins,
     command_serve_engine_read_kv_events,
     command_serve_http_open_logs,
@@ -68,6 +74,10 @@ static int (*const steps[])(struct serve *serve, struct error *err) = {
 static int start(struct serve *serve, struct error *err) {
     service_extend_timeout(COMMAND_SERVE_LOAD_TIMEOUT_S);
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        stop_guard_note(&serve->guard, steps[i] == command_serve_engine_open_executor
+                                           ? "loads the weights"
+                                       : steps[i] == command_serve_engine_test ? "tests the engine"
+                                                                               : "starts");
         if (steps[i](serve, err) != 0) {
             if (err->code != ERROR_INTERRUPTED)
                 return -1;
@@ -76,8 +86,10 @@ static int start(struct serve *serve, struct error *err) {
         }
         if (steps[i] == command_serve_engine_open_executor)
             command_serve_http_set_context(serve);
-        if (signals_take_stop())
+        if (signals_take_stop()) {
+            stop_guard_arm(&serve->guard, 0);
             return 0;
+        }
     }
     memory_table_write(&serve->memory, log_line, NULL);
     log_chat(serve);
@@ -85,10 +97,14 @@ static int start(struct serve *serve, struct error *err) {
 }
 
 static int run(struct serve *serve) {
+    const struct options *options = &serve->options;
+    stop_guard_note(&serve->guard, "answers clients");
+    stop_guard_serve(&serve->guard, (options->drain_delay + options->shutdown_timeout) * 1000);
     service_ready();
     log_info("listening on %s, model %s, ready after %.0f ms", serve->socket.name,
              serve->context.model_names[0], ms_since(serve->started_ns));
     enum http_stop stop = http_server_run(serve->http);
+    stop_guard_arm(&serve->guard, 0);
     log_info("stopped");
     return stop == HTTP_STOPPED ? EX_OK : EX_SOFTWARE;
 }
@@ -117,16 +133,20 @@ static bool device_hangs(const struct serve *serve) {
 static void finish(struct serve *serve) {
     if (device_hangs(serve))
         leave(serve);
+    stop_guard_note(&serve->guard, "closes the front end");
     http_server_destroy(serve->http);
     close_logs(serve);
+    stop_guard_note(&serve->guard, "ends the engine");
     engine_destroy(serve->engine);
     if (device_hangs(serve)) /* found by the engine while it ended */
         leave(serve);
+    stop_guard_note(&serve->guard, "closes the rest");
     kv_event_publisher_close(serve->kv_events);
     recorder_destroy(serve->recorder);
     record_file_close(serve->record_file);
     if (serve->drafter)
         serve->drafter->ops->destroy(serve->drafter);
+    stop_guard_note(&serve->guard, "closes the ranks");
     if (serve->executor)
         serve->executor->ops->destroy(serve->executor);
     if (serve->executor && serve->transport) /* else the other ranks do not come to it */
@@ -145,6 +165,7 @@ static void finish(struct serve *serve) {
     tokenizer_close(serve->tokenizer);
     model_close(serve->model);
     options_finish(&serve->options);
+    stop_guard_finish(&serve->guard);
 }
 
 int command_serve(int argc, char *const *argv) {

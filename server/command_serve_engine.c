@@ -122,6 +122,7 @@ int command_serve_engine_start(struct serve *serve, struct error *err) {
     config.sleep_idle_ms = serve->options.sleep_idle_seconds * 1000;
     config.wake = wake_http;
     config.wake_context = serve;
+    config.activity = &serve->guard.engine_activity;
     if (start_recording(serve, &config, err) != 0)
         return -1;
     config.recorder = serve->recorder;

@@ -126,6 +126,10 @@ static void write_server_info(void *context, struct byte_buffer *out) {
     server_info_write(context, out);
 }
 
+static void bound_stop(void *context, int64_t clients_ms) {
+    stop_guard_arm(context, clients_ms);
+}
+
 static struct http_server_config http_config(struct serve *serve) {
     const struct options *options = &serve->options;
     return (struct http_server_config){
@@ -139,6 +143,8 @@ static struct http_server_config http_config(struct serve *serve) {
         .max_api_calls = serve->info.limits.max_num_seqs + options->max_queued_requests,
         .max_body_bytes = (size_t)options->max_body_bytes,
         .allows_admin = options->enable_admin,
+        .stop_begins = bound_stop,
+        .stop_context = &serve->guard,
         .write_info = write_server_info,
         .info_context = &serve->server_info,
         .trusts_priority = options->trust_client_priority,

@@ -20,6 +20,7 @@
 #include "server/record_file.h"
 #include "server/reload.h"
 #include "server/server_info.h"
+#include "server/stop_guard.h"
 #include "server/vocabulary_loader.h"
 
 /* For a start that loads a model, as the service manager is told. */
@@ -27,6 +28,7 @@
 
 struct serve {
     int64_t started_ns;
+    struct stop_guard guard;
     struct options options;
     struct model *model;
     struct tokenizer *tokenizer;

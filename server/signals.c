@@ -36,6 +36,18 @@ int signals_open(void) {
     return signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
+static void fill_stopping(sigset_t *out) {
+    sigemptyset(out);
+    sigaddset(out, SIGTERM);
+    sigaddset(out, SIGINT);
+}
+
+int signals_open_stop(void) {
+    sigset_t stopping;
+    fill_stopping(&stopping);
+    return signalfd(-1, &stopping, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
 enum signal_action signals_action(int number) {
     if (number == SIGTERM || number == SIGINT)
         return SIGNAL_STOP;
@@ -44,8 +56,6 @@ enum signal_action signals_action(int number) {
 
 bool signals_take_stop(void) {
     sigset_t stopping;
-    sigemptyset(&stopping);
-    sigaddset(&stopping, SIGTERM);
-    sigaddset(&stopping, SIGINT);
+    fill_stopping(&stopping);
     return sigtimedwait(&stopping, NULL, &(struct timespec){0}) > 0;
 }

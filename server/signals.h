@@ -17,6 +17,9 @@ void signals_block(void);
  * with errno. */
 int signals_open(void);
 
+/* Likewise of those that stop, of which it tells; whoever has the other one takes them. */
+int signals_open_stop(void);
+
 enum signal_action signals_action(int number);
 
 /* Takes a signal that stops; returns whether one was sent. Leaves the others. */

@@ -16,10 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_MS 1000 /* between two looks at a process that does not answer */
-#define END_MS 30000 /* for a killed process to be gone, 5 s of it for one that is to end itself */
-#define END_ITSELF_MS 5000
-#define IDLE_NS 5000000 /* of processor time between two looks; less is nothing */
+#define LOOK_MS 1000       /* between two looks at a process that does not answer */
+#define END_MS 30000       /* for a killed process to be gone */
+#define END_ITSELF_MS 3000 /* for one that is to end itself; a stop has little more */
+#define IDLE_NS 5000000    /* of processor time between two looks; less is nothing */
 
 extern char **environ;
 

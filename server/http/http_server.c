@@ -135,8 +135,7 @@ int http_server_create(const struct http_server_config *config, struct engine *e
 /* Each signal takes the stop a step further. */
 static void stop(struct http_server *server) {
     if (server->is_stopping) {
-        log_info("another signal: cancelling what is in flight");
-        server->stop_deadline_ms = clock_now_ms();
+        http_stop_hasten(server);
     } else if (server->stop_due_ms == 0 && server->config.drain_delay_ms > 0) {
         http_stop_announce(server);
     } else {

@@ -34,7 +34,10 @@ struct http_server_config {
     int64_t queue_timeout_ms;       /* of a request that waits to run; 0: none */
     int64_t drain_delay_ms;         /* after the first signal, before the server begins to stop */
     int64_t shutdown_timeout_ms;    /* from then on, for what is in flight */
-    bool allows_admin;              /* routes of administrators are answered */
+    /* A stop has begun, or goes faster now: clients are given so long. I/O thread. */
+    void (*stop_begins)(void *context, int64_t clients_ms);
+    void *stop_context;
+    bool allows_admin; /* routes of administrators are answered */
     /* Appends the answer to /server_info, one JSON object. I/O thread. */
     void (*write_info)(void *context, struct byte_buffer *out);
     void *info_context;

@@ -48,6 +48,7 @@ static void extend_timeout(int64_t ms) {
 void http_stop_announce(struct http_server *server) {
     const struct http_server_config *config = &server->config;
     server->stop_due_ms = clock_now_ms() + config->drain_delay_ms;
+    config->stop_begins(config->stop_context, config->drain_delay_ms + config->shutdown_timeout_ms);
     service_stopping();
     extend_timeout(config->drain_delay_ms + config->shutdown_timeout_ms);
     log_info("draining: requests are taken for %lld ms more", (long long)config->drain_delay_ms);
@@ -61,10 +62,17 @@ void http_stop_begin(struct http_server *server, int64_t grace_ms) {
         http_stop_listening(server);
     if (!server->config.is_socket_passed || server->has_failed)
         http_stop_refuse_work(server);
+    server->config.stop_begins(server->config.stop_context, grace_ms);
     service_stopping();
     extend_timeout(grace_ms);
     log_info("stopping: %lld requests in flight, at most %lld ms for them",
              (long long)server->num_pending, (long long)grace_ms);
+}
+
+void http_stop_hasten(struct http_server *server) {
+    log_info("another signal: cancelling what is in flight");
+    server->stop_deadline_ms = clock_now_ms();
+    server->config.stop_begins(server->config.stop_context, 0);
 }
 
 static void cancel_all(struct http_server *server, struct connection *first) {

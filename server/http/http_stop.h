@@ -5,8 +5,9 @@
 
 #include "server/http/http_state.h"
 
-#define HTTP_STOP_CANCEL_MS 5000 /* for cancelled calls to end and their answers to go out */
-#define HTTP_STOP_CLOSE_MS 2000  /* for connections to close after that */
+/* Less than STOP_GUARD_SPARE_MS (stop_guard.h), which leaves some for what is closed then. */
+#define HTTP_STOP_CANCEL_MS 2500 /* for cancelled calls to end and their answers to go out */
+#define HTTP_STOP_CLOSE_MS 1000  /* for connections to close after that */
 
 /* Says to load balancers that they should send requests elsewhere, and puts the stop off until they
  * have noticed (--drain-delay): /health is 503, and everything is served as before. */
@@ -15,6 +16,8 @@ void http_stop_announce(struct http_server *server);
  * manager's, where the next process answers: there each connection that is here already has one
  * more answer, so that a restart refuses nobody. */
 void http_stop_begin(struct http_server *server, int64_t grace_ms);
+/* Ends the grace time. */
+void http_stop_hasten(struct http_server *server);
 /* Returns whether a request is on its way here: on a connection from which none has come yet, which
  * is given a moment, or of which a part is here. */
 bool http_stop_is_request_expected(const struct http_server *server);

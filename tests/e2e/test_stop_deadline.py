@@ -1,0 +1,137 @@
+"""A stop has a last deadline, --shutdown-timeout and 5 s after SIGTERM, whatever hangs in whatever state of the server."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hung_thread import hang, reap, threads
+from quire_server import BINARY, MODEL, free_port
+from raw_http import open_stream, read_until, wait_until
+from test_admin_endpoints import TINY, ask, post, sleep_state
+
+SMALL = ("--enable-admin", "--model", TINY, "--kv-cache-memory-bytes", "16M", "--shutdown-timeout", 1)
+LARGE = ("--enable-admin", "--kv-cache-memory-bytes", "256M", "--max-model-len", 4096, "--shutdown-timeout", 1)
+HUNG, LATE_S = 70, 60
+
+
+def end(process, hung=()):
+    """SIGTERM. Returns the exit status, and prints how long it took."""
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    reap([number for number in hung if number != process.pid], LATE_S)
+    status = process.wait(LATE_S)
+    print(f"ended after {time.monotonic() - begin:.1f} s with {status}")
+    return status
+
+
+def line_of(log):
+    lines = [line for line in log.splitlines() if "the stop is not over in time" in line]
+    assert len(lines) == 1, log
+    return lines[0]
+
+
+def hang_engine(server):
+    return hang(threads(server.process.pid)["engine"])
+
+
+def state_awake(server):
+    assert ask(server).status_code == 200
+
+
+def state_in_a_step(server):
+    server.stream = open_stream(server, max_tokens=3500, ignore_eos=True)
+    read_until(server.stream, b"data: ")
+
+
+def state_asleep(server):
+    post(server, "/sleep?level=1")
+
+
+def state_asleep_without_weights(server):
+    post(server, "/sleep?level=2")
+
+
+def options_of(state):
+    """Steps of the small model are over too soon."""
+    return LARGE if state is state_in_a_step else SMALL
+
+
+STATES = [state_awake, state_in_a_step, state_asleep, state_asleep_without_weights]
+
+
+@pytest.mark.parametrize("ranks", ["off", "on"])
+@pytest.mark.parametrize("state", STATES)
+def test_nothing_hangs(start_server, state, ranks):
+    server = start_server(*options_of(state), "--rank-process", ranks)
+    state(server)
+    assert end(server.process) == 0
+    assert "the stop is not over in time" not in server.read_log()
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_engine_hangs(start_server, state):
+    server = start_server(*options_of(state))
+    state(server)
+    assert end(server.process, hang_engine(server)) == HUNG
+    line = line_of(server.read_log())
+    assert "the main thread ends the engine" in line and "the engine's thread " in line
+    assert ("sleeps" in line) == (state in (state_asleep, state_asleep_without_weights))
+
+
+def test_the_main_thread_hangs(start_server):
+    """The guard sees the signal itself."""
+    server = start_server(*SMALL)
+    hang([server.process.pid])
+    assert end(server.process) == HUNG
+    assert "the main thread answers clients" in line_of(server.read_log())
+
+
+def others(pid):
+    """All but the main thread, and the one that is to help."""
+    return [number for name, numbers in threads(pid).items() for number in numbers if number != pid and name != "stop guard"]
+
+
+@pytest.mark.parametrize("path, what", [("/sleep?level=2", "gives memory back"), ("/wake_up", "takes memory again")])
+def test_the_ranks_hang_as_it_falls_asleep_or_wakes(start_server, path, what):
+    """Their threads, which the engine's waits for: of those that are there, as waking at level 1 finds them."""
+    server = start_server(*SMALL, "--device-timeout", 0)
+    if path == "/wake_up":
+        post(server, "/sleep?level=1")
+    hung = hang([number for number in others(server.process.pid) if number not in threads(server.process.pid)["engine"]])
+    client = subprocess.Popen([sys.executable, "-c", "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], b'')",
+                               server.url + path], stderr=subprocess.DEVNULL)
+    wait_until(lambda: ("sleep at level" if path != "/wake_up" else "waking up") in server.read_log())
+    assert end(server.process, hung) == HUNG
+    assert what in line_of(server.read_log())
+    client.wait(10)
+
+
+@pytest.mark.parametrize("state", [state_awake, state_in_a_step])
+def test_the_rank_process_is_stopped(start_server, state):
+    server = start_server(*options_of(state), "--rank-process", "on")
+    state(server)
+    for task in threads(server.process.pid).values():
+        for number in task:
+            for child in open(f"/proc/{server.process.pid}/task/{number}/children").read().split():
+                os.kill(int(child), signal.SIGSTOP)
+    status = end(server.process)
+    assert status == (0 if state is state_awake else HUNG)
+    if status:
+        assert "the engine's thread runs a step" in line_of(server.read_log())
+
+
+def test_it_hangs_while_it_loads(tmp_path):
+    """Nobody is served yet: there is nothing to report to a service manager."""
+    log = tmp_path / "log"
+    with open(log, "wb") as out:
+        process = subprocess.Popen([BINARY, "serve", "--model", MODEL, "--port", str(free_port())], stdout=out, stderr=out)
+        while "stop guard" not in threads(process.pid):
+            pass
+        hung = hang(others(process.pid))
+        hang([process.pid])
+        assert end(process, hung) == 0
+    assert "the main thread " in line_of(log.read_text())
