@@ -9,6 +9,7 @@
 #include "config/log.h"
 #include "engine/executor/rank_executor.h"
 #include "kernels/transport.h"
+#include "models/files/tensor_file.h"
 #include "models/weights/weights_reader.h"
 
 #include <pthread.h>
@@ -311,6 +312,8 @@ static int reopen(struct rank_executor *executor, struct error *err) {
     executor->error = (struct error){0};
     executor->num_submitted = executor->num_waited_for = 0;
     executor->most_begun = executor->most_sampled = 0;
+    if (tensor_file_refresh(executor->model->file, err) != 0)
+        return -1;
     if (open_all(executor, &executor->config, &info, err) != 0) {
         if (!executor->has_hung)
             rank_setup_finish(&executor->setup);

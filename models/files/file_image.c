@@ -36,6 +36,18 @@ int file_image_create(const struct input_file *file, struct file_image *out, str
     return 0;
 }
 
+bool file_image_is_current(const struct file_image *image) {
+    uint8_t now[4096];
+    bool is_equal = true;
+    for (size_t done = 0; image->file != NULL && is_equal && done < image->available;) {
+        size_t left = image->available - done, bytes = left < sizeof(now) ? left : sizeof(now);
+        is_equal = input_file_read(image->file, done, bytes, now, NULL, NULL) == 0 &&
+                   memcmp(now, image->data + done, bytes) == 0;
+        done += bytes;
+    }
+    return is_equal;
+}
+
 void file_image_finish(struct file_image *image) {
     if (image->memory != NULL)
         munmap(image->memory, image->reserved);

@@ -8,6 +8,7 @@
 
 #include "models/files/input_file.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -29,6 +30,8 @@ struct file_image {
 struct file_image file_image_of_memory(const void *data, size_t bytes, const char *name);
 /* Reads nothing yet. The file outlives the image. */
 int file_image_create(const struct input_file *file, struct file_image *out, struct error *err);
+/* Returns whether what was read is still what the file begins with. */
+bool file_image_is_current(const struct file_image *image);
 /* Accepts a zeroed one. */
 void file_image_finish(struct file_image *image);
 

@@ -62,6 +62,21 @@ int input_file_open(const char *path, struct input_file *out, struct error *err)
     return 0;
 }
 
+int input_file_refresh(const struct input_file *file, struct error *err) {
+    struct stat there, opened;
+    struct input_file now;
+    if (stat(file->path, &there) != 0 || fstat(file->fd, &opened) != 0 ||
+        (there.st_dev == opened.st_dev && there.st_ino == opened.st_ino))
+        return 0;
+    if (input_file_open(file->path, &now, err) != 0)
+        return -1;
+    int status = dup3(now.fd, file->fd, O_CLOEXEC);
+    if (status < 0)
+        error_set(err, ERROR_IO, "%s: cannot open again: %s", file->path, strerror(errno));
+    input_file_finish(&now);
+    return status < 0 ? -1 : 0;
+}
+
 void input_file_finish(struct input_file *file) {
     if (file->path == NULL)
         return;

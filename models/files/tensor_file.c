@@ -163,6 +163,20 @@ int tensor_read(const struct tensor_file *file, const struct tensor_info *tensor
     return input_file_read(&part->input, tensor->offset + offset, bytes, dst, what, err);
 }
 
+int tensor_file_refresh(const struct tensor_file *file, struct error *err) {
+    for (int i = 0; i < file->num_parts; i++) {
+        const struct tensor_part *part = file->parts[i];
+        if (part->input.path == NULL)
+            continue;
+        if (input_file_refresh(&part->input, err) != 0)
+            return -1;
+        if (!file_image_is_current(&part->image))
+            return error_set(err, ERROR_MODEL, "%s: the model's files have changed since the start",
+                             part->input.path);
+    }
+    return 0;
+}
+
 size_t tensor_file_num_metadata(const struct tensor_file *file) {
     return file->parts[0]->table.num_metadata;
 }

@@ -318,6 +318,31 @@ def test_a_model_that_changed_is_not_woken(start_server, tmp_path, ranks):
     assert ask(server, temperature=0, prompt="abc").json()["choices"] == expected
 
 
+@pytest.mark.parametrize("ranks", ["off", "on"])
+def test_the_bytes_at_the_path_decide_who_wakes(start_server, tmp_path, ranks):
+    """Another file with the same bytes is the same model; one that was opened and then spoilt is none."""
+    model, other = tmp_path / "model.gguf", tmp_path / "other.gguf"
+    original = TINY.read_bytes()
+    model.write_bytes(original)
+    server = start_server("--enable-admin", "--model", model, "--rank-process", ranks, "--kv-cache-memory-bytes", "4M",
+                          "--max-model-len", 128)
+    expected = ask(server, temperature=0, prompt="abc").json()["choices"]
+
+    def put(content):
+        other.write_bytes(content)
+        other.rename(model)
+
+    for spoilt in (original[:-64] + bytes(64), original[:-4096], b"GGUF", original.replace(b"general.name", b"general.nome", 1)):
+        assert spoilt != original
+        for put_spoilt in (put, model.write_bytes):
+            post(server, "/sleep?level=2")
+            put_spoilt(spoilt)
+            assert error_of(call(server, "POST", "/wake_up")) == (503, "cannot_wake")
+            put(original)
+            assert post(server, "/wake_up") == {"is_sleeping": False}
+            assert ask(server, temperature=0, prompt="abc").json()["choices"] == expected
+
+
 @pytest.mark.skipif(not MODULE.exists(), reason="the simulated device is not built")
 @pytest.mark.parametrize("ranks", ["off", "on"])
 def test_a_gpu_sleeps(start_server, ranks):
