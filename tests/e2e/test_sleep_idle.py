@@ -4,6 +4,7 @@ import contextlib
 import json
 import resource
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 from quire_server import BINARY, MODEL, NAME
 from raw_http import connect, open_stream, read_until, request_bytes, wait_until
 from test_admin_endpoints import SIZES, TINY, ask, call, error_of, post, resident, sleep_state, statuses
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "soak"))
+from sleeps import OPTIONS, sleeps  # noqa: E402
 
 IDLE = ("--sleep-idle-seconds", 1)
 SMALL = (*IDLE, "--model", TINY, "--kv-cache-memory-bytes", "64M")
@@ -151,6 +155,26 @@ def test_a_drained_server_sleeps_on(start_server, tmp_path):
     assert error_of(ask(server)) == (503, "draining") and statuses(server) == (200, 503, 503)
     assert sleep_state(server) == "weights_offloaded" and admin("resume") == "asleep"
     assert text_of(server)
+
+
+# Told to sleep and to wake.
+
+@pytest.mark.parametrize("has_requests", [False, True], ids=["alone", "requests"])
+@pytest.mark.parametrize("clients", [1, 4])
+@pytest.mark.parametrize("ranks", ["off", "on"])
+def test_sleep_right_after_waking(tmp_path, ranks, clients, has_requests):
+    """The long form is tests/soak/sleeps.py."""
+    counts, faults = sleeps(BINARY, tmp_path, 32 if ranks == "on" else 200, clients, ranks, has_requests)
+    print(dict(counts))
+    assert not faults
+    assert counts["sleep 200"] > 0 and counts["wake 200"] > 0
+
+
+def test_an_answer_that_is_wrong_is_found(tmp_path, monkeypatch):
+    """Completions that take more than this server has room for."""
+    monkeypatch.setattr("sleeps.OPTIONS", {**OPTIONS, "max-model-len": 8})
+    _, faults = sleeps(BINARY, tmp_path, 2, 1, "off", True)
+    assert faults and all("completion: 400" in fault for fault in faults)
 
 
 # What goes wrong while it wakes.
