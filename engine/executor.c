@@ -125,7 +125,9 @@ static void end_threads(struct rank_executor *executor, int32_t num_started) {
 static int start_threads(struct rank_executor *executor, struct error *err) {
     for (int32_t r = 0; r < executor->num_ranks; r++) {
         struct rank_thread *thread = &executor->threads[r];
+        pthread_mutex_lock(&executor->lock); /* rank_stats may ask, where they start again */
         *thread = (struct rank_thread){.executor = executor, .index = r};
+        pthread_mutex_unlock(&executor->lock);
         int status = pthread_create(&thread->thread, NULL, run_thread, thread);
         if (status == 0)
             continue;
@@ -144,7 +146,8 @@ static const struct executor_ops threaded_ops, direct_ops;
 static int hand_over(struct rank_executor *executor, struct error *err) {
     enter(executor, PHASE_HAND_OVER);
     join_threads(executor, executor->num_ranks);
-    executor->base.ops = &direct_ops;
+    if (executor->base.ops != &direct_ops) /* when they start again, other threads read it */
+        executor->base.ops = &direct_ops;
     if (direct_steps_start(executor, err) == 0)
         return 0;
     rank_close(&executor->ranks[0]);
@@ -242,10 +245,11 @@ static void free_executor(struct rank_executor *executor) {
 /* All ranks, in threads that ended with it. */
 static int open_all(struct rank_executor *executor, const struct executor_config *config,
                     struct executor_info *info, struct error *err) {
-    executor->phase = PHASE_OPEN;
-    executor->num_ready = 0;
     int status = rank_setup_init(&executor->setup, executor->model, config, true, err);
+    enter(executor, PHASE_OPEN);
+    pthread_mutex_lock(&executor->lock);
     executor->num_ranks = executor->setup.num_local;
+    pthread_mutex_unlock(&executor->lock);
     executor->setup.watches = executor->watches;
     for (int32_t r = 0; r < executor->num_ranks; r++)
         device_watch_init(&executor->watches[r], config->device_timeout_s * CLOCK_NS_PER_S);
@@ -309,9 +313,11 @@ static int take_pools(struct rank_executor *executor, struct error *err) {
 /* The threads of ranks that are opened anew count steps from 0. */
 static int reopen(struct rank_executor *executor, struct error *err) {
     struct executor_info info;
+    pthread_mutex_lock(&executor->lock);
     executor->error = (struct error){0};
     executor->num_submitted = executor->num_waited_for = 0;
     executor->most_begun = executor->most_sampled = 0;
+    pthread_mutex_unlock(&executor->lock);
     if (tensor_file_refresh(executor->model->file, err) != 0)
         return -1;
     if (open_all(executor, &executor->config, &info, err) != 0) {

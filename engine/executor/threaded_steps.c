@@ -170,8 +170,9 @@ int threaded_steps_wait(struct executor *base, struct error *err) {
 int32_t threaded_steps_stats(struct executor *base, struct rank_stats *out) {
     struct rank_executor *executor = (struct rank_executor *)base;
     pthread_mutex_lock(&executor->lock);
-    for (int32_t r = 0; r < executor->num_ranks; r++)
+    int32_t num_ranks = executor->num_ranks;
+    for (int32_t r = 0; r < num_ranks; r++)
         out[r] = executor->threads[r].stats;
     pthread_mutex_unlock(&executor->lock);
-    return executor->num_ranks;
+    return num_ranks;
 }

@@ -332,7 +332,7 @@ static int turn_until_all_came(struct http_server *server, const int64_t *deadli
 /* Gives what is in flight the grace time, then a cancellation, then a closed socket, on which whoever
  * came before that has an answer. */
 static int wind_down(struct http_server *server) {
-    while ((server->num_pending > 0 ||
+    while ((server->num_pending > 0 || server->num_awaiting > 0 ||
             (!server->refuses_work && http_stop_is_request_expected(server))) &&
            clock_now_ms() < server->stop_deadline_ms) {
         if (turn(server) != 0)
@@ -341,7 +341,8 @@ static int wind_down(struct http_server *server) {
     int64_t deadline_ms = clock_now_ms() + HTTP_STOP_CANCEL_MS;
     http_stop_refuse_work(server);
     http_stop_cancel(server);
-    if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0)
+    if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0 ||
+        turn_until_none(server, &server->num_awaiting, &deadline_ms) != 0)
         return -1;
     deadline_ms = clock_now_ms() + HTTP_STOP_CLOSE_MS;
     http_stop_listening(server);

@@ -5,13 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from hung_thread import hang, reap, threads
 from quire_server import BINARY, MODEL, free_port
 from raw_http import open_stream, read_until, wait_until
-from test_admin_endpoints import TINY, ask, post, sleep_state
+from test_admin_endpoints import TINY, ask, call, error_of, post
 
 SMALL = ("--enable-admin", "--model", TINY, "--kv-cache-memory-bytes", "16M", "--shutdown-timeout", 1)
 LARGE = ("--enable-admin", "--kv-cache-memory-bytes", "256M", "--max-model-len", 4096, "--shutdown-timeout", 1)
@@ -79,7 +81,8 @@ def test_the_engine_hangs(start_server, state):
     assert end(server.process, hang_engine(server)) == HUNG
     line = line_of(server.read_log())
     assert "the main thread ends the engine" in line and "the engine's thread " in line
-    assert ("sleeps" in line) == (state in (state_asleep, state_asleep_without_weights))
+    is_asleep = state in (state_asleep, state_asleep_without_weights)
+    assert any(doing in line for doing in (("sleeps", "gives memory back") if is_asleep else ("is between steps", "runs a step")))
 
 
 def test_the_main_thread_hangs(start_server):
@@ -90,38 +93,58 @@ def test_the_main_thread_hangs(start_server):
     assert "the main thread answers clients" in line_of(server.read_log())
 
 
-def others(pid):
-    """All but the main thread, and the one that is to help."""
-    return [number for name, numbers in threads(pid).items() for number in numbers if number != pid and name != "stop guard"]
+def but_for(pid, *names):
+    """The threads of other names than these."""
+    return [number for name, numbers in threads(pid).items() for number in numbers if name not in names]
 
 
-@pytest.mark.parametrize("path, what", [("/sleep?level=2", "gives memory back"), ("/wake_up", "takes memory again")])
-def test_the_ranks_hang_as_it_falls_asleep_or_wakes(start_server, path, what):
-    """Their threads, which the engine's waits for: of those that are there, as waking at level 1 finds them."""
+@pytest.mark.parametrize("path, said, doing", [("/sleep?level=2", "sleep at level", "gives memory back"),
+                                               ("/wake_up", "waking up", "takes memory again")])
+def test_the_ranks_hang_as_it_falls_asleep_or_wakes(start_server, path, said, doing):
+    """The engine's thread waits for theirs: of those that are there, as a wake from level 1 finds them."""
     server = start_server(*SMALL, "--device-timeout", 0)
+    pid = server.process.pid
     if path == "/wake_up":
         post(server, "/sleep?level=1")
-    hung = hang([number for number in others(server.process.pid) if number not in threads(server.process.pid)["engine"]])
+    hung = hang([number for number in but_for(pid, "stop guard", "engine") if number != pid])
     client = subprocess.Popen([sys.executable, "-c", "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], b'')",
                                server.url + path], stderr=subprocess.DEVNULL)
-    wait_until(lambda: ("sleep at level" if path != "/wake_up" else "waking up") in server.read_log())
+    wait_until(lambda: said in server.read_log())
     assert end(server.process, hung) == HUNG
-    assert what in line_of(server.read_log())
+    assert doing in line_of(server.read_log())
     client.wait(10)
+
+
+def children(pid):
+    tasks = [number for numbers in threads(pid).values() for number in numbers]
+    return [int(child) for task in tasks for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
+
+
+def stop_children(pid):
+    for child in children(pid):
+        os.kill(child, signal.SIGSTOP)
 
 
 @pytest.mark.parametrize("state", [state_awake, state_in_a_step])
 def test_the_rank_process_is_stopped(start_server, state):
     server = start_server(*options_of(state), "--rank-process", "on")
     state(server)
-    for task in threads(server.process.pid).values():
-        for number in task:
-            for child in open(f"/proc/{server.process.pid}/task/{number}/children").read().split():
-                os.kill(int(child), signal.SIGSTOP)
+    stop_children(server.process.pid)
     status = end(server.process)
     assert status == (0 if state is state_awake else HUNG)
     if status:
         assert "the engine's thread runs a step" in line_of(server.read_log())
+
+
+def test_the_rank_process_is_stopped_while_it_wakes(start_server):
+    server = start_server(*LARGE, "--rank-process", "on")
+    post(server, "/sleep?level=2")
+    with ThreadPoolExecutor(1) as pool:
+        waker = pool.submit(call, server, "POST", "/wake_up")
+        wait_until(lambda: children(server.process.pid))
+        stop_children(server.process.pid)
+        assert end(server.process) == 0
+        assert error_of(waker.result()) in [(503, "shutting_down"), (503, "cannot_wake")]
 
 
 def test_it_hangs_while_it_loads(tmp_path):
@@ -131,7 +154,6 @@ def test_it_hangs_while_it_loads(tmp_path):
         process = subprocess.Popen([BINARY, "serve", "--model", MODEL, "--port", str(free_port())], stdout=out, stderr=out)
         while "stop guard" not in threads(process.pid):
             pass
-        hung = hang(others(process.pid))
-        hang([process.pid])
+        hung = hang(but_for(process.pid, "stop guard"))
         assert end(process, hung) == 0
     assert "the main thread " in line_of(log.read_text())
