@@ -759,8 +759,8 @@ static void test_sleep_and_wake_in_every_order(void **state) {
     wake_engine(&f);
     answer_one(&f, 10);
     struct engine_rest_view view = engine_get_rest(f.engine);
-    print_message("%d taken (%d not woken), %d refused, slept %llu times\n", num_taken, num_asleep,
-                  num_refused, (unsigned long long)view.num_slept);
+    print_message("# %d taken (%d not woken), %d refused, slept %llu times\n", num_taken,
+                  num_asleep, num_refused, (unsigned long long)view.num_slept);
     assert_true(num_taken > 0 && num_refused > 0 && view.num_slept > 0);
     stop_sleeper(&f);
 }

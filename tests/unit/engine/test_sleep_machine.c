@@ -148,7 +148,8 @@ static void test_every_state_by_every_event(void **state) {
     for (int s = 0; s < NUM_SLEEP_STATES; s++)
         num_states +=
             is_known[s][HELD_ALL] || is_known[s][HELD_WEIGHTS] || is_known[s][HELD_NOTHING];
-    print_message("%d states, %d with their memory, %d steps\n", num_states, num_known, num_steps);
+    print_message("# %d states, %d with their memory, %d steps\n", num_states, num_known,
+                  num_steps);
     assert_int_equal(num_states, NUM_SLEEP_STATES);
 }
 

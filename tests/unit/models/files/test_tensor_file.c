@@ -140,6 +140,49 @@ static void test_a_file_cut_while_it_is_open(void **state) {
     gguf_finish(&w);
 }
 
+/* Puts another file at the path of "m.gguf". */
+static void put_at_path(struct temporary_folder *folder, const void *data, size_t bytes) {
+    char path[512];
+    snprintf(path, sizeof(path), "%s", temporary_file(folder, "m.gguf"));
+    assert_int_equal(rename(temporary_write(folder, "new", data, bytes), path), 0);
+}
+
+static void assert_refused(const struct tensor_file *file, enum error_code code,
+                           const char *reason) {
+    struct error err = {0};
+    assert_int_equal(tensor_file_refresh(file, &err), -1);
+    assert_int_equal(err.code, code);
+    assert_non_null(strstr(err.message, reason));
+}
+
+/* By another file with the same bytes, or by the one that was opened where there is none. */
+static void test_refresh(void **state) {
+    struct gguf_writer w = counting_image();
+    struct tensor_file *file;
+    struct error err = {0};
+    const char *path = temporary_write(*state, "m.gguf", w.data, w.bytes);
+    assert_int_equal(tensor_file_open(path, &file, &err), 0);
+    assert_int_equal(truncate(path, 16), 0);
+    assert_refused(file, ERROR_MODEL, "the model's files have changed");
+    put_at_path(*state, w.data, w.bytes);
+    assert_int_equal(tensor_file_refresh(file, &err), 0);
+    assert_reads(file);
+    assert_int_equal(unlink(temporary_file(*state, "m.gguf")), 0);
+    assert_int_equal(tensor_file_refresh(file, &err), 0);
+    assert_reads(file);
+    w.data[w.bytes - 1] ^= 1;
+    put_at_path(*state, w.data, w.bytes);
+    assert_refused(file, ERROR_MODEL, "the model's files have changed");
+    w.data[w.bytes - 1] ^= 1;
+    put_at_path(*state, "", 0);
+    assert_refused(file, ERROR_MODEL, "is empty");
+    put_at_path(*state, w.data, w.bytes);
+    assert_int_equal(tensor_file_refresh(file, &err), 0);
+    assert_reads(file);
+    tensor_file_close(file);
+    gguf_finish(&w);
+}
+
 /* No prefix of the file is a model; each is as long as its name says when it is opened. */
 static void test_a_file_cut_before_it_is_opened(void **state) {
     struct gguf_writer w = counting_image();
@@ -176,6 +219,7 @@ int main(void) {
         IN_FOLDER(test_reads_a_file),
         IN_FOLDER(test_reads_a_long_header),
         IN_FOLDER(test_a_file_cut_while_it_is_open),
+        IN_FOLDER(test_refresh),
         IN_FOLDER(test_a_file_cut_before_it_is_opened),
         IN_FOLDER(test_paths_that_are_no_model),
         cmocka_unit_test(test_close_accepts_null),
