@@ -23,7 +23,7 @@ struct engine_config {
     int64_t max_step_ns; /* that a step is to take while sequences decode; 0: as long as it
                                     likes; negative: three times what these take alone, 100 ms at
                                     least */
-    int32_t num_tenants; /* whose prefixes are kept apart; 0 means 1 */
+    int32_t num_tenants; /* who is evicted apart: a tenant modulo this; 0 means 1 */
     int32_t num_shares;  /* whose requests are served in turn; 0 means 1 */
     int32_t num_stages;  /* of the executor (executor_info); 0 means 1 */
     bool prefix_caching;
@@ -70,7 +70,7 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
 
 /* Any thread. Returns what a request may take at most. */
 const struct serving_limits *engine_limits(const struct engine *engine);
-/* Any thread. Takes its own reference on SUBMIT_OK. request->tenant < num_tenants, and
+/* Any thread. Takes its own reference on SUBMIT_OK. request->tenant >= 0, and
  * request->share < num_shares. */
 enum submit_result engine_submit(struct engine *engine, struct request *request);
 /* Any thread. Returns whether no request at all would be taken for want of room in the queue. */

@@ -38,7 +38,7 @@ struct request {
     int32_t priority; /* lower runs first; ties by arrival */
     int32_t share;    /* whose turn it counts to: 0..the engine's num_shares - 1 */
     int32_t weight;   /* of the share, relative to others: 1..REQUEST_MAX_WEIGHT */
-    int32_t tenant;   /* whose prefixes it may share: 0..the engine's num_tenants - 1 */
+    int32_t tenant;   /* whose prefixes it may share, and nobody else's: >= 0 */
     char *cache_salt; /* divides the tenant's prefixes further; NULL: none */
     size_t cache_salt_bytes;
     int64_t arrival_ns; /* CLOCK_MONOTONIC, set by engine_submit */

@@ -19,8 +19,9 @@ struct key {
 struct auth {
     unsigned char secret[DIGEST_BYTES];
     int num_keys;
-    int32_t num_tenants; /* ever given out */
-    struct key *keys;    /* [num_keys] */
+    struct key *keys;                       /* [num_keys] */
+    int32_t last_place;                     /* that was given out */
+    int32_t next_tenants[AUTH_MAX_TENANTS]; /* who gets a place next; negative: nobody any more */
 };
 
 int auth_random(unsigned char *out, size_t num_bytes) {
@@ -59,46 +60,66 @@ int auth_create(struct auth **out, struct error *err) {
         auth_destroy(auth);
         return refuse_library(rc, err);
     }
+    auth->last_place = AUTH_MAX_TENANTS - 1;
+    for (int32_t i = 0; i < AUTH_MAX_TENANTS; i++)
+        auth->next_tenants[i] = i;
     *out = auth;
     return 0;
 }
 
-/* Gives each key its tenant. An old one keeps it, and none is ever given to another key: what is
- * cached for it must not be seen by others. Returns how many there have been. */
-static int32_t assign_tenants(const struct auth *auth, struct key *keys, int count) {
-    int32_t num_tenants = auth->num_tenants;
-    for (int i = 0; i < count; i++) {
-        int32_t tenant = find_tenant(keys[i].digest, auth->keys, auth->num_keys);
-        if (tenant < 0)
-            tenant = find_tenant(keys[i].digest, keys, i); /* given twice */
-        keys[i].tenant = tenant >= 0 ? tenant : num_tenants++;
+/* Takes the place that was given out longest ago of those that are free; -1: none is. */
+static int32_t take_tenant(struct auth *auth, bool *is_taken) {
+    for (int32_t i = 1; i <= AUTH_MAX_TENANTS; i++) {
+        int32_t place = (auth->last_place + i) % AUTH_MAX_TENANTS, tenant;
+        tenant = auth->next_tenants[place];
+        if (is_taken[place] || tenant < 0)
+            continue;
+        is_taken[place] = true;
+        auth->last_place = place;
+        auth->next_tenants[place] =
+            tenant <= INT32_MAX - AUTH_MAX_TENANTS ? tenant + AUTH_MAX_TENANTS : -1;
+        return tenant;
     }
-    return num_tenants;
+    return -1;
 }
 
-int auth_replace(struct auth *auth, const struct auth_hash *hashes, int count, int32_t *out_tenants,
-                 struct error *err) {
+/* Gives each key its tenant. An old one keeps it, and none is ever given to another key: what is
+ * cached for it must not be seen by others. */
+static void assign_tenants(struct auth *auth, const bool *is_held, struct key *keys, int count) {
+    bool is_taken[AUTH_MAX_TENANTS] = {false};
+    if (is_held != NULL)
+        memcpy(is_taken, is_held, sizeof(is_taken));
+    for (int i = 0; i < count; i++) {
+        keys[i].tenant = find_tenant(keys[i].digest, auth->keys, auth->num_keys);
+        if (keys[i].tenant >= 0)
+            is_taken[keys[i].tenant % AUTH_MAX_TENANTS] = true;
+    }
+    for (int i = 0; i < count; i++) {
+        if (keys[i].tenant < 0)
+            keys[i].tenant = find_tenant(keys[i].digest, keys, i); /* given twice */
+        if (keys[i].tenant < 0)
+            keys[i].tenant = take_tenant(auth, is_taken);
+    }
+}
+
+int auth_replace(struct auth *auth, const struct auth_hash *hashes, int count, const bool *is_held,
+                 int32_t *out_tenants, struct error *err) {
     struct key *keys = calloc((size_t)count + 1, sizeof(*keys));
     if (!keys)
         return error_set(err, ERROR_MEMORY, "no memory for %d API keys", count);
     int rc = 0;
     for (int i = 0; i < count && rc == 0; i++)
         rc = digest(auth, hashes[i].bytes, AUTH_HASH_BYTES, keys[i].digest);
-    int32_t num_tenants = rc == 0 ? assign_tenants(auth, keys, count) : 0;
-    if (rc != 0 || num_tenants > AUTH_MAX_TENANTS) {
+    if (rc != 0) {
         free(keys);
-        return rc != 0 ? refuse_library(rc, err)
-                       : error_set(err, ERROR_CONFIG,
-                                   "api-key: more than %d different keys since the start; a "
-                                   "restart makes room",
-                                   AUTH_MAX_TENANTS);
+        return refuse_library(rc, err);
     }
+    assign_tenants(auth, is_held, keys, count);
     for (int i = 0; i < count; i++)
         out_tenants[i] = keys[i].tenant;
     free(auth->keys);
     auth->keys = keys;
     auth->num_keys = count;
-    auth->num_tenants = num_tenants;
     return 0;
 }
 
@@ -112,10 +133,6 @@ void auth_destroy(struct auth *auth) {
 
 bool auth_has_keys(const struct auth *auth) {
     return auth->num_keys > 0;
-}
-
-int32_t auth_num_tenants(const struct auth *auth) {
-    return auth->num_tenants;
 }
 
 /* Returns the token after "Bearer", or NULL. */

@@ -20,8 +20,9 @@
 
 #define AUTH_HASH_BYTES 32
 
-/* Different keys in the life of a process, those that were replaced included: the engine keeps the
- * cached prefixes of each apart. */
+/* Places for keys, which tell apart what is counted for each. A key has the place of its tenant:
+ * tenant % AUTH_MAX_TENANTS. A place is given to another key once its key is gone, which is then
+ * another tenant: what is cached or stored for one is never seen by another. */
 #define AUTH_MAX_TENANTS 4096
 
 struct auth;
@@ -40,19 +41,18 @@ int auth_random(unsigned char *out, size_t num_bytes);
 int auth_create(struct auth **out, struct error *err);
 /* Puts these keys, of which some may be equal, in the place of all. A key that was there keeps its
  * tenant. That of a key that is gone is never given out again: the key is a new tenant if it comes
- * back. out_tenants: [count]. ERROR_CONFIG when there were more than AUTH_MAX_TENANTS in all. On
- * failure nothing changes. */
-int auth_replace(struct auth *auth, const struct auth_hash *hashes, int count, int32_t *out_tenants,
-                 struct error *err);
+ * back. is_held: [AUTH_MAX_TENANTS], whether a place is not to be given to another key yet; NULL:
+ * none. out_tenants: [count], -1: there is no place for it, and it lets nobody in. On failure, as
+ * without memory, nothing changes. */
+int auth_replace(struct auth *auth, const struct auth_hash *hashes, int count, const bool *is_held,
+                 int32_t *out_tenants, struct error *err);
 /* Accepts NULL. */
 void auth_destroy(struct auth *auth);
 
 bool auth_has_keys(const struct auth *auth);
-/* Returns how many tenants there have been. */
-int32_t auth_num_tenants(const struct auth *auth);
 
-/* Returns whose request it is: a number below AUTH_MAX_TENANTS that belongs to its key for the life
- * of this process, or 0 where there are no keys; -1: nobody's, it is not allowed. authorization:
+/* Returns whose request it is: a number that belongs to its key alone in the life of this process,
+ * or 0 where there are no keys; -1: nobody's, it is not allowed. authorization:
  * value of the Authorization header, or NULL when there is none. The scheme's name is compared
  * without case, as RFC 9110 section 11.1 says. */
 int32_t auth_tenant(const struct auth *auth, const char *authorization);

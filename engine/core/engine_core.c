@@ -176,7 +176,7 @@ static void check_request(const struct engine_core *core, const struct request *
     CHECK(kv_demand_fits(&demand, limits));
     CHECK(request->params.num_logprobs <= max_logprobs(core) &&
           request->params.num_prompt_logprobs <= max_logprobs(core));
-    CHECK(request->tenant >= 0 && request->tenant < core->config.num_tenants);
+    CHECK(request->tenant >= 0);
     CHECK(request->share >= 0 && request->share < max_int32(core->config.num_shares, 1));
     CHECK(request->weight >= 1 && request->weight <= REQUEST_MAX_WEIGHT);
     CHECK(request->params.grammar == NULL || core->config.vocabulary != NULL);

@@ -22,7 +22,7 @@ struct engine_core_config {
     const struct serving_limits *limits; /* outlive the core */
     int64_t swap_block_ns;               /* to move one block to the host, or back */
     int64_t max_step_ns;                 /* see scheduler_config */
-    int32_t num_tenants;                 /* >= 1; a request's tenant < num_tenants */
+    int32_t num_tenants;                 /* >= 1, see engine_config */
     int32_t num_shares;                  /* 0 means 1; a request's share < num_shares */
     int32_t num_stages;                  /* of the executor (executor_info); 0 means 1 */
     bool prefix_caching;

@@ -119,7 +119,7 @@ void block_pool_ref(struct block_pool *pool, int32_t id) {
     struct block *block = known_block(pool, id);
     CHECK(block->references < INT32_MAX && (block->cached || is_used(block)));
     if (!is_used(block)) {
-        unlink_block(pool, &pool->cached[block->tenant], id);
+        unlink_block(pool, &pool->cached[block->queue], id);
         pool->num_used++;
     }
     block->references++;
@@ -130,7 +130,7 @@ static void free_if_unused(struct block_pool *pool, int32_t id) {
     if (is_used(block))
         return;
     if (block->cached)
-        append(pool, &pool->cached[block->tenant], id);
+        append(pool, &pool->cached[block->queue], id);
     else
         prepend(pool, &pool->bare, id);
     pool->num_used--;
@@ -158,9 +158,9 @@ void block_pool_unpin(struct block_pool *pool, int32_t id) {
 
 void block_pool_set_cached(struct block_pool *pool, int32_t id, int32_t tenant) {
     struct block *block = used_block(pool, id);
-    CHECK(!block->cached && tenant >= 0 && tenant < pool->num_tenants);
+    CHECK(!block->cached && tenant >= 0);
     block->cached = true;
-    block->tenant = tenant;
+    block->queue = tenant % pool->num_tenants;
 }
 
 void block_pool_clear_cached(struct block_pool *pool, int32_t id) {

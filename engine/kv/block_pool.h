@@ -4,14 +4,15 @@
  *
  * A block without owners is free. Its content may still be wanted: a block marked `cached` keeps it
  * while it is free, and is handed out again only when no other block is left, the one that was
- * freed longest ago first. With several tenants the next to be handed out is the oldest free block
- * of the tenant who has most of them: who floods the cache loses blocks of his own.
+ * freed longest ago first. With several queues, of which a tenant has the one of its number modulo
+ * theirs, the next to be handed out is the oldest free block of the longest queue: who floods the
+ * cache loses blocks of his own.
  *
  * A pinned block is not handed out even when it has no owner: it is the source of a copy that the
  * step being planned has to make, or in use by a step in flight.
  *
  * Owned by the block manager; engine thread only. Every operation is O(1), but for alloc from a
- * cache of several tenants, which is O(tenants). */
+ * cache of several queues, which is O(queues). */
 #ifndef QUIRE_ENGINE_KV_BLOCK_POOL_H
 #define QUIRE_ENGINE_KV_BLOCK_POOL_H
 
@@ -22,7 +23,7 @@
 struct block {
     int32_t references; /* tables that hold it */
     int32_t pins;
-    int32_t tenant;         /* of a cached one */
+    int32_t queue;          /* of a cached one */
     bool cached;            /* the prefix cache knows its content */
     bool is_deferred;       /* the block manager's: pinned until steps in flight are collected */
     uint64_t last_step;     /* likewise: the last step that may use it, as far as it is known */
@@ -37,7 +38,7 @@ struct free_list {
 struct block_pool {
     int32_t num_blocks;
     int32_t num_used;         /* with an owner or a pin */
-    int32_t num_tenants;      /* 1 or more */
+    int32_t num_tenants;      /* with a queue of their own: 1 or more */
     struct block *blocks;     /* [num_blocks] */
     struct free_list bare;    /* free, not cached: a stack */
     struct free_list *cached; /* [num_tenants] free and cached: oldest first */
@@ -59,7 +60,7 @@ void block_pool_unref(struct block_pool *pool, int32_t block);
 void block_pool_pin(struct block_pool *pool, int32_t block); /* with an owner or a pin */
 void block_pool_unpin(struct block_pool *pool, int32_t block);
 
-/* Marks a block with an owner. */
+/* Marks a block with an owner; tenant >= 0. */
 void block_pool_set_cached(struct block_pool *pool, int32_t block, int32_t tenant);
 void block_pool_clear_cached(struct block_pool *pool, int32_t block);
 

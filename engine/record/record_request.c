@@ -429,7 +429,7 @@ static int read_draft(struct draft *draft, struct record_input *in, int32_t num_
     scope.priority = record_get_int32(in, "priority", INT32_MIN, INT32_MAX);
     scope.share = record_get_int32(in, "share", 0, header->num_shares - 1);
     scope.weight = record_get_int32(in, "weight", 1, REQUEST_MAX_WEIGHT);
-    scope.tenant = record_get_int32(in, "tenant", 0, header->num_tenants - 1);
+    scope.tenant = record_get_int32(in, "tenant", 0, INT32_MAX);
     struct text salt = record_get_bytes(in, "cache_salt", MAX_SALT_BYTES);
     draft->prompt = read_tokens(draft, in, "prompt", 1, INT32_MAX / 2, &draft->num_prompt_tokens);
     read_params(draft, in);

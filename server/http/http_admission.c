@@ -56,6 +56,7 @@ int http_admission_find_key(struct connection *connection, const char *authoriza
                              "this server needs an API key: 'Authorization: Bearer KEY' or "
                              "'X-Api-Key: KEY'");
     exchange->key = key;
+    api_key_use(key);
     if (time(NULL) >= key->entry.expires)
         return api_error_set(&exchange->error, 401, "authentication_error", "expired_api_key", NULL,
                              "this API key has expired");
@@ -159,7 +160,7 @@ int32_t http_admission_owner(const struct connection *connection) {
     const struct api_key *key = connection->exchange.key;
     const struct http_owner_id *address = &connection->address->id;
     if (key != NULL)
-        return key->tenant;
+        return api_key_place(key);
     return address->family == AF_UNIX
                ? 0
                : auth_share(api_keys_auth(connection->server->keys), address, sizeof(*address));

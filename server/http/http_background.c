@@ -36,6 +36,7 @@ static struct connection *create(struct connection *connection) {
     background->exchange = connection->exchange;
     struct exchange *exchange = &background->exchange;
     exchange->owner = http_owner_share(exchange->owner);
+    api_key_use(exchange->key);
     exchange->origin = (struct http_origin_request){0}; /* texts of the connection's */
     exchange->out = (struct byte_buffer){0};
     exchange->ignored = (struct byte_buffer){0};

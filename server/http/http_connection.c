@@ -134,6 +134,7 @@ void http_connection_completed(void *context, struct MHD_Connection *mhd, void *
     if (exchange->owner != NULL)
         exchange->owner->num_exchanges--;
     http_owner_leave(&server->memory, exchange->owner);
+    api_key_leave(exchange->key);
     byte_buffer_finish(&exchange->ignored);
     byte_buffer_finish(&exchange->logged_body);
     memset(exchange, 0, sizeof(*exchange));

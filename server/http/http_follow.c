@@ -57,6 +57,7 @@ void http_follow_release(struct connection *background) {
     byte_buffer_finish(&exchange->body);
     http_memory_give(memory, exchange->owner, exchange->held_bytes);
     http_owner_leave(memory, exchange->owner);
+    api_key_leave(exchange->key);
     http_owner_leave(memory, background->address);
     free(background);
 }

@@ -1,5 +1,6 @@
 #include "server/keys/api_keys.h"
 
+#include "config/base/check.h"
 #include "config/base/clock.h"
 
 #include <stdio.h>
@@ -9,7 +10,8 @@ struct api_keys {
     struct auth *auth;
     int num_fixed, num_listed;
     struct auth_hash *fixed; /* [num_fixed] */
-    struct api_key *by_tenant[AUTH_MAX_TENANTS];
+    int64_t num_seen;        /* keys since the start */
+    struct api_key *by_place[AUTH_MAX_TENANTS];
 };
 
 static int hash_fixed(struct api_keys *keys, char *const *texts, int count, struct error *err) {
@@ -40,68 +42,94 @@ int api_keys_create(char *const *texts, int count, struct api_keys **out, struct
     return 0;
 }
 
+static struct api_key *key_of(const struct api_keys *keys, int32_t tenant) {
+    return keys->by_place[tenant % AUTH_MAX_TENANTS];
+}
+
 /* A name that no file can give a key. */
-static void set_default_name(struct key_entry *entry, int32_t tenant) {
-    if (entry->name[0] == '\0')
-        snprintf(entry->name, sizeof(entry->name), "#%d", (int)tenant + 1);
+static void set_default_name(struct api_key *key) {
+    if (key->entry.name[0] == '\0')
+        snprintf(key->entry.name, sizeof(key->entry.name), "#%lld", (long long)key->number);
 }
 
 /* Takes the entry over. */
-static void list_key(struct api_keys *keys, int32_t tenant, struct key_entry *entry) {
-    struct api_key *key = keys->by_tenant[tenant];
+static void list_key(struct api_keys *keys, struct api_key *key, struct key_entry *entry) {
     int64_t now_ms = clock_now_ms();
     keys->num_listed += !key->is_listed;
     key_entry_finish(&key->entry);
     key->entry = *entry;
     *entry = (struct key_entry){0};
-    set_default_name(&key->entry, tenant);
-    key->tenant = tenant;
+    set_default_name(key);
     key->is_listed = true;
     rate_limit_set(&key->requests, key->entry.requests_per_minute, now_ms);
     rate_limit_set(&key->tokens, key->entry.tokens_per_minute, now_ms);
 }
 
-/* Makes room for as many tenants as the keys may add, so that nothing fails once they are in
- * place. */
-static int reserve(struct api_keys *keys, int count) {
-    int32_t end = auth_num_tenants(keys->auth) + count;
-    for (int32_t i = 0; i < end && i < AUTH_MAX_TENANTS; i++) {
-        if (keys->by_tenant[i] == NULL)
-            keys->by_tenant[i] = calloc(1, sizeof(*keys->by_tenant[i]));
-        if (keys->by_tenant[i] == NULL)
-            return -1;
+/* Makes room for as many keys as may be added, so that nothing fails once they are in place. Tells
+ * which places are held by what still uses their keys. */
+static int reserve(struct api_keys *keys, int count, bool *is_held) {
+    for (int32_t i = 0; i < AUTH_MAX_TENANTS; i++) {
+        if (keys->by_place[i] == NULL && count-- > 0) {
+            keys->by_place[i] = calloc(1, sizeof(*keys->by_place[i]));
+            if (keys->by_place[i] == NULL)
+                return -1;
+        }
+        is_held[i] = keys->by_place[i] == NULL || keys->by_place[i]->num_users > 0;
     }
     return 0;
 }
 
-/* Lists all; one of --api-key that the file has too gets what the file says. */
-static void list_all(struct api_keys *keys, struct key_file *file, const int32_t *tenants) {
-    for (int32_t i = 0; i < auth_num_tenants(keys->auth); i++)
-        keys->by_tenant[i]->is_listed = false;
+/* Makes what stands in the places of new tenants theirs. */
+static void admit(struct api_keys *keys, const int32_t *tenants, int count) {
+    for (int i = 0; i < count; i++) {
+        struct api_key *key = tenants[i] >= 0 ? key_of(keys, tenants[i]) : NULL;
+        if (key == NULL || (key->number > 0 && key->tenant == tenants[i]))
+            continue;
+        key_entry_finish(&key->entry);
+        *key = (struct api_key){.tenant = tenants[i], .number = ++keys->num_seen};
+    }
+}
+
+/* Lists all; one of --api-key that the file has too gets what the file says. Returns for how many
+ * there is no place. */
+static int list_all(struct api_keys *keys, struct key_file *file, const int32_t *tenants) {
+    int num_left = 0;
+    for (int32_t i = 0; i < AUTH_MAX_TENANTS; i++)
+        if (keys->by_place[i] != NULL)
+            keys->by_place[i]->is_listed = false;
     keys->num_listed = 0;
-    for (int i = 0; i < file->num_keys; i++)
-        list_key(keys, tenants[keys->num_fixed + i], &file->keys[i]);
+    for (int i = 0; i < file->num_keys; i++) {
+        int32_t tenant = tenants[keys->num_fixed + i];
+        if (tenant >= 0)
+            list_key(keys, key_of(keys, tenant), &file->keys[i]);
+        num_left += tenant < 0;
+    }
     for (int i = 0; i < keys->num_fixed; i++) {
         struct key_entry entry;
         key_entry_init(&entry);
-        if (!keys->by_tenant[tenants[i]]->is_listed)
-            list_key(keys, tenants[i], &entry);
+        CHECK(tenants[i] >= 0); /* they have the first places, and keep them */
+        if (!key_of(keys, tenants[i])->is_listed)
+            list_key(keys, key_of(keys, tenants[i]), &entry);
     }
+    return num_left;
 }
 
 int api_keys_replace(struct api_keys *keys, struct key_file *file, struct error *err) {
     int count = keys->num_fixed + file->num_keys;
     struct auth_hash *hashes = calloc((size_t)count + 1, sizeof(*hashes));
     int32_t *tenants = calloc((size_t)count + 1, sizeof(*tenants));
+    bool is_held[AUTH_MAX_TENANTS];
     int status = -1;
-    if (hashes == NULL || tenants == NULL || reserve(keys, count) != 0) {
+    if (hashes == NULL || tenants == NULL || reserve(keys, count, is_held) != 0) {
         error_set(err, ERROR_MEMORY, "no memory for %d API keys", count);
     } else {
         for (int i = 0; i < count; i++)
             hashes[i] = i < keys->num_fixed ? keys->fixed[i] : file->keys[i - keys->num_fixed].hash;
-        status = auth_replace(keys->auth, hashes, count, tenants, err);
-        if (status == 0)
-            list_all(keys, file, tenants);
+        status = auth_replace(keys->auth, hashes, count, is_held, tenants, err);
+        if (status == 0) {
+            admit(keys, tenants, count);
+            status = list_all(keys, file, tenants);
+        }
     }
     free(hashes);
     free(tenants);
@@ -112,9 +140,11 @@ void api_keys_destroy(struct api_keys *keys) {
     if (keys == NULL)
         return;
     for (int32_t i = 0; i < AUTH_MAX_TENANTS; i++) {
-        if (keys->by_tenant[i] != NULL)
-            key_entry_finish(&keys->by_tenant[i]->entry);
-        free(keys->by_tenant[i]);
+        if (keys->by_place[i] == NULL)
+            continue;
+        CHECK(keys->by_place[i]->num_users == 0);
+        key_entry_finish(&keys->by_place[i]->entry);
+        free(keys->by_place[i]);
     }
     auth_destroy(keys->auth);
     free(keys->fixed);
@@ -133,13 +163,27 @@ struct api_key *api_keys_find(const struct api_keys *keys, const char *authoriza
                               const char *x_api_key) {
     int32_t tenant = authorization != NULL ? auth_tenant(keys->auth, authorization)
                                            : auth_tenant_of_key(keys->auth, x_api_key);
-    return tenant >= 0 ? keys->by_tenant[tenant] : NULL;
+    return tenant >= 0 ? key_of(keys, tenant) : NULL;
+}
+
+void api_key_use(struct api_key *key) {
+    if (key != NULL)
+        key->num_users++;
+}
+
+void api_key_leave(struct api_key *key) {
+    if (key != NULL)
+        key->num_users--;
+}
+
+int32_t api_key_place(const struct api_key *key) {
+    return key->tenant % AUTH_MAX_TENANTS;
 }
 
 const struct api_key *api_keys_next(const struct api_keys *keys, int32_t tenant) {
-    for (int32_t i = tenant + 1; i < auth_num_tenants(keys->auth); i++)
-        if (keys->by_tenant[i]->is_listed)
-            return keys->by_tenant[i];
+    for (int32_t i = tenant < 0 ? 0 : tenant % AUTH_MAX_TENANTS + 1; i < AUTH_MAX_TENANTS; i++)
+        if (keys->by_place[i] != NULL && keys->by_place[i]->is_listed)
+            return keys->by_place[i];
     return NULL;
 }
 

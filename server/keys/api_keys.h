@@ -19,10 +19,12 @@ struct api_key_stats {
     int64_t num_running; /* API calls in flight, queued or running */
 };
 
-/* What is known of a key. It lives as long as the server, also when the file has it no more. */
+/* What is known of a key. It lives as long as it is listed or used, and then becomes another. */
 struct api_key {
     struct key_entry entry; /* its name is "#N" where the key has none: N counts keys from 1 */
     int32_t tenant;         /* auth_tenant */
+    int64_t number;         /* N; 0: it has not been a key yet */
+    int64_t num_users;      /* api_key_use */
     bool is_listed;         /* still one of the server's keys */
     struct rate_limit requests, tokens;
     struct api_key_stats stats;
@@ -33,10 +35,12 @@ struct api_keys;
 /* Takes the keys of --api-key; none: every request is allowed as long as there are no other keys.
  * ERROR_CONFIG for an empty one. */
 int api_keys_create(char *const *texts, int count, struct api_keys **out, struct error *err);
-/* Puts the keys of a file in the place of those of the last one, and takes their entries over; on
- * failure nothing changes (auth_replace). A key that stays keeps what it has used of its limits. */
+/* Puts the keys of a file in the place of those of the last one, and takes their entries over, whose
+ * weight is 0 then; on failure, which is lack of memory, nothing changes. A key that stays keeps what
+ * it has used of its limits. Returns -1, or how many keys are not there as there is no place for
+ * them: their entries stay in the file. */
 int api_keys_replace(struct api_keys *keys, struct key_file *file, struct error *err);
-/* Accepts NULL. */
+/* Nobody uses one of the keys any more. Accepts NULL. */
 void api_keys_destroy(struct api_keys *keys);
 
 const struct auth *api_keys_auth(const struct api_keys *keys);
@@ -45,7 +49,13 @@ bool api_keys_are_needed(const struct api_keys *keys);
  * that is NULL x_api_key counts, the value of the field of this name, or NULL. */
 struct api_key *api_keys_find(const struct api_keys *keys, const char *authorization,
                               const char *x_api_key);
-/* Returns the listed key with the lowest tenant above this one; -1 begins. NULL: there is none. */
+/* Keeps a key what it is, also when the file has it no more. Accept NULL. */
+void api_key_use(struct api_key *key);
+void api_key_leave(struct api_key *key);
+/* Returns where the key stands among all: below AUTH_MAX_TENANTS. */
+int32_t api_key_place(const struct api_key *key);
+/* Returns the listed key with the next place after that of this tenant; -1 begins. NULL: there is
+ * none. */
 const struct api_key *api_keys_next(const struct api_keys *keys, int32_t tenant);
 /* Returns whether the key may use the routes of administrators: its entry says so, or it is the only
  * one of the server and has no entry that could. */

@@ -167,6 +167,16 @@ def test_what_is_cached_stays_with_its_key(keys, start_server):
     assert cached(server, "sk-b") > 0
 
 
+def test_reloads_are_not_counted(keys, start_server):
+    """10,240 keys over ten reloads: the one that was stolen is out after each, and nobody finds what it cached."""
+    server = start_server("--api-key-file", keys("sk-0"))
+    for i in range(10):
+        assert cached(server, f"sk-{i}") == 0 and cached(server, f"sk-{i}") > 0
+        keys(f"sk-{i + 1}", *(f"sk-{i}-{j}" for j in range(1023)))
+        reload(server, "1024 API keys from")
+        assert [status_of(server, key) for key in (f"sk-{i}", f"sk-{i}-1022")] == [401, 200]
+
+
 def test_a_stream_outlives_its_key(keys, start_server):
     server = start_server("--api-key-file", keys("sk-a"))
     body = {"model": NAME, "prompt": "Once", "max_tokens": 200, "stream": True, "ignore_eos": True}

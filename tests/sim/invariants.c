@@ -73,13 +73,13 @@ void invariants_check_capacity(struct simulation *sim, const struct batch *batch
 /* --- Pools ------------------------------------------------------------------------------------ */
 
 static int32_t walk_free(struct simulation *sim, const struct block_pool *pool,
-                         const struct free_list *list, int32_t tenant) {
+                         const struct free_list *list, int32_t queue) {
     int32_t count = 0, previous = -1;
     for (int32_t b = list->first; b >= 0 && count <= pool->num_blocks; b = pool->blocks[b].next) {
         const struct block *block = &pool->blocks[b];
         EXPECT(sim, block->references == 0 && block->pins == 0 && block->previous == previous, b);
-        EXPECT(sim, block->cached == (tenant >= 0), b);
-        EXPECT(sim, tenant < 0 || block->tenant == tenant, b);
+        EXPECT(sim, block->cached == (queue >= 0), b);
+        EXPECT(sim, queue < 0 || block->queue == queue, b);
         previous = b;
         count++;
     }

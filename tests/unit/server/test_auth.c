@@ -18,14 +18,17 @@ static struct auth_hash hash_of(const char *key) {
 
 #define MAX_KEYS 1024
 
-static int replace(struct auth *auth, const char *const *keys, int num_keys, int32_t *out_tenants) {
+static int replace_beside(struct auth *auth, const char *const *keys, int num_keys,
+                          const bool *is_held, int32_t *out_tenants) {
     static struct auth_hash hashes[MAX_KEYS];
     struct error err;
     for (int i = 0; i < num_keys; i++)
         hashes[i] = hash_of(keys[i]);
-    int status = auth_replace(auth, hashes, num_keys, out_tenants, &err);
-    assert_true(status == 0 || err.code == ERROR_CONFIG);
-    return status;
+    return auth_replace(auth, hashes, num_keys, is_held, out_tenants, &err);
+}
+
+static int replace(struct auth *auth, const char *const *keys, int num_keys, int32_t *out_tenants) {
+    return replace_beside(auth, keys, num_keys, NULL, out_tenants);
 }
 
 static struct auth *make(const char *const *keys, int num_keys) {
@@ -107,7 +110,6 @@ static void test_a_tenant_belongs_to_one_key_for_ever(void **state) {
     int32_t first[4], second[2], third[3];
     assert_int_equal(replace(auth, (const char *[]){"a", "b", "c", "b"}, 4, first), 0);
     assert_int_equal(first[3], first[1]);
-    assert_int_equal(auth_num_tenants(auth), 3);
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < i; j++)
             assert_int_not_equal(first[i], first[j]);
@@ -124,30 +126,54 @@ static void test_a_tenant_belongs_to_one_key_for_ever(void **state) {
         assert_int_not_equal(tenant_of(auth, "b"), first[i]);
     }
     assert_int_not_equal(tenant_of(auth, "b"), tenant_of(auth, "d"));
-    assert_int_equal(auth_num_tenants(auth), 5);
     auth_destroy(auth);
 }
 
-static void test_tenants_are_bounded(void **state) {
+/* Names keys as texts say, from `first` on. */
+static void name_keys(char texts[static MAX_KEYS][16], const char **keys, int first) {
+    for (int i = 0; i < MAX_KEYS; i++) {
+        snprintf(texts[i], sizeof(texts[i]), "%d", first + i);
+        keys[i] = texts[i];
+    }
+}
+
+static void test_places_are_given_again(void **state) {
     static char texts[MAX_KEYS][16];
+    static bool was_tenant[16 * MAX_KEYS];
     const char *keys[MAX_KEYS];
     int32_t tenants[MAX_KEYS];
     struct auth *auth = make(NULL, 0);
-    for (int round = 0; round < AUTH_MAX_TENANTS / MAX_KEYS; round++) {
-        for (int i = 0; i < MAX_KEYS; i++) {
-            snprintf(texts[i], sizeof(texts[i]), "%d", round * MAX_KEYS + i);
-            keys[i] = texts[i];
-        }
+    for (int round = 0; round < 10; round++) {
+        name_keys(texts, keys, round * MAX_KEYS);
         assert_int_equal(replace(auth, keys, MAX_KEYS, tenants), 0);
+        for (int i = 0; i < MAX_KEYS; i++) {
+            assert_in_range(tenants[i], 0, 16 * MAX_KEYS - 1);
+            assert_false(was_tenant[tenants[i]]);
+            was_tenant[tenants[i]] = true;
+        }
+        assert_int_equal(tenant_of(auth, texts[MAX_KEYS - 1]), tenants[MAX_KEYS - 1]);
+        if (round > 0)
+            assert_int_equal(tenant_of(auth, "1"), -1);
     }
-    int32_t last = tenant_of(auth, texts[MAX_KEYS - 1]);
-    assert_in_range(last, 0, AUTH_MAX_TENANTS - 1);
-    snprintf(texts[0], sizeof(texts[0]), "one more");
-    assert_int_equal(replace(auth, keys, MAX_KEYS, tenants), -1);
-    assert_int_equal(tenant_of(auth, "one more"), -1);
-    assert_int_equal(tenant_of(auth, texts[MAX_KEYS - 1]), last);
-    assert_int_equal(replace(auth, keys + MAX_KEYS - 1, 1, tenants), 0);
-    assert_int_equal(tenant_of(auth, texts[MAX_KEYS - 1]), last);
+    auth_destroy(auth);
+}
+
+/* What is held is not given out; keys that are gone are out all the same. */
+static void test_without_a_place_a_key_is_not_let_in(void **state) {
+    bool is_held[AUTH_MAX_TENANTS];
+    int32_t tenants[3];
+    struct auth *auth = make((const char *[]){"old", "stays"}, 2);
+    memset(is_held, true, sizeof(is_held));
+    const char *const keys[] = {"new", "stays", "newer"};
+    assert_int_equal(replace_beside(auth, keys, 3, is_held, tenants), 0);
+    assert_memory_equal(tenants, ((int32_t[]){-1, 1, -1}), sizeof(tenants));
+    assert_int_equal(tenant_of(auth, "old"), -1);
+    assert_int_equal(tenant_of(auth, "new"), -1);
+    assert_int_equal(tenant_of(auth, "stays"), 1);
+    is_held[0] = false;
+    assert_int_equal(replace_beside(auth, keys, 3, is_held, tenants), 0);
+    assert_memory_equal(tenants, ((int32_t[]){AUTH_MAX_TENANTS, 1, -1}), sizeof(tenants));
+    assert_int_equal(tenant_of(auth, "new"), AUTH_MAX_TENANTS);
     auth_destroy(auth);
 }
 
@@ -176,7 +202,8 @@ int main(void) {
         cmocka_unit_test(test_others_are_refused),
         cmocka_unit_test(test_a_hash_is_no_key),
         cmocka_unit_test(test_a_tenant_belongs_to_one_key_for_ever),
-        cmocka_unit_test(test_tenants_are_bounded),
+        cmocka_unit_test(test_places_are_given_again),
+        cmocka_unit_test(test_without_a_place_a_key_is_not_let_in),
         cmocka_unit_test(test_shares_of_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

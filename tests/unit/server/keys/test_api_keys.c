@@ -107,6 +107,65 @@ static void test_keys_come_and_go(void **state) {
     api_keys_destroy(keys);
 }
 
+/* 10,240 keys over reloads, each with one that was stolen before and is in use still. */
+static void test_places_are_given_again(void **state) {
+    enum { NUM_KEYS = KEY_FILE_MAX_KEYS };
+    static char texts[NUM_KEYS][16];
+    static struct given given[NUM_KEYS];
+    char fixed[] = "fixed", stolen[16] = "";
+    struct api_keys *keys = make((char *[]){fixed}, 1);
+    struct api_key *first = NULL;
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < NUM_KEYS; i++) {
+            snprintf(texts[i], sizeof(texts[i]), "%d", round * NUM_KEYS + i);
+            given[i] = (struct given){texts[i], "requests-per-minute", "1"};
+        }
+        replace(keys, given, NUM_KEYS);
+        assert_int_equal(api_keys_count(keys), NUM_KEYS + 1);
+        struct api_key *key = find(keys, texts[0]);
+        assert_string_equal(key->entry.name, texts[0]);
+        assert_int_equal(key->stats.prompt_tokens, 0);
+        assert_int_equal(rate_limit_remaining(&key->requests, 0), 1);
+        key_limits_take_prompt(key, 1, 0);
+        key_limits_begin(key, 0);
+        key_limits_end(key);
+        if (round == 0)
+            api_key_use(first = key);
+        else
+            assert_null(find(keys, stolen));
+        snprintf(stolen, sizeof(stolen), "%s", texts[0]);
+    }
+    assert_string_equal(first->entry.name, "0");
+    assert_false(first->is_listed);
+    api_key_leave(first);
+    api_keys_destroy(keys);
+}
+
+/* Requests of keys that are gone hold all places but one: what is removed is out all the same. */
+static void test_what_has_no_place_is_left(void **state) {
+    static struct api_key *gone[AUTH_MAX_TENANTS - 1];
+    struct api_keys *keys = make(NULL, 0);
+    struct error err;
+    for (int i = 0; i < AUTH_MAX_TENANTS - 1; i++) {
+        char text[16];
+        snprintf(text, sizeof(text), "%d", i);
+        replace(keys, (struct given[]){{text, NULL, NULL}, {"stolen", NULL, NULL}}, 2);
+        api_key_use(gone[i] = find(keys, text));
+    }
+    struct key_file file = make_file((struct given[]){{"a", NULL, NULL}, {"b", NULL, NULL}}, 2);
+    assert_int_equal(api_keys_replace(keys, &file, &err), 1);
+    assert_null(find(keys, "stolen"));
+    assert_non_null(find(keys, "a"));
+    assert_null(find(keys, "b"));
+    assert_int_equal(api_keys_count(keys), 1);
+    assert_int_equal(file.keys[0].weight, 0);
+    assert_string_equal(file.keys[1].name, "b");
+    key_file_finish(&file);
+    for (int i = 0; i < AUTH_MAX_TENANTS - 1; i++)
+        api_key_leave(gone[i]);
+    api_keys_destroy(keys);
+}
+
 /* Reading the file again is no way to begin a new minute. */
 static void test_use_outlives_the_file(void **state) {
     char fixed[] = "b";
@@ -268,6 +327,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fixed_keys),
         cmocka_unit_test(test_keys_come_and_go),
+        cmocka_unit_test(test_places_are_given_again),
+        cmocka_unit_test(test_what_has_no_place_is_left),
         cmocka_unit_test(test_use_outlives_the_file),
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_tokens),
