@@ -94,6 +94,6 @@ enum kv_type backend_kv_type(const struct backend *b, enum kv_type wanted) {
 
 size_t backend_host_free_bytes(void) {
     size_t free_bytes, total_bytes;
-    cpu_memory_info("/proc/meminfo", "/sys/fs/cgroup", &free_bytes, &total_bytes);
+    cpu_memory_info("", &free_bytes, &total_bytes);
     return total_bytes > 0 ? free_bytes : SIZE_MAX;
 }

@@ -218,7 +218,7 @@ static int print_json(const struct list *list, struct error *err) {
 static int list_all(int argc, char *const *argv, struct list *list, struct error *err) {
     bool as_json = false;
     size_t free_bytes;
-    cpu_memory_info("/proc/meminfo", "/sys/fs/cgroup", &free_bytes, &list->machine_bytes);
+    cpu_memory_info("", &free_bytes, &list->machine_bytes);
     if (add_cache(list, err) != 0)
         return -1;
     for (int i = 0; i < argc; i++) {

@@ -154,7 +154,7 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
     numa_nodes_read(NODES_DIR, &allowed, &nodes);
     place.is_bound = numa_nodes_share(&nodes, rank, num_ranks, &place.cpus);
     if (num_threads == 0 && place.is_bound) {
-        int32_t quota = cores_quota("/proc/self/cgroup", "/sys/fs/cgroup") / num_ranks;
+        int32_t quota = cores_quota("") / num_ranks;
         place.num_threads = min_int32(CPU_COUNT(&place.cpus), max_int32(quota, 1));
         return place;
     }

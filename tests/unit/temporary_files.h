@@ -2,10 +2,11 @@
 #ifndef QUIRE_TESTS_UNIT_TEMPORARY_FILES_H
 #define QUIRE_TESTS_UNIT_TEMPORARY_FILES_H
 
-#include <dirent.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct temporary_folder {
@@ -28,27 +29,31 @@ static inline const char *temporary_file(struct temporary_folder *folder, const 
     return folder->file;
 }
 
+/* Makes the folders above the file that are not there. */
 static inline const char *temporary_write(struct temporary_folder *folder, const char *name,
                                           const void *data, size_t bytes) {
     const char *path = temporary_file(folder, name);
+    for (char *slash = folder->file + strlen(folder->path) + 1;
+         (slash = strchr(slash, '/')) != NULL; slash++) {
+        *slash = '\0';
+        mkdir(path, 0700);
+        *slash = '/';
+    }
     FILE *stream = fopen(path, "wb");
     if (stream == NULL || fwrite(data, 1, bytes, stream) != bytes || fclose(stream) != 0)
         abort();
     return path;
 }
 
+static inline int temporary_entry_remove(const char *path, const struct stat *info, int kind,
+                                         struct FTW *walk) {
+    (void)info, (void)kind, (void)walk;
+    return remove(path);
+}
+
 static inline void temporary_folder_remove(struct temporary_folder *folder) {
-    DIR *dir = opendir(folder->path);
-    if (dir == NULL)
+    if (nftw(folder->path, temporary_entry_remove, 8, FTW_DEPTH | FTW_PHYS) != 0)
         abort();
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        const char *path = temporary_file(folder, entry->d_name);
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            if (unlink(path) != 0)
-                rmdir(path);
-    }
-    closedir(dir);
-    rmdir(folder->path);
 }
 
 #endif

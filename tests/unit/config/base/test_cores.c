@@ -1,6 +1,7 @@
 #include "config/base/cores.h"
 
-#include <ftw.h>
+#include "tests/unit/temporary_files.h"
+
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,47 +9,46 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <cmocka.h>
 
-static char root[] = "/tmp/test_cores_XXXXXX";
+static struct temporary_folder root;
 
+/* A machine whose groups of version 2 and, of the controllers cpu and cpuacct, version 1 are where
+ * most have them. */
 static int make_root(void **state) {
-    strcpy(root + strlen(root) - 6, "XXXXXX");
-    return mkdtemp(root) == NULL ? -1 : 0;
-}
-
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk) {
-    return remove(path);
+    static const char mounts[] =
+        "22 1 0:20 / /proc rw,relatime - proc proc rw\n"
+        "31 22 0:27 / /sys/fs/cgroup ro,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
+        "33 22 0:29 / /sys/fs/cgroup/cpu rw shared:10 - cgroup cgroup rw,cpuacct,cpu\n"
+        "34 22 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n";
+    temporary_folder_make(&root);
+    temporary_write(&root, "proc/self/mountinfo", mounts, strlen(mounts));
+    return 0;
 }
 
 static int remove_root(void **state) {
-    return nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    temporary_folder_remove(&root);
+    return 0;
 }
 
-/* Writes a file below the root, and makes the folders above it. */
 static void write_file(const char *name, const char *text) {
     char path[256];
-    snprintf(path, sizeof(path), "%s/%s", root, name);
-    for (char *slash = strchr(path + strlen(root) + 1, '/'); slash != NULL;
-         slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(path, 0700);
-        *slash = '/';
-    }
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
+    snprintf(path, sizeof(path), "sys/fs/cgroup/%s", name);
+    temporary_write(&root, path, text, strlen(text));
+}
+
+static void mount_at(const char *mount_root) {
+    char line[256];
+    snprintf(line, sizeof(line), "31 22 0:27 %s /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n",
+             mount_root);
+    temporary_write(&root, "proc/self/mountinfo", line, strlen(line));
 }
 
 /* As the file that lists the process' groups says `cgroups`. */
 static int quota(const char *cgroups) {
-    char path[256];
-    write_file("proc", cgroups);
-    snprintf(path, sizeof(path), "%s/proc", root);
-    return cores_quota(path, root);
+    temporary_write(&root, "proc/self/cgroup", cgroups, strlen(cgroups));
+    return cores_quota(root.path);
 }
 
 static void test_quotas_are_rounded_to_whole_cores(void **state) {
@@ -108,15 +108,36 @@ static void test_version_1(void **state) {
     assert_int_equal(quota("12:cpuset:/pod/quire\n"), CORES_UNLIMITED);
 }
 
+/* Where a namespace begins is "/", and what lies above it is told by "/..". */
+static void test_namespaces(void **state) {
+    write_file("cpu.max", "400000 100000\n");
+    write_file("own/cpu.max", "200000 100000\n");
+    mount_at("/");
+    assert_int_equal(quota("0::/\n"), 4);
+    assert_int_equal(quota("0::/own\n"), 2);
+    mount_at(
+        "/docker/01234567"); /* without a namespace: the mount begins at the container's group */
+    assert_int_equal(quota("0::/docker/01234567\n"), 4);
+    assert_int_equal(quota("0::/docker/01234567/own\n"), 2);
+    assert_int_equal(quota("0::/docker/012345678\n"), CORES_UNLIMITED); /* others */
+    mount_at("/../..");
+    assert_int_equal(quota("0::/../..\n"), 4);
+    assert_int_equal(quota("0::/../../own\n"), 2);
+    assert_int_equal(quota("0::/\n"), 4); /* below it, at a place that has no name in here */
+}
+
 static void test_nonsense_limits_nothing(void **state) {
-    char path[256], line[9000];
-    snprintf(path, sizeof(path), "%s/none", root);
-    assert_int_equal(cores_quota(path, root), CORES_UNLIMITED);
+    char line[9000];
+    assert_int_equal(cores_quota("/none"), CORES_UNLIMITED);
     assert_int_equal(quota("nonsense\n:\n::\n0::relative\n\n"), CORES_UNLIMITED);
     memset(line, 'a', sizeof(line) - 1);
     line[sizeof(line) - 1] = '\0';
     memcpy(line, "0::/", 4);
     assert_int_equal(quota(line), CORES_UNLIMITED);
+    write_file("cpu.max", "400000 100000\n");
+    static const char mounts[] = "\n - \n1 2 3\n1 2 3 / /sys - cgroup2\n1 2 3 / - cgroup2 a rw\n";
+    temporary_write(&root, "proc/self/mountinfo", mounts, strlen(mounts));
+    assert_int_equal(quota("0::/\n"), CORES_UNLIMITED);
 }
 
 static void test_available_are_no_more_than_allowed(void **state) {
@@ -134,6 +155,7 @@ int main(void) {
         TEST(test_groups_above_count_too),
         TEST(test_path_that_is_not_there),
         TEST(test_version_1),
+        TEST(test_namespaces),
         TEST(test_nonsense_limits_nothing),
         TEST(test_available_are_no_more_than_allowed),
     };
