@@ -89,7 +89,7 @@ struct options {
     int64_t tensor_parallel_size; /* ranks of a CPU, which share the threads; or of GPUs */
     int64_t pipeline_parallel_size; /* stages of a CPU, of so many ranks each; 1 on CUDA */
 
-    int64_t max_model_len;          /* tokens; 0: what the model was trained for */
+    int64_t max_model_len;          /* tokens; 0: what the model was trained for, or fits */
     int64_t max_num_seqs;           /* 0: by device */
     int64_t max_num_batched_tokens; /* token budget of one step; 0: by device */
     double max_inter_token_ms; /* that a step is to take while sequences decode; OPTIONS_AUTO: by

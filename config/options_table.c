@@ -444,10 +444,13 @@ static const struct option_spec table[] = {
                 "tensor-parallel-size ranks, at most 8 in all; 1 on CUDA"},
     {.name = "max-model-len",
      .type = OPTION_INTEGER,
+     .flags = OPTION_OR_AUTO | OPTION_SUFFIX,
      .offset = FIELD(max_model_len),
-     .default_text = "0",
+     .default_text = "auto",
      .maximum = 16777216,
-     .meaning = "tokens of prompt plus output; 0: what the model was trained for"},
+     .meaning =
+         "tokens of prompt plus output, as 4096 or 32K; auto or 0: what the model was trained "
+         "for, or as many as the KV cache has room for"},
     {.name = "max-num-seqs",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_num_seqs),

@@ -21,12 +21,14 @@ enum option_flags {
     OPTION_SECRET = 1,      /* its value never appears in a message */
     OPTION_METRIC_NAME = 2, /* holds only what a Prometheus name may: [a-zA-Z0-9_:] */
     OPTION_NOT_IN_FILE = 4,
-    OPTION_OR_AUTO = 8, /* OPTION_DECIMAL: "auto" is taken too, as OPTIONS_AUTO */
-    OPTION_WORDS = 16,  /* OPTION_LIST: one value may hold several items, separated by commas or as
+    OPTION_OR_AUTO =
+        8, /* "auto" is taken too: OPTION_DECIMAL as OPTIONS_AUTO, OPTION_INTEGER as 0 */
+    OPTION_WORDS = 16,   /* OPTION_LIST: one value may hold several items, separated by commas or as
                            a JSON array of strings; none holds a comma */
-    OPTION_JSON = 32,   /* OPTION_STRING: a JSON object, in the file also as a map of plain values;
+    OPTION_JSON = 32,    /* OPTION_STRING: a JSON object, in the file also as a map of plain values;
                            whoever reads it checks what it holds */
-    OPTION_PATH = 64,   /* OPTION_STRING: of a file, folder or UNIX socket */
+    OPTION_PATH = 64,    /* OPTION_STRING: of a file, folder or UNIX socket */
+    OPTION_SUFFIX = 128, /* OPTION_INTEGER: K, M, G and T are taken as of OPTION_BYTES */
 };
 
 struct option_spec {

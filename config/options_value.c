@@ -56,6 +56,14 @@ static int suffix_shift(const char *suffix) {
     return -1;
 }
 
+static bool takes_suffix(const struct option_spec *spec) {
+    return spec->type == OPTION_BYTES || (spec->flags & OPTION_SUFFIX) != 0;
+}
+
+static bool is_auto(const struct option_spec *spec, const char *text) {
+    return (spec->flags & OPTION_OR_AUTO) != 0 && strcmp(text, "auto") == 0;
+}
+
 /* Decimal digits with an optional minus, then a size suffix where the option takes one. */
 static bool parse_integer(const struct option_spec *spec, const char *text, int64_t *out) {
     const char *digits = text[0] == '-' ? text + 1 : text;
@@ -67,7 +75,7 @@ static bool parse_integer(const struct option_spec *spec, const char *text, int6
     if (errno != 0)
         return false;
     if (*end != '\0') {
-        int shift = spec->type == OPTION_BYTES ? suffix_shift(end) : -1;
+        int shift = takes_suffix(spec) ? suffix_shift(end) : -1;
         if (shift < 0 || __builtin_mul_overflow(value, 1LL << shift, &value))
             return false;
     }
@@ -79,6 +87,10 @@ static int set_integer(const struct option_spec *spec, const char *text,
                        const struct option_origin *origin, int64_t *field, struct error *err) {
     char what[160];
     int64_t value;
+    if (is_auto(spec, text)) {
+        *field = 0;
+        return 0;
+    }
     if (parse_integer(spec, text, &value) && value >= spec->minimum && value <= spec->maximum &&
         (spec->choices == NULL || is_choice(spec->choices, text))) {
         *field = value;
@@ -87,9 +99,10 @@ static int set_integer(const struct option_spec *spec, const char *text,
     if (spec->choices != NULL)
         snprintf(what, sizeof(what), "must be one of: %s", spec->choices);
     else
-        snprintf(what, sizeof(what), "must be a whole number from %" PRId64 " to %" PRId64 "%s",
+        snprintf(what, sizeof(what), "must be a whole number from %" PRId64 " to %" PRId64 "%s%s",
                  spec->minimum, spec->maximum,
-                 spec->type == OPTION_BYTES ? ", suffix K, M, G or T allowed" : "");
+                 takes_suffix(spec) ? ", suffix K, M, G or T allowed" : "",
+                 (spec->flags & OPTION_OR_AUTO) != 0 ? ", or auto" : "");
     return options_error(spec, text, origin, err, what);
 }
 
@@ -108,8 +121,7 @@ static int set_decimal(const struct option_spec *spec, const char *text,
                        const struct option_origin *origin, double *field, struct error *err) {
     char what[80];
     double value, least = (double)spec->minimum / 100, most = (double)spec->maximum / 100;
-    bool may_be_auto = (spec->flags & OPTION_OR_AUTO) != 0;
-    if (may_be_auto && strcmp(text, "auto") == 0) {
+    if (is_auto(spec, text)) {
         *field = OPTIONS_AUTO;
         return 0;
     }
@@ -118,7 +130,7 @@ static int set_decimal(const struct option_spec *spec, const char *text,
         return 0;
     }
     snprintf(what, sizeof(what), "must be a number from %g to %g%s", least, most,
-             may_be_auto ? ", or auto" : "");
+             (spec->flags & OPTION_OR_AUTO) != 0 ? ", or auto" : "");
     return options_error(spec, text, origin, err, what);
 }
 
@@ -288,6 +300,13 @@ void options_clear_list(const struct option_spec *spec, struct options *options)
     list->count = 0;
 }
 
+/* Returns whether the field's value is what "auto" stands for. */
+static bool has_auto(const struct option_spec *spec, const void *field) {
+    return (spec->flags & OPTION_OR_AUTO) != 0 &&
+           (spec->type == OPTION_DECIMAL ? *(const double *)field == OPTIONS_AUTO
+                                         : *(const int64_t *)field == 0);
+}
+
 bool options_print(const struct options *options, const char *name, char *out, size_t capacity) {
     size_t count;
     int index = options_find(name, strlen(name)), length = -1;
@@ -304,14 +323,14 @@ bool options_print(const struct options *options, const char *name, char *out, s
     }
     case OPTION_INTEGER:
     case OPTION_BYTES:
-        length = snprintf(out, capacity, "%" PRId64, *(const int64_t *)field);
+        length = has_auto(spec, field)
+                     ? snprintf(out, capacity, "auto")
+                     : snprintf(out, capacity, "%" PRId64, *(const int64_t *)field);
         break;
-    case OPTION_DECIMAL: {
-        double value = *(const double *)field;
-        bool is_auto = (spec->flags & OPTION_OR_AUTO) != 0 && value == OPTIONS_AUTO;
-        length = is_auto ? snprintf(out, capacity, "auto") : snprintf(out, capacity, "%f", value);
+    case OPTION_DECIMAL:
+        length = has_auto(spec, field) ? snprintf(out, capacity, "auto")
+                                       : snprintf(out, capacity, "%f", *(const double *)field);
         break;
-    }
     case OPTION_FLAG:
         length = snprintf(out, capacity, "%s", *(const bool *)field ? "true" : "false");
         break;
@@ -360,10 +379,6 @@ static void get_value(const struct option_spec *spec, const void *field, struct 
     case OPTION_DECIMAL:
         out->decimal = *(const double *)field;
         out->kind = OPTION_VALUE_DECIMAL;
-        if ((spec->flags & OPTION_OR_AUTO) != 0 && out->decimal == OPTIONS_AUTO) {
-            out->kind = OPTION_VALUE_TEXT;
-            out->text = "auto";
-        }
         break;
     case OPTION_FLAG:
         out->kind = OPTION_VALUE_FLAG;
@@ -373,6 +388,10 @@ static void get_value(const struct option_spec *spec, const void *field, struct 
         out->list = field;
         out->kind = list_kind(out->list);
         break;
+    }
+    if (has_auto(spec, field)) {
+        out->kind = OPTION_VALUE_TEXT;
+        out->text = "auto";
     }
 }
 

@@ -35,18 +35,24 @@ static enum phase await_phase_after(enum phase done, struct rank_executor *execu
     return next;
 }
 
-/* The threads of the rank's backend inherit where it may run. Others wait for this rank's part of
- * the weights: they learn that it does not come. */
+/* The threads of the rank's backend inherit where it may run. */
 static void open_rank(struct rank_thread *thread, struct error *err) {
     struct rank_setup *setup = &thread->executor->setup;
     const struct rank_place place = rank_setup_place(setup, thread->index);
     if (place.is_bound)
         sched_setaffinity(0, sizeof(place.cpus), &place.cpus); /* else it is only slower */
     struct rank *rank = &thread->executor->ranks[thread->index];
-    if (rank_open(setup, thread->index, place.num_threads, rank, err) != 0)
-        weights_reader_abandon(setup->reader, err);
-    else
+    if (rank_open(setup, thread->index, place.num_threads, rank, err) == 0)
         rank_setup_describe_place(setup, &place, rank->place);
+}
+
+/* Others wait for this rank's part of the weights: they learn that it does not come. */
+static enum phase load(struct rank_thread *thread) {
+    struct weights_reader *reader = thread->executor->setup.reader;
+    struct error err = {0};
+    if (rank_load(&thread->executor->ranks[thread->index], reader, &err) != 0)
+        weights_reader_abandon(reader, &err);
+    return await_phase_after(PHASE_LOAD, thread->executor, &err);
 }
 
 static enum phase run_steps(struct rank_thread *thread) {
@@ -81,6 +87,8 @@ static void *run_thread(void *argument) {
     struct error err = {0};
     open_rank(thread, &err);
     enum phase phase = await_phase_after(PHASE_OPEN, executor, &err);
+    if (phase == PHASE_LOAD)
+        phase = load(thread);
     while (phase == PHASE_ALLOCATE)
         phase = allocate_and_run(thread);
     if (phase != PHASE_HAND_OVER)
@@ -168,6 +176,7 @@ static int agree(struct rank_executor *executor, int status, struct rank_decisio
     if (status != 0) {
         report.error = *err;
     } else {
+        report.max_model_len = rank->limits.max_model_len;
         report.num_blocks = rank->limits.num_blocks;
         report.num_host_blocks = rank->limits.num_host_blocks;
         report.swap_block_ns = rank->swap_block_ns;
@@ -176,6 +185,20 @@ static int agree(struct rank_executor *executor, int status, struct rank_decisio
         report.model = *weights_reader_digest(executor->setup.reader);
     }
     return rank_agreement_reach(transport, &report, out, err);
+}
+
+/* Before the weights are read: one sequence must fit. */
+static int choose_length(struct rank_executor *executor, int status, struct error *err) {
+    struct rank_decision decision = {0};
+    if (status == 0)
+        status = rank_setup_choose_length(&executor->setup, executor->ranks, err);
+    if (status == 0)
+        status = rank_setup_choose_blocks(executor->ranks, executor->num_ranks, err);
+    status = agree(executor, status, &decision, err);
+    if (status == 0 && executor->setup.config->transport != NULL)
+        status = rank_setup_set_length(executor->ranks, executor->num_ranks, decision.max_model_len,
+                                       err);
+    return status;
 }
 
 static int choose_blocks(struct rank_executor *executor, int status, struct error *err) {
@@ -223,8 +246,12 @@ static int start_ranks(struct rank_executor *executor, struct executor_info *inf
                        struct error *err) {
     if (start_threads(executor, err) != 0)
         return -1;
-    if (choose_blocks(executor, await_ranks(executor, err), err) != 0 ||
-        allocate(executor, info, err) != 0) {
+    int status = choose_length(executor, await_ranks(executor, err), err);
+    if (status == 0) {
+        enter(executor, PHASE_LOAD);
+        status = choose_blocks(executor, await_ranks(executor, err), err);
+    }
+    if (status != 0 || allocate(executor, info, err) != 0) {
         if (!executor->has_hung)
             end_threads(executor, executor->num_ranks);
         return -1;
@@ -449,9 +476,11 @@ int executor_plan(const struct model *model, const struct executor_config *confi
     int status = 0;
     for (int32_t r = 0; r < setup.num_local && status == 0; r++) {
         const struct rank_place place = rank_setup_place(&setup, r);
-        status = rank_plan(&setup, r, place.num_threads, &ranks[r], err);
+        status = rank_open(&setup, r, place.num_threads, &ranks[r], err);
         rank_setup_describe_place(&setup, &place, ranks[r].place);
     }
+    if (status == 0)
+        status = rank_setup_choose_length(&setup, ranks, err);
     if (status == 0)
         status = rank_setup_choose_blocks(ranks, setup.num_local, err);
     if (status == 0)

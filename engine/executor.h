@@ -106,8 +106,10 @@ struct executor_config {
     size_t kv_memory_bytes;   /* of the KV block pool; 0: chosen from the memory at hand */
     size_t swap_bytes; /* of the host block pool, whole blocks of it; 0: none; EXECUTOR_SWAP_AUTO:
                           by device */
-    /* max_num_seqs and max_num_batched_tokens may be 0: by device. max_logit_rows and the numbers
-     * of blocks are not read: they are always chosen. */
+    int32_t most_model_len; /* of a length that is chosen; 0: it was requested */
+    /* max_num_seqs and max_num_batched_tokens may be 0: by device. So may max_model_len: as many
+     * tokens as the KV cache has room for, up to most_model_len. max_logit_rows and the numbers of
+     * blocks are not read: they are always chosen. */
     struct serving_limits limits;
     struct weights_progress progress; /* of loading; zeroed: nobody asks */
 };
@@ -129,6 +131,7 @@ struct executor_memory {
 /* Describes the executor as it was made. */
 struct executor_info {
     struct serving_limits limits; /* complete */
+    int32_t most_model_len;       /* of the configuration */
     char device[32];              /* "cpu", "cuda" */
     char description[128];        /* for people: instruction set, threads; GPU */
     char why_cpu[512];            /* why "auto" is not cuda; empty otherwise */
@@ -157,7 +160,8 @@ struct executor_info {
     pid_t rank_process; /* where they live, at first (process_executor.h); 0: in this one */
 };
 
-/* Returns once the weights are loaded and the memory of both pools is allocated. The model outlives
+/* Returns once the weights are loaded and the memory of both pools is allocated; what does not fit by
+ * the model's headers is refused before. The model outlives
  * the executor; *info is filled in only on success. ERROR_CONFIG: the device is not there,
  * or an option does not suit it; ERROR_MEMORY: which part does not fit, how much is missing and
  * what helps; ERROR_DEVICE: it failed. On failure *out is NULL, or an executor that hangs. */

@@ -25,19 +25,17 @@ static enum dtype parse_dtype(const char *name) {
     return strcmp(name, "auto") == 0 ? DTYPE_AUTO : DTYPE_NONE;
 }
 
-static int choose_max_model_len(int64_t requested, int32_t trained, int32_t *out,
-                                struct error *err) {
+static int check_max_model_len(int64_t requested, int32_t trained, struct error *err) {
     if (requested > trained)
         return error_set(err, ERROR_CONFIG,
                          "max-model-len: %lld; the model was trained for at most %d tokens",
                          (long long)requested, trained);
-    int32_t chosen = requested > 0 ? (int32_t)requested : trained;
-    if (chosen < 2)
+    int32_t most = requested > 0 ? (int32_t)requested : trained;
+    if (most < 2)
         return error_set(err, ERROR_CONFIG,
                          "max-model-len: %d; must be at least 2, a token of prompt and one of "
                          "output",
-                         chosen);
-    *out = chosen;
+                         most);
     return 0;
 }
 
@@ -56,12 +54,11 @@ static enum weights_load_mode parse_load_mode(const char *name) {
 
 int engine_options_executor(const struct options *options, const struct model *model,
                             struct executor_config *out, struct error *err) {
-    int32_t max_model_len = 0, vocab_size = model->config.vocab_size;
+    int32_t vocab_size = model->config.vocab_size, trained = model->config.max_position;
     struct speculative_config speculative;
     if (speculative_config_read(options->speculative_config, &speculative, err) != 0)
         return -1;
-    if (choose_max_model_len(options->max_model_len, model->config.max_position, &max_model_len,
-                             err) != 0)
+    if (check_max_model_len(options->max_model_len, trained, err) != 0)
         return -1;
     *out = (struct executor_config){
         .device = options->device,
@@ -79,11 +76,12 @@ int engine_options_executor(const struct options *options, const struct model *m
         .device_timeout_s = (int32_t)options->device_timeout,
         .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
         .swap_bytes = swap_bytes_of(options->swap_space),
+        .most_model_len = options->max_model_len == 0 ? trained : 0,
         .limits =
             {
                 .max_num_seqs = (int32_t)options->max_num_seqs,
                 .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
-                .max_model_len = max_model_len,
+                .max_model_len = (int32_t)options->max_model_len,
                 .num_speculative_tokens = speculative.num_speculative_tokens,
                 .max_logprobs = max_logprobs(options, vocab_size),
                 .block_size = (int32_t)options->block_size,

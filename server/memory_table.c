@@ -57,6 +57,12 @@ static void put_device_parts(const struct printer *out, const struct executor_in
         mib(info->memory.kv_bytes), info->limits.num_blocks, info->limits.block_size, num_tokens,
         kv_type_name(info->kv_type),
         num_tokens > 0 ? (long long)info->memory.kv_bytes / num_tokens : 0);
+    if (info->limits.max_model_len < info->most_model_len)
+        put(out,
+            "context    %d tokens of the model's %d have room in the KV cache; %s gives it more, "
+            "--max-model-len a length of its own",
+            info->limits.max_model_len, info->most_model_len,
+            info->has_dedicated_memory ? "--gpu-memory-utilization" : "--kv-cache-memory-bytes");
     if (info->has_dedicated_memory)
         put(out, "left free  %8.1f MiB", mib(info->memory.free_bytes));
 }

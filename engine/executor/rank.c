@@ -140,10 +140,12 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
     snprintf(rank->why_cpu, sizeof(rank->why_cpu), "%s", setup->why_cpu);
     rank->config.device = setup->device;
     rank->config.num_threads = num_threads;
-    rank->weights_options = (struct weights_options){.max_model_len = config->limits.max_model_len,
-                                                     .quantization = config->quantization};
+    if (config->limits.max_model_len == 0)
+        rank->config.limits.max_model_len = config->most_model_len;
+    rank->weights_options = (struct weights_options){
+        .max_model_len = rank->config.limits.max_model_len, .quantization = config->quantization};
     /* Options that contradict each other do so on every device. */
-    if (sizing_choose_step(setup->device, 0, &config->limits, &rank->limits, err) != 0 ||
+    if (sizing_choose_step(setup->device, 0, &rank->config.limits, &rank->limits, err) != 0 ||
         model_shard_init_stage(setup->model, config->quantization, number, per_stage,
                                setup->num_stages, &rank->shard, err) != 0)
         return -1;
@@ -234,30 +236,37 @@ static int run_dry(struct rank *rank, size_t *out_returned, struct error *err) {
     return 0;
 }
 
+static int plan_memory(struct rank *rank, struct error *err) {
+    size_t workspace_bytes;
+    if (rank_memory_plan_weights(rank, err) != 0 ||
+        rank_memory_plan_workspace(rank, &workspace_bytes, err) != 0)
+        return -1;
+    rank_memory_measure(rank, rank->memory.weight_bytes + workspace_bytes);
+    return 0;
+}
+
 int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
               struct error *err) {
-    size_t planned_bytes = 0;
-    if (open_backend(setup, index, num_threads, out, err) == 0 &&
-        load_weights(out, setup->reader, err) == 0 && create_llama(out, err) == 0 &&
-        (!out->backend->has_dedicated_memory || run_dry(out, &planned_bytes, err) == 0)) {
-        rank_memory_measure(out, planned_bytes);
+    if (open_backend(setup, index, num_threads, out, err) == 0 && plan_memory(out, err) == 0)
         return 0;
-    }
     rank_close(out);
     return -1;
 }
 
-int rank_plan(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
-              struct error *err) {
-    size_t workspace_bytes;
-    if (open_backend(setup, index, num_threads, out, err) == 0 &&
-        rank_memory_plan_weights(out, err) == 0 &&
-        rank_memory_plan_workspace(out, &workspace_bytes, err) == 0) {
-        rank_memory_measure(out, out->memory.weight_bytes + workspace_bytes);
-        return 0;
-    }
-    rank_close(out);
-    return -1;
+int rank_plan_length(struct rank *rank, int32_t max_model_len, struct error *err) {
+    rank->config.limits.max_model_len = max_model_len;
+    rank->limits.max_model_len = max_model_len;
+    rank->weights_options.max_model_len = max_model_len;
+    return plan_memory(rank, err);
+}
+
+int rank_load(struct rank *rank, struct weights_reader *reader, struct error *err) {
+    size_t returned_bytes = 0;
+    if (load_weights(rank, reader, err) != 0 || create_llama(rank, err) != 0 ||
+        (rank->backend->has_dedicated_memory && run_dry(rank, &returned_bytes, err) != 0))
+        return -1;
+    rank_memory_measure(rank, returned_bytes);
+    return 0;
 }
 
 static int create_cache(struct rank *rank, struct error *err) {

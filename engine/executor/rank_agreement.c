@@ -76,11 +76,13 @@ static void compare(const struct rank_report *first, const struct rank_report *o
 }
 
 struct rank_decision rank_agreement_decide(const struct rank_report *reports, int32_t num_ranks) {
-    struct rank_decision decision = {.num_blocks = INT32_MAX, .num_host_blocks = INT32_MAX};
+    struct rank_decision decision = {
+        .max_model_len = INT32_MAX, .num_blocks = INT32_MAX, .num_host_blocks = INT32_MAX};
     for (int32_t r = 0; r < num_ranks; r++) {
         const struct rank_report *report = &reports[r];
         if (decision.error.code == ERROR_NONE)
             compare(&reports[0], report, r, &decision.error);
+        decision.max_model_len = min_int32(decision.max_model_len, report->max_model_len);
         decision.num_blocks = min_int32(decision.num_blocks, report->num_blocks);
         decision.num_host_blocks = min_int32(decision.num_host_blocks, report->num_host_blocks);
         decision.swap_block_ns = max_int64(decision.swap_block_ns, report->swap_block_ns);

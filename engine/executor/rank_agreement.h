@@ -11,6 +11,7 @@ struct rank_report {
     char device[32];
     struct executor_config config;       /* its pointers mean nothing elsewhere */
     struct weights_digest model;         /* likewise */
+    int32_t max_model_len;               /* that it has chosen, or was requested */
     int32_t num_blocks, num_host_blocks; /* that it has room for */
     int64_t swap_block_ns;
     struct executor_memory memory;
@@ -19,8 +20,8 @@ struct rank_report {
 
 struct rank_decision {
     struct error error; /* of the first rank that cannot go on, or is not like rank 0 */
-    int32_t num_blocks, num_host_blocks; /* that every rank has room for */
-    int64_t swap_block_ns;               /* of the slowest */
+    int32_t max_model_len, num_blocks, num_host_blocks; /* that every rank has room for */
+    int64_t swap_block_ns;                              /* of the slowest */
     struct executor_memory memory[BACKEND_MAX_RANKS];
     char places[BACKEND_MAX_RANKS][EXECUTOR_PLACE_BYTES];
 };

@@ -16,6 +16,7 @@
 /* What the ranks' threads are to do, one after the other. */
 enum phase {
     PHASE_OPEN,
+    PHASE_LOAD,
     PHASE_ALLOCATE,
     PHASE_RUN,
     PHASE_HAND_OVER, /* instead of running: the rank is another thread's now */

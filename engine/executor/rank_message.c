@@ -76,7 +76,8 @@ static bool is_chosen(int32_t value, int32_t requested) {
 
 static int check_limits(const struct serving_limits *l, const struct serving_limits *requested,
                         struct error *err) {
-    if (l->max_model_len != requested->max_model_len || l->block_size != requested->block_size ||
+    if (!is_chosen(l->max_model_len, requested->max_model_len) ||
+        l->block_size != requested->block_size ||
         l->num_speculative_tokens != requested->num_speculative_tokens ||
         l->max_logprobs != requested->max_logprobs || l->vocab_size != requested->vocab_size ||
         l->hidden_size != requested->hidden_size || l->window != requested->window)

@@ -259,10 +259,11 @@ static struct kv_budget kv_budget_of_system(const struct rank *ranks, int32_t nu
 }
 
 /* As many as every rank has room for. */
-static int choose_kv_blocks(const struct rank *ranks, int32_t num_ranks,
+static int choose_kv_blocks(const struct rank *ranks, int32_t num_ranks, bool keeps_length,
                             struct serving_limits *limits, struct error *err) {
     if (!ranks[0].backend->has_dedicated_memory) {
-        const struct kv_budget budget = kv_budget_of_system(ranks, num_ranks);
+        struct kv_budget budget = kv_budget_of_system(ranks, num_ranks);
+        budget.keeps_length = keeps_length;
         return sizing_choose_blocks(&budget, limits, err);
     }
     int32_t least = INT32_MAX;
@@ -290,9 +291,53 @@ static struct swap_budget swap_budget_of(const struct rank *ranks, int32_t num_r
     };
 }
 
+int rank_setup_set_length(struct rank *ranks, int32_t num_ranks, int32_t max_model_len,
+                          struct error *err) {
+    int status = 0;
+    for (int32_t r = 0; r < num_ranks && status == 0; r++)
+        status = rank_plan_length(&ranks[r], max_model_len, err);
+    return status;
+}
+
+/* Blocks of a GPU that is filled which its libraries may take, more than is planned. */
+static int32_t num_spare(const struct rank *rank, int32_t num_blocks) {
+    if (!rank->backend->has_dedicated_memory || rank->config.kv_memory_bytes > 0)
+        return 0;
+    size_t of_device = rank->total_bytes / 32 / kv_block_bytes(&rank->cache.layout);
+    return (int32_t)min_size(max_size(of_device, (size_t)num_blocks / 10), (size_t)num_blocks);
+}
+
+static bool has_room(struct rank *ranks, int32_t num_ranks, int32_t max_model_len) {
+    if (rank_setup_set_length(ranks, num_ranks, max_model_len, NULL) != 0)
+        return false;
+    struct serving_limits limits = ranks[0].limits;
+    if (choose_kv_blocks(ranks, num_ranks, false, &limits, NULL) != 0)
+        return false;
+    return limits.num_blocks - num_spare(&ranks[0], limits.num_blocks) >=
+           serving_limits_max_blocks(&limits);
+}
+
+int rank_setup_choose_length(const struct rank_setup *setup, struct rank *ranks,
+                             struct error *err) {
+    int32_t most = setup->config->most_model_len, size = setup->config->limits.block_size;
+    if (setup->config->limits.max_model_len > 0 || has_room(ranks, setup->num_local, most))
+        return 0;
+    int32_t fits = 0, exceeds = most / size + (most % size != 0); /* blocks */
+    while (exceeds - fits > 1) {
+        int32_t middle = fits + (exceeds - fits) / 2;
+        if (has_room(ranks, setup->num_local, middle * size))
+            fits = middle;
+        else
+            exceeds = middle;
+    }
+    int32_t chosen = max_int32(fits * size, min_int32(max_int32(size, 2), most));
+    return rank_setup_set_length(ranks, setup->num_local, chosen, err);
+}
+
 int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err) {
     struct serving_limits limits = ranks[0].limits;
-    if (choose_kv_blocks(ranks, num_ranks, &limits, err) != 0)
+    bool keeps_length = ranks[0].config.most_model_len > 0;
+    if (choose_kv_blocks(ranks, num_ranks, keeps_length, &limits, err) != 0)
         return -1;
     size_t kv_bytes = (size_t)limits.num_blocks * all_block_bytes(ranks, num_ranks);
     const struct swap_budget swap = swap_budget_of(ranks, num_ranks, kv_bytes);
@@ -387,6 +432,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
     const struct backend *b = first->backend;
     *out = (struct executor_info){
         .limits = first->limits,
+        .most_model_len = first->config.most_model_len,
         .has_dedicated_memory = b->has_dedicated_memory,
         .batch_invariant = !b->has_dedicated_memory || first->config.batch_invariant,
         .activation_dtype = b->activation_dtype,

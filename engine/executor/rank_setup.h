@@ -34,9 +34,19 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
 void rank_setup_describe_place(const struct rank_setup *setup, const struct rank_place *place,
                                char *out);
 
-/* Chooses the numbers of blocks, for which the ranks were opened or planned, and stores them in the
+/* Chooses the length of a sequence where it is open: the longest up to most_model_len of which the KV
+ * cache has room for one, by the block, with what depends on the length planned. The libraries of
+ * a GPU that is filled take more than is planned: a tenth of the blocks is left to them, and no less
+ * than 1/32 of its memory. */
+int rank_setup_choose_length(const struct rank_setup *setup, struct rank *ranks, struct error *err);
+/* Plans all for sequences of this length. */
+int rank_setup_set_length(struct rank *ranks, int32_t num_ranks, int32_t max_model_len,
+                          struct error *err);
+
+/* Chooses the numbers of blocks, for which the ranks were opened or loaded, and stores them in the
  * limits of each, with the bytes that they take. Every rank holds its heads' and layers' part of a
- * block, so all have as many. ERROR_CONFIG, ERROR_MEMORY as sizing.h says. */
+ * block, so all have as many. A length that was
+ * chosen is kept. ERROR_CONFIG, ERROR_MEMORY as sizing.h says. */
 int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err);
 
 /* Stores other numbers than were chosen. */

@@ -51,7 +51,10 @@ static size_t choose_kv_bytes(const struct kv_budget *budget, const struct servi
     if (!checked_mul(blocks_per_seq, (size_t)limits->max_num_seqs, &bytes) ||
         !checked_mul(bytes, budget->block_bytes, &bytes))
         bytes = SIZE_MAX;
-    return min_size(bytes, min_size(budget->free_bytes / 4, MAX_CHOSEN_BYTES));
+    size_t chosen = min_size(budget->free_bytes / 4, MAX_CHOSEN_BYTES);
+    if (budget->keeps_length && chosen < blocks_per_seq * budget->block_bytes)
+        chosen = min_size(blocks_per_seq * budget->block_bytes, budget->free_bytes);
+    return min_size(bytes, chosen);
 }
 
 static int refuse_share(const struct kv_budget *budget, int32_t max_model_len, size_t bytes,

@@ -27,11 +27,12 @@ struct kv_budget {
     size_t free_bytes;   /* memory at hand, with everything but the pool in place */
     size_t total_bytes;  /* of the device; 0: the pool is in the system's memory */
     double utilization;  /* --gpu-memory-utilization: share of total_bytes to be used in all */
+    bool keeps_length;   /* in the system's memory: max_model_len was chosen when there was room */
 };
 
 /* Sets limits->num_blocks. Where no number of bytes is requested: in the system's memory, what
  * max_num_seqs sequences of max_model_len tokens can need, but no more than a quarter of the memory
- * at hand and no more than 4 GiB; on a device of its own, what is left of its share, to the last
+ * at hand and no more than 4 GiB, or one of these sequences where it keeps_length; on a device of its own, what is left of its share, to the last
  * block. Either way one such sequence must fit; ERROR_CONFIG, or ERROR_MEMORY when the bytes were
  * chosen here, says by how much it does not. Bytes that were requested must be free on a device of
  * its own (ERROR_CONFIG). */

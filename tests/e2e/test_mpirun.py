@@ -19,7 +19,8 @@ from test_command_line import run
 from test_embeddings import TEXTS, embed
 from test_load import complete, gather, prompt_of, seeded
 
-pytestmark = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+needs_mpirun = pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+pytestmark = needs_mpirun
 
 TIMEOUT_S = 3
 # From when a rank is gone until mpirun sends the others SIGTERM; after twice that it sends SIGKILL, by when they have answered

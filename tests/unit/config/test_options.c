@@ -197,6 +197,32 @@ static void test_fractions(void **state) {
                        WORDS("gpu-memory-utilization", "0.1 to 1"));
 }
 
+static void test_integer_or_auto(void **state) {
+    static const struct {
+        char *text;
+        int64_t value;
+        const char *printed;
+    } good[] = {
+        {"auto", 0, "auto"}, {"0", 0, "auto"}, {"4096", 4096, "4096"}, {"32K", 32768, "32768"}};
+    char printed[32];
+    struct options options;
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        assert_int_equal(
+            load(WORDS(MODEL, "--max-model-len", good[i].text), NO_WORDS, &options, NULL), 0);
+        assert_int_equal(options.max_model_len, good[i].value);
+        assert_true(options_print(&options, "max-model-len", printed, sizeof(printed)));
+        assert_string_equal(printed, good[i].printed);
+        options_finish(&options);
+    }
+    static char *const bad[] = {"-1", "Auto", "32k", "17M", "4KB", ""};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_refused(
+            WORDS(MODEL, "--max-model-len", bad[i]), NO_WORDS,
+            WORDS("max-model-len", "0 to 16777216, suffix K, M, G or T allowed, or auto"));
+    assert_refused(WORDS(MODEL, "--max-num-seqs", "auto"), NO_WORDS, WORDS("0 to 1024"));
+    assert_refused(WORDS(MODEL, "--max-num-seqs", "1K"), NO_WORDS, WORDS("0 to 1024"));
+}
+
 static void test_decimal_or_auto(void **state) {
     static const struct {
         char *text;
@@ -717,6 +743,7 @@ int main(void) {
         cmocka_unit_test(test_flag_forms),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_fractions),
+        cmocka_unit_test(test_integer_or_auto),
         cmocka_unit_test(test_decimal_or_auto),
         cmocka_unit_test(test_flags_without_a_value),
         cmocka_unit_test(test_negated_flags),

@@ -136,6 +136,37 @@ static void test_created(void **state) {
     }
 }
 
+static void count_load(void *context, size_t bytes_read, size_t num_bytes) {
+    ++*(int *)context;
+}
+
+/* The length that is open takes the blocks that there are; one that is asked for and has no room is
+ * refused before weights are read. */
+static void test_length(void **state) {
+    struct executor_config config = config_of(*state);
+    struct executor_info info;
+    struct executor *executor;
+    struct error err = {0};
+    int num_reports = 0;
+    config.progress = (struct weights_progress){count_load, &num_reports};
+    config.kv_memory_bytes = 3 * BLOCK_BYTES;
+    assert_int_equal(executor_create(*state, &config, &info, &executor, &err), -1);
+    assert_int_equal(err.code, ERROR_CONFIG);
+    assert_int_equal(num_reports, 0);
+    config.most_model_len = 4 * BLOCK_SIZE;
+    config.limits.max_model_len = 0;
+    assert_int_equal(plan(*state, &config).limits.max_model_len, 3 * BLOCK_SIZE);
+    assert_int_equal(executor_create(*state, &config, &info, &executor, &err), 0);
+    executor->ops->destroy(executor);
+    assert_true(num_reports > 0);
+    assert_int_equal(info.limits.max_model_len, 3 * BLOCK_SIZE);
+    assert_int_equal(info.most_model_len, 4 * BLOCK_SIZE);
+    config.kv_memory_bytes = 5 * BLOCK_BYTES;
+    assert_int_equal(plan(*state, &config).limits.max_model_len, 4 * BLOCK_SIZE);
+    config.kv_memory_bytes = BLOCK_BYTES - 1;
+    assert_plan_refused(*state, &config, ERROR_CONFIG, "--kv-cache-memory-bytes");
+}
+
 /* The host pool has what the KV cache leaves. */
 static void test_swap_space(void **state) {
     struct executor_config config = config_of(*state);
@@ -162,6 +193,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_planned, reset),
         cmocka_unit_test_setup(test_created, reset),
+        cmocka_unit_test_setup(test_length, reset),
         cmocka_unit_test_setup(test_swap_space, reset),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

@@ -91,6 +91,22 @@ static void test_gpu(void **state) {
     assert_true(part(text, "left free") == 160);
 }
 
+/* A context that is not the model's is told with the options that change it. */
+static void test_context(void **state) {
+    struct executor_info worker = info(false);
+    char text[16384] = "";
+    worker.limits.max_model_len = 1024;
+    write_table(&worker, text);
+    assert_null(strstr(text, "context"));
+    worker.most_model_len = 1024;
+    write_table(&worker, text);
+    assert_null(strstr(text, "context"));
+    worker.most_model_len = 4096;
+    write_table(&worker, text);
+    assert_non_null(strstr(text, "context    1024 tokens of the model's 4096 have room in the KV "
+                                 "cache; --kv-cache-memory-bytes gives it more, --max-model-len"));
+}
+
 /* The line is there where responses are kept alone. */
 static void test_no_responses(void **state) {
     const struct executor_info worker = info(false);
@@ -179,10 +195,15 @@ static void test_program(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpu),          cmocka_unit_test(test_gpu),
-        cmocka_unit_test(test_no_responses), cmocka_unit_test(test_recorded_steps),
-        cmocka_unit_test(test_tuning),       cmocka_unit_test(test_planned_swap),
-        cmocka_unit_test(test_ranks),        cmocka_unit_test(test_program),
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_gpu),
+        cmocka_unit_test(test_context),
+        cmocka_unit_test(test_no_responses),
+        cmocka_unit_test(test_recorded_steps),
+        cmocka_unit_test(test_tuning),
+        cmocka_unit_test(test_planned_swap),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

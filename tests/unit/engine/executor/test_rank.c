@@ -29,6 +29,7 @@ static struct {
     int fail_at_synchronize; /* the n-th and all after it fail; 0: none */
     int num_synchronized;
     int num_steps;
+    int32_t length; /* of the longest sequence; 0: 256 */
     int32_t step_tokens[MAX_STEPS];
     int32_t most_tokens, most_seqs, most_rows;
     struct backend_config config;
@@ -105,7 +106,7 @@ static void gpu_step_begin(struct backend *b, const struct step_inputs *inputs) 
     gpu.most_seqs = inputs->num_seqs > gpu.most_seqs ? inputs->num_seqs : gpu.most_seqs;
     for (int32_t i = 0; i < inputs->num_tokens; i++)
         assert_in_range(inputs->slot_mapping[i], 0, 15); /* its cache has one block */
-    assert_int_equal(inputs->context_lens[0], 256);
+    assert_int_equal(inputs->context_lens[0], gpu.length > 0 ? gpu.length : 256);
     gpu.scalar->step_begin(b, inputs);
 }
 
@@ -193,7 +194,9 @@ static int load_rank(const struct model *model, const struct executor_config *co
     assert_int_equal(rank_setup_init(&setup, model, config, true, NULL), 0);
     int status = rank_open(&setup, 0, config->num_threads, out, err);
     if (status == 0 &&
-        ((status = rank_setup_choose_blocks(out, 1, err)) != 0 || rank_allocate(out, err) != 0)) {
+        (rank_setup_choose_length(&setup, out, err) != 0 ||
+         rank_load(out, setup.reader, err) != 0 || rank_setup_choose_blocks(out, 1, err) != 0 ||
+         rank_allocate(out, err) != 0)) {
         rank_close(out);
         status = -1;
     }
@@ -361,6 +364,27 @@ static void test_a_plan_is_what_loading_becomes(void **state) {
         rank_close(&rank);
         gpu.num_steps = 0;
     }
+}
+
+/* A GPU that has no room for the longest sequence: a tenth of the blocks is left to what its first step
+ * takes, and once it is loaded the length fits. */
+static void test_the_length_that_fits_a_gpu(void **state) {
+    struct executor_config config = config_for("cuda");
+    struct executor_info planned = {0};
+    struct rank rank;
+    config.most_model_len = 8192;
+    config.limits.max_model_len = 0;
+    config.gpu_memory_utilization = 1;
+    assert_int_equal(executor_plan(*state, &config, &planned, NULL), 0);
+    assert_int_equal(planned.limits.max_model_len, 8192);
+    gpu.total_bytes -= (size_t)(planned.limits.num_blocks - 400) * 8192;
+    assert_int_equal(executor_plan(*state, &config, &planned, NULL), 0);
+    int32_t most = planned.limits.num_blocks - planned.limits.num_blocks / 10;
+    assert_in_range(planned.limits.max_model_len, (most - 1) * 16, most * 16);
+    gpu.length = planned.limits.max_model_len;
+    assert_int_equal(load_rank(*state, &config, &info, &rank, NULL), 0);
+    assert_int_equal(info.limits.max_model_len, gpu.length);
+    rank_close(&rank);
 }
 
 /* What the GPU is filled to is known but for what its first step takes. */
@@ -543,6 +567,7 @@ int main(void) {
         cmocka_unit_test_setup(test_the_device_fails_while_loading, insert_gpu),
         cmocka_unit_test_setup(test_what_does_not_suit_a_gpu, insert_gpu),
         cmocka_unit_test_setup(test_a_plan_is_what_loading_becomes, insert_gpu),
+        cmocka_unit_test_setup(test_the_length_that_fits_a_gpu, insert_gpu),
         cmocka_unit_test_setup(test_a_plan_fills_the_gpu, insert_gpu),
         cmocka_unit_test_setup(test_quantising_is_for_the_cpu, insert_gpu),
         cmocka_unit_test_setup(test_host_pool, insert_gpu),

@@ -19,6 +19,7 @@ static void fill(struct rank_report *reports) {
         reports[r].config.num_ranks = NUM_RANKS;
         reports[r].config.transport = (struct transport *)&reports[r]; /* means nothing elsewhere */
         reports[r].config.limits.block_size = 16;
+        reports[r].max_model_len = r == 2 ? 640 : 800;
         reports[r].num_blocks = 100 + (r == 1 ? -7 : r);
         reports[r].num_host_blocks = 50 - r;
         reports[r].swap_block_ns = 1000 * r;
@@ -31,6 +32,7 @@ static void test_all_have_room(void **state) {
     fill(reports);
     struct rank_decision decision = rank_agreement_decide(reports, NUM_RANKS);
     assert_int_equal(decision.error.code, ERROR_NONE);
+    assert_int_equal(decision.max_model_len, 640);
     assert_int_equal(decision.num_blocks, 93);
     assert_int_equal(decision.num_host_blocks, 48);
     assert_int_equal(decision.swap_block_ns, 2000);

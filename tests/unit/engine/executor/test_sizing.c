@@ -116,6 +116,21 @@ static void test_a_quarter_of_the_memory_at_hand(void **state) {
     assert_int_equal(blocks_of(&budget), 10);
 }
 
+/* What was chosen when there was more memory at hand. */
+static void test_a_length_is_kept(void **state) {
+    struct kv_budget budget = base();
+    budget.keeps_length = true;
+    budget.free_bytes = 27 * 1000;
+    assert_int_equal(blocks_of(&budget), 7);
+    budget.free_bytes = 40 * 1000;
+    assert_int_equal(blocks_of(&budget), 10);
+    budget.free_bytes = 6 * 1000;
+    assert_refused(&budget, ERROR_MEMORY, PIECES("6000 bytes"));
+    budget = base();
+    budget.free_bytes = 27 * 1000;
+    assert_refused(&budget, ERROR_MEMORY, PIECES("6750 bytes"));
+}
+
 static void test_at_most_4_gib(void **state) {
     struct kv_budget budget = base();
     budget.block_bytes = GIB / 2;
@@ -271,6 +286,7 @@ int main(void) {
         cmocka_unit_test(test_contradiction),
         cmocka_unit_test(test_what_full_slots_need),
         cmocka_unit_test(test_a_quarter_of_the_memory_at_hand),
+        cmocka_unit_test(test_a_length_is_kept),
         cmocka_unit_test(test_at_most_4_gib),
         cmocka_unit_test(test_a_gpu_is_filled_to_its_share),
         cmocka_unit_test(test_a_share_that_is_too_small),
