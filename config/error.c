@@ -1,15 +1,10 @@
 #include "config/error.h"
 
+#include "config/base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
-
-/* Names from files and requests are part of messages, and a line of a log must not be forged by one. */
-static void keep_one_line(char *message) {
-    for (; *message != '\0'; message++) {
-        if ((unsigned char)*message < ' ' || *message == 0x7f)
-            *message = '?';
-    }
-}
+#include <string.h>
 
 int error_set(struct error *err, enum error_code code, const char *format, ...) {
     if (err == NULL)
@@ -18,7 +13,8 @@ int error_set(struct error *err, enum error_code code, const char *format, ...) 
     va_start(args, format);
     vsnprintf(err->message, sizeof(err->message), format, args);
     va_end(args);
-    keep_one_line(err->message);
+    /* names from files and requests are part of messages: none forges a line, or moves a cursor */
+    utf8_hide_controls(err->message, strlen(err->message));
     err->code = code;
     return -1;
 }

@@ -9,6 +9,8 @@
  * stream, and is stale if stderr was redirected since. */
 #include "config/log.h"
 
+#include "config/base/utf8.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -32,7 +34,8 @@ _Static_assert(MAX_LINE <= PIPE_BUF, "a line fits where a pipe has room");
 static _Atomic int current_level = LOG_INFO;
 static _Atomic uint64_t num_lost, num_lost_reported;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool status_is_shown; /* guarded by lock */
+static bool status_is_shown; /* guarded by lock, as is whether the last line has no end */
+static bool is_cut;
 
 /* To the start of the line, which is cleared (ECMA-48: EL). */
 #define CLEAR_LINE "\r\x1b[K"
@@ -83,6 +86,8 @@ static bool write_now(const char *line, size_t length) {
         written = isatty(STDERR_FILENO) ? write_terminal(line, length)
                                         : write(STDERR_FILENO, line, length);
     }
+    if (written > 0)
+        is_cut = written < (ssize_t)length;
     return written == (ssize_t)length;
 }
 
@@ -106,7 +111,7 @@ static void write_line(const char *line, size_t length) {
     pthread_mutex_lock(&lock);
     if (status_is_shown)
         status_is_shown = !write_now(CLEAR_LINE, strlen(CLEAR_LINE));
-    if (!report_lost() || !write_now(line, length))
+    if ((is_cut && !write_now("\n", 1)) || !report_lost() || !write_now(line, length))
         num_lost++;
     pthread_mutex_unlock(&lock);
 }
@@ -152,9 +157,7 @@ static size_t write_text(char *line, size_t start, const char *format, va_list a
     if (wanted < 0)
         return start;
     size_t length = start + ((size_t)wanted < room ? (size_t)wanted : room - 1);
-    for (size_t i = start; i < length; i++)
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-            line[i] = '?';
+    utf8_hide_controls(line + start, length - start);
     return length;
 }
 

@@ -1,11 +1,13 @@
 /* One label and value a line, so that people and grep can both read it. */
 #include "models/model.h"
 
+#include "config/base/utf8.h"
 #include "kernels/kv_type.h"
 #include "models/sampling_fields.h"
 #include "models/weights/tensor_names.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -148,10 +150,18 @@ static void print_switches(const struct model *model, FILE *out) {
     print_factor("logit scale", config->logit_scale, 1.0F, out);
 }
 
+/* Whoever made a file may have written what a terminal would obey. */
+static void print_name(const char *label, const char *text, FILE *out) {
+    char shown[PATH_MAX];
+    snprintf(shown, sizeof(shown), "%s", text);
+    utf8_hide_controls(shown, strlen(shown));
+    fprintf(out, "%-24s%s\n", label, shown);
+}
+
 static void print_config(const struct model *model, FILE *out) {
     const struct model_config *config = &model->config;
-    fprintf(out, "%-24s%s\n", "name", config->name[0] != '\0' ? config->name : "-");
-    fprintf(out, "%-24s%s\n", "architecture", config->architecture);
+    print_name("name", config->name[0] != '\0' ? config->name : "-", out);
+    print_name("architecture", config->architecture, out);
     fprintf(out, "%-24s%d\n", "layers", config->num_layers);
     fprintf(out, "%-24s%d\n", "hidden size", config->hidden_size);
     fprintf(out, "%-24s%d\n", "feed-forward size", config->intermediate_size);
@@ -246,7 +256,7 @@ static void print_kv(const struct model_config *config, FILE *out) {
 
 void model_print(const struct model *model, FILE *out) {
     const struct model_config *config = &model->config;
-    fprintf(out, "%-24s%s\n", "file", tensor_file_path(model->file));
+    print_name("file", tensor_file_path(model->file), out);
     print_bytes(out, "file size", (double)tensor_file_bytes(model->file));
     fprintf(out, "%-24s%s\n", "format", tensor_file_format(model->file));
     print_config(model, out);

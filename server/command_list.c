@@ -4,6 +4,7 @@
 
 #include "config/base/array.h"
 #include "config/base/numbers.h"
+#include "config/base/utf8.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "models/files/tensor_file.h"
 #include "server/command_plan.h"
@@ -159,12 +160,15 @@ static int add_path(struct list *list, const char *path, struct error *err) {
 /* --- What is printed -------------------------------------------------------------------------- */
 
 static void print_row(const struct row *row, int width) {
-    char size[HUB_SIZE_BYTES] = "-";
+    char size[HUB_SIZE_BYTES] = "-", line[PATH_MAX + sizeof(row->problem) + 256];
     if (row->bytes > 0)
         hub_progress_print_size(row->bytes, size);
-    printf("%-*s  %-12s  %-8s  %10s  %s%s%s\n", width, row->name,
-           row->family[0] != '\0' ? row->family : "-", row->weights[0] != '\0' ? row->weights : "-",
-           size, row->fits ? "yes" : "no", row->problem[0] != '\0' ? ": " : "", row->problem);
+    snprintf(line, sizeof(line), "%-*s  %-12s  %-8s  %10s  %s%s%s", width, row->name,
+             row->family[0] != '\0' ? row->family : "-",
+             row->weights[0] != '\0' ? row->weights : "-", size, row->fits ? "yes" : "no",
+             row->problem[0] != '\0' ? ": " : "", row->problem);
+    utf8_hide_controls(line, strlen(line)); /* of names of files */
+    puts(line);
 }
 
 static void print_table(const struct list *list) {

@@ -53,3 +53,13 @@ void utf8_printable(struct text text, char out[static UTF8_PRINTABLE_BYTES]) {
         out[i] = text.data[i] >= 0x20 && text.data[i] < 0x7f ? text.data[i] : '?';
     out[n] = '\0';
 }
+
+void utf8_hide_controls(char *text, size_t length) {
+    for (size_t i = 0, bytes; i < length; i += bytes) {
+        bytes = utf8_char_bytes(text + i, length - i);
+        bool is_shown = bytes > 0 && !utf8_is_control(utf8_decode(text + i, bytes));
+        bytes = bytes > 0 ? bytes : 1;
+        if (!is_shown)
+            memset(text + i, '?', bytes);
+    }
+}

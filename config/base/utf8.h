@@ -54,6 +54,17 @@ size_t utf8_encode(uint32_t character, char out[static UTF8_MAX_BYTES]);
 /* Returns the bytes at the start of text[0..length) that are whole, valid characters. */
 size_t utf8_valid_prefix(const char *text, size_t length);
 
+/* Returns whether a terminal might obey the character: C0, DEL and C1, and what reorders text. */
+static inline bool utf8_is_control(int32_t character) {
+    return character < 0x20 || (character >= 0x7f && character < 0xa0) ||
+           (character >= 0x202a && character <= 0x202e) ||
+           (character >= 0x2066 && character <= 0x2069);
+}
+
+/* Makes of text[0..length) what a line on a terminal may hold: each byte of a control, ends of lines
+ * among them, and each that is no UTF-8 becomes '?'. */
+void utf8_hide_controls(char *text, size_t length);
+
 #define UTF8_PRINTABLE_BYTES 64
 
 /* Copies text for a message: cut to fit, anything but printable ASCII as '?', NUL-terminated. */

@@ -2,17 +2,11 @@
 
 #include <stdbool.h>
 
-static bool is_control(int32_t character) {
-    return character < 0x20 || (character >= 0x7f && character < 0xa0) ||
-           (character >= 0x202a && character <= 0x202e) ||
-           (character >= 0x2066 && character <= 0x2069);
-}
-
 static void write_character(const char *bytes, size_t length, struct byte_buffer *out) {
     int32_t character = utf8_decode(bytes, length);
     if (character == '\r')
         return;
-    if (is_control(character) && character != '\n' && character != '\t')
+    if (utf8_is_control(character) && character != '\n' && character != '\t')
         byte_buffer_append_text(out, UTF8_REPLACEMENT);
     else
         byte_buffer_append(out, bytes, length);

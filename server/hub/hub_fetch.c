@@ -91,6 +91,7 @@ int hub_fetch_listing(struct hub_fetch *fetch, struct hub_listing *out, struct e
     while (status == 0 && !is_done) {
         byte_buffer_finish(&json);
         json = (struct byte_buffer){.max_length = HUB_LISTING_MAX_BYTES};
+        request->is_small = true;
         request->take = take_json;
         request->context = &json;
         status = perform(fetch, request, retry.not_before_ms, err);

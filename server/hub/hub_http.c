@@ -133,6 +133,7 @@ static bool add_fields(struct hub_exchange *exchange) {
 /* Sets what holds for every hop. */
 static bool set_up(struct hub_exchange *exchange) {
     const struct hub_settings *settings = exchange->http->settings;
+    bool is_small = exchange->request->is_head || exchange->request->is_small;
     exchange->easy = curl_easy_init();
     return exchange->easy != NULL && SET(CURLOPT_PRIVATE, exchange) &&
            SET(CURLOPT_ERRORBUFFER, exchange->detail) && http_client_restrict(exchange->easy) &&
@@ -143,7 +144,10 @@ static bool set_up(struct hub_exchange *exchange) {
            SET(CURLOPT_BUFFERSIZE, RECEIVED_AT_ONCE) &&
            SET(CURLOPT_USERAGENT, "quire/" QUIRE_VERSION) &&
            (settings->ca_file[0] == '\0' || SET(CURLOPT_CAINFO, settings->ca_file)) &&
-           SET(CURLOPT_CONNECTTIMEOUT, settings->connect_s) && SET(CURLOPT_LOW_SPEED_LIMIT, 1L) &&
+           SET(CURLOPT_CONNECTTIMEOUT, settings->connect_s) &&
+           SET(CURLOPT_TIMEOUT,
+               is_small ? settings->connect_s + HUB_MAX_SMALL * settings->stall_s : 0L) &&
+           SET(CURLOPT_LOW_SPEED_LIMIT, HUB_MIN_SPEED) &&
            SET(CURLOPT_LOW_SPEED_TIME, settings->stall_s);
 }
 
@@ -269,7 +273,7 @@ static struct hub_request *end(struct hub_exchange *exchange, CURLcode code) {
     const char *detail = exchange->detail[0] != '\0' ? exchange->detail : curl_easy_strerror(code);
     if (code != CURLE_OK && request->failure[0] == '\0')
         snprintf(request->failure, sizeof(request->failure), "%s",
-                 code == CURLE_OPERATION_TIMEDOUT ? "no answer, or no byte of it, in time"
+                 code == CURLE_OPERATION_TIMEDOUT ? "no answer, or too little of it, in time"
                                                   : detail);
     request->is_refused |= code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT ||
                            code == CURLE_PEER_FAILED_VERIFICATION ||

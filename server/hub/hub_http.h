@@ -3,7 +3,8 @@
  *
  * Redirects are followed here and not by libcurl: the token goes to requests whose scheme, host and
  * port are the endpoint's and to no other, https never becomes http, and only these two schemes are
- * spoken. Nothing here writes a header or a token into a message. */
+ * spoken. A body that comes by less than HUB_MIN_SPEED over HF_HUB_DOWNLOAD_TIMEOUT is given up, and a
+ * small answer, header and all, after connecting and HUB_MAX_SMALL of these times. Nothing here writes a header or a token into a message. */
 #ifndef QUIRE_SERVER_HUB_HUB_HTTP_H
 #define QUIRE_SERVER_HUB_HUB_HTTP_H
 
@@ -14,6 +15,8 @@
 
 #define HUB_URL_BYTES 8192
 #define HUB_FIELD_BYTES 256
+#define HUB_MIN_SPEED 1024L /* bytes per second */
+#define HUB_MAX_SMALL 4
 
 /* What an answer's header says; "" and -1: nothing. */
 struct hub_answer {
@@ -32,6 +35,7 @@ struct hub_exchange; /* its own */
 struct hub_request {
     char url[HUB_URL_BYTES];
     bool is_head;
+    bool is_small;       /* besides a HEAD request: it is not long until the answer is whole */
     int64_t range_begin; /* 0: from the beginning */
     /* Gets the body of a 200 or 206 piece by piece; false ends the request. answer is complete.
      * NULL: the body is of no interest. */

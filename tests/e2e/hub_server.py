@@ -75,6 +75,7 @@ class Faults:
     wrong_bytes: set = field(default_factory=set)  # names whose content is another of the same size
     linked_size: dict = field(default_factory=dict)  # name: what X-Linked-Size and the list say
     body_size: dict = field(default_factory=dict)  # name: bytes that are sent
+    drips: set = field(default_factory=set)  # names whose body comes by ten bytes a second, "" is a listing, once each
     stalls: set = field(default_factory=set)  # names after whose first bytes nothing comes, once each
     seconds_per_chunk: float = 0.0
     redirect: str | None = None  # where large files are instead
@@ -195,8 +196,22 @@ class Handler(BaseHTTPRequestHandler):
         if "Content-Length" not in (fields or {}):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command != "HEAD" and not ("application/json" in (fields or {}).values() and self.drip("", body)):
             self.wfile.write(body)
+
+    def drip(self, name, content):
+        """Returns whether it is one that drips; then somebody else has hung up."""
+        if name not in self.hub.faults.drips:
+            return False
+        self.hub.faults.drips.discard(name)
+        try:
+            for i in range(100):
+                self.wfile.write(content[i:i + 1])
+                time.sleep(0.1)
+        except OSError:
+            pass
+        self.close_connection = True
+        return True
 
     def fail(self, status, code=None, message=""):
         self.say(status, json.dumps({"error": message}).encode(),
@@ -222,6 +237,8 @@ class Handler(BaseHTTPRequestHandler):
         faults = self.hub.faults
         with self.hub.lock:
             self.hub.begins.append((path, begin))
+        if self.drip(path, b"".join(map(bytes, content.pieces(begin, min(size, begin + 1000))))):
+            return
         end = size
         limit = faults.cut() if faults.cut else None
         if path in faults.stalls:

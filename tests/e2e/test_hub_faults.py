@@ -75,6 +75,17 @@ def test_a_connection_that_stands_still_counts_as_lost(hub, quire):
     assert "in time; again in" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["", "m.gguf"])
+def test_a_connection_that_drips_counts_as_lost(hub, quire, name):
+    """Ten bytes a second, of a listing or of a file: it is never silent, and would take for ever."""
+    content = Content(2_000_000)
+    hub.add(NAME, {"m.gguf": content})
+    hub.faults.drips.add(name)
+    done = quire("pull", NAME, HF_HUB_DOWNLOAD_TIMEOUT="1")
+    check_content(pulled(done), content)
+    assert "too little of it, in time; again in" in done.stderr and not hub.faults.drips
+
+
 def test_wrong_bytes_never_count(hub, quire, home):
     hub.add(NAME, {"m.gguf": Content(500_000), "config.json": b"small"})
     hub.faults.wrong_bytes.add("m.gguf")

@@ -45,6 +45,32 @@ def test_list_names_what_can_be_served(hub, quire):
     assert pulled(quire("pull", f"{NAME}@{commit}", HF_HUB_OFFLINE="1")).name == "m.Q4_1.gguf"
 
 
+NASTY = "a\x1b]0;owned\x07\x1b[2J\nb\x9b31m\u202ec"
+
+
+def test_names_do_not_reach_a_terminal_as_commands(quire, tmp_path):
+    """A file's name, and what a file says of itself."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    path = folder / f"{NASTY}.gguf"
+    content = MODEL.read_bytes()
+    name = b"general.name" + (8).to_bytes(4, "little")
+    begin = content.index(name) + len(name)
+    length = int.from_bytes(content[begin:begin + 8], "little")
+    evil = b"\x1b[2J\n\x7f".ljust(length, b"x")[:length]
+    path.write_bytes(content[:begin + 8] + evil + content[begin + 8 + length:])
+    (folder / f"{NASTY}2.gguf").write_bytes(b"none")
+    table = quire("list", folder)
+    assert table.returncode == 0 and table.stdout.count("a?]0;owned??[2J?b??31m???c") == 3  # of one the problem too
+    assert len(table.stdout.splitlines()) == 3
+    shown = quire("inspect", path)
+    refused = quire("inspect", folder / f"{NASTY}2.gguf")
+    assert shown.returncode == 0 and refused.returncode != 0
+    for text in (table.stdout, shown.stdout, refused.stderr):
+        assert not set(text) & set(map(chr, [*range(10), *range(11, 32), *range(127, 160), 0x202e])), text
+    assert "?[2J??x" in shown.stdout
+
+
 def test_list_of_nothing(quire, tmp_path):
     assert json.loads(quire("list", "--json").stdout) == {"models": []}
     assert quire("list", tmp_path / "missing").returncode == 78

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -226,6 +227,36 @@ static void test_status_is_for_terminals(void **state) {
     assert_int_equal(capture_stop(&capture, text, sizeof(text)), 0);
 }
 
+/* A disk that is full takes the begin of a line alone: the next one that it takes stands on its own. */
+static void test_a_cut_line_is_ended(void **state) {
+    char path[] = "/tmp/test_log_XXXXXX", text[4096];
+    int file = mkstemp(path), saved = dup(STDERR_FILENO);
+    struct rlimit old, limit;
+    assert_true(file >= 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    dup2(file, STDERR_FILENO);
+    log_info("first");
+    off_t first = lseek(STDERR_FILENO, 0, SEEK_CUR);
+    limit = (struct rlimit){(rlim_t)first + 10, old.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    log_info("cut");
+    log_info("lost");
+    setrlimit(RLIMIT_FSIZE, &old);
+    log_info("next");
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    ssize_t length = pread(file, text, sizeof(text) - 1, 0);
+    assert_true(length > first + 10);
+    text[length] = '\0';
+    close(file);
+    unlink(path);
+    assert_int_equal(text[first + 10], '\n');
+    assert_non_null(strstr(text + first + 11, "2 lines of the log could not be written\n"));
+    assert_null(strstr(text, "lost\n"));
+    assert_string_equal(text + length - 5, "next\n");
+}
+
 static void test_closed_reader_and_full_disk_lose_lines(void **state) {
     int ends[2], saved = dup(STDERR_FILENO);
     uint64_t before = log_num_lost();
@@ -255,6 +286,7 @@ int main(void) {
         cmocka_unit_test(test_stuck_terminal_holds_up_nobody),
         cmocka_unit_test(test_status_gives_way_to_the_next_line),
         cmocka_unit_test(test_status_is_for_terminals),
+        cmocka_unit_test(test_a_cut_line_is_ended),
         cmocka_unit_test(test_closed_reader_and_full_disk_lose_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

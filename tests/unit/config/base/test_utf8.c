@@ -72,12 +72,34 @@ static void valid_prefix_ends_before_the_first_bad_byte(void **state) {
     assert_int_equal(utf8_valid_prefix("12345678\xE2\x82\xAC\xE2\x82", 13), 11);
 }
 
+static void controls_are_hidden(void **state) {
+    static const struct {
+        const char *text, *shown;
+    } cases[] = {
+        {"", ""},
+        {"plain \u00e9\u4e2d", "plain \u00e9\u4e2d"},
+        {"a\033[2J\nb\tc\177", "a?[2J?b?c?"},
+        {"\xc2\x9b"
+         "1m\x9b\xff",
+         "??1m??"},
+        {"\u202eabc\u2066", "???abc???"},
+        {"cut \xe4\xb8", "cut ??"},
+    };
+    char text[32];
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        strcpy(text, cases[i].text);
+        utf8_hide_controls(text, strlen(text));
+        assert_string_equal(text, cases[i].shown);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(characters_are_those_of_rfc_3629),
         cmocka_unit_test(characters_are_encoded_and_decoded),
         cmocka_unit_test(lead_and_second_byte_decide_a_character),
         cmocka_unit_test(valid_prefix_ends_before_the_first_bad_byte),
+        cmocka_unit_test(controls_are_hidden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
