@@ -211,28 +211,84 @@ void http_admission_end(struct connection *connection) {
     exchange->owner->num_api_calls--;
     if (exchange->num_requests > 0) /* what failed, or ended in the queue, was not served */
         observe_queue(connection, exchange->error.code == NULL ? exchange->num_requests : 0);
-    if (exchange->key != NULL)
-        key_limits_end(exchange->key);
+    if (exchange->key == NULL)
+        return;
+    key_limits_give_back(exchange->key, exchange->num_reserved, clock_now_ms());
+    exchange->num_reserved = 0;
+    key_limits_end(exchange->key);
+}
+
+/* Whether the request asks for as many tokens as there is room for: max_tokens was left out, or might
+ * as well have been. */
+static bool is_open(const struct connection *connection, const struct request *request) {
+    int32_t most = engine_limits(connection->server->engine)->max_model_len;
+    return request->params.max_tokens > 0 &&
+           request->params.max_tokens >= most - request->num_prompt_tokens;
+}
+
+static int64_t least_tokens(const struct request *request) {
+    return request->params.min_tokens > 1 ? request->params.min_tokens : 1;
+}
+
+/* Returns the tokens of all outputs; of those that are open the least. *num_open: of these. */
+static int64_t count_outputs(const struct connection *connection, int64_t *num_open) {
+    struct api_call *call = connection->exchange.call;
+    int64_t num_tokens = 0;
+    *num_open = 0;
+    for (int i = 0; i < api_call_num_requests(call); i++) {
+        const struct request *request = api_call_request(call, i);
+        bool open = is_open(connection, request);
+        num_tokens += request->params.num_choices *
+                      (open ? least_tokens(request) : (int64_t)request->params.max_tokens);
+        *num_open += open ? request->params.num_choices : 0;
+    }
+    return num_tokens;
+}
+
+/* Cuts the open ones to `each` tokens beside their least. Returns how many more these are in all. */
+static int64_t limit_outputs(const struct connection *connection, int64_t each) {
+    struct api_call *call = connection->exchange.call;
+    int64_t more = 0;
+    for (int i = 0; i < api_call_num_requests(call); i++) {
+        struct request *request = api_call_request(call, i);
+        if (!is_open(connection, request))
+            continue;
+        int64_t least = least_tokens(request), most = request->params.max_tokens;
+        if (each < most - least)
+            request->params.max_tokens = (int32_t)(least + each);
+        more += request->params.num_choices * (request->params.max_tokens - least);
+    }
+    return more;
 }
 
 int http_admission_check_prompts(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    if (exchange->key == NULL ||
-        key_limits_check_prompt(exchange->key, api_call_num_prompt_tokens(exchange->call),
-                                clock_now_ms(), &exchange->error, &exchange->retry_ms) == 0)
+    int64_t num_open, now_ms = clock_now_ms();
+    if (exchange->key == NULL)
         return 0;
-    exchange->key->stats.rate_limited++;
-    connection->server->stats.rejected++;
-    return -1;
+    int64_t outputs = count_outputs(connection, &num_open);
+    int64_t all = api_call_num_prompt_tokens(exchange->call) + outputs;
+    if (key_limits_check_tokens(exchange->key, all, now_ms, &exchange->error,
+                                &exchange->retry_ms) != 0) {
+        exchange->key->stats.rate_limited++;
+        connection->server->stats.rejected++;
+        return -1;
+    }
+    int64_t share = key_limits_share(exchange->key, all, now_ms);
+    exchange->num_planned =
+        outputs + (num_open > 0 ? limit_outputs(connection, share / num_open) : 0);
+    return 0;
 }
 
 void http_admission_take_prompts(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     exchange->num_requests = api_call_num_requests(exchange->call);
     observe_queue(connection, 0);
-    if (exchange->key != NULL)
-        key_limits_take_prompt(exchange->key, api_call_num_prompt_tokens(exchange->call),
-                               clock_now_ms());
+    if (exchange->key == NULL)
+        return;
+    exchange->num_reserved = exchange->num_planned;
+    key_limits_take_prompt(exchange->key, api_call_num_prompt_tokens(exchange->call),
+                           exchange->num_reserved, clock_now_ms());
 }
 
 void http_admission_take_output(struct connection *connection) {
@@ -240,7 +296,7 @@ void http_admission_take_output(struct connection *connection) {
     int64_t num_generated = api_call_num_generated(exchange->call);
     if (exchange->key != NULL && num_generated > exchange->num_generated)
         key_limits_take_output(exchange->key, num_generated - exchange->num_generated,
-                               clock_now_ms());
+                               &exchange->num_reserved, clock_now_ms());
     exchange->num_generated = num_generated;
 }
 

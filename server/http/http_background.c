@@ -52,6 +52,7 @@ static void release(struct exchange *exchange) {
     exchange->held_bytes = 0;
     exchange->num_requests = 0;
     exchange->num_generated = 0;
+    exchange->num_reserved = 0;
 }
 
 int http_background_begin(struct connection *connection) {

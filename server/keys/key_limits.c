@@ -22,8 +22,8 @@ static int refuse_rate(const struct rate_limit *limit, const char *type, int64_t
     *out_retry_ms = wait_ms;
     if (wait_ms < 0)
         return api_error_set(err, 429, type, "rate_limit_exceeded", NULL,
-                             "the request has %lld %s: this API key may use %lld per minute, so "
-                             "that trying again does not help",
+                             "the request may take %lld %s: this API key may use %lld per minute, "
+                             "so that trying again does not help",
                              (long long)amount, type, (long long)limit->per_minute);
     describe_wait(wait_ms, wait);
     return api_error_set(err, 429, type, "rate_limit_exceeded", NULL,
@@ -52,20 +52,35 @@ void key_limits_begin(struct api_key *key, int64_t now_ms) {
     key->stats.num_running++;
 }
 
-int key_limits_check_prompt(const struct api_key *key, int64_t num_tokens, int64_t now_ms,
+int key_limits_check_tokens(const struct api_key *key, int64_t num_tokens, int64_t now_ms,
                             struct api_error *err, int64_t *out_retry_ms) {
     *out_retry_ms = 0;
     return refuse_rate(&key->tokens, "tokens", num_tokens, now_ms, err, out_retry_ms);
 }
 
-void key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t now_ms) {
-    rate_limit_take(&key->tokens, num_tokens, now_ms);
+int64_t key_limits_share(const struct api_key *key, int64_t num_tokens, int64_t now_ms) {
+    int64_t left = rate_limit_remaining(&key->tokens, now_ms) - num_tokens;
+    if (key->tokens.per_minute == 0)
+        return INT64_MAX;
+    return left > 0 ? left / 2 : 0;
+}
+
+void key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t num_reserved,
+                            int64_t now_ms) {
+    rate_limit_take(&key->tokens, num_tokens + num_reserved, now_ms);
     key->stats.prompt_tokens += (uint64_t)num_tokens;
 }
 
-void key_limits_take_output(struct api_key *key, int64_t num_tokens, int64_t now_ms) {
-    rate_limit_take(&key->tokens, num_tokens, now_ms);
+void key_limits_take_output(struct api_key *key, int64_t num_tokens, int64_t *reserved,
+                            int64_t now_ms) {
+    int64_t of_reserved = num_tokens < *reserved ? num_tokens : *reserved;
+    *reserved -= of_reserved;
+    rate_limit_take(&key->tokens, num_tokens - of_reserved, now_ms);
     key->stats.generation_tokens += (uint64_t)num_tokens;
+}
+
+void key_limits_give_back(struct api_key *key, int64_t num_tokens, int64_t now_ms) {
+    rate_limit_give(&key->tokens, num_tokens, now_ms);
 }
 
 void key_limits_end(struct api_key *key) {

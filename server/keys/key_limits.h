@@ -1,10 +1,11 @@
 /* What the limits of a key say to an API call. I/O thread only.
  *
- * Requests and prompts are counted before anything is computed, tokens of outputs as they are
- * generated: a key is refused once it has used what its minute allows, but what has begun is
- * finished. So a key never gets more tokens a minute than it may on average, and max_tokens reserves
- * nothing: a client that leaves it out is not refused for the longest answer it could get. A request
- * that is refused before its body was read counts nowhere. */
+ * Requests are counted before anything is computed, and so are tokens: a call takes its prompts and
+ * all that its outputs may have, max_tokens for each choice, as OpenAI counts them, and gives back at
+ * its end what they did not take. So no call takes more than its key's minute allows. A client that
+ * leaves max_tokens out is not refused for the longest answer it could get: its outputs share half of
+ * what the key has left, and end there with finish_reason "length". A request that is refused before
+ * its body was read counts nowhere. */
 #ifndef QUIRE_SERVER_KEYS_KEY_LIMITS_H
 #define QUIRE_SERVER_KEYS_KEY_LIMITS_H
 
@@ -19,13 +20,21 @@ int key_limits_check(const struct api_key *key, int64_t now_ms, struct api_error
                      int64_t *out_retry_ms);
 /* Counts a request that was checked; it is then running. */
 void key_limits_begin(struct api_key *key, int64_t now_ms);
-/* Checks a prompt before it is submitted, like key_limits_check. */
-int key_limits_check_prompt(const struct api_key *key, int64_t num_tokens, int64_t now_ms,
+/* Checks all that a call is sure to ask for before it is submitted, prompts and outputs, like
+ * key_limits_check. */
+int key_limits_check_tokens(const struct api_key *key, int64_t num_tokens, int64_t now_ms,
                             struct api_error *err, int64_t *out_retry_ms);
-/* Counts one that was taken. */
-void key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t now_ms);
-/* Counts tokens that were generated. */
-void key_limits_take_output(struct api_key *key, int64_t num_tokens, int64_t now_ms);
+/* Returns how many tokens the outputs may have in all that ask for as many as there are, beside what
+ * was checked; INT64_MAX: there is no limit. */
+int64_t key_limits_share(const struct api_key *key, int64_t num_tokens, int64_t now_ms);
+/* Counts prompts that were taken, and reserves the tokens that their outputs may have. */
+void key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t num_reserved,
+                            int64_t now_ms);
+/* Counts tokens that were generated, first those of *reserved, which it lowers. */
+void key_limits_take_output(struct api_key *key, int64_t num_tokens, int64_t *reserved,
+                            int64_t now_ms);
+/* Gives back what was reserved and not generated. */
+void key_limits_give_back(struct api_key *key, int64_t num_tokens, int64_t now_ms);
 /* Ends what key_limits_begin began. */
 void key_limits_end(struct api_key *key);
 

@@ -38,6 +38,14 @@ void rate_limit_take(struct rate_limit *limit, int64_t amount, int64_t now_ms) {
     limit->now_ms = now_ms;
 }
 
+void rate_limit_give(struct rate_limit *limit, int64_t amount, int64_t now_ms) {
+    if (limit->per_minute == 0)
+        return;
+    int64_t level = level_at(limit, now_ms), missing = limit->per_minute * MINUTE_MS - level;
+    limit->level = amount < missing / MINUTE_MS ? level + amount * MINUTE_MS : level + missing;
+    limit->now_ms = now_ms;
+}
+
 int64_t rate_limit_remaining(const struct rate_limit *limit, int64_t now_ms) {
     if (limit->per_minute == 0)
         return 0;

@@ -25,6 +25,9 @@ int64_t rate_limit_wait_ms(const struct rate_limit *limit, int64_t amount, int64
 /* Takes `amount`, whether it is there or not. */
 void rate_limit_take(struct rate_limit *limit, int64_t amount, int64_t now_ms);
 
+/* Gives back of what was taken. */
+void rate_limit_give(struct rate_limit *limit, int64_t amount, int64_t now_ms);
+
 /* Returns what is left, whole units; 0 where some are owed. */
 int64_t rate_limit_remaining(const struct rate_limit *limit, int64_t now_ms);
 /* Returns after how many ms it is full again. */

@@ -152,15 +152,18 @@ def test_tokens_per_minute(keys, start_server):
     long = ask(server, key, prompt="word " * 100)
     assert long.status_code == 429 and error_of(long)["type"] == "tokens" and "per minute" in error_of(long)["message"]
     assert long.headers["x-should-retry"] == "false" and "Retry-After" not in long.headers
-    used = ask(server, key, max_tokens=80, ignore_eos=True)  # what has begun is finished
-    assert used.status_code == 200 and used.json()["usage"]["completion_tokens"] == 80
-    refused = ask(server, key)
+    for fields in ({"max_tokens": 80}, {"max_tokens": 20, "n": 4, "temperature": 1}):  # more than a minute's
+        large = ask(server, key, ignore_eos=True, **fields)
+        assert large.status_code == 429 and large.headers["x-should-retry"] == "false"
+    used = ask(server, key, max_tokens=55, ignore_eos=True)
+    assert used.status_code == 200 and used.json()["usage"]["completion_tokens"] == 55
+    refused = ask(server, key, max_tokens=50)
     assert refused.status_code == 429 and error_of(refused)["code"] == "rate_limit_exceeded"
-    assert (refused.headers["x-ratelimit-limit-tokens"], refused.headers["x-ratelimit-remaining-tokens"]) == ("60", "0")
-    assert 1 <= int(refused.headers["Retry-After"]) <= 60 and "x-should-retry" not in refused.headers
+    assert (refused.headers["x-ratelimit-limit-tokens"], refused.headers["x-ratelimit-remaining-tokens"]) == ("60", refused.headers["x-ratelimit-remaining-tokens"])
+    assert int(refused.headers["x-ratelimit-remaining-tokens"]) < 10 and 1 <= int(refused.headers["Retry-After"]) <= 60 and "x-should-retry" not in refused.headers
     found = samples(server, key)
-    assert found["api_key_rate_limited_total", 'key="few"'] == 2
-    assert found["api_key_generation_tokens_total", 'key="few"'] == 80
+    assert found["api_key_rate_limited_total", 'key="few"'] == 4
+    assert found["api_key_generation_tokens_total", 'key="few"'] == 55
     assert found["api_key_prompt_tokens_total", 'key="few"'] == used.json()["usage"]["prompt_tokens"]
 
 
@@ -178,6 +181,27 @@ def test_administrators_alone_see_other_keys(keys, start_server):
     assert set(shown) == set(found)
     for arguments, is_shown in [(["--api-key", "a"], True), (["--api-key", "a", "--api-key", "b"], False)]:
         assert bool(samples(start_server(*arguments), "a")) == is_shown
+
+
+def remaining(reply):
+    return int(reply.headers["x-ratelimit-remaining-tokens"])
+
+
+def test_what_is_reserved_is_given_back(keys, start_server):
+    """A call never takes more than its key has left: without max_tokens its outputs share half of that."""
+    keys.add("few", "--tokens-per-minute", 4000).add("one", "--tokens-per-minute", 600).add("three", "--tokens-per-minute", 600)
+    server = start_server("--api-key-file", keys.path)
+    short = ask(server, keys.keys["few"], max_tokens=2000, stop=[" "], prompt="A list: a b c")
+    used = short.json()["usage"]["total_tokens"]
+    assert used < 500 and remaining(short) <= 2000
+    after = ask(server, keys.keys["few"], max_tokens=1)
+    assert remaining(after) >= 4000 - used - 10  # all but what was used, to begin with
+    for n, key in ((1, keys.keys["one"]), (3, keys.keys["three"])):
+        chat = server.post("/v1/chat/completions", {"model": NAME, "messages": [{"role": "user", "content": "Hi"}],
+                                                    "ignore_eos": True, "n": n, "temperature": 1}, headers=headers(key))
+        usage = chat.json()["usage"]
+        assert {choice["finish_reason"] for choice in chat.json()["choices"]} == {"length"}
+        assert (600 - usage["prompt_tokens"]) // 2 - 2 * n <= usage["completion_tokens"] <= (600 - usage["prompt_tokens"]) // 2 + n
 
 
 def test_concurrency(keys, start_server):

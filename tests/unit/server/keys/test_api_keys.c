@@ -126,7 +126,7 @@ static void test_places_are_given_again(void **state) {
         assert_string_equal(key->entry.name, texts[0]);
         assert_int_equal(key->stats.prompt_tokens, 0);
         assert_int_equal(rate_limit_remaining(&key->requests, 0), 1);
-        key_limits_take_prompt(key, 1, 0);
+        key_limits_take_prompt(key, 1, 0, 0);
         key_limits_begin(key, 0);
         key_limits_end(key);
         if (round == 0)
@@ -172,12 +172,12 @@ static void test_use_outlives_the_file(void **state) {
     struct given given[] = {{"a", "requests-per-minute", "10"}, {"b", "tokens-per-minute", "100"}};
     struct api_keys *keys = make((char *[]){fixed}, 1);
     struct api_error err;
-    int64_t retry_ms;
+    int64_t retry_ms, reserved = 0;
     replace(keys, given, 2);
     int64_t now_ms = clock_now_ms();
     for (int i = 0; i < 10; i++)
         key_limits_begin(find(keys, "a"), now_ms);
-    key_limits_take_output(find(keys, "b"), 1000000, now_ms);
+    key_limits_take_output(find(keys, "b"), 1000000, &reserved, now_ms);
     replace(keys, given, 2);
     assert_int_equal(key_limits_check(find(keys, "a"), now_ms, &err, &retry_ms), -1);
     assert_int_equal(key_limits_check(find(keys, "b"), now_ms, &err, &retry_ms), -1);
@@ -219,25 +219,25 @@ static void test_requests(void **state) {
     assert_int_equal(key_limits_check(&key, 30000, &err, &retry_ms), 0);
     key_limits_fields(&key, 59800, fields);
     assert_string_equal(fields[2].value, "200ms");
-    assert_int_equal(key_limits_check_prompt(&key, 1000000, 0, &err, &retry_ms), 0);
+    assert_int_equal(key_limits_check_tokens(&key, 1000000, 0, &err, &retry_ms), 0);
 }
 
 static void test_tokens(void **state) {
     struct api_key key = key_with("tokens-per-minute", "1000");
     struct key_limit_field fields[KEY_LIMIT_MAX_FIELDS];
     struct api_error err;
-    int64_t retry_ms;
-    assert_int_equal(key_limits_check_prompt(&key, 600, 0, &err, &retry_ms), 0);
-    key_limits_take_prompt(&key, 600, 0);
-    assert_int_equal(key_limits_check_prompt(&key, 600, 0, &err, &retry_ms), -1);
+    int64_t retry_ms, reserved = 0;
+    assert_int_equal(key_limits_check_tokens(&key, 600, 0, &err, &retry_ms), 0);
+    key_limits_take_prompt(&key, 600, 0, 0);
+    assert_int_equal(key_limits_check_tokens(&key, 600, 0, &err, &retry_ms), -1);
     assert_string_equal(err.type, "tokens");
     assert_int_equal(err.status, 429);
     assert_int_equal(retry_ms, 12000);
-    assert_int_equal(key_limits_check_prompt(&key, 1001, 0, &err, &retry_ms), -1);
+    assert_int_equal(key_limits_check_tokens(&key, 1001, 0, &err, &retry_ms), -1);
     assert_non_null(strstr(err.message, "1001 tokens"));
     assert_int_equal(retry_ms, -1);
     assert_int_equal(key_limits_check(&key, 0, &err, &retry_ms), 0);
-    key_limits_take_output(&key, 1400, 0); /* what has begun is finished, and paid off */
+    key_limits_take_output(&key, 1400, &reserved, 0); /* what was not reserved is paid off */
     assert_int_equal(key_limits_check(&key, 0, &err, &retry_ms), -1);
     assert_int_equal(retry_ms, 60060);
     assert_int_equal(key_limits_check(&key, 60060, &err, &retry_ms), 0);
@@ -248,6 +248,30 @@ static void test_tokens(void **state) {
     assert_string_equal(fields[1].name, "x-ratelimit-remaining-tokens");
     assert_string_equal(fields[1].value, "0");
     assert_string_equal(fields[2].value, "2m0s");
+}
+
+/* What a call may generate is taken when it begins; what it did not is given back at its end. */
+static void test_reservations(void **state) {
+    struct api_key key = key_with("tokens-per-minute", "1000"), free = key_with("weight", "1");
+    struct api_error err;
+    int64_t retry_ms, reserved = 300;
+    assert_int_equal(key_limits_share(&key, 100, 0), 450); /* half of what is left */
+    assert_int_equal(key_limits_share(&key, 2000, 0), 0);
+    assert_int_equal(key_limits_share(&free, 100, 0), INT64_MAX);
+    key_limits_take_prompt(&key, 100, reserved, 0);
+    assert_int_equal(rate_limit_remaining(&key.tokens, 0), 600);
+    assert_int_equal(key_limits_check_tokens(&key, 600, 0, &err, &retry_ms), 0);
+    assert_int_equal(key_limits_check_tokens(&key, 601, 0, &err, &retry_ms), -1);
+    assert_true(retry_ms > 0);
+    key_limits_take_output(&key, 50, &reserved, 0);
+    assert_int_equal(reserved, 250);
+    assert_int_equal(rate_limit_remaining(&key.tokens, 0), 600);
+    key_limits_give_back(&key, reserved, 0);
+    assert_int_equal(rate_limit_remaining(&key.tokens, 0), 850);
+    assert_int_equal(key.stats.prompt_tokens, 100);
+    assert_int_equal(key.stats.generation_tokens, 50);
+    key_limits_give_back(&key, 1000000, 0); /* never more than a minute's */
+    assert_int_equal(rate_limit_remaining(&key.tokens, 0), 1000);
 }
 
 static void test_concurrency(void **state) {
@@ -332,6 +356,7 @@ int main(void) {
         cmocka_unit_test(test_use_outlives_the_file),
         cmocka_unit_test(test_requests),
         cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_reservations),
         cmocka_unit_test(test_concurrency),
         cmocka_unit_test(test_priority),
         cmocka_unit_test(test_models),
