@@ -84,13 +84,13 @@ struct exchange {
     bool awaits_rest;       /* WAITING, or since: until the engine has come to this */
     enum engine_rest awaited_rest;
     struct engine_rest_view rest_before; /* when it was to */
-    struct api_call *call; /* once it is parsed; NULL: a transform */
-    int num_requests;      /* of it, once they are submitted */
-    int64_t num_generated; /* tokens of it, as counted for the key */
-    int64_t num_planned;   /* that it may generate, once it was checked against the key's limits */
-    int64_t num_reserved;  /* of these, what is the key's and not generated yet */
-    int64_t counted_ms;    /* last time the call's and the output's memory was counted */
-    bool is_unread;        /* the call has events left in the engine: output was full */
+    struct api_call *call;               /* once it is parsed; NULL: a transform */
+    int num_requests;                    /* of it, once they are submitted */
+    int64_t num_generated;               /* tokens of it, as counted for the key */
+    int64_t num_planned;  /* that it may generate, once it was checked against the key's limits */
+    int64_t num_reserved; /* of these, what is the key's and not generated yet */
+    int64_t counted_ms;   /* last time the call's and the output's memory was counted */
+    bool is_unread;       /* the call has events left in the engine: output was full */
 
     /* READY_STREAM, ANSWERED: a stream without a call (http_follow.h). */
     bool is_event_stream;        /* the answer is one, and this route's is another one */
