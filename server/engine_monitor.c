@@ -37,6 +37,7 @@ void engine_monitor_update(struct engine_monitor *monitor, const struct engine_s
     monitor->now_ms = now_ms;
     monitor->num_finished = num_finished;
     monitor->num_waiting = stats->num_waiting;
+    monitor->num_running = stats->num_running;
 }
 
 bool engine_monitor_is_alive(const struct engine_monitor *monitor, int64_t now_ms) {

@@ -20,6 +20,7 @@ struct engine_monitor {
     uint64_t step;         /* then */
     uint64_t num_finished; /* then, sequences since the engine's start */
     int32_t num_waiting;   /* then */
+    int32_t num_running;   /* then */
     /* When a step ended, ranks were being restarted, or there was nothing to do but to wait for
      * clients. */
     int64_t progress_ms;

@@ -331,9 +331,9 @@ static void narrow_groups(struct scheduler *scheduler, const struct sequence_gro
     }
 }
 
-/* Choices, which end one by one, leave a slot for whoever comes. */
+/* Choices, which end one by one, leave a slot for whoever comes, where others came lately. */
 static bool can_widen(const struct scheduler *scheduler, const struct sequence_group *group) {
-    int32_t num_kept = scheduler->config.num_shares > 1;
+    int32_t num_kept = scheduler->num_plans < scheduler->shared_until;
     return group->beams == NULL && !group->stalled && group->num_unfinished > group->max_running &&
            group->max_running < kv_demand_max_running(group->request, scheduler->config.limits) &&
            num_free_slots(scheduler) > num_kept;

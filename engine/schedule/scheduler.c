@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHARED_PLANS 1024 /* for which several shares are expected after two came */
+
 static struct block_manager_config blocks_config(const struct scheduler_config *config) {
     return (struct block_manager_config){
         .limits = config->limits,
@@ -31,7 +33,7 @@ int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *c
     const struct serving_limits *limits = config->limits;
     CHECK(limits->max_num_seqs >= 1 && limits->block_size >= 1);
     CHECK(limits->max_num_batched_tokens >= limits->max_num_seqs);
-    struct scheduler made = {.config = *config};
+    struct scheduler made = {.config = *config, .last_share = -1};
     const struct block_manager_config blocks = blocks_config(config);
     made.tables = calloc((size_t)limits->max_num_seqs, sizeof(struct block_table *));
     if (made.tables == NULL || share_queue_init(&made.waiting, num_shares(config)) != 0 ||
@@ -77,6 +79,9 @@ void scheduler_add(struct scheduler *scheduler, struct sequence_group *group) {
     group->max_running = kv_demand_max_running(group->request, scheduler->config.limits);
     CHECK(group->max_running >= 1);
     group->status = GROUP_WAITING;
+    if (scheduler->last_share >= 0 && scheduler->last_share != group->request->share)
+        scheduler->shared_until = scheduler->num_plans + SHARED_PLANS;
+    scheduler->last_share = group->request->share;
     share_queue_add(&scheduler->waiting, group);
 }
 

@@ -89,6 +89,8 @@ struct scheduler {
     uint64_t held_up_id; /* of the request that was the first to wait, and found no room, */
     int32_t num_held_up_steps; /* in so many steps until now */
     uint64_t num_plans;        /* until now */
+    int32_t last_share;        /* of the last group that was added; -1: none was */
+    uint64_t shared_until;     /* so many plans; a group of another share came before that */
     uint64_t num_walks;        /* through the running groups, to find out who is the most urgent */
     struct block_table **tables; /* scratch [max_num_seqs]: of a group that is moved, of a step */
 

@@ -1,6 +1,7 @@
 #include "server/http/http_admission.h"
 
 #include "config/base/clock.h"
+#include "config/base/numbers.h"
 #include "server/http/http_routes.h"
 #include "server/keys/key_limits.h"
 #include "server/keys/key_models.h"
@@ -171,9 +172,16 @@ static int32_t share_of(const struct connection *connection) {
     return connection->server->config.trusts_priority ? 0 : http_admission_owner(connection);
 }
 
+int64_t http_admission_num_waiting(const struct connection *connection) {
+    const struct http_server *server = connection->server;
+    int64_t num_free = engine_limits(server->engine)->max_num_seqs - server->monitor.num_running;
+    int64_t num_queued = engine_num_queued(server->engine, share_of(connection));
+    return max_int64(num_queued - max_int64(num_free, 0), 0);
+}
+
 static void observe_queue(struct connection *connection, int64_t num_ended) {
-    int64_t num_waiting = engine_num_queued(connection->server->engine, share_of(connection));
-    queue_pace_update(&connection->exchange.owner->pace, num_ended, num_waiting, clock_now_ms());
+    queue_pace_update(&connection->exchange.owner->pace, num_ended,
+                      http_admission_num_waiting(connection), clock_now_ms());
 }
 
 /* Who has a share of its own has a rate of its own. */

@@ -40,6 +40,9 @@ int http_admission_check_prompts(struct connection *connection);
 void http_admission_take_prompts(struct connection *connection);
 /* Counts what has been generated since the last time. */
 void http_admission_take_output(struct connection *connection);
+/* Returns how many requests of the exchange's share wait for one that runs to end: those that were
+ * only just submitted, and for which there is room, do not. */
+int64_t http_admission_num_waiting(const struct connection *connection);
 /* Returns how long a request that finds the queue full would have waited in it, in ms: 1,000 to
  * 120,000. */
 int64_t http_admission_wait_ms(const struct connection *connection);

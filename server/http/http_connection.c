@@ -204,20 +204,11 @@ bool http_connection_has_unread(const struct connection *connection) {
     return ioctl(connection->fd, SIOCINQ, &unread_bytes) == 0 && unread_bytes > 0;
 }
 
-/* Whether an answer may still be read of which the client has nothing, or that needs no more
- * computing. */
+/* Whether an answer may still be read: the request came as a whole, or the rest of it is here. */
 static bool may_read(const struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
-    bool is_stream = exchange->call != NULL && api_call_is_stream(exchange->call);
-    switch (exchange->state) {
-    case EXCHANGE_READING:
-    case EXCHANGE_DRAINING: /* else the rest does not come */
-        return exchange->is_deferred || http_connection_has_unread(connection);
-    case EXCHANGE_ANSWERED:
-        return !is_stream && exchange->followed == NULL;
-    default:
-        return true;
-    }
+    bool is_cut = exchange->state == EXCHANGE_READING || exchange->state == EXCHANGE_DRAINING;
+    return !is_cut || exchange->is_deferred || http_connection_has_unread(connection);
 }
 
 void http_connection_hang_up(struct connection *connection, bool is_gone) {

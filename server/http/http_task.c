@@ -39,6 +39,7 @@ int http_task_start(struct connection *connection) {
     task->job.run = run_task;
     task->job.queue = queue_of(exchange);
     task->job.owner = http_admission_owner(connection);
+    task->job.num_bytes = exchange->body.length;
     task->connection = connection;
     task->route = exchange->route;
     task->context = key_models_context(exchange->key, connection->server->context, &task->models);

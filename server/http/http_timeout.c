@@ -3,6 +3,7 @@
 #include "config/base/clock.h"
 #include "config/base/numbers.h"
 #include "server/api/api_call_type.h"
+#include "server/http/http_admission.h"
 
 #include <string.h>
 
@@ -51,31 +52,30 @@ void http_timeout_prepare(const struct connection *connection, int index) {
     request->queue_deadline_ns = queue_ms > 0 ? clock_now_ns() + queue_ms * CLOCK_NS_PER_MS : 0;
 }
 
-/* Returns for how long the call waits at least. What other shares have does not count: it may be
- * served before that; nor does what no step has found to lack room. */
-static int64_t least_wait_ms(const struct connection *connection) {
-    const struct http_server *server = connection->server;
+/* Returns how many requests of its share the call waits for. What other shares have does not count:
+ * it may be served before that. */
+static int64_t num_ahead(const struct connection *connection) {
     const struct request *request = api_call_request(connection->exchange.call, 0);
-    if (request->priority < 0) /* it may be before them */
-        return 0;
-    int64_t num_ahead =
-        min_int64(engine_num_queued(server->engine, request->share), server->monitor.num_waiting);
-    return num_ahead > 0 ? engine_monitor_time_ms(&server->monitor, num_ahead) : 0;
+    return request->priority < 0 ? 0 /* it may be before them */
+                                 : http_admission_num_waiting(connection);
+}
+
+/* Returns for how long the call waits at least. */
+static int64_t least_wait_ms(const struct connection *connection) {
+    int64_t count = num_ahead(connection);
+    return count > 0 ? engine_monitor_time_ms(&connection->server->monitor, count) : 0;
 }
 
 /* Returns for how long the call is expected to wait: its owner's requests at the rate at which they
- * end of late, or that of all where no two have. The first one that waits has the next turn. */
+ * have ended while others waited; 0 where that is not known. The first one that waits has the next
+ * turn. */
 static int64_t expected_wait_ms(const struct connection *connection) {
-    const struct http_server *server = connection->server;
-    const struct request *request = api_call_request(connection->exchange.call, 0);
-    int64_t num_ahead = engine_num_queued(server->engine, request->share);
-    if (num_ahead == 0 || request->priority < 0)
+    int64_t count = num_ahead(connection);
+    if (count == 0 || connection->server->config.trusts_priority)
         return 0;
     int64_t wait_ms =
-        server->config.trusts_priority
-            ? -1
-            : queue_pace_wait_ms(&connection->exchange.owner->pace, num_ahead + 1, clock_now_ms());
-    return wait_ms >= 0 ? wait_ms : engine_monitor_time_ms(&server->monitor, num_ahead + 1);
+        queue_pace_wait_ms(&connection->exchange.owner->pace, count + 1, clock_now_ms());
+    return max_int64(wait_ms, 0);
 }
 
 /* Half of the time that it may wait: what is expected may be off by that, and whoever is let in is

@@ -5,6 +5,7 @@
 #include "config/base/cores.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #define HELP_NS (5 * CLOCK_NS_PER_MS)
+#define MAX_AHEAD_NS (100 * CLOCK_NS_PER_MS) /* for which an owner may be after all others */
 
 struct job_list {
     struct prep_job *first, **end;
@@ -24,7 +26,7 @@ struct turn {
     struct job_list jobs; /* that wait */
     struct turn *next;    /* whose jobs wait too */
     int64_t spent_ns; /* virtual time: processor time of its jobs, lifted as it begins to wait */
-    int64_t last_ns;  /* of its last job, which the next one is expected to take */
+    double byte_ns;   /* what its last job took for a byte, as the next one is expected to */
 };
 
 struct worker {
@@ -63,8 +65,13 @@ static struct turn *turn_of(const struct prep_workers *workers, const struct pre
     return &workers->queues[job->queue].turns[job->owner];
 }
 
+/* Returns what the next job is expected to take. */
+static int64_t expected_ns(const struct turn *turn) {
+    return (int64_t)fmin(turn->byte_ns * (double)turn->jobs.first->num_bytes, MAX_AHEAD_NS);
+}
+
 static bool is_before(const struct turn *a, const struct turn *b) {
-    return a->spent_ns + a->last_ns < b->spent_ns + b->last_ns;
+    return a->spent_ns + expected_ns(a) < b->spent_ns + expected_ns(b);
 }
 
 static void begin_to_wait(struct prep_queue_state *queue, struct turn *turn) {
@@ -75,6 +82,8 @@ static void begin_to_wait(struct prep_queue_state *queue, struct turn *turn) {
     turn->next = NULL;
     if (turn->spent_ns < queue->now_ns)
         turn->spent_ns = queue->now_ns;
+    else if (turn->spent_ns > queue->now_ns + MAX_AHEAD_NS)
+        turn->spent_ns = queue->now_ns + MAX_AHEAD_NS;
 }
 
 /* Takes the next job of a queue, of those that are expected to take no more than so much; NULL: there
@@ -82,7 +91,7 @@ static void begin_to_wait(struct prep_queue_state *queue, struct turn *turn) {
 static struct prep_job *take(struct prep_queue_state *queue, int64_t most_ns) {
     struct turn **best = NULL;
     for (struct turn **at = &queue->first; *at != NULL; at = &(*at)->next)
-        if ((*at)->last_ns <= most_ns && (best == NULL || is_before(*at, *best)))
+        if (expected_ns(*at) <= most_ns && (best == NULL || is_before(*at, *best)))
             best = at;
     if (best == NULL)
         return NULL;
@@ -123,7 +132,7 @@ static void *worker_main(void *context) {
         int64_t spent_ns = clock_thread_ns() - begin_ns;
         pthread_mutex_lock(&workers->lock);
         turn->spent_ns += spent_ns;
-        turn->last_ns = spent_ns;
+        turn->byte_ns = (double)spent_ns / (double)(job->num_bytes + 1);
         workers->num_running--;
         append(&workers->done, job);
         const uint64_t one = 1;

@@ -2,11 +2,11 @@
  * worker, never the I/O thread.
  *
  * There is a worker for each queue of jobs. It takes those of its own queue and, when it has none,
- * short ones of owners whose last one took little, while no more run than one and half of the cores:
+ * short ones that are expected to take little, while no more run than one and half of the cores:
  * what is long holds up only what is long too, and steps are computed meanwhile. In a queue the
  * owners of jobs take turns: next is the oldest job of the owner for which least processor time will
- * have been spent then, if it takes as long as the last one (after start-time fair queueing: Goyal,
- * Vin and Cheng, SIGCOMM 1996). An owner without jobs gains no credit: with its next
+ * have been spent then, if it takes as long for a byte as the last one (after start-time fair
+ * queueing: Goyal, Vin and Cheng, SIGCOMM 1996). An owner without jobs gains no credit: with its next
  * one it is level with whoever is served then. So a job waits for the one that runs and for those of
  * its own owner, whatever others push.
  *
@@ -18,6 +18,7 @@
 
 #include "config/error.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct prep_workers;
@@ -35,6 +36,7 @@ struct prep_job {
     enum prep_queue queue;
     void (*run)(struct prep_job *job); /* on a worker; touches the job's own fields only */
     int32_t owner;                     /* a number below num_owners */
+    size_t num_bytes;                  /* that its time is expected to grow with */
     struct prep_job *next;
 };
 

@@ -99,15 +99,27 @@ def test_what_cannot_be_started_in_time_is_refused_when_it_comes(start_server):
     """Nobody of a crowd that is twenty times too large is let in only to be told after the time to wait."""
     server = start_server("--max-num-seqs", "1", "--queue-timeout", "8")
     call = {**FOREVER, "max_tokens": 64}
-    for _ in range(4):
-        post(server, "/v1/completions", call)
-    time.sleep(0.5)  # two looks of the server at its engine
-    with ThreadPoolExecutor(100) as pool:
+    with httpx.Client() as client, ThreadPoolExecutor(100) as pool:
+        client.get(server.url + "/health")  # whose connection stays, so that the server remembers who that is
+        taught = list(pool.map(lambda _: post(server, "/v1/completions", call), range(8)))  # how fast they end while some wait
+        assert {answer.status_code for answer in taught} == {200}
         answers = list(pool.map(lambda _: post(server, "/v1/completions", call), range(100)))
     refused = [answer.json()["error"] for answer in answers if answer.status_code != 200]
     assert 2 <= len(answers) - len(refused) < 100
     assert {error["code"] for error in refused} == {"queue_timeout"}
     assert all("is expected to wait" in error["message"] for error in refused), refused
+    server.wait_idle()
+
+
+def test_nobody_is_refused_for_calls_that_take_long(start_server):
+    """While one long call runs, hardly any ends; a few that come at once find room all the same."""
+    server = start_server("--max-num-seqs", "8", "--queue-timeout", "4")
+    with httpx.stream("POST", server.url + "/v1/completions", json={**FOREVER, "stream": True}, timeout=300) as stream:
+        next(stream.iter_lines())
+        time.sleep(3)
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(lambda _: post(server, "/v1/completions", {**FOREVER, "max_tokens": 1}), range(12)))
+    assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers]
     server.wait_idle()
 
 

@@ -174,6 +174,17 @@ def test_body_before_half_a_close_is_answered(server):
             assert received.endswith((b"}", b"0\r\n\r\n")), (data[:60], received[-300:])
 
 
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_stream_before_half_a_close_is_whole(server, is_begun):
+    """The end of what the client has to say comes when it likes: within the stream too."""
+    with connect(server) as sock:
+        sock.sendall(request_bytes("/v1/completions", {**GOOD, "stream": True, "max_tokens": 200, "ignore_eos": True}))
+        received = sock.recv(65536) if is_begun else b""
+        sock.shutdown(1)
+        received += read_until_close(sock)
+    assert b"data: [DONE]" in received and received.endswith(b"0\r\n\r\n")
+
+
 def test_who_reads_on_is_told_from_who_is_gone(server):
     """A call that takes longer: interim answers go to one half of a connection, and find that the other is gone as well."""
     call = {**GOOD, "n": 8, "ignore_eos": True}

@@ -371,6 +371,9 @@ static void test_newcomers_are_served_at_once(void **state) {
         loads[0].weight = 1;
         loads[0].per_step = 3;
         start(&server, 2, cases[i].num_blocks);
+        send(&server, 1,
+             &(struct load){
+                 .weight = 1, .num_prompt_tokens = 12, .max_tokens = 1, .num_choices = 1});
         int64_t most = first_token(&server, loads);
         print_message("# beside %s: %lld steps, %llu preemptions in %lld\n", cases[i].name,
                       (long long)most, (unsigned long long)server.core.stats.preemptions,

@@ -20,8 +20,8 @@
 
 #define SCHEMA_MAX_PATH 384
 /* Of grammar_builder_work. */
-#define SCHEMA_STEP_WORK 10 /* to look at a name or a value */
-#define SCHEMA_WORK 200     /* to begin with a schema or a value of an enum */
+#define SCHEMA_STEP_WORK 5 /* to look at a name or a value */
+#define SCHEMA_WORK 200    /* to begin with a schema or a value of an enum */
 #define SCHEMA_BYTES_PER_WORK 4
 #define SCHEMA_MAX_CASES 512
 #define SCHEMA_MAX_GOALS 8192
