@@ -87,8 +87,8 @@ static int check_queue(struct connection *connection) {
         return 0;
     connection->server->stats.rejected++;
     return api_error_set(&connection->exchange.error, 503, "server_error", "queue_timeout", NULL,
-                         "the request is expected to wait for %lld s to run, and may wait for %lld "
-                         "s; try again later",
+                         "the request is expected to wait for %lld s to run, more than half of the "
+                         "%lld s that it may wait; try again later",
                          (long long)wait_ms / 1000,
                          (long long)connection->server->config.queue_timeout_ms / 1000);
 }
