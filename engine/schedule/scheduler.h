@@ -60,8 +60,8 @@
 struct scheduler_config {
     const struct serving_limits *limits; /* without host blocks preemption is by recomputation */
     /* That a step is to take while sequences decode; 0: as long as it likes; negative: three times
-     * what these take, SCHEDULER_LEAST_STEP_NS at least. Unless it is 0 a step of prompts alone takes
-     * no more than that, or ten steps of one token, or SCHEDULER_LEAST_PROMPT_STEP_NS. */
+     * what these take, SCHEDULER_LEAST_STEP_NS at least. Unless it is 0, one of prompts alone takes at
+     * most the largest of this, ten steps of one token and SCHEDULER_LEAST_PROMPT_STEP_NS. */
     int64_t max_step_ns;
     int64_t swap_block_ns; /* to move one block to the host, or back */
     int32_t num_tenants;
