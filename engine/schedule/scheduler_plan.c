@@ -174,13 +174,18 @@ static struct sequence *first_prefill(struct scheduler *scheduler) {
 }
 
 /* Returns how many further tokens of the sequence the step has room for, `part` of the tokens and
- * of the time that are left. */
+ * of the time that are left. A chunk that time cuts ends with a block, if it gets so far: only whole
+ * ones are shared with others that have the same prefix. */
 static int32_t room_for(const struct scheduler *scheduler, const struct sequence *sequence,
                         double limit_ns, double part) {
     int32_t most = min_int32((int32_t)ceil(budget_left(scheduler) * part),
                              sequence_num_pending(sequence) - sequence->num_scheduled_tokens);
-    return limit_ns == 0 || most <= 0 ? most
-                                      : step_time_fit(scheduler, sequence, most, limit_ns, part);
+    if (limit_ns == 0 || most <= 0)
+        return most;
+    int32_t fitting = step_time_fit(scheduler, sequence, most, limit_ns, part);
+    int32_t begin = sequence_num_computed_ahead(sequence) + sequence->num_scheduled_tokens;
+    int32_t beyond = (begin + fitting) % scheduler->config.limits->block_size;
+    return fitting < most && beyond < fitting ? fitting - beyond : fitting;
 }
 
 /* Shortest first while budget and time last. */

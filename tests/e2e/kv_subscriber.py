@@ -59,6 +59,7 @@ class Subscriber:
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.SUB)
         self.socket.setsockopt_string(zmq.SUBSCRIBE, topic)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, 5)  # ms: the server binds later
         self.socket.bind(endpoint) if binds else self.socket.connect(endpoint)
         self.topic, self.replay, self.next = topic.encode(), replay, 0
         self.decoder = msgspec.msgpack.Decoder(KVEventBatch)

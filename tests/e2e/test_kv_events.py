@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -36,6 +37,7 @@ def publish(tmp_path, start_server):
         subscribers.append(Subscriber(endpoint, replay, topic="kv-events"))
         server = start_server("--kv-events-config", config(endpoint=endpoint, replay_endpoint=replay,
                                                            topic="kv-events", **fields), *arguments)
+        time.sleep(0.3)  # for the subscription to arrive: what is sent before it is missed
         return server, subscribers[-1], replay
 
     yield start

@@ -284,7 +284,7 @@ def test_service_manager_is_notified(run, tmp_path):
 
 def test_watchdog_aborts_an_engine_that_finishes_no_step(start_server):
     """A step of a long prompt takes longer here than it may."""
-    server = start_server("--watchdog-sec", 1, "--max-num-batched-tokens", 8192)
+    server = start_server("--watchdog-sec", 1, "--max-num-batched-tokens", 8192, "--max-inter-token-ms", 0)
     assert server.post("/v1/completions", {"model": NAME, "prompt": "One", "max_tokens": 2}).status_code == 200
     with connect(server) as sock:
         sock.sendall(request_bytes("/v1/completions", {"model": NAME, "prompt": "word " * 8000, "max_tokens": 1}))

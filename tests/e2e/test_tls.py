@@ -164,9 +164,11 @@ def test_a_client_that_hangs_up_is_noticed(start_tls):
     socks[0].close()  # without a word
     with contextlib.suppress(ssl.SSLError):  # tokens that were on their way
         socks[1].unwrap()  # by TLS's farewell
+    socks[1].close()
     wait_until(lambda: server.running() == 2)
     for sock in socks[2:]:
-        sock.shutdown(socket.SHUT_WR)
+        sock.shutdown(socket.SHUT_WR)  # says no more than that nothing more is sent
+        sock.close()
     wait_until(lambda: server.running() == 0)
     with connect(server) as sock:  # of its answer nothing has been sent, and nothing is soon
         sock.sendall(request_bytes("/v1/completions", {**GOOD, "n": 8, "max_tokens": 7000, "ignore_eos": True}))
