@@ -53,8 +53,8 @@ enum engine_rest {
     ENGINE_WAKING,
 };
 
-/* Whether it sleeps, and how often it has come to what somebody may wait for, since start: by then it
- * may have gone on. */
+/* Whether it sleeps, and how often it has come to what somebody may wait for, since start: by then
+ * it may have gone on. */
 struct engine_rest_view {
     enum engine_rest rest;
     uint64_t num_slept; /* times that it has fallen asleep */

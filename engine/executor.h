@@ -160,8 +160,8 @@ struct executor_info {
     pid_t rank_process; /* where they live, at first (process_executor.h); 0: in this one */
 };
 
-/* Returns once the weights are loaded and the memory of both pools is allocated; what does not fit by
- * the model's headers is refused before. The model outlives
+/* Returns once the weights are loaded and the memory of both pools is allocated; what does not fit
+ * by the model's headers is refused before. The model outlives
  * the executor; *info is filled in only on success. ERROR_CONFIG: the device is not there,
  * or an option does not suit it; ERROR_MEMORY: which part does not fit, how much is missing and
  * what helps; ERROR_DEVICE: it failed. On failure *out is NULL, or an executor that hangs. */

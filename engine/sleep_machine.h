@@ -1,5 +1,5 @@
-/* The engine's sleep as one machine of states. It has no thread, no lock and no executor: the engine
- * gives it events under its own lock, and does what the state says (sleep_machine_duty).
+/* The engine's sleep as one machine of states. It has no thread, no lock and no executor: the
+ * engine gives it events under its own lock, and does what the state says (sleep_machine_duty).
  *
  *   AWAKE -SLEEP-> DUE -DRAINED-> RELEASING -RELEASED-> ASLEEP -WAKE-> WAKING -WOKEN-> AWAKE
  *                   |                 |                   ^              |
@@ -7,9 +7,9 @@
  *                   v                 v                                  ^
  *                 AWAKE         RELEASING_x_WAKES ------- RELEASED ------+
  *
- * Each sleep is one of three kinds: IDLE (by itself, with its weights; a request ends it), 1 (put to
- * sleep with its weights) and 2 (without them). SLEEP of a deeper kind turns one into the other. The
- * table in sleep_machine.c has every state and event.
+ * Each sleep is one of three kinds: IDLE (by itself, with its weights; a request ends it), 1 (put
+ * to sleep with its weights) and 2 (without them). SLEEP of a deeper kind turns one into the other.
+ * The table in sleep_machine.c has every state and event.
  *
  * Who: the front end gives SLEEP_1, SLEEP_2, WAKE and SUBMIT; the engine's thread the others. */
 #ifndef QUIRE_ENGINE_SLEEP_MACHINE_H
@@ -69,8 +69,8 @@ struct sleep_machine {
     struct engine_idle_stats idle;
 };
 
-/* Goes to the next state. Returns false, and nothing has changed, where the state refuses the event;
- * an event of the engine's thread that does not belong to the state is a CHECK. */
+/* Goes to the next state. Returns false, and nothing has changed, where the state refuses the
+ * event; an event of the engine's thread that does not belong to the state is a CHECK. */
 bool sleep_machine_take(struct sleep_machine *machine, enum sleep_event event, int64_t now_ns);
 
 bool sleep_machine_refuses_requests(const struct sleep_machine *machine);

@@ -11,8 +11,9 @@
 /* Choices of all its prompts at most. */
 int32_t engine_options_call_choices(const struct options *options);
 
-/* Leaves the length of a sequence open where max-model-len does. ERROR_CONFIG for a max-model-len that the model was not trained for, or below 2, and for a
- * speculative-config that is not one. *out points into options. */
+/* Leaves the length of a sequence open where max-model-len does. ERROR_CONFIG for a max-model-len
+ * that the model was not trained for, or below 2, and for a speculative-config that is not one.
+ * *out points into options. */
 int engine_options_executor(const struct options *options, const struct model *model,
                             struct executor_config *out, struct error *err);
 

@@ -1,6 +1,6 @@
-/* The last resort of a stop: a thread that ends the process when a stop is not over by its deadline,
- * whatever hangs. It waits for nobody, takes no lock of others, and sees SIGTERM and SIGINT itself,
- * so that it also acts where the thread that takes them is the one that hangs.
+/* The last resort of a stop: a thread that ends the process when a stop is not over by its
+ * deadline, whatever hangs. It waits for nobody, takes no lock of others, and sees SIGTERM and
+ * SIGINT itself, so that it also acts where the thread that takes them is the one that hangs.
  *
  * It logs one line that says what the main and the engine's thread were doing, and ends the process
  * with status 70; while the server starts, and serves nobody yet, with 0. */

@@ -61,8 +61,8 @@ static inline bool utf8_is_control(int32_t character) {
            (character >= 0x2066 && character <= 0x2069);
 }
 
-/* Makes of text[0..length) what a line on a terminal may hold: each byte of a control, ends of lines
- * among them, and each that is no UTF-8 becomes '?'. */
+/* Makes of text[0..length) what a line on a terminal may hold: each byte of a control, ends of
+ * lines among them, and each that is no UTF-8 becomes '?'. */
 void utf8_hide_controls(char *text, size_t length);
 
 #define UTF8_PRINTABLE_BYTES 64

@@ -1,7 +1,8 @@
 /* All that one rank computes with: backend, its share of the weights, workspace, the KV cache of
- * its heads and layers, and its host block pool. rank_load and rank_allocate take the memory; a step allocates
- * no device memory. Opened, used and closed by one thread, or by one after another (rank_executor.h);
- * the ranks of an executor are opened, and run their steps, together (backend.h). */
+ * its heads and layers, and its host block pool. rank_load and rank_allocate take the memory; a
+ * step allocates no device memory. Opened, used and closed by one thread, or by one after another
+ * (rank_executor.h); the ranks of an executor are opened, and run their steps, together
+ * (backend.h). */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
@@ -53,15 +54,15 @@ struct rank {
     size_t planned_bytes;             /* of that, what is only planned */
 };
 
-/* Opens the backend of rank `index` of those in this process, and plans the memory of the rest by the
- * model's headers, for the longest sequences where their length is open. num_threads: of this rank.
- * Returns errors as executor_create; there is nothing to close then. */
+/* Opens the backend of rank `index` of those in this process, and plans the memory of the rest by
+ * the model's headers, for the longest sequences where their length is open. num_threads: of this
+ * rank. Returns errors as executor_create; there is nothing to close then. */
 int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
               struct error *err);
 /* Plans it for sequences of this length, before the weights are loaded. */
 int rank_plan_length(struct rank *rank, int32_t max_model_len, struct error *err);
-/* Loads weights and workspace, of which a GPU has run its largest steps. On failure the rank is still
- * to be closed. The other ranks do not learn of it: they wait in weights_reader_read. */
+/* Loads weights and workspace, of which a GPU has run its largest steps. On failure the rank is
+ * still to be closed. The other ranks do not learn of it: they wait in weights_reader_read. */
 int rank_load(struct rank *rank, struct weights_reader *reader, struct error *err);
 /* Allocates both pools as rank->limits say. On failure the rank is still to be closed. */
 int rank_allocate(struct rank *rank, struct error *err);

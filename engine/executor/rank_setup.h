@@ -34,10 +34,10 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
 void rank_setup_describe_place(const struct rank_setup *setup, const struct rank_place *place,
                                char *out);
 
-/* Chooses the length of a sequence where it is open: the longest up to most_model_len of which the KV
- * cache has room for one, by the block, with what depends on the length planned. The libraries of
- * a GPU that is filled take more than is planned: a tenth of the blocks is left to them, and no less
- * than 1/32 of its memory. */
+/* Chooses the length of a sequence where it is open: the longest up to most_model_len of which the
+ * KV cache has room for one, by the block, with what depends on the length planned. The libraries
+ * of a GPU that is filled take more than is planned: a tenth of the blocks is left to them, and no
+ * less than 1/32 of its memory. */
 int rank_setup_choose_length(const struct rank_setup *setup, struct rank *ranks, struct error *err);
 /* Plans all for sequences of this length. */
 int rank_setup_set_length(struct rank *ranks, int32_t num_ranks, int32_t max_model_len,

@@ -32,10 +32,10 @@ struct kv_budget {
 
 /* Sets limits->num_blocks. Where no number of bytes is requested: in the system's memory, what
  * max_num_seqs sequences of max_model_len tokens can need, but no more than a quarter of the memory
- * at hand and no more than 4 GiB, or one of these sequences where it keeps_length; on a device of its own, what is left of its share, to the last
- * block. Either way one such sequence must fit; ERROR_CONFIG, or ERROR_MEMORY when the bytes were
- * chosen here, says by how much it does not. Bytes that were requested must be free on a device of
- * its own (ERROR_CONFIG). */
+ * at hand and no more than 4 GiB, or one of these sequences where it keeps_length; on a device of
+ * its own, what is left of its share, to the last block. Either way one such sequence must fit;
+ * ERROR_CONFIG, or ERROR_MEMORY when the bytes were chosen here, says by how much it does not.
+ * Bytes that were requested must be free on a device of its own (ERROR_CONFIG). */
 int sizing_choose_blocks(const struct kv_budget *budget, struct serving_limits *limits,
                          struct error *err);
 

@@ -43,9 +43,9 @@ typedef int32_t grammar_node;
 
 struct grammar_builder *grammar_builder_create(void);          /* NULL when memory is short */
 void grammar_builder_destroy(struct grammar_builder *builder); /* accepts NULL */
-/* What front ends may still work on this builder, GRAMMAR_MAX_WORK at first: all schemas, patterns and
- * tools that are built in it share that. They take what they do from it, and refuse to go on once it
- * is negative. */
+/* What front ends may still work on this builder, GRAMMAR_MAX_WORK at first: all schemas, patterns
+ * and tools that are built in it share that. They take what they do from it, and refuse to go on
+ * once it is negative. */
 int64_t *grammar_builder_work(struct grammar_builder *builder);
 
 grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length);

@@ -4,8 +4,8 @@
  *
  * An automaton is made of nodes (a regular expression as grammar_regex.h reads it) by Thompson's
  * construction and the subset construction, combined with another by the product construction, and
- * written back as nodes. All of it counts its work in *budget (grammar_builder_work), and fails with
- * ERROR_SYNTAX when that is used up or an automaton has too many states. */
+ * written back as nodes. All of it counts its work in *budget (grammar_builder_work), and fails
+ * with ERROR_SYNTAX when that is used up or an automaton has too many states. */
 #ifndef QUIRE_ENGINE_GRAMMAR_TEXT_AUTOMATON_H
 #define QUIRE_ENGINE_GRAMMAR_TEXT_AUTOMATON_H
 

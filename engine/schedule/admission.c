@@ -274,8 +274,8 @@ static bool preempt_stalled(struct scheduler *scheduler) {
     return true;
 }
 
-/* Returns whether the group has waited at the head of the queue for some steps; one whose share runs
- * nothing need not. */
+/* Returns whether the group has waited at the head of the queue for some steps; one whose share
+ * runs nothing need not. */
 static bool is_held_up(struct scheduler *scheduler, const struct sequence_group *next) {
     if (scheduler->waiting.shares[next->request->share].num_running == 0)
         return true;
@@ -369,8 +369,8 @@ static void run_alone(struct scheduler *scheduler, struct sequence_group *group)
         widen(scheduler, group, group->num_sequences);
 }
 
-/* Returns whether the group runs now, or somebody has made room. Whose blocks this step moves does not
- * take them back in it. */
+/* Returns whether the group runs now, or somebody has made room. Whose blocks this step moves does
+ * not take them back in it. */
 static bool take_in(struct scheduler *scheduler, struct sequence_group *next) {
     if (next->preempted_in_plan == scheduler->num_plans)
         return false;

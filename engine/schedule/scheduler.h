@@ -33,8 +33,8 @@
  *     this step, or in one that is in flight, waits for it.
  *     While sequences decode, these runs get no more tokens than are expected to be computed within
  *     max_step_ns, so that the text of others does not stop for a long prompt, and in longer steps
- *     otherwise, so that who comes then need not wait for long. The first in order gets a few tokens
- *     however long they take.
+ *     otherwise, so that who comes then need not wait for long. The first in order gets a few
+ *     tokens however long they take.
  *   - Drafts take what is left then of the budget and of the free blocks.
  *
  * A sequence that needs a block when none is free preempts the last group in order that runs
@@ -60,8 +60,8 @@
 struct scheduler_config {
     const struct serving_limits *limits; /* without host blocks preemption is by recomputation */
     /* That a step is to take while sequences decode; 0: as long as it likes; negative: three times
-     * what these take, SCHEDULER_LEAST_STEP_NS at least. Unless it is 0, one of prompts alone takes at
-     * most the largest of this, ten steps of one token and SCHEDULER_LEAST_PROMPT_STEP_NS. */
+     * what these take, SCHEDULER_LEAST_STEP_NS at least. Unless it is 0, one of prompts alone takes
+     * at most the largest of this, ten steps of one token and SCHEDULER_LEAST_PROMPT_STEP_NS. */
     int64_t max_step_ns;
     int64_t swap_block_ns; /* to move one block to the host, or back */
     int32_t num_tenants;

@@ -174,8 +174,8 @@ static struct sequence *first_prefill(struct scheduler *scheduler) {
 }
 
 /* Returns how many further tokens of the sequence the step has room for, `part` of the tokens and
- * of the time that are left. A chunk that time cuts ends with a block, if it gets so far: only whole
- * ones are shared with others that have the same prefix. */
+ * of the time that are left. A chunk that time cuts ends with a block, if it gets so far: only
+ * whole ones are shared with others that have the same prefix. */
 static int32_t room_for(const struct scheduler *scheduler, const struct sequence *sequence,
                         double limit_ns, double part) {
     int32_t most = min_int32((int32_t)ceil(budget_left(scheduler) * part),

@@ -16,8 +16,8 @@ void cpu_memory_free(struct buffer *buffer);
  * the limits of the process' control groups (control_group.h), by memory.max and memory.high of
  * version 2, memory.limit_in_bytes of version 1. A group's page cache and reclaimable slab count as
  * free: they make room (Linux, Admin Guide: cgroup-v2.rst, memory.stat; cgroup-v1/memory.rst). root
- * goes before /proc/meminfo and what the groups are in: "" is the machine. Zeros when that cannot be
- * read. */
+ * goes before /proc/meminfo and what the groups are in: "" is the machine. Zeros when that cannot
+ * be read. */
 void cpu_memory_info(const char *root, size_t *out_free, size_t *out_total);
 
 #endif

@@ -30,9 +30,9 @@ struct input_file {
 /* ERROR_IO when it cannot be opened; ERROR_MODEL when it is empty or not a regular file: a folder,
  * a FIFO and a device are refused without waiting for them. */
 int input_file_open(const char *path, struct input_file *out, struct error *err);
-/* Where another file lies at the path by now, reads from that from now on, in the same descriptor: a
- * copy that was put there takes the place of the one that was opened. One that is gone is read on.
- * While nobody reads it. -1 as input_file_open. */
+/* Where another file lies at the path by now, reads from that from now on, in the same descriptor:
+ * a copy that was put there takes the place of the one that was opened. One that is gone is read
+ * on. While nobody reads it. -1 as input_file_open. */
 int input_file_refresh(const struct input_file *file, struct error *err);
 /* Accepts a zeroed one. */
 void input_file_finish(struct input_file *file);

@@ -95,9 +95,9 @@ const struct tensor_info *tensor_file_find(const struct tensor_file *file, const
 int tensor_read(const struct tensor_file *file, const struct tensor_info *tensor, size_t offset,
                 size_t bytes, void *dst, struct error *err);
 
-/* Reads from now on what lies at the paths, where copies have taken the places of the files that were
- * opened. ERROR_MODEL where what was parsed is not what they begin with any more; the tensors' bytes
- * are not compared. While nobody reads it. */
+/* Reads from now on what lies at the paths, where copies have taken the places of the files that
+ * were opened. ERROR_MODEL where what was parsed is not what they begin with any more; the tensors'
+ * bytes are not compared. While nobody reads it. */
 int tensor_file_refresh(const struct tensor_file *file, struct error *err);
 
 size_t tensor_file_num_metadata(const struct tensor_file *file);

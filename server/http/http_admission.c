@@ -226,8 +226,8 @@ void http_admission_end(struct connection *connection) {
     key_limits_end(exchange->key);
 }
 
-/* Whether the request asks for as many tokens as there is room for: max_tokens was left out, or might
- * as well have been. */
+/* Whether the request asks for as many tokens as there is room for: max_tokens was left out, or
+ * might as well have been. */
 static bool is_open(const struct connection *connection, const struct request *request) {
     int32_t most = engine_limits(connection->server->engine)->max_model_len;
     return request->params.max_tokens > 0 &&
@@ -253,7 +253,8 @@ static int64_t count_outputs(const struct connection *connection, int64_t *num_o
     return num_tokens;
 }
 
-/* Cuts the open ones to `each` tokens beside their least. Returns how many more these are in all. */
+/* Cuts the open ones to `each` tokens beside their least. Returns how many more these are in all.
+ * */
 static int64_t limit_outputs(const struct connection *connection, int64_t each) {
     struct api_call *call = connection->exchange.call;
     int64_t more = 0;

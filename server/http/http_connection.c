@@ -4,10 +4,9 @@
  *
  * That says the same of a client that is gone and of one that has closed its sending half and
  * reads on (nc -N); TCP tells them apart by what the other side's kernel says to bytes that it
- * gets. Within a stream it counts as gone: whoever only says that nothing more comes does so with
- * the request. Before an answer has begun it may still read it. If that takes longer, bytes are
- * made up: RFC 9110 section 15.2 has clients read over interim responses, of which all of them
- * know 100. */
+ * gets. A stream sends some with the next token. Before an answer has begun, and if that takes
+ * longer, bytes are made up: RFC 9110 section 15.2 has clients read over interim responses, of
+ * which all of them know 100. */
 #include "server/http/http_connection.h"
 
 #include "config/base/clock.h"

@@ -23,7 +23,7 @@ void http_connection_resume_deferred(struct http_server *server);
 /* Cancels the requests of the exchange's call that have not finished. */
 void http_connection_cancel(struct connection *connection);
 /* The client has closed its sending half, or (is_gone) all of it. Cancels its requests at once
- * and closes the socket, unless it may still read an answer of which nothing was sent yet. */
+ * and closes the socket, unless it may still read the answer to a request that is whole. */
 void http_connection_hang_up(struct connection *connection, bool is_gone);
 /* Returns whether the kernel has bytes of the client's that libmicrohttpd has not read. */
 bool http_connection_has_unread(const struct connection *connection);

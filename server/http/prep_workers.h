@@ -4,11 +4,11 @@
  * There is a worker for each queue of jobs. It takes those of its own queue and, when it has none,
  * short ones that are expected to take little, while no more run than one and half of the cores:
  * what is long holds up only what is long too, and steps are computed meanwhile. In a queue the
- * owners of jobs take turns: next is the oldest job of the owner for which least processor time will
- * have been spent then, if it takes as long for a byte as the last one (after start-time fair
- * queueing: Goyal, Vin and Cheng, SIGCOMM 1996). An owner without jobs gains no credit: with its next
- * one it is level with whoever is served then. So a job waits for the one that runs and for those of
- * its own owner, whatever others push.
+ * owners of jobs take turns: next is the oldest job of the owner for which least processor time
+ * will have been spent then, if it takes as long for a byte as the last one (after start-time fair
+ * queueing: Goyal, Vin and Cheng, SIGCOMM 1996). An owner without jobs gains no credit: with its
+ * next one it is level with whoever is served then. So a job waits for the one that runs and for
+ * those of its own owner, whatever others push.
  *
  * The I/O thread pushes jobs and collects finished ones after prep_workers_fd became readable. A
  * job belongs to the workers from push until it comes back from prep_workers_take_done. The caller

@@ -3,8 +3,9 @@
  *
  * Redirects are followed here and not by libcurl: the token goes to requests whose scheme, host and
  * port are the endpoint's and to no other, https never becomes http, and only these two schemes are
- * spoken. A body that comes by less than HUB_MIN_SPEED over HF_HUB_DOWNLOAD_TIMEOUT is given up, and a
- * small answer, header and all, after connecting and HUB_MAX_SMALL of these times. Nothing here writes a header or a token into a message. */
+ * spoken. A body that comes by less than HUB_MIN_SPEED over HF_HUB_DOWNLOAD_TIMEOUT is given up,
+ * and a small answer, header and all, after connecting and HUB_MAX_SMALL of these times. Nothing
+ * here writes a header or a token into a message. */
 #ifndef QUIRE_SERVER_HUB_HUB_HTTP_H
 #define QUIRE_SERVER_HUB_HUB_HTTP_H
 

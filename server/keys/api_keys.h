@@ -35,10 +35,10 @@ struct api_keys;
 /* Takes the keys of --api-key; none: every request is allowed as long as there are no other keys.
  * ERROR_CONFIG for an empty one. */
 int api_keys_create(char *const *texts, int count, struct api_keys **out, struct error *err);
-/* Puts the keys of a file in the place of those of the last one, and takes their entries over, whose
- * weight is 0 then; on failure, which is lack of memory, nothing changes. A key that stays keeps what
- * it has used of its limits. Returns -1, or how many keys are not there as there is no place for
- * them: their entries stay in the file. */
+/* Puts the keys of a file in the place of those of the last one, and takes their entries over,
+ * whose weight is 0 then; on failure, which is lack of memory, nothing changes. A key that stays
+ * keeps what it has used of its limits. Returns -1, or how many keys are not there as there is no
+ * place for them: their entries stay in the file. */
 int api_keys_replace(struct api_keys *keys, struct key_file *file, struct error *err);
 /* Nobody uses one of the keys any more. Accepts NULL. */
 void api_keys_destroy(struct api_keys *keys);

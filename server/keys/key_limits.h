@@ -1,11 +1,11 @@
 /* What the limits of a key say to an API call. I/O thread only.
  *
  * Requests are counted before anything is computed, and so are tokens: a call takes its prompts and
- * all that its outputs may have, max_tokens for each choice, as OpenAI counts them, and gives back at
- * its end what they did not take. So no call takes more than its key's minute allows. A client that
- * leaves max_tokens out is not refused for the longest answer it could get: its outputs share half of
- * what the key has left, and end there with finish_reason "length". A request that is refused before
- * its body was read counts nowhere. */
+ * all that its outputs may have, max_tokens for each choice, as OpenAI counts them, and gives back
+ * at its end what they did not take. So no call takes more than its key's minute allows. A client
+ * that leaves max_tokens out is not refused for the longest answer it could get: its outputs share
+ * half of what the key has left, and end there with finish_reason "length". A request that is
+ * refused before its body was read counts nowhere. */
 #ifndef QUIRE_SERVER_KEYS_KEY_LIMITS_H
 #define QUIRE_SERVER_KEYS_KEY_LIMITS_H
 
@@ -24,8 +24,8 @@ void key_limits_begin(struct api_key *key, int64_t now_ms);
  * key_limits_check. */
 int key_limits_check_tokens(const struct api_key *key, int64_t num_tokens, int64_t now_ms,
                             struct api_error *err, int64_t *out_retry_ms);
-/* Returns how many tokens the outputs may have in all that ask for as many as there are, beside what
- * was checked; INT64_MAX: there is no limit. */
+/* Returns how many tokens the outputs may have in all that ask for as many as there are, beside
+ * what was checked; INT64_MAX: there is no limit. */
 int64_t key_limits_share(const struct api_key *key, int64_t num_tokens, int64_t now_ms);
 /* Counts prompts that were taken, and reserves the tokens that their outputs may have. */
 void key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t num_reserved,
