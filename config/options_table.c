@@ -545,8 +545,8 @@ static const struct option_spec table[] = {
      .default_text = "60",
      .maximum = 86400,
      .meaning =
-         "seconds that a request may wait to run, then it is answered 503, and at once where half "
-         "of it is not expected to do; 0: no limit"},
+         "seconds that a request may wait to run, then it is answered 503, or at once if it is "
+         "expected to wait for more than half of that; 0: no limit"},
     {.name = "max-n",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_n),
