@@ -13,6 +13,7 @@
 #include "tests/sim/random_request.h"
 #include "tests/sim/stream_checker.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -332,12 +333,10 @@ static struct {
     sem_t may_sleep, may_wake;
     atomic_int num_asleep, num_waking_failures;
     atomic_bool is_asleep, discards_weights, was_used_asleep;
-    bool is_always_allowed;
 } sleeper;
 
 static void sleep_when_allowed(struct executor *executor, bool discards_weights) {
-    if (!sleeper.is_always_allowed)
-        sem_wait(&sleeper.may_sleep);
+    sem_wait(&sleeper.may_sleep);
     if (atomic_load(&sleeper.is_asleep) &&
         (!discards_weights || atomic_load(&sleeper.discards_weights)))
         atomic_store(&sleeper.was_used_asleep, true);
@@ -347,8 +346,7 @@ static void sleep_when_allowed(struct executor *executor, bool discards_weights)
 }
 
 static int wake_when_allowed(struct executor *executor, struct error *err) {
-    if (!sleeper.is_always_allowed)
-        sem_wait(&sleeper.may_wake);
+    sem_wait(&sleeper.may_wake);
     if (!atomic_load(&sleeper.is_asleep))
         atomic_store(&sleeper.was_used_asleep, true);
     if (atomic_fetch_sub(&sleeper.num_waking_failures, 1) > 0)
@@ -364,8 +362,9 @@ static void submit_awake(struct executor *executor, const struct batch *batch,
     sleeper.original->submit(executor, batch, result);
 }
 
+/* num_allowed: times it may sleep, and wake, without a post of the test's. */
 static void start_sleeper(struct fixture *f, struct engine_config *config, bool prefix_caching,
-                          int64_t sleep_idle_ms) {
+                          int64_t sleep_idle_ms, unsigned num_allowed) {
     struct error err = {0};
     *config = base_config(f);
     config->prefix_caching = prefix_caching;
@@ -374,8 +373,8 @@ static void start_sleeper(struct fixture *f, struct engine_config *config, bool 
     fake_executor_init(&f->executor, f->limits.num_blocks, f->limits.block_size,
                        f->limits.max_num_batched_tokens);
     memset(&sleeper, 0, sizeof(sleeper));
-    sem_init(&sleeper.may_sleep, 0, 0);
-    sem_init(&sleeper.may_wake, 0, 0);
+    sem_init(&sleeper.may_sleep, 0, num_allowed);
+    sem_init(&sleeper.may_wake, 0, num_allowed);
     sleeper.original = f->executor.base.ops;
     sleeper.ops = *sleeper.original;
     sleeper.ops.submit = submit_awake;
@@ -422,7 +421,7 @@ static void test_sleep(void **state) {
     struct stream_checker running, early;
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, 0);
+    start_sleeper(&f, &config, false, 0, 0);
     watch(&running, plain_request(10, 60));
     assert_int_equal(engine_submit(f.engine, running.request), SUBMIT_OK);
     sleep_engine(&f, true);
@@ -468,7 +467,7 @@ static uint64_t prefix_hits_of(struct fixture *f, struct request *request) {
 static void test_the_cache_is_empty_after_sleep(void **state) {
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, true, 0);
+    start_sleeper(&f, &config, true, 0, 0);
     assert_int_equal(prefix_hits_of(&f, plain_request(40, 5)), 0);
     assert_true(prefix_hits_of(&f, plain_request(40, 5)) > 0);
     sem_post(&sleeper.may_sleep);
@@ -487,7 +486,7 @@ static void test_a_sleep_is_called_off(void **state) {
     struct stream_checker checker;
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, 0);
+    start_sleeper(&f, &config, false, 0, 0);
     watch(&checker, plain_request(10, 60));
     assert_int_equal(engine_submit(f.engine, checker.request), SUBMIT_OK);
     sleep_engine(&f, false);
@@ -510,7 +509,7 @@ static void test_it_cannot_wake(void **state) {
     struct stream_checker checker;
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, 0);
+    start_sleeper(&f, &config, false, 0, 0);
     sem_post(&sleeper.may_sleep);
     sleep_engine(&f, true);
     await_rest(&f, ENGINE_ASLEEP);
@@ -537,7 +536,7 @@ static void test_it_cannot_wake(void **state) {
 static void test_weights_go_later(void **state) {
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, 0);
+    start_sleeper(&f, &config, false, 0, 0);
     sem_post(&sleeper.may_sleep);
     sleep_engine(&f, false);
     await_rest(&f, ENGINE_ASLEEP);
@@ -564,7 +563,7 @@ static void test_it_falls_asleep_by_itself(void **state) {
     struct stream_checker checker;
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, IDLE_MS);
+    start_sleeper(&f, &config, false, IDLE_MS, 0);
     f.executor.delay_us = 2000 * IDLE_MS;
     answer_one(&f, 10);
     assert_int_equal(atomic_load(&sleeper.num_asleep), 0);
@@ -594,7 +593,7 @@ static void test_it_falls_asleep_by_itself(void **state) {
 static void test_idleness_begins_with_the_last_request(void **state) {
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, 100);
+    start_sleeper(&f, &config, false, 100, 0);
     sem_post(&sleeper.may_sleep);
     sem_post(&sleeper.may_wake); /* on a machine that was busy meanwhile */
     sem_post(&sleeper.may_sleep);
@@ -610,7 +609,7 @@ static void test_idleness_begins_with_the_last_request(void **state) {
 static void test_requests_race_with_falling_asleep(void **state) {
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, 1);
+    start_sleeper(&f, &config, false, 1, 0);
     f.executor.delay_us = 10;
     for (int i = 0; i < 400; i++) {
         sem_post(&sleeper.may_sleep);
@@ -629,7 +628,7 @@ static void test_requests_race_with_falling_asleep(void **state) {
 static void test_its_own_sleep_is_taken_over(void **state) {
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, IDLE_MS);
+    start_sleeper(&f, &config, false, IDLE_MS, 0);
     sem_post(&sleeper.may_sleep);
     await_rest(&f, ENGINE_ASLEEP);
     sleep_engine(&f, false);
@@ -653,7 +652,7 @@ static void test_requests_cannot_wake_it(void **state) {
     struct stream_checker checker;
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, IDLE_MS);
+    start_sleeper(&f, &config, false, IDLE_MS, 0);
     sem_post(&sleeper.may_sleep);
     await_rest(&f, ENGINE_ASLEEP);
     atomic_store(&sleeper.num_waking_failures, 2);
@@ -678,8 +677,7 @@ static void test_requests_cannot_wake_it(void **state) {
 static void test_it_sleeps_right_after_waking(void **state) {
     struct fixture f;
     struct engine_config config;
-    start_sleeper(&f, &config, false, 0);
-    sleeper.is_always_allowed = true;
+    start_sleeper(&f, &config, false, 0, SEM_VALUE_MAX);
     for (int i = 0; i < 3000; i++) {
         assert_true(sleep_engine(&f, i % 3 == 0));
         while (engine_get_rest(f.engine).rest != ENGINE_ASLEEP)
@@ -725,8 +723,7 @@ static void test_sleep_and_wake_in_every_order(void **state) {
     struct fixture f;
     struct engine_config config;
     int num_taken = 0, num_refused = 0, num_asleep = 0;
-    start_sleeper(&f, &config, false, 1);
-    sleeper.is_always_allowed = true;
+    start_sleeper(&f, &config, false, 1, SEM_VALUE_MAX);
     f.executor.delay_us = 10;
     for (int i = 0; i < 3; i++) {
         controllers[i].fixture = &f;
