@@ -103,10 +103,11 @@ struct options {
     char *speculative_config;      /* JSON object, or NULL: nothing is drafted */
     int64_t max_queued_requests;
     int64_t max_queued_tokens;
-    int64_t queue_timeout; /* seconds; 0: none */
-    int64_t max_n;         /* choices of one prompt */
-    int64_t max_logprobs;  /* of one token; -1: all */
-    int64_t seed;          /* base of the seeds of requests that bring none */
+    int64_t queue_timeout;     /* seconds; 0: none */
+    int64_t sse_ping_interval; /* seconds; 0 or -1: none are sent */
+    int64_t max_n;             /* choices of one prompt */
+    int64_t max_logprobs;      /* of one token; -1: all */
+    int64_t seed;              /* base of the seeds of requests that bring none */
 };
 
 /* Reads argv (without the program and subcommand names), the environment and the configuration

@@ -547,6 +547,14 @@ static const struct option_spec table[] = {
      .meaning =
          "seconds that a request may wait to run, then it is answered 503, or at once if it is "
          "expected to wait for more than half of that; 0: no limit"},
+    {.name = "sse-ping-interval",
+     .type = OPTION_INTEGER,
+     .offset = FIELD(sse_ping_interval),
+     .default_text = "10",
+     .minimum = -1,
+     .maximum = 3600,
+     .meaning = "seconds of a stream's silence, in the queue and between tokens, after which a "
+                "comment (a ping at /v1/messages) is sent; -1: none is"},
     {.name = "max-n",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_n),

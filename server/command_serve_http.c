@@ -149,6 +149,7 @@ static struct http_server_config http_config(struct serve *serve) {
         .info_context = &serve->server_info,
         .trusts_priority = options->trust_client_priority,
         .queue_timeout_ms = options->queue_timeout * 1000,
+        .ping_interval_ms = options->sse_ping_interval * 1000,
         .shutdown_timeout_ms = options->shutdown_timeout * 1000,
         .drain_delay_ms = options->drain_delay * 1000,
         .watchdog_ms = options->watchdog_sec * 1000,

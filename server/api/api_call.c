@@ -56,18 +56,16 @@ bool api_call_is_done(const struct api_call *call) {
 }
 
 bool api_call_error(const struct api_call *call, struct api_error *err) {
-    if (!call->has_error || call->has_sent)
-        return false;
-    *err = call->error;
-    return true;
+    if (call->has_error)
+        *err = call->error;
+    return call->has_error;
 }
 
-/* Ends the whole call with call->error: as the last event of a stream that has begun, or as its
- * answer. */
+/* Ends the whole call with call->error: as the last event of a stream, or as its answer. */
 static void end_with_error(struct api_call *call, struct byte_buffer *out) {
     call->is_done = true;
     call->has_error = true;
-    if (call->has_sent)
+    if (call->is_stream || call->is_background)
         call->operations->write_error(call, out);
 }
 
@@ -84,8 +82,9 @@ const char *api_call_id(const struct api_call *call) {
     return call->head.id;
 }
 
-void api_call_write_begin(struct api_call *call, struct byte_buffer *out) {
-    call->operations->write_begin(call, out);
+void api_call_begin_stream(struct api_call *call, struct byte_buffer *out) {
+    if (call->operations->write_begin != NULL)
+        call->operations->write_begin(call, out);
 }
 
 void api_call_write_state(const struct api_call *call, struct byte_buffer *out) {

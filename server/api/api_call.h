@@ -40,29 +40,27 @@ int64_t api_call_num_generated(const struct api_call *call);
 /* Takes the request's new events. For a stream, appends finished SSE frames to *out; otherwise
  * collects, and appends the whole response body once the last choice has finished. A choice that
  * ends without what the answer needs ends the call (FINISH_ERROR, FINISH_CRASHED,
- * FINISH_ABORT, FINISH_QUEUE_TIMEOUT, FINISH_ASLEEP; an embedding's FINISH_DEADLINE): a stream that has begun gets
+ * FINISH_ABORT, FINISH_QUEUE_TIMEOUT, FINISH_ASLEEP; an embedding's FINISH_DEADLINE): a stream gets
  * an error event, otherwise api_call_error says what to answer. The caller cancels the requests
  * that still run. */
 void api_call_read(struct api_call *call, struct request *request, struct byte_buffer *out);
 bool api_call_is_done(const struct api_call *call);
-/* Once it is done: returns true and fills *err when the answer is an error with its own status:
- * without a stream, or for a stream that failed before its first frame (nothing was appended
- * then). */
+/* Once it is done: returns true and fills *err where it ended with an error. It was appended to a
+ * stream, and to what is kept of a call in the background; any other is to be answered with it. */
 bool api_call_error(const struct api_call *call, struct api_error *err);
 
-/* Ends a call that has not failed with this error: a stream that has begun gets it as its last
- * event, otherwise api_call_error returns it. */
+/* Ends a call that has not failed with this error: a stream gets it as its last event. */
 void api_call_fail(struct api_call *call, const struct api_error *err, struct byte_buffer *out);
 
 /* Returns whether the call is to run on without its client, who gets api_call_write_state at once and
- * comes back for the rest. Its errors then become part of what is kept, as do those of a stream that
- * has begun. A stream's output is then kept as a whole: what these functions append goes to one
- * buffer, of which nothing is taken away. */
+ * comes back for the rest. Its errors then become part of what is kept. A stream's output is then kept
+ * as a whole: what these functions append goes to one buffer, of which nothing is taken away. */
 bool api_call_is_background(const struct api_call *call);
 /* Returns the id of the answer. */
 const char *api_call_id(const struct api_call *call);
-/* Appends the first events of a stream in the background, before anything was read. */
-void api_call_write_begin(struct api_call *call, struct byte_buffer *out);
+/* Appends what a stream sends before anything was generated, if it does. Once, before
+ * api_call_read. */
+void api_call_begin_stream(struct api_call *call, struct byte_buffer *out);
 /* Appends the answer as far as it is known. For a call in the background, at any time. */
 void api_call_write_state(const struct api_call *call, struct byte_buffer *out);
 /* Ends a call in the background that is not done, at the client's wish. The caller cancels its

@@ -122,8 +122,7 @@ const struct api_call_rank *api_call_rank_choices(const struct api_call *call, i
     return call->ranks;
 }
 
-void api_call_begin_frame(struct api_call *call, struct byte_buffer *out) {
-    call->has_sent = true;
+void api_call_begin_frame(struct byte_buffer *out) {
     byte_buffer_append_text(out, "data: ");
 }
 
@@ -136,7 +135,7 @@ void api_call_write_done(struct byte_buffer *out) {
 }
 
 void api_call_write_error(struct api_call *call, struct byte_buffer *out) {
-    api_call_begin_frame(call, out);
+    api_call_begin_frame(out);
     api_error_format(&call->error, out);
     api_call_end_frame(out);
     api_call_write_done(out);

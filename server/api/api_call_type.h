@@ -72,10 +72,9 @@ struct api_call_operations {
     void (*write_update)(struct api_call *call, int32_t index, struct byte_buffer *out);
     /* Streams: what follows the last update. */
     void (*write_end)(struct api_call *call, struct byte_buffer *out);
-    /* Streams that have begun, and calls in the background: call->error or is_cancelled, and the
-     * end. */
+    /* Streams, and calls in the background: call->error or is_cancelled, and the end. */
     void (*write_error)(struct api_call *call, struct byte_buffer *out);
-    /* Streams in the background: what is sent before anything was generated; NULL: there are none. */
+    /* Streams: what is sent before anything was generated; NULL: nothing. */
     void (*write_begin)(struct api_call *call, struct byte_buffer *out);
     /* Calls in the background: what is known now; NULL: there are none. */
     void (*write_state)(const struct api_call *call, struct byte_buffer *out);
@@ -104,7 +103,6 @@ struct api_call {
     struct token_buffer events;
     bool is_done, has_error, is_cancelled;
     bool is_background;
-    bool has_sent; /* a stream's first frame, or the client's answer while the call runs on */
     struct api_error error;
 };
 
@@ -133,9 +131,8 @@ struct api_call_usage api_call_sent_usage(const struct api_call *call);
  * equal ones by number. The array is the call's, until this is called again. */
 const struct api_call_rank *api_call_rank_choices(const struct api_call *call, int32_t prompt);
 
-/* "data: " and the frame's end, around what is written between; the first marks the call as
- * begun. */
-void api_call_begin_frame(struct api_call *call, struct byte_buffer *out);
+/* "data: " and the frame's end, around what is written between. */
+void api_call_begin_frame(struct byte_buffer *out);
 void api_call_end_frame(struct byte_buffer *out);
 /* Writes `data: [DONE]`. */
 void api_call_write_done(struct byte_buffer *out);

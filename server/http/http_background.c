@@ -66,7 +66,7 @@ int http_background_begin(struct connection *connection) {
     bool has_memory = !exchange->out.failed && !exchange->ignored.failed;
     struct connection *background = has_memory ? create(connection) : NULL;
     if (background != NULL && api_call_is_stream(call))
-        api_call_write_begin(call, &background->exchange.out);
+        api_call_begin_stream(call, &background->exchange.out);
     if (background == NULL) {
         byte_buffer_finish(&exchange->out);
         byte_buffer_finish(&exchange->ignored);

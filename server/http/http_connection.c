@@ -4,8 +4,8 @@
  *
  * That says the same of a client that is gone and of one that has closed its sending half and
  * reads on (nc -N); TCP tells them apart by what the other side's kernel says to bytes that it
- * gets. A stream sends some with the next token. Before an answer has begun, and if that takes
- * longer, bytes are made up: RFC 9110 section 15.2 has clients read over interim responses, of
+ * gets. A stream sends some with the next token; if that takes longer, a comment. Before an answer
+ * has begun bytes are made up: RFC 9110 section 15.2 has clients read over interim responses, of
  * which all of them know 100. */
 #include "server/http/http_connection.h"
 
@@ -13,6 +13,7 @@
 #include "server/http/http_admission.h"
 #include "server/http/http_follow.h"
 #include "server/http/http_log.h"
+#include "server/http/http_routes.h"
 #include "server/http/http_task.h"
 #include "server/http/listen_socket.h"
 
@@ -224,17 +225,49 @@ void http_connection_hang_up(struct connection *connection, bool is_gone) {
         http_connection_give_up(connection);
 }
 
-/* Only where the kernel has nothing to send, so that it takes all of it. A UNIX socket says by
- * itself when its other end is closed; HTTP/1.0 has no interim responses. */
-void http_connection_probe(struct connection *connection, int64_t now_ms) {
+/* Only where the kernel has nothing to send, so that it takes all of it. HTTP/1.0 has no interim
+ * responses. */
+static void send_interim(struct connection *connection) {
     static const char interim[] = "HTTP/1.1 100 Continue\r\n\r\n";
     int unsent_bytes = 0;
-    if (!connection->is_half_closed || connection->is_shut || now_ms < connection->probe_ms ||
-        connection->exchange.state != EXCHANGE_WAITING || connection->address->id.family == AF_UNIX)
-        return;
-    connection->probe_ms = now_ms + NEXT_PROBE_MS;
     if (connection->exchange.is_http_1_0)
         http_connection_give_up(connection);
     else if (ioctl(connection->fd, SIOCOUTQ, &unsent_bytes) == 0 && unsent_bytes == 0)
         send(connection->fd, interim, sizeof(interim) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* A stream that has sent all there is, and goes on. */
+static bool is_silent_stream(const struct connection *connection) {
+    const struct exchange *exchange = &connection->exchange;
+    return exchange->state == EXCHANGE_ANSWERED && connection->is_suspended &&
+           (exchange->call != NULL || exchange->followed != NULL);
+}
+
+static bool is_ping_due(const struct connection *connection, int64_t now_ms) {
+    int64_t interval_ms = connection->server->config.ping_interval_ms;
+    int64_t next_ms = now_ms + HTTP_TICK_MS;
+    return interval_ms > 0 && next_ms - connection->exchange.output_ms > interval_ms;
+}
+
+static void send_ping(struct connection *connection, int64_t now_ms) {
+    struct exchange *exchange = &connection->exchange;
+    byte_buffer_append_text(&exchange->out, http_routes_dialect(exchange->route)->keep_alive);
+    exchange->output_ms = now_ms;
+    http_connection_wake(connection);
+}
+
+/* A UNIX socket says by itself when its other end is closed. */
+void http_connection_probe(struct connection *connection, int64_t now_ms) {
+    bool is_silent = is_silent_stream(connection);
+    bool is_waiting = connection->exchange.state == EXCHANGE_WAITING;
+    bool is_due = connection->is_half_closed && now_ms >= connection->probe_ms &&
+                  connection->address->id.family != AF_UNIX;
+    if (connection->is_shut || (!is_silent && !is_waiting))
+        return;
+    if (is_due)
+        connection->probe_ms = now_ms + NEXT_PROBE_MS;
+    if (is_silent && (is_due || is_ping_due(connection, now_ms)))
+        send_ping(connection, now_ms);
+    else if (is_waiting && is_due)
+        send_interim(connection);
 }

@@ -1,6 +1,7 @@
 /* Takes a body to its answer, by way of a prep worker and the engine.
  *
- * A response is queued only when the first output or an error exists, so that the status is true.
+ * A stream's response is queued once the engine has its requests: what happens then is an event.
+ * Any other is queued when it is whole or has failed, so that the status is true.
  * request->user points to the connection while it wants events of the request and is NULL
  * afterwards; only the I/O thread reads it, so a request may come back from the engine long after
  * its connection is gone. */
@@ -145,12 +146,16 @@ int http_dispatch_hold_answer(struct connection *connection) {
 static void start_call(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     int status = submit_all(connection);
-    if (status == 0 && !api_call_is_background(exchange->call))
-        return;
-    if (status == 0) {
+    if (status == 0 && api_call_is_background(exchange->call)) {
         status = http_background_begin(connection);
         if (status != 0)
             http_connection_cancel(connection);
+    } else if (status == 0 && api_call_is_stream(exchange->call)) {
+        exchange->is_event_stream = true;
+        exchange->output_ms = clock_now_ms();
+        api_call_begin_stream(exchange->call, &exchange->out);
+    } else if (status == 0) {
+        return;
     }
     if (status != 0) {
         api_call_destroy(exchange->call);
@@ -184,19 +189,25 @@ void http_dispatch_prepared(struct prep_job *job) {
     http_task_destroy(task);
 }
 
-/* A stream that broke before its first frame can still be answered with a status. */
+/* An error in a stream, or of a call in the background, counts by the status that it would have
+ * had. */
+static void note_error(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    bool is_answered = api_call_is_stream(exchange->call) || api_call_is_background(exchange->call);
+    if (api_call_error(exchange->call, &exchange->error) && is_answered)
+        metrics_http_count_error(&connection->server->stats, exchange->error.status,
+                                 exchange->error.code);
+}
+
 static void advance(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    bool is_stream = api_call_is_stream(exchange->call), is_done = api_call_is_done(exchange->call);
-    if (!is_done && !(is_stream && (exchange->out.length > 0 || exchange->out.failed)))
-        return;
-    if (exchange->state != EXCHANGE_WAITING) {
-        if (is_stream)
-            http_connection_wake(connection);
-    } else if (is_done && api_call_error(exchange->call, &exchange->error)) {
-        become_ready(connection, EXCHANGE_READY_ERROR);
-    } else {
-        become_ready(connection, is_stream ? EXCHANGE_READY_STREAM : EXCHANGE_READY_BODY);
+    bool is_done = api_call_is_done(exchange->call);
+    if (!api_call_is_stream(exchange->call)) {
+        if (is_done)
+            become_ready(connection,
+                         exchange->error.status != 0 ? EXCHANGE_READY_ERROR : EXCHANGE_READY_BODY);
+    } else if (is_done || exchange->out.length > 0 || exchange->out.failed) {
+        http_connection_wake(connection);
     }
 }
 
@@ -220,6 +231,8 @@ static void bound_held(struct connection *connection) {
 static void read_request(struct connection *connection, struct request *request) {
     struct exchange *exchange = &connection->exchange;
     bool has_client = connection->mhd != NULL;
+    if (api_call_is_done(exchange->call)) /* another of its requests has failed */
+        return;
     if (has_client && api_call_is_stream(exchange->call) &&
         exchange_pending(exchange) >= OUTPUT_LIMIT_BYTES) {
         exchange->is_unread = true;
@@ -231,6 +244,8 @@ static void read_request(struct connection *connection, struct request *request)
     if (exchange->out.length > before)
         exchange->output_ms = clock_now_ms();
     bound_held(connection);
+    if (api_call_is_done(exchange->call))
+        note_error(connection);
     if (has_client)
         advance(connection);
     else

@@ -35,9 +35,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KEEP_ALIVE_MS 15000 /* silence of a stream before a comment is sent */
 #define MAX_EVENTS 256
-#define TICK_MS 250
 #define STATUS_MS 5000
 
 static struct MHD_Daemon *start_daemon(struct http_server *server) {
@@ -200,20 +198,6 @@ static void handle_event(struct http_server *server, void *source, uint32_t even
         http_connection_hang_up(source, (events & (EPOLLHUP | EPOLLERR)) != 0);
 }
 
-/* Proxies and clients close a stream that is silent for long, so something without meaning is
- * sent. */
-static void keep_alive(struct connection *connection, int64_t now_ms) {
-    struct exchange *exchange = &connection->exchange;
-    bool is_silent = exchange->state == EXCHANGE_ANSWERED &&
-                     (exchange->call != NULL || exchange->followed != NULL) &&
-                     connection->is_suspended && now_ms - exchange->output_ms > KEEP_ALIVE_MS;
-    if (!is_silent)
-        return;
-    byte_buffer_append_text(&exchange->out, http_routes_dialect(exchange->route)->keep_alive);
-    exchange->output_ms = now_ms;
-    http_connection_wake(connection);
-}
-
 static void report_status(struct http_server *server, const struct engine_stats *stats,
                           int64_t now_ms) {
     if (now_ms < server->status_ms)
@@ -252,7 +236,7 @@ static void tick(struct http_server *server) {
     int64_t now_ms = clock_now_ms();
     if (now_ms < server->tick_ms)
         return;
-    server->tick_ms = now_ms + TICK_MS;
+    server->tick_ms = now_ms + HTTP_TICK_MS;
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
     engine_monitor_update(&server->monitor, &stats, now_ms);
@@ -263,7 +247,6 @@ static void tick(struct http_server *server) {
     for (struct connection *c = server->connections; c; c = c->next) {
         http_deadlines_check(c, pressure, now_ms);
         http_connection_probe(c, now_ms);
-        keep_alive(c, now_ms);
     }
     if (!server->has_failed && engine_has_failed(server->engine)) {
         server->has_failed = true;

@@ -32,6 +32,7 @@ struct http_server_config {
     int64_t max_connections_per_ip; /* 0: as many as are left for all others */
     size_t max_body_bytes;          /* beyond: 413 */
     int64_t queue_timeout_ms;       /* of a request that waits to run; 0: none */
+    int64_t ping_interval_ms;       /* a stream's silence at most; 0 or less: any */
     int64_t drain_delay_ms;         /* after the first signal, before the server begins to stop */
     int64_t shutdown_timeout_ms;    /* from then on, for what is in flight */
     /* A stop has begun, or goes faster now: clients are given so long. I/O thread. */

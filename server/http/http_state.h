@@ -28,15 +28,16 @@
 #define MAX_ANSWER_BYTES (64 * 1024 * 1024) /* of one answer; beyond: 400 */
 #define METHOD_BYTES 16                     /* a longer one is cut; none of ours is */
 #define HTTP_IDLE_TIMEOUT_MS 75000          /* end of an exchange to the next complete header */
+#define HTTP_TICK_MS 250                    /* between two looks at every connection */
 
 enum exchange_state {
     EXCHANGE_NONE,         /* between exchanges */
     EXCHANGE_READING,      /* the body arrives */
     EXCHANGE_DRAINING,     /* the body arrives and is dropped; `error` is what to answer */
-    EXCHANGE_WAITING,      /* suspended: with a prep worker, or no output yet */
+    EXCHANGE_WAITING,      /* suspended: with a prep worker, or the answer is not whole yet */
     EXCHANGE_READY_ERROR,  /* `error` is the answer */
     EXCHANGE_READY_BODY,   /* `out` is the answer */
-    EXCHANGE_READY_STREAM, /* the first frames are in `out` */
+    EXCHANGE_READY_STREAM, /* accepted; more comes through `out` */
     EXCHANGE_ANSWERED,     /* a response is queued; for a stream, more comes through `out` */
 };
 
@@ -72,7 +73,7 @@ struct exchange {
     uint64_t body_received;
     int64_t received_ms; /* last time a part of the body came */
 
-    /* DRAINING, READY_ERROR: the answer. */
+    /* DRAINING, READY_ERROR: the answer. ANSWERED: what a stream ended with. */
     struct api_error error;
     int64_t retry_ms; /* after which the client may try again; 0: as long as the server says; -1:
                          it need not */
@@ -92,15 +93,16 @@ struct exchange {
     int64_t counted_ms;   /* last time the call's and the output's memory was counted */
     bool is_unread;       /* the call has events left in the engine: output was full */
 
-    /* READY_STREAM, ANSWERED: a stream without a call (http_follow.h). */
-    bool is_event_stream;        /* the answer is one, and this route's is another one */
-    struct connection *followed; /* whose events are sent; NULL: all are there, in `out` or kept */
+    /* READY_STREAM, ANSWERED. */
+    bool is_event_stream;        /* the answer is one */
+    struct connection *followed; /* of a stream without a call (http_follow.h), whose events are
+                                    sent; NULL: all are there, in `out` or kept */
     size_t followed_bytes;       /* of its events, those that were taken over */
 
     /* WAITING, READY_BODY, READY_STREAM, ANSWERED: the answer; READING where a route answers by
      * itself. */
     struct byte_buffer out;
-    int64_t output_ms;                 /* last time `out` grew */
+    int64_t output_ms;                 /* last time `out` grew; before: its stream's start */
     struct byte_buffer ignored;        /* of a transform: names for X-Ignored-Params */
     int status;                        /* of an answer that is no error; 0: 200 */
     const struct header_field *fields; /* of this answer alone; NULL: none */

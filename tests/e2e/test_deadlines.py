@@ -135,11 +135,13 @@ def test_what_waits_too_long_is_refused(start_server):
     with httpx.stream("POST", server.url + "/v1/completions", json={**FOREVER, "stream": True}, timeout=300) as stream:
         lines = stream.iter_lines()
         next(lines)
-        for fields in ({}, {"stream": True}, {"timeout_ms": 500}):
+        for fields in ({}, {"timeout_ms": 500}):
             refused = post(server, "/v1/completions", {**FOREVER, **fields})
             assert refused.status_code == 503, refused.text
             assert refused.json()["error"]["code"] == "queue_timeout"
             assert int(refused.headers["Retry-After"]) >= 1
+        streamed = post(server, "/v1/completions", {**FOREVER, "stream": True})
+        assert streamed.status_code == 200 and [frame["error"]["code"] for frame in frames(streamed.text)] == ["queue_timeout"]
         assert next(lines) is not None
     server.wait_idle()
     text = httpx.get(server.url + "/metrics").text

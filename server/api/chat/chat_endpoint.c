@@ -174,7 +174,7 @@ static struct chat_choice_view view_of(const struct chat_api_call *call, int32_t
 }
 
 static void begin_chunk(struct chat_api_call *call, struct byte_buffer *out) {
-    api_call_begin_frame(&call->base, out);
+    api_call_begin_frame(out);
     api_call_format_begin(&call->base.head, "chat.completion.chunk", out);
 }
 
@@ -200,8 +200,7 @@ static void end_chunk(struct chat_api_call *call, struct byte_buffer *out) {
     api_call_end_frame(out);
 }
 
-/* Writes the role in a chunk of its own, when there is output: what fails before is answered with a
- * status. */
+/* Writes the role in a chunk of its own, when there is output. */
 static void write_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
     struct chat_api_call *call = (struct chat_api_call *)base;
     struct chat_choice *choice = &call->choices[index];

@@ -296,7 +296,7 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
     choice->has_sent = true;
     base->choices[index].num_sent = base->choices[index].num_generated;
     struct api_call_usage usage = api_call_sent_usage(base);
-    api_call_begin_frame(base, out);
+    api_call_begin_frame(out);
     api_call_format_begin(&base->head, "text_completion", out);
     write_choice(call, index, index, is_first, out);
     api_call_format_end_choices(&base->head, out);
@@ -323,7 +323,7 @@ static void end_with_usage(const struct api_call *base, int32_t first, struct by
 static void write_end(struct api_call *base, struct byte_buffer *out) {
     const struct completion_api_call *call = (const struct completion_api_call *)base;
     if (call->include_usage) {
-        api_call_begin_frame(base, out);
+        api_call_begin_frame(out);
         api_call_format_begin(&base->head, "text_completion", out);
         end_with_usage(base, -1, out);
         api_call_end_frame(out);

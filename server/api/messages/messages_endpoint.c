@@ -156,7 +156,6 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
     struct messages_api_call *call = (struct messages_api_call *)base;
     if (call->events.length == 0)
         return;
-    base->has_sent = true;
     byte_buffer_append(out, call->events.data, call->events.length);
     byte_buffer_clear(&call->events);
 }

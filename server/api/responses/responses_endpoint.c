@@ -47,7 +47,7 @@ struct responses_bodies {
 static void keep_input(const struct api_context *context, struct responses_bodies *bodies,
                        struct responses_api_call *call) {
     struct responses_conversation *conversation = &bodies->conversation;
-    call->base.is_background = call->base.has_sent = conversation->is_background;
+    call->base.is_background = conversation->is_background;
     if (!conversation->is_kept)
         return;
     call->store = context->responses;
@@ -185,7 +185,7 @@ static void write_response(const struct responses_api_call *call, const char *st
     json_write_key(out, "error");
     if (is_end && call->base.has_error) {
         json_write_begin_object(out);
-        json_write_text_member(out, "code", "server_error");
+        json_write_text_member(out, "code", call->base.error.code);
         json_write_text_member(out, "message", call->base.error.message);
         json_write_end_object(out);
     } else {
@@ -265,16 +265,16 @@ static void write_status(struct responses_api_call *call, const char *type, cons
 
 static void write_begin(struct api_call *base, struct byte_buffer *out) {
     struct responses_api_call *call = (struct responses_api_call *)base;
-    write_status(call, "response.created", "queued", false, out);
-    write_status(call, "response.queued", "queued", false, out);
+    const char *status = base->is_background ? "queued" : "in_progress";
+    write_status(call, "response.created", status, false, out);
+    if (base->is_background)
+        write_status(call, "response.queued", status, false, out);
 }
 
 static int add(struct api_call *base, int32_t index, const struct token_event *event) {
     struct responses_api_call *call = (struct responses_api_call *)base;
     struct byte_buffer *events = base->is_stream ? &call->events : NULL;
     bool is_end = event->finish != FINISH_NONE;
-    if (events != NULL && call->output.sequence == 0)
-        write_status(call, "response.created", "in_progress", false, events);
     if (events != NULL && !call->has_begun)
         write_status(call, "response.in_progress", "in_progress", false, events);
     call->has_begun = true;
@@ -292,7 +292,6 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
     struct responses_api_call *call = (struct responses_api_call *)base;
     if (call->events.length == 0)
         return;
-    base->has_sent = true;
     byte_buffer_append(out, call->events.data, call->events.length);
     byte_buffer_clear(&call->events);
 }

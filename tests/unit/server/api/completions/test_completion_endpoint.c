@@ -463,7 +463,8 @@ static void engine_failures_become_errors(void **state) {
         read_request(call, 0, &out);
         read_request(call, 0, &out);
         assert_true(api_call_is_done(call));
-        assert_false(api_call_error(call, &err));
+        assert_true(api_call_error(call, &err));
+        assert_string_equal(err.code, cases[i].code);
         struct frames frames = split_frames(&out);
         assert_int_equal(frames.count, 3);
         assert_text(get(frames.json[1], "error"), "code", cases[i].code);
@@ -473,16 +474,22 @@ static void engine_failures_become_errors(void **state) {
     }
 }
 
-static void a_stream_that_never_began_fails_with_a_status(void **state) {
+static void a_stream_without_a_token_fails_with_an_event(void **state) {
     struct api_call *call = parse_ok("{\"prompt\":\"abc\",\"stream\":true}");
     struct byte_buffer out = {0};
     struct api_error err = {0};
-    push(call, 0, TEXT(.text = "", .token = -1, .finish = FINISH_ERROR));
+    api_call_begin_stream(call, &out);
+    assert_int_equal(out.length, 0);
+    push(call, 0, TEXT(.text = "", .token = -1, .finish = FINISH_QUEUE_TIMEOUT));
     read_request(call, 0, &out);
     assert_true(api_call_is_done(call));
-    assert_int_equal(out.length, 0);
     assert_true(api_call_error(call, &err));
     assert_int_equal(err.status, 503);
+    struct frames frames = split_frames(&out);
+    assert_int_equal(frames.count, 2);
+    assert_text(get(frames.json[0], "error"), "code", "queue_timeout");
+    assert_null(frames.json[1]);
+    delete_frames(&frames);
     api_call_destroy(call);
 }
 
@@ -878,7 +885,7 @@ int main(void) {
         cmocka_unit_test(stream_without_usage_has_no_usage_key),
         cmocka_unit_test(streams_of_several_prompts_interleave),
         cmocka_unit_test(engine_failures_become_errors),
-        cmocka_unit_test(a_stream_that_never_began_fails_with_a_status),
+        cmocka_unit_test(a_stream_without_a_token_fails_with_an_event),
         cmocka_unit_test(echo_with_no_output_scores_the_prompt),
         cmocka_unit_test(echo_puts_the_prompt_before_the_output),
         cmocka_unit_test(echo_counts_control_tokens_of_the_text),

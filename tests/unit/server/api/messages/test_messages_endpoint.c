@@ -331,14 +331,18 @@ static void streamed_thinking_ends_with_its_signature(void **state) {
     finish_events(&events);
 }
 
-static void an_early_failure_has_a_status(void **state) {
+static void an_early_failure_is_an_event(void **state) {
     struct byte_buffer out = {0};
     struct api_error err = {0};
     struct api_call *call = begin(HELLO STREAM);
     say(call, "", FINISH_ERROR, &out);
-    assert_int_equal(out.length, 0);
     assert_true(api_call_error(call, &err));
     assert_int_equal(err.status, 503);
+    struct events events = split(&out);
+    assert_int_equal(events.count, 1);
+    expect_text(events.items[0], "type", "error");
+    finish_events(&events);
+    byte_buffer_finish(&out);
     api_call_destroy(call);
 }
 
@@ -395,7 +399,7 @@ int main(void) {
         cmocka_unit_test(a_stream_has_its_order),
         cmocka_unit_test(a_streamed_call_is_a_block),
         cmocka_unit_test(streamed_thinking_ends_with_its_signature),
-        cmocka_unit_test(an_early_failure_has_a_status),
+        cmocka_unit_test(an_early_failure_is_an_event),
         cmocka_unit_test(a_late_failure_is_an_event),
         cmocka_unit_test(tokens_of_a_prompt_are_counted),
     };
