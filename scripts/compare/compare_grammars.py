@@ -315,7 +315,7 @@ class Comparison:
         if any(self.samples.ask(schema=check_schemas.widen(grammar), texts=texts).get("accepted", [])):
             return "quire keeps objects, arrays and types to what the schema names"
         if check_schemas.has_large_number(value):
-            return "quire has numbers of up to 16 digits"
+            return "quire has numbers of up to 20 digits"
         return "quire is too narrow"
 
     def compare_masks(self, kind, grammar, texts, ours, other, theirs):

@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MAX_SHOWN_BYTES 40
@@ -26,27 +25,13 @@ static void describe_text(const char *text, char *out, size_t capacity) {
     byte_buffer_finish(&buffer);
 }
 
-static void describe_number(const cJSON *item, char *out, size_t capacity) {
-    const char *integer = json_integer_digits(item);
-    double value = item->valuedouble;
-    if (integer != NULL) {
-        snprintf(out, capacity, "%s", integer);
-        return;
-    }
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(out, capacity, "%.*g", digits, value);
-        if (strtod(out, NULL) == value)
-            return;
-    }
-}
-
 static void describe_value(const cJSON *item, char *out, size_t capacity) {
     if (item == NULL)
         snprintf(out, capacity, "missing");
     else if (cJSON_IsString(item))
         describe_text(item->valuestring, out, capacity);
     else if (cJSON_IsNumber(item))
-        describe_number(item, out, capacity);
+        json_integer_print(item, out, capacity);
     else if (cJSON_IsArray(item))
         snprintf(out, capacity, "an array");
     else if (cJSON_IsObject(item))

@@ -2,10 +2,11 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_EXACT_DIGITS 15 /* of which every integer is exact */
+#define MAX_EXACT_DIGITS 15 /* of which a double keeps every number, whatever its exponent */
 
 struct literal {
     const char *data;
@@ -40,12 +41,27 @@ static bool next_number(const char *text, size_t length, size_t *inout_at, struc
     return out->length > 0;
 }
 
+/* Digits from the first to the last that is not 0, exponent apart. */
+static size_t count_significant(struct literal number) {
+    size_t count = 0, last = 0;
+    for (size_t i = 0; i < number.length && strchr("eE", number.data[i]) == NULL; i++) {
+        bool is_digit = number.data[i] >= '0' && number.data[i] <= '9';
+        count += is_digit && (count > 0 || number.data[i] != '0');
+        if (is_digit && number.data[i] != '0')
+            last = count;
+    }
+    return last;
+}
+
 static bool is_rounded(struct literal number) {
     size_t sign = number.data[0] == '-', num_digits = number.length - sign;
     const char *digits = number.data + sign;
-    if (num_digits <= MAX_EXACT_DIGITS || count_digits(digits, num_digits) < num_digits)
-        return false;
-    return num_digits > MAX_EXACT_DIGITS + 1 || strtod(digits, NULL) > (double)JSON_MAX_INT;
+    if (count_digits(digits, num_digits) < num_digits) {
+        size_t significant = count_significant(number);
+        return significant > MAX_EXACT_DIGITS || (significant > 0 && strtod(digits, NULL) == 0);
+    }
+    return num_digits > MAX_EXACT_DIGITS + 1 ||
+           (num_digits > MAX_EXACT_DIGITS && strtod(digits, NULL) > (double)JSON_MAX_INT);
 }
 
 static char *copy(struct literal number) {
@@ -88,8 +104,31 @@ int json_integer_keep(cJSON *tree, const char *text, size_t length) {
     return 0;
 }
 
-const char *json_integer_digits(const cJSON *item) {
+const char *json_integer_literal(const cJSON *item) {
     return cJSON_IsNumber(item) ? item->valuestring : NULL;
+}
+
+const char *json_integer_digits(const cJSON *item) {
+    const char *literal = json_integer_literal(item);
+    return literal != NULL && strpbrk(literal, ".eE") == NULL ? literal : NULL;
+}
+
+void json_integer_print(const cJSON *item, char *out, size_t capacity) {
+    const char *literal = json_integer_literal(item);
+    double value = item->valuedouble;
+    if (literal != NULL) {
+        snprintf(out, capacity, "%s", literal);
+        return;
+    }
+    if (value == floor(value) && fabs(value) <= (double)JSON_MAX_INT) {
+        snprintf(out, capacity, "%.0f", value);
+        return;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, capacity, "%.*g", digits, value);
+        if (strtod(out, NULL) == value)
+            return;
+    }
 }
 
 bool json_integer_read(const cJSON *item, int64_t *out) {

@@ -1,6 +1,7 @@
-/* Integers of a body in all their digits. cJSON has numbers as doubles, which round integers beyond
- * 2^53; where that is so, the tree's item keeps the digits as well, in valuestring, which cJSON
- * copies and frees with the item. */
+/* Numbers of a body in all their digits. cJSON has numbers as doubles, which round integers beyond
+ * 2^53 and decimals of more than 15 digits; where that may be so, the tree's item keeps the number as
+ * it was sent as well, in valuestring, which cJSON copies and frees with the item. json_scan.h
+ * bounds its length (JSON_MAX_NUMBER_CHARS). */
 #ifndef QUIRE_SERVER_JSON_INTEGER_H
 #define QUIRE_SERVER_JSON_INTEGER_H
 
@@ -9,16 +10,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define JSON_NUMBER_BYTES 64 /* JSON_MAX_NUMBER_CHARS and a NUL */
+
 /* Integers up to here are exact in doubles and their neighbours do not round to them. */
 #define JSON_MAX_INT 9007199254740991 /* 2^53 - 1 */
 
-/* Gives the items of a tree the digits; text is valid JSON (config/base/json_scan.h), and the tree
- * what cJSON made of it. -1 when memory is short. */
+/* Gives the items of a tree these literals; text is valid JSON (config/base/json_scan.h), and the
+ * tree what cJSON made of it. -1 when memory is short. */
 int json_integer_keep(cJSON *tree, const char *text, size_t length);
 
-/* The digits as they were sent, with their sign; NULL: the item's double is exact, or it is no
- * integer. */
+/* The number as it was sent; NULL: the item's double says the same. */
+const char *json_integer_literal(const cJSON *item);
+/* The same of an integer: digits with their sign. NULL also when it was sent as a decimal. */
 const char *json_integer_digits(const cJSON *item);
+/* Writes the number into JSON_NUMBER_BYTES: the literal, or the shortest text that reads back as the
+ * same double, without an exponent where it is an integer up to JSON_MAX_INT. */
+void json_integer_print(const cJSON *item, char *out, size_t capacity);
 
 /* Returns whether the item is a whole number of 64 bits, as 3.0 is; then *out is it. */
 bool json_integer_read(const cJSON *item, int64_t *out);

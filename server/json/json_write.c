@@ -126,14 +126,9 @@ void json_write_null(struct byte_buffer *out) {
 }
 
 static void write_number(struct byte_buffer *out, const cJSON *item) {
-    const char *digits = json_integer_digits(item);
-    char text[64];
-    if (digits != NULL)
-        json_write_raw(out, digits);
-    else if (cJSON_PrintPreallocated((cJSON *)item, text, sizeof(text), 0))
-        json_write_raw(out, text);
-    else
-        out->failed = true;
+    char text[JSON_NUMBER_BYTES];
+    json_integer_print(item, text, sizeof(text));
+    json_write_raw(out, text);
 }
 
 static void write_members(struct byte_buffer *out, const cJSON *object) {

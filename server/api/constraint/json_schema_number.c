@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_DIVISOR 4096
@@ -247,21 +248,23 @@ static int regex_automaton(struct schema_context *c, const struct number *n, con
     return result;
 }
 
-/* All plain decimals of one value: 1.5, 1.50 ... *out NULL: there are none, it is too large. */
+/* All plain decimals of one value: 1.5, 1.50 ... *out NULL: there are none. */
 static int value_automaton(struct schema_context *c, const struct number *n, const cJSON *value,
                            const struct text_automaton **out) {
-    char text[48], pattern[160];
+    char text[JSON_NUMBER_BYTES], pattern[160];
     const char *digits = json_integer_digits(value);
     double number = value->valuedouble;
     *out = NULL;
-    if (digits == NULL && fabs(number) >= 1e16)
+    if (digits != NULL && strlen(digits) < sizeof(text))
+        snprintf(text, sizeof(text), "%s", digits);
+    else if (fabs(number) >= 1e20)
         return 0;
-    if (digits != NULL)
-        snprintf(text, sizeof(text), "%.40s", digits);
     else if (number == floor(number))
         snprintf(text, sizeof(text), "%.0f", number);
     else
         snprintf(text, sizeof(text), "%.15g", number);
+    if (strtod(text, NULL) != number) /* which takes more digits than are written here */
+        return 0;
     if (strchr(text, 'e') != NULL)
         return schema_decline(c, n->bounds.path, "enum has a number that cannot be excluded");
     char *point = strchr(text, '.');
@@ -378,8 +381,8 @@ int schema_number_is_empty(struct schema_context *c, const struct schema_case *o
     if (read_number(c, one, &n) != 0)
         return -1;
     *out = bounds_cross(&n) || (n.is_integer && n.is_fraction) ||
-           (n.bounds.has_low && n.bounds.low > 1e16) ||
-           (n.bounds.has_high && n.bounds.high < -1e16);
+           (n.bounds.has_low && n.bounds.low > 1e20) ||
+           (n.bounds.has_high && n.bounds.high < -1e20);
     if (!*out && !is_range(&n)) {
         if (number_automaton(c, &n, &automaton) != 0)
             return -1;
@@ -388,7 +391,7 @@ int schema_number_is_empty(struct schema_context *c, const struct schema_case *o
     if (*out)
         schema_note_empty(
             c, n.bounds.path,
-            "no number of at most 16 digits lies between its minimum and maximum, and "
+            "no number of at most 20 digits lies between its minimum and maximum, and "
             "matches all else");
     return 0;
 }

@@ -26,6 +26,7 @@
 #define SCHEMA_MAX_CASES 512
 #define SCHEMA_MAX_GOALS 8192
 #define SCHEMA_GOAL_SLOTS 1024
+#define SCHEMA_MAX_DECIMALS 22        /* 17 digits that count, from 0.000001 on */
 #define SCHEMA_MAX_MEMORY (32u << 20) /* bytes of schema_allocate */
 
 enum json_type { NULL_TYPE, BOOLEAN, NUMBER, STRING, ARRAY, OBJECT, NUM_TYPES };

@@ -1,4 +1,5 @@
-/* Ranges of numbers, digit by digit. Numbers are written with up to 16 digits before the point.
+/* Ranges of numbers, digit by digit. Numbers are written with up to 20 digits before the point (all
+ * integers of 64 bits have no more) and SCHEMA_MAX_DECIMALS behind it.
  *
  * A range of whole numbers is cut by their number of digits, and each piece by its first digit:
  * 123..456 is 1(23..99) | [23](00..99) | 4(00..56). A range of reals whose bounds have k digits
@@ -9,14 +10,16 @@
 
 #include <math.h>
 
-#define MAX_DIGITS 16
-#define MAX_DECIMALS 6
-#define LARGEST INT64_C(9999999999999999) /* of MAX_DIGITS digits */
+#define MAX_DIGITS 20   /* before the point */
+#define MAX_DECIMALS 6  /* of a bound */
+#define EXACT_DIGITS 15 /* that a double keeps */
+
+typedef __int128 wide;
 
 /* Numbers a..b, both of `width` digits with leading zeros, the last num_decimals of them behind a
  * point, then the tail. */
 struct digit_range {
-    char first[MAX_DIGITS], last[MAX_DIGITS];
+    char first[MAX_DIGITS + MAX_DECIMALS + 1], last[MAX_DIGITS + MAX_DECIMALS + 1];
     int width, num_decimals;
     grammar_node tail;
 };
@@ -88,14 +91,19 @@ static grammar_node digits_from(struct schema_context *c, const struct digit_ran
     return grammar_alternatives(c->builder, items, count);
 }
 
-static int64_t power_of_ten(int exponent) {
-    int64_t power = 1;
+static wide power_of_ten(int exponent) {
+    wide power = 1;
     for (; exponent > 0; exponent--)
         power *= 10;
     return power;
 }
 
-static void write_digits(int64_t value, int width, char *out) {
+/* The largest number of MAX_DIGITS digits before the point, in units of 10^-k. */
+static wide largest(int k) {
+    return power_of_ten(MAX_DIGITS + k) - 1;
+}
+
+static void write_digits(wide value, int width, char *out) {
     for (int i = width - 1; i >= 0; i--, value /= 10)
         out[i] = (char)('0' + value % 10);
 }
@@ -108,15 +116,15 @@ static grammar_node longer_naturals(struct schema_context *c, int width, grammar
 
 /* 0 <= a <= b: the numbers' digits without leading zeros (but one before the point), then the tail.
  */
-static grammar_node natural_range(struct schema_context *c, int64_t a, int64_t b, int num_decimals,
+static grammar_node natural_range(struct schema_context *c, wide a, wide b, int num_decimals,
                                   grammar_node tail) {
-    grammar_node items[MAX_DIGITS + MAX_DECIMALS + 1];
+    grammar_node items[MAX_DIGITS];
     int count = 0;
-    for (int width = num_decimals + 1; width <= MAX_DIGITS; width++) {
-        int64_t first = width == num_decimals + 1 ? 0 : power_of_ten(width - 1);
-        int64_t last = power_of_ten(width) - 1;
+    for (int width = num_decimals + 1; width <= MAX_DIGITS + num_decimals; width++) {
+        wide first = width == num_decimals + 1 ? 0 : power_of_ten(width - 1);
+        wide last = power_of_ten(width) - 1;
         bool is_whole = first >= a && last <= b && num_decimals == 0 && width > 1;
-        if (is_whole && b >= LARGEST) { /* and so are all that are longer */
+        if (is_whole && b >= largest(0)) { /* and so are all that are longer */
             items[count++] = longer_naturals(c, width, tail);
             break;
         }
@@ -134,7 +142,7 @@ static grammar_node natural_range(struct schema_context *c, int64_t a, int64_t b
 
 static int no_number(struct schema_context *c, const struct schema_bounds *b, grammar_node *out) {
     schema_note_empty(c, b->path,
-                      "no number of at most 16 digits lies between its minimum and "
+                      "no number of at most 20 digits lies between its minimum and "
                       "maximum");
     *out = schema_nothing(c);
     return 0;
@@ -148,32 +156,29 @@ static grammar_node negative(struct schema_context *c, grammar_node number) {
     return schema_sequence(c, (grammar_node[]){schema_text(c, "-"), number}, 2);
 }
 
-static int64_t clamp(double value) {
-    return value > (double)LARGEST ? LARGEST : value < -(double)LARGEST ? -LARGEST : (int64_t)value;
-}
-
-/* Returns whether the bound's digits say more than its double. */
-static bool is_exact(const cJSON *bound, int64_t *out) {
-    return json_integer_digits(bound) != NULL && json_integer_read(bound, out) && *out <= LARGEST &&
-           *out >= -LARGEST;
+/* A whole bound: its digits may say more than its double. */
+static wide whole_bound(double value, const cJSON *item) {
+    const char *digits = json_integer_digits(item);
+    if (fabs(value) > (double)largest(0))
+        return value > 0 ? largest(0) : -largest(0);
+    if (digits == NULL || value != item->valuedouble)
+        return (wide)value;
+    bool is_negative = digits[0] == '-';
+    wide whole = 0;
+    for (digits += is_negative; *digits != '\0'; digits++)
+        whole = whole * 10 + (*digits - '0');
+    return is_negative ? -whole : whole;
 }
 
 int schema_integer_range(struct schema_context *c, const struct schema_bounds *b,
                          grammar_node *out) {
-    double low = ceil(b->low), high = floor(b->high);
-    if (b->has_low && b->low_excluded && low == b->low)
-        low += 1;
-    if (b->has_high && b->high_excluded && high == b->high)
-        high -= 1;
-    if ((b->has_low && low > (double)LARGEST) || (b->has_high && high < -(double)LARGEST) ||
-        (b->has_low && b->has_high && low > high))
+    double low = ceil(b->low), high = floor(b->high), most = (double)largest(0);
+    if ((b->has_low && low > most) || (b->has_high && high < -most))
         return no_number(c, b, out);
-    int64_t first = b->has_low ? clamp(low) : -LARGEST, last = b->has_high ? clamp(high) : LARGEST;
-    int64_t exact;
-    if (is_exact(b->low_item, &exact))
-        first = exact + b->low_excluded;
-    if (is_exact(b->high_item, &exact))
-        last = exact - b->high_excluded;
+    wide first = b->has_low ? whole_bound(low, b->low_item) : -largest(0);
+    wide last = b->has_high ? whole_bound(high, b->high_item) : largest(0);
+    first += b->has_low && b->low_excluded && low == b->low;
+    last -= b->has_high && b->high_excluded && high == b->high;
     if (first > last)
         return no_number(c, b, out);
     grammar_node items[2];
@@ -190,13 +195,13 @@ int schema_integer_range(struct schema_context *c, const struct schema_bounds *b
 static int count_decimals(double value) {
     for (int decimals = 0; decimals <= MAX_DECIMALS; decimals++) {
         double scaled = value * (double)power_of_ten(decimals);
-        if (fabs(scaled - nearbyint(scaled)) <= 1e-9 * fabs(scaled))
+        if (value == floor(value) || fabs(scaled - nearbyint(scaled)) <= 1e-9 * fabs(scaled))
             return decimals;
     }
     return -1;
 }
 
-static int count_digits(int64_t value) {
+static int count_digits(wide value) {
     int count = 1;
     for (; value >= 10; value /= 10)
         count++;
@@ -205,77 +210,115 @@ static int count_digits(int64_t value) {
 
 /* Bounds of reals, 0 <= low <= high in units of 10^-k. */
 struct real_bounds {
-    int64_t low, high;
-    bool low_excluded, high_excluded, is_high_given;
+    wide low, high;
+    bool low_excluded, high_excluded;
 };
 
 /* Texts with fewer than k digits behind the point: for each number of them, a range of its own. */
-static int add_shorter(struct schema_context *c, int64_t first, int64_t last, int k,
+static int add_shorter(struct schema_context *c, wide first, wide last, int k,
                        grammar_node *items) {
     int count = 0;
     for (int decimals = 0; decimals < k; decimals++) {
-        int64_t unit = power_of_ten(k - decimals);
-        int64_t low = (first + unit - 1) / unit, high = last / unit;
+        wide unit = power_of_ten(k - decimals);
+        wide low = (first + unit - 1) / unit, high = last / unit;
         if (low <= high)
             items[count++] = natural_range(c, low, high, decimals, nothing(c));
     }
     return count;
 }
 
-/* Texts with up to k digits behind the point, and those with more, which begin with the digits of
- * low to high - 1. A number near an excluded bound has at most 15 digits, so that no double makes
- * it the bound (IEEE 754: 15 decimal digits are kept). */
-static grammar_node real_range(struct schema_context *c, const struct real_bounds *b, int k) {
-    grammar_node items[MAX_DECIMALS + 3];
+/* The digits behind those of `near` that stand for something other than all `digit`, which is what
+ * the bound has, even as a double: there are at most as many of that digit as a double tells apart. */
+static grammar_node not_all(struct schema_context *c, wide near, char digit, int max) {
+    int room = EXACT_DIGITS - 1 - count_digits(near), count = room < max ? room : max;
+    grammar_node equal = schema_text(c, (char[]){digit, '\0'});
+    grammar_node other = digit == '0' ? digits(c, '1', '9') : digits(c, '0', '8');
+    grammar_node rest = grammar_repeat(c->builder, digits(c, '0', '9'), 0, EXACT_DIGITS + 1);
+    grammar_node items[] = {grammar_repeat(c->builder, equal, 0, count - 1), other, rest};
+    grammar_node choices[] = {schema_sequence(c, items, 3),
+                              grammar_repeat(c->builder, equal, 1, count)};
+    return digit == '0' ? choices[0] : grammar_alternatives(c->builder, choices, 2);
+}
+
+/* Texts with more than k digits behind the point: they begin with the digits of low to high - 1. Near
+ * a bound of more than EXACT_DIGITS digits, and at an excluded one, a double might be the bound, or
+ * lie beyond it. */
+static int add_longer(struct schema_context *c, const struct real_bounds *b, int k,
+                      grammar_node *items) {
+    int count = 0, max = SCHEMA_MAX_DECIMALS - k;
+    int low_digits = count_digits(b->low), high_digits = count_digits(b->high);
     grammar_node digit = digits(c, '0', '9'), point = schema_text(c, k == 0 ? "." : "");
-    int max = MAX_DIGITS - k, kept = 15 - count_digits(b->high);
-    int64_t first = b->low + b->low_excluded, last = b->high - b->high_excluded;
+    wide first = b->low + b->low_excluded, last = b->high - 1 - b->high_excluded;
+    if (low_digits > EXACT_DIGITS)
+        first += power_of_ten(low_digits - EXACT_DIGITS);
+    if (high_digits > EXACT_DIGITS)
+        last -= power_of_ten(high_digits - EXACT_DIGITS);
+    grammar_node any[] = {point, grammar_repeat(c->builder, digit, 1, max)};
+    if (first <= last)
+        items[count++] = natural_range(c, first, last, k, schema_sequence(c, any, 2));
+    bool is_low = b->low_excluded && low_digits < EXACT_DIGITS - 1;
+    bool is_high = b->high_excluded && high_digits < EXACT_DIGITS - 1;
+    grammar_node low[] = {point, is_low ? not_all(c, b->low, '0', max) : point};
+    grammar_node high[] = {point, is_high ? not_all(c, b->high, '9', max) : point};
+    if (is_low && b->low < b->high)
+        items[count++] = natural_range(c, b->low, b->low, k, schema_sequence(c, low, 2));
+    if (is_high && b->low < b->high)
+        items[count++] = natural_range(c, b->high - 1, b->high - 1, k, schema_sequence(c, high, 2));
+    return count;
+}
+
+static grammar_node real_range(struct schema_context *c, const struct real_bounds *b, int k) {
+    grammar_node items[MAX_DECIMALS + 5];
+    if (b->low_excluded && b->high_excluded && b->high - b->low == 1) { /* keep the two apart */
+        const struct real_bounds finer = {b->low * 10, b->high * 10, true, true};
+        return real_range(c, &finer, k + 1);
+    }
+    wide first = b->low + b->low_excluded, last = b->high - b->high_excluded;
     int count = add_shorter(c, first, last, k, items);
-    if (b->is_high_given && b->high_excluded)
-        max = kept > 1 ? kept : 1;
     if (first <= last)
         items[count++] = natural_range(c, first, last, k, nothing(c));
-    if (first <= b->high - 1) {
-        grammar_node more[] = {point, grammar_repeat(c->builder, digit, 1, max)};
-        items[count++] = natural_range(c, first, b->high - 1, k, schema_sequence(c, more, 2));
-    }
-    if (b->low_excluded && b->low <= b->high - 1) { /* not zero behind it */
-        int room = 14 - count_digits(b->low), zeros = room < max / 2 ? room : max / 2;
-        grammar_node more[] = {
-            point, grammar_repeat(c->builder, schema_text(c, "0"), 0, zeros > 0 ? zeros : 0),
-            digits(c, '1', '9'), grammar_repeat(c->builder, digit, 0, max > 1 ? max / 2 - 1 : 0)};
-        items[count++] = natural_range(c, b->low, b->low, k, schema_sequence(c, more, 4));
-    }
+    count += add_longer(c, b, k, items + count);
     return count > 0 ? grammar_alternatives(c->builder, items, count) : schema_nothing(c);
+}
+
+/* A bound in units of 10^-k. */
+static wide scaled_bound(double value, const cJSON *item, int k) {
+    if (value == floor(value))
+        return whole_bound(value, item) * power_of_ten(k);
+    return (wide)nearbyint(value * (double)power_of_ten(k));
 }
 
 /* The range of the schema's bounds, in units of 10^-k. */
 static int bounded_real(struct schema_context *c, const struct schema_bounds *b, int k,
                         grammar_node *out) {
-    double scale = (double)power_of_ten(k);
-    int64_t limit = LARGEST / 10; /* room for b - 1, and whole digits */
-    bool is_low = b->has_low && b->low * scale >= -(double)limit;
-    bool is_high = b->has_high && b->high * scale <= (double)limit;
-    int64_t low = is_low ? (int64_t)nearbyint(b->low * scale) : -limit;
-    int64_t high = is_high ? (int64_t)nearbyint(b->high * scale) : limit;
-    if (low > high || (low == high && (b->low_excluded || b->high_excluded)))
+    wide low = b->has_low ? scaled_bound(b->low, b->low_item, k) : -largest(k);
+    wide high = b->has_high ? scaled_bound(b->high, b->high_item, k) : largest(k);
+    bool low_excluded = b->has_low && b->low_excluded,
+         high_excluded = b->has_high && b->high_excluded;
+    if (low > high || (low == high && (low_excluded || high_excluded)))
         return no_number(c, b, out);
     grammar_node items[2];
     int count = 0;
-    if (high > 0 || (high == 0 && !b->high_excluded)) {
+    if (high > 0 || (high == 0 && !high_excluded)) {
         bool from_zero = low < 0;
-        const struct real_bounds above = {from_zero ? 0 : low, high, !from_zero && b->low_excluded,
-                                          b->high_excluded, is_high};
+        const struct real_bounds above = {from_zero ? 0 : low, high, !from_zero && low_excluded,
+                                          high_excluded};
         items[count++] = real_range(c, &above, k);
     }
     if (low < 0) {
         bool to_zero = high >= 0;
-        const struct real_bounds below = {to_zero ? 0 : -high, -low, to_zero || b->high_excluded,
-                                          b->low_excluded, is_low};
+        const struct real_bounds below = {to_zero ? 0 : -high, -low, to_zero || high_excluded,
+                                          low_excluded};
         items[count++] = negative(c, real_range(c, &below, k));
     }
     *out = grammar_alternatives(c->builder, items, count);
     return 0;
+}
+
+/* Returns whether a double keeps the bound's digits up to the k-th behind the point. */
+static bool is_kept(double value, int k) {
+    return value == floor(value) ||
+           fabs(value) * (double)power_of_ten(k) < (double)power_of_ten(EXACT_DIGITS);
 }
 
 /* Bounds beyond the digits that numbers have bound nothing. */
@@ -285,20 +328,20 @@ int schema_real_range(struct schema_context *c, const struct schema_bounds *b, b
         *out = schema_any_number(c);
         return 0;
     }
-    double largest = (double)(LARGEST / 10);
-    bool is_low = b->has_low && fabs(b->low) <= largest;
-    bool is_high = b->has_high && fabs(b->high) <= largest;
-    int low_decimals = is_low ? count_decimals(b->low) : 0;
-    int high_decimals = is_high ? count_decimals(b->high) : 0;
+    struct schema_bounds within = *b;
+    double most = (double)largest(0);
+    within.has_low = b->has_low && fabs(b->low) <= most;
+    within.has_high = b->has_high && fabs(b->high) <= most;
+    int low_decimals = within.has_low ? count_decimals(b->low) : 0;
+    int high_decimals = within.has_high ? count_decimals(b->high) : 0;
     int k = low_decimals > high_decimals ? low_decimals : high_decimals;
     if (low_decimals < 0 || high_decimals < 0)
         return schema_decline(c, b->path, "%s is not supported with this value",
                               low_decimals < 0 ? "minimum" : "maximum");
-    double limit = largest / (double)power_of_ten(k);
-    if ((is_low && fabs(b->low) > limit) || (is_high && fabs(b->high) > limit))
+    if ((within.has_low && !is_kept(b->low, k)) || (within.has_high && !is_kept(b->high, k)))
         return schema_decline(c, b->path, "minimum and maximum have more than %d digits together",
-                              MAX_DIGITS);
-    if ((b->has_low && b->low > largest) || (b->has_high && b->high < -largest))
+                              EXACT_DIGITS);
+    if ((b->has_low && b->low > most) || (b->has_high && b->high < -most))
         return no_number(c, b, out);
-    return bounded_real(c, b, k, out);
+    return bounded_real(c, &within, k, out);
 }

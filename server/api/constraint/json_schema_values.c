@@ -85,12 +85,15 @@ grammar_node schema_nothing(struct schema_context *c) {
     return c->pieces.nothing;
 }
 
-/* Bounded, so that a model cannot write digits for ever, and finite as a double. */
+/* What a double holds, all 17 digits, and integers of 64 bits; bounded, so that a model cannot write
+ * digits for ever, and finite as a double. */
 grammar_node schema_any_number(struct schema_context *c) {
     if (c->pieces.number >= 0)
         return c->pieces.number;
     return keep(&c->pieces.number,
-                regex(c, "-?(?:0|[1-9]\\d{0,15})(?:\\.\\d{1,16})?(?:[eE][+-]?\\d{1,2})?"));
+                regex(c, "-?(?:(?:0|[1-9]\\d{0,19})(?:\\.\\d{1,22})?"
+                         "(?:[eE](?:\\+?(?:1?\\d{1,2}|2[0-7]\\d)|-\\d{1,3}))?"
+                         "|[1-9](?:\\.\\d{1,22})?[eE]\\+?(?:2[89]\\d|30[0-7]))"));
 }
 
 /* open (item (comma item)*)? close */

@@ -4,6 +4,7 @@
 #include "server/api/constraint/json_whitespace.h"
 #include "server/api/constraint/output_form.h"
 #include "server/json/json_field.h"
+#include "server/json/json_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,12 +190,9 @@ static int read_forms(const cJSON *body, const char *whitespace, const struct re
 /* --- What is known already --- */
 
 void response_format_append_key(const cJSON *value, const char *name, struct byte_buffer *key) {
-    char *text = cJSON_PrintUnformatted(value);
-    key->failed |= text == NULL;
     byte_buffer_append(key, name, strlen(name) + 1);
-    if (text != NULL)
-        byte_buffer_append(key, text, strlen(text) + 1);
-    free(text);
+    json_write_tree(key, value); /* with every digit: other numbers are another grammar */
+    byte_buffer_append(key, "", 1);
 }
 
 /* Returns whether the body has any. */

@@ -105,8 +105,11 @@ static void integers_are_read_from_their_digits(void **state) {
 }
 
 static void a_tree_is_written_with_all_its_digits(void **state) {
-    static const char text[] = "{\"a\":[9007199254740993,-18446744073709551615,0.5,1,1e+300,true,"
-                               "false,null,{},[]],\"\xC3\xA9\\n\\\"\":\"x\"}";
+    static const char text[] =
+        "{\"a\":[9007199254740993,-18446744073709551615,9007199254740991,1000000000000000,"
+        "0.30000000000000004,-1.7976931348623157e+308,5e-324,1.0e-400,"
+        "0.12345678901234567890,0.5,1,1e+300,true,"
+        "false,null,{},[]],\"\xC3\xA9\\n\\\"\":\"x\"}";
     struct api_error err;
     struct byte_buffer out = {0};
     cJSON *json = json_parse(text, sizeof(text) - 1, &err), *copy = cJSON_Duplicate(json, true);

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "server/api/constraint/response_format.h"
+#include "server/json/json_parse.h"
 #include "tests/unit/engine/grammar/grammar_fixture.h"
 
 #include <stdlib.h>
@@ -189,6 +190,10 @@ static void test_cache(void **unused) {
         {"{\"guided_json\":{\"type\":\"integer\",\"minimum\":1}}", false},
         {"{\"guided_json\":{\"type\":\"integer\",\"minimum\":2}}", false},
         {"{\"guided_json\":{\"type\": \"integer\",\"minimum\":1}}", true},
+        {"{\"guided_json\":{\"const\":9007199254740991}}", false},
+        {"{\"guided_json\":{\"const\":9007199254740990}}", false},
+        {"{\"guided_json\":{\"const\":9007199254740993}}", false},
+        {"{\"guided_json\":{\"const\":9007199254740992}}", false},
         {"{\"grammar\":\"root ::= [0-9]\"}", false},
         {"{\"grammar\":\"root ::= [0-9]\"}", true},
         {"{\"regex\":\"(\"}", false},
@@ -201,7 +206,7 @@ static void test_cache(void **unused) {
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         struct grammar *grammar = NULL;
         struct api_error err = {0};
-        cJSON *json = cJSON_Parse(bodies[i].body);
+        cJSON *json = json_parse(bodies[i].body, strlen(bodies[i].body), &err);
         assert_non_null(json);
         response_format_read(json, NULL, cache, &grammar, &err);
         hits += bodies[i].is_hit;
@@ -211,7 +216,7 @@ static void test_cache(void **unused) {
         grammar_unref(grammar);
         cJSON_Delete(json);
     }
-    assert_int_equal(stats.num_grammars, 6);
+    assert_int_equal(stats.num_grammars, 10);
     grammar_cache_destroy(cache);
 }
 
