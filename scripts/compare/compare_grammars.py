@@ -307,7 +307,7 @@ class Comparison:
         if kind != "json" or self.samples is None:
             return "quire is too narrow"
         value = json.loads(text)
-        texts = check_schemas.texts_of(value, check_schemas.property_order(grammar, {}))
+        texts = [check_schemas.text_of(value, check_schemas.property_order(grammar, {}))]
         if any(0xD800 <= ord(c) < 0xE000 for c in "".join(texts)):
             return "quire has no halves of surrogate pairs"
         if any(self.samples.ask(schema=grammar, texts=texts).get("accepted", [])):

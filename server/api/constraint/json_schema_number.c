@@ -304,13 +304,17 @@ static int take_out(struct schema_context *c, const struct number *n, const cJSO
     return 0;
 }
 
-/* Where values are excluded, numbers have at most 15 digits: then no two of them are one double
- * (IEEE 754). */
-static int num_excluded(const struct number *n) {
-    int count = n->is_fraction;
-    for (int i = 0; i < n->num_others; i++)
-        count += strcmp(n->others[i]->item->string, "multipleOf") != 0 || n->others[i]->of.negated;
-    return count;
+/* Where values are excluded, or must be multiples of a fraction, numbers have at most 15 digits: then
+ * no two of them are one double (IEEE 754). */
+static bool needs_doubles(const struct number *n) {
+    bool needs = n->is_fraction;
+    for (int i = 0; i < n->num_others; i++) {
+        const struct schema_fact *fact = n->others[i];
+        double divisor = fact->item->valuedouble;
+        needs = needs || fact->of.negated || strcmp(fact->item->string, "multipleOf") != 0 ||
+                divisor != floor(divisor);
+    }
+    return needs && !n->is_integer;
 }
 
 static int number_automaton(struct schema_context *c, const struct number *n,
@@ -327,7 +331,7 @@ static int number_automaton(struct schema_context *c, const struct number *n,
                                    fact->of.negated ? AUTOMATON_MINUS : AUTOMATON_AND) != 0)
             return -1;
     }
-    if (!n->is_integer && num_excluded(n) > 0 &&
+    if (needs_doubles(n) &&
         (regex_automaton(c, n, "-?(?:\\d{1,15}|\\d{1,9}\\.\\d{1,6})", &own) != 0 ||
          combine(c, n, "enum", out, own, AUTOMATON_AND) != 0))
         return -1;

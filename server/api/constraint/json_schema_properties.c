@@ -341,6 +341,10 @@ static int complete_properties(struct object_reader *r) {
     return 0;
 }
 
+static bool orders(const struct schema_fact *fact) {
+    return fact->kind == FACT_KEYWORD && strcmp(fact->item->string, "properties") == 0;
+}
+
 int schema_read_object(struct schema_context *c, const struct schema_case *one, bool classes,
                        struct object *out) {
     struct object_reader r = {.c = c, .one = one, .object = out};
@@ -348,8 +352,12 @@ int schema_read_object(struct schema_context *c, const struct schema_case *one, 
     r.remainders = malloc(OBJECT_MAX_FACTS * sizeof(*r.remainders));
     r.patterns = malloc(OBJECT_MAX_PATTERNS * sizeof(*r.patterns));
     int result = r.remainders != NULL && r.patterns != NULL ? 0 : api_error_set_memory(c->err);
+    for (int i = 0; i < one->count && result == 0; i++) /* they say the order, whatever else names */
+        if (orders(one->facts[i]))
+            result = read_fact(&r, one->facts[i]);
     for (int i = 0; i < one->count && result == 0; i++)
-        result = read_fact(&r, one->facts[i]);
+        if (!orders(one->facts[i]))
+            result = read_fact(&r, one->facts[i]);
     if (result == 0)
         result = complete_properties(&r);
     if (result == 0 && out->max >= 0 && out->min > out->max) {
