@@ -32,8 +32,8 @@ static const struct option_spec table[] = {
      .offset = FIELD(served_model_names),
      .minimum = 1,
      .maximum = 255,
-     .meaning = "name clients use; repeatable, the first is reported; default: the model's file, "
-                "folder or ORG/NAME"},
+     .meaning = "name clients use; repeatable, the first is reported; *: any other name too; "
+                "default: the model's file, folder or ORG/NAME"},
     {.name = "unknown-params",
      .type = OPTION_CHOICE,
      .offset = FIELD(unknown_params),

@@ -82,7 +82,20 @@ int command_serve_http_open_responses(struct serve *serve, struct error *err) {
 static void set_model_name(struct serve *serve) {
     if (serve->model_name[0] == '\0')
         api_context_model_name(serve->options.model, serve->model_name, sizeof(serve->model_name));
-    serve->default_names[0] = serve->model_name;
+}
+
+/* Sets the names that clients use; "*" stands for any. */
+static void set_served_names(struct serve *serve, struct api_context *context) {
+    const struct option_list *given = &serve->options.served_model_names;
+    for (int i = 0; i < given->count; i++) {
+        if (strcmp(given->items[i], "*") == 0)
+            context->takes_any_model = true;
+        else
+            serve->served_names[context->num_model_names++] = given->items[i];
+    }
+    if (context->num_model_names == 0)
+        serve->served_names[context->num_model_names++] = serve->model_name;
+    context->model_names = serve->served_names;
 }
 
 static struct sampling_settings default_settings(const struct serve *serve) {
@@ -94,7 +107,6 @@ static struct sampling_settings default_settings(const struct serve *serve) {
 
 void command_serve_http_set_context(struct serve *serve) {
     const struct options *options = &serve->options;
-    bool has_names = options->served_model_names.count > 0;
     set_model_name(serve);
     serve->context = (struct api_context){
         .limits = &serve->info.limits,
@@ -103,8 +115,6 @@ void command_serve_http_set_context(struct serve *serve) {
         .responses = serve->responses,
         .tenant = -1,
         .grammars = grammar_cache_create(GRAMMAR_CACHE_MAX_BYTES),
-        .model_names = has_names ? options->served_model_names.items : serve->default_names,
-        .num_model_names = has_names ? options->served_model_names.count : 1,
         .created = time(NULL),
         .max_prompts =
             (int32_t)(options->max_queued_requests < MAX_PROMPTS ? options->max_queued_requests
@@ -120,6 +130,7 @@ void command_serve_http_set_context(struct serve *serve) {
         .trusts_chat_template = options->trust_request_chat_template,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
     };
+    set_served_names(serve, &serve->context);
 }
 
 static void write_server_info(void *context, struct byte_buffer *out) {

@@ -55,7 +55,7 @@ struct serve {
     struct kv_event_publisher *kv_events; /* NULL: nothing is published */
     struct tls_credentials *credentials;  /* NULL: plain HTTP */
     char model_name[256];                 /* of one that was given none; "": not known yet */
-    char *default_names[1];               /* -> model_name */
+    char *served_names[OPTIONS_MAX_LIST]; /* of the options, or model_name */
     char fingerprint[FINGERPRINT_BYTES];
     struct response_store *responses; /* NULL: none are kept */
     struct api_context context;

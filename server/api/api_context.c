@@ -8,6 +8,8 @@
 
 int api_context_check_model(const struct api_context *context, const char *name,
                             struct api_error *err) {
+    if (context->takes_any_model)
+        return 0;
     for (int i = 0; i < context->num_model_names; i++) {
         if (strcmp(context->model_names[i], name) == 0)
             return 0;

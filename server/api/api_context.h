@@ -25,10 +25,11 @@ struct api_context {
     char *const *model_names; /* served names, or those of them that a key may use; the first
                                       one is reported */
     int num_model_names;
-    int64_t created;     /* Unix seconds of the server's start, for /v1/models */
-    int32_t max_prompts; /* prompts in one API call */
-    int32_t max_n;       /* choices of one prompt: n and best_of */
-    int32_t max_choices; /* of all prompts of an API call */
+    bool takes_any_model; /* any other name means this model too */
+    int64_t created;      /* Unix seconds of the server's start, for /v1/models */
+    int32_t max_prompts;  /* prompts in one API call */
+    int32_t max_n;        /* choices of one prompt: n and best_of */
+    int32_t max_choices;  /* of all prompts of an API call */
     /* Limits the sum over several prompts; a single one may be as long as the context. */
     int64_t max_prompt_tokens;
     struct sampling_settings sampling; /* where a request says nothing: neutral, or the model's */

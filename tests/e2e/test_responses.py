@@ -126,12 +126,12 @@ def test_logprobs_when_included(server):
 
 
 @pytest.mark.parametrize("fields, param", [
-    ({"input": []}, "input"),
+    ({"input": 1}, "input"),
     ({"input": QUESTION, "previous_response_id": "resp_1"}, "previous_response_id"),
     ({"input": QUESTION, "background": True}, "background"),
     ({"input": QUESTION, "max_output_tokens": -1}, "max_output_tokens"),
     ({"input": QUESTION, "temperature": 3}, "temperature"),
-    ({"input": QUESTION, "tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ({"input": QUESTION, "tools": [{"type": "file_search"}]}, "tools[0].type"),
     ({"input": QUESTION, "tools": [{"type": "function"}]}, "tools[0].name"),
     ({"input": QUESTION, "tools": [TOOL], "tool_choice": {"type": "function", "name": "none"}}, "tool_choice.name"),
     ({"input": QUESTION, "truncation": "some"}, "truncation"),

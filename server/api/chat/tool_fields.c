@@ -187,7 +187,8 @@ static int read_object(const cJSON *choice, struct tool_fields *fields, struct a
     const cJSON *type = json_given_member(choice, "type");
     if (is_text(type, "allowed_tools"))
         return read_allowed(choice, fields, err);
-    if (is_text(type, "function"))
+    bool is_named = type == NULL && json_given_member(choice, "function") != NULL; /* TGI's form */
+    if (is_text(type, "function") || is_named)
         return read_named(choice, fields, err);
     return json_refuse(type, "tool_choice.type", "\"function\", \"custom\" or \"allowed_tools\"",
                        err);

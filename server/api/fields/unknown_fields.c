@@ -23,7 +23,6 @@ static const struct unsupported_field table[] = {
     {"structural_tag", NEUTRAL_EMPTY, .instead = USE_FORMS},
     {"n_indent", NEUTRAL_ZERO},
     {"verbosity", NEUTRAL_WORD, .word = "medium"},
-    {"text.verbosity", NEUTRAL_WORD, .word = "medium"},
 
     /* Bound how much is generated. */
     {"n_predict", NEUTRAL_NONE, .instead = "use max_tokens"},

@@ -322,12 +322,38 @@ static int read_message(struct reader *reader, const cJSON *message, const char 
     return read_blocks(reader, role->valuestring, content, inner);
 }
 
+/* Takes Claude Code's billing line out of the system prompt: it is another one in every request, so
+ * that no prompt would begin as the one before it. */
+static int leave_out_billing(struct reader *reader, cJSON *parts) {
+    static const char prefix[] = "x-anthropic-billing-header:";
+    for (cJSON *part = parts->child, *next; part != NULL; part = next) {
+        next = part->next;
+        const char *text = json_member(part, "text")->valuestring;
+        if (strncmp(text, prefix, sizeof(prefix) - 1) != 0)
+            continue;
+        const char *rest = text + strcspn(text, "\n");
+        if (*rest == '\0')
+            cJSON_Delete(cJSON_DetachItemViaPointer(parts, part));
+        else if (!cJSON_ReplaceItemInObjectCaseSensitive(part, "text",
+                                                         cJSON_CreateStringReference(rest + 1)))
+            return api_error_set_memory(reader->err);
+    }
+    return 0;
+}
+
 static int read_system(struct reader *reader, const cJSON *system) {
     if (!json_is_given(system))
         return 0;
     cJSON *message = begin_message(reader, "system");
     cJSON *parts = message != NULL ? array_of(reader, message, "content") : NULL;
-    return parts != NULL ? read_content(reader, system, "system", "system[]", parts) : -1;
+    if (parts == NULL || read_content(reader, system, "system", "system[]", parts) != 0)
+        return -1;
+    bool is_empty = parts->child == NULL;
+    if (leave_out_billing(reader, parts) != 0)
+        return -1;
+    if (parts->child == NULL && !is_empty)
+        cJSON_Delete(cJSON_DetachItemViaPointer(reader->messages, message));
+    return 0;
 }
 
 static int read_messages(struct reader *reader, const cJSON *given) {

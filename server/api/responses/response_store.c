@@ -315,6 +315,36 @@ struct stored_items *response_store_hold_items(struct response_store *store, int
     return items;
 }
 
+/* Returns whether a line begins with this. */
+static bool has_line(struct text lines, struct text begin) {
+    const char *at = lines.data, *end = lines.data + lines.length;
+    while ((at = memmem(at, (size_t)(end - at), begin.data, begin.length)) != NULL) {
+        if (at == lines.data || at[-1] == '\n')
+            return true;
+        at++;
+    }
+    return false;
+}
+
+bool response_store_find_item(struct response_store *store, int32_t tenant, struct text id,
+                              struct byte_buffer *out) {
+    struct byte_buffer begin = {0};
+    byte_buffer_printf(&begin, "{\"id\":\"%.*s\"", (int)id.length, id.data);
+    const struct text line = {begin.data, begin.length};
+    bool is_found = false;
+    pthread_mutex_lock(&store->lock);
+    struct stored_entry *entry = begin.failed ? NULL : store->newest;
+    for (; entry != NULL && !is_found; entry = entry->older) {
+        struct text items = stored_items_added(entry->items);
+        is_found = entry->tenant == tenant && !entry->is_deleted && has_line(items, line);
+        if (is_found)
+            byte_buffer_append(out, items.data, items.length);
+    }
+    pthread_mutex_unlock(&store->lock);
+    byte_buffer_finish(&begin);
+    return is_found;
+}
+
 void response_store_release_items(struct response_store *store, struct stored_items *items) {
     if (items == NULL)
         return;

@@ -93,6 +93,10 @@ bool response_store_read_items(struct response_store *store, int32_t tenant, str
  * there. */
 struct stored_items *response_store_hold_items(struct response_store *store, int32_t tenant,
                                                struct text id, struct byte_buffer *out);
+/* Appends the items that a response added and one of which has this id: of those responses the one
+ * used last. False: there is none. */
+bool response_store_find_item(struct response_store *store, int32_t tenant, struct text id,
+                              struct byte_buffer *out);
 void response_store_release_items(struct response_store *store,
                                   struct stored_items *items); /* accepts NULL */
 /* Forgets a response; false: it is not there. */

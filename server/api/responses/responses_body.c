@@ -3,6 +3,7 @@
 #include "server/api/api_call_type.h"
 #include "server/api/chat/chat_error_names.h"
 #include "server/api/chat/chat_translation.h"
+#include "server/api/responses/responses_tools.h"
 #include "server/json/json_field.h"
 #include "server/json/json_write.h"
 
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TOOLS 128
 #define MAX_PATH 64
 
 struct translation {
@@ -31,10 +31,6 @@ static int refer(struct translation *t, cJSON *object, const char *name, const c
 static int refuse(struct translation *t, const char *param, const char *message) {
     return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value", param, "%s",
                          message);
-}
-
-static bool is_text(const cJSON *item, const char *value) {
-    return cJSON_IsString(item) && strcmp(item->valuestring, value) == 0;
 }
 
 static int check_object(struct translation *t, const char *name) {
@@ -108,144 +104,6 @@ static int translate_messages(struct translation *t) {
     return responses_input_read(json_member(t->body, "input"), messages, t->err);
 }
 
-/* --- Tools --- */
-
-/* The grammar's members stand in the format itself here, in an object in the chat. */
-static int translate_tool_format(struct translation *t, const cJSON *format, cJSON *custom) {
-    static const char *const members[] = {"type", "syntax", "definition"};
-    const cJSON *type = json_member(format, "type");
-    if (!cJSON_IsObject(format) || !cJSON_IsString(type) ||
-        strcmp(type->valuestring, "grammar") != 0)
-        return refer(t, custom, "format", format);
-    cJSON *made = cJSON_AddObjectToObject(custom, "format");
-    if (made == NULL)
-        return api_error_set_memory(t->err);
-    if (refer(t, made, members[0], type) != 0)
-        return -1;
-    cJSON *grammar = cJSON_AddObjectToObject(made, "grammar");
-    if (grammar == NULL)
-        return api_error_set_memory(t->err);
-    for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
-        if (refer(t, grammar, members[i], json_member(format, members[i])) != 0)
-            return -1;
-    return PASS_ON(t, format, "tools[].format", members);
-}
-
-static int translate_custom(struct translation *t, const cJSON *tool, cJSON *made) {
-    static const char *const members[] = {"type", "name", "description", "format"};
-    if (add(t, made, members[0], cJSON_CreateStringReference("custom")) != 0)
-        return -1;
-    cJSON *custom = cJSON_AddObjectToObject(made, "custom");
-    if (custom == NULL)
-        return api_error_set_memory(t->err);
-    if (refer(t, custom, members[1], json_member(tool, members[1])) != 0 ||
-        refer(t, custom, members[2], json_member(tool, members[2])) != 0 ||
-        translate_tool_format(t, json_member(tool, members[3]), custom) != 0)
-        return -1;
-    return PASS_ON(t, tool, "tools[]", members);
-}
-
-static int translate_tool(struct translation *t, const cJSON *tool, const char *path,
-                          cJSON *tools) {
-    static const char *const members[] = {"type", "name", "description", "parameters", "strict"};
-    char inner[48];
-    const cJSON *type = json_member(tool, "type");
-    snprintf(inner, sizeof(inner), "%s.type", path);
-    if (!cJSON_IsObject(tool))
-        return json_refuse(tool, path, "an object", t->err);
-    bool is_custom = is_text(type, "custom");
-    if (!is_custom && !is_text(type, "function"))
-        return json_refuse(type, inner, "\"function\" or \"custom\", the kinds of tools here",
-                           t->err);
-    cJSON *made = cJSON_CreateObject();
-    if (made == NULL || !cJSON_AddItemToArray(tools, made))
-        return api_error_set_memory(t->err);
-    if (is_custom)
-        return translate_custom(t, tool, made);
-    if (add(t, made, members[0], cJSON_CreateStringReference("function")) != 0)
-        return -1;
-    cJSON *function = cJSON_AddObjectToObject(made, "function");
-    if (function == NULL)
-        return api_error_set_memory(t->err);
-    for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
-        if (refer(t, function, members[i], json_member(tool, members[i])) != 0)
-            return -1;
-    return PASS_ON(t, tool, "tools[]", members);
-}
-
-static int translate_tools(struct translation *t) {
-    const cJSON *given = json_member(t->body, "tools"), *tool;
-    if (!json_is_given(given))
-        return 0;
-    if (!cJSON_IsArray(given) || cJSON_GetArraySize(given) > MAX_TOOLS)
-        return json_refuse(given, "tools", "an array of at most 128 tools", t->err);
-    cJSON *tools = cJSON_AddArrayToObject(t->chat, "tools");
-    if (tools == NULL)
-        return api_error_set_memory(t->err);
-    int index = 0;
-    cJSON_ArrayForEach(tool, given) {
-        char path[32];
-        snprintf(path, sizeof(path), "tools[%d]", index++);
-        if (translate_tool(t, tool, path, tools) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Converts {"type":"function","name":...}, or the same of "custom", to the chat's form. */
-static int translate_named(struct translation *t, const cJSON *choice, cJSON *made) {
-    const cJSON *type = json_member(choice, "type");
-    if (refer(t, made, "type", type) != 0)
-        return -1;
-    cJSON *function =
-        cJSON_AddObjectToObject(made, is_text(type, "custom") ? "custom" : "function");
-    if (function == NULL)
-        return api_error_set_memory(t->err);
-    return refer(t, function, "name", json_member(choice, "name"));
-}
-
-static int translate_allowed(struct translation *t, const cJSON *choice, cJSON *made) {
-    const cJSON *tools = json_member(choice, "tools"), *tool;
-    if (refer(t, made, "type", json_member(choice, "type")) != 0)
-        return -1;
-    cJSON *allowed = cJSON_AddObjectToObject(made, "allowed_tools");
-    if (allowed == NULL)
-        return api_error_set_memory(t->err);
-    if (refer(t, allowed, "mode", json_member(choice, "mode")) != 0)
-        return -1;
-    if (!cJSON_IsArray(tools))
-        return refer(t, allowed, "tools", tools);
-    cJSON *list = cJSON_AddArrayToObject(allowed, "tools");
-    if (list == NULL)
-        return api_error_set_memory(t->err);
-    cJSON_ArrayForEach(tool, tools) {
-        cJSON *item =
-            cJSON_IsObject(tool) ? cJSON_CreateObject() : chat_translation_reference(tool);
-        if (item == NULL || !cJSON_AddItemToArray(list, item))
-            return api_error_set_memory(t->err);
-        if (cJSON_IsObject(tool) && translate_named(t, tool, item) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int translate_tool_choice(struct translation *t) {
-    const cJSON *choice = json_member(t->body, "tool_choice");
-    if (cJSON_IsString(choice) && strcmp(choice->valuestring, "auto") == 0)
-        return 0; /* the default, also where there are no tools */
-    if (!cJSON_IsObject(choice))
-        return refer(t, t->chat, "tool_choice", choice);
-    const cJSON *type = json_member(choice, "type");
-    bool is_allowed = is_text(type, "allowed_tools");
-    if (!is_allowed && !is_text(type, "function") && !is_text(type, "custom"))
-        return json_refuse(type, "tool_choice.type",
-                           "\"function\", \"custom\" or \"allowed_tools\"", t->err);
-    cJSON *made = cJSON_AddObjectToObject(t->chat, "tool_choice");
-    if (made == NULL)
-        return api_error_set_memory(t->err);
-    return is_allowed ? translate_allowed(t, choice, made) : translate_named(t, choice, made);
-}
-
 /* --- text, reasoning, include --- */
 
 static int translate_format(struct translation *t) {
@@ -311,12 +169,17 @@ static int translate_include(struct translation *t) {
 
 static int translate_settings(struct translation *t) {
     static const char *const text_members[] = {"format"}, *const reasoning_members[] = {"effort"};
+    static const char *const levels[] = {"low", "medium", "high"};
     const cJSON *user = json_member(t->body, "user");
+    const cJSON *verbosity = json_given_member(json_member(t->body, "text"), "verbosity");
     if (json_is_given(user) && !cJSON_IsString(user))
         return json_refuse(user, "user", "a string", t->err);
     if (check_object(t, "text") != 0 || check_object(t, "reasoning") != 0 ||
         check_object(t, "metadata") != 0)
         return -1;
+    if (verbosity != NULL &&
+        !(cJSON_IsString(verbosity) && CHAT_TRANSLATION_HAS(levels, verbosity->valuestring)))
+        return json_refuse(verbosity, "text.verbosity", "\"low\", \"medium\" or \"high\"", t->err);
     if (translate_include(t) != 0 ||
         PASS_ON(t, json_member(t->body, "text"), "text", text_members) != 0 ||
         PASS_ON(t, json_member(t->body, "reasoning"), "reasoning", reasoning_members) != 0)
@@ -386,9 +249,9 @@ cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversa
         api_error_set_memory(err);
         return NULL;
     }
-    if (check_absent(&t) == 0 && translate_messages(&t) == 0 && translate_tools(&t) == 0 &&
-        translate_tool_choice(&t) == 0 && translate_settings(&t) == 0 && translate_store(&t) == 0 &&
-        translate_truncation(&t) == 0 && translate_others(&t) == 0)
+    if (check_absent(&t) == 0 && translate_messages(&t) == 0 &&
+        responses_tools_read(body, t.chat, err) == 0 && translate_settings(&t) == 0 &&
+        translate_store(&t) == 0 && translate_truncation(&t) == 0 && translate_others(&t) == 0)
         return t.chat;
     cJSON_Delete(t.chat);
     return NULL;
@@ -419,7 +282,8 @@ static const struct chat_error_names error_names = {
         },
 };
 
-void responses_body_rename_error(struct api_error *err) {
+void responses_body_rename_error(const cJSON *body, struct api_error *err) {
+    responses_tools_rename_error(body, err);
     chat_error_rename(err, &error_names);
 }
 
@@ -431,7 +295,7 @@ int responses_body_read(const struct api_context *context, const cJSON *body,
         return -1;
     if (chat_body_read(context, chat, out, err) == 0)
         return 0;
-    responses_body_rename_error(err);
+    responses_body_rename_error(body, err);
     return -1;
 }
 

@@ -15,8 +15,8 @@
 int responses_body_read(const struct api_context *context, const cJSON *body,
                         const struct responses_conversation *conversation, struct chat_body *out,
                         struct api_error *err);
-/* Renames an error of a chat that was made of what this has read. */
-void responses_body_rename_error(struct api_error *err);
+/* Renames an error of a chat that was made of the body. */
+void responses_body_rename_error(const cJSON *body, struct api_error *err);
 
 /* The part of it that makes the tree. instructions, the conversation's items and input become
  * messages; tools, tool_choice, text.format, reasoning.effort and max_output_tokens get the chat's
@@ -30,7 +30,7 @@ cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversa
                               struct api_error *err);
 
 /* The part of it in responses_input.c: appends what `input` holds, a text or a list of items, to
- * `messages` (an array). Items: messages with text; function_call, which joins the assistant's
+ * `messages` (an array); an empty list is an empty text. Items: messages with text; function_call, which joins the assistant's
  * message before it; function_call_output; reasoning, which goes with the assistant's next words.
  * The messages refer into input. Returns -1 and *err on failure. */
 int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *err);

@@ -6,7 +6,10 @@
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#define MAX_REFERRED_RESPONSES 8 /* in which the items are that one input refers to */
 
 /* --- What the body continues --- */
 
@@ -87,7 +90,94 @@ static int read_previous(const struct api_context *context, const cJSON *body,
     return out->previous != NULL ? 0 : -1;
 }
 
-int responses_conversation_read(const struct api_context *context, const cJSON *body,
+/* --- Items that it refers to --- */
+
+static bool is_reference(const cJSON *item) {
+    const cJSON *type = json_member(item, "type");
+    return cJSON_IsString(type) && strcmp(type->valuestring, "item_reference") == 0;
+}
+
+static bool has_id(const cJSON *item, const char *id) {
+    const cJSON *given = json_member(item, "id");
+    return cJSON_IsString(given) && strcmp(given->valuestring, id) == 0;
+}
+
+/* Returns the last reference of the input and its place; NULL: there is none. */
+static cJSON *last_reference(const cJSON *input, int *index) {
+    cJSON *item, *found = NULL;
+    int place = 0;
+    cJSON_ArrayForEach(item, input) {
+        if (is_reference(item)) {
+            found = item;
+            *index = place;
+        }
+        place++;
+    }
+    return found;
+}
+
+/* Moves those of the items to the input that it refers to. */
+static void take_items(cJSON *input, cJSON *items) {
+    for (cJSON *item = input->child, *next; item != NULL; item = next) {
+        const cJSON *id = json_member(item, "id");
+        next = item->next;
+        if (!is_reference(item) || !cJSON_IsString(id))
+            continue;
+        cJSON *kept = items->child;
+        while (kept != NULL && !has_id(kept, id->valuestring))
+            kept = kept->next;
+        if (kept != NULL)
+            cJSON_ReplaceItemViaPointer(input, item, cJSON_DetachItemViaPointer(items, kept));
+    }
+}
+
+static int refuse_reference(const cJSON *reference, int index, bool has_store,
+                            struct api_error *err) {
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-";
+    char path[48];
+    const cJSON *id = json_member(reference, "id");
+    snprintf(path, sizeof(path), "input[%d].type", index);
+    if (!has_store)
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", path,
+                             "%s is \"item_reference\": this server stores nothing between "
+                             "requests (its option response-store-bytes); send the item itself",
+                             path);
+    snprintf(path, sizeof(path), "input[%d].id", index);
+    if (!cJSON_IsString(id) || id->valuestring[0] == '\0' ||
+        id->valuestring[strspn(id->valuestring, allowed)] != '\0')
+        return json_refuse(id, path, "the id of an item", err);
+    return 0;
+}
+
+/* An item that a conversation refers to is mostly in its last response, with all that came before. */
+static int resolve_references(const struct api_context *context, cJSON *input,
+                              struct api_error *err) {
+    int index = 0, num_rounds = 0;
+    cJSON *reference;
+    while ((reference = last_reference(input, &index)) != NULL) {
+        struct byte_buffer lines = {0};
+        if (refuse_reference(reference, index, context->responses != NULL, err) != 0)
+            return -1;
+        const char *id = json_member(reference, "id")->valuestring;
+        const struct text text = {id, strlen(id)};
+        if (num_rounds++ == MAX_REFERRED_RESPONSES ||
+            !response_store_find_item(context->responses, context->tenant, text, &lines)) {
+            byte_buffer_finish(&lines);
+            return api_error_set(err, 404, "invalid_request_error", "item_not_found", "input",
+                                 "Item with id '%.100s' not found.", id);
+        }
+        cJSON *items = parse_items(&lines, err);
+        byte_buffer_finish(&lines);
+        if (items == NULL)
+            return -1;
+        take_items(input, items);
+        cJSON_Delete(items);
+    }
+    return 0;
+}
+
+int responses_conversation_read(const struct api_context *context, cJSON *body,
                                 struct responses_conversation *out, struct api_error *err) {
     struct responses_conversation conversation = {.is_kept = true};
     if (read_bool(body, "store", &conversation.is_kept, err) != 0 ||
@@ -95,6 +185,9 @@ int responses_conversation_read(const struct api_context *context, const cJSON *
         (conversation.is_background && check_background(context, conversation.is_kept, err) != 0))
         return -1;
     conversation.is_kept = conversation.is_kept && context->responses != NULL;
+    cJSON *input = cJSON_GetObjectItemCaseSensitive(body, "input");
+    if (cJSON_IsArray(input) && resolve_references(context, input, err) != 0)
+        return -1;
     if (read_previous(context, body, &conversation, err) != 0) {
         responses_conversation_finish(&conversation);
         return -1;

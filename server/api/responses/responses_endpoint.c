@@ -10,6 +10,7 @@
 #include "server/api/responses/response_store.h"
 #include "server/api/responses/responses_body.h"
 #include "server/api/responses/responses_output.h"
+#include "server/api/responses/responses_tools.h"
 #include "server/api/responses/stored_items.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
@@ -79,7 +80,8 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     keep_input(context, bodies, call);
     responses_body_echo(bodies->json, call->store != NULL, chat->sampling.settings.temperature,
                         chat->sampling.settings.top_p, &call->echo);
-    if (call->echo.failed || base->ignored.failed)
+    responses_tools_list(bodies->json, &call->output.namespaced);
+    if (call->echo.failed || base->ignored.failed || call->output.namespaced.failed)
         return api_error_set_memory(err);
     if (call->echo.length > MAX_ECHO_BYTES)
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", NULL,
@@ -353,7 +355,7 @@ int responses_endpoint_parse(const struct api_context *context, const char *text
     if (result == 0) {
         result = api_call_create(&operations, context, &bodies, out, err);
         if (result != 0)
-            responses_body_rename_error(err);
+            responses_body_rename_error(bodies.json, err);
         chat_body_finish(&bodies.chat);
     }
     responses_conversation_finish(&bodies.conversation);

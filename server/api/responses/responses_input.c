@@ -1,9 +1,11 @@
 /* The input of POST /v1/responses: a text or a list of items, as messages of a chat. */
 #include "server/api/responses/responses_body.h"
 
+#include "config/log.h"
 #include "server/api/api_call_type.h"
 #include "server/api/chat/chat_messages.h"
 #include "server/api/chat/chat_translation.h"
+#include "server/api/responses/responses_tools.h"
 #include "server/json/json_field.h"
 
 #include <stdio.h>
@@ -15,6 +17,7 @@
 struct reader {
     cJSON *messages;
     cJSON *reasoning; /* owned: of items whose message is yet to come; NULL: none */
+    int num_left_out; /* items */
     struct api_error *err;
 };
 
@@ -169,7 +172,7 @@ static int read_call(struct reader *reader, const cJSON *item, const char *path,
         add(reader, call, kind, cJSON_CreateObject()) != 0)
         return -1;
     cJSON *called = cJSON_GetObjectItemCaseSensitive(call, kind);
-    if (add(reader, called, "name", cJSON_CreateStringReference(name)) != 0)
+    if (add(reader, called, "name", responses_tools_name(item, name)) != 0)
         return -1;
     return add(reader, called, text_name, cJSON_CreateStringReference(text));
 }
@@ -222,6 +225,30 @@ static int read_reasoning(struct reader *reader, const cJSON *item, const char *
     return reader->reasoning != NULL ? 0 : api_error_set_memory(reader->err);
 }
 
+/* Returns whether the item is one of a tool that is run elsewhere (responses_tools.h). */
+static bool is_left_out(const cJSON *item) {
+    static const char *const types[] = {
+        "web_search_call",         "image_generation_call", "local_shell_call",
+        "local_shell_call_output", "tool_search_call",      "tool_search_output",
+    };
+    const cJSON *type = json_member(item, "type");
+    return cJSON_IsString(type) && CHAT_TRANSLATION_HAS(types, type->valuestring);
+}
+
+/* Returns whether the item is what such a tool has put out, by its call before it. */
+static bool is_orphan(const struct reader *reader, const cJSON *item) {
+    const cJSON *id = json_member(item, "call_id"), *type = json_member(item, "type");
+    bool is_output = cJSON_IsString(type) && strcmp(type->valuestring, "function_call_output") == 0;
+    if (reader->num_left_out == 0 || !is_output || !cJSON_IsString(id))
+        return false;
+    for (const cJSON *call = item->prev; call->next != NULL; call = call->prev) {
+        const cJSON *call_id = json_member(call, "call_id");
+        if (cJSON_IsString(call_id) && strcmp(call_id->valuestring, id->valuestring) == 0)
+            return is_left_out(call);
+    }
+    return false;
+}
+
 static int read_item(struct reader *reader, const cJSON *item, const char *path) {
     char inner[MAX_PATH];
     const cJSON *type = json_member(item, "type");
@@ -232,6 +259,10 @@ static int read_item(struct reader *reader, const cJSON *item, const char *path)
         return read_message(reader, item, path);
     if (!cJSON_IsString(type))
         return json_refuse(type, inner, "a string", reader->err);
+    if (is_left_out(item) || is_orphan(reader, item)) {
+        reader->num_left_out++;
+        return 0;
+    }
     if (strcmp(type->valuestring, "message") == 0)
         return read_message(reader, item, path);
     if (strcmp(type->valuestring, "function_call") == 0)
@@ -243,11 +274,6 @@ static int read_item(struct reader *reader, const cJSON *item, const char *path)
         return read_function_output(reader, item, path);
     if (strcmp(type->valuestring, "reasoning") == 0)
         return read_reasoning(reader, item, path);
-    if (strcmp(type->valuestring, "item_reference") == 0)
-        return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_value", inner,
-                             "%s is \"item_reference\": this server stores no items; send the item "
-                             "itself",
-                             inner);
     return json_refuse(type, inner,
                        "\"message\", \"function_call\", \"function_call_output\", "
                        "\"custom_tool_call\", \"custom_tool_call_output\" or \"reasoning\"",
@@ -272,15 +298,19 @@ static int read_items(struct reader *reader, const cJSON *input) {
 
 int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *err) {
     struct reader reader = {.messages = messages, .err = err};
-    if (cJSON_IsString(input)) {
+    bool is_empty = cJSON_IsArray(input) && input->child == NULL;
+    if (cJSON_IsString(input) || is_empty) {
+        const char *text = is_empty ? "" : input->valuestring;
         cJSON *message = begin_message(&reader, "user");
-        return message != NULL ? add(&reader, message, "content",
-                                     cJSON_CreateStringReference(input->valuestring))
+        return message != NULL ? add(&reader, message, "content", cJSON_CreateStringReference(text))
                                : -1;
     }
-    if (!cJSON_IsArray(input) || input->child == NULL)
-        return json_refuse(input, "input", "a string or an array of one or more items", err);
+    if (!cJSON_IsArray(input))
+        return json_refuse(input, "input", "a string or an array of items", err);
     int result = read_items(&reader, input);
+    if (reader.num_left_out > 0)
+        log_info("%d items of tools that are not run here are left out of a request",
+                 reader.num_left_out);
     cJSON_Delete(reader.reasoning);
     return result;
 }

@@ -3,6 +3,7 @@
 #include "config/base/array.h"
 #include "config/base/random_id.h"
 #include "server/api/api_call_type.h"
+#include "server/api/responses/responses_tools.h"
 #include "server/json/json_write.h"
 
 #include <stdlib.h>
@@ -35,6 +36,7 @@ void responses_output_finish(struct responses_output *output) {
         byte_buffer_finish(&output->items[i].text);
         byte_buffer_finish(&output->items[i].logprobs);
     }
+    byte_buffer_finish(&output->namespaced);
     free(output->items);
     *output = (struct responses_output){0};
 }
@@ -69,6 +71,8 @@ static void write_item(const struct responses_item *item, const char *status, bo
     if (item->kind == OUTPUT_PART_TOOL_CALL) {
         json_write_text_member(out, "call_id", item->call_id);
         json_write_string_member(out, "name", &item->name);
+        if (item->space != NULL)
+            json_write_text_member(out, "namespace", item->space);
         json_write_string_member(out, item->is_custom ? "input" : "arguments", &item->text);
     } else {
         if (item->kind == OUTPUT_PART_CONTENT)
@@ -211,6 +215,16 @@ static struct responses_item *add_item(struct responses_output *output,
     return item;
 }
 
+static void name_call(const struct responses_output *output, const struct output_part *part,
+                      struct responses_item *item) {
+    const struct text function = {part->text, part->length};
+    const char *name;
+    if (responses_tools_find(&output->namespaced, function, &item->space, &name))
+        byte_buffer_append_text(&item->name, name);
+    else
+        byte_buffer_append(&item->name, part->text, part->length);
+}
+
 static int open_item(struct responses_output *output, const struct output_part *part,
                      struct byte_buffer *events) {
     enum output_part_kind kind = part->kind;
@@ -226,7 +240,7 @@ static int open_item(struct responses_output *output, const struct output_part *
         return -1;
     item->is_custom = part->is_custom;
     if (kind == OUTPUT_PART_TOOL_CALL)
-        byte_buffer_append(&item->name, part->text, part->length);
+        name_call(output, part, item);
     output->is_open = true;
     if (events == NULL)
         return item->name.failed ? -1 : 0;

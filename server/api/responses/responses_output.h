@@ -12,6 +12,7 @@
 struct responses_item {
     enum output_part_kind kind; /* REASONING, CONTENT (a message) or TOOL_CALL */
     bool is_custom;             /* the call is a custom tool's */
+    const char *space;          /* the namespace of the call's tool, in `namespaced`; NULL: none */
     char id[48], call_id[48];
     struct byte_buffer name, text; /* text: of the message, or the call's arguments or input */
     struct byte_buffer logprobs;   /* of a message: entries, comma-separated */
@@ -23,7 +24,8 @@ struct responses_output {
     int32_t num_items;
     size_t capacity;
     bool is_open;
-    int64_t sequence; /* number of the next event */
+    int64_t sequence;              /* number of the next event */
+    struct byte_buffer namespaced; /* tools with a namespace (responses_tools_list) */
 };
 
 /* Returns the bytes of memory that grows with the output. */

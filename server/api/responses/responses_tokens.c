@@ -9,10 +9,8 @@
 static int count(const struct api_context *context, struct chat_body *chat, struct byte_buffer *out,
                  struct byte_buffer *ignored, struct api_error *err) {
     int64_t num_tokens = 0;
-    if (chat_prompt_count(context, &chat->prompt, &num_tokens, err) != 0) {
-        responses_body_rename_error(err);
+    if (chat_prompt_count(context, &chat->prompt, &num_tokens, err) != 0)
         return -1;
-    }
     *ignored = chat->ignored;
     chat->ignored = (struct byte_buffer){0};
     json_write_begin_object(out);
@@ -35,6 +33,8 @@ int responses_input_tokens(const struct api_context *context, const char *text, 
         result = responses_body_read(context, json, &conversation, &chat, err);
     if (result == 0) {
         result = count(context, &chat, out, ignored, err);
+        if (result != 0)
+            responses_body_rename_error(json, err);
         chat_body_finish(&chat);
     }
     responses_conversation_finish(&conversation);

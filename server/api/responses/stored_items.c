@@ -68,6 +68,10 @@ size_t stored_items_shared_length(const struct stored_items *items) {
     return items != NULL ? items->total_length - items->length : 0;
 }
 
+struct text stored_items_added(const struct stored_items *items) {
+    return (struct text){items->data, items->length};
+}
+
 /* The list begins at its end, so the bytes are filled from there. */
 void stored_items_write(const struct stored_items *items, struct byte_buffer *out) {
     size_t end = out->length + stored_items_length(items);

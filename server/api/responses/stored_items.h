@@ -27,6 +27,8 @@ size_t stored_items_release(struct stored_items *items);
 /* Return the bytes of all items up to these, and of those that are shared. NULL: none. */
 size_t stored_items_length(const struct stored_items *items);
 size_t stored_items_shared_length(const struct stored_items *items);
+/* Returns the items that were added last. */
+struct text stored_items_added(const struct stored_items *items);
 /* Appends all of them, from the first one. */
 void stored_items_write(const struct stored_items *items, struct byte_buffer *out);
 

@@ -84,13 +84,25 @@ static const struct {
      "'message.output_text.logprobs']}",
      "{'messages':[{'role':'user','content':'x'}],'include.reasoning.encrypted_content':true,"
      "'logprobs':true}"},
+    {"{'input':[]}", "{'messages':[{'role':'user','content':''}]}"},
+    {"{'input':[{'type':'web_search_call','id':'w'},{'type':'local_shell_call','call_id':'l'},"
+     "{'type':'function_call_output','call_id':'l','output':'x'},"
+     "{'type':'function_call','namespace':'a','name':'f','arguments':'{}','call_id':'c'},"
+     "{'type':'function_call_output','call_id':'c','output':'y'}],"
+     "'tools':[{'type':'tool_search'},{'type':'namespace','name':'a','tools':[{'type':'function',"
+     "'name':'f'}]},{'type':'namespace','name':'b__','tools':[{'type':'custom','name':'g'}]}],"
+     "'tool_choice':{'type':'custom','namespace':'b__','name':'g'}}",
+     "{'messages':[{'role':'assistant','content':null,'tool_calls':[{'id':'c','type':'function',"
+     "'function':{'name':'a__f','arguments':'{}'}}]},{'role':'tool','tool_call_id':'c','content':"
+     "'y'}],'tools':[{'type':'function','function':{'name':'a__f'}},{'type':'custom','custom':"
+     "{'name':'b__g'}}],'tools.tool_search':true,"
+     "'tool_choice':{'type':'custom','custom':{'name':'b__g'}}}"},
 };
 
 static const struct {
     const char *body, *param, *code;
 } refused[] = {
     {"{}", "input", "invalid_type"},
-    {"{'input':[]}", "input", "invalid_type"},
     {"{'input':1}", "input", "invalid_type"},
     {"{'input':[1]}", "input[0]", "invalid_type"},
     {"{'input':[{}]}", "input[0].role", "invalid_type"},
@@ -104,7 +116,7 @@ static const struct {
      "invalid_type"},
     {"{'input':[{'role':'user','content':'x'},{'type':'item_reference','id':'msg_1'}]}",
      "input[1].type", "unsupported_value"},
-    {"{'input':[{'type':'web_search_call'}]}", "input[0].type", "invalid_type"},
+    {"{'input':[{'type':'file_search_call'}]}", "input[0].type", "invalid_type"},
     {"{'input':[{'type':'function_call','name':'f','arguments':'{}'}]}", "input[0].call_id",
      "invalid_type"},
     {"{'input':'x','instructions':1}", "instructions", "invalid_type"},
@@ -112,7 +124,12 @@ static const struct {
     {"{'input':'x','conversation':{}}", "conversation", "unsupported_value"},
     {"{'input':'x','background':true}", "background", "unsupported_value"},
     {"{'input':'x','tools':{}}", "tools", "invalid_type"},
-    {"{'input':'x','tools':[{'type':'web_search'}]}", "tools[0].type", "invalid_type"},
+    {"{'input':'x','tools':[{'type':'file_search'}]}", "tools[0].type", "invalid_type"},
+    {"{'input':'x','tools':[{'type':'web_search'},{'type':'namespace','name':'a','tools':1}]}",
+     "tools[1].tools", "invalid_type"},
+    {"{'input':'x','tools':[{'type':'namespace','name':'a','tools':[{'type':'function'}]}]}",
+     "tools[0].tools[0].name", "invalid_type"},
+    {"{'input':'x','text':{'verbosity':'x'}}", "text.verbosity", "invalid_type"},
     {"{'input':[{'type':'custom_tool_call','call_id':'c','name':'n'}]}", "input[0].input",
      "invalid_type"},
     {"{'input':'x','store':1}", "store", "invalid_type"},
@@ -147,7 +164,7 @@ static cJSON *parse(const char *single_quoted) {
 }
 
 /* On a server that keeps nothing. */
-static cJSON *to_chat(const cJSON *body, struct api_error *err) {
+static cJSON *to_chat(cJSON *body, struct api_error *err) {
     const struct api_context context = {0};
     struct responses_conversation conversation;
     if (responses_conversation_read(&context, body, &conversation, err) != 0)
