@@ -11,6 +11,8 @@
 #ifndef QUIRE_ENGINE_TOKEN_STREAM_H
 #define QUIRE_ENGINE_TOKEN_STREAM_H
 
+#include "kernels/sampling.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,11 +39,6 @@ struct token_record {
     int32_t rank;      /* with a logprob: among all tokens, 1 = most probable; else 0 */
     int32_t first_top; /* index into event.top */
     int32_t num_top;
-};
-
-struct top_logprob {
-    int32_t token;
-    float logprob;
 };
 
 enum token_event_kind {

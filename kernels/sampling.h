@@ -120,6 +120,11 @@ struct sampling_settings {
         .dry_penalty_last_n = -1                                                                   \
     }
 
+struct top_logprob {
+    int32_t token;
+    float logprob;
+};
+
 struct sample_row {
     int32_t target;       /* SAMPLE_NO_TARGET: sample; else score this token, no sampling */
     int32_t num_logprobs; /* -1: none; 0..SAMPLE_MAX_LOGPROBS: the chosen token and that many top */
@@ -134,6 +139,9 @@ struct sample_row {
      * besides. */
     int32_t first_listed, num_listed; /* range in sample_args.listed */
     int64_t first_listed_logprob;     /* place of the first one's in sample_args.listed_logprobs */
+    /* Of a row that lists the whole vocabulary, in id order, for this many of the likeliest; up to half
+     * of it. 0: all are wanted, in their order. */
+    int32_t num_ranked;
 };
 
 /* Words of one mask of allowed tokens: token t is bit t % 32 of word t / 32. */
@@ -146,7 +154,10 @@ struct sample_output {
                           temperature above 0 */
     float logprob;     /* of `token`, from the raw logits */
     int32_t rank;      /* of `token` among the raw logits, 1 = most probable */
-    int32_t num_top;   /* min(num_logprobs, vocab) */
+    /* min(num_logprobs, vocab); or the row's num_ranked, where the op has ranked what is listed: then
+     * that many struct top_logprob, in the order of top_tokens, take the place of the listed
+     * logprobs, as bytes. */
+    int32_t num_top;
     int32_t top_tokens[SAMPLE_MAX_LOGPROBS]; /* by falling logprob, ties by rising id */
     float top_logprobs[SAMPLE_MAX_LOGPROBS];
 };

@@ -65,6 +65,7 @@ void logprob_lists_add(struct logprob_lists *lists, const int32_t *tokens, int32
         CHECK(has_vocabulary(lists->limits));
         row->first_listed = 0;
         row->num_listed = lists->limits->vocab_size;
+        row->num_ranked = row->num_logprobs <= row->num_listed / 2 ? row->num_logprobs : 0;
     }
     if (row->num_listed == 0)
         return;

@@ -5,6 +5,8 @@
 #include "engine/core/step_output.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
+#include "kernels/top_logprobs.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,30 +49,29 @@ void step_output_finish(struct step_output *output) {
     memset(output, 0, sizeof(*output));
 }
 
-/* Orders by falling logprob, ties by rising id. */
-static int compare_top(const void *left, const void *right) {
-    const struct top_logprob *a = left, *b = right;
-    if (a->logprob != b->logprob)
-        return a->logprob > b->logprob ? -1 : 1;
-    return a->token - b->token;
-}
-
 /* Writes what the row says of other tokens: what it lists, of which `num_best` of the
  * likeliest unless that is -1, else what the sample op found. Returns how many. */
 static int32_t fill_top(const struct step_rows *rows, int32_t row, int32_t num_best,
                         struct top_logprob *top) {
     const struct sample_row *requested = &rows->requested[row];
     const struct sample_output *sampled = &rows->outputs[row];
+    if (requested->num_ranked > 0 && sampled->num_top == requested->num_ranked) {
+        memcpy(top, rows->listed_logprobs + requested->first_listed_logprob,
+               (size_t)sampled->num_top * sizeof(*top));
+        return sampled->num_top;
+    }
     for (int32_t i = 0; i < sampled->num_top; i++)
         top[i] = (struct top_logprob){sampled->top_tokens[i], sampled->top_logprobs[i]};
+    if (requested->num_listed == 0)
+        return sampled->num_top;
     for (int32_t i = 0; i < requested->num_listed; i++)
         top[i] = (struct top_logprob){rows->listed[requested->first_listed + i],
                                       rows->listed_logprobs[requested->first_listed_logprob + i]};
-    if (requested->num_listed == 0)
-        return sampled->num_top;
-    if (num_best >= 0)
-        qsort(top, (size_t)requested->num_listed, sizeof(*top), compare_top);
-    return num_best >= 0 && num_best < requested->num_listed ? num_best : requested->num_listed;
+    if (num_best < 0)
+        return requested->num_listed;
+    num_best = min_int32(num_best, requested->num_listed);
+    top_logprobs_sort(top, requested->num_listed, num_best);
+    return num_best;
 }
 
 /* Adds the row as a record to the event, whose arrays are the output's. */

@@ -1,5 +1,6 @@
 #include "engine/record/record_step.h"
 
+#include "config/base/numbers.h"
 #include "models/files/content_hash.h"
 
 #include <inttypes.h>
@@ -7,6 +8,14 @@
 #include <string.h>
 
 /* --- Writing ---------------------------------------------------------------------------------- */
+
+/* Of the step's listed logprobs, those that the row has filled. */
+static size_t listed_bytes(const struct sample_row *requested,
+                           const struct sample_output *sampled) {
+    bool is_ranked = requested->num_ranked > 0 && sampled->num_top == requested->num_ranked;
+    return is_ranked ? (size_t)requested->num_ranked * sizeof(struct top_logprob)
+                     : (size_t)requested->num_listed * sizeof(float);
+}
 
 static void hash_row(const struct step *step, int32_t row, struct byte_buffer *bits) {
     const struct sample_row *requested = &step->batch.sample_rows[row];
@@ -17,13 +26,13 @@ static void hash_row(const struct step *step, int32_t row, struct byte_buffer *b
     record_put_float(bits, sampled->logprob);
     record_put_signed(bits, sampled->rank);
     record_put_signed(bits, sampled->num_top);
-    for (int32_t i = 0; i < sampled->num_top; i++) {
+    for (int32_t i = 0; i < min_int32(sampled->num_top, SAMPLE_MAX_LOGPROBS); i++) {
         record_put_signed(bits, sampled->top_tokens[i]);
         record_put_float(bits, sampled->top_logprobs[i]);
     }
     if (requested->num_listed > 0)
         byte_buffer_append(bits, step->result.listed_logprobs + requested->first_listed_logprob,
-                           (size_t)requested->num_listed * sizeof(float));
+                           listed_bytes(requested, sampled));
 }
 
 /* 0: there is nothing to hash. */

@@ -6,6 +6,7 @@
 #include "kernels/cpu/cpu_sample_private.h"
 #include "kernels/sample_edit.h"
 #include "kernels/sample_shape.h"
+#include "kernels/top_logprobs.h"
 
 #include <float.h>
 #include <math.h>
@@ -50,9 +51,29 @@ static void find_top(const struct cpu_op_kernels *op, const float *logits, int32
         out->top_logprobs[i] = logprob_of(top[i], log_total);
 }
 
-/* Step 1, once the token is known; `logits` are the raw ones. */
+/* Ranks the tokens, twice as many as are wanted at a time. After those, only one that is above the
+ * last of the best so far can take its place: ids rise. */
+static void find_ranked(const struct cpu_op_kernels *op, const float *logits, int32_t n,
+                        double log_total, int32_t count, struct top_logprob *found) {
+    int32_t size = 0, i = 0;
+    bool is_full = false;
+    float limit = -INFINITY;
+    for (; i < n; i = is_full ? op->find_above(logits, i + 1, n, limit) : i + 1) {
+        found[size++] = (struct top_logprob){i, logprob_of(known(logits[i]), log_total)};
+        if (size < 2 * count)
+            continue;
+        top_logprobs_select(found, size, count);
+        size = count;
+        limit = known(logits[found[count - 1].token]);
+        is_full = true;
+    }
+    top_logprobs_sort(found, size, count);
+}
+
+/* Step 1, once the token is known; `logits` are the raw ones, `memory` is for num_ranked. */
 static void report(const struct cpu_op_kernels *op, const struct sample_args *args,
-                   const struct sample_row *row, const float *logits, struct sample_output *out) {
+                   const struct sample_row *row, const float *logits, void *memory,
+                   struct sample_output *out) {
     int32_t n = args->vocab_size;
     struct sample_scale scale = {.max = op->max(logits, n), .temperature = 1};
     double log_total =
@@ -62,6 +83,13 @@ static void report(const struct cpu_op_kernels *op, const struct sample_args *ar
     out->rank = 1 + op->count_above(logits, n, fmaxf(logits[out->token], -INFINITY));
     out->num_top = row->num_logprobs < n ? row->num_logprobs : n;
     find_top(op, logits, n, log_total, out);
+    if (row->num_ranked > 0) {
+        find_ranked(op, logits, n, log_total, row->num_ranked, memory);
+        memcpy(args->listed_logprobs + row->first_listed_logprob, memory,
+               (size_t)row->num_ranked * sizeof(struct top_logprob));
+        out->num_top = row->num_ranked;
+        return;
+    }
     for (int32_t i = 0; i < row->num_listed; i++)
         args->listed_logprobs[row->first_listed_logprob + i] =
             logprob_of(known(logits[args->listed[row->first_listed + i]]), log_total);
@@ -115,7 +143,7 @@ void cpu_sample_row(const struct cpu_sample_call *call, int64_t r, void *memory)
         out->token = sample_token(call, row, logits, memory, &raw, &out->mirostat_mu);
     ((int32_t *)call->backend->sampled_tokens.data)[args->first_row + r] = out->token;
     if (row->num_logprobs >= 0)
-        report(call->backend->op, args, row, raw, out);
+        report(call->backend->op, args, row, raw, memory, out);
 }
 
 static void sample_rows(void *context, int64_t begin, int64_t end, int worker) {

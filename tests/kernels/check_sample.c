@@ -426,6 +426,90 @@ static void test_long_lists(void **state) {
     free(logits);
 }
 
+static int by_falling_logprob(const void *left, const void *right) {
+    const struct top_logprob *a = left, *b = right;
+    if (a->logprob != b->logprob)
+        return a->logprob < b->logprob ? 1 : -1;
+    return a->token < b->token ? -1 : a->token > b->token;
+}
+
+/* What a row's list says when it is sorted whole. */
+static void sort_list(const float *logprobs, int32_t n, struct top_logprob *out) {
+    for (int32_t i = 0; i < n; i++)
+        out[i] = (struct top_logprob){i, logprobs[i]};
+    qsort(out, (size_t)n, sizeof(*out), by_falling_logprob);
+}
+
+/* Logits of one row that rise, fall, are few, equal, or have none and infinite ones among them. */
+static void fill_ranked(uint64_t *seed, int kind, int32_t n, float *logits) {
+    for (int32_t i = 0; i < n; i++) {
+        float random = (float)kernel_fixture_random_in(seed, -4000, 4000) / 1000;
+        float by_kind[] = {random,
+                           (float)i / 100,
+                           (float)-i / 100,
+                           floorf(4 * random),
+                           0.5F,
+                           i % 3 == 0   ? NAN
+                           : i % 3 == 1 ? -INFINITY
+                                        : random,
+                           i % 200 == 7 ? INFINITY : random};
+        logits[i] = by_kind[kind];
+    }
+}
+
+/* The likeliest tokens are those of a whole sort, bit for bit, or the list is left as it is. */
+static void test_ranked_lists(void **state) {
+    enum { VOCAB = 1003, KINDS = 7, ROWS = 4 * KINDS };
+    static const int32_t counts[] = {1, 25, 200, VOCAB / 2};
+    const struct token_bias bias = {3, 50};
+    uint64_t seed = 91;
+    float *logits = allocate((size_t)VOCAB * ROWS, sizeof(float));
+    float *lists = allocate((size_t)VOCAB * ROWS, sizeof(float));
+    float *ranked = allocate((size_t)VOCAB * ROWS, sizeof(float));
+    struct sample_row rows[ROWS], plain[ROWS];
+    struct sample_output out[ROWS];
+    struct top_logprob expected[VOCAB];
+    int32_t listed[VOCAB];
+    for (int i = 0; i < VOCAB; i++)
+        listed[i] = i;
+    for (int r = 0; r < ROWS; r++) {
+        fill_ranked(&seed, r % KINDS, VOCAB, logits + (ptrdiff_t)r * VOCAB);
+        plain[r] = sample_fixture_plain;
+        plain[r].num_logprobs = 0;
+        plain[r].num_biases = r % 2;
+        plain[r].num_listed = VOCAB;
+        plain[r].first_listed_logprob = (int64_t)r * VOCAB;
+        rows[r] = plain[r];
+        rows[r].num_ranked = counts[r / KINDS];
+    }
+    struct sample_call call = {.num_rows = ROWS,
+                               .vocab_size = VOCAB,
+                               .logits = logits,
+                               .rows = plain,
+                               .biases = &bias,
+                               .listed = listed};
+    for (int i = 0; i < fixture.num_backends; i++) {
+        call.rows = plain;
+        sample_compare_run_listed(&compare, fixture.backends[i], &call, out, lists);
+        call.rows = rows;
+        sample_compare_run_listed(&compare, fixture.backends[i], &call, out, ranked);
+        for (int r = 0; r < ROWS; r++) {
+            float *list = lists + (ptrdiff_t)r * VOCAB, *own = ranked + (ptrdiff_t)r * VOCAB;
+            int32_t count = rows[r].num_ranked;
+            if (out[r].num_top != count) {
+                assert_int_equal(out[r].num_top, 0);
+                assert_memory_equal(own, list, VOCAB * sizeof(float));
+                continue;
+            }
+            sort_list(list, VOCAB, expected);
+            assert_memory_equal(own, expected, (size_t)count * sizeof(expected[0]));
+        }
+    }
+    free(ranked);
+    free(lists);
+    free(logits);
+}
+
 int main(int argc, char **argv) {
     static const struct backend_config config = {.limits.max_num_batched_tokens = 256,
                                                  .limits.max_num_seqs = 64,
@@ -446,6 +530,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_masks_of_large_numbers),
         cmocka_unit_test(test_listed_tokens),
+        cmocka_unit_test(test_ranked_lists),
         cmocka_unit_test(test_long_lists),
     };
     kernel_fixture_open(&fixture, argc, argv, &config);

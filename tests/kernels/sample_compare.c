@@ -32,7 +32,7 @@ void sample_compare_keep_meaningful(const struct sample_call *call, struct sampl
         outputs[r].logprob = full.logprob;
         outputs[r].rank = full.rank;
         outputs[r].num_top = full.num_top;
-        for (int i = 0; i < full.num_top; i++) {
+        for (int i = 0; i < full.num_top && i < SAMPLE_MAX_LOGPROBS; i++) {
             outputs[r].top_tokens[i] = full.top_tokens[i];
             outputs[r].top_logprobs[i] = full.top_logprobs[i];
         }

@@ -352,7 +352,8 @@ int schema_read_object(struct schema_context *c, const struct schema_case *one, 
     r.remainders = malloc(OBJECT_MAX_FACTS * sizeof(*r.remainders));
     r.patterns = malloc(OBJECT_MAX_PATTERNS * sizeof(*r.patterns));
     int result = r.remainders != NULL && r.patterns != NULL ? 0 : api_error_set_memory(c->err);
-    for (int i = 0; i < one->count && result == 0; i++) /* they say the order, whatever else names */
+    for (int i = 0; i < one->count && result == 0;
+         i++) /* they say the order, whatever else names */
         if (orders(one->facts[i]))
             result = read_fact(&r, one->facts[i]);
     for (int i = 0; i < one->count && result == 0; i++)
