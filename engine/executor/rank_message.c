@@ -120,8 +120,21 @@ static bool is_token(int32_t token, int32_t vocab_size) {
     return token >= 0 && token < vocab_size;
 }
 
+/* The list that the op has ranked: see sample_output.num_top. */
+static int check_ranked(const struct sample_row *requested, const float *listed, int32_t index,
+                        int32_t vocab_size, struct error *err) {
+    for (int32_t i = 0; i < requested->num_ranked; i++) {
+        struct top_logprob top;
+        memcpy(&top, (const char *)listed + (size_t)i * sizeof(top), sizeof(top));
+        if (!is_token(top.token, vocab_size))
+            return error_set(err, ERROR_RESTART, "row %d has ranked token %d of %d", index,
+                             top.token, vocab_size);
+    }
+    return 0;
+}
+
 static int check_row(const struct sample_row *requested, const struct sample_output *row,
-                     int32_t index, int32_t vocab_size, struct error *err) {
+                     const float *listed, int32_t index, int32_t vocab_size, struct error *err) {
     if (!is_token(row->token, vocab_size))
         return error_set(err, ERROR_RESTART, "row %d has token %d of %d", index, row->token,
                          vocab_size);
@@ -131,6 +144,9 @@ static int check_row(const struct sample_row *requested, const struct sample_out
     if (requested->num_logprobs < 0)
         return 0;
     int32_t wanted = min_int32(requested->num_logprobs, vocab_size), num_top = row->num_top;
+    if (requested->num_ranked > 0 && num_top == requested->num_ranked)
+        return check_ranked(requested, listed + requested->first_listed_logprob, index, vocab_size,
+                            err);
     if (num_top != wanted)
         return error_set(err, ERROR_RESTART, "row %d has %d top logprobs and wants %d", index,
                          num_top, wanted);
@@ -157,7 +173,8 @@ int rank_message_check_done(const struct rank_message *message, const struct bat
         return error_set(err, ERROR_RESTART, "%d rows came for a step of %d",
                          message->done.num_sample_rows, batch->num_sample_rows);
     for (int32_t i = 0; i < batch->num_sample_rows; i++)
-        if (check_row(&batch->sample_rows[i], &result->rows[i], i, vocab_size, err) != 0)
+        if (check_row(&batch->sample_rows[i], &result->rows[i], result->listed_logprobs, i,
+                      vocab_size, err) != 0)
             return -1;
     return 0;
 }

@@ -55,6 +55,17 @@ def test_the_whole_vocabulary(server, start_server):
         assert more["top_logprobs"][:20] == less["top_logprobs"]
 
 
+@pytest.mark.parametrize("options", [("--rank-process", "on"), ("--tensor-parallel-size", 2)])
+def test_more_than_the_sampler_finds_from_other_ranks(start_server, options):
+    fields = {"logprobs": 100, "prompt_logprobs": 100, "max_tokens": 4, "temperature": 0}
+    one, other = (complete(start_server("--max-logprobs", 100, *more), **fields) for more in ((), options))
+    if "--rank-process" in options:
+        assert one == other
+    for found in (one, other):
+        for top in found["logprobs"]["top_logprobs"]:
+            assert len(top) >= 100 and list(top.values())[:100] == sorted(top.values(), reverse=True)[:100]
+
+
 def test_prompts_of_the_whole_vocabulary(server, start_server):
     open_server = start_server("--max-logprobs", 49152)
     scores = complete(open_server, prompt_logprobs=-1, max_tokens=1)["prompt_logprobs"]

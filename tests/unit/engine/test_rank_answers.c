@@ -389,6 +389,26 @@ static void test_a_small_vocabulary_bounds_the_logprobs(void **state) {
     assert_int_equal(rank_message_check_done(&message, &batch, &result, 6, &err), -1);
 }
 
+static void test_ranked_lists(void **state) {
+    struct top_logprob ranked[] = {{9, -1}, {4, -2}};
+    float listed[12] = {0};
+    struct sample_output rows[1] = {{.num_top = 2}};
+    const struct sample_row requested[1] = {
+        {.target = SAMPLE_NO_TARGET, .num_listed = 10, .num_ranked = 2, .first_listed_logprob = 2}};
+    const struct batch batch = {.num_sample_rows = 1, .sample_rows = requested};
+    const struct step_result result = {.rows = rows, .listed_logprobs = listed};
+    const struct rank_message message = {.kind = RANK_DONE, .done = {.num_sample_rows = 1}};
+    struct error err = {0};
+    memcpy(listed + 2, ranked, sizeof(ranked));
+    assert_int_equal(rank_message_check_done(&message, &batch, &result, 10, &err), 0);
+    assert_int_equal(rank_message_check_done(&message, &batch, &result, 9, &err), -1);
+    assert_non_null(strstr(err.message, "row 0 has ranked token 9 of 9"));
+    rows[0].num_top = 0; /* the list is as it was */
+    assert_int_equal(rank_message_check_done(&message, &batch, &result, 9, &err), 0);
+    rows[0].num_top = 1;
+    assert_int_equal(rank_message_check_done(&message, &batch, &result, 10, &err), -1);
+}
+
 /* Restarts the process that was killed. Returns whether it is told that it rounds otherwise. */
 static bool restart_is_told(const char *how) {
     static char log[4096];
@@ -435,6 +455,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_answers),
         cmocka_unit_test(test_a_small_vocabulary_bounds_the_logprobs),
+        cmocka_unit_test(test_ranked_lists),
         cmocka_unit_test(test_a_message_that_nobody_waits_for),
         cmocka_unit_test(test_a_start_with_a_wrong_answer),
         cmocka_unit_test(test_starts_with_wrong_sizes),
