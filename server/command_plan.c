@@ -35,13 +35,13 @@ int command_plan_make(const struct model *model, const struct tokenizer *tokeniz
         return -1;
     executor_plan_traffic(model, &config, out->traffic);
     const struct engine_config engine = engine_options_read(options, &out->info);
-    size_t num_processes = engine_options_have_rank_process(options) ? 2 : 1;
     out->memory = (struct memory_table){
         .executor = &out->info,
         .engine_bytes = engine_memory_bytes(&engine, tokenizer),
         .http_bytes = http_capacity_bytes(options),
         .response_bytes = (size_t)options->response_store_bytes,
-        .program_bytes = num_processes * memory_table_program_bytes(&out->info, false),
+        .program_bytes = memory_table_program_bytes(
+            &out->info, engine_options_have_rank_process(options) ? 2 : 1, false),
         .max_connections = options->max_connections,
     };
     return 0;

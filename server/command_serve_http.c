@@ -190,7 +190,8 @@ static void complete_memory_table(struct serve *serve, const struct http_server_
     table->executor = &serve->info;
     table->response_bytes = (size_t)serve->options.response_store_bytes;
     table->http_bytes = http_capacity_bytes(&serve->options);
-    table->program_bytes = memory_table_program_bytes(&serve->info, true);
+    table->program_bytes = memory_table_program_bytes(
+        &serve->info, engine_options_have_rank_process(&serve->options) ? 2 : 1, true);
     table->max_connections = http->max_connections;
 }
 

@@ -19,9 +19,10 @@ struct memory_table {
 /* Returns the bytes of this process's pages that are in memory now; 0 where the system does not
  * say. */
 size_t memory_table_resident(void);
-/* Returns what is resident now, in the rank process too, and in none of the parts above. Weights,
- * or the host block pool beside a GPU, are taken to be there when `loaded`. */
-size_t memory_table_program_bytes(const struct executor_info *info, bool loaded);
+/* Returns what is in none of the parts above: on the CPU planned, at most, so that it is the same
+ * before and after the start; beside a GPU, whose driver and libraries decide it, what is resident
+ * now of all processes, without the host block pool when that is `loaded`. */
+size_t memory_table_program_bytes(const struct executor_info *info, int num_processes, bool loaded);
 
 /* Returns the bytes of the system's memory: on the CPU of all parts, beside a GPU of what is not on
  * it. */

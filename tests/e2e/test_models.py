@@ -122,6 +122,22 @@ def test_plan_is_what_serving_takes(start, folder):
     assert parts(planned.stdout) == parts(start(folder, *swap).read_log())
 
 
+@pytest.mark.parametrize("options", [
+    (), ("--max-num-seqs", 3, "--kv-cache-dtype", "int8"), ("--rank-process", "on"), ("--tensor-parallel-size", 2),
+    ("--max-logprobs", 50), ("--response-store-bytes", 1000000),
+])
+def test_plan_is_printed_again_when_serving(start, folder, options):
+    def table(text):
+        lines = [re.sub(r"^\S+Z +[A-Z]+ +", "", line).strip() for line in text.splitlines()]
+        first = next(i for i, line in enumerate(lines) if line.startswith("device "))
+        last = next(i for i, line in enumerate(lines) if line.startswith("total "))
+        return lines[first:last + 1]
+
+    printed = table(run("inspect", folder, "--plan", *SMALL, *options).stdout)
+    assert len(printed) >= 9
+    assert table(start(folder, *options).read_log()) == printed
+
+
 def test_memory_adds_up(start, folder):
     """The parts of the table make its total, which the process does not exceed."""
     server = start(folder, "--swap-space", "0.01")

@@ -183,14 +183,20 @@ static void test_program(void **state) {
     struct executor_info worker = info(false);
     size_t resident = memory_table_resident();
     assert_true(resident > MIB / 4 && resident < 4096 * MIB);
-    worker.memory.weight_bytes = SIZE_MAX;
     worker.memory.swap_bytes = MIB / 4;
-    assert_int_equal(memory_table_program_bytes(&worker, true), 0);
-    assert_true(memory_table_program_bytes(&worker, false) >= resident / 2);
+    worker.limits.vocab_size = 1 << 20;
+    size_t planned = memory_table_program_bytes(&worker, 1, false);
+    assert_true(planned > 384 * MIB && planned < 512 * MIB);
+    assert_int_equal(memory_table_program_bytes(&worker, 1, true), planned);
+    assert_true(memory_table_program_bytes(&worker, 2, false) > planned);
     worker.has_dedicated_memory = true;
-    assert_true(memory_table_program_bytes(&worker, true) > 0);
-    assert_true(memory_table_program_bytes(&worker, true) <
-                memory_table_program_bytes(&worker, false));
+    assert_true(memory_table_program_bytes(&worker, 1, false) >= resident / 2);
+    assert_true(memory_table_program_bytes(&worker, 2, false) >= resident);
+    assert_true(memory_table_program_bytes(&worker, 1, true) > 0);
+    assert_true(memory_table_program_bytes(&worker, 1, true) <
+                memory_table_program_bytes(&worker, 1, false));
+    worker.memory.swap_bytes = SIZE_MAX;
+    assert_int_equal(memory_table_program_bytes(&worker, 1, true), 0);
 }
 
 int main(void) {
