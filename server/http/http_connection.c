@@ -13,7 +13,6 @@
 #include "server/http/http_admission.h"
 #include "server/http/http_follow.h"
 #include "server/http/http_log.h"
-#include "server/http/http_routes.h"
 #include "server/http/http_task.h"
 #include "server/http/listen_socket.h"
 
@@ -236,38 +235,15 @@ static void send_interim(struct connection *connection) {
         send(connection->fd, interim, sizeof(interim) - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* A stream that has sent all there is, and goes on. */
-static bool is_silent_stream(const struct connection *connection) {
-    const struct exchange *exchange = &connection->exchange;
-    return exchange->state == EXCHANGE_ANSWERED && connection->is_suspended &&
-           (exchange->call != NULL || exchange->followed != NULL);
-}
-
-static bool is_ping_due(const struct connection *connection, int64_t now_ms) {
-    int64_t interval_ms = connection->server->config.ping_interval_ms;
-    int64_t next_ms = now_ms + HTTP_TICK_MS;
-    return interval_ms > 0 && next_ms - connection->exchange.output_ms > interval_ms;
-}
-
-static void send_ping(struct connection *connection, int64_t now_ms) {
-    struct exchange *exchange = &connection->exchange;
-    byte_buffer_append_text(&exchange->out, http_routes_dialect(exchange->route)->keep_alive);
-    exchange->output_ms = now_ms;
-    http_connection_wake(connection);
-}
-
 /* A UNIX socket says by itself when its other end is closed. */
-void http_connection_probe(struct connection *connection, int64_t now_ms) {
-    bool is_silent = is_silent_stream(connection);
-    bool is_waiting = connection->exchange.state == EXCHANGE_WAITING;
-    bool is_due = connection->is_half_closed && now_ms >= connection->probe_ms &&
-                  connection->address->id.family != AF_UNIX;
-    if (connection->is_shut || (!is_silent && !is_waiting))
-        return;
-    if (is_due)
-        connection->probe_ms = now_ms + NEXT_PROBE_MS;
-    if (is_silent && (is_due || is_ping_due(connection, now_ms)))
-        send_ping(connection, now_ms);
-    else if (is_waiting && is_due)
+bool http_connection_probe(struct connection *connection, int64_t now_ms) {
+    enum exchange_state state = connection->exchange.state;
+    if (!connection->is_half_closed || connection->is_shut || now_ms < connection->probe_ms ||
+        connection->address->id.family == AF_UNIX ||
+        (state != EXCHANGE_WAITING && state != EXCHANGE_ANSWERED))
+        return false;
+    connection->probe_ms = now_ms + NEXT_PROBE_MS;
+    if (state == EXCHANGE_WAITING)
         send_interim(connection);
+    return state == EXCHANGE_ANSWERED;
 }

@@ -29,8 +29,9 @@ void http_connection_hang_up(struct connection *connection, bool is_gone);
 bool http_connection_has_unread(const struct connection *connection);
 /* Counts a connection again on which nothing was expected any more: a whole request is here. */
 void http_connection_reopen(struct connection *connection);
-/* Asks a client that has closed its sending half and waits for an answer whether it is there. */
-void http_connection_probe(struct connection *connection, int64_t now_ms);
+/* Asks a client that has closed its sending half and waits for an answer whether it is there. True:
+ * something in its stream is to ask it. */
+bool http_connection_probe(struct connection *connection, int64_t now_ms);
 /* Cancels its requests and closes the socket, whatever the client does. libmicrohttpd finds the
  * socket shut down with its next run. */
 void http_connection_give_up(struct connection *connection);

@@ -36,6 +36,7 @@
 #include <unistd.h>
 
 #define MAX_EVENTS 256
+#define TICK_MS 250
 #define STATUS_MS 5000
 
 static struct MHD_Daemon *start_daemon(struct http_server *server) {
@@ -198,6 +199,25 @@ static void handle_event(struct http_server *server, void *source, uint32_t even
         http_connection_hang_up(source, (events & (EPOLLHUP | EPOLLERR)) != 0);
 }
 
+static bool is_ping_due(const struct connection *connection, int64_t now_ms) {
+    int64_t interval_ms = connection->server->config.ping_interval_ms;
+    return interval_ms > 0 && now_ms + TICK_MS - connection->exchange.output_ms > interval_ms;
+}
+
+/* Proxies and clients close a stream that is silent for long, and a client that is gone is noticed by
+ * what it is sent: so something without meaning is. */
+static void keep_alive(struct connection *connection, int64_t now_ms) {
+    struct exchange *exchange = &connection->exchange;
+    bool is_probe = http_connection_probe(connection, now_ms);
+    bool is_silent = exchange->state == EXCHANGE_ANSWERED && connection->is_suspended &&
+                     (exchange->call != NULL || exchange->followed != NULL);
+    if (!is_silent || (!is_probe && !is_ping_due(connection, now_ms)))
+        return;
+    byte_buffer_append_text(&exchange->out, http_routes_dialect(exchange->route)->keep_alive);
+    exchange->output_ms = now_ms;
+    http_connection_wake(connection);
+}
+
 static void report_status(struct http_server *server, const struct engine_stats *stats,
                           int64_t now_ms) {
     if (now_ms < server->status_ms)
@@ -236,7 +256,7 @@ static void tick(struct http_server *server) {
     int64_t now_ms = clock_now_ms();
     if (now_ms < server->tick_ms)
         return;
-    server->tick_ms = now_ms + HTTP_TICK_MS;
+    server->tick_ms = now_ms + TICK_MS;
     struct engine_stats stats;
     engine_get_stats(server->engine, &stats);
     engine_monitor_update(&server->monitor, &stats, now_ms);
@@ -246,7 +266,7 @@ static void tick(struct http_server *server) {
     double pressure = http_deadlines_pressure(server);
     for (struct connection *c = server->connections; c; c = c->next) {
         http_deadlines_check(c, pressure, now_ms);
-        http_connection_probe(c, now_ms);
+        keep_alive(c, now_ms);
     }
     if (!server->has_failed && engine_has_failed(server->engine)) {
         server->has_failed = true;

@@ -28,7 +28,6 @@
 #define MAX_ANSWER_BYTES (64 * 1024 * 1024) /* of one answer; beyond: 400 */
 #define METHOD_BYTES 16                     /* a longer one is cut; none of ours is */
 #define HTTP_IDLE_TIMEOUT_MS 75000          /* end of an exchange to the next complete header */
-#define HTTP_TICK_MS 250                    /* between two looks at every connection */
 
 enum exchange_state {
     EXCHANGE_NONE,         /* between exchanges */

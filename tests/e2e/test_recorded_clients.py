@@ -102,6 +102,7 @@ def test_errors_name_the_place_of_a_tool(any_name):
     assert error["param"] == "tools[7].tools[1].name" and error["message"].startswith("tools[7].tools[1].name"), error
     tools[7]["tools"][1]["name"], tools[8]["tools"][0]["parameters"] = "list", 1
     assert send(any_name, "codex", tools=tools).json()["error"]["param"] == "tools[8].tools[0].parameters"
+    assert send(any_name, "codex", tools=tools[8:]).json()["error"]["param"] == "tools[0].tools[0].parameters"
 
 
 def test_items_of_tools_that_are_not_run_here(any_name):

@@ -133,9 +133,9 @@ def test_events_of_a_call(server):
     check(events[-2]["item"], {**CALL, "arguments": arguments})
 
 
-ERRORS = [({"input": []}, "input"), ({"input": None}, "input"), ({"previous_response_id": "resp_1"}, "previous_response_id"),
+ERRORS = [({"input": 1}, "input"), ({"input": None}, "input"), ({"previous_response_id": "resp_1"}, "previous_response_id"),
           ({"background": True}, "background"), ({"messages": []}, "messages"), ({"max_output_tokens": 0}, "max_output_tokens"),
-          ({"tools": [{"type": "web_search"}]}, "tools[0].type"), ({"input": [{"role": "user"}]}, "input[0].content"),
+          ({"tools": [{"type": "file_search"}]}, "tools[0].type"), ({"input": [{"role": "user"}]}, "input[0].content"),
           ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type")]
 
 

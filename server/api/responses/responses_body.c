@@ -283,8 +283,8 @@ static const struct chat_error_names error_names = {
 };
 
 void responses_body_rename_error(const cJSON *body, struct api_error *err) {
-    responses_tools_rename_error(body, err);
     chat_error_rename(err, &error_names);
+    responses_tools_rename_error(body, err);
 }
 
 int responses_body_read(const struct api_context *context, const cJSON *body,

@@ -262,13 +262,14 @@ void responses_tools_rename_error(const cJSON *body, struct api_error *err) {
     int number, length = 0;
     char path[PATH_BYTES], text[sizeof(err->message)];
     if (sscanf(err->param, "tools[%d]%n", &number, &length) != 1 || length == 0 ||
-        !find_path(body, number, path, sizeof(path)))
+        !find_path(body, number, path, sizeof(path)) ||
+        (strlen(path) == (size_t)length && memcmp(path, err->param, (size_t)length) == 0))
         return;
     bool is_first = strncmp(err->message, err->param, (size_t)length) == 0;
-    snprintf(text, sizeof(text), "%.32s%.400s", path, err->message + length);
+    snprintf(text, sizeof(text), "%.23s%.480s", path, err->message + length);
     if (is_first)
         memcpy(err->message, text, sizeof(text));
-    snprintf(text, sizeof(text), "%.32s%.31s", path, err->param + length);
+    snprintf(text, sizeof(text), "%.23s%.40s", path, err->param + length);
     memcpy(err->param, text, sizeof(err->param));
 }
 
