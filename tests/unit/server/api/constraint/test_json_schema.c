@@ -51,6 +51,9 @@ static bool matches(struct grammar *grammar, const char *text) {
     return whole;
 }
 
+#define LABEL_61 "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghi"
+#define LABEL_63 LABEL_61 "jk"
+
 struct schema_case {
     const char *schema;
     const char *matched[8], *refused[12];
@@ -90,6 +93,26 @@ static const struct schema_case cases[] = {
      {"\"a\"", "\"ab\"", "1", "null", "{\"x\":[1,2]}", "{\"x\": [1, 2]}", "\"\\n\""},
      {"\"b\"", "2", "\"abc\"", "{\"x\":[1]}"}},
     {"{\"type\":\"string\",\"enum\":[\"a\",1]}", {"\"a\""}, {"1"}},
+    {"{\"type\":\"string\",\"format\":\"time\"}",
+     {"\"23:59:60Z\"", "\"23:59:60.5+00:00\"", "\"01:29:60+01:30\"", "\"23:29:60+23:30\"",
+      "\"15:59:60-08:00\"", "\"00:29:60-23:30\"", "\"08:59:60+09:00\""},
+     {"\"22:59:60Z\"", "\"23:58:60Z\"", "\"23:59:61Z\"", "\"23:59:60+01:00\"", "\"23:59:60-01:00\"",
+      "\"23:59:60+00:30\""}},
+    {"{\"type\":\"string\",\"format\":\"date-time\"}",
+     {"\"1998-12-31T23:59:60Z\"", "\"1998-12-31T15:59:60.1-08:00\"",
+      "\"2015-07-01T08:59:60+09:00\""},
+     {"\"1998-12-31T22:59:60Z\"", "\"1998-12-30T23:59:60Z\"", "\"2015-06-30T08:59:60+09:00\""}},
+    {"{\"type\":\"string\",\"format\":\"email\"}",
+     {"\"a.b@c.de\"", "\"\\\"a..b@c d\\\"@e.de\"", "\"a@[127.0.0.1]\"", "\"a@[IPv6:::1]\"",
+      "\"1234567890123456789012345678901234567890123456789012345678901234@e.de\""},
+     {"\".a@b.de\"", "\"a.@b.de\"", "\"a..b@c.de\"", "\"a@[127.0.0.300]\"", "\"a b@c.de\"",
+      "\"a@\"", "\"12345678901234567890123456789012345678901234567890123456789012345@e.de\""}},
+    {"{\"type\":\"string\",\"format\":\"hostname\"}",
+     {"\"a.bc.de\"", "\"" LABEL_63 "." LABEL_63 "." LABEL_63 "." LABEL_61 "\"",
+      "\"1234567890abcdef1234567890abcdef.s3.dualstack.eu-central-1.amazonaws.com\""},
+     {"\"" LABEL_63 "." LABEL_63 "." LABEL_63 "." LABEL_61 "b\"",
+      "\"" LABEL_63 "." LABEL_63 "." LABEL_61 "." LABEL_61 ".bcde\"", "\"-a\"", "\"a-\"",
+      "\"a..b\"", "\"" LABEL_63 "b\""}},
     {"{\"const\":-1.5}", {"-1.5"}, {"1.5", "-1.50"}},
     {"{\"type\":\"string\",\"minLength\":2,\"maxLength\":3}",
      {"\"ab\"", "\"\xc3\xa9\xc3\xa9\xc3\xa9\"", "\"\\n\\u0041b\""},
