@@ -103,6 +103,8 @@ static int scan_unicode_escape(struct scanner *s) {
     unsigned code = 0, low = 0;
     if (scan_hex4(s, &code) != 0)
         return -1;
+    if (s->limits->takes_any_escape)
+        return 0; /* the second half of a pair is an escape, too */
     if (code == 0)
         return fail_at(s, start, "\\u0000 is not allowed in a string");
     if (code < 0xD800 || code > 0xDFFF)
@@ -163,6 +165,9 @@ static int unescape_key(struct scanner *s, struct key *key) {
         memcpy(out + length, text, count);
         length += count;
     }
+    size_t rest = json_unescape_end(&unescape, text);
+    memcpy(out + length, text, rest);
+    length += rest;
     s->arena_used += length;
     key->data = out;
     key->length = length;
@@ -275,7 +280,7 @@ static int close_container(struct scanner *s) {
     s->at++;
     size_t count = s->num_keys - level->first_key;
     s->num_keys = level->first_key;
-    if (count < 2)
+    if (count < 2 || s->limits->takes_doubled_keys)
         return 0;
     struct key *keys = s->keys + level->first_key;
     qsort(keys, count, sizeof(*keys), compare_keys);

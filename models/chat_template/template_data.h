@@ -52,7 +52,10 @@ struct template_value {
     union {
         bool boolean;
         int64_t integer;
-        double real;
+        struct {
+            double real;
+            const char *digits; /* FLOAT: of an integer beyond 64 bits; NULL: it is a float */
+        };
         struct {
             const char *data;
             size_t length;

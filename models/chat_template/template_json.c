@@ -63,6 +63,8 @@ static const char *scalar_text(const struct template_value *value,
     default:
         break;
     }
+    if (value->digits != NULL)
+        return value->digits;
     if (isnan(value->real))
         return "NaN";
     if (isinf(value->real))

@@ -66,6 +66,10 @@ static bool add_scalar(const struct template_value *value, struct template_build
         length = (size_t)snprintf(number, sizeof(number), "%lld", (long long)value->integer);
         break;
     case TEMPLATE_FLOAT:
+        if (value->digits != NULL) {
+            template_builder_add_server(builder, value->digits);
+            return true;
+        }
         length = template_repr_float(value->real, number);
         break;
     default:

@@ -27,8 +27,9 @@ TEST_OF_KIND(is_none, value->kind == TEMPLATE_NONE)
 TEST_OF_KIND(is_boolean, value->kind == TEMPLATE_BOOL)
 TEST_OF_KIND(is_true, value->kind == TEMPLATE_BOOL && value->boolean)
 TEST_OF_KIND(is_false, value->kind == TEMPLATE_BOOL && !value->boolean)
-TEST_OF_KIND(is_integer, value->kind == TEMPLATE_INT)
-TEST_OF_KIND(is_float, value->kind == TEMPLATE_FLOAT)
+TEST_OF_KIND(is_integer, value->kind == TEMPLATE_INT ||
+                             (value->kind == TEMPLATE_FLOAT && value->digits != NULL))
+TEST_OF_KIND(is_float, value->kind == TEMPLATE_FLOAT && value->digits == NULL)
 TEST_OF_KIND(is_number, value->kind == TEMPLATE_INT || value->kind == TEMPLATE_FLOAT ||
                             value->kind == TEMPLATE_BOOL)
 TEST_OF_KIND(is_string, value->kind == TEMPLATE_STRING)

@@ -2,6 +2,9 @@
 
 #include "models/chat_template/template_data.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* --- Constructors ------------------------------------------------------------------------------
  */
 
@@ -26,6 +29,17 @@ struct template_value *template_int(struct template_arena *arena, int64_t value)
 
 struct template_value *template_float(struct template_arena *arena, double value) {
     return boxed(arena, template_data_float(value));
+}
+
+struct template_value *template_large_int(struct template_arena *arena, const char *digits) {
+    struct template_value value = template_data_float(strtod(digits, NULL));
+    size_t bytes = strlen(digits) + 1;
+    char *copy = template_arena_alloc_text(arena, bytes);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, digits, bytes);
+    value.digits = copy;
+    return boxed(arena, value);
 }
 
 static bool copy_string(struct template_arena *arena, struct text text, enum template_origin origin,

@@ -25,6 +25,9 @@ struct template_value *template_none(struct template_arena *arena);
 struct template_value *template_bool(struct template_arena *arena, bool value);
 struct template_value *template_int(struct template_arena *arena, int64_t value);
 struct template_value *template_float(struct template_arena *arena, double value);
+/* An integer beyond 64 bits: written with its digits, computed with as the nearest float. Copies
+ * the digits, which may have a sign. */
+struct template_value *template_large_int(struct template_arena *arena, const char *digits);
 /* Copies the bytes, which are valid UTF-8. */
 struct template_value *template_string(struct template_arena *arena, const char *data,
                                        size_t length, enum template_origin origin);

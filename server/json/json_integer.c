@@ -64,6 +64,19 @@ static bool is_rounded(struct literal number) {
            (num_digits > MAX_EXACT_DIGITS && strtod(digits, NULL) > (double)JSON_MAX_INT);
 }
 
+/* 1.0 and 1e5, which are no integers to all that tell the two apart. */
+static bool is_whole_float(struct literal number) {
+    size_t sign = number.data[0] == '-';
+    if (count_digits(number.data + sign, number.length - sign) == number.length - sign)
+        return false;
+    double value = strtod(number.data, NULL);
+    return value == floor(value);
+}
+
+static bool is_to_be_kept(struct literal number) {
+    return is_rounded(number) || is_whole_float(number);
+}
+
 static char *copy(struct literal number) {
     char *text = cJSON_malloc(number.length + 1);
     if (text == NULL)
@@ -82,7 +95,7 @@ struct walk {
 static int keep(struct walk *walk, cJSON *item) {
     struct literal number;
     if (cJSON_IsNumber(item) && next_number(walk->text, walk->length, &walk->at, &number) &&
-        is_rounded(number)) {
+        is_to_be_kept(number)) {
         item->valuestring = copy(number);
         return item->valuestring != NULL ? 0 : -1;
     }
@@ -98,19 +111,32 @@ int json_integer_keep(cJSON *tree, const char *text, size_t length) {
     struct literal number;
     size_t at = 0;
     while (next_number(text, length, &at, &number)) {
-        if (is_rounded(number))
+        if (is_to_be_kept(number))
             return keep(&(struct walk){.text = text, .length = length}, tree);
     }
     return 0;
 }
 
 const char *json_integer_literal(const cJSON *item) {
-    return cJSON_IsNumber(item) ? item->valuestring : NULL;
+    const char *text = cJSON_IsNumber(item) ? item->valuestring : NULL;
+    return text != NULL && is_rounded((struct literal){text, strlen(text)}) ? text : NULL;
+}
+
+static bool is_float_literal(const char *text) {
+    return text[strcspn(text, ".eE")] != '\0';
+}
+
+bool json_integer_is_written(const cJSON *item) {
+    if (!cJSON_IsNumber(item) || item->valuedouble != floor(item->valuedouble))
+        return false;
+    if (item->valuestring == NULL)
+        return fabs(item->valuedouble) <= (double)JSON_MAX_INT;
+    return !is_float_literal(item->valuestring);
 }
 
 const char *json_integer_digits(const cJSON *item) {
     const char *literal = json_integer_literal(item);
-    return literal != NULL && strpbrk(literal, ".eE") == NULL ? literal : NULL;
+    return literal != NULL && !is_float_literal(literal) ? literal : NULL;
 }
 
 void json_integer_print(const cJSON *item, char *out, size_t capacity) {

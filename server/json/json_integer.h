@@ -1,7 +1,7 @@
 /* Numbers of a body in all their digits. cJSON has numbers as doubles, which round integers beyond
- * 2^53 and decimals of more than 15 digits; where that may be so, the tree's item keeps the number as
- * it was sent as well, in valuestring, which cJSON copies and frees with the item. json_scan.h
- * bounds its length (JSON_MAX_NUMBER_CHARS). */
+ * 2^53 and decimals of more than 15 digits, and know no 1.0; where that may be so, the tree's item
+ * keeps the number as it was sent as well, in valuestring, which cJSON copies and frees with the
+ * item. json_scan.h bounds its length (JSON_MAX_NUMBER_CHARS). */
 #ifndef QUIRE_SERVER_JSON_INTEGER_H
 #define QUIRE_SERVER_JSON_INTEGER_H
 
@@ -26,6 +26,9 @@ const char *json_integer_digits(const cJSON *item);
 /* Writes the number into JSON_NUMBER_BYTES: the literal, or the shortest text that reads back as the
  * same double, without an exponent where it is an integer up to JSON_MAX_INT. */
 void json_integer_print(const cJSON *item, char *out, size_t capacity);
+
+/* Returns whether it was written as an integer, as 1 is; 1.0 and 1e5 are whole, and are not. */
+bool json_integer_is_written(const cJSON *item);
 
 /* Returns whether the item is a whole number of 64 bits, as 3.0 is; then *out is it. */
 bool json_integer_read(const cJSON *item, int64_t *out);

@@ -309,3 +309,11 @@ def test_a_conversation_costs_the_sum_of_its_turns(start_server):
     assert sizes[19] > server.metrics()["response_store_bytes"] > sizes[18] - 5000
     items = list(server.client().responses.input_items.list(previous, order="asc", limit=100))
     assert [int(item.content[0].text.split()[0]) for item in items[::2]] == list(range(20))
+
+
+def test_what_was_written_is_continued_whatever_it_is(stored):
+    """SmolLM2's token 190 is a byte 0, which is in the kept text and in its logprobs."""
+    made = respond(stored, "Hi", max_output_tokens=2, top_logprobs=2, include=["message.output_text.logprobs"],
+                   extra_body={"logit_bias": {"190": 100}})
+    assert made.output_text == "\0\0" and made.output[0].content[0].logprobs[0].token == "\0"
+    assert respond(stored, "And?", previous_response_id=made.id).output_text

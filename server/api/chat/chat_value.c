@@ -2,7 +2,6 @@
 
 #include "server/json/json_integer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct template_value *chat_value_text(struct template_arena *arena, const char *text) {
@@ -17,13 +16,13 @@ void chat_value_set(struct template_arena *arena, struct template_value **map, c
     *map = template_map_set(arena, *map, name, TEMPLATE_ORIGIN_SERVER, value);
 }
 
-/* Makes an integer of a whole number; one without digits of its own beyond 2^53 was not written as
- * one: 1e300. */
+/* As Python reads it: an integer of any size, or a float. */
 static struct template_value *number_value(struct template_arena *arena, const cJSON *item) {
     int64_t whole;
-    bool is_integer = json_integer_read(item, &whole) &&
-                      (json_integer_digits(item) != NULL || llabs(whole) <= JSON_MAX_INT);
-    return is_integer ? template_int(arena, whole) : template_float(arena, item->valuedouble);
+    if (!json_integer_is_written(item))
+        return template_float(arena, item->valuedouble);
+    return json_integer_read(item, &whole) ? template_int(arena, whole)
+                                           : template_large_int(arena, json_integer_digits(item));
 }
 
 static struct template_value *list_value(struct template_arena *arena, const cJSON *array) {

@@ -117,6 +117,25 @@ static int scan(const char *text, size_t length, struct error *err) {
     return result;
 }
 
+static void limits_let_more_pass(void **state) {
+    static const struct json_limits more = {JSON_MAX_DEPTH, 100, .takes_any_escape = true,
+                                            .takes_doubled_keys = true};
+    static const char *const texts[] = {"{\"a\\u0000\":\"\\u0000\"}",
+                                        "{\"\\ud800\":\"\\udc00\\ud800\"}",
+                                        "{\"a\":1,\"a\":2,\"\\ud83d\\ude00\":3}"};
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct error err = {0};
+        assert_int_equal(json_scan(texts[i], strlen(texts[i]), &limits, &err), -1);
+        assert_int_equal(json_scan(texts[i], strlen(texts[i]), &more, &err), 0);
+    }
+    struct json_limits keys = more;
+    struct error err = {0};
+    keys.takes_doubled_keys = false;
+    static const char halves[] = "{\"\\ud800\":1,\"\":2}", same[] = "{\"\\ud800\":1,\"\\udc00\":2}";
+    assert_int_equal(json_scan(halves, strlen(halves), &keys, &err), 0);
+    assert_int_equal(json_scan(same, strlen(same), &keys, &err), -1);
+}
+
 static void good_texts_pass(void **state) {
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         struct error err = {0};
@@ -207,6 +226,7 @@ static void many_keys_are_compared_fast(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_texts_pass),
+        cmocka_unit_test(limits_let_more_pass),
         cmocka_unit_test(bad_texts_are_refused_with_the_place),
         cmocka_unit_test(every_prefix_is_refused),
         cmocka_unit_test(depth_is_bounded),
