@@ -4,17 +4,16 @@
 #include "server/api/chat/chat_messages.h"
 
 #include "config/base/byte_buffer.h"
+#include "server/api/chat/chat_calls.h"
+#include "server/api/chat/chat_turns.h"
 #include "server/api/chat/chat_value.h"
 #include "server/api/chat/message_members.h"
 #include "server/json/json_field.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define PATH_BYTES 64
-#define MAX_TOOL_CALLS 128
 #define MAX_ROLE_BYTES 64
 
 struct reader {
@@ -113,30 +112,11 @@ static int join_content(const struct reader *reader, const cJSON *content, const
 struct turn {
     const char *role;                        /* as the template gets it */
     const char *suffix;                      /* of the last one; else empty */
-    bool is_assistant;                       /* its content may be null */
+    bool is_assistant, has_calls;            /* its content may be null */
     const cJSON *calls;                      /* to be written as text; NULL: none */
     bool is_result;                          /* of a tool, as a user's text */
     const char *tools_before, *tools_behind; /* the tools' description, or NULL */
 };
-
-/* Writes tool calls as Qwen's templates do; they were checked. */
-static void write_tool_calls(const cJSON *calls, struct byte_buffer *out) {
-    const cJSON *call;
-    cJSON_ArrayForEach(call, calls) {
-        const cJSON *function = json_given_member(call, "function");
-        const cJSON *arguments = json_given_member(function, "arguments");
-        const char *text = cJSON_GetStringValue(arguments);
-        byte_buffer_append_text(out, out->length > 0 ? "\n" : "");
-        byte_buffer_append_text(out, "<tool_call>\n{\"name\": ");
-        json_write_text(out, json_given_member(function, "name")->valuestring);
-        byte_buffer_append_text(out, ", \"arguments\": ");
-        if (cJSON_IsObject(arguments))
-            json_write_tree(out, arguments);
-        else
-            byte_buffer_append_text(out, text != NULL && text[0] != '\0' ? text : "{}");
-        byte_buffer_append_text(out, "}\n</tool_call>");
-    }
-}
 
 static int write_content(const struct reader *reader, const cJSON *content, const char *path,
                          const struct turn *turn, struct byte_buffer *out) {
@@ -148,7 +128,7 @@ static int write_content(const struct reader *reader, const cJSON *content, cons
     byte_buffer_append_text(out, turn->is_result ? "<tool_response>\n" : "");
     if (!is_left_out && join_content(reader, content, path, out) != 0)
         return -1;
-    write_tool_calls(turn->calls, out);
+    chat_calls_write(turn->calls, out);
     byte_buffer_append_text(out, turn->is_result ? "\n</tool_response>" : "");
     if (turn->tools_behind != NULL) {
         byte_buffer_append_text(out, "\n\n");
@@ -156,6 +136,12 @@ static int write_content(const struct reader *reader, const cJSON *content, cons
     }
     byte_buffer_append_text(out, turn->suffix);
     return out->failed ? chat_messages_fail_arena(reader->arena, reader->err) : 0;
+}
+
+/* Returns what an assistant says that says nothing. */
+static const char *empty_text(const struct reader *reader, const struct turn *turn) {
+    bool is_said = turn->is_assistant && !turn->has_calls && reader->form->takes_no_empty_turn;
+    return is_said ? " " : "";
 }
 
 static int set_content(const struct reader *reader, const cJSON *message, const char *path,
@@ -167,117 +153,23 @@ static int set_content(const struct reader *reader, const cJSON *message, const 
         content = refusal; /* what was said instead */
     bool is_null = content == NULL && turn->is_assistant && turn->calls == NULL;
     if (is_null && turn->suffix[0] == '\0') {
+        bool stays_null = turn->has_calls && reader->form->has_null_content;
         chat_value_set(arena, map, "content",
-                       reader->form->has_null_content ? template_none(arena)
-                                                      : chat_value_text(arena, ""));
+                       stays_null ? template_none(arena)
+                                  : chat_value_text(arena, empty_text(reader, turn)));
         return 0;
     }
     char at[PATH_BYTES];
     struct byte_buffer text = {0};
     snprintf(at, sizeof(at), "%.40s.content", path);
     int result = write_content(reader, content, at, turn, &text);
-    if (result == 0)
+    if (result == 0 && text.length == 0)
+        chat_value_set(arena, map, "content", chat_value_text(arena, empty_text(reader, turn)));
+    else if (result == 0)
         chat_value_set(arena, map, "content",
-                       template_string(arena, text.length > 0 ? text.data : "", text.length,
-                                       TEMPLATE_ORIGIN_CLIENT));
+                       template_string(arena, text.data, text.length, TEMPLATE_ORIGIN_CLIENT));
     byte_buffer_finish(&text);
     return result;
-}
-
-/* --- Tool calls --- */
-
-/* Makes a map of the text of an object; leaves another text as it is. */
-static struct template_value *arguments_value(const struct reader *reader, const cJSON *arguments) {
-    if (arguments == NULL)
-        return template_map(reader->arena);
-    if (cJSON_IsObject(arguments))
-        return chat_value_of(reader->arena, arguments);
-    const char *text = arguments->valuestring;
-    struct api_error why;
-    if (text[0] == '\0')
-        return template_map(reader->arena);
-    cJSON *json = json_parse(text, strlen(text), &why);
-    if (json == NULL)
-        return why.status == 400 ? chat_value_text(reader->arena, text) : NULL;
-    struct template_value *value = chat_value_of(reader->arena, json);
-    cJSON_Delete(json);
-    return value;
-}
-
-static int read_function(const struct reader *reader, const cJSON *function, const char *path,
-                         struct template_value **out) {
-    char at[PATH_BYTES];
-    const cJSON *name = json_given_member(function, "name"),
-                *arguments = json_given_member(function, "arguments");
-    if (!cJSON_IsObject(function))
-        return json_refuse(function, path, "an object", reader->err);
-    snprintf(at, sizeof(at), "%.40s.name", path);
-    if (!cJSON_IsString(name) || name->valuestring[0] == '\0')
-        return json_refuse(name, at, "the name of a function", reader->err);
-    snprintf(at, sizeof(at), "%.40s.arguments", path);
-    if (arguments != NULL && !cJSON_IsString(arguments) && !cJSON_IsObject(arguments))
-        return json_refuse(arguments, at, "a string, the text of a JSON object", reader->err);
-    struct template_value *map = template_map(reader->arena);
-    chat_value_set(reader->arena, &map, "name", chat_value_text(reader->arena, name->valuestring));
-    chat_value_set(reader->arena, &map, "arguments", arguments_value(reader, arguments));
-    *out = map;
-    return 0;
-}
-
-static int read_tool_call(const struct reader *reader, const cJSON *call, const char *path,
-                          struct template_value **out) {
-    char at[PATH_BYTES];
-    const cJSON *id = json_given_member(call, "id"), *type = json_given_member(call, "type");
-    if (!cJSON_IsObject(call))
-        return json_refuse(call, path, "an object", reader->err);
-    snprintf(at, sizeof(at), "%.40s.id", path);
-    if (id != NULL && !cJSON_IsString(id))
-        return json_refuse(id, at, "a string", reader->err);
-    snprintf(at, sizeof(at), "%.40s.type", path);
-    if (type != NULL && (!cJSON_IsString(type) || strcmp(type->valuestring, "function") != 0))
-        return json_refuse(type, at, "\"function\" or \"custom\"", reader->err);
-    snprintf(at, sizeof(at), "%.40s.function", path);
-    struct template_value *function = NULL, *map = template_map(reader->arena);
-    if (read_function(reader, json_given_member(call, "function"), at, &function) != 0)
-        return -1;
-    if (id != NULL)
-        chat_value_set(reader->arena, &map, "id", chat_value_text(reader->arena, id->valuestring));
-    chat_value_set(
-        reader->arena, &map, "type",
-        template_string(reader->arena, "function", strlen("function"), TEMPLATE_ORIGIN_SERVER));
-    chat_value_set(reader->arena, &map, "function", function);
-    *out = map;
-    return 0;
-}
-
-/* Leaves out an empty list: templates take its presence for a tool call. */
-static int set_tool_calls(const struct reader *reader, const cJSON *message, const char *path,
-                          struct template_value **map) {
-    const cJSON *calls = json_given_member(message, "tool_calls");
-    char at[PATH_BYTES];
-    snprintf(at, sizeof(at), "%.40s.tool_calls", path);
-    if (calls == NULL)
-        return 0;
-    if (!cJSON_IsArray(calls))
-        return json_refuse(calls, at, "an array", reader->err);
-    if (calls->child == NULL)
-        return 0;
-    if (cJSON_GetArraySize(calls) > MAX_TOOL_CALLS)
-        return api_error_set(reader->err, 400, "invalid_request_error", "array_above_max_length",
-                             at, "%s has too many entries: at most %d are allowed", at,
-                             MAX_TOOL_CALLS);
-    struct template_value *list = template_list(reader->arena);
-    int index = 0;
-    const cJSON *call;
-    cJSON_ArrayForEach(call, calls) {
-        struct template_value *value = NULL;
-        snprintf(at, sizeof(at), "%.40s.tool_calls[%d]", path, index++);
-        if (read_tool_call(reader, call, at, &value) != 0)
-            return -1;
-        list = template_list_append(reader->arena, list, value);
-    }
-    chat_value_set(reader->arena, map, "tool_calls", list);
-    return 0;
 }
 
 /* --- Messages --- */
@@ -310,10 +202,17 @@ static int set_reasoning(const struct reader *reader, const cJSON *message, cons
 
 /* Sets what only an assistant has. */
 static int set_assistant(const struct reader *reader, const cJSON *message, const char *path,
-                         struct template_value **map) {
-    if (set_reasoning(reader, message, path, map) != 0)
+                         const struct turn *turn, struct template_value **map) {
+    struct template_value *calls = NULL;
+    char at[PATH_BYTES];
+    snprintf(at, sizeof(at), "%.40s.tool_calls", path);
+    if (set_reasoning(reader, message, path, map) != 0 ||
+        chat_calls_read(json_given_member(message, "tool_calls"), at, reader->form, reader->arena,
+                        &calls, reader->err) != 0)
         return -1;
-    return set_tool_calls(reader, message, path, map);
+    if (turn->has_calls && turn->calls == NULL)
+        chat_value_set(reader->arena, map, "tool_calls", calls);
+    return 0;
 }
 
 const char *chat_messages_role(const cJSON *message, const char *path, struct api_error *err) {
@@ -359,6 +258,7 @@ static void place_tools(struct reader *reader, bool is_first, struct turn *turn)
 static void make_turn(struct reader *reader, const cJSON *message, const char *role, bool is_first,
                       struct turn *out) {
     const struct chat_message_form *form = reader->form;
+    const cJSON *calls = json_given_member(message, "tool_calls");
     bool is_tool = strcmp(role, "tool") == 0, is_developer = strcmp(role, "developer") == 0;
     *out =
         (struct turn){.role = role, .suffix = "", .is_assistant = strcmp(role, "assistant") == 0};
@@ -367,30 +267,38 @@ static void make_turn(struct reader *reader, const cJSON *message, const char *r
     if (message->next == NULL && form->final_suffix != NULL)
         out->suffix = form->final_suffix;
     place_tools(reader, is_first, out);
-    if (!form->writes_tools)
-        return;
-    const cJSON *calls = json_given_member(message, "tool_calls");
-    if (out->is_assistant && calls != NULL && calls->child != NULL)
+    out->has_calls = out->is_assistant && calls != NULL && calls->child != NULL;
+    if (out->has_calls && form->writes_calls)
         out->calls = calls;
-    out->is_result = is_tool;
-    if (is_tool)
+    out->is_result = is_tool && form->writes_results;
+    if (out->is_result)
         out->role = "user";
 }
 
 /* Sets the members beside role and content. */
 static int set_rest(const struct reader *reader, const cJSON *message, const char *path,
-                    const char *role, struct template_value **map) {
+                    const char *role, const struct turn *turn, struct template_value **map) {
     if (set_text(reader, message, path, "name", "name", map) != 0)
         return -1;
-    if (strcmp(role, "assistant") == 0)
-        return set_assistant(reader, message, path, map);
+    if (turn->is_assistant)
+        return set_assistant(reader, message, path, turn, map);
     if (strcmp(role, "user") == 0 || IS_ONE_OF(role, system_roles))
         return 0;
     return set_text(reader, message, path, "tool_call_id", "tool_call_id", map);
 }
 
+static enum chat_turn_kind kind_of(const char *role) {
+    if (IS_ONE_OF(role, system_roles))
+        return CHAT_TURN_SYSTEM;
+    if (strcmp(role, "assistant") == 0)
+        return CHAT_TURN_ASSISTANT;
+    if (strcmp(role, "user") == 0)
+        return CHAT_TURN_USER;
+    return strcmp(role, "tool") == 0 ? CHAT_TURN_RESULT : CHAT_TURN_OTHER;
+}
+
 static int read_message(struct reader *reader, const cJSON *message, const char *path,
-                        bool is_first, struct template_value **out) {
+                        bool is_first, struct chat_turns *turns) {
     struct turn turn;
     if (!cJSON_IsObject(message))
         return json_refuse(message, path, "an object with role and content", reader->err);
@@ -401,21 +309,18 @@ static int read_message(struct reader *reader, const cJSON *message, const char 
     struct template_value *map = template_map(reader->arena);
     chat_value_set(reader->arena, &map, "role", role_value(reader, turn.role));
     /* tool calls are checked before they are written as text */
-    if ((turn.calls != NULL && set_rest(reader, message, path, role, &map) != 0) ||
+    if ((turn.calls != NULL && set_rest(reader, message, path, role, &turn, &map) != 0) ||
         set_content(reader, message, path, &turn, &map) != 0 ||
-        (turn.calls == NULL && set_rest(reader, message, path, role, &map) != 0))
+        (turn.calls == NULL && set_rest(reader, message, path, role, &turn, &map) != 0))
         return -1;
-    *out = map;
+    chat_turns_add(turns, kind_of(role), map);
     return map != NULL ? 0 : chat_messages_fail_arena(reader->arena, reader->err);
 }
 
-int chat_messages_read(const cJSON *messages, const struct chat_message_form *form,
-                       struct template_arena *arena, struct template_value **out,
-                       struct api_error *err) {
-    struct reader reader = {.arena = arena, .form = form, .tool_text = form->tool_text, .err = err};
+static int read_messages(struct reader *reader, const cJSON *messages, struct chat_turns *turns) {
+    struct api_error *err = reader->err;
     if (!cJSON_IsArray(messages) || messages->child == NULL)
         return json_refuse(messages, "messages", "an array of one message or more", err);
-    struct template_value *list = template_list(arena);
     int index = 0;
     const cJSON *message;
     cJSON_ArrayForEach(message, messages) {
@@ -423,15 +328,22 @@ int chat_messages_read(const cJSON *messages, const struct chat_message_form *fo
             return api_error_set(
                 err, 400, "invalid_request_error", "array_above_max_length", "messages",
                 "messages has too many entries: at most %d are allowed", CHAT_MESSAGES_MAX);
-        struct template_value *value = NULL;
         char path[PATH_BYTES];
         snprintf(path, sizeof(path), "messages[%d]", index);
-        if (read_message(&reader, message, path, index++ == 0, &value) != 0)
+        if (read_message(reader, message, path, index++ == 0, turns) != 0)
             return -1;
-        list = template_list_append(arena, list, value);
     }
-    if (list == NULL)
-        return chat_messages_fail_arena(arena, err);
-    *out = list;
     return 0;
+}
+
+int chat_messages_read(const cJSON *messages, const struct chat_message_form *form,
+                       struct template_arena *arena, struct template_value **out,
+                       struct api_error *err) {
+    struct reader reader = {.arena = arena, .form = form, .tool_text = form->tool_text, .err = err};
+    struct chat_turns turns;
+    chat_turns_init(&turns, arena, form);
+    int result = read_messages(&reader, messages, &turns);
+    *out = result == 0 ? chat_turns_end(&turns) : NULL;
+    chat_turns_finish(&turns);
+    return result == 0 && *out == NULL ? chat_messages_fail_arena(arena, err) : result;
 }

@@ -4,29 +4,16 @@
 
 #include "models/chat_template/template_value.h"
 #include "server/api/api_error.h"
+#include "server/api/chat/chat_form.h"
 
 #include <cjson/cJSON.h>
-#include <stdbool.h>
 
 #define CHAT_MESSAGES_MAX 2048
 
-/* The form in which a template takes messages. */
-struct chat_message_form {
-    bool has_developer;       /* it knows the role developer; otherwise that becomes system */
-    bool has_null_content;    /* null content is not empty content; otherwise it becomes that */
-    const char *final_suffix; /* appended to the content of the last message; NULL: nothing */
-    /* It knows no tools: tool calls become text of the assistant in hermes' form, and a tool's
-     * answer becomes a user's. */
-    bool writes_tools;
-    /* For writes_tools: put behind the system message that comes first, or else before the first
-     * text of a user; NULL: nothing. */
-    const char *tool_text;
-};
-
 /* A list of maps, as Transformers and vLLM hand them to templates: role; content, the text of its
  * parts with a line feed between two, or an assistant's refusal; name; tool_calls, each with its
- * arguments as a map where they are the text of a JSON object; reasoning_content, and the same as
- * reasoning; tool_call_id. OpenAI's roles are the server's words; everything else is the client's,
+ * arguments as a map; reasoning_content, and the same as reasoning; tool_call_id: all of that in
+ * the template's form. OpenAI's roles are the server's words; everything else is the client's,
  * other roles, which go to the template as they are, too. Other members of a message are left out.
  *
  * -1 and *err: 400 with the path as param for a message that is none, code unsupported_content for

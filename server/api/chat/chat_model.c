@@ -4,25 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool mentions(const char *source, const char *const *words, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (strstr(source, words[i]) != NULL)
-            return true;
-    return false;
-}
-
-#define MENTIONS(source, words) mentions(source, words, sizeof(words) / sizeof((words)[0]))
-
-/* Returns whether a template checks if content is none, as DeepSeek's do to find tool calls. */
-static bool has_null_content(const char *source) {
-    static const char *const tests[] = {
-        "content is none",     "content'] is none",     "content\"] is none",
-        "content is not none", "content'] is not none", "content\"] is not none",
-        "content == none",     "content'] == none",     "content\"] == none",
-    };
-    return MENTIONS(source, tests);
-}
-
 /* Returns whether the text is one control token, which is left out of a choice's text unless
  * requested. */
 static bool is_control_token(const struct tokenizer *tokenizer, const char *text) {
@@ -80,9 +61,10 @@ static int compile(const char *source, const char *name, struct chat_template **
     return 0;
 }
 
-static void read_source(const char *source, struct chat_model *model) {
-    model->has_developer = strstr(source, "developer") != NULL;
-    model->has_null_content = has_null_content(source);
+static void probe(const struct chat_model *model, const struct chat_template *chat_template,
+                  const char *source, struct chat_message_form *out) {
+    if (chat_template != NULL)
+        chat_form_probe(chat_template, source, model->bos, model->eos, model->writes_tools, out);
 }
 
 static int fill(const struct tokenizer *tokenizer, const struct chat_model_config *config,
@@ -95,7 +77,6 @@ static int fill(const struct tokenizer *tokenizer, const struct chat_model_confi
         read_formats(config, model, err) != 0)
         return -1;
     model->source = config->chat_template;
-    read_source(config->chat_template != NULL ? config->chat_template : "", model);
     const char *marker = tool_call_format_marker(model->tools);
     model->tools_need_special = tool_call_format_needs_special(model->tools) ||
                                 (marker != NULL && is_control_token(tokenizer, marker));
@@ -104,6 +85,8 @@ static int fill(const struct tokenizer *tokenizer, const struct chat_model_confi
         model->reasoning == REASONING_FORMAT_HARMONY ||
         (markers != NULL && is_control_token(tokenizer, markers->begin));
     read_tokens(tokenizer, model);
+    probe(model, model->chat_template, config->chat_template, &model->form);
+    probe(model, model->tool_template, config->tool_template, &model->tool_form);
     return 0;
 }
 
@@ -126,9 +109,9 @@ int chat_model_with_template(const struct chat_model *model, const char *source,
     made.tool_template = NULL;
     made.source = NULL;
     made.writes_tools = model->tools == TOOL_CALL_FORMAT_HERMES && strstr(source, "tool") == NULL;
-    read_source(source, &made);
     if (chat_template_create_client(source, strlen(source), &made.chat_template, err) != 0)
         return -1;
+    probe(&made, made.chat_template, source, &made.form);
     *out = made;
     return 0;
 }

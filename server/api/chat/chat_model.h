@@ -7,6 +7,7 @@
 #include "config/base/text.h"
 #include "models/chat_template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"
+#include "server/api/chat/chat_form.h"
 #include "server/output/output_parser.h"
 
 #include <stdbool.h>
@@ -17,8 +18,8 @@ struct chat_model {
     const char *source;                  /* of chat_template: the config's, borrowed; NULL: none */
     char problem[256];                   /* of one of the two; empty: none */
     struct text bos, eos;                /* the tokenizer's; data NULL: none */
-    bool has_developer;                  /* the template knows the role developer */
-    bool has_null_content;               /* it distinguishes null content from empty */
+    /* How the two take messages. */
+    struct chat_message_form form, tool_form;
     enum tool_call_format tools;
     bool tools_need_special; /* markers of tool calls are control tokens */
     bool writes_tools;       /* the template knows no tools: chat_prompt.h describes them in text */

@@ -137,19 +137,19 @@ static void describe_tools(const cJSON *tools, struct byte_buffer *out) {
     byte_buffer_append(out, "", 1);
 }
 
+static bool is_tool_chat(const struct chat_model *model, const struct chat_prompt_fields *fields) {
+    return fields->tools != NULL && model->tool_template != NULL;
+}
+
 static int read_messages(const struct chat_model *model, const struct chat_prompt_fields *fields,
                          struct template_arena *arena, struct template_value **out,
                          struct api_error *err) {
     struct byte_buffer tools = {0};
     if (model->writes_tools && fields->tools != NULL)
         describe_tools(fields->tools, &tools);
-    const struct chat_message_form form = {
-        .has_developer = model->has_developer,
-        .has_null_content = model->has_null_content,
-        .final_suffix = fields->continue_final_message ? CONTINUE_MARK " " : NULL,
-        .writes_tools = model->writes_tools,
-        .tool_text = tools.data,
-    };
+    struct chat_message_form form = is_tool_chat(model, fields) ? model->tool_form : model->form;
+    form.final_suffix = fields->continue_final_message ? CONTINUE_MARK " " : NULL;
+    form.tool_text = tools.data;
     int result = tools.failed ? chat_messages_fail_arena(arena, err)
                               : chat_messages_read(fields->messages, &form, arena, out, err);
     byte_buffer_finish(&tools);
@@ -164,8 +164,9 @@ static int make_variables(const struct chat_model *model, const struct chat_prom
         return -1;
     chat_value_set(arena, &map, "messages", messages);
     chat_value_set(arena, &map, "tools",
-                   fields->tools != NULL ? chat_value_of(arena, fields->tools)
-                                         : template_none(arena));
+                   fields->tools != NULL           ? chat_value_of(arena, fields->tools)
+                   : model->form.takes_empty_tools ? template_list(arena)
+                                                   : template_none(arena));
     chat_value_set(arena, &map, "add_generation_prompt",
                    template_bool(arena, fields->add_generation_prompt));
     set_token(arena, &map, "bos_token", model->bos);
@@ -269,11 +270,11 @@ static int render_text(const struct chat_model *model, const struct chat_prompt_
                        struct template_arena *arena, struct chat_text *out, struct api_error *err) {
     struct template_value *variables = NULL;
     struct error why = {0};
-    bool is_tool_chat = fields->tools != NULL && model->tool_template != NULL;
     if (make_variables(model, fields, arena, &variables, err) != 0)
         return -1;
-    if (chat_template_render(is_tool_chat ? model->tool_template : model->chat_template, arena,
-                             variables, time(NULL), out, &why) != 0)
+    if (chat_template_render(is_tool_chat(model, fields) ? model->tool_template
+                                                         : model->chat_template,
+                             arena, variables, time(NULL), out, &why) != 0)
         return refuse_template(fields, arena, &why, err);
     return fields->continue_final_message ? cut_final(out, err) : 0;
 }

@@ -108,10 +108,16 @@ static bool is_assistant(const cJSON *message) {
 }
 
 static cJSON *begin_message(struct reader *reader, const char *role) {
+    bool is_answer = strcmp(role, "assistant") == 0;
+    if (reader->reasoning != NULL && !is_answer) { /* a turn that was cut off, or said nothing */
+        cJSON *silent = begin_message(reader, "assistant");
+        if (silent == NULL || add(reader, silent, "content", cJSON_CreateNull()) != 0)
+            return NULL;
+    }
     cJSON *message = append(reader, reader->messages, cJSON_CreateObject());
     if (message == NULL || add(reader, message, "role", cJSON_CreateStringReference(role)) != 0)
         return NULL;
-    if (reader->reasoning != NULL && strcmp(role, "assistant") == 0) {
+    if (reader->reasoning != NULL) {
         cJSON *reasoning = reader->reasoning;
         reader->reasoning = NULL;
         if (add(reader, message, "reasoning_content", reasoning) != 0)

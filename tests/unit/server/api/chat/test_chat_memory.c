@@ -25,7 +25,7 @@ static struct api_context context;
 static const char full_body[] =
     "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"hi\"}]},"
     "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\","
-    "\"arguments\":\"{\\\"a\\\":[1]}\"}}]},{\"role\":\"tool\",\"content\":\"4\"}],"
+    "\"arguments\":\"{\\\"a\\\":[1\"}}]},{\"role\":\"tool\",\"content\":\"4\\u0000\"}],"
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"logprobs\":true,"
     "\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":["
     "{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}},"

@@ -121,9 +121,123 @@ static void arguments_become_a_map(void **state) {
     expect(CALLS("null"), SEEN("\"\"", "{}"));
 }
 
-static void arguments_that_are_no_object_stay_text(void **state) {
-    expect(CALLS("\"[1]\""), SEEN("\"\"", "\"[1]\""));
-    expect(CALLS("\"{\""), SEEN("\"\"", "\"{\""));
+#define USER_SAYS(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define USER_SEEN(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
+
+static void arguments_become_an_object_in_any_case(void **state) {
+    static const char *const cases[][2] = {
+        {"[1]", "{\"input\": \"[1]\"}"},
+        {"rm -rf", "{\"input\": \"rm -rf\"}"},
+        {"null", "{}"},
+        {"{\\\"a\\\":1,\\\"a\\\":2}", "{\"a\": 2}"},
+        {"{\\\"a\\\":\\\"x\\\\u0000\\\\ud83d\\\"}", "{\"a\": \"x\xEF\xBF\xBD\xEF\xBF\xBD\"}"},
+        {"{\\\"a\\\":\\\"b c", "{\"a\": \"b c\"}"},
+        {"{\\\"a\\\":[1,{\\\"b\\\":tr", "{\"a\": [1, {\"b\": null}]}"},
+        {"{\\\"a\\\":1,\\\"b", "{\"a\": 1, \"b\": null}"},
+        {"{\\\"a\\\":1,", "{\"a\": 1}"},
+        {"{\\\"a\\\":", "{\"a\": null}"},
+        {"{\\\"a\\\":\\\"\\\\$x\\n\\\\u12", "{\"a\": \"\\\\$x\\n\"}"},
+    };
+    static const struct chat_message_form text_form = {.takes_text_arguments = true};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char message[512], seen[512];
+        snprintf(message, sizeof(message), CALLS("\"%s\""), cases[i][0]);
+        snprintf(seen, sizeof(seen), SEEN("\"\"", "%s"), cases[i][1]);
+        expect(message, seen);
+    }
+    expect_form(&text_form, CALLS("\"{\\\"a\\\": 1.0}\""), SEEN("\"\"", "\"{\\\"a\\\": 1.0}\""));
+    expect_form(&text_form, CALLS("{\"a\":1}"), SEEN("\"\"", "\"{\\\"a\\\":1}\""));
+    expect_form(&text_form, CALLS("\"{\\\"a\\\": 1\""), SEEN("\"\"", "\"{\\\"a\\\":1}\""));
+    expect_form(&text_form, CALLS("\"x\""), SEEN("\"\"", "\"{\\\"input\\\": \\\"x\\\"}\""));
+}
+
+static void numbers_are_pythons(void **state) {
+    expect(CALLS("{\"a\":[1,1.0,-0.0,-0,1e5,1E22,12345678901234567890,-9223372036854775808,0.1]}"),
+           SEEN("\"\"", "{\"a\": [1, 1.0, -0.0, 0, 100000.0, 1e+22, 12345678901234567890, "
+                        "-9223372036854775808, 0.1]}"));
+}
+
+#define CALLED(id, at)                                                                             \
+    "{\"id\":\"" id "\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":" at "}}}"
+#define CALLS_OF(calls) "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" calls "]}"
+#define RESULT(id, text) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"" text "\"}"
+#define RESULT_SEEN(id, text)                                                                      \
+    "{\"role\": \"tool\", \"content\": \"" text "\", \"tool_call_id\": \"" id "\"}"
+#define CALL_SEEN(id, at)                                                                          \
+    "{\"id\": \"" id "\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": " \
+    "{\"a\": " at "}}}"
+#define CALLS_SEEN(calls)                                                                          \
+    "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [" calls "]}"
+
+static void ids_are_short_where_the_template_wants_it(void **state) {
+    static const struct chat_message_form form = {.takes_short_ids = true,
+                                                  .has_null_content = true};
+    char *texts[2];
+    const char *const bodies[] = {
+        "{\"messages\":[" CALLS_OF(CALLED("call_1", "1") "," CALLED("abcdefgh9", "2")) "," RESULT(
+            "abcdefgh9", "y") "," RESULT("call_1", "x") "]}",
+        "{\"messages\":[" CALLS_OF(
+            "{\"function\":{\"name\":\"f\"}}") ",{\"role\":\"tool\",\"content\":\"x\"},{\"role\":"
+                                               "\"tool\",\"content\":\"y\"}]}"};
+    static const char source[] =
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}"
+        "{{ m.tool_call_id if m.tool_call_id }} {% endfor %}";
+    for (int i = 0; i < 2; i++)
+        texts[i] = render(source, bodies[i], &form);
+    char first[16], second[16], third[16], fourth[16];
+    assert_int_equal(sscanf(texts[0], "%15s %15s %15s %15s", first, second, third, fourth), 4);
+    assert_int_equal(strlen(first), 9);
+    assert_string_equal(first, fourth);
+    assert_string_equal(second, "abcdefgh9");
+    assert_string_equal(third, "abcdefgh9");
+    assert_int_equal(sscanf(texts[1], "%15s %15s %15s", first, second, third), 3);
+    assert_string_equal(first, second);
+    assert_int_equal(strlen(third), 9);
+    assert_string_not_equal(first, third);
+    free(texts[0]);
+    free(texts[1]);
+}
+
+static void calls_of_a_turn_are_answered_one_by_one(void **state) {
+    static const struct chat_message_form form = {.takes_one_call = true, .has_null_content = true};
+    expect_form(
+        &form,
+        CALLS_OF(CALLED("a", "1") "," CALLED("b", "2") "," CALLED("c", "3")) "," RESULT(
+            "b", "y") "," RESULT("a", "x") "," USER_SAYS("ok"),
+        "[" CALLS_SEEN(CALL_SEEN("b", "2")) ", " RESULT_SEEN("b", "y") ", " CALLS_SEEN(CALL_SEEN(
+            "a",
+            "1")) ", " RESULT_SEEN("a",
+                                   "x") ", " CALLS_SEEN(CALL_SEEN("c",
+                                                                  "3")) ", " USER_SEEN("ok") "]");
+}
+
+static void neighbours_are_joined(void **state) {
+    static const struct chat_message_form results = {.joins_results = true},
+                                          users = {.joins_users = true},
+                                          systems = {.joins_systems = true};
+    static const char messages[] =
+        RESULT("a", "x") "," RESULT("b", "y") "," USER_SAYS("ok") "," USER_SAYS("and");
+    expect_form(&results, messages,
+                "[" RESULT_SEEN("a", "x\\ny") ", " USER_SEEN("ok") ", " USER_SEEN("and") "]");
+    expect_form(&users, messages,
+                "[" RESULT_SEEN("a", "x") ", " RESULT_SEEN("b", "y\\n\\nok\\n\\nand") "]");
+    expect_form(&systems,
+                USER_SAYS("a") ",{\"role\":\"developer\",\"content\":\"1\"},"
+                               "{\"role\":\"system\",\"content\":\"2\"}",
+                "[{\"role\": \"system\", \"content\": \"1\\n\\n2\"}, " USER_SEEN("a") "]");
+}
+
+static void contents_have_the_templates_form(void **state) {
+    static const struct chat_message_form parts = {.takes_parts = true},
+                                          said = {.takes_no_empty_turn = true},
+                                          split = {.splits_words = true, .has_null_content = true};
+    expect_form(&parts, USER_SAYS("a"),
+                "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}]}]");
+    expect_form(&said, "{\"role\":\"assistant\",\"content\":\"\"}," USER_SAYS(""),
+                "[{\"role\": \"assistant\", \"content\": \" \"}, " USER_SEEN("") "]");
+    expect_form(
+        &split, "{\"role\":\"assistant\",\"content\":\"w\",\"tool_calls\":[" CALLED("a", "1") "]}",
+        "[{\"role\": \"assistant\", \"content\": \"w\"}, " CALLS_SEEN(CALL_SEEN("a", "1")) "]");
 }
 
 static void null_content_is_kept_where_it_means_something(void **state) {
@@ -153,26 +267,22 @@ static void an_answer_goes_back_as_it_came(void **state) {
            "[{\"role\": \"assistant\", \"content\": \"x\"}]");
 }
 
-#define USER_SAYS(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
-#define USER_SEEN(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
-
 static void for_a_template_without_tools_calls_are_text(void **state) {
-    static const struct chat_message_form form = {.writes_tools = true};
+    static const struct chat_message_form form = {.writes_calls = true, .writes_results = true};
     expect_form(
         &form,
         "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":"
         "\"f\",\"arguments\":\"{}\"}},{\"function\":{\"name\":\"g\",\"arguments\":{\"a\":1}}}"
         "]},{\"role\":\"tool\",\"content\":\"4\"}",
-        "[{\"role\": \"assistant\", \"tool_calls\": [{\"type\": \"function\", \"function\": "
-        "{\"name\": \"f\", \"arguments\": {}}}, {\"type\": \"function\", \"function\": {\"name\":"
-        " \"g\", \"arguments\": {\"a\": 1}}}], \"content\": \"<tool_call>\\n{\\\"name\\\": "
+        "[{\"role\": \"assistant\", \"content\": \"<tool_call>\\n{\\\"name\\\": "
         "\\\"f\\\", \\\"arguments\\\": {}}\\n</tool_call>\\n<tool_call>\\n{\\\"name\\\": "
         "\\\"g\\\", \\\"arguments\\\": {\\\"a\\\":1}}\\n</tool_call>\"}, "
         "{\"role\": \"user\", \"content\": \"<tool_response>\\n4\\n</tool_response>\"}]");
 }
 
 static void for_a_template_without_tools_they_are_described(void **state) {
-    static const struct chat_message_form form = {.writes_tools = true, .tool_text = "TOOLS"};
+    static const struct chat_message_form form = {
+        .writes_calls = true, .writes_results = true, .tool_text = "TOOLS"};
     expect_form(&form, USER_SAYS("a") "," USER_SAYS("b"),
                 "[" USER_SEEN("TOOLS\\n\\na") ", " USER_SEEN("b") "]");
     expect_form(&form, "{\"role\":\"developer\",\"content\":\"x\"}," USER_SAYS("a"),
@@ -320,7 +430,12 @@ int main(void) {
         cmocka_unit_test(parts_are_joined_by_line_feeds),
         cmocka_unit_test(developer_is_what_the_template_knows),
         cmocka_unit_test(arguments_become_a_map),
-        cmocka_unit_test(arguments_that_are_no_object_stay_text),
+        cmocka_unit_test(arguments_become_an_object_in_any_case),
+        cmocka_unit_test(numbers_are_pythons),
+        cmocka_unit_test(ids_are_short_where_the_template_wants_it),
+        cmocka_unit_test(calls_of_a_turn_are_answered_one_by_one),
+        cmocka_unit_test(neighbours_are_joined),
+        cmocka_unit_test(contents_have_the_templates_form),
         cmocka_unit_test(null_content_is_kept_where_it_means_something),
         cmocka_unit_test(tool_results_name_their_call),
         cmocka_unit_test(reasoning_goes_by_all_its_names),

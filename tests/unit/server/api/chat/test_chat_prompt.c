@@ -304,15 +304,33 @@ static void a_long_chat_exceeds_the_context(void **state) {
     cJSON_Delete(json);
 }
 
-static void a_model_knows_what_its_template_mentions(void **state) {
+static void a_model_knows_how_its_template_takes_messages(void **state) {
+#define EACH "{% for m in messages %}"
+#define CALLS_OF "{% for c in m.tool_calls or [] %}"
     static const struct {
         const char *source;
-        bool developer, null_content;
+        struct chat_message_form form;
     } cases[] = {
-        {"{{ messages }}", false, false},
-        {"{% if message.role == 'developer' %}{% endif %}", true, false},
-        {"{% if message['content'] is none %}{% endif %}", false, true},
-        {"{% if message.content is not none %}{% endif %}", false, true},
+        {EACH "{{ m.role ~ m.content }}{% endfor %}",
+         {.writes_calls = true, .writes_results = true}},
+        {EACH "{% if m.role == 'developer' %}!{% endif %}{{ m.content }}{% endfor %}",
+         {.has_developer = true, .writes_calls = true, .writes_results = true}},
+        {EACH "{% if m.role == 'developer' %}{{ raise_exception('no') }}{% endif %}{{ m.content }}"
+              "{% endfor %}",
+         {.writes_calls = true, .writes_results = true}},
+        {EACH "{{ m.content or '' }}" CALLS_OF "{{ c.function | tojson }}{% endfor %}{% endfor %}"
+              "{# tools #}",
+         {.has_null_content = true}},
+        /* "content is not none" is in "reasoning_content is not none" */
+        {EACH "{% if m.reasoning_content is not none %}{{ m.content + '' }}{% endif %}" CALLS_OF
+              "{{ c.function | tojson }}{% endfor %}{% endfor %}",
+         {0}},
+        {EACH "{{ m.content }}" CALLS_OF "{{ c.function | tojson }}{% endfor %}{% endfor %}", {0}},
+        {EACH "{{ m.content or '' }}" CALLS_OF "{{ c.function.name + c.function.arguments }}"
+              "{% endfor %}{% endfor %}",
+         {.has_null_content = true, .takes_text_arguments = true}},
+        {EACH "{{ m.content or '' }}" CALLS_OF "{{ c.function }}{% endfor %}{% endfor %}",
+         {.has_null_content = true, .takes_text_arguments = true}},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct chat_model_config config = {.chat_template = cases[i].source,
@@ -321,10 +339,17 @@ static void a_model_knows_what_its_template_mentions(void **state) {
         struct chat_model *model;
         struct error err = {0};
         assert_int_equal(chat_model_create(NULL, &config, &model, &err), 0);
-        assert_int_equal(model->has_developer, cases[i].developer);
-        assert_int_equal(model->has_null_content, cases[i].null_content);
+        const struct chat_message_form *found = &model->form, *form = &cases[i].form;
+        if (found->has_developer != form->has_developer ||
+            found->has_null_content != form->has_null_content ||
+            found->takes_text_arguments != form->takes_text_arguments ||
+            found->writes_calls != form->writes_calls ||
+            found->writes_results != form->writes_results)
+            fail_msg("%s", cases[i].source);
         chat_model_destroy(model);
     }
+#undef EACH
+#undef CALLS_OF
 }
 
 int main(void) {
@@ -343,7 +368,7 @@ int main(void) {
         cmocka_unit_test(a_template_with_unknown_names_is_none),
         cmocka_unit_test(a_client_writes_no_control_tokens),
         cmocka_unit_test(a_long_chat_exceeds_the_context),
-        cmocka_unit_test(a_model_knows_what_its_template_mentions),
+        cmocka_unit_test(a_model_knows_how_its_template_takes_messages),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,203 @@
+#include "server/api/chat/chat_form.h"
+
+#include "server/api/chat/chat_messages.h"
+#include "server/api/chat/chat_value.h"
+
+#include <cjson/cJSON.h>
+#include <string.h>
+
+#define ARENA_BYTES ((size_t)8 << 20)
+
+#define SYSTEM(text) "{\"role\":\"system\",\"content\":\"" text "\"}"
+#define DEVELOPER(text) "{\"role\":\"developer\",\"content\":\"" text "\"}"
+#define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
+#define SAYS(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+#define REASONS(thought, text, calls)                                                              \
+    "{\"role\":\"assistant\",\"reasoning\":\"" thought "\",\"content\":\"" text                    \
+    "\",\"tool_calls\":[" calls "]}"
+#define CALLS(calls) "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" calls "]}"
+#define CALL(id, value)                                                                            \
+    "{\"id\":\"call_" id "\",\"type\":\"function\",\"function\":{\"name\":\"probe_tool\","         \
+    "\"arguments\":\"{\\\"probe_key\\\":\\\"" value "\\\"}\"}}"
+#define RESULT(id, text)                                                                           \
+    "{\"role\":\"tool\",\"tool_call_id\":\"call_" id "\",\"content\":\"" text "\"}"
+
+static const char tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"probe_tool\",\"description\":\"Probes.\","
+    "\"parameters\":{\"type\":\"object\",\"properties\":{\"probe_key\":{\"type\":\"string\","
+    "\"description\":\"What.\"}},\"required\":[\"probe_key\"]}}}]";
+
+/* A conversation, and what its text has to have in it. */
+struct conversation {
+    const char *messages;
+    const char *words[5];
+};
+
+static const struct conversation
+    simple = {"[" USER("ask1") "]", {"ask1"}},
+    empty_turn = {"[" USER("ask1") "," SAYS("") "," USER("ask2") "]", {"ask1", "ask2"}},
+    words_and_call = {"[" USER("ask1") "," REASONS(
+                          "thought1", "answer1",
+                          CALL("0a1b2c3d4e", "value1")) "," RESULT("0a1b2c3d4e", "result1") "]",
+                      {"value1", "result1"}},
+    developer = {"[" DEVELOPER("rule1") "," USER("ask1") "]", {"rule1", "ask1"}},
+    system_first = {"[" SYSTEM("rule1") "," USER("ask1") "]", {"rule1", "ask1"}},
+    systems = {"[" SYSTEM("rule1") "," SYSTEM("rule2") "," USER("ask1") "," SAYS(
+                   "answer1") "," SYSTEM("rule3") "," USER("ask2") "]",
+               {"rule1", "rule2", "rule3", "ask2"}},
+    one_call = {"[" USER("ask1") "," CALLS(CALL("0a1b2c3d4e", "value1")) "," RESULT("0a1b2c3d4e",
+                                                                                    "result1") "]",
+                {"probe_tool", "value1", "result1"}},
+    two_calls = {"[" USER("ask1") "," CALLS(CALL("0a1b2c3d4e", "value1") "," CALL(
+                     "5f6a7b8c9d", "value2")) "," RESULT("0a1b2c3d4e",
+                                                         "result1") "," RESULT("5f6a7b"
+                                                                               "8c9d",
+                                                                               "result2") "]",
+                 {"value1", "value2", "result1", "result2"}},
+    next_ask = {"[" USER("ask1") "," CALLS(CALL("0a1b2c3d4e", "value1")) "," RESULT(
+                    "0a1b2c3d4e", "result1") "," USER("ask2") "]",
+                {"value1", "result1", "ask2"}};
+
+struct probe {
+    const struct chat_template *chat_template;
+    struct text bos, eos;
+    bool has_tools; /* the conversations that follow */
+};
+
+static void set_token(struct template_arena *arena, struct template_value **map, const char *name,
+                      struct text token) {
+    if (token.data != NULL)
+        chat_value_set(arena, map, name,
+                       template_string(arena, token.data, token.length, TEMPLATE_ORIGIN_SERVER));
+}
+
+static bool render(const struct probe *probe, const cJSON *messages,
+                   const struct chat_message_form *form, struct template_arena *arena,
+                   struct text *out) {
+    struct template_value *list = NULL, *map = template_map(arena);
+    struct api_error refused;
+    struct error why = {0};
+    struct chat_text text = {0};
+    cJSON *functions = cJSON_Parse(probe->has_tools ? tools : "[]");
+    bool is_read = chat_messages_read(messages, form, arena, &list, &refused) == 0;
+    chat_value_set(arena, &map, "messages", list);
+    chat_value_set(arena, &map, "tools",
+                   probe->has_tools || form->takes_empty_tools ? chat_value_of(arena, functions)
+                                                               : template_none(arena));
+    cJSON_Delete(functions);
+    chat_value_set(arena, &map, "add_generation_prompt", template_bool(arena, true));
+    set_token(arena, &map, "bos_token", probe->bos);
+    set_token(arena, &map, "eos_token", probe->eos);
+    if (!is_read || map == NULL ||
+        chat_template_render(probe->chat_template, arena, map, 0, &text, &why) != 0)
+        return false;
+    *out = (struct text){.data = text.data, .length = text.length};
+    return true;
+}
+
+static int count(struct text text, const char *word) {
+    size_t length = strlen(word);
+    int found = 0;
+    for (size_t i = 0; i + length <= text.length; i++)
+        found += memcmp(text.data + i, word, length) == 0;
+    return found;
+}
+
+/* Returns whether the whole conversation is in the text, and no map as only Python writes it. */
+static bool is_whole(const struct conversation *conversation, struct text text) {
+    for (int i = 0; i < 5 && conversation->words[i] != NULL; i++)
+        if (count(text, conversation->words[i]) == 0)
+            return false;
+    return count(text, "{'probe_key'") == 0;
+}
+
+/* *num_nulls: how often "None" and "null" are in the text. */
+static bool takes_with(const struct probe *probe, const struct conversation *conversation,
+                       const struct chat_message_form *form, int *num_nulls) {
+    struct template_arena *arena = template_arena_create(ARENA_BYTES);
+    cJSON *messages = cJSON_Parse(conversation->messages);
+    struct text text;
+    bool is_taken = arena != NULL && messages != NULL &&
+                    render(probe, messages, form, arena, &text) && is_whole(conversation, text);
+    *num_nulls = is_taken ? count(text, "None") + count(text, "null") : 0;
+    cJSON_Delete(messages);
+    template_arena_destroy(arena);
+    return is_taken;
+}
+
+static bool takes(const struct probe *probe, const struct conversation *conversation,
+                  const struct chat_message_form *form) {
+    int num_nulls;
+    return takes_with(probe, conversation, form, &num_nulls);
+}
+
+/* Takes null where that is not written. */
+static bool find_content(const struct probe *probe, struct chat_message_form *form) {
+    int num_nulls, num_others;
+    form->has_null_content = false;
+    bool takes_empty = takes_with(probe, &one_call, form, &num_others);
+    form->has_null_content = true;
+    bool takes_null = takes_with(probe, &one_call, form, &num_nulls);
+    form->has_null_content = takes_null && (!takes_empty || num_nulls <= num_others);
+    return takes_null || takes_empty;
+}
+
+/* Tries what a call can be, what changes least first. */
+static bool find_call(const struct probe *probe, struct chat_message_form *form) {
+    for (int tried = 0; tried < 4; tried++) {
+        form->takes_text_arguments = tried % 2 != 0;
+        form->takes_short_ids = tried >= 2;
+        if (find_content(probe, form))
+            return true;
+    }
+    return false;
+}
+
+/* Tries the flags one by one, then all of them. */
+static void find_flags(const struct probe *probe, const struct conversation *conversation,
+                       struct chat_message_form *form, bool *const *flags, int count) {
+    if (takes(probe, conversation, form))
+        return;
+    for (int tried = 0; tried <= count; tried++) {
+        for (int i = 0; i < count; i++)
+            *flags[i] = i == tried || tried == count;
+        if (takes(probe, conversation, form))
+            return;
+    }
+    for (int i = 0; i < count; i++)
+        *flags[i] = false;
+}
+
+static void find_calls(const struct probe *probe, struct chat_message_form *form) {
+    struct chat_message_form plain = *form;
+    if (!form->writes_calls && !find_call(probe, form)) {
+        *form = plain;
+        form->writes_calls = true;
+        form->writes_results = !takes(probe, &one_call, form);
+    }
+    if (form->writes_calls && !takes(probe, &one_call, form)) {
+        *form = plain;
+        return;
+    }
+    find_flags(probe, &two_calls, form, (bool *[]){&form->takes_one_call, &form->joins_results}, 2);
+    find_flags(probe, &words_and_call, form, (bool *[]){&form->splits_words}, 1);
+    find_flags(probe, &next_ask, form, (bool *[]){&form->joins_users}, 1);
+}
+
+void chat_form_probe(const struct chat_template *chat_template, const char *source, struct text bos,
+                     struct text eos, bool writes_tools, struct chat_message_form *out) {
+    struct probe probe = {.chat_template = chat_template, .bos = bos, .eos = eos};
+    struct chat_message_form form = {.writes_calls = writes_tools, .writes_results = writes_tools};
+    find_flags(&probe, &simple, &form, (bool *[]){&form.takes_parts, &form.takes_empty_tools}, 2);
+    *out = form;
+    if (!takes(&probe, &simple, &form))
+        return;
+    find_flags(&probe, &empty_turn, &form, (bool *[]){&form.takes_no_empty_turn}, 1);
+    form.has_developer = true;
+    form.has_developer = strstr(source, "developer") != NULL && takes(&probe, &developer, &form);
+    if (takes(&probe, &system_first, &form))
+        find_flags(&probe, &systems, &form, (bool *[]){&form.joins_systems}, 1);
+    probe.has_tools = !writes_tools;
+    find_calls(&probe, &form);
+    *out = form;
+}
