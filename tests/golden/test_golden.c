@@ -106,14 +106,17 @@ static bool rounds_to_bf16(const struct fixture *f) {
            strstr(f->run.backend->numerics, "BF16 products") != NULL;
 }
 
+static bool is_widest(const struct fixture *f) {
+    return f->run.model->config.hidden_size >= 256;
+}
+
 /* These models are made to be sensitive: Transformers itself, computing in the 16-bit type, is up
  * to 4.5e-2 (bf16) and 6.2e-3 (f16) away from what it computes in float. Where it rounds
  * activations to 8 bits, in float and in double some roundings of the widest model fall the other
  * way, and its rows are up to 1.3e-2 apart. */
 static double arithmetic_tolerance(const struct fixture *f) {
-    bool is_widest = f->run.model->config.hidden_size >= 256;
     if (rounds_activations(f))
-        return is_widest ? 2e-2 : 5e-3;
+        return is_widest(f) ? 2e-2 : 5e-3;
     if (rounds_to_bf16(f))
         return 4.5e-2;
     if (is_cpu(f))
@@ -124,8 +127,12 @@ static double arithmetic_tolerance(const struct fixture *f) {
 static double choose_tolerance(const struct fixture *f) {
     if (!has_quantised_kv(f))
         return arithmetic_tolerance(f);
-    /* Measured: 3.2e-2 and 1.3e-1 in float, 4.6e-2 and 1.4e-1 in 16 bits. */
-    return hypot(f->device.kv_type == KV_INT8 ? 0.045 : 0.16, arithmetic_tolerance(f));
+    /* Measured: 3.2e-2 and 1.3e-1 in float, 4.6e-2 and 1.4e-1 in 16 bits. Of the widest model, whose
+     * weights are random blocks, 4.2e-2 and 1.64e-1 in float, as Transformers in double with keys and
+     * values rounded likewise, and 5.8e-2 where attention rounds queries and weights besides. */
+    double of_keys_and_values =
+        f->device.kv_type == KV_INT8 ? (is_widest(f) ? 0.06 : 0.045) : (is_widest(f) ? 0.17 : 0.16);
+    return hypot(of_keys_and_values, arithmetic_tolerance(f));
 }
 
 /* Whether a failed start means that the machine has no such thing. The simulator is everywhere. */
