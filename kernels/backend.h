@@ -176,7 +176,7 @@ struct rope_store_args {
 
 /* Causal attention of every query token over its sequence's cached tokens, through the block
  * tables; decode, prefill and mixed steps are the same call. Query head h reads KV head
- * h / (num_q_heads / num_kv_heads). */
+ * h / (num_q_heads / num_kv_heads). A cached token's position is its place in the sequence. */
 struct attention_args {
     const void *qkv; /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim], q already rotated */
     void *out;       /* [T, num_q_heads * head_dim] */
@@ -186,6 +186,9 @@ struct attention_args {
     float scale;
     int32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
     float soft_cap; /* > 0: a scaled score x becomes soft_cap * tanh(x / soft_cap); 0: no cap */
+    /* Where the cache's type has scales: a score gains the product of the query with the rotated
+     * constant that the key lacks. NULL: keys are whole. */
+    const struct key_biases *key_biases;
 };
 
 /* silu(x) = x / (1 + exp(-x)); gelu_tanh(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))

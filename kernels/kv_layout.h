@@ -138,4 +138,26 @@ KV_INLINE size_t kv_strides_plane(const struct kv_layer_strides *s, int32_t bloc
     return s->first[part] + (size_t)block * s->block + (size_t)head * s->head;
 }
 
+/* A constant that the cached keys of a KV head lack: before the rotation, elements of these pairs
+ * (as of rope_store_args). A quantised key has one scale for all its elements, and a few large
+ * constants would leave the others few codes. */
+#define KEY_BIAS_MAX_PAIRS 64
+struct key_bias {
+    int32_t num_pairs; /* 0: nothing is lacking */
+    int32_t pairs[KEY_BIAS_MAX_PAIRS];
+    float values[KEY_BIAS_MAX_PAIRS][2];
+};
+
+#define ROPE_COLUMN_STEP 64
+
+/* The key biases of a layer, and what they are rotated by. */
+struct key_biases {
+    const struct key_bias *heads; /* [num_kv_heads] device memory */
+    const float *rope_columns;    /* [rotary_dim][stride] device memory: the rope table's columns;
+                                     finite beyond its positions */
+    int32_t stride;               /* a multiple of ROPE_COLUMN_STEP, at least the positions */
+    int32_t rotary_dim;
+    bool interleaved;
+};
+
 #endif

@@ -59,5 +59,8 @@ void attention_forward(const struct forward_pass *pass, int32_t layer, const str
                                                         .num_q_heads = pass->shard->num_heads,
                                                         .scale = config->attention_scale,
                                                         .window = config->layers[layer].window,
-                                                        .soft_cap = config->attention_soft_cap});
+                                                        .soft_cap = config->attention_soft_cap,
+                                                        .key_biases = w->key_biases.heads != NULL
+                                                                          ? &w->key_biases
+                                                                          : NULL});
 }

@@ -152,6 +152,7 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
     int status = strcmp(setup->device, "auto") == 0 ? open_auto(rank, err) : open_named(rank, err);
     if (status != 0 || choose_kv_type(rank, err) != 0)
         return -1;
+    rank->weights_options.cuts_key_bias = kv_type_has_scales(rank->config.kv_type);
     rank->records_steps = !config->enforce_eager && rank->backend->ops->recording != NULL;
     if (!rank->backend->has_dedicated_memory)
         rank->watch = NULL; /* a CPU takes what it takes */

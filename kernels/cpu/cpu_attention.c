@@ -170,7 +170,7 @@ struct workspace {
 
 /* A row of each of the workspace's arrays but the states. */
 static size_t workspace_row_floats(const struct plan *plan) {
-    return ATTENTION_QUERY_STRIDE + ATTENTION_STEP + 16 + 4;
+    return ATTENTION_QUERY_STRIDE + ATTENTION_STEP + 16 + ATTENTION_MAX_TERMS + 4;
 }
 
 static size_t workspace_floats(const struct plan *plan) {
@@ -181,15 +181,33 @@ static struct workspace workspace_of(const struct plan *plan, int worker) {
     float *memory = plan->backend->op_scratch->workers[worker].data;
     const size_t rows = (size_t)plan->max_rows;
     float *scores = memory + rows * ATTENTION_QUERY_STRIDE, *sums = scores + rows * ATTENTION_STEP;
-    float *of_rows = sums + rows * 16;
+    float *terms = sums + rows * 16, *of_rows = terms + rows * ATTENTION_MAX_TERMS;
     float *chunk = memory + rows * workspace_row_floats(plan);
-    return (struct workspace){.queries = {memory, of_rows, (int32_t *)(void *)(of_rows + rows)},
-                              .scores = scores,
-                              .sums = sums,
-                              .peaks = of_rows + 2 * rows,
-                              .decays = of_rows + 3 * rows,
-                              .chunk = state_at(plan, chunk),
-                              .total = state_at(plan, chunk + state_floats(plan))};
+    return (struct workspace){
+        .queries = {memory, of_rows, (int32_t *)(void *)(of_rows + rows), terms},
+        .scores = scores,
+        .sums = sums,
+        .peaks = of_rows + 2 * rows,
+        .decays = of_rows + 3 * rows,
+        .chunk = state_at(plan, chunk),
+        .total = state_at(plan, chunk + state_floats(plan))};
+}
+
+/* A rotated query (x, y) of a pair and the bias (a, b) of its keys, which position p has turned by
+ * (cos, sin): x (a cos - b sin) + y (a sin + b cos) = u cos + v sin. */
+static void load_terms(const struct plan *plan, const float *q, float factor, int32_t kv_head,
+                       float *terms) {
+    const struct key_biases *biases = plan->args->key_biases;
+    const struct key_bias *bias = &biases->heads[kv_head];
+    const int32_t step = biases->interleaved ? 2 : 1;
+    const int32_t next = biases->interleaved ? 1 : biases->rotary_dim / 2;
+    for (int32_t i = 0; i < bias->num_pairs; i++) {
+        const float *pair = q + (ptrdiff_t)bias->pairs[i] * step;
+        float x = pair[0] * factor, y = pair[next] * factor;
+        float a = bias->values[i][0], b = bias->values[i][1];
+        terms[2 * i] = x * a + y * b;
+        terms[2 * i + 1] = y * a - x * b;
+    }
 }
 
 static void load_queries(const struct plan *plan, const struct tile *tile, int32_t kv_head,
@@ -201,9 +219,14 @@ static void load_queries(const struct plan *plan, const struct tile *tile, int32
     for (int32_t t = 0; t < tile->num_tokens; t++) {
         const float *src = (const float *)args->qkv + (tile->first_token + t) * row_floats +
                            (int64_t)kv_head * plan->group * l->head_dim;
-        for (int32_t h = 0; h < plan->group; h++)
-            plan->backend->op->attention[l->type].load_query(
-                src + (int64_t)h * l->head_dim, factor, l->head_dim, queries, t * plan->group + h);
+        for (int32_t h = 0; h < plan->group; h++) {
+            const float *q = src + (int64_t)h * l->head_dim;
+            int32_t row = t * plan->group + h;
+            plan->backend->op->attention[l->type].load_query(q, factor, l->head_dim, queries, row);
+            if (args->key_biases != NULL)
+                load_terms(plan, q, factor, kv_head,
+                           queries->terms + (ptrdiff_t)row * ATTENTION_MAX_TERMS);
+        }
     }
 }
 
@@ -256,6 +279,10 @@ static void attend_chunk(const struct plan *plan, const struct tile *tile, int32
                                    .decays = work->decays,
                                    .state = state};
     find_groups(plan, tile, kv_head, &chunk);
+    if (plan->args->key_biases != NULL) {
+        chunk.turning = plan->args->key_biases;
+        chunk.key_bias = &plan->args->key_biases->heads[kv_head];
+    }
     plan->backend->op->attention[plan->args->cache->layout.type].attend(&chunk);
 }
 

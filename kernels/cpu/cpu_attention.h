@@ -39,7 +39,10 @@ struct attention_queries {
     void *rows; /* [rows][ATTENTION_QUERY_STRIDE] */
     float *scales;
     int32_t *starts;
+    float *terms; /* [rows][ATTENTION_MAX_TERMS]: u and v of load_terms for each pair */
 };
+
+#define ATTENTION_MAX_TERMS (2 * KEY_BIAS_MAX_PAIRS)
 
 /* One chunk of one sequence's context for a tile of query tokens and the query heads of one KV
  * head. Row r = token * num_heads + head; token t sees the last `window` of the first
@@ -60,6 +63,9 @@ struct attention_tile {
     /* The groups' 16 scales each, where the type has scales; else NULL. */
     const float *k_scales[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
     const float *v_scales[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
+    /* What the head's keys lack, and what that turns by; NULL: nothing. */
+    const struct key_bias *key_bias;
+    const struct key_biases *turning;
     struct attention_queries queries;
     float *scores;         /* [rows][ATTENTION_STEP]: scratch */
     float *sums;           /* [rows][16]: likewise */

@@ -128,6 +128,35 @@ SIMD_INLINE void score_rows(enum kv_type type, const struct attention_tile *tile
             f(type, tile, row, 1, __VA_ARGS__);                                                    \
     } while (0)
 
+/* Adds what the scores of the step that starts at `begin` lack for want of the keys' biases; unfused,
+ * for the same bits on every level. Of tokens that no row sees, scores may be anything. */
+SIMD_INLINE void add_key_bias(const struct attention_tile *tile, int32_t num_rows, int32_t begin) {
+    const struct key_biases *turning = tile->turning;
+    const ptrdiff_t to_sines = (ptrdiff_t)turning->rotary_dim / 2 * turning->stride;
+    for (int32_t row = 0; row < num_rows; row++) {
+        const float *terms = tile->queries.terms + (size_t)row * ATTENTION_MAX_TERMS;
+        float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
+        struct vf sums[ATTENTION_STEP_GROUPS];
+        UNROLL
+        for (int g = 0; g < ATTENTION_STEP_GROUPS; g++)
+            sums[g] = vf_set1(0);
+        for (int32_t i = 0; i < tile->key_bias->num_pairs; i++) {
+            const float *cosines = turning->rope_columns +
+                                   (ptrdiff_t)tile->key_bias->pairs[i] * turning->stride + begin;
+            struct vf u = vf_set1(terms[2 * i]), v = vf_set1(terms[2 * i + 1]);
+            UNROLL
+            for (int g = 0; g < ATTENTION_STEP_GROUPS; g++) {
+                const float *at = cosines + g * KV_GROUP;
+                sums[g] = vf_add(sums[g], vf_mul(u, vf_load(at)));
+                sums[g] = vf_add(sums[g], vf_mul(v, vf_load(at + to_sines)));
+            }
+        }
+        UNROLL
+        for (int g = 0; g < ATTENTION_STEP_GROUPS; g++)
+            vf_store(scores + g * KV_GROUP, vf_add(vf_load(scores + g * KV_GROUP), sums[g]));
+    }
+}
+
 /* Caps a row's scores, and brings them to what 2 is raised to. */
 SIMD_INLINE void cap_row(const struct attention_tile *tile, int32_t row, struct seen seen) {
     struct vf cap = vf_set1(tile->soft_cap), log2e = vf_set1(ATTENTION_LOG2E);
@@ -270,9 +299,12 @@ SIMD_INLINE void weigh_edge(enum kv_type type, const struct attention_tile *tile
 
 /* A step that every row sees from end to end. */
 SIMD_INLINE void attend_whole(enum kv_type type, const struct attention_tile *tile,
-                              int32_t num_rows, int32_t first_group, const bool spoilt) {
+                              int32_t num_rows, int32_t first_group, int32_t begin,
+                              const bool spoilt) {
     const struct seen all = {0, ATTENTION_STEP};
     FOR_ROW_TILES(num_rows, score_rows, first_group, all);
+    if (kv_type_has_scales(type) && tile->key_bias != NULL && tile->key_bias->num_pairs > 0)
+        add_key_bias(tile, num_rows, begin);
     for (int32_t r = 0; r < num_rows; r++) {
         if (tile->soft_cap > 0)
             cap_row(tile, r, all);
@@ -290,6 +322,8 @@ SIMD_INLINE void attend_whole(enum kv_type type, const struct attention_tile *ti
 SIMD_INLINE void attend_edge(enum kv_type type, const struct attention_tile *tile, int32_t num_rows,
                              int32_t first_group, int32_t begin, struct seen step) {
     FOR_ROW_TILES(num_rows, score_rows, first_group, step);
+    if (kv_type_has_scales(type) && tile->key_bias != NULL && tile->key_bias->num_pairs > 0)
+        add_key_bias(tile, num_rows, begin);
     for (int32_t r = 0; r < num_rows; r++) {
         struct seen seen = seen_by(tile, r, begin);
         if (tile->soft_cap > 0)
@@ -316,9 +350,9 @@ SIMD_INLINE void attend_chunk(enum kv_type type, const struct attention_tile *ti
         int32_t group = (begin - tile->chunk_begin) / KV_GROUP;
         if (begin + ATTENTION_STEP <= tile->first_length && last_length - begin <= tile->window) {
             if (type == KV_INT8 && is_spoilt(tile, group))
-                attend_whole(type, tile, num_rows, group, true);
+                attend_whole(type, tile, num_rows, group, begin, true);
             else
-                attend_whole(type, tile, num_rows, group, false);
+                attend_whole(type, tile, num_rows, group, begin, false);
             continue;
         }
         int32_t first = seen_by(tile, 0, begin).first;

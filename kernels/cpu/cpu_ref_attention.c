@@ -73,6 +73,24 @@ void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args
     }
 }
 
+/* The product of a rotated query with the rotated bias of the position. */
+static double bias_score(const struct key_biases *biases, int32_t kv_head, const float *q,
+                         int32_t position) {
+    const struct key_bias *bias = &biases->heads[kv_head];
+    int32_t half = biases->rotary_dim / 2;
+    double sum = 0;
+    for (int32_t i = 0; i < bias->num_pairs; i++) {
+        int32_t pair = bias->pairs[i];
+        const float *q_pair = biases->interleaved ? q + (size_t)pair * 2 : q + pair;
+        double q0 = q_pair[0], q1 = q_pair[biases->interleaved ? 1 : half];
+        double b0 = bias->values[i][0], b1 = bias->values[i][1];
+        const float *column = biases->rope_columns + (size_t)pair * (size_t)biases->stride;
+        double c = column[position], s = column[(size_t)half * (size_t)biases->stride + position];
+        sum += q0 * (b0 * c - b1 * s) + q1 * (b0 * s + b1 * c);
+    }
+    return sum;
+}
+
 /* One query head over those of the first `length` cached tokens of its sequence that the window
  * leaves. `scores` [length], `row` [head_dim], `sums` [head_dim] are scratch. */
 static void attend(const struct attention_args *args, const int32_t *block_table, int32_t kv_head,
@@ -87,6 +105,8 @@ static void attend(const struct attention_args *args, const int32_t *block_table
         double dot = 0;
         for (int32_t d = 0; d < l->head_dim; d++)
             dot += (double)q[d] * row[d];
+        if (args->key_biases != NULL)
+            dot += bias_score(args->key_biases, kv_head, q, t);
         scores[t] = dot * args->scale;
         if (args->soft_cap > 0)
             scores[t] = args->soft_cap * tanh(scores[t] / args->soft_cap);

@@ -93,6 +93,43 @@ __device__ __forceinline__ void scale_scores(const tile_context<T, KV, D> &c, in
     }
 }
 
+/* Adds what the products lack for want of the keys' biases, to this thread's scores of 16 rows; token:
+ * the first of them. A query (x, y) and a bias (a, b), turned by (cos, sin), meet in
+ * (x a + y b) cos + (y a - x b) sin. */
+template <class T, kv_type KV, int D, int N>
+__device__ __forceinline__ void add_key_bias(tile_context<T, KV, D> c, int first_row, int begin,
+                                             float (&scores)[N][4]) {
+    c.thread = opaque(c.thread); /* nothing of this is computed where there are no biases */
+    const int token = begin + 2 * (c.lane() & 3);
+    const key_biases &turning = c.a.key_biases;
+    const key_bias &bias = turning.heads[c.item->kv_head];
+#pragma unroll 1
+    for (int i = bias.num_pairs - 1; i >= 0; i--) {
+        const int pair = bias.pairs[i], x = turning.interleaved ? 2 * pair : pair;
+        const int half = turning.rotary_dim / 2, y = x + (turning.interleaved ? 1 : half);
+        float2 terms[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int row = first_row + (c.lane() >> 2) + 8 * r;
+            const float qx = to_float(c.q()[shared_tile<D>::offset(row, x / 8) + x % 8]);
+            const float qy = to_float(c.q()[shared_tile<D>::offset(row, y / 8) + y % 8]);
+            terms[r] = make_float2(qx * bias.values[i][0] + qy * bias.values[i][1],
+                                   qy * bias.values[i][0] - qx * bias.values[i][1]);
+        }
+        const float *cosines = turning.rope_columns + ((int64_t)pair * turning.stride + token);
+        const float *sines = cosines + (int64_t)half * turning.stride;
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            const float2 cosine = __ldg(reinterpret_cast<const float2 *>(cosines + 8 * n));
+            const float2 sine = __ldg(reinterpret_cast<const float2 *>(sines + 8 * n));
+            scores[n][0] += terms[0].x * cosine.x + terms[0].y * sine.x;
+            scores[n][1] += terms[0].x * cosine.y + terms[0].y * sine.y;
+            scores[n][2] += terms[1].x * cosine.x + terms[1].y * sine.x;
+            scores[n][3] += terms[1].x * cosine.y + terms[1].y * sine.y;
+        }
+    }
+}
+
 /* From products to raw scores: tanh where there is a cap, -infinity where the row does not see the
  * token. tanh(x) = 1 - 2 / (e^2x + 1), to 1e-6; a division
  * would cost registers. */
@@ -193,7 +230,8 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
 
 /* Where so many registers are needed for a tile that what follows from the thread's number is
  * computed again for each: otherwise registers are spilled. */
-template <int D> constexpr bool is_short_of_registers = D == 256;
+template <kv_type KV, int D>
+constexpr bool is_short_of_registers = D == 256 || (D == 128 && has_codes<KV>);
 
 /* All of the item's range for this warp's 16 rows, or its tokens of it. */
 template <bool WIDE, class T, kv_type KV, int D>
@@ -226,7 +264,7 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
     copy_async_wait<1>();
     __syncthreads(); /* the queries, which all warps fetched */
     for (; tile < kv_end; tile += ATTENTION_KV_TILE) {
-        if (is_short_of_registers<D>)
+        if (is_short_of_registers<KV, D>)
             c.thread = opaque(c.thread);
         const int begin = tile + first_token, end = min(begin + num_tokens, kv_end);
         const bool sees =
@@ -248,6 +286,8 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
             fetch_group(c, source, block, group, KV_PART_K, 0, kv_end - group);
         copy_async_commit();
         if (sees) {
+            if (has_codes<KV> && c.a.key_biases.heads != nullptr)
+                add_key_bias(c, first_row, begin, scores);
             if (c.a.soft_cap > 0)
                 cap_scores(scores, c.a.scale / c.a.soft_cap);
             if (end > first_position + 1 || end < begin + num_tokens ||

@@ -72,8 +72,9 @@ struct attention_launch {
     int32_t block_shift; /* a block of the cache has 2^block_shift tokens, 16 or more */
     int32_t window;      /* 0: none */
     float scale;
-    float soft_cap; /* 0: none */
-    float factor;   /* (soft_cap > 0 ? soft_cap : scale) * log2(e) */
+    float soft_cap;               /* 0: none */
+    float factor;                 /* (soft_cap > 0 ? soft_cap : scale) * log2(e) */
+    struct key_biases key_biases; /* heads NULL: none */
 };
 
 /* One kernel per kind of tile, type and head_dim that rows are padded to. _prepare must have

@@ -331,6 +331,8 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
         .soft_cap = args->soft_cap,
         .factor = (args->soft_cap > 0 ? args->soft_cap : args->scale) * (float)M_LOG2E,
     };
+    if (args->key_biases != NULL)
+        launch.key_biases = *args->key_biases;
     for (enum attention_tile tile = 0; tile < NUM_ATTENTION_TILES; tile++) {
         launch.block_items = plan->block_items + attention_plan_first_start(&attention->plan, tile);
         launch.num_blocks = attention->plan.num_blocks[tile];

@@ -3,6 +3,7 @@
 #include "config/base/check.h"
 #include "config/base/checked.h"
 #include "config/base/numbers.h"
+#include "models/weights/key_bias.h"
 #include "models/weights/rope.h"
 #include "models/weights/weights_loader.h"
 #include "models/weights/weights_plan.h"
@@ -18,6 +19,38 @@ static bool rope_table_bytes(const struct model_config *config,
                        out);
 }
 
+static bool has_key_bias(const struct model *model) {
+    static const enum tensor_role roles[] = {TENSOR_K, TENSOR_QKV};
+    bool found = false;
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        found |= tensor_names_find(model, (struct tensor_place){roles[i], 0}, "bias") != NULL;
+    return found;
+}
+
+static bool cuts_key_bias(const struct model *model, const struct weights_options *options) {
+    return options->cuts_key_bias && has_key_bias(model) && key_bias_can_be_cut(&model->config);
+}
+
+static size_t rope_column_stride(const struct weights_options *options) {
+    size_t num_positions = (size_t)options->max_model_len;
+    return (num_positions + ROPE_COLUMN_STEP - 1) / ROPE_COLUMN_STEP * ROPE_COLUMN_STEP;
+}
+
+/* Of the positions `first` on, whose rows are in `scratch`. */
+static void upload_rope_columns(struct weights_loader *l, int32_t rope, int32_t first,
+                                int32_t count) {
+    const size_t rotary_dim = (size_t)l->model->config.rotary_dim;
+    const size_t stride = rope_column_stride(l->options);
+    const float *rows = l->scratch;
+    float *column = l->requantised, *out = l->weights->rope_columns[rope].data;
+    for (size_t c = 0; c < rotary_dim; c++) {
+        for (size_t r = 0; r < (size_t)count; r++)
+            column[r] = rows[r * rotary_dim + c];
+        l->backend->ops->upload(l->backend, out + c * stride + first, column,
+                                (size_t)count * sizeof(float));
+    }
+}
+
 static int load_rope_table(struct weights_loader *l, int32_t rope) {
     const struct model_config *config = &l->model->config;
     struct buffer *out = &l->weights->rope_tables[rope];
@@ -29,6 +62,10 @@ static int load_rope_table(struct weights_loader *l, int32_t rope) {
     if (weights_loader_alloc(l, bytes, out) != 0)
         return -1;
     size_t row_bytes = (size_t)config->rotary_dim * sizeof(float);
+    bool has_columns = cuts_key_bias(l->model, l->options);
+    if (has_columns && weights_loader_alloc(l, rope_column_stride(l->options) * row_bytes,
+                                            &l->weights->rope_columns[rope]) != 0)
+        return -1;
     int32_t rows_per_chunk = (int32_t)(WEIGHTS_CHUNK_BYTES / row_bytes);
     for (int32_t first = 0, count; first < num_positions; first += count) {
         count = min_int32(num_positions - first, rows_per_chunk);
@@ -36,6 +73,8 @@ static int load_rope_table(struct weights_loader *l, int32_t rope) {
                         l->scratch);
         l->backend->ops->upload(l->backend, (char *)out->data + (size_t)first * row_bytes,
                                 l->scratch, (size_t)count * row_bytes);
+        if (has_columns)
+            upload_rope_columns(l, rope, first, count);
     }
     return 0;
 }
@@ -58,6 +97,39 @@ static struct projection *projection_at(struct layer_weights *w, size_t i) {
     return (struct projection *)((char *)w + projections[i].offset);
 }
 
+/* Keeps what was cut from the layer's key biases, [num_kv_heads]. Without any, attention is not told. */
+static int keep_key_bias(struct weights_loader *l, const struct key_bias *heads,
+                         int32_t num_kv_heads, struct layer_weights *w) {
+    const struct model_config *config = &l->model->config;
+    size_t bytes = (size_t)num_kv_heads * sizeof(*heads);
+    int32_t num_pairs = 0;
+    if (weights_loader_alloc(l, bytes, &w->key_bias) != 0)
+        return -1;
+    l->backend->ops->upload(l->backend, w->key_bias.data, heads, bytes);
+    for (int32_t h = 0; h < num_kv_heads; h++)
+        num_pairs += heads[h].num_pairs;
+    w->key_biases = (struct key_biases){.heads = num_pairs > 0 ? w->key_bias.data : NULL,
+                                        .stride = (int32_t)rope_column_stride(l->options),
+                                        .rotary_dim = config->rotary_dim,
+                                        .interleaved = config->rope_interleaved};
+    return 0;
+}
+
+static int load_qkv(struct weights_loader *l, const struct weights_matrix *plan,
+                    struct layer_weights *w) {
+    int32_t num_kv_heads = plan->keys.num_rows / l->model->config.head_dim;
+    if (!cuts_key_bias(l->model, l->options))
+        return weights_loader_load_matrix(l, plan, NULL, &w->qkv.matrix);
+    struct key_bias *heads = calloc((size_t)num_kv_heads, sizeof(*heads));
+    if (heads == NULL)
+        return error_set(l->err, ERROR_MEMORY, "no memory for %d key biases", num_kv_heads);
+    int status = weights_loader_load_matrix(l, plan, heads, &w->qkv.matrix);
+    if (status == 0)
+        status = keep_key_bias(l, heads, num_kv_heads, w);
+    free(heads);
+    return status;
+}
+
 static int load_layer(struct weights_loader *l, const struct model_shard *shard, int32_t layer) {
     struct layer_weights *w = &l->weights->layers[layer];
     struct weights_norm norms[WEIGHTS_MAX_NORMS];
@@ -73,7 +145,11 @@ static int load_layer(struct weights_loader *l, const struct model_shard *shard,
             weights_plan_projection(l->model, shard, projections[i].role, layer);
         struct projection *projection = projection_at(w, i);
         *projection = (struct projection){.role = projections[i].role, .layer = layer};
-        if (weights_loader_load_matrix(l, &plan, is_kept ? &projection->matrix : NULL) != 0)
+        int status =
+            is_kept && projections[i].role == PROJECTION_QKV
+                ? load_qkv(l, &plan, w)
+                : weights_loader_load_matrix(l, &plan, NULL, is_kept ? &projection->matrix : NULL);
+        if (status != 0)
             return -1;
     }
     return 0;
@@ -92,12 +168,12 @@ static int load_ends(struct weights_loader *l, const struct model_shard *shard) 
         weights_plan_vocab(l->model, shard, TENSOR_EMBEDDING, step);
     const struct weights_matrix head = weights_plan_vocab(l->model, shard, TENSOR_HEAD, step);
     const struct weights_norm norm = weights_plan_output_norm(config);
-    if (weights_loader_load_matrix(l, &embedding,
+    if (weights_loader_load_matrix(l, &embedding, NULL,
                                    keeps_embedding(config, shard) ? &w->embedding : NULL) != 0)
         return -1;
     if (config->tied_embeddings)
         w->head = w->embedding;
-    else if (weights_loader_load_matrix(l, &head, shard->has_head ? &w->head : NULL) != 0)
+    else if (weights_loader_load_matrix(l, &head, NULL, shard->has_head ? &w->head : NULL) != 0)
         return -1;
     return weights_loader_load_norm(l, &norm, shard->has_head ? &w->output_norm : NULL);
 }
@@ -120,6 +196,10 @@ static int load_all(struct weights_loader *l, const struct model_shard *shard) {
     for (int32_t rope = 0; rope < config->num_ropes; rope++)
         if (load_rope_table(l, rope) != 0)
             return -1;
+    for (int32_t layer = 0; layer < config->num_layers; layer++)
+        if (config->layers[layer].rope >= 0)
+            l->weights->layers[layer].key_biases.rope_columns =
+                l->weights->rope_columns[config->layers[layer].rope].data;
     return 0;
 }
 
@@ -191,6 +271,14 @@ static size_t layer_bytes(const struct model *model, const struct model_shard *s
     return bytes;
 }
 
+/* What cutting takes: columns as large as the rope tables, which were measured. */
+static size_t key_bias_bytes(const struct model_config *config, const struct model_shard *shard,
+                             const struct weights_options *options) {
+    size_t columns = rope_column_stride(options) * (size_t)config->rotary_dim;
+    return columns * sizeof(float) * (size_t)config->num_ropes +
+           (size_t)(shard->num_layers * shard->num_kv_heads) * sizeof(struct key_bias);
+}
+
 size_t weights_needed(const struct model *model, const struct model_shard *shard,
                       const struct weights_options *options, enum dtype held,
                       int32_t head_rows_step) {
@@ -202,6 +290,9 @@ size_t weights_needed(const struct model *model, const struct model_shard *shard
     size_t bytes, table_bytes;
     if (!rope_table_bytes(config, options, &table_bytes) ||
         !checked_mul(table_bytes, (size_t)config->num_ropes, &bytes))
+        return SIZE_MAX;
+    if (cuts_key_bias(model, options) &&
+        !checked_add(bytes, key_bias_bytes(config, shard, options), &bytes))
         return SIZE_MAX;
     size_t ends = shard->has_head ? (size_t)config->hidden_size * sizeof(float) : 0;
     if (keeps_embedding(config, shard))
@@ -223,6 +314,7 @@ static void free_layer(struct backend *backend, struct layer_weights *w) {
     ops->buffer_free(backend, &w->attention_post_norm);
     ops->buffer_free(backend, &w->q_norm);
     ops->buffer_free(backend, &w->k_norm);
+    ops->buffer_free(backend, &w->key_bias);
     ops->buffer_free(backend, &w->ffn_norm);
     ops->buffer_free(backend, &w->ffn_post_norm);
     for (size_t i = 0; i < NUM_PROJECTIONS; i++)
@@ -240,7 +332,9 @@ void weights_free(struct backend *backend, struct weights *weights) {
         ops->matrix_destroy(backend, weights->head);
     ops->matrix_destroy(backend, weights->embedding);
     ops->buffer_free(backend, &weights->output_norm);
-    for (int rope = 0; rope < MODEL_MAX_ROPES; rope++)
+    for (int rope = 0; rope < MODEL_MAX_ROPES; rope++) {
         ops->buffer_free(backend, &weights->rope_tables[rope]);
+        ops->buffer_free(backend, &weights->rope_columns[rope]);
+    }
     free(weights);
 }

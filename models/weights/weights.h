@@ -15,6 +15,7 @@ struct weights_options {
     /* DTYPE_Q8_0: float matrices (the embedding and the head too) are held as Q8_0, where a row is
      * a whole number of blocks. DTYPE_NONE: all are held as the file stores them. */
     enum dtype quantization;
+    bool cuts_key_bias; /* key_bias.h; for a cache of a quantised type */
 };
 
 /* A norm the model does not have is a zeroed buffer. Sizes are of the rank's share; of a layer that
@@ -25,6 +26,8 @@ struct layer_weights {
     struct projection qkv;             /* [(num_heads + 2 num_kv_heads) * head_dim, hidden] */
     struct buffer q_norm;              /* float [head_dim], or [num_heads * head_dim] if full */
     struct buffer k_norm;              /* float [head_dim], or [num_kv_heads * head_dim] if full */
+    struct buffer key_bias;            /* struct key_bias [num_kv_heads]; empty if none is cut */
+    struct key_biases key_biases;      /* these, and how they rotate; heads NULL: none */
     struct projection attention_out;   /* [hidden, num_heads * head_dim] */
     struct buffer ffn_norm;            /* float [hidden] */
     struct projection gate_up;         /* [2 * intermediate, hidden]: gate, then up */
@@ -40,6 +43,8 @@ struct weights {
     struct buffer output_norm; /* float [hidden]; empty on a stage without the head */
     /* float [max_model_len][rotary_dim] for each of the configuration's ropes, see rope.h */
     struct buffer rope_tables[MODEL_MAX_ROPES];
+    /* Their columns, [rotary_dim][max_model_len rounded up], where key biases are cut. */
+    struct buffer rope_columns[MODEL_MAX_ROPES];
     int32_t num_layers;           /* of the model */
     struct layer_weights *layers; /* [num_layers] */
     size_t bytes;                 /* device memory taken, for the memory table */

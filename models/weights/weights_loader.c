@@ -6,6 +6,7 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "models/files/tensor_table.h"
+#include "models/weights/key_bias.h"
 #include "models/weights/weights_reader.h"
 
 #include <inttypes.h>
@@ -344,10 +345,24 @@ static int load_parts(struct weights_loader *l, struct matrix_source *source, st
     return 0;
 }
 
+static void cut_key_bias(const struct weights_loader *l, const struct matrix_source *source,
+                         struct key_bias *out) {
+    const struct model_config *config = &l->model->config;
+    const struct row_span *keys = &source->plan->keys;
+    int32_t row = keys->first_row, part = 0;
+    while (row >= source->parts[part].rows)
+        row -= source->parts[part++].rows;
+    if (source->biases[part] != NULL)
+        key_bias_cut(config, source->plan->parts[part].place.layer,
+                     keys->num_rows / config->head_dim, source->biases[part] + row, out);
+}
+
 int weights_loader_load_matrix(struct weights_loader *l, const struct weights_matrix *plan,
-                               struct matrix **out) {
+                               struct key_bias *key_bias, struct matrix **out) {
     struct matrix_source source = {.plan = plan};
     int status = find_parts(l, &source);
+    if (status == 0 && key_bias != NULL)
+        cut_key_bias(l, &source, key_bias);
     if (status == 0)
         status = load_parts(l, &source, out);
     for (int i = 0; i < plan->num_parts; i++)

@@ -123,8 +123,11 @@ struct weights_matrix weights_plan_projection(const struct model *model,
                                     .kept = {inner, inner},
                                     .fused = TENSOR_GATE_UP};
     switch (role) {
-    case PROJECTION_QKV:
-        return plan_stacked(model, &qkv, layer);
+    case PROJECTION_QKV: {
+        struct weights_matrix plan = plan_stacked(model, &qkv, layer);
+        plan.keys = (struct row_span){q.num_rows, kv.num_rows};
+        return plan;
+    }
     case PROJECTION_ATTENTION_OUT:
         return plan_branch_end(model, shard, (struct tensor_place){TENSOR_ATTENTION_OUT, layer},
                                q_rows, q);

@@ -32,6 +32,7 @@ struct weights_matrix {
     int32_t first_col, num_cols;
     int32_t padding_rows; /* zeros behind the last part */
     float bias_scale;     /* multiplies the biases; 0: the rank leaves them to another */
+    struct row_span keys; /* of a matrix of q, k and v, the kept rows of k */
 };
 
 /* A vector, of which the rank keeps the elements first .. first + count - 1, each as

@@ -120,10 +120,12 @@ static void open_model(struct model_bench *m, int argc, char **argv,
     fprintf(stderr, "%s: %s\n", m->bench.backend->name, m->bench.backend->description);
 }
 
-static void load_weights(struct model_bench *m) {
+static void load_weights(struct model_bench *m, const char *kv_type) {
     struct error err = {0};
     const struct weights_options options = {.max_model_len = m->limits.max_model_len,
-                                            .quantization = DTYPE_NONE};
+                                            .quantization = DTYPE_NONE,
+                                            .cuts_key_bias = kv_type_has_scales(choose_kv_type(
+                                                m->bench.backend, m->bench.dtype, kv_type))};
     if (model_shard_init(m->model, DTYPE_NONE, 0, 1, &m->shard, &err) != 0 ||
         weights_load_alone(m->bench.backend, m->model, &m->shard, &options, &m->weights, &err) != 0)
         device_bench_fail("%s", err.message);
@@ -276,7 +278,7 @@ static void start(struct model_bench *m, int argc, char **argv,
     double at[5] = {now_us()};
     open_model(m, argc, argv, s);
     at[1] = now_us();
-    load_weights(m);
+    load_weights(m, s->kv_type);
     at[2] = now_us();
     open_cache(m, s->kv_type, (size_t)s->pool_mib << 20);
     at[3] = now_us();

@@ -113,7 +113,9 @@ static void *load_rank(void *argument) {
     struct golden_rank *rank = call->rank;
     const struct model *model = call->run->model;
     const struct weights_options options = {.max_model_len = GOLDEN_MAX_TOKENS,
-                                            .quantization = DTYPE_NONE};
+                                            .quantization = DTYPE_NONE,
+                                            .cuts_key_bias =
+                                                kv_type_has_scales(call->run->kv_type)};
     call->status = -1;
     if (weights_load(rank->backend, model, &rank->shard, call->reader, &options, &rank->weights,
                      &call->error) == 0 &&

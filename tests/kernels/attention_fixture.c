@@ -53,6 +53,39 @@ static float *make_rope_table(enum kv_type type, size_t num_positions, size_t ha
     return table;
 }
 
+/* Biases larger than what else is in a key, of pairs from the last on, fewer of them in later heads, which
+ * turn by the positions; of half of each head where three query heads share it. */
+static void make_key_bias(struct attention_scene *scene) {
+    const struct attention_shape *shape = &scene->shape;
+    uint64_t seed = (uint64_t)shape->head_dim;
+    int32_t rotary_dim = shape->group == 3 ? shape->head_dim / 2 : shape->head_dim;
+    int32_t half = rotary_dim / 2,
+            stride = (scene->longest / ROPE_COLUMN_STEP + 1) * ROPE_COLUMN_STEP;
+    float *columns = kernel_fixture_memory((size_t)(rotary_dim * stride) * sizeof(float));
+    for (int32_t i = 0; i < half; i++)
+        for (int32_t p = 0; p < stride; p++) {
+            double angle = p * pow(10000, -(double)i / half);
+            columns[i * stride + p] = (float)cos(angle);
+            columns[(half + i) * stride + p] = (float)sin(angle);
+        }
+    scene->key_bias = calloc((size_t)shape->num_kv_heads, sizeof(*scene->key_bias));
+    assert_non_null(scene->key_bias);
+    for (int32_t h = 0; h < shape->num_kv_heads; h++) {
+        struct key_bias *bias = &scene->key_bias[h];
+        bias->num_pairs =
+            min_int32(min_int32(shape->key_pairs, half), KEY_BIAS_MAX_PAIRS) / (h + 1);
+        for (int32_t i = 0; i < bias->num_pairs; i++) {
+            bias->pairs[i] = (half - 1) - (i * half / bias->num_pairs);
+            bias->values[i][0] = 0.05f * (float)kernel_fixture_random_in(&seed, -30, 30);
+            bias->values[i][1] = 0.05f * (float)kernel_fixture_random_in(&seed, -30, 30);
+        }
+    }
+    scene->turning = (struct key_biases){.rope_columns = columns,
+                                         .stride = stride,
+                                         .rotary_dim = rotary_dim,
+                                         .interleaved = shape->group % 2 == 0};
+}
+
 void attention_scene_init(struct attention_scene *scene, struct attention_shape shape, int num_seqs,
                           const int32_t *lengths) {
     uint64_t seed = (uint64_t)(shape.head_dim * 100 + shape.group * 10 + num_seqs);
@@ -69,12 +102,16 @@ void attention_scene_init(struct attention_scene *scene, struct attention_shape 
     }
     scene->rope_table =
         make_rope_table(shape.type, (size_t)scene->longest, (size_t)shape.head_dim / 2);
+    if (shape.key_pairs > 0)
+        make_key_bias(scene);
 }
 
 void attention_scene_finish(struct attention_scene *scene) {
     for (int s = 0; s < scene->num_seqs; s++)
         free(scene->qkv[s]);
     free(scene->rope_table);
+    free(scene->key_bias);
+    free((void *)(uintptr_t)scene->turning.rope_columns);
 }
 
 /* Blocks are dealt in an order that depends on the seed, all but block 0, which nobody may read. */
@@ -125,12 +162,23 @@ void attention_pool_init(struct attention_pool *pool, const struct attention_sce
     if (scene->rope_table != NULL)
         pool->rope_table = kernel_fixture_put(b, DTYPE_F32, scene->rope_table,
                                               (size_t)scene->longest * (size_t)shape->head_dim);
+    if (scene->key_bias != NULL) {
+        pool->key_biases = scene->turning;
+        pool->key_biases.heads = kernel_fixture_put(
+            b, DTYPE_F32, (const float *)(const void *)scene->key_bias,
+            (size_t)shape->num_kv_heads * sizeof(*scene->key_bias) / sizeof(float));
+        pool->key_biases.rope_columns =
+            kernel_fixture_put(b, DTYPE_F32, scene->turning.rope_columns,
+                               (size_t)scene->turning.rotary_dim * (size_t)scene->turning.stride);
+    }
     deal_blocks(pool, scene, seed);
 }
 
 void attention_pool_finish(struct attention_pool *pool) {
     kernel_fixture_free(pool->backend, pool->cache.buffer.data);
     kernel_fixture_free(pool->backend, pool->rope_table);
+    kernel_fixture_free(pool->backend, (void *)(uintptr_t)pool->key_biases.heads);
+    kernel_fixture_free(pool->backend, (void *)(uintptr_t)pool->key_biases.rope_columns);
     free(pool->tables);
 }
 
@@ -193,7 +241,9 @@ struct attention_args attention_args_of(const struct attention_scene *scene,
                                    .num_q_heads = shape->group * shape->num_kv_heads,
                                    .scale = 1 / sqrtf((float)shape->head_dim),
                                    .window = shape->window,
-                                   .soft_cap = shape->soft_cap};
+                                   .soft_cap = shape->soft_cap,
+                                   .key_biases =
+                                       pool->key_biases.heads != NULL ? &pool->key_biases : NULL};
 }
 
 void *attention_store(const struct attention_scene *scene, struct attention_pool *pool,

@@ -22,6 +22,7 @@ struct attention_shape {
     enum kv_type type; /* of the CPU's cache; a device has the fixture's dtype for the plain ones */
     int32_t window;
     float soft_cap;
+    int32_t key_pairs; /* of a quantised type: pairs of the bias that cached keys lack */
 };
 
 /* The last `num_tokens` tokens of a sequence of `length` are what a step computes. */
@@ -41,7 +42,9 @@ struct attention_scene {
     int32_t lengths[ATTENTION_MAX_SEQS], longest;
     float *qkv[ATTENTION_MAX_SEQS]; /* [length, row_floats] */
     int32_t row_floats, out_floats;
-    float *rope_table; /* [longest, head_dim]; NULL: nothing rotates */
+    float *rope_table;         /* [longest, head_dim]; NULL: nothing rotates */
+    struct key_bias *key_bias; /* [num_kv_heads]; NULL: keys are whole */
+    struct key_biases turning; /* what these turn by, with rope_columns on the host */
 };
 
 /* A KV pool of one backend with the sequences' block tables, and what else the ops need there. */
@@ -50,6 +53,7 @@ struct attention_pool {
     enum dtype dtype; /* of the backend's activations */
     struct kv_cache cache;
     void *rope_table;
+    struct key_biases key_biases; /* heads NULL: none */
     int32_t max_blocks;
     int32_t *tables;   /* [num_seqs][max_blocks] */
     int32_t nan_block; /* nothing is ever stored in it */

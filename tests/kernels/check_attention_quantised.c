@@ -38,6 +38,31 @@ static void test_quantised(void **state) {
     }
 }
 
+/* Keys that lack a bias: of one pair and of as many as there can be, of heads that rotate in part, with
+ * windows and with a cap, in one part and in several. */
+static void test_key_bias(void **state) {
+    static const int32_t lengths[] = {1, 17, 31, 255, 370}, windows[] = {0, 16, 100};
+    static const struct attention_chunk decode[] = {{0, 700, 1}};
+    for (enum kv_type type = KV_INT8; type <= KV_E4M3; type++) {
+        if (!attention_is_taken(type))
+            continue;
+        for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++)
+            attention_check_scene((struct attention_shape){64, 2, 3, 16, type, windows[i],
+                                                           .key_pairs = KEY_BIAS_MAX_PAIRS},
+                                  5, lengths);
+        for (int32_t group = 1; group <= 8; group++)
+            attention_check_scene((struct attention_shape){40, 1, group, 64, type,
+                                                           .soft_cap = group % 2,
+                                                           .key_pairs = group},
+                                  2, (const int32_t[]){33, 130});
+        attention_check((struct attention_shape){64, 2, 3, 16, type, .key_pairs = 5}, 12,
+                        attention_mixed, "keys without their bias");
+        attention_check(
+            (struct attention_shape){128, 1, 4, 16, type, .window = 400, .key_pairs = 16}, 1,
+            decode, "keys without their bias, in parts");
+    }
+}
+
 /* Rows of an int8 cache of which nothing is lost: K's and V's codes are the numbers, and where a
  * token's score is not the largest, it has a fifth of its weight or none. With V's scales, 1 and
  * 1/3, the weights are 255, 85, 51, 17 and 0 of 255. */
@@ -183,6 +208,7 @@ static void test_ranges_were_split(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_key_bias),
         cmocka_unit_test(test_int8_without_rounding),
         cmocka_unit_test(test_quantised_not_finite),
         cmocka_unit_test(test_not_finite),

@@ -130,6 +130,8 @@ static void fill_values(const struct image_tensor *tensor, float *out) {
     for (size_t i = 0; i < num_elements(tensor); i++) {
         seed = seed * 1664525U + 1013904223U;
         out[i] = (float)(seed >> 8) / (float)(1 << 24) - 0.5F;
+        if (tensor->factor != 0)
+            out[i] *= tensor->factor;
     }
 }
 
@@ -198,6 +200,13 @@ void model_image_finish(struct model_image *image) {
     tensor_file_close(image->model.file);
     gguf_finish(&image->writer);
     image->model.file = NULL;
+}
+
+void model_image_scale(struct model_image *image, enum tensor_role role, int32_t layer,
+                       const char *suffix, float factor) {
+    const struct image_tensor *tensor = model_image_find(image, role, layer, suffix);
+    assert_non_null(tensor);
+    image->tensors[tensor - image->tensors].factor = factor;
 }
 
 const struct image_tensor *model_image_find(const struct model_image *image, enum tensor_role role,

@@ -15,6 +15,7 @@ struct image_tensor {
     int32_t rows; /* 0: a vector */
     int32_t cols;
     enum dtype dtype;
+    float factor; /* of every value; 0: 1 */
 };
 
 struct model_image {
@@ -39,6 +40,9 @@ void model_image_init(struct model_image *image, const struct model_config *conf
 /* One more tensor, or another of the same name instead. */
 void model_image_put(struct model_image *image, const char *name, int32_t rows, int32_t cols,
                      enum dtype dtype);
+/* Multiplies every value of a tensor. */
+void model_image_scale(struct model_image *image, enum tensor_role role, int32_t layer,
+                       const char *suffix, float factor);
 void model_image_remove(struct model_image *image, const char *name);
 /* Writes the file "m.gguf" and opens it as model.file. */
 void model_image_open(struct model_image *image);

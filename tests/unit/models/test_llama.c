@@ -43,6 +43,7 @@ struct run {
 
 static float *next_logits; /* where the next rows that are sampled go */
 static int32_t head_rows_step = 1, num_padding;
+static enum kv_type cpu_kv_type = KV_F32;
 
 static void watch_sample(struct backend *b, const struct sample_args *args) {
     size_t vocab = (size_t)args->vocab_size, stride = vocab + (size_t)args->padding;
@@ -51,6 +52,12 @@ static void watch_sample(struct backend *b, const struct sample_args *args) {
         b->ops->download(b, next_logits, args->logits + (size_t)r * stride, vocab * sizeof(float));
         next_logits += vocab;
     }
+}
+
+static struct weights_options options_of(const struct run *run) {
+    return (struct weights_options){.max_model_len = NUM_TOKENS,
+                                    .quantization = DTYPE_NONE,
+                                    .cuts_key_bias = kv_type_has_scales(run->cache.layout.type)};
 }
 
 /* False if the machine lacks the instruction set. */
@@ -71,8 +78,6 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
                                                   .activation_dtype =
                                                       is_gpu ? DTYPE_BF16 : DTYPE_F32,
                                                   .isa = isa};
-    const struct weights_options options = {.max_model_len = NUM_TOKENS,
-                                            .quantization = DTYPE_NONE};
     struct error err = {0};
     *run = (struct run){.backend = backend_open(name, &backend_config, &err)};
     if (run->backend == NULL)
@@ -86,9 +91,10 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
                                            .num_kv_heads = config->num_kv_heads,
                                            .head_dim = config->head_dim,
                                            .block_size = BLOCK_SIZE,
-                                           .type = is_gpu ? KV_BF16 : KV_F32};
+                                           .type = is_gpu ? KV_BF16 : cpu_kv_type};
     run->cache.num_blocks = NUM_BLOCKS;
     size_t cache_bytes = NUM_BLOCKS * kv_block_bytes(&run->cache.layout);
+    const struct weights_options options = options_of(run);
     if (model_shard_init(&image->model, DTYPE_NONE, 0, 1, &run->shard, &err) != 0 ||
         weights_load_alone(run->backend, &image->model, &run->shard, &options, &run->weights,
                            &err) != 0 ||
@@ -145,15 +151,13 @@ static void run_step(struct run *run, int32_t first, int32_t count, float sums[2
 
 /* What is said to be needed is what was taken. */
 static void assert_memory(const struct model_image *image, const struct run *run) {
+    const struct weights_options options = options_of(run);
     assert_int_equal(llama_workspace_bytes(run->llama),
                      llama_workspace_needed(&image->model.config, &run->shard,
                                             run->backend->activation_dtype, head_rows_step,
                                             &limits));
-    assert_int_equal(run->weights->bytes,
-                     weights_needed(&image->model, &run->shard,
-                                    &(struct weights_options){.max_model_len = NUM_TOKENS,
-                                                              .quantization = DTYPE_NONE},
-                                    DTYPE_NONE, head_rows_step));
+    assert_int_equal(run->weights->bytes, weights_needed(&image->model, &run->shard, &options,
+                                                         DTYPE_NONE, head_rows_step));
 }
 
 /* --- Comparing ---------------------------------------------------------------------------------
@@ -450,6 +454,57 @@ static void test_each_switch(void **state) {
     }
 }
 
+/* Of all logits, relative to theirs. */
+static double quantised_error(const struct model_image *image, const double *expected,
+                              const char *name, const char *isa) {
+    struct run run;
+    float logits[NUM_TOKENS * VOCAB], sums[2 * HIDDEN] = {0};
+    double error = 0.0, norm = 0.0;
+    if (!open_run(&run, image, name, isa))
+        return 0.0;
+    next_logits = logits;
+    run_step(&run, 0, PREFILL, sums);
+    for (int32_t position = PREFILL; position < NUM_TOKENS; position++)
+        run_step(&run, position, 1, sums);
+    for (int i = 0; i < NUM_TOKENS * VOCAB; i++) {
+        error += ((double)logits[i] - expected[i]) * ((double)logits[i] - expected[i]);
+        norm += expected[i] * expected[i];
+    }
+    assert_memory(image, &run);
+    close_run(&run);
+    return sqrt(error / norm);
+}
+
+static void set_nothing(struct model_config *c) {
+    (void)c;
+}
+
+/* Biases a hundred times what else is in a key leave no trace in a quantised cache, however the keys
+ * turn, and whatever they are in. */
+static void test_quantised_keys_with_large_biases(void **state) {
+    static void (*const changes[])(struct model_config *) = {
+        set_nothing,   set_partial_rotation,     set_interleaved,
+        set_two_ropes, set_a_layer_without_rope, set_window};
+    for (size_t i = 0; i < 2 * sizeof(changes) / sizeof(changes[0]); i++) {
+        struct model_config config = model_image_config();
+        struct model_image image;
+        double expected[NUM_TOKENS * VOCAB], states[NUM_TOKENS * HIDDEN];
+        changes[i / 2](&config);
+        model_image_init(&image, &config, (struct image_form){.biased = true, .dtype = DTYPE_F32});
+        for (int32_t layer = 0; layer < IMAGE_LAYERS; layer++)
+            model_image_scale(&image, TENSOR_K, layer, "bias", 300.0F);
+        model_image_open(&image);
+        reference_forward(&image, tokens, NUM_TOKENS, expected, states);
+        cpu_kv_type = i % 2 == 0 ? KV_INT8 : KV_E4M3;
+        double allowed = i % 2 == 0 ? 0.02 : 0.06;
+        assert_true(quantised_error(&image, expected, "cpu-ref", NULL) < allowed);
+        for (size_t k = 0; k < NUM_ISAS; k++)
+            assert_true(quantised_error(&image, expected, "cpu", isas[k]) < allowed);
+        cpu_kv_type = KV_F32;
+        model_image_finish(&image);
+    }
+}
+
 static void test_switches_together(void **state) {
     double logits[NUM_TOKENS * VOCAB];
     uint32_t seed = 1;
@@ -480,6 +535,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(test_padded_head, &on_cpu),
         cmocka_unit_test(test_each_switch),
+        cmocka_unit_test(test_quantised_keys_with_large_biases),
         cmocka_unit_test(test_switches_together),
         cmocka_unit_test(test_repeated_rows),
     };

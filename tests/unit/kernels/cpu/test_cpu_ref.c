@@ -277,6 +277,69 @@ static void test_attention_soft_cap(void **state) {
     assert_float_equal(attend_three(*state, args, 1000), 7, 1e-5);
 }
 
+/* A prompt of three tokens of one head of 6 elements, of which 4 turn, whose keys have a bias: in the
+ * cache, or as key_biases. out [3][6]. */
+static void attend_biased(struct backend *b, bool interleaved, bool is_cached, float *out) {
+    enum { DIM = 6, TOKENS = 3 };
+    static const float table[TOKENS][4] = {
+        {1, 1, 0, 0}, {0.6f, -0.8f, 0.8f, 0.6f}, {0, 0.28f, 1, -0.96f}};
+    struct kv_cache cache = {
+        .layout = {.num_layers = 1, .num_kv_heads = 1, .head_dim = DIM, .block_size = 16},
+        .num_blocks = 1};
+    assert_int_equal(b->ops->buffer_alloc(b, kv_block_bytes(&cache.layout), &cache.buffer, NULL),
+                     0);
+    const int32_t positions[] = {0, 1, 2}, start[] = {0, TOKENS}, length = TOKENS, blocks = 0;
+    const struct key_bias bias = {.num_pairs = 2, .pairs = {1, 0}, .values = {{5, -7}, {2, 3}}};
+    float columns[4][ROPE_COLUMN_STEP] = {{0}}, qkv[TOKENS][3 * DIM];
+    for (int t = 0; t < TOKENS; t++) {
+        for (int i = 0; i < 3 * DIM; i++)
+            qkv[t][i] = (float)((7 * t + 5 * i) % 11) / 8 - 0.5f;
+        for (int i = 0; i < 4; i++)
+            columns[i][t] = table[t][i];
+        for (int i = 0; i < 2 && is_cached; i++) {
+            int32_t pair = bias.pairs[i];
+            qkv[t][DIM + (interleaved ? 2 * pair : pair)] += bias.values[i][0];
+            qkv[t][DIM + (interleaved ? 2 * pair + 1 : pair + 2)] += bias.values[i][1];
+        }
+    }
+    b->ops->step_begin(b, &(struct step_inputs){.num_tokens = TOKENS,
+                                                .num_seqs = 1,
+                                                .max_blocks_per_seq = 1,
+                                                .positions = positions,
+                                                .slot_mapping = positions,
+                                                .query_start = start,
+                                                .context_lens = &length,
+                                                .block_tables = &blocks});
+    b->ops->rope_store_kv(b, &(struct rope_store_args){.qkv = qkv,
+                                                       .rope_table = table[0],
+                                                       .cache = &cache,
+                                                       .num_q_heads = 1,
+                                                       .rotary_dim = 4,
+                                                       .interleaved = interleaved});
+    const struct key_biases biases = {.heads = &bias,
+                                      .rope_columns = columns[0],
+                                      .stride = ROPE_COLUMN_STEP,
+                                      .rotary_dim = 4,
+                                      .interleaved = interleaved};
+    b->ops->paged_attention(b, &(struct attention_args){.qkv = qkv,
+                                                        .out = out,
+                                                        .cache = &cache,
+                                                        .num_q_heads = 1,
+                                                        .scale = 0.3f,
+                                                        .key_biases = is_cached ? NULL : &biases});
+    b->ops->buffer_free(b, &cache.buffer);
+}
+
+static void test_attention_adds_key_bias(void **state) {
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        float with[18], without[18];
+        attend_biased(*state, interleaved, true, with);
+        attend_biased(*state, interleaved, false, without);
+        for (int i = 0; i < 18; i++)
+            assert_float_equal(without[i], with[i], 1e-5);
+    }
+}
+
 /* Known answers of the Random123 distribution (tests/kat_vectors, philox4x32 10). */
 static void test_philox_known_answers(void **state) {
     static const struct {
@@ -453,6 +516,7 @@ int main(void) {
         cmocka_unit_test(test_attention_through_scrambled_blocks),
         cmocka_unit_test(test_attention_weights_and_window),
         cmocka_unit_test(test_attention_soft_cap),
+        cmocka_unit_test(test_attention_adds_key_bias),
         cmocka_unit_test(test_philox_known_answers),
         cmocka_unit_test(test_sample_greedy_and_edits),
         cmocka_unit_test(test_sample_filters),

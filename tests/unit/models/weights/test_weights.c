@@ -1,3 +1,4 @@
+#include "models/weights/key_bias.h"
 #include "models/weights/rope.h"
 #include "models/weights/weights.h"
 #include "models/weights/weights_reader.h"
@@ -277,6 +278,103 @@ static void test_rope_tables(void **state) {
     unload(&l);
 }
 
+/* --- Key biases --------------------------------------------------------------------------------
+ */
+
+/* What attention adds to the scores of a key at a position, for a query of ones there. */
+static float turned_bias(const struct loaded *l, int32_t layer, int32_t head, int32_t element) {
+    const struct key_bias *bias =
+        (const struct key_bias *)l->weights->layers[layer].key_bias.data + head;
+    const struct key_biases *turning = &l->weights->layers[layer].key_biases;
+    int32_t half = turning->rotary_dim / 2;
+    for (int32_t i = 0; i < bias->num_pairs; i++)
+        for (int k = 0; k < 2; k++)
+            if (element == bias->pairs[i] + k * half)
+                return bias->values[i][k];
+    return 0.0F;
+}
+
+/* The bias of the keys in the matrix and what was cut are together the file's; those of q and v stay. */
+static void check_cut(bool fused, bool expected, struct model_config config) {
+    static const struct weights_options cutting = {
+        .max_model_len = 70, .quantization = DTYPE_NONE, .cuts_key_bias = true};
+    struct loaded l = {0};
+    int32_t q = config.num_heads * config.head_dim, kv = config.num_kv_heads * config.head_dim;
+    float got[256];
+    model_image_init(&l.image, &config,
+                     (struct image_form){.fused = fused, .biased = true, .dtype = DTYPE_F32});
+    for (int32_t layer = 0; layer < IMAGE_LAYERS; layer++)
+        model_image_scale(&l.image, fused ? TENSOR_QKV : TENSOR_K, layer, "bias", 30.0F);
+    load_image(&l, &cutting);
+    for (int32_t layer = 0; layer < IMAGE_LAYERS; layer++) {
+        const struct layer_weights *w = &l.weights->layers[layer];
+        float *k = model_image_values(
+            model_image_find(&l.image, fused ? TENSOR_QKV : TENSOR_K, layer, "bias"));
+        assert_true(q + 2 * kv <= 256);
+        assert_int_equal(w->key_biases.heads != NULL, expected);
+        read_column(&l, w->qkv.matrix, q + 2 * kv, config.hidden_size, -1, got);
+        for (int32_t i = 0; i < kv; i++) {
+            float cut =
+                expected ? turned_bias(&l, layer, i / config.head_dim, i % config.head_dim) : 0.0F;
+            assert_true(cut == 0.0F || got[q + i] == 0.0F);
+            assert_true(got[q + i] + cut == k[fused ? q + i : i]);
+        }
+        if (fused)
+            for (int32_t i = 0; i < q; i++)
+                assert_true(got[i] == k[i] && got[q + kv + i % kv] == k[q + kv + i % kv]);
+        if (expected) /* a column of the table, and zeros behind it */
+            for (int32_t p = 0; p < 128; p++)
+                assert_true(w->key_biases.rope_columns[3 * w->key_biases.stride + p] ==
+                            (p < 70 ? ((float *)l.weights->rope_tables[0].data)[p * 16 + 3] : 0));
+        free(k);
+    }
+    unload(&l);
+}
+
+static void test_key_biases_are_cut(void **state) {
+    struct model_config config = model_image_config();
+    check_cut(false, true, config);
+    check_cut(true, true, config);
+    config.qk_norm = QK_NORM_HEAD;
+    check_cut(false, false, config);
+}
+
+/* The largest pairs, no more than there is room for, none of a small bias; what never turns is in no
+ * list, but where a cap bends the scores. */
+static void test_which_key_biases_are_cut(void **state) {
+    enum { DIM = 176, ROTARY = 160, LARGE = 70 };
+    struct model_config config = {.head_dim = DIM, .rotary_dim = ROTARY};
+    float bias[DIM], before[DIM];
+    struct key_bias out;
+    for (int with_cap = 0; with_cap < 2; with_cap++) {
+        config.attention_soft_cap = with_cap ? 30.0F : 0.0F;
+        for (int i = 0; i < DIM; i++)
+            before[i] = bias[i] = i < LARGE ? 10.0F + (float)i : 1.0F;
+        key_bias_cut(&config, 0, 1, bias, &out);
+        assert_int_equal(out.num_pairs, KEY_BIAS_MAX_PAIRS);
+        for (int i = 0; i < DIM; i++) {
+            int pair = i % (ROTARY / 2);
+            bool is_cut =
+                i < ROTARY ? pair >= LARGE - KEY_BIAS_MAX_PAIRS && pair < LARGE : !with_cap;
+            assert_true(bias[i] == (is_cut ? 0.0F : before[i]));
+        }
+        for (int i = 0; i < KEY_BIAS_MAX_PAIRS; i++) {
+            assert_int_equal(out.pairs[i], LARGE - 1 - i);
+            assert_true(out.values[i][0] == (float)(LARGE + 9 - i) && out.values[i][1] == 1.0F);
+        }
+    }
+    config.rope_interleaved = true;
+    for (int i = 0; i < DIM; i++)
+        bias[i] = i == 7 ? -9.0F : 1.0F;
+    key_bias_cut(&config, 0, 1, bias, &out);
+    assert_int_equal(out.num_pairs, 1);
+    assert_int_equal(out.pairs[0], 3);
+    assert_true(out.values[0][0] == 1.0F && out.values[0][1] == -9.0F && bias[6] == 0.0F);
+    config.layers[0].rope = -1;
+    key_bias_cut(&config, 0, 1, bias, &out);
+    assert_int_equal(out.num_pairs, 0);
+}
+
 static struct backend_ops counting_ops;
 static size_t largest_upload;
 static void (*real_upload)(struct backend *, void *, const void *, size_t);
@@ -542,6 +640,8 @@ int main(void) {
         cmocka_unit_test(test_pre_norm),
         cmocka_unit_test(test_post_norm),
         cmocka_unit_test(test_parallel_residual),
+        cmocka_unit_test(test_key_biases_are_cut),
+        cmocka_unit_test(test_which_key_biases_are_cut),
         cmocka_unit_test(test_rope_tables),
         cmocka_unit_test(test_a_rope_table_of_many_pieces),
         cmocka_unit_test(test_a_matrix_of_many_pieces),
