@@ -148,6 +148,25 @@ static void a_tree_is_written_with_all_its_digits(void **state) {
     cJSON_Delete(json);
 }
 
+static void doubles_are_written_in_their_shortest_form(void **state) {
+    static const struct {
+        double value;
+        const char *text;
+    } cases[] = {{0.1 + 0.2, "0.30000000000000004"},
+                 {1e15, "1000000000000000"},
+                 {5e-324, "5e-324"},
+                 {9007199254740991, "9007199254740991"},
+                 {-2.5, "-2.5"},
+                 {1e300, "1e+300"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[JSON_NUMBER_BYTES];
+        cJSON *item = cJSON_CreateNumber(cases[i].value);
+        json_integer_print(item, text, sizeof(text));
+        assert_string_equal(text, cases[i].text);
+        cJSON_Delete(item);
+    }
+}
+
 static void the_number_of_fields_is_bounded(void **state) {
     struct byte_buffer body = {0};
     struct api_error err;
@@ -171,6 +190,7 @@ int main(void) {
         cmocka_unit_test(escapes_that_no_text_holds_become_replacement_characters),
         cmocka_unit_test(integers_are_read_from_their_digits),
         cmocka_unit_test(a_tree_is_written_with_all_its_digits),
+        cmocka_unit_test(doubles_are_written_in_their_shortest_form),
         cmocka_unit_test(a_bad_body_is_a_clients_fault),
         cmocka_unit_test(the_number_of_values_is_bounded),
         cmocka_unit_test(the_number_of_fields_is_bounded),
