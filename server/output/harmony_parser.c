@@ -167,17 +167,26 @@ static void push_text(struct harmony_parser *parser, char byte, bool is_reasonin
 static void leave_call(struct harmony_parser *parser, char byte) {
     struct tool_call_sink *sink = &parser->content->sink;
     parser->state = HARMONY_CONTENT;
-    if (sink->is_open)
-        tool_call_sink_end(sink);
-    else
-        put_held(parser, false);
+    tool_call_sink_drop(sink);
+    put_held(parser, false);
     push_text(parser, byte, false);
+}
+
+/* As tool_parser.h bounds what is held. */
+static void pass_bound(struct harmony_parser *parser, struct tool_call_sink *sink) {
+    if (sink->is_open) {
+        tool_call_sink_release(sink);
+        byte_buffer_clear(&parser->held);
+        return;
+    }
+    parser->state = HARMONY_CONTENT;
+    put_held(parser, false);
 }
 
 static void push_call(struct harmony_parser *parser, char byte) {
     struct tool_call_sink *sink = &parser->content->sink;
     enum tool_call_step step = tool_call_object_push(&parser->call, byte);
-    bool is_out = sink->is_open || step == TOOL_CALL_DONE;
+    bool is_out = (sink->is_open && sink->is_out) || step == TOOL_CALL_DONE;
     if (step == TOOL_CALL_BAD) {
         leave_call(parser, byte);
         return;
@@ -188,10 +197,8 @@ static void push_call(struct harmony_parser *parser, char byte) {
         byte_buffer_append(&parser->held, &byte, 1);
     if (step == TOOL_CALL_DONE)
         parser->state = HARMONY_AFTER_CALL;
-    else if (parser->held.length > TEXT_MARKER_MAX_HELD_BYTES) {
-        parser->state = HARMONY_CONTENT;
-        put_held(parser, false);
-    }
+    else if (parser->held.length > TEXT_MARKER_MAX_HELD_BYTES)
+        pass_bound(parser, sink);
 }
 
 void harmony_parser_push(struct harmony_parser *parser, char byte) {
@@ -222,12 +229,15 @@ void harmony_parser_push(struct harmony_parser *parser, char byte) {
         parser->content->failed = true;
 }
 
-void harmony_parser_end(struct harmony_parser *parser) {
+void harmony_parser_end(struct harmony_parser *parser, bool is_cut) {
     struct tool_call_sink *sink = &parser->content->sink;
-    if (sink->is_open)
-        tool_call_sink_end(sink);
+    if (parser->state == HARMONY_CALL) {
+        if (is_cut)
+            tool_call_sink_cut(sink);
+        tool_call_sink_drop(sink);
+    }
     if (parser->state == HARMONY_HEADER) /* markers */
         byte_buffer_clear(&parser->held);
     put_held(parser, parser->state == HARMONY_REASONING);
-    tool_parser_end(parser->content);
+    tool_parser_end(parser->content, is_cut);
 }

@@ -41,6 +41,6 @@ void harmony_parser_init(struct harmony_parser *parser, const struct output_pars
 void harmony_parser_finish(struct harmony_parser *parser);
 void harmony_parser_push(struct harmony_parser *parser, char byte);
 /* Releases what is held: nothing follows. */
-void harmony_parser_end(struct harmony_parser *parser);
+void harmony_parser_end(struct harmony_parser *parser, bool is_cut);
 
 #endif

@@ -8,10 +8,13 @@
 void json_stream_init(struct json_stream *json) {
     json->state = JSON_STREAM_VALUE;
     json->depth = 0;
+    json->gap_length = 0;
+    json->num_out = 0;
 }
 
-bool json_stream_in_string(const struct json_stream *json) {
-    return json->state == JSON_STREAM_STRING;
+static void put(struct json_stream *json, const char *text, size_t length) {
+    memcpy(json->out + json->num_out, text, length);
+    json->num_out += length;
 }
 
 static bool is_digit(char byte) {
@@ -31,21 +34,37 @@ static enum json_stream_step open_container(struct json_stream *json, bool is_ob
     if (json->depth == JSON_STREAM_MAX_DEPTH)
         return JSON_STREAM_BAD;
     json->is_object[json->depth++] = is_object;
+    put(json, is_object ? "{" : "[", 1);
     return go(json, is_object ? JSON_STREAM_KEY_OR_END : JSON_STREAM_ITEM_OR_END);
 }
 
 static enum json_stream_step close_container(struct json_stream *json) {
     json->depth--;
+    put(json, json->is_object[json->depth] ? "}" : "]", 1);
     return end_value(json);
 }
 
-static enum json_stream_step open_string(struct json_stream *json, bool is_key) {
+static bool is_quote(char byte) {
+    return byte == '"' || byte == '\'';
+}
+
+static enum json_stream_step open_string(struct json_stream *json, char quote, bool is_key) {
+    json->quote = quote;
     json->is_key = is_key;
+    put(json, "\"", 1);
     return go(json, JSON_STREAM_STRING);
 }
 
-static enum json_stream_step open_literal(struct json_stream *json, const char *rest) {
+static enum json_stream_step go_in_number(struct json_stream *json, char byte,
+                                          enum json_stream_state state) {
+    put(json, &byte, 1);
+    return go(json, state);
+}
+
+static enum json_stream_step open_literal(struct json_stream *json, const char *rest,
+                                          const char *literal) {
     json->rest = rest;
+    json->literal = literal;
     return go(json, JSON_STREAM_LITERAL);
 }
 
@@ -55,33 +74,58 @@ static enum json_stream_step open_value(struct json_stream *json, char byte) {
     case '[':
         return open_container(json, byte == '{');
     case '"':
-        return open_string(json, false);
+    case '\'':
+        return open_string(json, byte, false);
     case '-':
-        return go(json, JSON_STREAM_MINUS);
+        return go_in_number(json, byte, JSON_STREAM_MINUS);
     case '0':
-        return go(json, JSON_STREAM_ZERO);
+        return go_in_number(json, byte, JSON_STREAM_ZERO);
     case 't':
-        return open_literal(json, "rue");
+    case 'T':
+        return open_literal(json, "rue", "true");
     case 'f':
-        return open_literal(json, "alse");
+    case 'F':
+        return open_literal(json, "alse", "false");
     case 'n':
-        return open_literal(json, "ull");
+        return open_literal(json, "ull", "null");
+    case 'N':
+        return open_literal(json, "one", "null");
     default:
-        return is_digit(byte) ? go(json, JSON_STREAM_INTEGER) : JSON_STREAM_BAD;
+        return is_digit(byte) ? go_in_number(json, byte, JSON_STREAM_INTEGER) : JSON_STREAM_BAD;
     }
 }
 
 static enum json_stream_step after_value(struct json_stream *json, char byte) {
     bool is_object = json->is_object[json->depth - 1];
-    if (byte == ',')
-        return go(json, is_object ? JSON_STREAM_KEY : JSON_STREAM_VALUE);
-    return byte == (is_object ? '}' : ']') ? close_container(json) : JSON_STREAM_BAD;
+    if (byte != ',')
+        return byte == (is_object ? '}' : ']') ? close_container(json) : JSON_STREAM_BAD;
+    json->gap[json->gap_length++] = byte;
+    return go(json, is_object ? JSON_STREAM_KEY_OR_END : JSON_STREAM_ITEM_OR_END);
+}
+
+static enum json_stream_step push_colon(struct json_stream *json, char byte) {
+    if (byte != ':')
+        return JSON_STREAM_BAD;
+    put(json, ":", 1);
+    return go(json, JSON_STREAM_VALUE);
+}
+
+static void push_space(struct json_stream *json, char byte) {
+    if (json->gap_length == 0)
+        put(json, &byte, 1);
+    else if (json->gap_length < sizeof(json->gap))
+        json->gap[json->gap_length++] = byte;
 }
 
 /* Between the values, where white space may stand. */
 static enum json_stream_step push_structure(struct json_stream *json, char byte) {
-    if (text_is_space(byte))
+    if (text_is_space(byte)) {
+        push_space(json, byte);
         return JSON_STREAM_MORE;
+    }
+    if (byte != '}' && byte != ']')
+        put(json, json->gap, json->gap_length);
+    json->gap_length = 0;
     switch (json->state) {
     case JSON_STREAM_VALUE:
         return open_value(json, byte);
@@ -90,43 +134,66 @@ static enum json_stream_step push_structure(struct json_stream *json, char byte)
     case JSON_STREAM_KEY_OR_END:
         if (byte == '}')
             return close_container(json);
-        return byte == '"' ? open_string(json, true) : JSON_STREAM_BAD;
-    case JSON_STREAM_KEY:
-        return byte == '"' ? open_string(json, true) : JSON_STREAM_BAD;
+        return is_quote(byte) ? open_string(json, byte, true) : JSON_STREAM_BAD;
     case JSON_STREAM_COLON:
-        return byte == ':' ? go(json, JSON_STREAM_VALUE) : JSON_STREAM_BAD;
+        return push_colon(json, byte);
     default:
         return after_value(json, byte);
     }
 }
 
 static enum json_stream_step push_string(struct json_stream *json, char byte) {
+    json->state = JSON_STREAM_STRING;
     if (byte == '\\')
         return go(json, JSON_STREAM_ESCAPE);
-    if (byte != '"')
-        return JSON_STREAM_MORE;
-    return json->is_key ? go(json, JSON_STREAM_COLON) : end_value(json);
+    if (byte == json->quote) {
+        put(json, "\"", 1);
+        return json->is_key ? go(json, JSON_STREAM_COLON) : end_value(json);
+    }
+    if (byte == '"')
+        put(json, "\\\"", 2);
+    else if ((unsigned char)byte < 0x20)
+        json->num_out += (size_t)snprintf(json->out + json->num_out, JSON_STREAM_MAX_BYTES,
+                                          "\\u%04x", (unsigned)byte);
+    else
+        put(json, &byte, 1);
+    return JSON_STREAM_MORE;
 }
 
+/* A backslash that begins no escape is the text's: in \d and \$ it is meant. */
 static enum json_stream_step push_escape(struct json_stream *json, char byte) {
-    if (byte == 'u') {
-        json->num_hex = 4;
+    json->num_hex = 0;
+    if (byte == 'u')
         return go(json, JSON_STREAM_HEX);
+    if (byte == '\0' || strchr("'\"\\/bfnrt", byte) == NULL) {
+        put(json, "\\\\", 2);
+        return push_string(json, byte);
     }
-    bool is_known = byte != '\0' && strchr("\"\\/bfnrt", byte) != NULL;
-    return is_known ? go(json, JSON_STREAM_STRING) : JSON_STREAM_BAD;
+    if (byte != '\'')
+        put(json, "\\", 1);
+    put(json, &byte, 1);
+    return go(json, JSON_STREAM_STRING);
 }
 
 static enum json_stream_step push_hex(struct json_stream *json, char byte) {
-    if (byte == '\0' || strchr("0123456789abcdefABCDEF", byte) == NULL)
-        return JSON_STREAM_BAD;
-    return go(json, --json->num_hex == 0 ? JSON_STREAM_STRING : JSON_STREAM_HEX);
+    bool is_hex = byte != '\0' && strchr("0123456789abcdefABCDEF", byte) != NULL;
+    if (is_hex) {
+        json->hex[json->num_hex++] = byte;
+        if (json->num_hex < 4)
+            return JSON_STREAM_MORE;
+    }
+    put(json, is_hex ? "\\u" : "\\\\u", is_hex ? 2 : 3);
+    put(json, json->hex, (size_t)json->num_hex);
+    return is_hex ? go(json, JSON_STREAM_STRING) : push_string(json, byte);
 }
 
 static enum json_stream_step push_literal(struct json_stream *json, char byte) {
     if (byte != *json->rest)
         return JSON_STREAM_BAD;
-    return *++json->rest == '\0' ? end_value(json) : JSON_STREAM_MORE;
+    if (*++json->rest != '\0')
+        return JSON_STREAM_MORE;
+    put(json, json->literal, strlen(json->literal));
+    return end_value(json);
 }
 
 /* The number's state after the byte; JSON_STREAM_AFTER_VALUE when the byte continues none. */
@@ -171,7 +238,7 @@ static bool number_may_end(enum json_stream_state state) {
 static enum json_stream_step push_number(struct json_stream *json, char byte) {
     enum json_stream_state next = number_state(json->state, byte);
     if (next != JSON_STREAM_AFTER_VALUE)
-        return go(json, next);
+        return go_in_number(json, byte, next);
     if (!number_may_end(json->state))
         return JSON_STREAM_BAD;
     if (json->depth == 0)
@@ -181,6 +248,7 @@ static enum json_stream_step push_number(struct json_stream *json, char byte) {
 }
 
 enum json_stream_step json_stream_push(struct json_stream *json, char byte) {
+    json->num_out = 0;
     switch (json->state) {
     case JSON_STREAM_STRING:
         return push_string(json, byte);
@@ -206,14 +274,6 @@ size_t json_stream_escape(char byte, char out[static JSON_STREAM_MAX_BYTES]) {
         }
     }
     if ((unsigned char)byte < 0x20)
-        return (size_t)snprintf(out, JSON_STREAM_MAX_BYTES, "\\u%04x", (unsigned)byte);
-    out[0] = byte;
-    return 1;
-}
-
-size_t json_stream_byte(const struct json_stream *json, char byte,
-                        char out[static JSON_STREAM_MAX_BYTES]) {
-    if (json_stream_in_string(json) && (unsigned char)byte < 0x20)
         return (size_t)snprintf(out, JSON_STREAM_MAX_BYTES, "\\u%04x", (unsigned)byte);
     out[0] = byte;
     return 1;

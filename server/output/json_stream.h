@@ -1,5 +1,7 @@
-/* Finds the end of one JSON value (RFC 8259) that comes byte by byte. Takes what models write: a
- * string may hold raw control characters. Depth costs no C stack. */
+/* Reads one JSON value (RFC 8259) that comes byte by byte, and writes it as strict JSON. Takes what
+ * models write besides: raw control characters, \' and unknown escapes (\$, \d: the backslash is
+ * the text's) in a string, strings in single quotes, True, False and None, and a comma behind the
+ * last item. Strict JSON is written as it stands. Depth costs no C stack. */
 #ifndef QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 #define QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 
@@ -8,7 +10,8 @@
 #include <stdint.h>
 
 #define JSON_STREAM_MAX_DEPTH 128 /* of nested arrays and objects */
-#define JSON_STREAM_MAX_BYTES 8   /* that one byte becomes */
+#define JSON_STREAM_MAX_BYTES 8   /* that json_stream_escape writes */
+#define JSON_STREAM_MAX_GAP 64    /* of a comma and white space; further white space is left out */
 
 enum json_stream_step {
     JSON_STREAM_MORE,
@@ -21,7 +24,6 @@ enum json_stream_state {
     JSON_STREAM_VALUE,
     JSON_STREAM_ITEM_OR_END,
     JSON_STREAM_KEY_OR_END,
-    JSON_STREAM_KEY,
     JSON_STREAM_COLON,
     JSON_STREAM_AFTER_VALUE,
     JSON_STREAM_STRING,
@@ -40,24 +42,25 @@ enum json_stream_state {
 
 struct json_stream {
     enum json_stream_state state;
-    bool is_key;      /* the string is an object's key */
-    int num_hex;      /* digits of \uXXXX still to come */
+    bool is_key; /* the string is an object's key */
+    char quote;  /* that ends the string */
+    int num_hex; /* digits of \uXXXX that came */
+    char hex[4];
     const char *rest; /* of the literal */
+    const char *literal;
     int depth;
     bool is_object[JSON_STREAM_MAX_DEPTH];
+    char gap[JSON_STREAM_MAX_GAP]; /* a comma and what came since: an end leaves it out */
+    size_t gap_length;
+    char out[JSON_STREAM_MAX_GAP + 16]; /* [num_out]: what the last push wrote */
+    size_t num_out;
 };
 
 /* White space may come before the value. */
 void json_stream_init(struct json_stream *json);
-/* After DONE, DONE_BEFORE or BAD nothing may be pushed. */
+/* Writes to json->out what is decided now. After DONE, DONE_BEFORE or BAD nothing may be pushed. */
 enum json_stream_step json_stream_push(struct json_stream *json, char byte);
-/* The next byte belongs to a string, outside of its escapes. */
-bool json_stream_in_string(const struct json_stream *json);
 /* Writes a byte of a text as it stands in a JSON string, and returns the length. */
 size_t json_stream_escape(char byte, char out[static JSON_STREAM_MAX_BYTES]);
-/* Writes the byte that is pushed next as JSON has it, and returns the length: a raw control
- * character in a string, which JSON forbids and models write, becomes \u00XX. */
-size_t json_stream_byte(const struct json_stream *json, char byte,
-                        char out[static JSON_STREAM_MAX_BYTES]);
 
 #endif

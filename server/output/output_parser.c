@@ -25,7 +25,12 @@ struct output_parser *output_parser_create(const struct output_parser_config *co
     parser->content.sink.num_allowed_names = config->num_allowed_names;
     parser->content.sink.max_calls =
         config->max_tool_calls > 0 ? config->max_tool_calls : OUTPUT_MAX_TOOL_CALLS;
+    parser->content.sink.streams = config->is_forced;
     parser->content.parameter_types = config->parameter_types;
+    if (parser->content.format != NULL && parser->content.format->takes_bare) {
+        parser->content.bare_names = config->bare_names;
+        parser->content.num_bare_names = config->num_bare_names;
+    }
     parser->is_harmony =
         config->tools == TOOL_CALL_FORMAT_HARMONY || config->reasoning == REASONING_FORMAT_HARMONY;
     if (parser->is_harmony)
@@ -56,18 +61,19 @@ static void push_byte(struct output_parser *parser, char byte) {
         reasoning_parser_push(&parser->reasoning, byte);
 }
 
-static void end(struct output_parser *parser) {
+static void end(struct output_parser *parser, bool is_cut) {
     if (parser->is_harmony)
-        harmony_parser_end(&parser->harmony);
+        harmony_parser_end(&parser->harmony, is_cut);
     else
-        reasoning_parser_end(&parser->reasoning);
+        reasoning_parser_end(&parser->reasoning, is_cut);
 }
 
-int output_parser_push(struct output_parser *parser, const char *text, size_t length, bool is_end) {
+int output_parser_push(struct output_parser *parser, const char *text, size_t length,
+                       enum output_end how) {
     for (size_t i = 0; i < length && !has_failed(parser); i++)
         push_byte(parser, text[i]);
-    if (is_end && !has_failed(parser))
-        end(parser);
+    if (how != OUTPUT_GOES_ON && !has_failed(parser))
+        end(parser, how == OUTPUT_IS_CUT);
     return has_failed(parser) ? -1 : 0;
 }
 
@@ -77,4 +83,8 @@ bool output_parser_next(struct output_parser *parser, struct output_part *out) {
 
 int32_t output_parser_num_tool_calls(const struct output_parser *parser) {
     return parser->content.sink.num_calls;
+}
+
+bool output_parser_is_broken(const struct output_parser *parser) {
+    return parser->content.sink.is_broken;
 }

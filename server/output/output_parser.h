@@ -2,7 +2,8 @@
  *
  * What is released after k bytes is a function of those k bytes alone: however the text is cut into
  * pushes, the same reasoning, content, names and arguments come out at the same byte. Text that may
- * still turn out to be a marker is held back until that is decided. The text is a
+ * still turn out to be a marker, or a tool call, is held back until that is decided; the arguments
+ * of a call are therefore whole JSON, unless it is forced or longer than what is held (64 KiB). The text is a
  * model's, so it is not trusted: whatever it is, it comes out as one of the kinds, and nothing of
  * it is lost but markers, white space around them and what a call has besides name and arguments.
  *
@@ -82,6 +83,11 @@ struct output_parser_config {
      * each with its NUL; borrowed: they outlive the parser. None: any may. */
     const char *allowed_names;
     int num_allowed_names;
+    /* Likewise the tools whose calls may stand without markers, at the text's end, where the format
+     * takes such. None: no call may. */
+    const char *bare_names;
+    int num_bare_names;
+    bool is_forced;              /* a grammar writes the calls: they are released as they come */
     struct text parameter_types; /* of the tools: parameter_types.h; borrowed as the names are */
     int32_t max_tool_calls;      /* further ones are content; 0: OUTPUT_MAX_TOOL_CALLS */
 };
@@ -103,17 +109,28 @@ struct output_part {
     bool is_custom; /* false, until its taker finds that it is of a custom tool */
 };
 
+/* Whether the text ends with a push. */
+enum output_end {
+    OUTPUT_GOES_ON,
+    OUTPUT_ENDS,   /* the model ended it: what only closes a tool call may be missing */
+    OUTPUT_IS_CUT, /* at a length, a stop string, ...: a tool call that is not whole is none */
+};
+
 struct output_parser;
 
 /* NULL when memory is short. */
 struct output_parser *output_parser_create(const struct output_parser_config *config);
 void output_parser_destroy(struct output_parser *parser); /* accepts NULL */
-/* Parses text (whole UTF-8 characters; may be empty); is_end: nothing follows, release what is
- * held. Returns -1 when memory is short: the choice cannot continue. */
-int output_parser_push(struct output_parser *parser, const char *text, size_t length, bool is_end);
+/* Parses text (whole UTF-8 characters; may be empty), and releases what is held where nothing
+ * follows. Returns -1 when memory is short: the choice cannot continue. */
+int output_parser_push(struct output_parser *parser, const char *text, size_t length,
+                       enum output_end how);
 /* Takes the parts that the last push released, in order; false when there is no more. */
 bool output_parser_next(struct output_parser *parser, struct output_part *out);
 /* Returns the number of tool calls begun so far. */
 int32_t output_parser_num_tool_calls(const struct output_parser *parser);
+/* Returns whether a tool call whose beginning was released broke, or one behind those released was
+ * cut: the tool calls are not all that the model was about to request. */
+bool output_parser_is_broken(const struct output_parser *parser);
 
 #endif

@@ -11,9 +11,7 @@ static struct output_part_entry *entry_at(const struct output_parts *parts, size
     return (struct output_part_entry *)(void *)parts->entries.data + index;
 }
 
-static void forget_taken(struct output_parts *parts) {
-    if (parts->num_taken == 0 || parts->num_taken < num_entries(parts))
-        return;
+void output_parts_clear(struct output_parts *parts) {
     byte_buffer_clear(&parts->text);
     byte_buffer_clear(&parts->entries);
     parts->num_taken = 0;
@@ -33,7 +31,8 @@ void output_parts_add(struct output_parts *parts, enum output_part_kind kind, in
                       const char *text, size_t length) {
     if (length == 0 || output_parts_failed(parts))
         return;
-    forget_taken(parts);
+    if (parts->num_taken > 0 && parts->num_taken == num_entries(parts))
+        output_parts_clear(parts);
     struct output_part_entry entry = {kind, tool_index, parts->text.length, length};
     byte_buffer_append(&parts->text, text, length);
     if (parts->text.failed)

@@ -24,6 +24,7 @@ void output_parts_add(struct output_parts *parts, enum output_part_kind kind, in
 bool output_parts_failed(const struct output_parts *parts);
 /* Takes the oldest part; false when there is none. Its text lives until the next add. */
 bool output_parts_take(struct output_parts *parts, struct output_part *out);
+void output_parts_clear(struct output_parts *parts);
 void output_parts_finish(struct output_parts *parts);
 
 #endif

@@ -308,14 +308,3 @@ enum python_literal_step python_literal_push(struct python_literal *literal, cha
         return push_structure(literal, byte);
     }
 }
-
-bool python_literal_leave(struct python_literal *literal) {
-    bool is_string =
-        literal->state == PYTHON_LITERAL_QUOTES || literal->state == PYTHON_LITERAL_AFTER_STRING;
-    if (literal->state == PYTHON_LITERAL_WORD)
-        byte_buffer_append(&literal->out, literal->word, literal->word_length);
-    put_quotes(literal);
-    if (is_string)
-        put(literal, "\"");
-    return is_string && literal->depth == 0;
-}

@@ -59,8 +59,6 @@ struct python_literal {
 void python_literal_begin(struct python_literal *literal);
 /* Adds to out. After DONE, DONE_BEFORE or BAD nothing may be pushed. */
 enum python_literal_step python_literal_push(struct python_literal *literal, char byte);
-/* The text breaks off: adds what is held. Returns whether the literal is complete with that. */
-bool python_literal_leave(struct python_literal *literal);
 void python_literal_finish(struct python_literal *literal);
 
 #endif

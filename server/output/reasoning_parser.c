@@ -92,7 +92,7 @@ void reasoning_parser_push(struct reasoning_parser *parser, char byte) {
         parser->content->failed = true;
 }
 
-void reasoning_parser_end(struct reasoning_parser *parser) {
+void reasoning_parser_end(struct reasoning_parser *parser, bool is_cut) {
     if (parser->state == REASONING_START)
         decide(parser);
     if (parser->state == REASONING_INSIDE)
@@ -100,5 +100,5 @@ void reasoning_parser_end(struct reasoning_parser *parser) {
                          parser->marker.held.length);
     answer_frame_end(&parser->frame, parser->content);
     response_frame_end(&parser->response, parser->content);
-    tool_parser_end(parser->content);
+    tool_parser_end(parser->content, is_cut);
 }

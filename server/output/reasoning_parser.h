@@ -34,6 +34,6 @@ void reasoning_parser_init(struct reasoning_parser *parser,
 void reasoning_parser_finish(struct reasoning_parser *parser);
 void reasoning_parser_push(struct reasoning_parser *parser, char byte);
 /* Releases what is held: nothing follows. */
-void reasoning_parser_end(struct reasoning_parser *parser);
+void reasoning_parser_end(struct reasoning_parser *parser, bool is_cut);
 
 #endif

@@ -7,7 +7,11 @@ bool text_is_space(char byte) {
 }
 
 void text_marker_init(struct text_marker *matcher, const char *marker) {
-    *matcher = (struct text_marker){.marker = marker, .length = strlen(marker)};
+    text_marker_init_two(matcher, marker, NULL);
+}
+
+void text_marker_init_two(struct text_marker *matcher, const char *marker, const char *other) {
+    *matcher = (struct text_marker){.markers = {marker, other}};
 }
 
 void text_marker_finish(struct text_marker *matcher) {
@@ -19,24 +23,28 @@ void text_marker_reset(struct text_marker *matcher) {
     matcher->matched = 0;
 }
 
-/* Returns the length of the longest beginning of the marker that the matched bytes and this one end
- * with. Markers are short, so all lengths are tried. */
-static size_t next_matched(const struct text_marker *matcher, char byte) {
+/* Returns the length of the longest beginning of a marker that held ends with. Markers are short,
+ * so all lengths are tried. */
+static size_t find_matched(const struct text_marker *matcher, bool *out_is_whole) {
+    const char *end = matcher->held.data + matcher->held.length;
     for (size_t length = matcher->matched + 1; length > 0; length--) {
-        size_t skipped = matcher->matched + 1 - length;
-        if (matcher->marker[length - 1] == byte &&
-            memcmp(matcher->marker + skipped, matcher->marker, length - 1) == 0)
+        for (int i = 0; i < 2 && matcher->markers[i] != NULL; i++) {
+            if (strncmp(matcher->markers[i], end - length, length) != 0)
+                continue;
+            *out_is_whole = matcher->markers[i][length] == '\0';
             return length;
+        }
     }
     return 0;
 }
 
 bool text_marker_push(struct text_marker *matcher, char byte, size_t *out_num_text) {
     size_t before = matcher->matched;
+    bool is_whole = false;
     byte_buffer_append(&matcher->held, &byte, 1);
     *out_num_text = 0;
-    matcher->matched = next_matched(matcher, byte);
-    if (matcher->matched == matcher->length)
+    matcher->matched = matcher->held.failed ? 0 : find_matched(matcher, &is_whole);
+    if (is_whole)
         return true;
     size_t kept = matcher->held.length;
     if (matcher->matched != before + 1) /* what was matched is text, and so is the space before */

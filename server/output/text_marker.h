@@ -12,9 +12,8 @@
 #define TEXT_MARKER_MAX_HELD_BYTES 65536
 
 struct text_marker {
-    const char *marker; /* begins with no white space, outlives the matcher */
-    size_t length;
-    size_t matched;          /* the marker's bytes at the end of held */
+    const char *markers[2];  /* begin with no white space, outlive the matcher; [1] may be NULL */
+    size_t matched;          /* a marker's bytes at the end of held */
     struct byte_buffer held; /* white space and matched bytes; owned */
 };
 
@@ -22,8 +21,10 @@ struct text_marker {
 bool text_is_space(char byte);
 
 void text_marker_init(struct text_marker *matcher, const char *marker);
+/* Finds one of two markers, neither of which is in the other; the second may be NULL. */
+void text_marker_init_two(struct text_marker *matcher, const char *marker, const char *other);
 void text_marker_finish(struct text_marker *matcher);
-/* Adds a byte to held. True: held ends with the whole marker, with only white space before it, and
+/* Adds a byte to held. True: held ends with a whole marker, with only white space before it, and
  * *out_num_text is 0. Otherwise the first *out_num_text bytes of held are no part of a marker; the
  * caller takes them out before the next push. */
 bool text_marker_push(struct text_marker *matcher, char byte, size_t *out_num_text);

@@ -15,28 +15,40 @@ bool tool_call_name_is_valid(const char *name, size_t length) {
     return true;
 }
 
-bool tool_call_sink_takes(const struct tool_call_sink *sink, const char *name, size_t length) {
-    const char *allowed = sink->allowed_names;
-    if (!tool_call_name_is_valid(name, length))
-        return false;
-    for (int i = 0; i < sink->num_allowed_names; i++, allowed += strlen(allowed) + 1)
-        if (strlen(allowed) == length && memcmp(allowed, name, length) == 0)
+static bool is_among(const char *names, int count, const char *name, size_t length) {
+    for (int i = 0; i < count; i++, names += strlen(names) + 1)
+        if (strlen(names) == length && memcmp(names, name, length) == 0)
             return true;
-    return sink->num_allowed_names == 0;
+    return count == 0;
+}
+
+bool tool_call_sink_takes(const struct tool_call_sink *sink, const char *name, size_t length) {
+    return tool_call_name_is_valid(name, length) &&
+           is_among(sink->allowed_names, sink->num_allowed_names, name, length);
 }
 
 bool tool_call_sink_has_room(const struct tool_call_sink *sink) {
     return sink->num_calls < sink->max_calls;
 }
 
+static void add(struct tool_call_sink *sink, enum output_part_kind kind, const char *text,
+                size_t length) {
+    struct output_parts *parts = sink->is_out ? sink->parts : &sink->pending;
+    output_parts_add(parts, kind, sink->num_calls - 1, text, length);
+}
+
 void tool_call_sink_begin(struct tool_call_sink *sink, const char *name, size_t length) {
-    output_parts_add(sink->parts, OUTPUT_PART_TOOL_CALL, sink->num_calls++, name, length);
+    sink->num_calls++;
     sink->is_open = true;
     sink->has_arguments = false;
+    sink->is_out = sink->streams;
+    if (sink->streams)
+        sink->num_out = sink->num_calls;
+    add(sink, OUTPUT_PART_TOOL_CALL, name, length);
 }
 
 void tool_call_sink_arguments(struct tool_call_sink *sink, const char *text, size_t length) {
-    output_parts_add(sink->parts, OUTPUT_PART_TOOL_ARGUMENTS, sink->num_calls - 1, text, length);
+    add(sink, OUTPUT_PART_TOOL_ARGUMENTS, text, length);
     sink->has_arguments = sink->has_arguments || length > 0;
 }
 
@@ -44,11 +56,85 @@ void tool_call_sink_end(struct tool_call_sink *sink) {
     if (!sink->has_arguments)
         tool_call_sink_arguments(sink, "{}", 2);
     sink->is_open = false;
+    if (!sink->defers)
+        tool_call_sink_release(sink);
+}
+
+void tool_call_sink_release(struct tool_call_sink *sink) {
+    struct output_part part;
+    bool failed = output_parts_failed(&sink->pending);
+    while (!failed && output_parts_take(&sink->pending, &part))
+        output_parts_add(sink->parts, part.kind, part.tool_index, part.text, part.length);
+    sink->parts->text.failed = sink->parts->text.failed || failed;
+    sink->num_out = sink->num_calls;
+    sink->is_out = sink->is_open;
+}
+
+void tool_call_sink_cut(struct tool_call_sink *sink) {
+    sink->is_broken = sink->is_broken || sink->num_out > 0;
+}
+
+void tool_call_sink_drop(struct tool_call_sink *sink) {
+    sink->is_broken = sink->is_broken || (sink->is_open && sink->is_out);
+    output_parts_clear(&sink->pending);
+    sink->num_calls = sink->num_out;
+    sink->is_open = false;
+}
+
+void tool_call_sink_finish(struct tool_call_sink *sink) {
+    output_parts_finish(&sink->pending);
 }
 
 static void init_arguments(struct tool_call_arguments *arguments) {
     *arguments = (struct tool_call_arguments){.kind = TOOL_CALL_ARGUMENTS_NONE};
     json_stream_init(&arguments->json);
+    json_stream_init(&arguments->inner);
+}
+
+/* Reads text of the string that holds the object; false: it holds something else. */
+static bool read_inner(struct tool_call_arguments *arguments, const char *text, size_t length,
+                       struct byte_buffer *out) {
+    for (size_t i = 0; i < length; i++) {
+        bool is_around = !arguments->has_inner || arguments->inner_done;
+        if (is_around && text_is_space(text[i]))
+            continue;
+        if (arguments->inner_done || (!arguments->has_inner && text[i] != '{'))
+            return false;
+        arguments->has_inner = true;
+        enum json_stream_step step = json_stream_push(&arguments->inner, text[i]);
+        byte_buffer_append(out, arguments->inner.out, arguments->inner.num_out);
+        if (step == JSON_STREAM_BAD)
+            return false;
+        arguments->inner_done = step == JSON_STREAM_DONE;
+    }
+    return true;
+}
+
+static enum json_stream_step push_string_of_arguments(struct tool_call_arguments *arguments,
+                                                      char byte, struct byte_buffer *out) {
+    enum json_stream_step step = json_stream_push(&arguments->json, byte);
+    char text[JSON_UNESCAPE_MAX_BYTES];
+    bool is_object = step != JSON_STREAM_BAD;
+    if (step == JSON_STREAM_DONE) {
+        size_t length = json_unescape_end(&arguments->string, text);
+        is_object = read_inner(arguments, text, length, out) &&
+                    arguments->has_inner == arguments->inner_done;
+    }
+    for (size_t i = 0; step == JSON_STREAM_MORE && i < arguments->json.num_out && is_object; i++) {
+        size_t length = json_unescape_push(&arguments->string, arguments->json.out[i], text);
+        is_object = read_inner(arguments, text, length, out);
+    }
+    return is_object ? step : JSON_STREAM_BAD;
+}
+
+static bool begin_arguments(struct tool_call_arguments *arguments, char byte) {
+    if (byte == '{')
+        arguments->kind = TOOL_CALL_ARGUMENTS_OBJECT;
+    else if (byte == '"' || byte == '\'')
+        arguments->kind = TOOL_CALL_ARGUMENTS_STRING;
+    else if (byte == 'n' || byte == 'N')
+        arguments->kind = TOOL_CALL_ARGUMENTS_NULL;
+    return arguments->kind != TOOL_CALL_ARGUMENTS_NONE;
 }
 
 /* Appends what the byte releases to out. White space may come first. BAD also for other kinds of
@@ -58,27 +144,13 @@ static enum json_stream_step read_arguments(struct tool_call_arguments *argument
     bool is_first = arguments->kind == TOOL_CALL_ARGUMENTS_NONE;
     if (is_first && text_is_space(byte))
         return JSON_STREAM_MORE;
-    if (byte == '{' && is_first)
-        arguments->kind = TOOL_CALL_ARGUMENTS_OBJECT;
-    else if (byte == '"' && is_first)
-        arguments->kind = TOOL_CALL_ARGUMENTS_STRING;
-    else if (byte == 'n' && is_first)
-        arguments->kind = TOOL_CALL_ARGUMENTS_NULL;
-    else if (is_first)
+    if (is_first && !begin_arguments(arguments, byte))
         return JSON_STREAM_BAD;
-    char text[JSON_STREAM_MAX_BYTES];
-    size_t length = json_stream_byte(&arguments->json, byte, text);
+    if (arguments->kind == TOOL_CALL_ARGUMENTS_STRING && !is_first)
+        return push_string_of_arguments(arguments, byte, out);
     enum json_stream_step step = json_stream_push(&arguments->json, byte);
-    if (step == JSON_STREAM_BAD || arguments->kind == TOOL_CALL_ARGUMENTS_NULL)
-        return step;
-    if (arguments->kind == TOOL_CALL_ARGUMENTS_OBJECT) {
-        byte_buffer_append(out, text, length);
-    } else if (!is_first) {
-        char released[JSON_UNESCAPE_MAX_BYTES];
-        length = step == JSON_STREAM_DONE ? json_unescape_end(&arguments->string, released)
-                                          : json_unescape_push(&arguments->string, byte, released);
-        byte_buffer_append(out, released, length);
-    }
+    if (arguments->kind == TOOL_CALL_ARGUMENTS_OBJECT)
+        byte_buffer_append(out, arguments->json.out, arguments->json.num_out);
     return step;
 }
 
@@ -90,6 +162,8 @@ void tool_call_object_begin(struct tool_call_object *object, struct tool_call_si
     object->state = TOOL_CALL_OBJECT_OPEN;
     object->name_length = 0;
     object->has_arguments = false;
+    object->num_names = 0;
+    object->arguments_key = NULL;
     byte_buffer_clear(&object->waiting);
 }
 
@@ -134,26 +208,30 @@ static enum tool_call_step end_object(struct tool_call_object *object) {
     return TOOL_CALL_DONE;
 }
 
-static enum tool_call_step begin_word(struct tool_call_object *object,
+static enum tool_call_step begin_word(struct tool_call_object *object, char byte,
                                       enum tool_call_object_state state) {
     json_stream_init(&object->json);
-    json_stream_push(&object->json, '"');
+    if (byte != '"' && byte != '\'')
+        return TOOL_CALL_BAD;
+    json_stream_push(&object->json, byte);
     object->word_length = 0;
     object->unescape = (struct json_unescape){0};
     return go(object, state);
 }
 
 /* A word too long to be of interest is cut, at more than a name may have. */
+static void add_to_word(struct tool_call_object *object, const char *text, size_t length) {
+    for (size_t i = 0; i < length && object->word_length < sizeof(object->word); i++)
+        object->word[object->word_length++] = text[i];
+}
+
 static enum json_stream_step push_word(struct tool_call_object *object, char byte) {
     enum json_stream_step step = json_stream_push(&object->json, byte);
     char text[JSON_UNESCAPE_MAX_BYTES];
-    size_t length = 0;
-    if (step == JSON_STREAM_MORE)
-        length = json_unescape_push(&object->unescape, byte, text);
-    else if (step == JSON_STREAM_DONE)
-        length = json_unescape_end(&object->unescape, text);
-    for (size_t i = 0; i < length && object->word_length < sizeof(object->word); i++)
-        object->word[object->word_length++] = text[i];
+    if (step == JSON_STREAM_DONE)
+        add_to_word(object, text, json_unescape_end(&object->unescape, text));
+    for (size_t i = 0; step == JSON_STREAM_MORE && i < object->json.num_out; i++)
+        add_to_word(object, text, json_unescape_push(&object->unescape, object->json.out[i], text));
     return step;
 }
 
@@ -164,10 +242,16 @@ static bool word_is(const struct tool_call_object *object, const char *word) {
 
 /* A key that comes twice counts the first time. */
 static enum tool_call_step begin_value(struct tool_call_object *object) {
+    bool is_name = word_is(object, "name") || word_is(object, "tool_name");
+    bool is_arguments = object->arguments_key != NULL
+                            ? word_is(object, object->arguments_key)
+                            : word_is(object, "arguments") || word_is(object, "parameters");
+    bool is_other = !is_name && !is_arguments;
+    if (is_other && object->num_names > 0 && !word_is(object, "id") && !word_is(object, "type"))
+        return TOOL_CALL_BAD;
     json_stream_init(&object->json);
-    if ((word_is(object, "name") || word_is(object, "tool_name")) && object->name_length == 0)
+    if (is_name && object->name_length == 0)
         return go(object, TOOL_CALL_OBJECT_NAME);
-    bool is_arguments = word_is(object, "arguments") || word_is(object, "parameters");
     if (!is_arguments || object->has_arguments)
         return go(object, TOOL_CALL_OBJECT_IN_OTHER);
     init_arguments(&object->arguments);
@@ -179,7 +263,8 @@ static enum tool_call_step push_name(struct tool_call_object *object, char byte)
     if (step == JSON_STREAM_MORE)
         return TOOL_CALL_MORE;
     if (step != JSON_STREAM_DONE ||
-        !tool_call_sink_takes(object->sink, object->word, object->word_length))
+        !tool_call_sink_takes(object->sink, object->word, object->word_length) ||
+        !is_among(object->names, object->num_names, object->word, object->word_length))
         return TOOL_CALL_BAD;
     memcpy(object->name, object->word, object->word_length);
     object->name_length = object->word_length;
@@ -224,17 +309,24 @@ static enum tool_call_step push_structure(struct tool_call_object *object, char 
     switch (object->state) {
     case TOOL_CALL_OBJECT_OPEN:
         return byte == '{' ? go(object, TOOL_CALL_OBJECT_KEY) : TOOL_CALL_BAD;
-    case TOOL_CALL_OBJECT_KEY: /* the first one too: an empty object is no call */
-        return byte == '"' ? begin_word(object, TOOL_CALL_OBJECT_IN_KEY) : TOOL_CALL_BAD;
+    case TOOL_CALL_OBJECT_KEY:
+        if (byte == '}') /* behind a comma; an empty object is no call */
+            return end_object(object);
+        return begin_word(object, byte, TOOL_CALL_OBJECT_IN_KEY);
     case TOOL_CALL_OBJECT_COLON:
         return byte == ':' ? begin_value(object) : TOOL_CALL_BAD;
     case TOOL_CALL_OBJECT_NAME:
-        return byte == '"' ? begin_word(object, TOOL_CALL_OBJECT_IN_NAME) : TOOL_CALL_BAD;
+        return begin_word(object, byte, TOOL_CALL_OBJECT_IN_NAME);
     default: /* behind a value */
         if (byte == '}')
             return end_object(object);
         return byte == ',' ? go(object, TOOL_CALL_OBJECT_KEY) : TOOL_CALL_BAD;
     }
+}
+
+bool tool_call_object_end(struct tool_call_object *object) {
+    bool is_whole = object->state == TOOL_CALL_OBJECT_AFTER_VALUE && object->has_arguments;
+    return is_whole && end_object(object) == TOOL_CALL_DONE;
 }
 
 enum tool_call_step tool_call_object_push(struct tool_call_object *object, char byte) {

@@ -1,10 +1,10 @@
 /* One tool call: read as a JSON object, byte by byte, and written to the parts of a choice.
  *
- * The object has the call's name under "name" or "tool_name", its arguments under "arguments" or "parameters", in
- * any order, among keys that are skipped. The call goes to the sink with the first byte of its
- * arguments if the name is known by then, else with the name; an object that ends with a name
- * alone, where the format lets it, is a call without arguments. From there on the arguments
- * flow. */
+ * The object has the call's name under "name" or "tool_name", its arguments under "arguments" or
+ * "parameters", in any order, among keys that are skipped. What is no strict JSON is read as
+ * json_stream.h has it. The call goes to the sink with the first byte of its arguments if the name
+ * is known by then, else with the name; an object that ends with a name alone, where the format lets
+ * it, is a call without arguments. */
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_CALL_H
 #define QUIRE_SERVER_OUTPUT_TOOL_CALL_H
 
@@ -14,12 +14,18 @@
 #include "server/output/output_parts.h"
 
 /* Takes the tool calls that the formats read: counts them, and admits the names that are valid and
- * allowed. */
+ * allowed. A call is held until it is whole, as clients act on what they have of one, whatever the
+ * finish reason: LangChain completes the JSON of half the arguments. */
 struct tool_call_sink {
-    struct output_parts *parts; /* borrowed */
-    int32_t num_calls, max_calls;
-    bool is_open;              /* a call's name is out and its end has not come */
-    bool has_arguments;        /* a part of the open call's arguments is out */
+    struct output_parts *parts;  /* borrowed */
+    struct output_parts pending; /* calls that are held; owned */
+    int32_t num_calls, num_out, max_calls;
+    bool streams;              /* a grammar writes the calls: nothing but a cut breaks one */
+    bool defers;               /* whole calls are held too, until a release */
+    bool is_open;              /* a call's name is known and its end has not come */
+    bool is_out;               /* the open call is not held */
+    bool is_broken;            /* a call that is out did not become whole, or the next was cut */
+    bool has_arguments;        /* the open call has a part of its arguments */
     const char *allowed_names; /* borrowed: as in output_parser_config */
     int num_allowed_names;
 };
@@ -37,9 +43,16 @@ void tool_call_sink_begin(struct tool_call_sink *sink, const char *name, size_t 
 void tool_call_sink_arguments(struct tool_call_sink *sink, const char *text, size_t length);
 /* Completes the open call; without arguments it gets "{}". */
 void tool_call_sink_end(struct tool_call_sink *sink);
+/* Lets the calls out that are held, an open one as far as it has come and then as it comes. */
+void tool_call_sink_release(struct tool_call_sink *sink);
+/* The text was cut in a call: those that are out are not all that was about to be requested. */
+void tool_call_sink_cut(struct tool_call_sink *sink);
+/* Drops the calls that are held. */
+void tool_call_sink_drop(struct tool_call_sink *sink);
+void tool_call_sink_finish(struct tool_call_sink *sink);
 
-/* The value of the arguments: an object, passed on as it is written; a string that holds the
- * object, passed on as its content; null, which is no arguments. */
+/* The value of the arguments: an object; a string that holds the object; null or an empty string,
+ * which is no arguments. */
 struct tool_call_arguments {
     enum {
         TOOL_CALL_ARGUMENTS_NONE,
@@ -49,12 +62,14 @@ struct tool_call_arguments {
     } kind;
     struct json_stream json;
     struct json_unescape string;
+    struct json_stream inner; /* of the string's object */
+    bool has_inner, inner_done;
 };
 
 enum tool_call_step {
     TOOL_CALL_MORE,
     TOOL_CALL_DONE, /* the byte is the call's last, and the call is out */
-    TOOL_CALL_BAD,  /* no call, or a broken one; sink->is_open: a part of it is out */
+    TOOL_CALL_BAD,  /* no call, or a broken one */
 };
 
 enum tool_call_object_state {
@@ -73,6 +88,11 @@ struct tool_call_object {
     struct tool_call_sink *sink; /* borrowed */
     bool needs_arguments;
     bool is_bare; /* the arguments alone, of a call whose name is known */
+    /* The names without which it is no call, and then it has no other keys than a call's: as the
+     * sink's; none: any. */
+    const char *names;
+    int num_names;
+    const char *arguments_key; /* the only one; NULL: any */
     enum tool_call_object_state state;
     struct json_stream json;                   /* of the key, the name or the skipped value */
     char word[OUTPUT_MAX_TOOL_NAME_BYTES + 1]; /* the key or the name being read, unescaped */
@@ -92,6 +112,8 @@ void tool_call_object_begin(struct tool_call_object *object, struct tool_call_si
 /* Begins a call whose name was read elsewhere: the arguments alone follow. */
 void tool_call_object_begin_named(struct tool_call_object *object, struct tool_call_sink *sink,
                                   const char *name, size_t length);
+/* Ends the text; an object that lacks only its last brace is a call: returns whether it is one. */
+bool tool_call_object_end(struct tool_call_object *object);
 enum tool_call_step tool_call_object_push(struct tool_call_object *object, char byte);
 void tool_call_object_finish(struct tool_call_object *object);
 

@@ -19,13 +19,9 @@ static void begin(struct tool_parser *parser) {
     parser->state = HERMES_START;
 }
 
-static enum tool_step push_object(struct tool_parser *parser, char byte) {
-    enum tool_call_step step = tool_call_object_push(&parser->object, byte);
-    if (step == TOOL_CALL_DONE) {
-        parser->state = HERMES_CLOSE;
-        parser->between_tool_calls = true;
-    }
-    return step == TOOL_CALL_BAD ? TOOL_BAD : TOOL_MORE;
+/* The object's last brace may be missing. */
+static bool finish(struct tool_parser *parser) {
+    return parser->state == (int)HERMES_OBJECT && tool_call_object_end(&parser->object);
 }
 
 static enum tool_step push_close(struct tool_parser *parser, char byte) {
@@ -33,6 +29,19 @@ static enum tool_step push_close(struct tool_parser *parser, char byte) {
         return TOOL_END_BEFORE;
     parser->state = HERMES_IN_CLOSE;
     return *++parser->expected == '\0' ? TOOL_END : TOOL_MORE;
+}
+
+static enum tool_step push_object(struct tool_parser *parser, char byte) {
+    enum tool_call_step step = tool_call_object_push(&parser->object, byte);
+    bool is_end = step == TOOL_CALL_BAD && byte == *END_MARKER && finish(parser);
+    if (step == TOOL_CALL_DONE || is_end) {
+        parser->state = HERMES_CLOSE;
+        parser->between_tool_calls = true;
+    }
+    parser->expected = END_MARKER;
+    if (is_end)
+        return push_close(parser, byte);
+    return step == TOOL_CALL_BAD ? TOOL_BAD : TOOL_MORE;
 }
 
 static enum tool_step push(struct tool_parser *parser, char byte) {
@@ -56,5 +65,9 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     return push_close(parser, byte);
 }
 
-const struct tool_format tool_hermes_format = {
-    .marker = "<tool_call>", .begin = begin, .push = push};
+const struct tool_format tool_hermes_format = {.marker = "<tool_call>",
+                                               .takes_bare = true,
+                                               .arguments_key = "arguments",
+                                               .begin = begin,
+                                               .push = push,
+                                               .finish = finish};

@@ -42,5 +42,8 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     return push_object(parser, byte);
 }
 
-const struct tool_format tool_llama3_format = {
-    .marker = "<|python_tag|>", .opens_bare = '{', .begin = begin, .push = push};
+const struct tool_format tool_llama3_format = {.marker = "<|python_tag|>",
+                                               .opens_bare = '{',
+                                               .takes_bare = true,
+                                               .begin = begin,
+                                               .push = push};

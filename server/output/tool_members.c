@@ -6,7 +6,6 @@ void tool_members_begin(struct tool_members *members, struct tool_call_sink *sin
                         struct text types, const char *name, size_t length) {
     members->sink = sink;
     members->types = parameter_types_find(types, name, length);
-    members->in_value = false;
     members->is_string = false;
     byte_buffer_clear(&members->held);
 }
@@ -29,7 +28,6 @@ void tool_members_key(struct tool_members *members, struct text function, struct
     put(members, is_first ? "{\"" : ", \"", is_first ? 2 : 3);
     put_string(members, key.data, key.length);
     put(members, "\": ", 3);
-    members->in_value = true;
     members->type = parameter_types_of(members->types, key.data, key.length);
     members->is_string = members->type == PARAMETER_STRING;
     if (members->is_string)
@@ -65,8 +63,9 @@ static struct text trimmed(const struct byte_buffer *value) {
     return text;
 }
 
-/* A number ends with what follows it only. */
-static bool is_json(struct text text) {
+/* Writes the value as JSON; false: it is none, or what was written first has to be dropped. A number
+ * ends with what follows it only. */
+static bool to_json(struct text text, struct byte_buffer *out) {
     struct json_stream json;
     enum json_stream_step step = JSON_STREAM_MORE;
     json_stream_init(&json);
@@ -74,64 +73,33 @@ static bool is_json(struct text text) {
         if (step != JSON_STREAM_MORE)
             return false;
         step = json_stream_push(&json, text.data[i]);
+        byte_buffer_append(out, json.out, json.num_out);
     }
     if (step == JSON_STREAM_MORE && text.length > 0)
         return json_stream_push(&json, ' ') == JSON_STREAM_DONE_BEFORE;
     return step == JSON_STREAM_DONE;
 }
 
-static const char *word_of_python(struct text text) {
-    if (text_is(text, "True"))
-        return "true";
-    if (text_is(text, "False"))
-        return "false";
-    return text_is(text, "None") ? "null" : NULL;
-}
-
-/* The value is JSON. */
-static void put_json(struct tool_members *members, struct text value) {
-    struct json_stream json;
-    json_stream_init(&json);
-    for (size_t i = 0; i < value.length; i++) {
-        char text[JSON_STREAM_MAX_BYTES];
-        put(members, text, json_stream_byte(&json, value.data[i], text));
-        json_stream_push(&json, value.data[i]);
-    }
-}
-
 static void put_held_value(struct tool_members *members) {
     struct text value = trimmed(&members->held);
-    const char *word = word_of_python(value);
-    bool may_be_any = members->type == PARAMETER_ANY;
+    struct byte_buffer json = {0};
     bool is_null = text_is(value, "null") || text_is(value, "None");
-    if (word != NULL && (may_be_any || is_null))
-        put(members, word, strlen(word));
-    else if ((may_be_any || is_null) && is_json(value))
-        put_json(members, value);
-    else {
+    if ((members->type == PARAMETER_ANY || is_null) && to_json(value, &json)) {
+        put(members, json.data, json.length);
+    } else {
         release_as_string(members);
         put(members, "\"", 1);
     }
     byte_buffer_clear(&members->held);
+    members->held.failed = members->held.failed || json.failed;
+    byte_buffer_finish(&json);
 }
 
 void tool_members_end_value(struct tool_members *members) {
-    members->in_value = false;
     if (members->is_string)
         put(members, "\"", 1);
     else
         put_held_value(members);
-}
-
-void tool_members_leave(struct tool_members *members) {
-    if (!members->in_value)
-        put(members, "}", 1);
-    else if (members->type == PARAMETER_NULLABLE_STRING)
-        release_as_string(members);
-    else
-        put(members, members->held.data, members->held.length);
-    members->in_value = false;
-    byte_buffer_clear(&members->held);
 }
 
 void tool_members_finish(struct tool_members *members) {

@@ -1,8 +1,9 @@
 /* Content with tool calls in it, byte by byte: what all formats of tool calls have in common.
  *
  * Content is searched for the format's marker. Behind it the format reads, and what it reads is
- * held until it proves to be a tool call; if it does not, all of it is content. White space around
- * tool calls belongs to them. */
+ * held until it is a whole tool call; if it is none, all of it is content. A call longer than
+ * TEXT_MARKER_MAX_HELD_BYTES, or one that a grammar writes, comes out while it is read. White space
+ * around tool calls belongs to them. */
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 #define QUIRE_SERVER_OUTPUT_TOOL_PARSER_H
 
@@ -26,13 +27,17 @@ struct tool_tags;
 struct tool_sections;
 
 struct tool_format {
-    const char *marker; /* opens tool calls anywhere in the content */
-    char opens_bare;    /* so does this byte, where the content begins with it; '\0': none does */
+    const char *marker;       /* opens tool calls anywhere in the content */
+    const char *short_marker; /* so does this; NULL: nothing else does */
+    char opens_bare; /* so does this byte, where the content begins with it; '\0': none does */
+    bool takes_bare; /* calls may stand without markers: tool_bare.c */
+    const char *arguments_key; /* of those; NULL: any that tool_call.h has */
     /* Follows the marker; a bare byte that opens is the first that push gets. */
     void (*begin)(struct tool_parser *parser);
     enum tool_step (*push)(struct tool_parser *parser, char byte);
-    /* Completes what is out of a call that is broken off; NULL: nothing is to be done. */
-    void (*leave)(struct tool_parser *parser);
+    /* The model ends its text: completes a call that lacks nothing but what closes it, and returns
+     * whether there was one. NULL: there never is. */
+    bool (*finish)(struct tool_parser *parser);
     const struct tool_tags *tags;         /* of tool_tags.c */
     const struct tool_sections *sections; /* of tool_sections.c */
     const char *end; /* closes tool calls; of tool_list.c and tool_pythonic.c */
@@ -40,25 +45,36 @@ struct tool_format {
 
 extern const struct tool_format tool_hermes_format, tool_llama3_format, tool_mistral_format,
     tool_qwen3_coder_format, tool_glm_format, tool_deepseek_format, tool_kimi_k2_format,
-    tool_granite_format, tool_cohere_format, tool_pythonic_format, tool_granite_20b_format;
+    tool_granite_format, tool_cohere_format, tool_pythonic_format, tool_granite_20b_format,
+    tool_bare_format;
 
 /* NULL: a format's calls are read elsewhere, or it is NONE. */
 const struct tool_format *tool_format_of(enum tool_call_format format);
 
+/* The state of tool_bare.c. */
+struct tool_bare {
+    size_t length; /* of the ticks, or the language */
+    bool in_fence, in_list;
+};
+
+#define TOOL_TAIL_BYTES 320 /* of what may be the end of an argument's value: tool_tags.c */
+
 struct tool_parser {
     const struct tool_format *format; /* NULL: all is content */
+    const struct tool_format *reader; /* of the tool calls: the format, or tool_bare_format */
     struct tool_call_sink sink;
-    bool in_tool_calls;        /* the format reads */
-    bool in_markup;            /* set by the format: what is held belongs to no argument */
+    bool in_tool_calls;        /* the reader reads */
     bool drops_held;           /* set by the format: up to this byte, markers are held */
     bool between_tool_calls;   /* set by the format: what is held belongs to no call */
     bool skips_space;          /* nothing but white space since a call, or since the reasoning */
     bool has_content;          /* something but white space has been content */
     bool failed;               /* memory was short */
+    const char *bare_names;    /* borrowed: as in output_parser_config */
+    int num_bare_names;        /* 0: no call stands without markers */
     struct text_marker marker; /* unused without a format */
     struct byte_buffer held;   /* since the marker's beginning or the last call's end */
 
-    /* The formats': */
+    /* The readers': */
     int state;
     struct tool_call_object object;
     const char *expected; /* what is left of a literal */
@@ -66,8 +82,11 @@ struct tool_parser {
     size_t name_length;
     struct text parameter_types; /* borrowed: parameter_types.h */
     struct tool_members members;
-    struct byte_buffer key;        /* an argument's name */
-    struct text_marker value_end;  /* finds the end of an argument's value */
+    struct byte_buffer key;     /* an argument's name */
+    char tail[TOOL_TAIL_BYTES]; /* of an argument's value: may be its end */
+    size_t tail_length;
+    bool is_short; /* the format's short marker opened the tool calls */
+    struct tool_bare bare;
     struct python_literal literal; /* an argument's value */
 };
 
@@ -76,5 +95,6 @@ void tool_parser_init(struct tool_parser *parser, const struct tool_format *form
 void tool_parser_finish(struct tool_parser *parser);
 void tool_parser_push(struct tool_parser *parser, char byte);
 /* Releases what is held: nothing follows. */
-void tool_parser_end(struct tool_parser *parser);
+void tool_parser_end(struct tool_parser *parser, bool is_cut);
+
 #endif

@@ -81,8 +81,6 @@ static void put(struct tool_parser *parser, const char *text) {
 static enum tool_step end_call(struct tool_parser *parser) {
     if (parser->sink.is_open)
         put(parser, "}");
-    parser->between_tool_calls = parser->sink.is_open;
-    parser->in_markup = false;
     return go(parser, PYTHONIC_AFTER_CALL);
 }
 
@@ -94,7 +92,6 @@ static bool is_key_byte(char byte) {
 static enum tool_step after_key(struct tool_parser *parser, char byte) {
     if (byte != '=')
         return TOOL_BAD;
-    parser->in_markup = false;
     python_literal_begin(&parser->literal);
     return go(parser, PYTHONIC_VALUE);
 }
@@ -119,7 +116,6 @@ static enum tool_step push_argument(struct tool_parser *parser, char byte) {
 static enum tool_step after_value(struct tool_parser *parser, char byte) {
     if (byte == ')')
         return end_call(parser);
-    parser->in_markup = true;
     return byte == ',' ? go(parser, PYTHONIC_ARGUMENT) : TOOL_BAD;
 }
 
@@ -200,17 +196,12 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     }
 }
 
-/* What a broken value has is the value's; between values the object ends. */
-static void leave(struct tool_parser *parser) {
-    bool is_complete = parser->state != (int)PYTHONIC_AFTER_CALL;
-    if (!parser->sink.is_open)
-        return;
-    if (parser->state == (int)PYTHONIC_VALUE) {
-        is_complete = python_literal_leave(&parser->literal);
-        release(parser);
-    }
-    if (is_complete)
-        put(parser, "}");
+/* The list's end may be missing. */
+static bool finish(struct tool_parser *parser) {
+    bool is_whole = parser->state == (int)PYTHONIC_AFTER_CALL && parser->sink.is_open;
+    if (is_whole)
+        tool_call_sink_end(&parser->sink);
+    return is_whole;
 }
 
 const struct tool_format tool_pythonic_format = {.marker = "<|python_start|>",
@@ -218,4 +209,4 @@ const struct tool_format tool_pythonic_format = {.marker = "<|python_start|>",
                                                  .end = "<|python_end|>",
                                                  .begin = begin,
                                                  .push = push,
-                                                 .leave = leave};
+                                                 .finish = finish};

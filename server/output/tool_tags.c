@@ -10,7 +10,9 @@
  * the name and the arguments stand between tags, a string's value without quotes. */
 #include "server/output/tool_parser.h"
 
+#define MARKER "<tool_call>"
 #define END_MARKER "</tool_call>"
+#define MAX_END_BYTES 280 /* of a value's end: longer white space is not looked behind */
 
 /* Of a form; key_begin and end differ in their second byte. */
 struct tool_tags {
@@ -27,6 +29,7 @@ enum tags_state {
     TAGS_NAME,
     TAGS_BETWEEN, /* in front of a key or the end */
     TAGS_OPEN,    /* behind the '<' of one of them */
+    TAGS_SLASH,   /* behind its "</" */
     TAGS_KEY_BEGIN,
     TAGS_KEY,
     TAGS_KEY_END,
@@ -34,13 +37,14 @@ enum tags_state {
     TAGS_VALUE_START, /* in front of the value's first byte */
     TAGS_VALUE,
     TAGS_END,
+    TAGS_LAST,  /* in END_MARKER in the place of the end */
     TAGS_CLOSE, /* in front of END_MARKER */
     TAGS_IN_CLOSE,
 };
 
 static void begin(struct tool_parser *parser) {
     parser->expected = parser->format->tags->name_begin;
-    parser->state = *parser->expected == '\0' ? TAGS_NAME : TAGS_START;
+    parser->state = *parser->expected == '\0' || parser->is_short ? TAGS_NAME : TAGS_START;
     parser->name_length = 0;
 }
 
@@ -80,9 +84,8 @@ static enum tool_step end_call(struct tool_parser *parser) {
     if (!parser->sink.is_open)
         tool_call_sink_begin(&parser->sink, parser->name, parser->name_length);
     else
-        tool_members_leave(&parser->members);
+        tool_call_sink_arguments(&parser->sink, "}", 1);
     tool_call_sink_end(&parser->sink);
-    parser->in_markup = false;
     if (!parser->format->tags->ends_call)
         return TOOL_END;
     parser->between_tool_calls = true;
@@ -90,7 +93,6 @@ static enum tool_step end_call(struct tool_parser *parser) {
 }
 
 static enum tool_step push_between(struct tool_parser *parser, char byte) {
-    parser->in_markup = true;
     if (text_is_space(byte))
         return TOOL_MORE;
     return byte == '<' ? go(parser, TAGS_OPEN) : TOOL_BAD;
@@ -100,8 +102,15 @@ static enum tool_step push_open(struct tool_parser *parser, char byte) {
     const struct tool_tags *tags = parser->format->tags;
     if (byte == tags->key_begin[1])
         return expect(parser, tags->key_begin + 2, TAGS_KEY_BEGIN, TAGS_KEY);
-    if (byte == tags->end[1])
-        return expect(parser, tags->end + 2, TAGS_END, TAGS_END);
+    return byte == '/' ? go(parser, TAGS_SLASH) : TOOL_BAD;
+}
+
+static enum tool_step push_slash(struct tool_parser *parser, char byte) {
+    const struct tool_tags *tags = parser->format->tags;
+    if (byte == tags->end[2])
+        return expect(parser, tags->end + 3, TAGS_END, TAGS_END);
+    if (byte == END_MARKER[2])
+        return expect(parser, END_MARKER + 3, TAGS_LAST, TAGS_LAST);
     return TOOL_BAD;
 }
 
@@ -122,9 +131,7 @@ static enum tool_step end_key(struct tool_parser *parser) {
     struct text name = {parser->name, parser->name_length};
     struct text key = {parser->key.data, parser->key.length};
     tool_members_key(&parser->members, name, key);
-    text_marker_finish(&parser->value_end);
-    text_marker_init(&parser->value_end, parser->format->tags->value_end);
-    parser->in_markup = false;
+    parser->tail_length = 0;
     return go(parser, TAGS_VALUE_START);
 }
 
@@ -149,31 +156,93 @@ static enum tool_step push_value_begin(struct tool_parser *parser, char byte) {
     return parser->state == (int)TAGS_VALUE_START ? end_key(parser) : step;
 }
 
-/* The white space in front of the value's end is the value's, but for the line feed of its line. */
-static void end_value(struct tool_parser *parser) {
-    const struct text_marker *marker = &parser->value_end;
-    size_t length = marker->held.length - marker->length;
-    bool has_feed = length > 0 && marker->held.data[length - 1] == '\n';
-    if (parser->format->tags->has_lines && has_feed)
-        length--;
-    tool_members_value(&parser->members, marker->held.data, length);
+enum match { MATCH_NONE, MATCH_PART, MATCH_WHOLE };
+
+/* Returns how the text begins with one of the words, and *out_word which: NULL, none is whole. */
+static enum match match_words(const char *text, size_t length, const char *const *words,
+                              const char **out_word) {
+    enum match found = MATCH_NONE;
+    *out_word = NULL;
+    for (; *words != NULL; words++) {
+        size_t whole = strlen(*words);
+        if (memcmp(text, *words, length < whole ? length : whole) != 0)
+            continue;
+        found = length < whole ? MATCH_PART : MATCH_WHOLE;
+        *out_word = length < whole ? NULL : *words;
+        break;
+    }
+    return found;
+}
+
+/* Returns whether the text is the end of a value, as its model writes it: *out_tag is its tag, or
+ * the tag in front of which that is missing. As a value may contain such tags, another one, or the
+ * text's end, has to follow; a grammar that writes the call keeps them out of it. is_end: the text
+ * ends there. */
+static enum match match_end(const struct tool_parser *parser, const char *text, size_t length,
+                            bool is_end, const char **out_tag) {
+    const struct tool_tags *tags = parser->format->tags;
+    const char *const only[] = {tags->value_end, NULL};
+    const char *const first[] = {tags->value_end, tags->key_begin, tags->end, NULL};
+    const char *const behind_value[] = {tags->key_begin, tags->end, END_MARKER, NULL};
+    const char *const behind_end[] = {END_MARKER, MARKER,
+                                      *tags->name_begin != '\0' ? tags->name_begin : NULL, NULL};
+    const char *behind;
+    size_t at = length > 0 && text[0] == '\n';
+    bool is_exact = parser->sink.streams;
+    enum match found = match_words(text + at, length - at, is_exact ? only : first, out_tag);
+    if (*out_tag == tags->key_begin && tags->has_lines && at == 0)
+        return MATCH_NONE;
+    if (found != MATCH_WHOLE || *out_tag == tags->key_begin || is_exact)
+        return found;
+    at += strlen(*out_tag);
+    while (at < length && text_is_space(text[at]))
+        at++;
+    if (at == length && !is_end && length < MAX_END_BYTES)
+        return MATCH_PART;
+    if (at == length)
+        return MATCH_WHOLE;
+    return match_words(text + at, length - at, *out_tag == tags->end ? behind_end : behind_value,
+                       &behind);
+}
+
+static enum tool_step push(struct tool_parser *parser, char byte);
+
+/* Ends the value in front of what `length` bytes of the tail are, and reads those. The white space
+ * there is the value's, but for the line feed of its line. */
+static enum tool_step end_value(struct tool_parser *parser, const char *tag, size_t start) {
+    char text[TOOL_TAIL_BYTES];
+    const struct tool_tags *tags = parser->format->tags;
+    size_t length = parser->tail_length - start;
+    memcpy(text, parser->tail + start, length);
+    size_t at = text[0] == '\n';
+    if (!tags->has_lines)
+        tool_members_value(&parser->members, text, at);
     tool_members_end_value(&parser->members);
-    text_marker_reset(&parser->value_end);
+    parser->tail_length = 0;
+    if (tag == tags->value_end)
+        at += strlen(tag);
+    enum tool_step step = go(parser, TAGS_BETWEEN);
+    for (; at < length && step == TOOL_MORE; at++)
+        step = push(parser, text[at]);
+    return step;
 }
 
 static enum tool_step push_value(struct tool_parser *parser, char byte) {
-    struct text_marker *marker = &parser->value_end;
-    size_t num_text;
+    const char *tag;
+    size_t start = 0;
     bool is_first = parser->state == (int)TAGS_VALUE_START;
     parser->state = TAGS_VALUE;
     if (is_first && byte == '\n' && parser->format->tags->has_lines)
         return TOOL_MORE;
-    if (text_marker_push(marker, byte, &num_text)) {
-        end_value(parser);
-        return go(parser, TAGS_BETWEEN);
-    }
-    tool_members_value(&parser->members, marker->held.data, num_text);
-    byte_buffer_consume(&marker->held, num_text);
+    parser->tail[parser->tail_length++] = byte;
+    enum match found = MATCH_NONE;
+    for (; start < parser->tail_length && found == MATCH_NONE; start += found == MATCH_NONE)
+        found = match_end(parser, parser->tail + start, parser->tail_length - start, false, &tag);
+    tool_members_value(&parser->members, parser->tail, start);
+    if (found == MATCH_WHOLE)
+        return end_value(parser, tag, start);
+    parser->tail_length -= start;
+    memmove(parser->tail, parser->tail + start, parser->tail_length);
     return TOOL_MORE;
 }
 
@@ -199,6 +268,8 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     case TAGS_OPEN:
         byte_buffer_clear(&parser->key);
         return push_open(parser, byte);
+    case TAGS_SLASH:
+        return push_slash(parser, byte);
     case TAGS_KEY_BEGIN:
         return push_expected(parser, byte, TAGS_KEY);
     case TAGS_KEY:
@@ -216,6 +287,12 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     case TAGS_END:
         step = push_expected(parser, byte, TAGS_CLOSE);
         return parser->state == (int)TAGS_CLOSE ? end_call(parser) : step;
+    case TAGS_LAST:
+        step = push_expected(parser, byte, TAGS_CLOSE);
+        if (parser->state != (int)TAGS_CLOSE)
+            return step;
+        end_call(parser);
+        return TOOL_END;
     case TAGS_CLOSE:
         if (text_is_space(byte))
             return TOOL_MORE;
@@ -227,15 +304,16 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     return push_close(parser, byte);
 }
 
-/* What a broken value's end may have been is the value's. */
-static void leave(struct tool_parser *parser) {
-    if (!parser->sink.is_open)
-        return;
-    if (parser->members.in_value)
-        tool_members_value(&parser->members, parser->value_end.held.data,
-                           parser->value_end.held.length);
-    text_marker_reset(&parser->value_end);
-    tool_members_leave(&parser->members);
+/* The tags that close the call, and the last value, may be missing. */
+static bool finish(struct tool_parser *parser) {
+    const char *tag;
+    if (parser->state == (int)TAGS_VALUE &&
+        match_end(parser, parser->tail, parser->tail_length, true, &tag) == MATCH_WHOLE)
+        end_value(parser, tag, 0);
+    bool is_whole = parser->state == (int)TAGS_BETWEEN && parser->sink.is_open;
+    if (is_whole)
+        end_call(parser);
+    return is_whole || parser->state == (int)TAGS_CLOSE;
 }
 
 static const struct tool_tags qwen3_coder = {.name_begin = "<function=",
@@ -255,7 +333,11 @@ static const struct tool_tags glm = {.name_begin = "",
                                      .value_end = "</arg_value>",
                                      .end = END_MARKER};
 
-const struct tool_format tool_qwen3_coder_format = {
-    .marker = "<tool_call>", .begin = begin, .push = push, .leave = leave, .tags = &qwen3_coder};
+const struct tool_format tool_qwen3_coder_format = {.marker = MARKER,
+                                                    .short_marker = "<function=",
+                                                    .begin = begin,
+                                                    .push = push,
+                                                    .finish = finish,
+                                                    .tags = &qwen3_coder};
 const struct tool_format tool_glm_format = {
-    .marker = "<tool_call>", .begin = begin, .push = push, .leave = leave, .tags = &glm};
+    .marker = MARKER, .begin = begin, .push = push, .finish = finish, .tags = &glm};

@@ -102,6 +102,54 @@ def test_tokenize_counts_the_tools_that_a_chat_shows(tool_server):
         assert tool_server.post("/tokenize", body).json()["count"] == chat["usage"]["prompt_tokens"]
 
 
+BARE = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+
+
+def written(server, text, **fields):
+    """The model's answer of its own choice, and each API's words for it: calls, text, why it ended."""
+    first = server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()["tokens"][0]
+    fields = {"logit_bias": {str(first): 100}, "structured_outputs": {"choice": [text]}, "temperature": 0, **fields}
+    body = {"model": NAME, "messages": [question("Paris")], "tools": [WEATHER], "max_tokens": 200, **fields}
+    choice = server.post("/v1/chat/completions", body).json()["choices"][0]
+    calls = [call["function"] for call in choice["message"].get("tool_calls") or []]
+    yield [json.loads(call["arguments"]) for call in calls], choice["message"]["content"] or "", choice["finish_reason"]
+    calls, content, reason = {}, "", None
+    with server.client().chat.completions.create(**{name: value for name, value in body.items() if name != "structured_outputs"},
+                                                 extra_body={"structured_outputs": body["structured_outputs"]},
+                                                 stream=True) as stream:
+        for chunk in stream:
+            for part in chunk.choices:
+                content += part.delta.content or ""
+                reason = part.finish_reason or reason
+                for call in part.delta.tool_calls or []:
+                    calls[call.index] = calls.get(call.index, "") + (call.function.arguments or "")
+    yield [json.loads(text) for text in calls.values()], content, reason
+
+
+# Text in front: what a call of the grammar beside the choice never begins with.
+TAGGED = 'I look. <tool_call>{"name":"get_weather","arguments":{"city":"rm -rf %s"}}</tool_call>'
+
+
+@pytest.mark.parametrize("text, calls, content, reason, fields", [
+    (TAGGED % "\\$HOME/tmp/x", [{"city": "rm -rf \\$HOME/tmp/x"}], "I look.", "tool_calls", {}),
+    (TAGGED % 'a "b"', [], TAGGED % 'a "b"', "stop", {}),
+    (TAGGED % "$HOME/tmp/x", [], (TAGGED % "").split('"}}')[0], "stop", {"stop": ["$HOME"]}),
+    (BARE, [{"city": "Paris"}], "", "tool_calls", {}),
+    ("I look.\n```json\n" + BARE + "\n```", [{"city": "Paris"}], "I look.", "tool_calls", {}),
+    ("An example:\n" + BARE + "\nasks for Paris.", [], "An example:\n" + BARE + "\nasks for Paris.", "stop", {}),
+    (BARE.replace("get_weather", "get_time"), [], BARE.replace("get_weather", "get_time"), "stop", {}),
+])
+def test_a_call_is_whole_or_text(tool_server, text, calls, content, reason, fields):
+    for answer in written(tool_server, text, **fields):
+        assert answer == (calls, content, reason)
+
+
+def test_a_call_cut_by_the_length_is_text(tool_server):
+    for calls, content, reason in written(tool_server, TAGGED % "x", max_tokens=20):
+        assert (calls, reason) == ([], "length")
+        assert content.startswith("I look. <tool_call>") and (TAGGED % "x").startswith(content)
+
+
 def test_one_call_unless_parallel(tool_server):
     check_call(ask(tool_server, parallel_tool_calls=False).choices[0])
 

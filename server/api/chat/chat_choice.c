@@ -92,6 +92,13 @@ static bool has_failed(const struct chat_choice *choice) {
     return failed;
 }
 
+enum output_end chat_choice_end_of(const struct token_event *event) {
+    if (event->finish == FINISH_NONE)
+        return OUTPUT_GOES_ON;
+    bool is_models = event->finish == FINISH_STOP && event->stop_string < 0;
+    return is_models ? OUTPUT_ENDS : OUTPUT_IS_CUT;
+}
+
 int chat_choice_add(struct chat_choice *choice, const struct token_event *event) {
     bool is_end = event->finish != FINISH_NONE;
     struct output_part part;
@@ -103,8 +110,10 @@ int chat_choice_add(struct chat_choice *choice, const struct token_event *event)
         choice->parser = output_parser_create(&choice->parser_config);
     if (choice->parser == NULL)
         return -1;
-    if (output_parser_push(choice->parser, event->text, event->text_bytes, is_end) != 0)
+    if (output_parser_push(choice->parser, event->text, event->text_bytes,
+                           chat_choice_end_of(event)) != 0)
         return -1;
+    choice->has_broken_call = output_parser_is_broken(choice->parser);
     while (output_parser_next(choice->parser, &part)) {
         if (part.kind == OUTPUT_PART_REASONING)
             choice->num_reasoning_tokens = event->num_generated;

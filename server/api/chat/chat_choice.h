@@ -38,7 +38,8 @@ struct chat_choice {
     size_t tool_calls_capacity;
     struct byte_buffer logprobs, token_ids; /* entries of JSON arrays */
     int32_t num_reasoning_tokens;
-    bool has_role; /* a stream's first chunk was written */
+    bool has_role;        /* a stream's first chunk was written */
+    bool has_broken_call; /* output_parser_is_broken */
 };
 
 struct chat_choice_config {
@@ -53,6 +54,8 @@ struct chat_choice_config {
 void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config);
 void chat_choice_finish(struct chat_choice *choice);
 
+/* Returns how an event ends the text of its choice. */
+enum output_end chat_choice_end_of(const struct token_event *event);
 /* Adds an event's text; -1 when memory is short. Logprobs and token ids are the caller's to add. */
 int chat_choice_add(struct chat_choice *choice, const struct token_event *event);
 /* Returns whether anything was added since the last chat_choice_clear. */

@@ -155,11 +155,12 @@ static size_t held_bytes(const struct api_call *base) {
 }
 
 /* Shows choice number `index` as number `shown` of the answer. As OpenAI has it, a tool call that
- * was named in the request is no finish reason. */
+ * was named in the request is no finish reason, nor is one that did not become whole. */
 static struct chat_choice_view view_of(const struct chat_api_call *call, int32_t index,
                                        int32_t shown) {
     const struct chat_choice *choice = &call->choices[index];
-    bool has_tool_calls = choice->num_tool_calls > 0 && call->tool_choice != TOOL_CHOICE_NAMED;
+    bool has_tool_calls = choice->num_tool_calls > 0 && !choice->has_broken_call &&
+                          call->tool_choice != TOOL_CHOICE_NAMED;
     const char *reason = call->has_functions ? "function_call" : "tool_calls";
     return (struct chat_choice_view){
         .index = shown,

@@ -28,6 +28,7 @@ static struct chat_choice_config choice_config(const struct chat_model *model,
         .parser = {.tools = used_tools(model, &body->tools),
                    .reasoning = prompt->has_reasoned ? REASONING_FORMAT_NONE : model->reasoning,
                    .begins_in_reasoning = prompt->begins_in_reasoning,
+                   .is_forced = tool_grammar_is_forced(&body->tools),
                    .max_tool_calls = body->has_functions ? 1 : 0},
         .hides_reasoning = !body->include_reasoning,
         .allows_parallel = body->tools.allows_parallel,
@@ -116,15 +117,22 @@ static int check_logprobs(const struct chat_body *body, const struct request *ma
                          (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
-/* Copies what the parsers of the choices may still need of the tools when the body is gone: the names
- * of those allowed, of custom ones, and behind them the parameters' types. */
+/* Copies what the parsers of the choices may still need of the tools when the body is gone: the
+ * names of those that may be called, of custom ones, and behind them the parameters' types. */
 static int copy_tools(const struct chat_body *body, struct chat_generation *generation,
                       struct api_error *err) {
     const struct tool_fields *tools = &body->tools;
     const struct byte_buffer *custom = &body->custom_names;
+    struct output_parser_config *parser = &generation->config.parser;
     struct byte_buffer names = {0};
-    for (int32_t i = 0; i < tools->num_allowed; i++)
-        byte_buffer_append(&names, tools->allowed[i], strlen(tools->allowed[i]) + 1);
+    const cJSON *tool;
+    cJSON_ArrayForEach(tool, tools->tools) {
+        if (!tool_fields_allow(tools, tool))
+            continue;
+        byte_buffer_append_text(&names, tool_fields_name(tool));
+        byte_buffer_append(&names, "", 1);
+        parser->num_bare_names++;
+    }
     size_t allowed_bytes = names.length;
     byte_buffer_append(&names, custom->data, custom->length);
     size_t num_name_bytes = names.length;
@@ -137,10 +145,12 @@ static int copy_tools(const struct chat_body *body, struct chat_generation *gene
     generation->config.custom_names = names.data != NULL ? names.data + allowed_bytes : NULL;
     for (size_t i = 0; i < custom->length; i++)
         generation->config.num_custom_names += custom->data[i] == '\0';
-    generation->config.parser.allowed_names = names.data;
-    generation->config.parser.num_allowed_names = tools->num_allowed;
+    parser->bare_names = parser->allowed_names = names.data;
+    parser->num_allowed_names = tools->num_allowed > 0 ? parser->num_bare_names : 0;
+    if (parser->is_forced || tools->choice == TOOL_CHOICE_NONE)
+        parser->num_bare_names = 0;
     if (names.length > num_name_bytes)
-        generation->config.parser.parameter_types =
+        parser->parameter_types =
             (struct text){names.data + num_name_bytes, names.length - num_name_bytes};
     return 0;
 }

@@ -28,7 +28,7 @@ void chat_parts_finish(struct chat_parts *parts) {
 int chat_parts_push(struct chat_parts *parts, const struct token_event *event) {
     parts->num_generated = event->num_generated;
     return output_parser_push(parts->parser, event->text, event->text_bytes,
-                              event->finish != FINISH_NONE);
+                              chat_choice_end_of(event));
 }
 
 static bool is_left_out(const struct chat_parts *parts, const struct output_part *part) {

@@ -74,7 +74,8 @@ static const char *stop_reason(const struct messages_api_call *call) {
         return "max_tokens";
     if (finish->stop_string.data != NULL)
         return "stop_sequence";
-    return call->output.num_tool_uses > 0 ? "tool_use" : "end_turn";
+    bool is_broken = output_parser_is_broken(call->parts.parser);
+    return call->output.num_tool_uses > 0 && !is_broken ? "tool_use" : "end_turn";
 }
 
 /* is_end: false writes both as null. */

@@ -129,7 +129,8 @@ static int add_parts(struct responses_api_call *call, struct byte_buffer *events
 
 static bool is_cut(const struct responses_api_call *call) {
     enum finish_reason reason = call->base.choices[0].finish.reason;
-    return reason == FINISH_LENGTH || reason == FINISH_DEADLINE;
+    return reason == FINISH_LENGTH || reason == FINISH_DEADLINE ||
+           output_parser_is_broken(call->parts.parser);
 }
 
 /* Returns whether the last item is not as long as it was to be. */
@@ -163,7 +164,8 @@ static void write_usage(const struct responses_api_call *call, struct byte_buffe
     json_write_end_object(out);
 }
 
-/* Of OpenAI's reasons this one comes nearest to a deadline, which stop_reason names. */
+/* Of OpenAI's reasons this one comes nearest to a deadline, which stop_reason names, and to a call
+ * that broke. */
 static void write_incomplete_details(const struct responses_api_call *call, bool is_end,
                                      struct byte_buffer *out) {
     const char *details = "null";

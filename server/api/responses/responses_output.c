@@ -5,6 +5,7 @@
 #include "server/api/api_call_type.h"
 #include "server/api/responses/responses_tools.h"
 #include "server/json/json_write.h"
+#include "server/output/json_stream.h"
 
 #include <stdlib.h>
 
@@ -91,7 +92,8 @@ static void write_item(const struct responses_item *item, const char *status, bo
 static void write_whole(const struct responses_output *output, int32_t index, bool is_cut,
                         struct byte_buffer *out) {
     bool is_last = index + 1 == output->num_items;
-    write_item(&output->items[index], is_last && is_cut ? "incomplete" : "completed", true, out);
+    is_cut = output->items[index].is_cut || (is_last && is_cut);
+    write_item(&output->items[index], is_cut ? "incomplete" : "completed", true, out);
 }
 
 void responses_output_format(const struct responses_output *output, bool is_cut,
@@ -197,12 +199,25 @@ static void write_done(struct responses_output *output, bool is_cut, struct byte
 
 /* --- Steps --- */
 
+/* Returns whether it is no call, or one whose arguments are whole, or deeper than is read here; of a
+ * custom tool's input that is not known. */
+static bool is_whole(const struct responses_item *item) {
+    struct json_stream json;
+    enum json_stream_step step = JSON_STREAM_MORE;
+    json_stream_init(&json);
+    for (size_t i = 0; i < item->text.length && step == JSON_STREAM_MORE; i++)
+        step = json_stream_push(&json, item->text.data[i]);
+    return item->kind != OUTPUT_PART_TOOL_CALL || item->is_custom || step != JSON_STREAM_MORE;
+}
+
 static void close_item(struct responses_output *output, bool is_cut, struct byte_buffer *events) {
     if (!output->is_open)
         return;
+    struct responses_item *item = &output->items[output->num_items - 1];
     output->is_open = false;
+    item->is_cut = is_cut || !is_whole(item);
     if (events != NULL)
-        write_done(output, is_cut, events);
+        write_done(output, item->is_cut, events);
 }
 
 static struct responses_item *add_item(struct responses_output *output,

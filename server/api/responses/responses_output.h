@@ -16,6 +16,7 @@ struct responses_item {
     char id[48], call_id[48];
     struct byte_buffer name, text; /* text: of the message, or the call's arguments or input */
     struct byte_buffer logprobs;   /* of a message: entries, comma-separated */
+    bool is_cut;                   /* it is closed, and not whole */
 };
 
 /* A zeroed struct is an empty output. */

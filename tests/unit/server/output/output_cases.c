@@ -60,6 +60,13 @@ static const char types_of_f[] = "f\0ss\0nn\0";
 #define THINK_PYTHONIC                                                                             \
     { .tools = TOOL_CALL_FORMAT_PYTHONIC, .reasoning = REASONING_FORMAT_THINK }
 
+static const char given_names[] =
+    "get_weather\0bash\0read_file\0write_file\0search_code\0add\0run_python\0f";
+#define BARE(format)                                                                               \
+    { .tools = TOOL_CALL_FORMAT_##format, .bare_names = given_names, .num_bare_names = 8 }
+#define FORCED(format)                                                                             \
+    { .tools = TOOL_CALL_FORMAT_##format, .is_forced = true }
+
 /* DeepSeek's markers. */
 #define DS(word) "<\uff5ctool\u2581" word "\uff5c>"
 #define DS_BEGIN DS("calls\u2581begin")
@@ -137,7 +144,8 @@ const struct output_case output_cases[] = {
     {HERMES,
      "<tool_call>{\"arguments\":\"\\ud83d "
      "\\ud83d\\ud83d\\n\\udE00\\ud83d\",\"name\":\"f\"}</tool_call>",
-     "|call 0:f|arguments 0:\uFFFD \uFFFD\uFFFD\n\uFFFD\uFFFD"},
+     "|content:<tool_call>{\"arguments\":\"\\ud83d "
+     "\\ud83d\\ud83d\\n\\udE00\\ud83d\",\"name\":\"f\"}</tool_call>"},
     {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\"\"}</tool_call>",
      "|call 0:f|arguments 0:{}"},
     {HERMES,
@@ -160,8 +168,9 @@ const struct output_case output_cases[] = {
     /* It breaks off. */
     {HERMES, "a <tool_call>{\"name\": \"f\", ", "|content:a <tool_call>{\"name\": \"f\", "},
     {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"b",
-     "|call 0:f|arguments 0:{\"a\":\"b"},
-    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\"", "|call 0:f|arguments 0:{}"},
+     "|content:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"b"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\"",
+     "|content:<tool_call>{\"name\":\"f\",\"arguments\":\""},
     /* It is none. */
     {HERMES, "Use <tool_call> tags.", "|content:Use <tool_call> tags."},
     {HERMES, " <tool_call>\n{\"name\": \"f\"", "|content: <tool_call>\n{\"name\": \"f\""},
@@ -211,17 +220,152 @@ const struct output_case output_cases[] = {
      "|content:<tool_call>{\"x\":01,|call 0:f|arguments 0:{}"},
     /* It breaks behind what is out. */
     {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":tru}}</tool_call> x",
-     "|call 0:f|arguments 0:{\"a\":tru|content:}}</tool_call> x"},
+     "|content:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":tru}}</tool_call> x"},
     {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"\\x\"}}",
-     "|call 0:f|arguments 0:{\"a\":\"\\|content:x\"}}"},
+     "|call 0:f|arguments 0:{\"a\":\"\\\\x\"}"},
     {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_128 "]",
-     "|call 0:f|arguments 0:{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN
-         DEEP_OPEN "[[[[[[[[[[[[[[[|content:[]"},
+     "|content:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_128 "]"},
     {HERMES,
      "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN
          DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE "}}</tool_call>",
      "|call 0:f|arguments 0:{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_CLOSE DEEP_CLOSE
          DEEP_CLOSE DEEP_CLOSE "}"},
+
+    /* What is no strict JSON, and means something nevertheless. */
+    {HERMES,
+     "<tool_call>{\"name\":\"bash\",\"arguments\":{\"command\":\"rm -rf \\$HOME/tmp/x\"}}"
+     "</tool_call>",
+     "|call 0:bash|arguments 0:{\"command\":\"rm -rf \\\\$HOME/tmp/x\"}"},
+    {HERMES,
+     "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"it\\'s \\d+ C:\\Users \\u12 \\x41 \\\n"
+     "end\"}}</tool_call>",
+     "|call 0:f|arguments 0:{\"a\":\"it's \\\\d+ C:\\\\Users \\\\u12 \\\\x41 \\\\\\u000aend\"}"},
+    {HERMES,
+     "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":True,\"b\": [None, False,\n], },}"
+     "</tool_call>",
+     "|call 0:f|arguments 0:{\"a\":true,\"b\": [null, false]}"},
+    {HERMES,
+     "<tool_call>{'name': 'f', 'arguments': {'a': 'say \"hi\", it\\'s me', \"b\": '\\n'}}"
+     "</tool_call> x",
+     "|call 0:f|arguments 0:{\"a\": \"say \\\"hi\\\", it's me\", \"b\": \"\\n\"}|content:x"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\"{'a': '\\\\d', }\"}</tool_call>",
+     "|call 0:f|arguments 0:{\"a\": \"\\\\d\"}"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\"{'a': tru}\"}</tool_call>",
+     "|content:<tool_call>{\"name\":\"f\",\"arguments\":\"{'a': tru}\"}</tool_call>"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\"{'a': 1\"}</tool_call>",
+     "|content:<tool_call>{\"name\":\"f\",\"arguments\":\"{'a': 1\"}</tool_call>"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":\" {} {}\"}</tool_call>",
+     "|content:<tool_call>{\"name\":\"f\",\"arguments\":\" {} {}\"}</tool_call>"},
+    {MISTRAL, "[TOOL_CALLS]f[ARGS]{\"a\": \"\\$x\",}", "|call 0:f|arguments 0:{\"a\": \"\\\\$x\"}"},
+    {HARMONY, "<|channel|>commentary to=functions.f<|message|>{\"a\": '\\$x'}<|call|>",
+     "|call 0:f|arguments 0:{\"a\": \"\\\\$x\"}"},
+    {LLAMA3, "{\"name\": \"f\", \"parameters\": {\"a\": True,}}",
+     "|call 0:f|arguments 0:{\"a\": true}"},
+    /* The last brace is missing. */
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}</tool_call> x",
+     "|call 0:f|arguments 0:{\"a\":1}|content:x"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}",
+     "|call 0:f|arguments 0:{\"a\":1}"},
+    {HERMES, "<tool_call>{\"arguments\":{\"a\":1}</tool_call>",
+     "|content:<tool_call>{\"arguments\":{\"a\":1}</tool_call>"},
+    /* Which quote ends the string is not clear. */
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"say \"hi\"\"}}</tool_call>",
+     "|content:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"say \"hi\"\"}}</tool_call>"},
+    {HERMES, "<tool_call>{'name':'f','arguments':{'a':'it's'}}</tool_call>",
+     "|content:<tool_call>{'name':'f','arguments':{'a':'it's'}}</tool_call>"},
+    /* The second is broken, the first is none the less one. */
+    {HERMES,
+     "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"f\","
+     "\"arguments\":{\"a\":",
+     "|call 0:f|arguments 0:{}|content:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":"},
+    /* A grammar writes the calls. */
+    {FORCED(HERMES), "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"b",
+     "|call 0:f|arguments 0:{\"a\":\"b"},
+    {FORCED(QWEN3_CODER), "<tool_call><function=f><parameter=s>1\n</parameter>\n<par",
+     "|call 0:f|arguments 0:{\"s\": 1"},
+    {FORCED(HARMONY), "<|channel|>commentary to=functions.f<|message|>{\"a\": [1",
+     "|call 0:f|arguments 0:{\"a\": [1"},
+
+    /* Without markers, as Qwen2.5-Coder-0.5B-Instruct wrote them. */
+    {BARE(HERMES),
+     "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\", \"unit\": \"celsius\"}}",
+     "|call 0:get_weather|arguments 0:{\"city\": \"Paris\", \"unit\": \"celsius\"}"},
+    {BARE(HERMES),
+     "```json\n{\n  \"name\": \"bash\",\n  \"arguments\": {\n    \"command\": \"rm -rf "
+     "$HOME/tmp/x\"\n  }\n}\n```",
+     "|call 0:bash|arguments 0:{\n    \"command\": \"rm -rf $HOME/tmp/x\"\n  }"},
+    {BARE(HERMES),
+     "```json\n{\n  \"name\": \"bash\",\n  \"arguments\": {\n    \"command\": \"find . -name "
+     "'*.c' -exec grep -o 'main' {} \\;\"\n  }\n}\n```",
+     "|call 0:bash|arguments 0:{\n    \"command\": \"find . -name '*.c' -exec grep -o 'main' {} "
+     "\\\\;\"\n  }"},
+    {BARE(HERMES),
+     "```json\n[\n    {\"name\": \"bash\", \"arguments\": {\"command\": \"grep -r '\\\\bmain\\\\b' "
+     ".c\"}}\n]\n```",
+     "|call 0:bash|arguments 0:{\"command\": \"grep -r '\\\\bmain\\\\b' .c\"}"},
+    {BARE(HERMES),
+     "```json\n{\"name\": \"write_file\", \"arguments\": {\"path\": \"hello.txt\", \"content\": "
+     "\"Hello, world!\"}}\n{\"name\": \"read_file\", \"arguments\": {\"path\": "
+     "\"hello.txt\"}}\n```",
+     "|call 0:write_file|arguments 0:{\"path\": \"hello.txt\", \"content\": \"Hello, "
+     "world!\"}|call 1:read_file|arguments 1:{\"path\": \"hello.txt\"}"},
+    {BARE(HERMES),
+     "It takes a city name as a parameter.\nExample call as JSON:\n{\"name\": \"get_weather\", "
+     "\"arguments\": {\"city\": \"New York\", \"unit\": \"celsius\"}}\n",
+     "|content:It takes a city name as a parameter.\nExample call as JSON:|call "
+     "0:get_weather|arguments 0:{\"city\": \"New York\", \"unit\": \"celsius\"}"},
+    /* It names no given tool, is no call, or is explained. */
+    {BARE(HERMES),
+     "```json\n{\n  \"name\": \"hello.c\",\n  \"arguments\": {\n    \"path\": \"/dev/null\"\n  "
+     "}\n}\n```",
+     "|content:```json\n{\n  \"name\": \"hello.c\",\n  \"arguments\": {\n    \"path\": "
+     "\"/dev/null\"\n  }\n}\n```"},
+    {BARE(HERMES), "```json\n{\"name\": \"add\", \"arguments\": 12.5 + 30}\n```",
+     "|content:```json\n{\"name\": \"add\", \"arguments\": 12.5 + 30}\n```"},
+    {BARE(HERMES),
+     "Here's an example JSON object:\n\n{\"name\": \"Alice\", \"arguments\": {\"name\": "
+     "\"Alice\", \"age\": 30}}",
+     "|content:Here's an example JSON object:\n\n{\"name\": \"Alice\", \"arguments\": {\"name\": "
+     "\"Alice\", \"age\": 30}}"},
+    {BARE(HERMES),
+     "```json\n{\n  \"name\": \"run_python\",\n  \"description\": \"Run Python code\",\n  "
+     "\"parameters\": {\n    \"code\": \"1\"\n  }\n}\n```",
+     "|content:```json\n{\n  \"name\": \"run_python\",\n  \"description\": \"Run Python "
+     "code\",\n  \"parameters\": {\n    \"code\": \"1\"\n  }\n}\n```"},
+    {BARE(HERMES),
+     "Here is a sample request for Paris:\n\n```json\n{\"name\": \"get_weather\", "
+     "\"arguments\": {\"city\": \"Paris\"}}\n```\n\nIt will return the weather.",
+     "|content:Here is a sample request for Paris:\n\n```json\n{\"name\": \"get_weather\", "
+     "\"arguments\": {\"city\": \"Paris\"}}\n```\n\nIt will return the weather."},
+    /* Other ways of other models. */
+    {BARE(HERMES), "{\"name\":\"f\",\"arguments\":{}}\n</tool_call>\nDone.",
+     "|call 0:f|arguments 0:{}|content:Done."},
+    {BARE(HERMES), "{\"name\":\"f\",\"arguments\":{}}\n<tool_call>{\"name\":\"add\"}</tool_call> x",
+     "|call 0:f|arguments 0:{}|call 1:add|arguments 1:{}|content:x"},
+    {BARE(HERMES), "Hm.\n```\n{\"name\":\"f\",\"arguments\":{}}",
+     "|content:Hm.|call 0:f|arguments 0:{}"},
+    {BARE(HERMES),
+     "```json\n{\"name\":\"f\",\"arguments\":{}}\n```\n\n```json\n{\"name\":\"f\","
+     "\"arguments\":{}}\n```\n",
+     "|call 0:f|arguments 0:{}|call 1:f|arguments 1:{}"},
+    {BARE(LLAMA3_JSON), "I look.\n{\"name\": \"f\", \"parameters\": {\"a\": 1}}",
+     "|content:I look.|call 0:f|arguments 0:{\"a\": 1}"},
+    {BARE(HERMES), "{\"name\": \"f\", \"parameters\": {}}",
+     "|content:{\"name\": \"f\", \"parameters\": {}}"},
+    {BARE(HERMES), "{\"name\":\"f\",\"arguments\":{}}, {\"name\":\"f\",\"arguments\":{}}",
+     "|call 0:f|arguments 0:{}|call 1:f|arguments 1:{}"},
+    {BARE(HERMES), "{\"name\":\"f\",\"arguments\":{}}\n{\"name\":\"f\",\"argum",
+     "|content:{\"name\":\"f\",\"arguments\":{}}\n{\"name\":\"f\",\"argum"},
+    {BARE(HERMES), "{{\"name\":\"f\",\"arguments\":{}}", "|content:{|call 0:f|arguments 0:{}"},
+    {BARE(HERMES), "`{\"name\":\"f\",\"arguments\":{}}` is ``a``, ```c\nint x[] = {1};\n``` {}",
+     "|content:`{\"name\":\"f\",\"arguments\":{}}` is ``a``, ```c\nint x[] = {1};\n``` {}"},
+    {BARE(HERMES), "```json a b c d e f g h\n{\"name\":\"f\",\"arguments\":{}} x",
+     "|content:```json a b c d e f g h\n{\"name\":\"f\",\"arguments\":{}} x"},
+    {BARE(QWEN3_CODER), "{\"name\":\"f\",\"arguments\":{}}",
+     "|content:{\"name\":\"f\",\"arguments\":{}}"},
+    {BARE(HERMES), "[{\"name\":\"f\",\"arguments\":{}}, {\"name\":\"add\",\"arguments\":{}}]",
+     "|call 0:f|arguments 0:{}|call 1:add|arguments 1:{}"},
+    {BARE(HERMES), "[1, 2] and [a](b)", "|content:[1, 2] and [a](b)"},
 
     /* Hermes behind reasoning, which has no calls. */
     {THINK_HERMES,
@@ -257,7 +401,8 @@ const struct output_case output_cases[] = {
     {LLAMA3, "<|python_tag|>print(1)", "|content:<|python_tag|>print(1)"},
     {LLAMA3, "<|{\"name\":\"f\",\"parameters\":{}}",
      "|content:<|{\"name\":\"f\",\"parameters\":{}}"},
-    {LLAMA3, "{\"name\":\"f\",\"parameters\":{\"a\":", "|call 0:f|arguments 0:{\"a\":"},
+    {LLAMA3,
+     "{\"name\":\"f\",\"parameters\":{\"a\":", "|content:{\"name\":\"f\",\"parameters\":{\"a\":"},
     {THINK_LLAMA3, "<think>{\"name\":\"no\"}</think>\n{\"name\":\"f\",\"parameters\":{}}",
      "|reasoning:{\"name\":\"no\"}|call 0:f|arguments 0:{}"},
 
@@ -326,13 +471,13 @@ const struct output_case output_cases[] = {
     {QWEN3_CODER, "<tool_call>\n<function=f>\n<param",
      "|content:<tool_call>\n<function=f>\n<param"},
     {QWEN3_CODER, "<tool_call><function=f><parameter=s>a</par",
-     "|call 0:f|arguments 0:{\"s\": \"a</par"},
+     "|content:<tool_call><function=f><parameter=s>a</par"},
     {QWEN3_CODER, "<tool_call><function=f><parameter=n>a\"",
-     "|call 0:f|arguments 0:{\"n\": \"a\\\""},
+     "|content:<tool_call><function=f><parameter=n>a\""},
     {QWEN3_CODER, "<tool_call><function=f><parameter=a>[1, 2</",
-     "|call 0:f|arguments 0:{\"a\": [1, 2</"},
+     "|content:<tool_call><function=f><parameter=a>[1, 2</"},
     {QWEN3_CODER, "<tool_call><function=f><parameter=a>1</parameter>\n<par",
-     "|call 0:f|arguments 0:{\"a\": 1}|content:<par"},
+     "|content:<tool_call><function=f><parameter=a>1</parameter>\n<par"},
     /* It is none, or breaks behind what is out. */
     {QWEN3_CODER, "Use <tool_call> and <function=f>", "|content:Use <tool_call> and <function=f>"},
     {QWEN3_CODER, "<tool_call>{\"name\":\"f\"}</tool_call>",
@@ -344,11 +489,44 @@ const struct output_case output_cases[] = {
     {QWEN3_CODER, "<tool_call><function=f><parameter=></function>",
      "|content:<tool_call><function=f><parameter=></function>"},
     {QWEN3_CODER, "<tool_call><function=f><parameter=a>1</parameter> then\n</function>",
-     "|call 0:f|arguments 0:{\"a\": 1}|content:then\n</function>"},
+     "|call 0:f|arguments 0:{\"a\": \"1</parameter> then\"}"},
     {ALLOWED(QWEN3_CODER), "<tool_call><function=g></function></tool_call>",
      "|content:<tool_call><function=g></function></tool_call>"},
     {QWEN3_CODER, "<tool_call><function=f></function> <tool_call><function=g></function>",
      "|call 0:f|arguments 0:{}|call 1:g|arguments 1:{}"},
+
+    /* The first tag is missing, the last ones are. */
+    {QWEN3_CODER,
+     "I look.\n<function=f>\n<parameter=s>\nls\n</parameter>\n</function>\n</tool_call>\nDone.",
+     "|content:I look.|call 0:f|arguments 0:{\"s\": \"ls\"}|content:Done."},
+    {QWEN3_CODER, "<function=f><parameter=s>ls</parameter></function>",
+     "|call 0:f|arguments 0:{\"s\": \"ls\"}"},
+    {QWEN3_CODER, "<tool_call>\n<function=f>\n<parameter=s>\nls\n</parameter>\n</tool_call> x",
+     "|call 0:f|arguments 0:{\"s\": \"ls\"}|content:x"},
+    {QWEN3_CODER, "<tool_call>\n<function=f>\n<parameter=s>\nls\n</parameter>\n",
+     "|call 0:f|arguments 0:{\"s\": \"ls\"}"},
+    {QWEN3_CODER,
+     "<tool_call>\n<function=f>\n<parameter=s>\nls\n<parameter=x>\n1\n</function>\n</tool_call>",
+     "|call 0:f|arguments 0:{\"s\": \"ls\", \"x\": 1}"},
+    {QWEN3_CODER, "<tool_call>\n<function=f>\n<parameter=s>\nls\n</function>\n",
+     "|call 0:f|arguments 0:{\"s\": \"ls\"}"},
+    {QWEN3_CODER, "<tool_call>\n<function=f>\n<parameter=s>\nls\n</param",
+     "|content:<tool_call>\n<function=f>\n<parameter=s>\nls\n</param"},
+    /* Two functions in one call. */
+    {QWEN3_CODER,
+     "<tool_call>\n<function=f>\n<parameter=s>\na\n</parameter>\n</function>\n<function=g>\n"
+     "<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>\nDone.",
+     "|call 0:f|arguments 0:{\"s\": \"a\"}|call 1:g|arguments 1:{\"x\": 1}|content:Done."},
+    /* A value has tags in it. */
+    {QWEN3_CODER,
+     "<tool_call>\n<function=f>\n<parameter=s>\nthe </parameter> tag, </function>, "
+     "<parameter=x>,\n</parameter>\n\n</parameter>\n and </tool_call> \n</parameter>\n"
+     "</function>\n</tool_call>",
+     "|call 0:f|arguments 0:{\"s\": \"the </parameter> tag, </function>, "
+     "<parameter=x>,\\n</parameter>\\n\\n</parameter>\\n and </tool_call> \"}"},
+    /* Python's words and lists. */
+    {QWEN3_CODER, "<tool_call><function=g><parameter=s>['a', True,]</parameter></function>",
+     "|call 0:g|arguments 0:{\"s\": [\"a\", true]}"},
 
     /* GLM. */
     {GLM,
@@ -360,15 +538,30 @@ const struct output_case output_cases[] = {
      "</tool_call> x",
      "|content:Hm.|call 0:g|arguments 0:{}|call 1:f|arguments 1:{\"s\": \"1\\n\"}|content:x"},
     {GLM, "<tool_call>f<arg_key>s</arg_key><arg_value>a</arg_va",
-     "|call 0:f|arguments 0:{\"s\": \"a</arg_va"},
+     "|content:<tool_call>f<arg_key>s</arg_key><arg_value>a</arg_va"},
     {GLM, "<tool_call>f<arg_key>s</arg_key> a", "|content:<tool_call>f<arg_key>s</arg_key> a"},
     {GLM, "<tool_call>f<arg_key>s</arg_ke>", "|content:<tool_call>f<arg_key>s</arg_ke>"},
     {GLM, "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key>2",
-     "|call 0:f|arguments 0:{\"a\": 1}|content:<arg_key>b</arg_key>2"},
+     "|content:<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key>2"},
     {GLM, "<tool_call> two words </tool_call>", "|content:<tool_call> two words </tool_call>"},
     {GLM, "<tool_call></tool_call>", "|content:<tool_call></tool_call>"},
     {ALLOWED(GLM45), "<tool_call>g</tool_call><tool_call>f</tool_call>",
      "|content:<tool_call>g</tool_call>|call 0:f|arguments 0:{}"},
+    {GLM,
+     "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a </arg_value> b\n</arg_value>\n"
+     "<arg_key>x</arg_key>\n<arg_value>1",
+     "|content:<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a </arg_value> b\n</arg_value>\n"
+     "<arg_key>x</arg_key>\n<arg_value>1"},
+    {GLM,
+     "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a </arg_value> b</arg_value>\n"
+     "<arg_key>x</arg_key>\n<arg_value>1</tool_call>",
+     "|call 0:f|arguments 0:{\"s\": \"a </arg_value> b\", \"x\": 1}"},
+    {GLM, "<tool_call>f<arg_key>s</arg_key><arg_value>a</arg_value>",
+     "|call 0:f|arguments 0:{\"s\": \"a\"}"},
+    {GLM,
+     "<tool_call>f<arg_key>s</arg_key><arg_value>a<arg_key>x</arg_key><arg_value>1</arg_value>"
+     "</tool_call>\n<tool_call>g</tool_call>",
+     "|call 0:f|arguments 0:{\"s\": \"a\", \"x\": 1}|call 1:g|arguments 1:{}"},
     {THINK_GLM, "\n<think>a <tool_call>g</tool_call></think>\n<tool_call>f\n</tool_call>",
      "|reasoning:a <tool_call>g</tool_call>|call 0:f|arguments 0:{}"},
 
@@ -401,14 +594,14 @@ const struct output_case output_cases[] = {
     {HARMONY, "<|channel|>anal", ""},
     {HARMONY, "<|channel|>analysis<|message|>a<|en", "|reasoning:a<|en"},
     {HARMONY, "<|channel|>commentary to=functions.f<|message|>{\"a\": [1",
-     "|call 0:f|arguments 0:{\"a\": [1"},
+     "|content:<|channel|>commentary to=functions.f<|message|>{\"a\": [1"},
     /* A call is none, or breaks. */
     {HARMONY, "<|channel|>commentary to=functions.f<|message|>",
      "|content:<|channel|>commentary to=functions.f<|message|>"},
     {HARMONY, "<|channel|>commentary to=functions.f<|message|> one<|end|>two",
      "|content:<|channel|>commentary to=functions.f<|message|> one\ntwo"},
     {HARMONY, "<|channel|>commentary to=functions.f<|message|>{\"a\":1]<|call|>",
-     "|call 0:f|arguments 0:{\"a\":1|content:]"},
+     "|content:<|channel|>commentary to=functions.f<|message|>{\"a\":1]"},
     {HARMONY, "<|channel|>commentary to=browser.search<|message|>{}<|call|>",
      "|content:<|channel|>commentary to=browser.search<|message|>{}"},
     {HARMONY, "<|channel|>analysis to=python<|message|>1+1<|end|>", "|reasoning:1+1"},
@@ -433,7 +626,8 @@ const struct output_case output_cases[] = {
                       "\n" DS_CALL "function" DS_SEP "g\n```json\n{}\n```" DS_CALL_END DS_END,
      "|call 0:f|arguments 0:{\"a\": {\"b\": [1]}}|call 1:g|arguments 1:{}"},
     {DEEPSEEK, DS_BEGIN DS_CALL "f" DS_SEP "{\"a\": 1}", "|call 0:f|arguments 0:{\"a\": 1}"},
-    {DEEPSEEK, DS_BEGIN DS_CALL "f" DS_SEP "{\"a\": ", "|call 0:f|arguments 0:{\"a\": "},
+    {DEEPSEEK,
+     DS_BEGIN DS_CALL "f" DS_SEP "{\"a\": ", "|content:" DS_BEGIN DS_CALL "f" DS_SEP "{\"a\": "},
     {DEEPSEEK, DS_BEGIN DS_CALL "f" DS_SEP "[]", "|content:" DS_BEGIN DS_CALL "f" DS_SEP "[]"},
     {DEEPSEEK, DS_BEGIN DS_CALL "function" DS_SEP "f\n{}",
      "|content:" DS_BEGIN DS_CALL "function" DS_SEP "f\n{}"},
@@ -467,7 +661,7 @@ const struct output_case output_cases[] = {
      "1:{}|content:bye"},
     {GRANITE, "Here is my response", "|content:Here is my response"},
     {GRANITE, "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": \"b",
-     "|call 0:f|arguments 0:{\"a\": \"b"},
+     "|content:<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"a\": \"b"},
     {GRANITE, "<|tool_call|>[]", "|content:<|tool_call|>[]"},
     {GRANITE, "<|tool_call|>{\"name\": \"f\"}x", "|call 0:f|arguments 0:{}|content:x"},
     {ALLOWED(GRANITE), "<|tool_call|>[{\"name\": \"g\"}]",
@@ -550,7 +744,7 @@ const struct output_case output_cases[] = {
      "\"x\", \"null\": [2], \"k\": {\"q\": 1.5}}}"},
     {PYTHONIC, "[f(a=" DEEP_128 "1" DEEP_128_CLOSE ")]",
      "|call 0:f|arguments 0:{\"a\": " DEEP_128 "1" DEEP_128_CLOSE "}"},
-    {PYTHONIC, "[f(a=" DEEP_128 "[", "|call 0:f|arguments 0:{\"a\": " DEEP_128 "|content:["},
+    {PYTHONIC, "[f(a=" DEEP_128 "[", "|content:[f(a=" DEEP_128 "["},
 
     /* No calls. */
     {PYTHONIC, "[1, 2, 3]", "|content:[1, 2, 3]"},
@@ -581,18 +775,18 @@ const struct output_case output_cases[] = {
     {ALLOWED(PYTHONIC), "[g()]", "|content:[g()]"},
 
     /* What breaks off or is wrong behind a call's beginning. */
-    {PYTHONIC, "[f(a='x", "|call 0:f|arguments 0:{\"a\": \"x"},
-    {PYTHONIC, "[f(a='x'", "|call 0:f|arguments 0:{\"a\": \"x\"}"},
+    {PYTHONIC, "[f(a='x", "|content:[f(a='x"},
+    {PYTHONIC, "[f(a='x'", "|content:[f(a='x'"},
     {PYTHONIC, "[f(a='x')", "|call 0:f|arguments 0:{\"a\": \"x\"}"},
     {PYTHONIC, "[f(a='x'), ", "|call 0:f|arguments 0:{\"a\": \"x\"}"},
     {PYTHONIC, "[f(a='x'), g", "|call 0:f|arguments 0:{\"a\": \"x\"}|content:g"},
-    {PYTHONIC, "[f(a=['x', 12", "|call 0:f|arguments 0:{\"a\": [\"x\", 12"},
-    {PYTHONIC, "[f(a='x', b) and", "|call 0:f|arguments 0:{\"a\": \"x\"}|content:, b) and"},
-    {PYTHONIC, "[f(a='x' + 'y')]", "|call 0:f|arguments 0:{\"a\": \"x\"}|content:+ 'y')]"},
-    {PYTHONIC, "[f(a='\\xg')]", "|call 0:f|arguments 0:{\"a\": \"|content:g')]"},
-    {PYTHONIC, "[f(a='\\U00110000')]", "|call 0:f|arguments 0:{\"a\": \"|content:0')]"},
-    {PYTHONIC, "[f(a=[1,,2])]", "|call 0:f|arguments 0:{\"a\": [1|content:,2])]"},
-    {PYTHONIC, "[f(a={'x', 1})]", "|call 0:f|arguments 0:{\"a\": {\"x\"|content:, 1})]"},
+    {PYTHONIC, "[f(a=['x', 12", "|content:[f(a=['x', 12"},
+    {PYTHONIC, "[f(a='x', b) and", "|content:[f(a='x', b) and"},
+    {PYTHONIC, "[f(a='x' + 'y')]", "|content:[f(a='x' + 'y')]"},
+    {PYTHONIC, "[f(a='\\xg')]", "|content:[f(a='\\xg')]"},
+    {PYTHONIC, "[f(a='\\U00110000')]", "|content:[f(a='\\U00110000')]"},
+    {PYTHONIC, "[f(a=[1,,2])]", "|content:[f(a=[1,,2])]"},
+    {PYTHONIC, "[f(a={'x', 1})]", "|content:[f(a={'x', 1})]"},
 
     /* granite-20b-functioncalling: a marker for each call. */
     {GRANITE_20B, "<function_call> {\"name\": \"f\", \"arguments\": {\"a\": 1}}",

@@ -55,16 +55,58 @@ static void numbers_end_before_what_follows(void **state) {
 /* Bad at the last byte. */
 static void what_is_no_json_is_bad(void **state) {
     static const char *const texts[] = {
-        "}",        "[,",       "[1,]",       "[1}",     "{]",      "{a",    "{1",
-        "{\"a\",",  "{\"a\":}", "{\"a\":1,}", "[01",     "-a",      "[1.]",  "[1.e",
-        "[1e]",     "[1e+-",    "[+",         "tru_",    "fals ",   "nul\"", "\"\\x",
-        "\"\\u00g", "['",       "[1 2",       "[\"\"\"", "{\"a\"}", "[.",
+        "}",     "[,",    "[1}",  "{]",      "{a",      "{1",    "{\"a\",", "{\"a\":}",
+        "[01",   "-a",    "[1.]", "[1.e",    "[1e]",    "[1e+-", "[+",      "tru_",
+        "fals ", "nul\"", "[1 2", "[\"\"\"", "{\"a\"}", "[.",
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         size_t at = 0;
         assert_int_equal(scan(texts[i], &at), JSON_STREAM_BAD);
         assert_int_equal(at, strlen(texts[i]) - 1);
     }
+}
+
+/* Strict JSON is written as it stands, the rest as that. */
+static void what_models_write_becomes_json(void **state) {
+    static const char *const texts[][2] = {
+        {"{\"a\" : [1 ,2.50,\n -3e+2], \"b\": \"\\n\\u00e9\\/\"}",
+         "{\"a\" : [1 ,2.50,\n -3e+2], \"b\": \"\\n\\u00e9\\/\"}"},
+        {"[True,False, None,]", "[true,false, null]"},
+        {"{'a': 'b\"c\\'d\\\"e',\n}", "{\"a\": \"b\\\"c'd\\\"e\"}"},
+        {"\"\\$ \\d \\u1 \\u12g \\\n\"", "\"\\\\$ \\\\d \\\\u1 \\\\u12g \\\\\\u000a\""},
+        {"\"\\u\"", "\"\\\\u\""},
+        {"\"a\tb\"", "\"a\\u0009b\""},
+        {"'it'", "\"it\""},
+    };
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct json_stream json;
+        char out[256];
+        size_t length = 0;
+        json_stream_init(&json);
+        for (const char *at = texts[i][0]; *at != '\0'; at++) {
+            enum json_stream_step step = json_stream_push(&json, *at);
+            assert_int_equal(step, at[1] == '\0' ? JSON_STREAM_DONE : JSON_STREAM_MORE);
+            memcpy(out + length, json.out, json.num_out);
+            length += json.num_out;
+        }
+        out[length] = '\0';
+        assert_string_equal(out, texts[i][1]);
+    }
+}
+
+/* White space behind a comma has a bound, beyond which it is left out. */
+static void a_gap_is_bounded(void **state) {
+    struct json_stream json;
+    json_stream_init(&json);
+    json_stream_push(&json, '[');
+    json_stream_push(&json, '1');
+    json_stream_push(&json, ',');
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(json_stream_push(&json, ' '), JSON_STREAM_MORE);
+        assert_int_equal(json.num_out, 0);
+    }
+    assert_int_equal(json_stream_push(&json, '2'), JSON_STREAM_MORE);
+    assert_int_equal(json.num_out, JSON_STREAM_MAX_GAP + 1);
 }
 
 static void depth_is_bounded(void **state) {
@@ -84,6 +126,8 @@ int main(void) {
         cmocka_unit_test(values_end_at_their_last_byte),
         cmocka_unit_test(numbers_end_before_what_follows),
         cmocka_unit_test(what_is_no_json_is_bad),
+        cmocka_unit_test(what_models_write_becomes_json),
+        cmocka_unit_test(a_gap_is_bounded),
         cmocka_unit_test(depth_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

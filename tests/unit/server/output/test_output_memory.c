@@ -24,7 +24,8 @@ static int run_case(const struct output_case *test, struct outcome *out) {
     int status = parser == NULL ? -1 : 0;
     for (size_t i = 0; status == 0 && i <= strlen(test->text); i++) {
         bool is_end = test->text[i] == '\0';
-        status = output_parser_push(parser, test->text + i, is_end ? 0 : 1, is_end);
+        status = output_parser_push(parser, test->text + i, is_end ? 0 : 1,
+                                    is_end ? OUTPUT_ENDS : OUTPUT_GOES_ON);
         while (status == 0 && output_parser_next(parser, &part)) {
             memcpy(out->text + out->length, part.text, part.length);
             out->length += part.length;

@@ -43,9 +43,9 @@ static struct api_call *begin(const char *fields) {
     return call;
 }
 
-/* The engine's side: an event of one token 'a'. */
-static void say(struct api_call *call, int32_t choice, const char *text, enum finish_reason finish,
-                struct byte_buffer *out) {
+/* The engine's side: an event of one token 'a'. stop: number of a stop string, -1 none. */
+static void say_until(struct api_call *call, int32_t choice, const char *text,
+                      enum finish_reason finish, int32_t stop, struct byte_buffer *out) {
     struct token_record record = {.token = 'a', .logprob = -0.5f, .num_top = 1};
     struct top_logprob top = {.token = 'b', .logprob = -0.25f};
     struct token_event event = {
@@ -59,13 +59,18 @@ static void say(struct api_call *call, int32_t choice, const char *text, enum fi
         .num_top = 1,
         .finish = finish,
         .stop_token = -1,
-        .stop_string = -1,
+        .stop_string = stop,
         .num_generated = 5,
         .num_cached_tokens = 2,
     };
     struct request *request = api_call_request(call, 0);
     assert_int_equal(token_stream_push(&request->stream, &event), 0);
     api_call_read(call, request, out);
+}
+
+static void say(struct api_call *call, int32_t choice, const char *text, enum finish_reason finish,
+                struct byte_buffer *out) {
+    say_until(call, choice, text, finish, -1, out);
 }
 
 static const cJSON *at(const cJSON *json, const char *name) {
@@ -169,6 +174,72 @@ static void calls_are_taken_out_of_the_text(void **state) {
     expect_text(at(call, "function"), "arguments", "{}");
     expect_text(choice, "finish_reason", "tool_calls");
     cJSON_Delete(json);
+}
+
+/* Adds what a stream says to its content and its calls' arguments; returns its finish reason. */
+static const char *collect(cJSON **frames, int count, struct byte_buffer *content,
+                           struct byte_buffer *arguments) {
+    const char *reason = NULL;
+    for (int i = 0; i < count; i++) {
+        const cJSON *choice = item_at(at(frames[i], "choices"), 0), *delta = at(choice, "delta");
+        const cJSON *text = cJSON_GetObjectItemCaseSensitive(delta, "content"), *call;
+        if (cJSON_IsString(text))
+            byte_buffer_append_text(content, text->valuestring);
+        cJSON_ArrayForEach(call, cJSON_GetObjectItemCaseSensitive(delta, "tool_calls"))
+            byte_buffer_append_text(arguments,
+                                    cJSON_GetStringValue(at(at(call, "function"), "arguments")));
+        if (cJSON_IsString(at(choice, "finish_reason")))
+            reason = at(choice, "finish_reason")->valuestring;
+    }
+    byte_buffer_append(content, "", 1);
+    byte_buffer_append(arguments, "", 1);
+    return reason;
+}
+
+/* No half of a call is said to be a call: streamed letter by letter, and whole. */
+static void a_broken_call_is_text(void **state) {
+    static const char half[] = "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": \"rm -rf ";
+    static const struct {
+        const char *before, *text, *content, *arguments, *reason;
+        enum finish_reason finish;
+        int32_t stop;
+    } ends[] = {
+        {"",
+         "<tool_call>{\"name\":\"f\",\"arguments\":{\"command\":\"rm -rf "
+         "\\$HOME/tmp/x\"}}</tool_call>",
+         "", "{\"command\":\"rm -rf \\\\$HOME/tmp/x\"}", "tool_calls", FINISH_STOP, -1},
+        {"", "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": \"b\" \"c\"}}</tool_call>",
+         "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\": \"b\" \"c\"}}</tool_call>", "", "stop",
+         FINISH_STOP, -1},
+        {"", half, half, "", "stop", FINISH_STOP, -1},
+        {"", half, half, "", "stop", FINISH_STOP, 0},
+        {"", half, half, "", "length", FINISH_LENGTH, -1},
+        {CALL, half, half, "{}", "stop", FINISH_STOP, 0},
+        {CALL, half, half, "{}", "tool_calls", FINISH_STOP, -1},
+        {"", "Look:\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```",
+         "Look:", "{\"a\": 1}", "tool_calls", FINISH_STOP, -1},
+    };
+    for (size_t i = 0; i < 2 * sizeof(ends) / sizeof(ends[0]); i++) {
+        struct byte_buffer out = {0}, content = {0}, arguments = {0};
+        cJSON *frames[MAX_FRAMES];
+        size_t k = i / 2;
+        bool is_whole = i % 2 == 0;
+        struct api_call *call = begin(HELLO "," TOOLS ",\"stream\":true,\"stop\":[\"x\"]");
+        say(call, 0, ends[k].before, FINISH_NONE, &out);
+        for (const char *at = ends[k].text; !is_whole && *at != '\0'; at++)
+            say(call, 0, (char[]){*at, '\0'}, FINISH_NONE, &out);
+        say_until(call, 0, is_whole ? ends[k].text : "", ends[k].finish, ends[k].stop, &out);
+        int count = split(&out, frames);
+        const char *reason = collect(frames, count, &content, &arguments);
+        assert_string_equal(content.data, ends[k].content);
+        assert_string_equal(arguments.data, ends[k].arguments);
+        assert_string_equal(reason, ends[k].reason);
+        delete_frames(frames, count);
+        byte_buffer_finish(&out);
+        byte_buffer_finish(&content);
+        byte_buffer_finish(&arguments);
+        api_call_destroy(call);
+    }
 }
 
 /* The grammar is the engine's to keep; what the answer has besides calls was cut off. */
@@ -436,6 +507,7 @@ int main(void) {
         cmocka_unit_test(without_a_limit_the_answer_may_fill_the_context),
         cmocka_unit_test(calls_are_taken_out_of_the_text),
         cmocka_unit_test(a_forced_call_has_a_form),
+        cmocka_unit_test(a_broken_call_is_text),
         cmocka_unit_test(without_tools_calls_are_text),
         cmocka_unit_test(reasoning_is_counted),
         cmocka_unit_test(echo_begins_with_the_final_message),

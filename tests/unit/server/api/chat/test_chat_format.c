@@ -165,9 +165,12 @@ static void deltas_follow_one_another(void **state) {
     chat_choice_finish(&choice);
 }
 
+/* A call that a grammar writes comes in parts. */
 static void a_call_is_named_in_its_first_delta_only(void **state) {
     struct chat_choice choice;
-    begin(&choice, &hermes);
+    struct chat_choice_config forced = hermes;
+    forced.parser.is_forced = true;
+    begin(&choice, &forced);
     say(&choice, "<tool_call>\n{\"name\": \"f\", \"arguments\": {", FINISH_NONE);
     expect_delta(&choice, "\"tool_calls\":[{\"index\":0,\"id\":\"call_0\",\"type\":\"function\","
                           "\"function\":{\"name\":\"f\",\"arguments\":\"{\"}}]");

@@ -224,12 +224,22 @@ static void calls_are_blocks(void **state) {
     cJSON_Delete(json);
 }
 
-/* A client that takes the input for an object gets one. */
+/* A client that takes the input for an object gets one, where a grammar writes the call; else half a
+ * call is text. */
 static void a_call_that_was_cut_has_no_input(void **state) {
-    cJSON *json = answer(HELLO "," TOOLS, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1",
-                         FINISH_LENGTH);
+    static const char text[] = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1";
+    cJSON *json =
+        answer(HELLO "," TOOLS ",\"tool_choice\":{\"type\":\"any\"}", text, FINISH_LENGTH);
     expect_json(at(at(json, "content")->child, "input"), "{}");
     expect_text(json, "stop_reason", "max_tokens");
+    cJSON_Delete(json);
+    json = answer(HELLO "," TOOLS, text, FINISH_LENGTH);
+    expect_text(at(json, "content")->child, "text", text);
+    expect_text(json, "stop_reason", "max_tokens");
+    cJSON_Delete(json);
+    json = answer(HELLO "," TOOLS, text, FINISH_STOP);
+    expect_text(at(json, "content")->child, "text", text);
+    expect_text(json, "stop_reason", "end_turn");
     cJSON_Delete(json);
 }
 
