@@ -4,6 +4,8 @@
 
 /* A pair below that costs more time than accuracy. */
 #define LEAST_NORM 8.0F
+/* A weight below that is as good as none. */
+#define LEAST_WEIGHT 0x1p-10F
 
 bool key_bias_can_be_cut(const struct model_config *config) {
     return config->qk_norm == QK_NORM_NONE;
@@ -47,4 +49,27 @@ void key_bias_cut(const struct model_config *config, int32_t layer, int32_t num_
         for (int32_t i = rotary_dim; i < config->head_dim && !(config->attention_soft_cap > 0); i++)
             bias[i] = 0;
     }
+}
+
+/* Of `count` elements, next to one another by `next`. */
+static void balance(float *q, float *k, int32_t count, int32_t next) {
+    float q_norm = count == 1 ? fabsf(q[0]) : hypotf(q[0], q[next]);
+    float k_norm = count == 1 ? fabsf(k[0]) : hypotf(k[0], k[next]);
+    if (!(q_norm > LEAST_WEIGHT) || !(k_norm > LEAST_WEIGHT))
+        return;
+    int shift = (int)roundf(0.5F * log2f(k_norm / q_norm));
+    for (int32_t i = 0; i < count; i++) {
+        q[i * next] = ldexpf(q[i * next], shift);
+        k[i * next] = ldexpf(k[i * next], -shift);
+    }
+}
+
+void key_bias_balance_norms(const struct model_config *config, int32_t layer, float *q, float *k) {
+    const int32_t rotary_dim = config->layers[layer].rope < 0 ? 0 : config->rotary_dim;
+    const int32_t step = config->rope_interleaved ? 2 : 1;
+    const int32_t next = config->rope_interleaved ? 1 : rotary_dim / 2;
+    for (int32_t i = 0; i < rotary_dim / 2; i++)
+        balance(q + i * step, k + i * step, 2, next);
+    for (int32_t i = rotary_dim; i < config->head_dim; i++)
+        balance(q + i, k + i, 1, 0);
 }

@@ -18,4 +18,9 @@ bool key_bias_can_be_cut(const struct model_config *config);
 void key_bias_cut(const struct model_config *config, int32_t layer, int32_t num_kv_heads,
                   float *bias, struct key_bias *out);
 
+/* Where keys are normalised head by head, makes elements of k about as large as those of q by powers of
+ * 2 that move between the norms' weights [head_dim], the same for both elements of a pair: products of
+ * q with k keep their bits, and what shares a scale is of more equal size. */
+void key_bias_balance_norms(const struct model_config *config, int32_t layer, float *q, float *k);
+
 #endif

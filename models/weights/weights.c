@@ -130,6 +130,20 @@ static int load_qkv(struct weights_loader *l, const struct weights_matrix *plan,
     return status;
 }
 
+/* Only for a quantised cache: others keep their bits. */
+static int balance_norms(struct weights_loader *l, int32_t layer, struct layer_weights *w) {
+    const struct backend_ops *ops = l->backend->ops;
+    float q[KV_MAX_HEAD_DIM], k[KV_MAX_HEAD_DIM];
+    ops->download(l->backend, q, w->q_norm.data, w->q_norm.bytes);
+    ops->download(l->backend, k, w->k_norm.data, w->k_norm.bytes);
+    if (ops->synchronize(l->backend, l->err) != 0)
+        return -1;
+    key_bias_balance_norms(&l->model->config, layer, q, k);
+    ops->upload(l->backend, w->q_norm.data, q, w->q_norm.bytes);
+    ops->upload(l->backend, w->k_norm.data, k, w->k_norm.bytes);
+    return 0;
+}
+
 static int load_layer(struct weights_loader *l, const struct model_shard *shard, int32_t layer) {
     struct layer_weights *w = &l->weights->layers[layer];
     struct weights_norm norms[WEIGHTS_MAX_NORMS];
@@ -140,6 +154,9 @@ static int load_layer(struct weights_loader *l, const struct model_shard *shard,
         if (weights_loader_load_norm(l, &norms[i], is_kept ? out : NULL) != 0)
             return -1;
     }
+    if (is_kept && l->options->cuts_key_bias && l->model->config.qk_norm == QK_NORM_HEAD &&
+        balance_norms(l, layer, w) != 0)
+        return -1;
     for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
         const struct weights_matrix plan =
             weights_plan_projection(l->model, shard, projections[i].role, layer);

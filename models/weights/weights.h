@@ -15,7 +15,7 @@ struct weights_options {
     /* DTYPE_Q8_0: float matrices (the embedding and the head too) are held as Q8_0, where a row is
      * a whole number of blocks. DTYPE_NONE: all are held as the file stores them. */
     enum dtype quantization;
-    bool cuts_key_bias; /* key_bias.h; for a cache of a quantised type */
+    bool cuts_key_bias; /* key_bias.h, of a quantised cache: also balances the keys' norms */
 };
 
 /* A norm the model does not have is a zeroed buffer. Sizes are of the rank's share; of a layer that

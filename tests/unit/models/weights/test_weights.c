@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct weights_options as_stored = {.max_model_len = 8, .quantization = DTYPE_NONE};
 static const struct weights_options int8 = {.max_model_len = 8, .quantization = DTYPE_Q8_0};
@@ -375,6 +376,48 @@ static void test_which_key_biases_are_cut(void **state) {
     assert_int_equal(out.num_pairs, 0);
 }
 
+/* Powers of 2 move from k to q, the same for a pair; a weight of 0 stays; so do all of a plain cache. */
+static void test_norms_are_balanced(void **state) {
+    struct model_config config = {.head_dim = 8, .rotary_dim = 4};
+    const float q0[8] = {1, 3, 1, 4, 2, 0, 1, 5}, k0[8] = {60, 3, -80, 4, 32, 7, -1, 1e-9F};
+    const float moved[8] = {8, 1, 8, 1, 4, 1, 1, 1};
+    float q[8], k[8];
+    memcpy(q, q0, sizeof(q)), memcpy(k, k0, sizeof(k));
+    key_bias_balance_norms(&config, 0, q, k);
+    for (int i = 0; i < 8; i++)
+        assert_true(q[i] == q0[i] * moved[i] && k[i] == k0[i] / moved[i]);
+    config.rope_interleaved = true;
+    memcpy(q, q0, sizeof(q)), memcpy(k, k0, sizeof(k));
+    key_bias_balance_norms(&config, 0, q, k);
+    assert_true(q[0] == 4 && q[1] == 12 && k[0] == 15 && k[1] == 0.75F && q[2] == 4 && k[2] == -20);
+}
+
+static void test_norms_of_a_quantised_cache(void **state) {
+    struct model_config config = model_image_config();
+    for (int is_quantised = 0; is_quantised < 2; is_quantised++) {
+        const struct weights_options options = {
+            .max_model_len = 8, .quantization = DTYPE_NONE, .cuts_key_bias = is_quantised};
+        struct loaded l = {0};
+        config.qk_norm = QK_NORM_HEAD;
+        model_image_init(&l.image, &config, (struct image_form){.dtype = DTYPE_F32});
+        model_image_scale(&l.image, TENSOR_K_NORM, 1, "weight", 64.0F);
+        load_image(&l, &options);
+        float *q = model_image_values(model_image_find(&l.image, TENSOR_Q_NORM, 1, "weight"));
+        float *k = model_image_values(model_image_find(&l.image, TENSOR_K_NORM, 1, "weight"));
+        const float *got_q = l.weights->layers[1].q_norm.data;
+        const float *got_k = l.weights->layers[1].k_norm.data;
+        bool differs = false;
+        for (int32_t i = 0; i < config.head_dim; i++) {
+            assert_true(got_q[i] * got_k[i] == q[i] * k[i]);
+            differs |= got_k[i] != k[i];
+        }
+        assert_int_equal(differs, is_quantised);
+        free(q);
+        free(k);
+        unload(&l);
+    }
+}
+
 static struct backend_ops counting_ops;
 static size_t largest_upload;
 static void (*real_upload)(struct backend *, void *, const void *, size_t);
@@ -642,6 +685,8 @@ int main(void) {
         cmocka_unit_test(test_parallel_residual),
         cmocka_unit_test(test_key_biases_are_cut),
         cmocka_unit_test(test_which_key_biases_are_cut),
+        cmocka_unit_test(test_norms_are_balanced),
+        cmocka_unit_test(test_norms_of_a_quantised_cache),
         cmocka_unit_test(test_rope_tables),
         cmocka_unit_test(test_a_rope_table_of_many_pieces),
         cmocka_unit_test(test_a_matrix_of_many_pieces),
