@@ -49,6 +49,8 @@ struct request {
     struct token_stream stream;
     void *user; /* the front end's handle; the engine never reads it */
 
+    bool reports_progress; /* of the prompt, before the first token; set before it is submitted */
+
     atomic_bool cancelled;
     atomic_int references;
     atomic_bool ready_listed; /* engine: already on the ready list */

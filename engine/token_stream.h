@@ -45,6 +45,7 @@ enum token_event_kind {
     TOKEN_EVENT_PROMPT,    /* scored prompt tokens, in order, in one or more events per choice 0;
                               before any TEXT event of the request; only with num_prompt_logprobs >= 0
                             */
+    TOKEN_EVENT_PROGRESS,  /* more of the prompt is computed; only with request.reports_progress */
     TOKEN_EVENT_TEXT,      /* generated tokens and/or text, and the end of a choice */
     TOKEN_EVENT_EMBEDDING, /* the pooled hidden states, with FINISH_STOP: the only event */
 };
@@ -66,6 +67,7 @@ struct token_event {
     int32_t stop_string;   /* with FINISH_STOP: index of the stop string that matched, else -1 */
     int32_t num_generated; /* of this choice so far, the end token included */
     int32_t num_cached_tokens; /* prompt tokens found in the prefix cache */
+    int32_t num_computed;      /* of TOKEN_EVENT_PROGRESS: prompt tokens, those included */
 };
 
 struct token_buffer {

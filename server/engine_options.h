@@ -7,7 +7,7 @@
 #include "engine/executor.h"
 
 /* Prompts of an API call at most. */
-#define MAX_PROMPTS 1024
+#define MAX_PROMPTS 2048 /* OpenAI's, of embeddings */
 /* Choices of all its prompts at most. */
 int32_t engine_options_call_choices(const struct options *options);
 

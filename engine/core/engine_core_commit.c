@@ -132,11 +132,22 @@ static void commit_samples(struct engine_core *core, const struct step *step,
 
 /* --- Entries of the plan ---------------------------------------------------------------------- */
 
+/* Tells how far the prompt is, until there is a token. */
+static void report_progress(struct engine_core *core, struct sequence *sequence) {
+    const struct request *request = sequence->group->request;
+    if (!request->reports_progress || sequence->choice != 0 ||
+        sequence->num_tokens > request->num_prompt_tokens)
+        return;
+    if (step_output_progress(&core->output, sequence) == 0)
+        engine_core_notify(core, sequence->group);
+}
+
 static void commit_rows(struct engine_core *core, const struct step *step,
                         const struct planned_sequence *entry, int32_t num_accepted,
                         int64_t now_ns) {
     struct sequence *sequence = entry->sequence;
     struct sequence_group *group = sequence->group;
+    report_progress(core, sequence);
     if (sequence->choice == 0 && sequence_group_is_scoring(group)) {
         const struct step_rows scores = rows_of(step, entry->first_row, entry->num_scores);
         if (step_output_scores(&core->output, sequence, &scores) != 0) {

@@ -141,6 +141,12 @@ int step_output_scores(struct step_output *output, struct sequence *sequence,
     return push_scores(group, &event);
 }
 
+int step_output_progress(struct step_output *output, struct sequence *sequence) {
+    struct token_event event = begin_event(output, sequence, TOKEN_EVENT_PROGRESS);
+    event.num_computed = sequence->num_computed;
+    return token_stream_push(&sequence->group->request->stream, &event);
+}
+
 /* Returns whether the token itself ends the sequence; *out_stop_token is set when the request named
  * it. */
 static bool is_end_token(const struct step_output *output, const struct sequence *sequence,

@@ -38,6 +38,9 @@ void step_output_finish(struct step_output *output);           /* accepts a zero
 int step_output_scores(struct step_output *output, struct sequence *sequence,
                        const struct step_rows *rows);
 
+/* Pushes how much of the prompt is computed. Returns -1 when memory is short. */
+int step_output_progress(struct step_output *output, struct sequence *sequence);
+
 /* Appends the token sampled in that row and pushes its event, whose finish becomes
  * sequence->finish. Returns -1 when sequence_append does, or memory is short: the sequence cannot
  * continue. */

@@ -181,7 +181,9 @@ void api_call_read(struct api_call *call, struct request *request, struct byte_b
         int status = 0;
         CHECK(event.choice >= 0 && event.choice < call->num_choices);
         call->prompts[prompt].num_cached_tokens = event.num_cached_tokens;
-        if (event.kind != TOKEN_EVENT_PROMPT)
+        if (event.kind == TOKEN_EVENT_PROGRESS)
+            operations->write_progress(call, prompt, &event, out);
+        else if (event.kind != TOKEN_EVENT_PROMPT)
             status = read_choice(call, prompt, &event, out);
         else if (operations->add_prompt != NULL &&
                  operations->add_prompt(call, prompt, &event) != 0)

@@ -15,6 +15,14 @@ void api_call_format_end_choices(const struct api_call_head *head, struct byte_b
 void api_call_format_finish(const struct api_call_finish *finish, const char *reason,
                             struct byte_buffer *out);
 void api_call_format_usage(const struct api_call_usage *usage, struct byte_buffer *out);
+/* Writes llama.cpp's member "timings" of so many choices: how long their prompts and their tokens
+ * took, until now. */
+void api_call_format_timings(const struct api_call *call, int32_t first_choice, int32_t num_choices,
+                             struct byte_buffer *out);
+
+/* Writes llama.cpp's member "prompt_progress" of a prompt. */
+void api_call_format_progress(const struct api_call *call, int32_t prompt,
+                              const struct token_event *event, struct byte_buffer *out);
 
 /* Append token ids as items of an array. */
 void api_call_add_token_ids(const struct token_record *tokens, int32_t num_tokens,

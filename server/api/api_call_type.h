@@ -66,6 +66,9 @@ struct api_call_operations {
                 struct api_error *err);
     /* Scored tokens of a prompt; NULL: never requested. */
     int (*add_prompt)(struct api_call *call, int32_t prompt, const struct token_event *event);
+    /* Streams: a frame that says how much of a prompt is computed; NULL: never requested. */
+    void (*write_progress)(struct api_call *call, int32_t prompt, const struct token_event *event,
+                           struct byte_buffer *out);
     /* Any other event. api_call_choice is up to date already. */
     int (*add)(struct api_call *call, int32_t index, const struct token_event *event);
     /* Streams: frames for what was added to the choice, which is then forgotten; may write none. */

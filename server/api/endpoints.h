@@ -12,6 +12,9 @@
 api_call_parse completion_endpoint_parse; /* /v1/completions */
 /* /infill: a completion with a suffix in llama.cpp's words (infill_body.h). */
 api_call_parse completion_endpoint_parse_infill;
+api_call_parse completion_endpoint_parse_llama; /* /completion: llama.cpp's (llama_body.h) */
+/* /completions, which is that in llama.cpp where it has n_predict, else /v1/completions. */
+api_call_parse completion_endpoint_parse_either;
 api_call_parse chat_endpoint_parse; /* /v1/chat/completions */
 /* /v1/responses: a chat in the words of OpenAI's Responses API. What has ended is kept where
  * api_context.responses is. */
@@ -79,10 +82,16 @@ struct response_items_query {
 int responses_stored_items(const struct api_context *context, struct text id,
                            const struct response_items_query *query, struct byte_buffer *out,
                            struct api_error *err);
-void models_endpoint_list(const struct api_context *context, struct byte_buffer *out);
+/* /v1/models, in OpenAI's shape or Anthropic's. */
+void models_endpoint_list(const struct api_context *context, bool is_anthropic,
+                          struct byte_buffer *out);
 /* /v1/models/{id}; -1 with a 404 for an unknown id. */
-int models_endpoint_get(const struct api_context *context, const char *id, struct byte_buffer *out,
-                        struct api_error *err);
+int models_endpoint_get(const struct api_context *context, const char *id, bool is_anthropic,
+                        struct byte_buffer *out, struct api_error *err);
+/* /props in llama.cpp's shape: the server's defaults of sampling, and what the model is. model_path is
+ * the model's name: paths are not told. */
+void models_endpoint_props(const struct api_context *context, bool is_asleep,
+                           struct byte_buffer *out);
 /* /tokenizer_info in vLLM's shape: what a tokenizer_config.json says, for programs that have no
  * tokenizer of their own. A model of any format has all keys; bos_token, eos_token and
  * chat_template are null where it has none. */

@@ -13,10 +13,12 @@ struct text logprob_format_piece(const struct tokenizer *tokenizer, int32_t toke
 
 /* Writes an object's "token", "logprob" and "bytes". */
 static void write_token(const struct tokenizer *tokenizer, int32_t token, float logprob,
-                        bool shows_ids, struct byte_buffer *out) {
+                        enum logprob_names names, struct byte_buffer *out) {
     struct text piece = logprob_format_piece(tokenizer, token);
+    if (names == LOGPROB_NAMES_AND_IDS)
+        json_write_int_member(out, "id", token);
     json_write_key(out, "token");
-    if (shows_ids) {
+    if (names == LOGPROB_IDS_AS_NAMES) {
         json_write_begin_string(out);
         byte_buffer_printf(out, "token_id:%d", (int)token);
         json_write_end_string(out);
@@ -33,34 +35,34 @@ static void write_token(const struct tokenizer *tokenizer, int32_t token, float 
 }
 
 static void write_top(const struct tokenizer *tokenizer, const struct top_logprob *top,
-                      bool shows_ids, struct byte_buffer *out) {
+                      enum logprob_names names, struct byte_buffer *out) {
     json_write_begin_object(out);
-    write_token(tokenizer, top->token, top->logprob, shows_ids, out);
+    write_token(tokenizer, top->token, top->logprob, names, out);
     json_write_end_object(out);
 }
 
 static void write_tops(const struct tokenizer *tokenizer, const struct token_record *record,
-                       const struct top_logprob *top, int32_t num_top, bool shows_ids,
+                       const struct top_logprob *top, int32_t num_top, enum logprob_names names,
                        struct byte_buffer *out) {
     const struct top_logprob own = {record->token, record->logprob};
     bool lists_own = num_top == LOGPROBS_LISTED;
     json_write_key(out, "top_logprobs");
     json_write_begin_array(out);
     if (lists_own)
-        write_top(tokenizer, &own, shows_ids, out);
+        write_top(tokenizer, &own, names, out);
     for (int32_t k = 0; k < record->num_top && (lists_own || k < num_top); k++)
         if (!lists_own || top[k].token != own.token)
-            write_top(tokenizer, &top[k], shows_ids, out);
+            write_top(tokenizer, &top[k], names, out);
     json_write_end_array(out);
 }
 
 void logprob_format_chat(const struct tokenizer *tokenizer, const struct token_event *event,
-                         int32_t num_top, bool shows_ids, struct byte_buffer *items) {
+                         int32_t num_top, enum logprob_names names, struct byte_buffer *items) {
     for (int32_t i = 0; i < event->num_tokens; i++) {
         const struct token_record *record = &event->tokens[i];
         json_write_begin_object(items);
-        write_token(tokenizer, record->token, record->logprob, shows_ids, items);
-        write_tops(tokenizer, record, event->top + record->first_top, num_top, shows_ids, items);
+        write_token(tokenizer, record->token, record->logprob, names, items);
+        write_tops(tokenizer, record, event->top + record->first_top, num_top, names, items);
         json_write_end_object(items);
     }
 }

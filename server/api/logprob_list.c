@@ -88,7 +88,7 @@ static bool shown_set_add(struct shown_set *set, int32_t token) {
     return true;
 }
 
-/* Writes top and the token itself, by falling logprob, each display form once. */
+/* Writes top and the token itself, each display form once. */
 static void write_top(struct logprob_list *list, const struct tokenizer *tokenizer,
                       const struct token_record *record, const struct top_logprob *top) {
     struct byte_buffer *out = &list->top_logprobs;
@@ -99,13 +99,14 @@ static void write_top(struct logprob_list *list, const struct tokenizer *tokeniz
     }
     json_write_begin_object(out);
     for (int32_t i = 0; i <= record->num_top; i++) {
-        bool is_own = i == record->num_top;
-        int32_t token = is_own ? record->token : top[i].token;
+        int32_t place = list->begins_with_own ? i - 1 : i; /* of the token itself: beyond top */
+        bool is_own = place < 0 || place == record->num_top;
+        int32_t token = is_own ? record->token : top[place].token;
         if (!shown_set_add(&shown, token))
             continue;
         write_token(list, tokenizer, token, out);
         json_write_end_key(out);
-        json_write_float(out, is_own ? record->logprob : top[i].logprob);
+        json_write_float(out, is_own ? record->logprob : top[place].logprob);
     }
     json_write_end_object(out);
     free(shown.slots);

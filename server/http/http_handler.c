@@ -21,6 +21,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define DRAIN_BYTES (64 * 1024) /* bodies of refused requests up to this are read */
 #define TURN_BYTES                                                                                 \
@@ -101,6 +102,16 @@ static int check_route(struct connection *connection, const char *url, const cha
                          "method %.16s is not allowed here; allowed: %s", method, exchange->allow);
 }
 
+/* What is compressed is not read as JSON. */
+static int check_coding(struct connection *connection) {
+    const char *coding = header(connection, "Content-Encoding");
+    if (coding == NULL || coding[0] == '\0' || strcasecmp(coding, "identity") == 0)
+        return 0;
+    return api_error_set(
+        &connection->exchange.error, 415, "invalid_request_error", "unsupported_encoding", NULL,
+        "Content-Encoding %.32s is not supported: send the body uncompressed", coding);
+}
+
 static enum MHD_Result add_field(void *context, enum MHD_ValueKind kind, const char *name,
                                  const char *value) {
     http_framing_add(context, name, value);
@@ -129,6 +140,8 @@ static int check_request(struct connection *connection, const char *url, const c
         return -1;
     path = http_routes_strip(path, connection->server->config.root_path);
     exchange->route = http_routes_find(path, &exchange->argument);
+    exchange->dialect =
+        http_routes_dialect(exchange->route, path, header(connection, "anthropic-version") != NULL);
     if (http_admission_check_connections(connection) != 0 ||
         http_origin_check(origins, &exchange->origin, &exchange->error) != 0)
         return -1;
@@ -140,6 +153,8 @@ static int check_request(struct connection *connection, const char *url, const c
         return -1;
     if (check_route(connection, path, method) != 0 ||
         (exchange->route->is_admins && http_admission_check_admin(connection) != 0))
+        return -1;
+    if (exchange->route->answer == NULL && check_coding(connection) != 0)
         return -1;
     if (exchange->body_length != UINT64_MAX &&
         exchange->body_length > connection->server->config.max_body_bytes)

@@ -71,7 +71,7 @@ static void add_limit_fields(const struct exchange *exchange, struct MHD_Respons
 /* Adds what every response has; without a word on caching, no cache keeps it. */
 static void add_headers(struct connection *connection, int status, struct MHD_Response *response) {
     const struct exchange *exchange = &connection->exchange;
-    const char *request_id_field = http_routes_dialect(exchange->route)->request_id_field;
+    const char *request_id_field = http_routes_dialect_of(exchange)->request_id_field;
     add_header(response, "X-Request-Id", exchange->request_id);
     if (request_id_field != NULL)
         add_header(response, request_id_field, exchange->request_id);
@@ -165,8 +165,7 @@ static struct MHD_Response *create_error(const struct api_error *error) {
 static struct MHD_Response *create_answer_error(struct connection *connection) {
     const struct exchange *exchange = &connection->exchange;
     struct byte_buffer body = {0};
-    http_routes_dialect(exchange->route)
-        ->format_error(&exchange->error, exchange->request_id, &body);
+    http_routes_dialect_of(exchange)->format_error(&exchange->error, exchange->request_id, &body);
     return create_whole_at_once(connection, &body, JSON_TYPE);
 }
 

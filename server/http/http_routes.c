@@ -15,8 +15,10 @@
 #include "server/keys/key_models.h"
 #include "server/page/page.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#define VERSION "/v1"
 #define JSON_TYPE "application/json"
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
@@ -125,21 +127,27 @@ static int answer_metrics(struct connection *connection) {
     return 0;
 }
 
+static const struct http_dialect anthropic;
+
 static int answer_models(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct key_models models;
     models_endpoint_list(key_models_context(exchange->key, connection->server->context, &models),
-                         &exchange->out);
+                         exchange->dialect == &anthropic, &exchange->out);
     return 0;
 }
 
-/* The name ends the path, so that it ends in a NUL. */
+/* The name ends the path, but for a slash behind it. */
 static int answer_model(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
+    struct text argument = exchange->argument;
     struct key_models models;
+    char name[256];
+    bool has_slash = argument.data[argument.length - 1] == '/';
+    snprintf(name, sizeof(name), "%.*s", (int)(argument.length - has_slash), argument.data);
     return models_endpoint_get(
-        key_models_context(exchange->key, connection->server->context, &models),
-        exchange->argument.data, &exchange->out, &exchange->error);
+        key_models_context(exchange->key, connection->server->context, &models), name,
+        exchange->dialect == &anthropic, &exchange->out, &exchange->error);
 }
 
 static const char *query_of(const struct connection *connection, const char *name) {
@@ -237,6 +245,38 @@ static int answer_tokenizer_info(struct connection *connection) {
     return 0;
 }
 
+static int answer_props(struct connection *connection) {
+    struct engine_stats stats;
+    struct key_models models;
+    engine_get_stats(connection->server->engine, &stats);
+    models_endpoint_props(context_of(connection, &models), stats.rest != ENGINE_AWAKE,
+                          &connection->exchange.out);
+    return 0;
+}
+
+/* In llama.cpp's shape: as many slots are processing as sequences run. */
+static int answer_slots(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    const struct serving_limits *limits = connection->server->context->limits;
+    const char *fails = query_of(connection, "fail_on_no_slot");
+    struct engine_stats stats;
+    engine_get_stats(connection->server->engine, &stats);
+    if (fails != NULL && strcmp(fails, "1") == 0 && stats.num_running >= limits->max_num_seqs)
+        return api_error_set(&exchange->error, 503, "server_error", "not_ready", NULL,
+                             "no slot is free: %d sequences run", (int)stats.num_running);
+    json_write_begin_array(&exchange->out);
+    for (int32_t i = 0; i < limits->max_num_seqs; i++) {
+        json_write_begin_object(&exchange->out);
+        json_write_int_member(&exchange->out, "id", i);
+        json_write_int_member(&exchange->out, "n_ctx", limits->max_model_len);
+        json_write_key(&exchange->out, "is_processing");
+        json_write_bool(&exchange->out, i < stats.num_running);
+        json_write_end_object(&exchange->out);
+    }
+    json_write_end_array(&exchange->out);
+    return 0;
+}
+
 static const struct header_field text_fields[] = {
     {"Content-Type", "text/plain; charset=utf-8"},
     {"Vary", "Accept"},
@@ -302,8 +342,22 @@ static const struct http_dialect anthropic = {
     .keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
 };
 
-const struct http_dialect *http_routes_dialect(const struct http_route *route) {
+const struct http_dialect *http_routes_dialect(const struct http_route *route, const char *path,
+                                               bool names_version) {
+    static const char messages[] = "/v1/messages/";
+    bool is_both =
+        route != NULL && (route->answer == answer_models || route->answer == answer_model);
+    if (route == NULL &&
+        (strncmp(path, messages, strlen(messages)) == 0 ||
+         strncmp(path, messages + strlen(VERSION), strlen(messages + strlen(VERSION))) == 0))
+        return &anthropic;
+    if (is_both && names_version)
+        return &anthropic;
     return route != NULL && route->dialect != NULL ? route->dialect : &openai;
+}
+
+const struct http_dialect *http_routes_dialect_of(const struct exchange *exchange) {
+    return exchange->dialect != NULL ? exchange->dialect : &openai;
 }
 
 #define GET "GET, HEAD"
@@ -312,7 +366,11 @@ const struct http_dialect *http_routes_dialect(const struct http_route *route) {
 #define GET_OR_POST "GET, HEAD, POST"
 
 static const struct http_route routes[] = {
+    {"/completions", .methods = POST, .parse = completion_endpoint_parse_either,
+     .content_type = JSON_TYPE},
     {"/v1/completions", .methods = POST, .parse = completion_endpoint_parse,
+     .content_type = JSON_TYPE},
+    {"/completion", .methods = POST, .parse = completion_endpoint_parse_llama,
      .content_type = JSON_TYPE},
     {"/infill", .methods = POST, .parse = completion_endpoint_parse_infill,
      .content_type = JSON_TYPE},
@@ -369,6 +427,8 @@ static const struct http_route routes[] = {
      .content_type = JSON_TYPE},
     {"/detokenize", .methods = POST, .transform = tokenize_endpoint_decode,
      .content_type = JSON_TYPE},
+    {"/props", .methods = GET, .answer = answer_props, .content_type = JSON_TYPE},
+    {"/slots", .methods = GET, .answer = answer_slots, .content_type = JSON_TYPE},
     {"/tokenizer_info", .methods = GET, .answer = answer_tokenizer_info, .content_type = JSON_TYPE},
     {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},
     {"/openapi.json", .is_open = true, .methods = GET, .answer = answer_openapi,
@@ -390,25 +450,29 @@ const char *http_routes_strip(const char *path, const char *root_path) {
     return path[length] == '\0' ? "/" : path + length;
 }
 
-#define VERSION "/v1"
-
 static bool has_version(const char *path) {
     return strncmp(path, VERSION "/", strlen(VERSION "/")) == 0;
 }
 
-/* Returns whether the path is as the pattern has it. */
+static bool is_end(const char *path) {
+    return path[0] == '\0' || (path[0] == '/' && path[1] == '\0');
+}
+
+/* Returns whether the path is as the pattern has it, but for a slash at its end. */
 static bool matches(const char *pattern, const char *path, struct text *out_argument) {
     size_t length = strcspn(pattern, "{");
     *out_argument = (struct text){path, 0};
     if (strncmp(path, pattern, length) != 0)
         return false;
     if (pattern[length] == '\0')
-        return path[length] == '\0';
+        return is_end(path + length);
     const char *rest = strchr(pattern + length, '}') + 1;
     const char *argument = path + length;
     size_t argument_length = rest[0] == '\0' ? strlen(argument) : strcspn(argument, "/");
     *out_argument = (struct text){argument, argument_length};
-    return argument_length > 0 && strcmp(argument + argument_length, rest) == 0;
+    if (argument_length == 0 || strncmp(argument + argument_length, rest, strlen(rest)) != 0)
+        return false;
+    return is_end(argument + argument_length + strlen(rest));
 }
 
 /* Paths under /v1 are found without it too, as llama.cpp and others have it: clients differ in

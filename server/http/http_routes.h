@@ -27,8 +27,12 @@ struct http_route {
     const struct http_dialect *dialect; /* NULL: OpenAI's */
 };
 
-/* Returns the dialect of a route's answers; route may be NULL: none was found yet. */
-const struct http_dialect *http_routes_dialect(const struct http_route *route);
+/* Returns the dialect of the answers to a path of this route, NULL where it has none. names_version:
+ * the request has Anthropic's header anthropic-version. */
+const struct http_dialect *http_routes_dialect(const struct http_route *route, const char *path,
+                                               bool names_version);
+/* Returns that of an exchange, or OpenAI's where none was found yet. */
+const struct http_dialect *http_routes_dialect_of(const struct exchange *exchange);
 /* All of them; static. */
 const struct http_route *http_routes_list(size_t *out_count);
 /* Returns the path behind root_path, without which it is found too: a proxy may pass it on or not.

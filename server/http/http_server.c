@@ -213,7 +213,7 @@ static void keep_alive(struct connection *connection, int64_t now_ms) {
                      (exchange->call != NULL || exchange->followed != NULL);
     if (!is_silent || (!is_probe && !is_ping_due(connection, now_ms)))
         return;
-    byte_buffer_append_text(&exchange->out, http_routes_dialect(exchange->route)->keep_alive);
+    byte_buffer_append_text(&exchange->out, http_routes_dialect_of(exchange)->keep_alive);
     exchange->output_ms = now_ms;
     http_connection_wake(connection);
 }

@@ -46,6 +46,7 @@ struct exchange {
     enum exchange_state state;
 
     /* READING and all that follow: what the header says. */
+    const struct http_dialect *dialect; /* NULL: refused before it was found */
     const struct http_route *route; /* NULL: refused before it was found; set where it is WAITING */
     struct text argument; /* what stands in the path where the route has a name in braces */
     char request_id[REQUEST_ID_BYTES];

@@ -168,8 +168,9 @@ static void write_engine(const struct metrics_text *w, const struct engine_stats
     metrics_text_single(w, "num_requests_swapped", "gauge",
                         "Waiting sequences whose KV blocks are in swap space.", s->num_swapped);
     metrics_text_single(w, "engine_steps_total", "counter", "Engine steps.", (double)s->step);
-    metrics_text_single(w, "prompt_tokens_total", "counter", "Prompt tokens computed.",
-                        (double)s->prompt_tokens);
+    metrics_text_single(w, "prompt_tokens_total", "counter",
+                        "Prompt tokens, those found in the prefix cache too.",
+                        (double)(s->prompt_tokens + s->prefix_hits));
     metrics_text_single(w, "prompt_tokens_cached_total", "counter",
                         "Prompt tokens found in the prefix cache.", (double)s->prefix_hits);
     metrics_text_pair(w, "prompt_tokens_by_source_total", "counter",

@@ -162,7 +162,7 @@ REFUSED = [
     ({"input": "a", "encoding_format": "hex"}, "encoding_format", '"float" or "base64"'),
     ({"input": "a", "dimensions": 256}, "dimensions", "576"),
     ({"input": "a", "pooling": "cls"}, "pooling", '"last" or "mean"'),
-    ({"input": ["a"] * 1025}, "input", "1024"),
+    ({"input": ["a"] * 2049}, "input", "2048"),
 ]
 
 
@@ -219,3 +219,8 @@ def test_as_long_as_the_context(start_server):
     assert len(floats(embed(server, [ids])[0])) == SIZE
     reply = server.post("/v1/embeddings", {"input": ids + [5]})
     assert reply.status_code == 400 and "64 tokens, but input has 65 tokens" in reply.text
+
+
+def test_as_many_inputs_as_openai_takes(server):
+    answer = server.post("/v1/embeddings", {"input": ["a"] * 2048})
+    assert [item["index"] for item in answer.json()["data"]] == list(range(2048))

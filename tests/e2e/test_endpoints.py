@@ -50,7 +50,7 @@ def test_the_version_may_be_left_out(server):
         assert httpx.get(server.url + path).status_code == 405
     assert httpx.get(server.url + "/models").json() == httpx.get(server.url + "/v1/models").json()
     assert httpx.get(server.url + f"/models/{NAME}").json()["id"] == NAME
-    for path in ("/v1/health", "/v1/v1/models", "/v1", "/v1/", "/models/", "/v2/models", "/v1models"):
+    for path in ("/v1/health", "/v1/v1/models", "/v1", "/v1/", "/models//", "/v2/models", "/v1models"):
         assert httpx.get(server.url + path).status_code == 404, path
 
 

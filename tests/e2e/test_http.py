@@ -4,6 +4,7 @@ each the server must serve the next one."""
 import json
 import re
 
+import httpx
 import pytest
 
 from quire_server import NAME
@@ -370,3 +371,19 @@ def test_request_id(server, sent, is_echoed):
     response = roundtrip(server, request_bytes("/version", headers=[("X-Request-Id", sent)]))
     assert (response.headers["x-request-id"] == sent) == is_echoed
     assert response.headers["x-request-id"]
+
+
+def test_a_compressed_body_is_415(server):
+    for coding, status in (("gzip", 415), ("deflate, gzip", 415), ("identity", 200), ("", 200)):
+        reply = httpx.post(server.url + "/v1/completions", json={"prompt": "a", "max_tokens": 1}, headers={"Content-Encoding": coding})
+        assert reply.status_code == status
+        if status == 415:
+            assert reply.json()["error"]["code"] == "unsupported_encoding" and coding in reply.json()["error"]["message"]
+
+
+def test_a_slash_may_end_a_path(server):
+    for path in ("/v1/models", f"/v1/models/{NAME}", "/health", "/models"):
+        assert httpx.get(server.url + path + "/").json() == httpx.get(server.url + path).json()
+        assert httpx.get(server.url + path + "//").status_code == 404
+    assert httpx.post(server.url + "/v1/completions/", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+    assert httpx.get(server.url + "/v1/completions/").status_code == 405

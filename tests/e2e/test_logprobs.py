@@ -35,6 +35,8 @@ def test_echo_scores_prompt_and_output(server):
     assert len(logprobs.tokens) == 8
     assert logprobs.token_logprobs[0] is None and logprobs.top_logprobs[0] is None
     assert all(value <= 0 for value in logprobs.token_logprobs[1:])
+    # As vLLM has it, the token itself comes first, whatever is likelier.
+    assert [next(iter(top)) for top in logprobs.top_logprobs[1:5]] == logprobs.tokens[1:5]
     generated = server.complete(PROMPT, max_tokens=3, logprobs=1).choices[0].logprobs
     assert logprobs.token_logprobs[5:] == generated.token_logprobs
 

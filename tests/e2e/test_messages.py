@@ -331,3 +331,24 @@ def test_a_call_is_in_the_access_log(start_server, tmp_path):
     [line] = lines()
     assert (line["route"], line["id"], line["request_id"]) == ("/v1/messages", message.id, message._request_id)
     assert line["finish_reason"] == "length" and line["completion_tokens"] == 2
+
+
+def test_models_in_anthropics_shape(server):
+    """Where the SDK asks, which sends anthropic-version."""
+    client = client_of(server)
+    listed = client.models.list()
+    assert [(model.type, model.id, model.display_name) for model in listed] == [("model", NAME, NAME)]
+    assert listed.has_more is False and listed.first_id == listed.last_id == NAME
+    assert client.models.retrieve(NAME).created_at == listed.data[0].created_at
+    with pytest.raises(anthropic.NotFoundError) as info:
+        client.models.retrieve("no such")
+    assert info.value.body["error"]["type"] == "not_found_error"
+    assert httpx.get(server.url + "/v1/models").json()["object"] == "list"
+
+
+@pytest.mark.parametrize("path", ["/v1/messages/batches", "/messages/batches/x/results"])
+def test_errors_of_paths_that_are_not_here(server, path):
+    answer = httpx.get(server.url + path)
+    assert answer.status_code == 404 and answer.json()["type"] == "error"
+    assert answer.json()["error"]["type"] == "not_found_error" and answer.headers["request-id"] == answer.json()["request_id"]
+    assert "type" not in httpx.get(server.url + "/v1/else").json()

@@ -165,7 +165,7 @@ def test_render_shows_what_the_engine_gets(server):
             "top_logprobs": 2, "request_id": "mine", "stream": True, "stream_options": {"include_usage": True}}
     made = server.post("/v1/chat/completions/render", body).json()
     assert made["token_ids"] == server.post("/tokenize", {"messages": HI}).json()["tokens"]
-    assert (made["request_id"], made["model"], made["features"], made["stream"]) == ("mine", NAME, None, True)
+    assert (made["request_id"], made["model"], made["features"], made["stream"]) == ("chatcmpl-mine", NAME, None, True)
     params = made["sampling_params"]
     assert {name: params[name] for name in ("max_tokens", "temperature", "seed", "stop", "logprobs", "n")} == {
         "max_tokens": 5, "temperature": 0.5, "seed": 9, "stop": ["x"], "logprobs": 2, "n": 1}

@@ -152,3 +152,16 @@ def test_many_at_once(server):
     documents = [f"{i} {TEXTS[i % len(TEXTS)]}" for i in range(60)]
     answer = post(server, "/v1/rerank", query=documents[17], documents=documents, top_n=1)
     assert answer["results"][0]["index"] == 17 and answer["results"][0]["relevance_score"] == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize("first, second", [("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "documents")])
+def test_other_names_of_the_texts(server, first, second):
+    want = server.post("/v1/score", {"text_1": "a cat", "text_2": ["a dog", "a car"]}).json()["data"]
+    assert server.post("/v1/score", {first: "a cat", second: ["a dog", "a car"]}).json()["data"] == want
+    error = server.post("/v1/score", {first: ["a", "b"], second: ["a", "b", "c"]}).json()["error"]
+    assert error["param"] == second and first in error["message"]
+
+
+def test_a_text_has_one_name(server):
+    error = server.post("/v1/score", {"text_1": "a", "queries": "b", "text_2": "c"}).json()["error"]
+    assert error["param"] == "queries" and "text_1" in error["message"]

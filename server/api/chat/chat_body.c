@@ -29,6 +29,8 @@ static const struct json_field fields[] = {
     JSON_OTHER(add_generation_prompt),
     JSON_OTHER(continue_final_message),
     JSON_BOOL(MEMBER, add_special_tokens),
+    JSON_BOOL(MEMBER, timings_per_token),
+    JSON_BOOL(MEMBER, return_progress),
     JSON_OTHER(chat_template_kwargs),
     JSON_OTHER(documents),
     JSON_OTHER(chat_template),

@@ -21,7 +21,7 @@ struct chat_body {
     int64_t top_logprobs;
     int64_t thinking_token_budget; /* -1: none */
     const char *reasoning_effort;  /* NULL: not given */
-    bool logprobs, echo, include_reasoning, add_special_tokens;
+    bool logprobs, echo, include_reasoning, add_special_tokens, timings_per_token, return_progress;
 };
 
 /* Takes the old form of tools too. On failure -1 and *err, nothing to free. */

@@ -16,7 +16,7 @@
 
 struct chat_api_call {
     struct api_call base; /* first: see api_call_type.h */
-    bool include_usage, continuous_usage, return_token_ids, shows_ids;
+    bool include_usage, continuous_usage, return_token_ids, shows_ids, has_timings;
     int32_t num_logprobs, num_prompt_logprobs; /* as requested; -1: none */
     bool lists_logprobs;                       /* of the tokens that the request names */
     int32_t num_returned;                      /* n */
@@ -67,6 +67,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
     call->return_token_ids = sampling->return_token_ids;
+    call->has_timings = body->timings_per_token;
     call->shows_ids = sampling->return_tokens_as_token_ids;
     call->num_logprobs = chat_body_num_logprobs(body);
     call->lists_logprobs = sampling->lists.num_logprob_tokens > 0;
@@ -84,6 +85,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     if (chat_generation_create(context, body, &generation, err) != 0)
         return -1;
     base->prompts[0].request = generation.request;
+    generation.request->reports_progress = body->return_progress && sampling->stream;
     call->names = generation.names;
     if (call->return_token_ids)
         api_call_add_prompt_ids(generation.request, &call->prompt_ids);
@@ -119,9 +121,9 @@ static int add_text(struct api_call *base, int32_t index, const struct token_eve
     if (call->return_token_ids)
         api_call_add_token_ids(event->tokens, event->num_tokens, &choice->token_ids);
     if (call->num_logprobs >= 0)
-        logprob_format_chat(base->tokenizer, event,
-                            call->lists_logprobs ? LOGPROBS_LISTED : call->num_logprobs,
-                            call->shows_ids, &choice->logprobs);
+        logprob_format_chat(
+            base->tokenizer, event, call->lists_logprobs ? LOGPROBS_LISTED : call->num_logprobs,
+            call->shows_ids ? LOGPROB_IDS_AS_NAMES : LOGPROB_NAMES, &choice->logprobs);
     if (choice->token_ids.failed || choice->logprobs.failed)
         return -1;
     return chat_choice_add(choice, event);
@@ -197,6 +199,8 @@ static void end_chunk(struct chat_api_call *call, struct byte_buffer *out) {
         struct api_call_usage usage = sent_usage(call);
         api_call_format_usage(call->continuous_usage ? &usage : NULL, out);
     }
+    if (call->has_timings)
+        api_call_format_timings(&call->base, 0, call->base.num_choices, out);
     json_write_end_object(out);
     api_call_end_frame(out);
 }
@@ -219,6 +223,15 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
     chat_format_delta(&view, out);
     end_chunk(call, out);
     chat_choice_clear(choice);
+}
+
+static void write_progress(struct api_call *base, int32_t prompt, const struct token_event *event,
+                           struct byte_buffer *out) {
+    begin_chunk((struct chat_api_call *)base, out);
+    api_call_format_end_choices(&base->head, out);
+    api_call_format_progress(base, prompt, event, out);
+    json_write_end_object(out);
+    api_call_end_frame(out);
 }
 
 static void write_end(struct api_call *base, struct byte_buffer *out) {
@@ -248,6 +261,8 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
     api_call_format_end_choices(&base->head, out);
     write_prompt(call, out);
     api_call_format_usage(&usage, out);
+    if (call->has_timings)
+        api_call_format_timings(base, 0, base->num_choices, out);
     json_write_end_object(out);
 }
 
@@ -256,6 +271,7 @@ static const struct api_call_operations operations = {
     .id_prefix = "chatcmpl-",
     .fill = fill,
     .add_prompt = add_scores,
+    .write_progress = write_progress,
     .add = add_text,
     .write_update = write_update,
     .write_end = write_end,

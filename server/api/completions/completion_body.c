@@ -1,6 +1,7 @@
 #include "server/api/completions/completion_body.h"
 
 #include "server/api/completions/fim_prompt.h"
+#include "server/api/completions/llama_body.h"
 #include "server/api/fields/beam_fields.h"
 #include "server/api/fields/request_limits.h"
 #include "server/json/json_parse.h"
@@ -17,6 +18,8 @@ static const struct json_field fields[] = {
     JSON_TEXT(MEMBER, suffix),
     JSON_BOOL(MEMBER, add_special_tokens),
     JSON_BOOL(MEMBER, parse_special),
+    JSON_BOOL(MEMBER, timings_per_token),
+    JSON_BOOL(MEMBER, return_progress),
 };
 
 struct json_table completion_body_table(void) {
@@ -37,7 +40,7 @@ static int check_combinations(const struct completion_body *body, struct api_err
     if (body->sampling.use_beam_search && body->echo && body->logprobs >= 0)
         return refuse(err, "echo",
                       "echo must be false with use_beam_search: true and logprobs, not true");
-    if (body->sampling.max_tokens == 0 && !body->echo && !body->infill.is_given)
+    if (body->sampling.max_tokens == 0 && !body->echo && body->form == COMPLETION_OPENAI)
         return refuse(err, "max_tokens",
                       "max_tokens must be at least 1, not 0: 0 is allowed with echo: true only");
     return 0;
@@ -102,52 +105,71 @@ static int read_all(const struct api_context *context, struct completion_body *b
     return read_prompts(context, body, err);
 }
 
-/* What an output has no room for is cut. */
-static int read_infill(const struct api_context *context, struct completion_body *body,
-                       struct api_error *err) {
-    if (infill_body_take(context, body->json, &body->infill, &body->ignored, err) != 0)
-        return -1;
-    if (read_all(context, body, err) != 0) {
+void completion_body_rename_error(enum completion_form form, struct api_error *err) {
+    if (form == COMPLETION_INFILL)
         infill_body_rename_error(err);
-        return -1;
-    }
-    body->sampling.max_tokens_field = NULL;
-    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
-    return infill_body_read_tokens(context, &limits, &body->infill, err);
+    else if (form == COMPLETION_LLAMA)
+        llama_body_rename_error(err);
 }
 
-static int parse(const struct api_context *context, const char *text, size_t length, bool is_infill,
-                 struct completion_body *out, struct api_error *err) {
+/* Gives the fields their names here. */
+static int take_form(const struct api_context *context, struct completion_body *body,
+                     struct api_error *err) {
+    if (body->form == COMPLETION_INFILL)
+        return infill_body_take(context, body->json, &body->infill, &body->ignored, err);
+    if (body->form == COMPLETION_OPENAI)
+        return 0;
+    return llama_body_take(context, body->json, &body->ignored, err) != 0
+               ? -1
+               : llama_body_take_prompt(context, body->json, err);
+}
+
+/* What an output has no room for is cut, where the form is llama.cpp's. */
+static int read_form(const struct api_context *context, struct completion_body *body,
+                     struct api_error *err) {
+    if (take_form(context, body, err) != 0)
+        return -1;
+    if (read_all(context, body, err) != 0) {
+        completion_body_rename_error(body->form, err);
+        return -1;
+    }
+    if (body->form == COMPLETION_OPENAI)
+        return 0;
+    body->sampling.max_tokens_field = NULL;
+    const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
+    return body->form == COMPLETION_LLAMA
+               ? 0
+               : infill_body_read_tokens(context, &limits, &body->infill, err);
+}
+
+int completion_body_parse(const struct api_context *context, const char *text, size_t length,
+                          enum completion_form form, struct completion_body *out,
+                          struct api_error *err) {
+    cJSON *json = json_parse(text, length, err);
+    if (json == NULL)
+        return -1;
+    if (form == COMPLETION_EITHER)
+        form = json_given_member(json, "n_predict") != NULL ? COMPLETION_LLAMA : COMPLETION_OPENAI;
+    bool is_openai = form == COMPLETION_OPENAI;
     struct completion_body body = {
+        .json = json,
         .sampling =
-            sampling_body_defaults(context, is_infill ? SAMPLING_TO_THE_END : DEFAULT_MAX_TOKENS),
+            sampling_body_defaults(context, is_openai ? DEFAULT_MAX_TOKENS : SAMPLING_TO_THE_END),
+        .form = form,
         .logprobs = -1,
         .add_special_tokens = true,
         .parse_special = true,
     };
-    body.json = json_parse(text, length, err);
-    if (body.json == NULL)
-        return -1;
     /* Code may be about such tokens: llama.cpp's /infill does not read them either. */
     const cJSON *suffix = json_member(body.json, "suffix");
-    if (is_infill || (cJSON_IsString(suffix) && suffix->valuestring[0] != '\0'))
+    if (form == COMPLETION_INFILL || (cJSON_IsString(suffix) && suffix->valuestring[0] != '\0'))
         body.parse_special = false;
-    if ((is_infill ? read_infill(context, &body, err) : read_all(context, &body, err)) != 0) {
+    if (read_form(context, &body, err) != 0) {
         completion_body_finish(&body);
         return -1;
     }
     *out = body;
     return 0;
-}
-
-int completion_body_parse(const struct api_context *context, const char *text, size_t length,
-                          struct completion_body *out, struct api_error *err) {
-    return parse(context, text, length, false, out, err);
-}
-
-int completion_body_parse_infill(const struct api_context *context, const char *text, size_t length,
-                                 struct completion_body *out, struct api_error *err) {
-    return parse(context, text, length, true, out, err);
 }
 
 int completion_body_tokens(const struct api_context *context, const struct completion_body *body,

@@ -6,27 +6,36 @@
 #include "server/api/fields/prompt_field.h"
 #include "server/api/fields/sampling_body.h"
 
+/* Whose fields a body has, and its answer. */
+enum completion_form {
+    COMPLETION_OPENAI,
+    COMPLETION_LLAMA,  /* llama.cpp's /completion (llama_body.h) */
+    COMPLETION_INFILL, /* llama.cpp's /infill (infill_body.h) */
+    COMPLETION_EITHER, /* of a body that is read: llama.cpp's where it has n_predict, or OpenAI's */
+};
+
 /* Absent fields hold their default (sampling_body.h). */
 struct completion_body {
     cJSON *json; /* owns every string and the prompts below */
     struct sampling_body sampling;
     struct prompt_list prompts;
     struct prompt_tokens suffix_tokens; /* of the suffix, where there is one */
-    struct infill_body infill;          /* of a body of /infill */
-    struct byte_buffer ignored;         /* names of unknown fields, comma-separated */
+    enum completion_form form;
+    struct infill_body infill;  /* of a body of /infill */
+    struct byte_buffer ignored; /* names of unknown fields, comma-separated */
 
     /* read by the field table */
     int64_t logprobs;   /* -1: none */
     const char *suffix; /* what stands behind the gap that is to be filled; NULL or empty: none */
-    bool echo, add_special_tokens, parse_special;
+    bool echo, add_special_tokens, parse_special, timings_per_token, return_progress;
 };
 
-/* On failure -1 and *err, nothing to free. */
+/* On failure -1 and *err, which names the fields as the form does; nothing to free. */
 int completion_body_parse(const struct api_context *context, const char *text, size_t length,
-                          struct completion_body *out, struct api_error *err);
-/* The same of a body of POST /infill (infill_body.h), whose fields an error names. */
-int completion_body_parse_infill(const struct api_context *context, const char *text, size_t length,
-                                 struct completion_body *out, struct api_error *err);
+                          enum completion_form form, struct completion_body *out,
+                          struct api_error *err);
+/* Names the fields of an error as the form does. */
+void completion_body_rename_error(enum completion_form form, struct api_error *err);
 /* Returns whether the text is to be filled in before a suffix (fim_prompt.h), or one that is empty. */
 bool completion_body_has_suffix(const struct completion_body *body);
 /* Makes the tokens of a prompt of its list, which the caller frees; those of its text are

@@ -1,14 +1,16 @@
-/* /v1/completions, and /infill by way of it: adds to an API call what completions have: echoed prompts, logprobs in the
- * legacy shape, and the best of several choices. */
+/* /v1/completions, and llama.cpp's /completion and /infill by way of it: adds to an API call what
+ * completions have: echoed prompts, logprobs in the legacy shape, and the best of several choices. */
 #include "server/api/endpoints.h"
 
 #include "server/api/api_call_format.h"
 #include "server/api/completions/completion_body.h"
+#include "server/api/completions/llama_format.h"
 #include "server/api/logprob_format.h"
 #include "server/api/logprob_list.h"
 #include "server/json/json_write.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Logprob entries that one API call may produce, of prompt and output; each is some 25 bytes of
  * JSON that are held until the call ends. */
@@ -19,7 +21,9 @@ struct choice_output {
     struct byte_buffer text;
     struct logprob_list logprobs;
     struct byte_buffer token_ids;
-    bool has_started; /* the prompt's echo, if any, was added */
+    struct byte_buffer probabilities; /* llama.cpp's form only */
+    bool has_new_line;                /* in all its text */
+    bool has_started;                 /* the prompt's echo, if any, was added */
     bool has_sent;
 };
 
@@ -38,7 +42,9 @@ struct prompt_output {
 struct completion_api_call {
     struct api_call base; /* first: see api_call_type.h */
     bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
-    bool is_infill;                            /* also answered in llama.cpp's words */
+    bool has_timings;
+    enum completion_form form;
+    int32_t max_model_len;
     int32_t num_logprobs, num_prompt_logprobs; /* as requested; -1: none */
     int64_t num_entries;                       /* logprobs for a generated token */
     int32_t num_returned;                      /* n */
@@ -80,6 +86,7 @@ static int create_prompt(const struct api_context *context, const struct complet
     free(tokens.ids);
     if (*out == NULL)
         return api_error_set_memory(err);
+    (*out)->reports_progress = body->return_progress && body->sampling.stream;
     return api_call_set_priority_and_salt(*out, body->sampling.priority, body->sampling.cache_salt,
                                           err);
 }
@@ -146,10 +153,13 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     base->timeout_ms = sampling->timeout_ms;
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
-    call->return_token_ids = sampling->return_token_ids;
+    call->return_token_ids =
+        sampling->return_token_ids || (sampling->stream && body->form == COMPLETION_LLAMA);
     call->skip_special_tokens = sampling->skip_special_tokens;
     call->echo = body->echo;
-    call->is_infill = body->infill.is_given;
+    call->has_timings = body->timings_per_token;
+    call->form = body->form;
+    call->max_model_len = context->limits->max_model_len;
     call->num_logprobs = (int32_t)body->logprobs;
     call->num_entries = sampling_body_logprob_entries(sampling, call->num_logprobs);
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
@@ -161,8 +171,10 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     call->choices = calloc((size_t)num_prompts * (size_t)num_choices, sizeof(*call->choices));
     if (call->prompts == NULL || call->choices == NULL || base->ignored.failed)
         return api_error_set_memory(err);
-    for (int32_t i = 0; i < num_prompts; i++)
+    for (int32_t i = 0; i < num_prompts; i++) {
         call->prompts[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
+        call->prompts[i].logprobs.begins_with_own = true;
+    }
     for (int32_t i = 0; i < num_prompts * num_choices; i++)
         call->choices[i].logprobs.shows_ids = sampling->return_tokens_as_token_ids;
     return add_prompts(context, body, call, err);
@@ -180,6 +192,7 @@ static void finish(struct api_call *base) {
         byte_buffer_finish(&call->choices[i].text);
         logprob_list_finish(&call->choices[i].logprobs);
         byte_buffer_finish(&call->choices[i].token_ids);
+        byte_buffer_finish(&call->choices[i].probabilities);
     }
     free(call->prompts);
     free(call->choices);
@@ -196,7 +209,7 @@ static size_t held_bytes(const struct api_call *base) {
     for (int32_t i = 0; i < base->num_prompts * base->num_choices; i++) {
         const struct choice_output *choice = &call->choices[i];
         bytes += choice->text.capacity + logprob_list_bytes(&choice->logprobs) +
-                 choice->token_ids.capacity;
+                 choice->token_ids.capacity + choice->probabilities.capacity;
     }
     return bytes;
 }
@@ -234,14 +247,20 @@ static int add_text(struct api_call *base, int32_t index, const struct token_eve
     byte_buffer_append(&choice->text, event->text, event->text_bytes);
     if (call->return_token_ids)
         api_call_add_token_ids(event->tokens, event->num_tokens, &choice->token_ids);
-    for (int32_t i = 0; i < event->num_tokens && call->num_logprobs >= 0; i++) {
+    if (event->text_bytes > 0 && memchr(event->text, '\n', event->text_bytes) != NULL)
+        choice->has_new_line = true;
+    if (call->form != COMPLETION_OPENAI && call->num_logprobs >= 0)
+        logprob_format_chat(base->tokenizer, event, call->num_logprobs, LOGPROB_NAMES_AND_IDS,
+                            &choice->probabilities);
+    for (int32_t i = 0;
+         i < event->num_tokens && call->num_logprobs >= 0 && call->form != COMPLETION_LLAMA; i++) {
         const struct token_record *record = &event->tokens[i];
         bool in_text =
             !call->skip_special_tokens || !tokenizer_is_special(base->tokenizer, record->token);
         logprob_list_add(&choice->logprobs, base->tokenizer, record, event->top + record->first_top,
                          in_text);
     }
-    bool failed = choice->text.failed || choice->token_ids.failed ||
+    bool failed = choice->text.failed || choice->token_ids.failed || choice->probabilities.failed ||
                   logprob_list_has_failed(&choice->logprobs);
     return failed ? -1 : 0;
 }
@@ -271,20 +290,41 @@ static void write_choice(const struct completion_api_call *call, int32_t index, 
     json_write_end_object(out);
 }
 
-/* Writes what llama.cpp calls the text of a choice, behind all choices. */
-static void write_content(const struct completion_api_call *call, int32_t index,
-                          struct byte_buffer *out) {
-    if (!call->is_infill)
-        return;
-    json_write_string_member(out, "content", &call->choices[index].text);
-    json_write_key(out, "stop");
-    json_write_bool(out, call->base.choices[index].is_finished);
+static struct llama_answer answer_of(const struct completion_api_call *call, int32_t index) {
+    const struct choice_output *choice = &call->choices[index];
+    return (struct llama_answer){
+        .call = &call->base,
+        .choice = index,
+        .content = &choice->text,
+        .tokens = &choice->token_ids,
+        .probabilities = call->num_logprobs >= 0 ? &choice->probabilities : NULL,
+        .max_model_len = call->max_model_len,
+        .has_new_line = choice->has_new_line,
+        .has_timings = call->has_timings,
+    };
+}
+
+/* Writes what llama.cpp says of a choice, after all choices; else how long so many of them took. */
+static void write_others(const struct completion_api_call *call, int32_t index, int32_t first,
+                         int32_t count, struct byte_buffer *out) {
+    const struct llama_answer answer = answer_of(call, index);
+    if (call->form == COMPLETION_INFILL)
+        llama_format_members(&answer, call->base.choices[index].is_finished, out);
+    else if (call->has_timings)
+        api_call_format_timings(&call->base, first, count, out);
 }
 
 static bool has_output(const struct completion_api_call *call, int32_t index) {
     const struct choice_output *choice = &call->choices[index];
     return choice->text.length > 0 || !logprob_list_is_empty(&choice->logprobs) ||
            choice->token_ids.length > 0 || call->base.choices[index].is_finished;
+}
+
+static void clear(struct choice_output *choice) {
+    byte_buffer_clear(&choice->text);
+    logprob_list_clear(&choice->logprobs);
+    byte_buffer_clear(&choice->token_ids);
+    byte_buffer_clear(&choice->probabilities);
 }
 
 static void write_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
@@ -300,14 +340,12 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
     api_call_format_begin(&base->head, "text_completion", out);
     write_choice(call, index, index, is_first, out);
     api_call_format_end_choices(&base->head, out);
-    write_content(call, index, out);
+    write_others(call, index, index, 1, out);
     if (call->include_usage)
         api_call_format_usage(call->continuous_usage ? &usage : NULL, out);
     json_write_end_object(out);
     api_call_end_frame(out);
-    byte_buffer_clear(&choice->text);
-    logprob_list_clear(&choice->logprobs);
-    byte_buffer_clear(&choice->token_ids);
+    clear(choice);
 }
 
 /* first: the choice that is the first of the answer; -1: it has none. */
@@ -315,9 +353,20 @@ static void end_with_usage(const struct api_call *base, int32_t first, struct by
     struct api_call_usage usage = api_call_total_usage(base);
     api_call_format_end_choices(&base->head, out);
     if (first >= 0)
-        write_content((const struct completion_api_call *)base, first, out);
+        write_others((const struct completion_api_call *)base, first, 0,
+                     base->num_prompts * base->num_choices, out);
     api_call_format_usage(&usage, out);
     json_write_end_object(out);
+}
+
+static void write_progress(struct api_call *base, int32_t prompt, const struct token_event *event,
+                           struct byte_buffer *out) {
+    api_call_begin_frame(base, out);
+    api_call_format_begin(&base->head, "text_completion", out);
+    api_call_format_end_choices(&base->head, out);
+    api_call_format_progress(base, prompt, event, out);
+    json_write_end_object(out);
+    api_call_end_frame(out);
 }
 
 static void write_end(struct api_call *base, struct byte_buffer *out) {
@@ -348,11 +397,82 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
     end_with_usage(base, first, out);
 }
 
+/* --- llama.cpp's /completion: an object for each choice, or for each of its updates --- */
+
+static void write_llama_frame(struct completion_api_call *call, int32_t index, bool is_end,
+                              struct byte_buffer *out) {
+    const struct llama_answer answer = answer_of(call, index);
+    api_call_begin_frame(&call->base, out);
+    llama_format_answer(&answer, index, is_end, out);
+    api_call_end_frame(out);
+    clear(&call->choices[index]);
+}
+
+/* What is said at the end is a frame of its own, without text. */
+static void write_llama_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
+    struct completion_api_call *call = (struct completion_api_call *)base;
+    const struct choice_output *choice = &call->choices[index];
+    base->choices[index].num_sent = base->choices[index].num_generated;
+    if (choice->text.length > 0 || (choice->token_ids.length > 0))
+        write_llama_frame(call, index, false, out);
+    if (base->choices[index].is_finished)
+        write_llama_frame(call, index, true, out);
+}
+
+static void write_llama_progress(struct api_call *base, int32_t prompt,
+                                 const struct token_event *event, struct byte_buffer *out) {
+    int32_t index = prompt * base->num_choices;
+    const struct llama_answer answer = answer_of((struct completion_api_call *)base, index);
+    api_call_begin_frame(base, out);
+    json_write_begin_object(out);
+    json_write_int_member(out, "index", index);
+    llama_format_members(&answer, false, out);
+    api_call_format_progress(base, prompt, event, out);
+    json_write_end_object(out);
+    api_call_end_frame(out);
+}
+
+static void write_llama_end(struct api_call *base, struct byte_buffer *out) {
+    (void)base;
+    (void)out;
+}
+
+static void write_llama_error(struct api_call *call, struct byte_buffer *out) {
+    api_call_begin_frame(call, out);
+    api_error_format(&call->error, out);
+    api_call_end_frame(out);
+}
+
+static void write_llama_choices(struct api_call *base, struct byte_buffer *out) {
+    const struct completion_api_call *call = (const struct completion_api_call *)base;
+    bool selects = call->num_returned < base->num_choices;
+    for (int32_t prompt = 0; prompt < base->num_prompts; prompt++) {
+        const struct api_call_rank *ranks = selects ? api_call_rank_choices(base, prompt) : NULL;
+        for (int32_t i = 0; i < call->num_returned; i++) {
+            int32_t choice = prompt * base->num_choices + (selects ? ranks[i].choice : i);
+            const struct llama_answer answer = answer_of(call, choice);
+            llama_format_answer(&answer, prompt * call->num_returned + i, true, out);
+        }
+    }
+}
+
+/* Writes one object, or a list where there are several. */
+static void write_llama_body(struct api_call *base, struct byte_buffer *out) {
+    const struct completion_api_call *call = (const struct completion_api_call *)base;
+    bool is_list = base->num_prompts * call->num_returned > 1;
+    if (is_list)
+        json_write_begin_array(out);
+    write_llama_choices(base, out);
+    if (is_list)
+        json_write_end_array(out);
+}
+
 static const struct api_call_operations operations = {
     .size = sizeof(struct completion_api_call),
     .id_prefix = "cmpl-",
     .fill = fill,
     .add_prompt = add_scores,
+    .write_progress = write_progress,
     .add = add_text,
     .write_update = write_update,
     .write_end = write_end,
@@ -362,26 +482,50 @@ static const struct api_call_operations operations = {
     .finish = finish,
 };
 
-static int parse(const struct api_context *context, const char *text, size_t length, bool is_infill,
-                 struct api_call **out, struct api_error *err) {
+static const struct api_call_operations llama_operations = {
+    .size = sizeof(struct completion_api_call),
+    .id_prefix = "cmpl-",
+    .fill = fill,
+    .write_progress = write_llama_progress,
+    .add = add_text,
+    .write_update = write_llama_update,
+    .write_end = write_llama_end,
+    .write_error = write_llama_error,
+    .write_body = write_llama_body,
+    .held_bytes = held_bytes,
+    .finish = finish,
+};
+
+static int parse(const struct api_context *context, const char *text, size_t length,
+                 enum completion_form form, struct api_call **out, struct api_error *err) {
     struct completion_body body;
-    int status = is_infill ? completion_body_parse_infill(context, text, length, &body, err)
-                           : completion_body_parse(context, text, length, &body, err);
-    if (status != 0)
+    if (completion_body_parse(context, text, length, form, &body, err) != 0)
         return -1;
-    int result = api_call_create(&operations, context, &body, out, err);
+    form = body.form;
+    int result = api_call_create(form == COMPLETION_LLAMA ? &llama_operations : &operations,
+                                 context, &body, out, err);
     completion_body_finish(&body);
-    if (result != 0 && is_infill)
-        infill_body_rename_error(err);
+    if (result != 0)
+        completion_body_rename_error(form, err);
     return result;
 }
 
 int completion_endpoint_parse(const struct api_context *context, const char *text, size_t length,
                               struct api_call **out, struct api_error *err) {
-    return parse(context, text, length, false, out, err);
+    return parse(context, text, length, COMPLETION_OPENAI, out, err);
 }
 
 int completion_endpoint_parse_infill(const struct api_context *context, const char *text,
                                      size_t length, struct api_call **out, struct api_error *err) {
-    return parse(context, text, length, true, out, err);
+    return parse(context, text, length, COMPLETION_INFILL, out, err);
+}
+
+int completion_endpoint_parse_llama(const struct api_context *context, const char *text,
+                                    size_t length, struct api_call **out, struct api_error *err) {
+    return parse(context, text, length, COMPLETION_LLAMA, out, err);
+}
+
+int completion_endpoint_parse_either(const struct api_context *context, const char *text,
+                                     size_t length, struct api_call **out, struct api_error *err) {
+    return parse(context, text, length, COMPLETION_EITHER, out, err);
 }

@@ -1,6 +1,7 @@
 #include "server/api/completions/infill_body.h"
 
 #include "server/api/chat/chat_error_names.h"
+#include "server/api/completions/llama_body.h"
 #include "server/json/json_field.h"
 
 #include <stdio.h>
@@ -26,74 +27,26 @@ static int check_names(const cJSON *json, struct api_error *err) {
     return 0;
 }
 
-static cJSON *detach(cJSON *json, const char *name) {
-    cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, name);
-    if (!cJSON_IsNull(item))
-        return item;
-    cJSON_Delete(item);
-    return NULL;
-}
-
-/* Adds a member in the place of one that is null; NULL: memory was short. */
-static int add(cJSON *json, const char *name, cJSON *item, struct api_error *err) {
-    cJSON_DeleteItemFromObjectCaseSensitive(json, name);
-    if (item != NULL && cJSON_AddItemToObject(json, name, item))
-        return 0;
-    cJSON_Delete(item);
-    return api_error_set_memory(err);
-}
-
 static int rename_text(cJSON *json, const char *from, const char *to, struct api_error *err) {
-    cJSON *item = detach(json, from);
+    cJSON *item = llama_body_detach(json, from);
     if (cJSON_IsString(item))
-        return add(json, to, item, err);
+        return llama_body_put(json, to, item, err);
     int result = json_refuse(item, from, "a string", err);
     cJSON_Delete(item);
     return result;
 }
 
-/* -1, and what is not given, mean as many as there is room for. */
+/* What is not given means as many as there is room for. */
 static int take_length(const struct api_context *context, cJSON *json, struct api_error *err) {
-    int64_t length = -1, most = context->limits->max_model_len, share = most / OUTPUT_SHARE;
-    cJSON *item = detach(json, "n_predict");
-    int result = item != NULL ? json_read_int(item, "n_predict", -1, INT32_MAX, &length, err) : 0;
-    cJSON_Delete(item);
-    if (result == 0 && length >= 0)
-        result = add(json, "max_tokens", cJSON_CreateNumber((double)length), err);
-    if (result != 0 || json_given_member(json, "truncate_prompt_tokens") != NULL)
-        return result;
-    int64_t left = length >= 0 && length < share ? length : share;
-    return add(json, "truncate_prompt_tokens", cJSON_CreateNumber((double)(most - left)), err);
-}
-
-/* The order of llama.cpp's editors: the steps before the last are in this order here too, and the last
- * has no counterpart. */
-static bool is_editors_order(const cJSON *samplers) {
-    static const char *const order[] = {"top_k", "top_p", "infill"};
-    const cJSON *item;
-    int count = 0;
-    cJSON_ArrayForEach(item, samplers) {
-        if (count == 3 || !cJSON_IsString(item) || strcmp(item->valuestring, order[count]) != 0)
-            return false;
-        count++;
-    }
-    return count == 3;
-}
-
-/* Drops what ends llama.cpp's answer early, by time or by a line's indentation, or leaves out members
- * of it, which are all here. */
-static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_error *err) {
-    static const char *const names[] = {"t_max_prompt_ms", "t_max_predict_ms", "n_indent",
-                                        "response_fields", "samplers"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const cJSON *item = json_given_member(json, names[i]);
-        bool is_order = strcmp(names[i], "samplers") == 0;
-        if (item == NULL || (is_order && !is_editors_order(item)))
-            continue;
-        json_fields_append_name(names[i], "", ignored);
-        cJSON_DeleteItemFromObjectCaseSensitive(json, names[i]);
-    }
-    return ignored->failed ? api_error_set_memory(err) : 0;
+    int64_t most = context->limits->max_model_len, share = most / OUTPUT_SHARE, length = share;
+    const cJSON *given = json_given_member(json, "max_tokens");
+    if (json_given_member(json, "truncate_prompt_tokens") != NULL)
+        return 0;
+    if (given != NULL && json_read_int(given, "n_predict", 0, INT32_MAX, &length, err) != 0)
+        return -1;
+    int64_t left = length < share ? length : share;
+    return llama_body_put(json, "truncate_prompt_tokens", cJSON_CreateNumber((double)(most - left)),
+                          err);
 }
 
 static int check_file(const cJSON *file, int index, struct api_error *err) {
@@ -134,18 +87,17 @@ static int check_files(const cJSON *files, struct api_error *err) {
 int infill_body_take(const struct api_context *context, cJSON *json, struct infill_body *out,
                      struct byte_buffer *ignored, struct api_error *err) {
     *out = (struct infill_body){.is_given = true};
-    if (check_names(json, err) != 0)
+    if (check_names(json, err) != 0 || llama_body_take(context, json, ignored, err) != 0)
         return -1;
-    out->prompt = detach(json, "prompt");
-    out->files = detach(json, "input_extra");
+    out->prompt = llama_body_detach(json, "prompt");
+    out->files = llama_body_detach(json, "input_extra");
     if (out->prompt != NULL && !cJSON_IsString(out->prompt))
         return json_refuse(out->prompt, "prompt", "a string", err);
     if (check_files(out->files, err) != 0 ||
         rename_text(json, "input_prefix", "prompt", err) != 0 ||
-        rename_text(json, "input_suffix", "suffix", err) != 0 ||
-        take_length(context, json, err) != 0)
+        rename_text(json, "input_suffix", "suffix", err) != 0)
         return -1;
-    return drop_others(json, ignored, err);
+    return take_length(context, json, err);
 }
 
 static void append_id(struct byte_buffer *ids, int32_t id) {
@@ -255,9 +207,9 @@ void infill_body_rename_error(struct api_error *err) {
     static const struct chat_error_name fields[] = {{"prompt_logprobs", "prompt_logprobs"},
                                                     {"prompt", "input_prefix"},
                                                     {"suffix", "input_suffix"},
-                                                    {"max_tokens", "n_predict"},
                                                     {NULL, NULL}};
     static const struct chat_error_names names = {none, fields, none};
+    llama_body_rename_error(err);
     chat_error_rename(err, &names);
 }
 

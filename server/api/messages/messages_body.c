@@ -230,6 +230,8 @@ static const char *const chat_fields[] = {
     "length_penalty",
     "logprob_token_ids",
     "logprobs",
+    "timings_per_token",
+    "return_progress",
     "max_completion_tokens",
     "n",
     "parallel_tool_calls",

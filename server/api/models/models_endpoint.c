@@ -2,9 +2,11 @@
 
 #include "server/api/chat/chat_model.h"
 #include "server/api/api_context.h"
+#include "server/api/completions/llama_format.h"
 #include "server/json/json_write.h"
 
 #include <stdio.h>
+#include <time.h>
 
 static void write_model(const struct api_context *context, const char *name,
                         struct byte_buffer *out) {
@@ -20,22 +22,47 @@ static void write_model(const struct api_context *context, const char *name,
     json_write_end_object(out);
 }
 
-void models_endpoint_list(const struct api_context *context, struct byte_buffer *out) {
+/* As Anthropic's ModelInfo. */
+static void write_anthropic(const struct api_context *context, const char *name,
+                            struct byte_buffer *out) {
+    char created[32];
+    struct tm tm;
+    const time_t seconds = (time_t)context->created;
+    gmtime_r(&seconds, &tm);
+    strftime(created, sizeof(created), "%Y-%m-%dT%H:%M:%SZ", &tm);
     json_write_begin_object(out);
-    json_write_text_member(out, "object", "list");
-    json_write_key(out, "data");
-    json_write_begin_array(out);
-    for (int i = 0; i < context->num_model_names; i++)
-        write_model(context, context->model_names[i], out);
-    json_write_end_array(out);
+    json_write_text_member(out, "type", "model");
+    json_write_text_member(out, "id", name);
+    json_write_text_member(out, "display_name", name);
+    json_write_text_member(out, "created_at", created);
+    json_write_int_member(out, "max_input_tokens", context->limits->max_model_len);
+    json_write_int_member(out, "max_tokens", context->limits->max_model_len);
     json_write_end_object(out);
 }
 
-int models_endpoint_get(const struct api_context *context, const char *id, struct byte_buffer *out,
-                        struct api_error *err) {
+void models_endpoint_list(const struct api_context *context, bool is_anthropic,
+                          struct byte_buffer *out) {
+    json_write_begin_object(out);
+    if (!is_anthropic)
+        json_write_text_member(out, "object", "list");
+    json_write_key(out, "data");
+    json_write_begin_array(out);
+    for (int i = 0; i < context->num_model_names; i++)
+        (is_anthropic ? write_anthropic : write_model)(context, context->model_names[i], out);
+    json_write_end_array(out);
+    if (is_anthropic) {
+        json_write_raw_member(out, "has_more", "false");
+        json_write_text_member(out, "first_id", context->model_names[0]);
+        json_write_text_member(out, "last_id", context->model_names[context->num_model_names - 1]);
+    }
+    json_write_end_object(out);
+}
+
+int models_endpoint_get(const struct api_context *context, const char *id, bool is_anthropic,
+                        struct byte_buffer *out, struct api_error *err) {
     if (api_context_check_model(context, id, err) != 0)
         return -1;
-    write_model(context, id, out);
+    (is_anthropic ? write_anthropic : write_model)(context, id, out);
     return 0;
 }
 
@@ -70,9 +97,42 @@ static void write_added(const struct tokenizer *tokenizer, struct byte_buffer *o
     json_write_end_object(out);
 }
 
+static void write_template(const struct api_context *context, struct byte_buffer *out) {
+    json_write_text_member(out, "chat_template",
+                           context->chat != NULL ? context->chat->source : NULL);
+}
+
+void models_endpoint_props(const struct api_context *context, bool is_asleep,
+                           struct byte_buffer *out) {
+    const struct tokenizer *tokenizer = context->tokenizer;
+    int num_eos = 0;
+    const int32_t *eos = tokenizer_eos_tokens(tokenizer, &num_eos);
+    json_write_begin_object(out);
+    json_write_key(out, "default_generation_settings");
+    json_write_begin_object(out);
+    json_write_int_member(out, "n_ctx", context->limits->max_model_len);
+    json_write_key(out, "params");
+    json_write_begin_object(out);
+    json_write_int_member(out, "n_predict", -1);
+    json_write_int_member(out, "seed", -1);
+    llama_format_settings(&context->sampling, out);
+    json_write_end_object(out);
+    json_write_end_object(out);
+    json_write_int_member(out, "total_slots", context->limits->max_num_seqs);
+    json_write_text_member(out, "model_alias", context->model_names[0]);
+    json_write_text_member(out, "model_path", context->model_names[0]);
+    write_template(context, out);
+    write_token(tokenizer, "bos_token", tokenizer_bos(tokenizer), out);
+    write_token(tokenizer, "eos_token", num_eos > 0 ? eos[0] : -1, out);
+    json_write_raw_member(out, "modalities", "{\"vision\":false,\"audio\":false}");
+    json_write_text_member(out, "build_info", "quire " QUIRE_VERSION);
+    json_write_key(out, "is_sleeping");
+    json_write_bool(out, is_asleep);
+    json_write_end_object(out);
+}
+
 void models_endpoint_tokenizer_info(const struct api_context *context, struct byte_buffer *out) {
     const struct tokenizer *tokenizer = context->tokenizer;
-    const struct chat_model *chat = context->chat;
     int num_eos = 0, before = 0, behind = 0;
     const int32_t *eos = tokenizer_eos_tokens(tokenizer, &num_eos);
     tokenizer_num_added(tokenizer, &before, &behind);
@@ -83,7 +143,7 @@ void models_endpoint_tokenizer_info(const struct api_context *context, struct by
     write_token(tokenizer, "eos_token", num_eos > 0 ? eos[0] : -1, out);
     json_write_raw_member(out, "add_bos_token", before > 0 ? "true" : "false");
     json_write_raw_member(out, "add_eos_token", behind > 0 ? "true" : "false");
-    json_write_text_member(out, "chat_template", chat != NULL ? chat->source : NULL);
+    write_template(context, out);
     write_added(tokenizer, out);
     json_write_end_object(out);
 }

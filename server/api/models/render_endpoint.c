@@ -4,6 +4,7 @@
 #include "server/api/endpoints.h"
 
 #include "config/base/random_id.h"
+#include "server/api/api_call_type.h"
 #include "server/api/api_context.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
@@ -12,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ID_BYTES 64
+#define ID_BYTES API_CALL_ID_BYTES
 
 /* What of a body is the same for both. */
 struct rendered {
@@ -83,12 +84,15 @@ static void write_sampling(const struct rendered *rendered, int32_t num_prompt_t
     json_write_end_object(out);
 }
 
+/* Writes vLLM's prefix and the request's id, or a random one. */
 static void write_id(const struct rendered *rendered, struct byte_buffer *out) {
     char id[ID_BYTES];
     const char *given = rendered->sampling->request_id;
-    if (given == NULL && random_id(rendered->id_prefix, RANDOM_ID_MAX_DIGITS, id, sizeof(id)) != 0)
+    if (random_id(rendered->id_prefix, RANDOM_ID_MAX_DIGITS, id, sizeof(id)) != 0)
         out->failed = true;
-    json_write_text_member(out, "request_id", given != NULL ? given : id);
+    if (given != NULL)
+        snprintf(id, sizeof(id), "%s%s", rendered->id_prefix, given);
+    json_write_text_member(out, "request_id", id);
 }
 
 static int write_request(const struct rendered *rendered, const char *path,
@@ -198,7 +202,7 @@ int render_endpoint_completion(const struct api_context *context, const char *te
                                struct byte_buffer *out, struct byte_buffer *ignored,
                                struct api_error *err) {
     struct completion_body body;
-    if (completion_body_parse(context, text, length, &body, err) != 0)
+    if (completion_body_parse(context, text, length, COMPLETION_OPENAI, &body, err) != 0)
         return -1;
     take_ignored(&body.ignored, ignored);
     int status = render_completion(context, &body, out, err);

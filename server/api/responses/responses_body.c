@@ -210,6 +210,8 @@ static const char *const unsupported_items[] = {
     "max_completion_tokens",
     "functions",
     "logprobs",
+    "timings_per_token",
+    "return_progress",
     "function_call",
     "response_format",
     "reasoning_effort",

@@ -283,8 +283,8 @@ static int add(struct api_call *base, int32_t index, const struct token_event *e
         write_status(call, "response.in_progress", "in_progress", false, events);
     call->has_begun = true;
     if (call->has_logprobs)
-        logprob_format_chat(base->tokenizer, event, call->num_logprobs, call->shows_ids,
-                            &call->scores);
+        logprob_format_chat(base->tokenizer, event, call->num_logprobs,
+                            call->shows_ids ? LOGPROB_IDS_AS_NAMES : LOGPROB_NAMES, &call->scores);
     if (chat_parts_push(&call->parts, event) != 0 || add_parts(call, events) != 0)
         return -1;
     if (is_end && responses_output_close(&call->output, is_cut(call), events) != 0)

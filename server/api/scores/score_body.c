@@ -16,9 +16,8 @@
         JSON_TEXT(MEMBER, request_id)
 
 static const struct json_field score_fields[] = {
-    JSON_OTHER(text_1),
-    JSON_OTHER(text_2),
-    COMMON_FIELDS,
+    JSON_OTHER(text_1), JSON_OTHER(text_2), JSON_OTHER(queries), JSON_OTHER(documents),
+    JSON_OTHER(items),  JSON_OTHER(data_1), JSON_OTHER(data_2),  COMMON_FIELDS,
 };
 
 static const struct json_field rerank_fields[] = {
@@ -41,11 +40,28 @@ const cJSON *score_body_text(const cJSON *item) {
     return cJSON_IsObject(item) ? json_member(item, "text") : item;
 }
 
-/* What a field takes. */
+/* What a field takes, under any one of its names. */
 struct text_rule {
-    const char *name, *allowed;
+    const char *names[4], *allowed;
     bool is_list, takes_objects;
 };
+
+/* Finds the name that the body has; a 400 where it has two. */
+static int find_name(const cJSON *body, const struct text_rule *rule, const char **out,
+                     struct api_error *err) {
+    const char *found = NULL;
+    for (size_t i = 0; i < 4 && rule->names[i] != NULL; i++) {
+        if (json_given_member(body, rule->names[i]) == NULL)
+            continue;
+        if (found != NULL)
+            return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
+                                 rule->names[i], "%s is %s by another name: leave one out",
+                                 rule->names[i], found);
+        found = rule->names[i];
+    }
+    *out = found != NULL ? found : rule->names[0];
+    return 0;
+}
 
 static int check_text(const cJSON *item, const char *path, const struct text_rule *rule,
                       struct api_error *err) {
@@ -62,24 +78,27 @@ static int check_text(const cJSON *item, const char *path, const struct text_rul
 static int read_texts(const struct api_context *context, const cJSON *body,
                       const struct text_rule *rule, struct prompt_list *out,
                       struct api_error *err) {
-    const cJSON *given = json_given_member(body, rule->name), *item;
-    struct prompt_list list = {.name = rule->name, .first = given, .num_prompts = 1};
+    const char *name = NULL;
+    if (find_name(body, rule, &name, err) != 0)
+        return -1;
+    const cJSON *given = json_given_member(body, name), *item;
+    struct prompt_list list = {.name = name, .first = given, .num_prompts = 1};
     if (given == NULL)
-        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
-                             rule->name, "%s is missing: it must be %s", rule->name, rule->allowed);
+        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter", name,
+                             "%s is missing: it must be %s", name, rule->allowed);
     if (!cJSON_IsArray(given) || !rule->is_list) {
         *out = list;
-        return check_text(given, rule->name, rule, err);
+        return check_text(given, name, rule, err);
     }
-    list = (struct prompt_list){.name = rule->name, .first = given->child, .is_list = true};
+    list = (struct prompt_list){.name = name, .first = given->child, .is_list = true};
     if (given->child == NULL)
-        return json_refuse(given, rule->name, "a list of one text or more", err);
+        return json_refuse(given, name, "a list of one text or more", err);
     cJSON_ArrayForEach(item, given) {
         char path[PROMPT_PATH_BYTES];
         if (list.num_prompts == context->max_prompts)
-            return api_error_set(err, 400, "invalid_request_error", "array_above_max_length",
-                                 rule->name, "%s has more than %d entries, the most allowed",
-                                 rule->name, (int)context->max_prompts);
+            return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", name,
+                                 "%s has more than %d entries, the most allowed", name,
+                                 (int)context->max_prompts);
         prompt_list_path(&list, list.num_prompts, path);
         if (check_text(item, path, rule, err) != 0)
             return -1;
@@ -93,25 +112,27 @@ static int read_pairs(const struct api_context *context, struct score_body *body
                       struct api_error *err) {
     static const char text[] = "a string", texts[] = "a string or an array of strings",
                       documents[] = "a string, {\"text\": ...} or an array of these";
-    const struct text_rule score[] = {{"text_1", texts, true, false},
-                                      {"text_2", texts, true, false}},
-                           rerank[] = {{"query", text, false, false},
-                                       {"documents", documents, true, true}};
+    const struct text_rule
+        score[] = {{{"text_1", "queries", "data_1"}, texts, true, false},
+                   {{"text_2", "documents", "items", "data_2"}, texts, true, false}},
+        rerank[] = {{{"query"}, text, false, false}, {{"documents"}, documents, true, true}};
     const struct text_rule *rules = is_rerank ? rerank : score;
     if (read_texts(context, body->json, &rules[0], &body->first, err) != 0 ||
         read_texts(context, body->json, &rules[1], &body->second, err) != 0)
         return -1;
     int32_t num_first = body->first.num_prompts, num_second = body->second.num_prompts;
     if (num_first != 1 && num_first != num_second)
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "text_2",
-                             "text_2 must have as many entries as text_1 (%d), where that has more "
-                             "than one, not %d",
-                             (int)num_first, (int)num_second);
+        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
+                             body->second.name,
+                             "%s must have as many entries as %s (%d), where that has more than "
+                             "one, not %d",
+                             body->second.name, body->first.name, (int)num_first, (int)num_second);
     if (num_first + num_second <= context->max_prompts)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", rules[1].name,
-                         "%s and %s must have at most %d entries together, not %d", rules[0].name,
-                         rules[1].name, (int)context->max_prompts, (int)(num_first + num_second));
+    return api_error_set(
+        err, 400, "invalid_request_error", "array_above_max_length", body->second.name,
+        "%s and %s must have at most %d entries together, not %d", body->first.name,
+        body->second.name, (int)context->max_prompts, (int)(num_first + num_second));
 }
 
 static int read_all(const struct api_context *context, struct score_body *body, bool is_rerank,

@@ -137,7 +137,7 @@ static void counters_and_gauges_have_their_values(void **state) {
     assert_true(sample(text, "quire:preemptions_by_mode_total" LABELS_AND("mode=\"recompute\"")) ==
                 2);
     assert_true(sample(text, "quire:engine_steps_total" LABELS) == 12345678901);
-    assert_true(sample(text, "quire:prompt_tokens_total" LABELS) == 11);
+    assert_true(sample(text, "quire:prompt_tokens_total" LABELS) == 11 + 640);
     assert_true(sample(text, "quire:generation_tokens_total" LABELS) == 22);
     assert_true(sample(text, "quire:num_preemptions_total" LABELS) == 5);
     assert_true(sample(text, "quire:rank_restarts_total" LABELS) == 4);

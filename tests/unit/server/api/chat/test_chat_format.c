@@ -215,7 +215,7 @@ static void logprobs_have_bytes_and_the_most_probable_tokens(void **state) {
     const struct token_event event = {.num_tokens = 2, .tokens = records, .top = top, .num_top = 3};
     struct chat_choice choice;
     begin(&choice, &plain);
-    logprob_format_chat(NULL, &event, 1, false, &choice.logprobs);
+    logprob_format_chat(NULL, &event, 1, LOGPROB_NAMES, &choice.logprobs);
     expect(chat_format_delta, (struct chat_choice_view){.choice = &choice, .has_logprobs = true},
            "{\"index\":0,\"delta\":{},\"logprobs\":{\"content\":["
            "{\"token\":\"hello\",\"logprob\":-0.5,\"bytes\":[104,101,108,108,111],"

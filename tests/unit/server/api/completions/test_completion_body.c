@@ -27,7 +27,7 @@ static const struct api_context context = {
 };
 
 static int parse(const char *body, struct completion_body *out, struct api_error *err) {
-    return completion_body_parse(&context, body, strlen(body), out, err);
+    return completion_body_parse(&context, body, strlen(body), COMPLETION_OPENAI, out, err);
 }
 
 /* A value to try in a field: JSON text, and what it is as a number (NaN: not one). */
@@ -295,14 +295,18 @@ static void a_server_may_have_other_defaults(void **state) {
     advised.sampling = (struct sampling_settings){
         .temperature = 0.5, .top_p = 0.75, .min_p = 0.25, .repetition_penalty = 1.25, .top_k = 20};
     static const char silent[] = "{\"prompt\":\"x\",\"top_p\":null}";
-    assert_int_equal(completion_body_parse(&advised, silent, strlen(silent), &request, &err), 0);
+    assert_int_equal(
+        completion_body_parse(&advised, silent, strlen(silent), COMPLETION_OPENAI, &request, &err),
+        0);
     assert_true(request.sampling.settings.temperature == 0.5 &&
                 request.sampling.settings.top_p == 0.75 && request.sampling.settings.min_p == 0.25);
     assert_true(request.sampling.settings.repetition_penalty == 1.25 &&
                 request.sampling.settings.top_k == 20);
     completion_body_finish(&request);
     static const char spoken[] = "{\"prompt\":\"x\",\"top_k\":-1,\"top_p\":1,\"temperature\":0}";
-    assert_int_equal(completion_body_parse(&advised, spoken, strlen(spoken), &request, &err), 0);
+    assert_int_equal(
+        completion_body_parse(&advised, spoken, strlen(spoken), COMPLETION_OPENAI, &request, &err),
+        0);
     assert_true(request.sampling.settings.temperature == 0 &&
                 request.sampling.settings.top_p == 1 && request.sampling.settings.top_k == -1);
     assert_true(request.sampling.settings.min_p == 0.25);
@@ -604,9 +608,12 @@ static void a_server_may_refuse_unknown_fields(void **state) {
     static const char unknown[] = "{\"prompt\":\"x\",\"foo\":1,\"bar\":2}";
     struct completion_body request;
     struct api_error err;
-    assert_int_equal(completion_body_parse(&strict, known, strlen(known), &request, &err), 0);
+    assert_int_equal(
+        completion_body_parse(&strict, known, strlen(known), COMPLETION_OPENAI, &request, &err), 0);
     completion_body_finish(&request);
-    assert_int_equal(completion_body_parse(&strict, unknown, strlen(unknown), &request, &err), -1);
+    assert_int_equal(
+        completion_body_parse(&strict, unknown, strlen(unknown), COMPLETION_OPENAI, &request, &err),
+        -1);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.code, "unknown_parameter");
     assert_string_equal(err.param, "foo");

@@ -30,7 +30,7 @@ static const struct api_context context = {
 static int parse(const char *fields, struct completion_body *out, struct api_error *err) {
     char body[1024];
     snprintf(body, sizeof(body), "{\"prompt\":\"x\",%s}", fields);
-    return completion_body_parse(&context, body, strlen(body), out, err);
+    return completion_body_parse(&context, body, strlen(body), COMPLETION_OPENAI, out, err);
 }
 
 static struct completion_body parse_ok(const char *fields) {

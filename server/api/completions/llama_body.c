@@ -1,0 +1,267 @@
+#include "server/api/completions/llama_body.h"
+
+#include "server/api/chat/chat_error_names.h"
+#include "engine/sampling_params.h"
+#include "server/api/fields/prompt_field.h"
+#include "server/json/json_field.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NEVER (-100.0)           /* the bias that false stands for */
+#define RANDOM_SEED 4294967295.0 /* or -1 */
+
+cJSON *llama_body_detach(cJSON *json, const char *name) {
+    cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, name);
+    if (!cJSON_IsNull(item))
+        return item;
+    cJSON_Delete(item);
+    return NULL;
+}
+
+int llama_body_put(cJSON *json, const char *name, cJSON *item, struct api_error *err) {
+    cJSON_DeleteItemFromObjectCaseSensitive(json, name);
+    if (item != NULL && cJSON_AddItemToObject(json, name, item))
+        return 0;
+    cJSON_Delete(item);
+    return api_error_set_memory(err);
+}
+
+/* Renames a number, which is left out where it is `nothing`. */
+static int rename_number(cJSON *json, const char *from, const char *to, int64_t nothing,
+                         struct api_error *err) {
+    int64_t value = 0;
+    cJSON *item = llama_body_detach(json, from);
+    if (item == NULL)
+        return 0;
+    int result = json_read_int(item, from, nothing, INT32_MAX, &value, err);
+    if (result == 0 && value != nothing)
+        return llama_body_put(json, to, item, err);
+    cJSON_Delete(item);
+    return result;
+}
+
+static int rename_field(cJSON *json, const char *from, const char *to, struct api_error *err) {
+    cJSON *item = llama_body_detach(json, from);
+    return item == NULL ? 0 : llama_body_put(json, to, item, err);
+}
+
+/* Without penalties it is no matter how far back they look. */
+static void drop_idle(cJSON *json) {
+    static const char *const zeros[] = {"presence_penalty", "frequency_penalty"};
+    const cJSON *repetition = json_given_member(json, "repetition_penalty"),
+                *seed = json_given_member(json, "seed");
+    bool is_idle =
+        repetition == NULL || (cJSON_IsNumber(repetition) && repetition->valuedouble == 1);
+    for (size_t i = 0; i < sizeof(zeros) / sizeof(zeros[0]); i++) {
+        const cJSON *penalty = json_given_member(json, zeros[i]);
+        is_idle =
+            is_idle && (penalty == NULL || (cJSON_IsNumber(penalty) && penalty->valuedouble == 0));
+    }
+    if (is_idle)
+        cJSON_DeleteItemFromObjectCaseSensitive(json, "repeat_last_n");
+    if (cJSON_IsNumber(seed) && (seed->valuedouble == -1 || seed->valuedouble == RANDOM_SEED))
+        cJSON_DeleteItemFromObjectCaseSensitive(json, "seed");
+}
+
+/* The order of llama.cpp's editors: the steps before the last are in this order here too, and the
+ * last has no counterpart. */
+static bool is_editors_order(const cJSON *samplers) {
+    static const char *const order[] = {"top_k", "top_p", "infill"};
+    const cJSON *item;
+    int count = 0;
+    cJSON_ArrayForEach(item, samplers) {
+        if (count == 3 || !cJSON_IsString(item) || strcmp(item->valuestring, order[count]) != 0)
+            return false;
+        count++;
+    }
+    return count == 3;
+}
+
+/* Drops what ends llama.cpp's answer early, by time or by a line's indentation, or leaves out members
+ * of it, which are all here. */
+static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_error *err) {
+    static const char *const names[] = {"t_max_prompt_ms", "t_max_predict_ms", "n_indent",
+                                        "response_fields", "samplers"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const cJSON *item = json_given_member(json, names[i]);
+        bool is_order = strcmp(names[i], "samplers") == 0;
+        if (item == NULL || (is_order && !is_editors_order(item)))
+            continue;
+        json_fields_append_name(names[i], "", ignored);
+        cJSON_DeleteItemFromObjectCaseSensitive(json, names[i]);
+    }
+    return ignored->failed ? api_error_set_memory(err) : 0;
+}
+
+/* Encodes a text as it stands within another. */
+static int encode(const struct api_context *context, const cJSON *text, const char *path,
+                  unsigned flags, int32_t **out, size_t *out_count, struct api_error *err) {
+    const struct prompt_text whole = {
+        .data = text->valuestring, .length = strlen(text->valuestring), .flags = flags};
+    return prompt_text_encode(context->tokenizer, &whole, path, out, out_count, err);
+}
+
+static int set_bias(cJSON *map, int64_t token, const cJSON *value, struct api_error *err) {
+    char key[24];
+    snprintf(key, sizeof(key), "%lld", (long long)token);
+    return llama_body_put(
+        map, key, cJSON_IsFalse(value) ? cJSON_CreateNumber(NEVER) : cJSON_Duplicate(value, false),
+        err);
+}
+
+/* Reads [token or text, bias or false]: a text stands for each of its tokens. */
+static int read_bias(const struct api_context *context, const cJSON *pair, const char *path,
+                     cJSON *map, struct api_error *err) {
+    const cJSON *what = cJSON_IsArray(pair) ? pair->child : NULL;
+    const cJSON *value = what != NULL ? what->next : NULL;
+    int64_t token = 0;
+    size_t count = 0;
+    int32_t *tokens = NULL;
+    if (value == NULL || value->next != NULL)
+        return json_refuse(pair, path, "[a token id or a text, a number or false]", err);
+    if (!cJSON_IsString(what))
+        return json_read_int(what, path, 0, tokenizer_vocab_size(context->tokenizer) - 1, &token,
+                             err) != 0
+                   ? -1
+                   : set_bias(map, token, value, err);
+    int result = encode(context, what, path, prompt_text_flags(false, true), &tokens, &count, err);
+    for (size_t i = 0; i < count && result == 0; i++)
+        result = set_bias(map, tokens[i], value, err);
+    free(tokens);
+    return result;
+}
+
+static int take_biases(const struct api_context *context, cJSON *json, struct api_error *err) {
+    const cJSON *list = json_given_member(json, "logit_bias"), *pair;
+    int index = 0, result = 0;
+    if (!cJSON_IsArray(list))
+        return 0;
+    if (cJSON_GetArraySize(list) > MAX_LOGIT_BIASES)
+        return api_error_set(
+            err, 400, "invalid_request_error", "array_above_max_length", "logit_bias",
+            "logit_bias has too many entries: at most %d are allowed", MAX_LOGIT_BIASES);
+    cJSON *map = cJSON_CreateObject();
+    cJSON_ArrayForEach(pair, list) {
+        char path[PROMPT_PATH_BYTES];
+        snprintf(path, sizeof(path), "logit_bias[%d]", index++);
+        if (map != NULL && result == 0)
+            result = read_bias(context, pair, path, map, err);
+    }
+    if (result == 0)
+        return llama_body_put(json, "logit_bias", map, err);
+    cJSON_Delete(map);
+    return -1;
+}
+
+int llama_body_take(const struct api_context *context, cJSON *json, struct byte_buffer *ignored,
+                    struct api_error *err) {
+    if (rename_number(json, "n_predict", "max_tokens", -1, err) != 0 ||
+        rename_number(json, "n_probs", "logprobs", 0, err) != 0 ||
+        rename_field(json, "n_cmpl", "n", err) != 0 ||
+        rename_field(json, "repeat_penalty", "repetition_penalty", err) != 0 ||
+        rename_field(json, "return_tokens", "return_token_ids", err) != 0 ||
+        take_biases(context, json, err) != 0)
+        return -1;
+    drop_idle(json);
+    return drop_others(json, ignored, err);
+}
+
+/* Appends a text's ids; only a text that begins the prompt has what the tokenizer puts there. */
+static int append_text(const struct api_context *context, const cJSON *text, bool is_first,
+                       cJSON *ids, struct api_error *err) {
+    unsigned flags = prompt_text_flags(is_first, true);
+    size_t count = 0;
+    int32_t *tokens = NULL;
+    if (encode(context, text, "prompt", flags, &tokens, &count, err) != 0)
+        return -1;
+    bool has_memory = true;
+    for (size_t i = 0; i < count && has_memory; i++)
+        has_memory = cJSON_AddItemToArray(ids, cJSON_CreateNumber(tokens[i]));
+    free(tokens);
+    return has_memory ? 0 : api_error_set_memory(err);
+}
+
+/* Returns the ids of a list of ids and texts, or NULL and *err. */
+static cJSON *make_ids(const struct api_context *context, const cJSON *list,
+                       struct api_error *err) {
+    cJSON *ids = cJSON_CreateArray();
+    const cJSON *item;
+    bool is_good = ids != NULL;
+    cJSON_ArrayForEach(item, list) {
+        if (is_good && cJSON_IsString(item))
+            is_good = append_text(context, item, item == list->child, ids, err) == 0;
+        else if (is_good)
+            is_good = cJSON_AddItemToArray(ids, cJSON_Duplicate(item, false));
+    }
+    if (is_good)
+        return ids;
+    if (err->status == 0)
+        api_error_set_memory(err);
+    cJSON_Delete(ids);
+    return NULL;
+}
+
+static bool is_mixed(const cJSON *list) {
+    const cJSON *item;
+    bool has_text = false, has_id = false, has_other = false;
+    cJSON_ArrayForEach(item, list) {
+        has_text |= cJSON_IsString(item);
+        has_id |= cJSON_IsNumber(item);
+        has_other |= !cJSON_IsString(item) && !cJSON_IsNumber(item);
+    }
+    return has_text && has_id && !has_other;
+}
+
+/* Returns what a prompt stands for; item itself where it is as a completion has it. */
+static cJSON *make_prompt(const struct api_context *context, cJSON *item, struct api_error *err) {
+    const cJSON *data = json_given_member(item, "multimodal_data"),
+                *text = json_given_member(item, "prompt_string");
+    if (cJSON_IsArray(item) && is_mixed(item))
+        return make_ids(context, item, err);
+    if (!cJSON_IsObject(item))
+        return item;
+    if (data != NULL && data->child != NULL) {
+        api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", "prompt",
+                      "prompt has multimodal_data: this server takes texts only");
+        return NULL;
+    }
+    if (!cJSON_IsString(text)) {
+        json_refuse(text, "prompt.prompt_string", "a string", err);
+        return NULL;
+    }
+    cJSON *copy = cJSON_CreateString(text->valuestring);
+    if (copy == NULL)
+        api_error_set_memory(err);
+    return copy;
+}
+
+int llama_body_take_prompt(const struct api_context *context, cJSON *json, struct api_error *err) {
+    cJSON *prompt = cJSON_GetObjectItemCaseSensitive(json, "prompt"), *item, *next;
+    cJSON *made = prompt != NULL ? make_prompt(context, prompt, err) : NULL;
+    if (prompt == NULL || made == NULL)
+        return prompt == NULL ? 0 : -1;
+    if (made != prompt)
+        return llama_body_put(json, "prompt", made, err);
+    for (item = cJSON_IsArray(prompt) ? prompt->child : NULL; item != NULL; item = next) {
+        next = item->next;
+        made = make_prompt(context, item, err);
+        if (made == NULL)
+            return -1;
+        if (made != item)
+            cJSON_ReplaceItemViaPointer(prompt, item, made);
+    }
+    return 0;
+}
+
+void llama_body_rename_error(struct api_error *err) {
+    static const struct chat_error_name none[] = {{NULL, NULL}};
+    static const struct chat_error_name fields[] = {{"prompt_logprobs", "prompt_logprobs"},
+                                                    {"max_tokens", "n_predict"},
+                                                    {"logprobs", "n_probs"},
+                                                    {"repetition_penalty", "repeat_penalty"},
+                                                    {NULL, NULL}};
+    static const struct chat_error_names names = {none, fields, none};
+    chat_error_rename(err, &names);
+}

@@ -1,0 +1,28 @@
+/* The answers of llama.cpp's /completion and /infill (tools/server/README.md). */
+#ifndef QUIRE_SERVER_API_COMPLETIONS_LLAMA_FORMAT_H
+#define QUIRE_SERVER_API_COMPLETIONS_LLAMA_FORMAT_H
+
+#include "server/api/api_call_type.h"
+
+/* What is answered of a choice. The buffers are its output that is not yet sent. */
+struct llama_answer {
+    const struct api_call *call;
+    int32_t choice;                          /* of the call */
+    const struct byte_buffer *content;       /* text */
+    const struct byte_buffer *tokens;        /* items */
+    const struct byte_buffer *probabilities; /* items; NULL: not requested */
+    int32_t max_model_len;
+    bool has_new_line; /* in all its text */
+    bool has_timings;  /* before its end too */
+};
+
+/* Appends the members that say what is new; is_end: also what is known at the end, how it was
+ * sampled and how long it took. */
+void llama_format_members(const struct llama_answer *answer, bool is_end, struct byte_buffer *out);
+/* Appends the same as an object of its own, with the number `index`. */
+void llama_format_answer(const struct llama_answer *answer, int32_t index, bool is_end,
+                         struct byte_buffer *out);
+/* Appends the members of generation_settings that name how tokens are chosen. */
+void llama_format_settings(const struct sampling_settings *settings, struct byte_buffer *out);
+
+#endif
