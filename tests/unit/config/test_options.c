@@ -117,7 +117,7 @@ static void test_defaults(void **state) {
     assert_string_equal(options.kv_cache_dtype, "auto");
     assert_true(options.async_scheduling);
     assert_null(options.speculative_config);
-    assert_int_equal(options.max_queued_requests, 1024);
+    assert_int_equal(options.max_queued_requests, 2048);
     assert_int_equal(options.max_queued_tokens, 1000000);
     assert_int_equal(options.queue_timeout, 60);
     assert_int_equal(options.max_n, 1024);

@@ -528,8 +528,8 @@ static void push_prompt(struct api_call *call, int split) {
 #define SCORED_PROMPT                                                                              \
     "\"text_offset\":[0,0,1,2],\"token_logprobs\":[null,-0.25,-1.5,-9999],"                        \
     "\"tokens\":[\"<s>\",\"a\",\"b\",\"c\"],"                                                      \
-    "\"top_logprobs\":[null,{\"a\":-0.25,\"x\":-2},{\"y\":-0.5,\"z\":-1,\"b\":-1.5},"              \
-    "{\"y\":-0.5,\"z\":-1,\"c\":-9999}]"
+    "\"top_logprobs\":[null,{\"a\":-0.25,\"x\":-2},{\"b\":-1.5,\"y\":-0.5,\"z\":-1},"              \
+    "{\"c\":-9999,\"y\":-0.5,\"z\":-1}]"
 
 static void echo_with_no_output_scores_the_prompt(void **state) {
     for (int split = 0; split <= 4; split++) {

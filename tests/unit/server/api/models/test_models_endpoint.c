@@ -26,7 +26,7 @@ static const struct api_context context = {
 
 static void models_are_listed(void **state) {
     struct byte_buffer out = {0};
-    models_endpoint_list(&context, &out);
+    models_endpoint_list(&context, false, &out);
     byte_buffer_append(&out, "", 1);
     assert_string_equal(out.data,
                         "{\"object\":\"list\",\"data\":[" MODEL("m") "," MODEL("ali\\\"as") "]}");
@@ -49,11 +49,11 @@ static void the_tokenizer_is_described(void **state) {
 static void one_model_is_found_by_id(void **state) {
     struct byte_buffer out = {0};
     struct api_error err = {0};
-    assert_int_equal(models_endpoint_get(&context, "ali\"as", &out, &err), 0);
+    assert_int_equal(models_endpoint_get(&context, "ali\"as", false, &out, &err), 0);
     byte_buffer_append(&out, "", 1);
     assert_string_equal(out.data, MODEL("ali\\\"as"));
     byte_buffer_clear(&out);
-    assert_int_equal(models_endpoint_get(&context, "nope", &out, &err), -1);
+    assert_int_equal(models_endpoint_get(&context, "nope", false, &out, &err), -1);
     assert_int_equal(err.status, 404);
     assert_string_equal(err.code, "model_not_found");
     assert_int_equal(out.length, 0);
