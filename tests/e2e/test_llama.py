@@ -124,7 +124,8 @@ def test_a_clients_body_is_taken(server):
     assert complete(server, **body)["tokens_predicted"] == 4
     token = complete(server, n_predict=1, return_tokens=True)["tokens"][0]
     text = complete(server, n_predict=1)["content"]
-    for bias in ([[token, False]], [[token, -50]], [[text, -50]], [[token, 3], [text, False]]):
+    for bias in ([[token, False]], [[token, -50]], [[text, -50]], [[token, 3], [text, False]],
+                 {text: -50}, {str(token): -50}, {text: False}):
         assert complete(server, n_predict=1, logit_bias=bias)["content"] != text
     assert complete(server, repeat_penalty=5.0, repeat_last_n=-1)["content"] != complete(server)["content"]
     assert complete(server, n_predict=0)["content"] == ""

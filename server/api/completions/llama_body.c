@@ -96,10 +96,9 @@ static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_erro
 }
 
 /* Encodes a text as it stands within another. */
-static int encode(const struct api_context *context, const cJSON *text, const char *path,
+static int encode(const struct api_context *context, const char *text, const char *path,
                   unsigned flags, int32_t **out, size_t *out_count, struct api_error *err) {
-    const struct prompt_text whole = {
-        .data = text->valuestring, .length = strlen(text->valuestring), .flags = flags};
+    const struct prompt_text whole = {.data = text, .length = strlen(text), .flags = flags};
     return prompt_text_encode(context->tokenizer, &whole, path, out, out_count, err);
 }
 
@@ -111,43 +110,52 @@ static int set_bias(cJSON *map, int64_t token, const cJSON *value, struct api_er
         err);
 }
 
-/* Reads [token or text, bias or false]: a text stands for each of its tokens. */
-static int read_bias(const struct api_context *context, const cJSON *pair, const char *path,
-                     cJSON *map, struct api_error *err) {
-    const cJSON *what = cJSON_IsArray(pair) ? pair->child : NULL;
-    const cJSON *value = what != NULL ? what->next : NULL;
-    int64_t token = 0;
+/* A text stands for each of its tokens. */
+static int set_biases(const struct api_context *context, const char *text, const char *path,
+                      const cJSON *value, cJSON *map, struct api_error *err) {
     size_t count = 0;
     int32_t *tokens = NULL;
-    if (value == NULL || value->next != NULL)
-        return json_refuse(pair, path, "[a token id or a text, a number or false]", err);
-    if (!cJSON_IsString(what))
-        return json_read_int(what, path, 0, tokenizer_vocab_size(context->tokenizer) - 1, &token,
-                             err) != 0
-                   ? -1
-                   : set_bias(map, token, value, err);
-    int result = encode(context, what, path, prompt_text_flags(false, true), &tokens, &count, err);
+    int result = encode(context, text, path, prompt_text_flags(false, true), &tokens, &count, err);
     for (size_t i = 0; i < count && result == 0; i++)
         result = set_bias(map, tokens[i], value, err);
     free(tokens);
     return result;
 }
 
+/* Reads [token or text, bias or false], or a member, whose name is one of these. */
+static int read_bias(const struct api_context *context, const cJSON *item, const char *path,
+                     cJSON *map, struct api_error *err) {
+    const cJSON *what = cJSON_IsArray(item) ? item->child : NULL;
+    const cJSON *value = what != NULL ? what->next : NULL;
+    int64_t token = 0;
+    if (item->string != NULL && item->string[strspn(item->string, "0123456789")] == '\0')
+        return llama_body_put(map, item->string, cJSON_Duplicate(item, true), err);
+    if (item->string != NULL)
+        return set_biases(context, item->string, path, item, map, err);
+    if (value == NULL || value->next != NULL)
+        return json_refuse(item, path, "[a token id or a text, a number or false]", err);
+    if (cJSON_IsString(what))
+        return set_biases(context, what->valuestring, path, value, map, err);
+    int32_t last = tokenizer_vocab_size(context->tokenizer) - 1;
+    return json_read_int(what, path, 0, last, &token, err) != 0 ? -1
+                                                                : set_bias(map, token, value, err);
+}
+
 static int take_biases(const struct api_context *context, cJSON *json, struct api_error *err) {
-    const cJSON *list = json_given_member(json, "logit_bias"), *pair;
+    const cJSON *given = json_given_member(json, "logit_bias"), *item;
     int index = 0, result = 0;
-    if (!cJSON_IsArray(list))
+    if (!cJSON_IsArray(given) && !cJSON_IsObject(given))
         return 0;
-    if (cJSON_GetArraySize(list) > MAX_LOGIT_BIASES)
+    if (cJSON_GetArraySize(given) > MAX_LOGIT_BIASES)
         return api_error_set(
             err, 400, "invalid_request_error", "array_above_max_length", "logit_bias",
             "logit_bias has too many entries: at most %d are allowed", MAX_LOGIT_BIASES);
     cJSON *map = cJSON_CreateObject();
-    cJSON_ArrayForEach(pair, list) {
+    cJSON_ArrayForEach(item, given) {
         char path[PROMPT_PATH_BYTES];
         snprintf(path, sizeof(path), "logit_bias[%d]", index++);
         if (map != NULL && result == 0)
-            result = read_bias(context, pair, path, map, err);
+            result = read_bias(context, item, path, map, err);
     }
     if (result == 0)
         return llama_body_put(json, "logit_bias", map, err);
@@ -174,7 +182,7 @@ static int append_text(const struct api_context *context, const cJSON *text, boo
     unsigned flags = prompt_text_flags(is_first, true);
     size_t count = 0;
     int32_t *tokens = NULL;
-    if (encode(context, text, "prompt", flags, &tokens, &count, err) != 0)
+    if (encode(context, text->valuestring, "prompt", flags, &tokens, &count, err) != 0)
         return -1;
     bool has_memory = true;
     for (size_t i = 0; i < count && has_memory; i++)

@@ -12,7 +12,7 @@
 
 /* Gives the members of the body the names that those of a completion have, and appends the names of
  * those that are dropped to `ignored`. A seed of -1 or 4294967295, n_predict of -1 and n_probs of 0
- * are left out; a list of logit_bias becomes an object. -1 and *err: 400, param the field. */
+ * are left out; lists and texts of logit_bias become an object of ids. -1 and *err: 400, param the field. */
 int llama_body_take(const struct api_context *context, cJSON *json, struct byte_buffer *ignored,
                     struct api_error *err);
 /* Makes a prompt of ids and texts one of ids, and {"prompt_string": text} its text. -1 and *err. */
