@@ -361,7 +361,7 @@ static void end_with_usage(const struct api_call *base, int32_t first, struct by
 
 static void write_progress(struct api_call *base, int32_t prompt, const struct token_event *event,
                            struct byte_buffer *out) {
-    api_call_begin_frame(base, out);
+    api_call_begin_frame(out);
     api_call_format_begin(&base->head, "text_completion", out);
     api_call_format_end_choices(&base->head, out);
     api_call_format_progress(base, prompt, event, out);
@@ -402,7 +402,7 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
 static void write_llama_frame(struct completion_api_call *call, int32_t index, bool is_end,
                               struct byte_buffer *out) {
     const struct llama_answer answer = answer_of(call, index);
-    api_call_begin_frame(&call->base, out);
+    api_call_begin_frame(out);
     llama_format_answer(&answer, index, is_end, out);
     api_call_end_frame(out);
     clear(&call->choices[index]);
@@ -423,7 +423,7 @@ static void write_llama_progress(struct api_call *base, int32_t prompt,
                                  const struct token_event *event, struct byte_buffer *out) {
     int32_t index = prompt * base->num_choices;
     const struct llama_answer answer = answer_of((struct completion_api_call *)base, index);
-    api_call_begin_frame(base, out);
+    api_call_begin_frame(out);
     json_write_begin_object(out);
     json_write_int_member(out, "index", index);
     llama_format_members(&answer, false, out);
@@ -438,7 +438,7 @@ static void write_llama_end(struct api_call *base, struct byte_buffer *out) {
 }
 
 static void write_llama_error(struct api_call *call, struct byte_buffer *out) {
-    api_call_begin_frame(call, out);
+    api_call_begin_frame(out);
     api_error_format(&call->error, out);
     api_call_end_frame(out);
 }
