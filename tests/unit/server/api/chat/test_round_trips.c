@@ -115,8 +115,10 @@ struct api {
 
 /* --- What the model says, as the server answers it --- */
 
-static const struct output_parser_config parser_config = {.tools = TOOL_CALL_FORMAT_HERMES,
-                                                          .reasoning = REASONING_FORMAT_THINK};
+/* Forced calls come in pieces, so that one of them may be cut. */
+
+static const struct output_parser_config parser_config = {
+    .tools = TOOL_CALL_FORMAT_HERMES, .reasoning = REASONING_FORMAT_THINK, .is_forced = true};
 
 static void keep_id(struct talk *talk, const cJSON *id) {
     if (cJSON_IsString(id))
@@ -171,7 +173,7 @@ static void responses_answer(struct talk *talk, const char *text) {
     struct responses_output output = {0};
     struct output_part part;
     struct byte_buffer list = {0};
-    assert_int_equal(output_parser_push(parser, text, strlen(text), true), 0);
+    assert_int_equal(output_parser_push(parser, text, strlen(text), OUTPUT_ENDS), 0);
     while (output_parser_next(parser, &part))
         assert_int_equal(responses_output_add(&output, &part, NULL, NULL), 0);
     assert_int_equal(responses_output_close(&output, false, NULL), 0);
@@ -204,7 +206,7 @@ static void messages_answer(struct talk *talk, const char *text) {
     struct output_part part;
     struct byte_buffer list = {0};
     end_user(talk);
-    assert_int_equal(output_parser_push(parser, text, strlen(text), true), 0);
+    assert_int_equal(output_parser_push(parser, text, strlen(text), OUTPUT_ENDS), 0);
     while (output_parser_next(parser, &part))
         assert_int_equal(messages_output_add(&output, &part, NULL), 0);
     messages_output_close(&output, NULL);
