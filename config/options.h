@@ -32,6 +32,7 @@ struct options {
     char *model;  /* GGUF file, Hugging Face folder or name of the hub; required */
     struct option_list served_model_names; /* empty: the file's or folder's name */
     char *unknown_params;                  /* ignore; reject */
+    char *unsupported_schema_keywords;     /* reject; ignore */
     char *pooling;                         /* last; mean */
     char *chat_template; /* file of a Jinja template that replaces the model's, or NULL */
     bool trust_request_chat_template; /* a request may bring one */

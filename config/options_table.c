@@ -41,6 +41,13 @@ static const struct option_spec table[] = {
      .choices = "ignore reject",
      .meaning =
          "fields of a request that are not known: name them in X-Ignored-Params, or answer 400"},
+    {.name = "unsupported-schema-keywords",
+     .type = OPTION_CHOICE,
+     .offset = FIELD(unsupported_schema_keywords),
+     .default_text = "reject",
+     .choices = "reject ignore",
+     .meaning = "uniqueItems, pattern, format and unknown words of JSON schemas that no output can "
+                "be held to: answer 400, or leave them out and name them in X-Ignored-Params"},
     {.name = "pooling",
      .type = OPTION_CHOICE,
      .offset = FIELD(pooling),

@@ -129,6 +129,7 @@ void command_serve_http_set_context(struct serve *serve) {
         .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,
         .trusts_chat_template = options->trust_request_chat_template,
         .rejects_unknown_params = strcmp(options->unknown_params, "reject") == 0,
+        .ignores_schema_keywords = strcmp(options->unsupported_schema_keywords, "ignore") == 0,
     };
     set_served_names(serve, &serve->context);
 }

@@ -47,6 +47,10 @@ void grammar_builder_destroy(struct grammar_builder *builder); /* accepts NULL *
  * and tools that are built in it share that. They take what they do from it, and refuse to go on
  * once it is negative. */
 int64_t *grammar_builder_work(struct grammar_builder *builder);
+/* From now on front ends may leave out what they cannot express, and append its name to `names`,
+ * which must live as long as the builder; NULL, as at first: they fail. */
+void grammar_builder_ignore(struct grammar_builder *builder, struct byte_buffer *names);
+struct byte_buffer *grammar_builder_ignored(const struct grammar_builder *builder);
 
 grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length);
 /* Exactly this token, a control token for instance. */

@@ -19,6 +19,14 @@ int64_t *grammar_builder_work(struct grammar_builder *builder) {
     return &builder->work_left;
 }
 
+void grammar_builder_ignore(struct grammar_builder *builder, struct byte_buffer *names) {
+    builder->ignored = names;
+}
+
+struct byte_buffer *grammar_builder_ignored(const struct grammar_builder *builder) {
+    return builder->ignored;
+}
+
 void grammar_builder_destroy(struct grammar_builder *builder) {
     if (builder == NULL)
         return;

@@ -26,6 +26,7 @@ struct grammar_builder {
     enum error_code failure; /* ERROR_NONE as long as all is well */
     const char *reason;      /* static; of the failure */
     int64_t work_left;
+    struct byte_buffer *ignored; /* grammar_builder_ignored's */
     struct node *nodes;
     char *bytes;
     grammar_node *items;

@@ -38,7 +38,8 @@ struct api_context {
     const struct embedding_sizes *embedding_sizes; /* to which they may be cut; NULL: none */
     enum pooling pooling;                          /* of embeddings whose request does not say */
     bool trusts_chat_template;                     /* of a request: it may bring one */
-    bool rejects_unknown_params; /* a field that is not known is a 400, not a header */
+    bool rejects_unknown_params;  /* a field that is not known is a 400, not a header */
+    bool ignores_schema_keywords; /* that no output can be held to: a header, not a 400 */
 };
 
 /* Checks that a name is served: -1 and *err when not, 404, code model_not_found, param model. */

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quire_server import NAME, ROOT
+from quire_server import NAME, ROOT, QuireServer
 
 WEATHER = {
     "type": "object",
@@ -202,6 +202,22 @@ def test_what_cannot_be_forced_is_refused_where_it_must_be(server):
     assert server.post("/v1/chat/completions", fields).status_code == 400
     answer = server.post("/v1/chat/completions", {**fields, "tool_choice": "auto", "max_tokens": 40})
     assert answer.status_code == 200
+
+
+def test_what_cannot_be_forced_is_named_on_demand(tmp_path):
+    unique = {"type": "array", "items": {"type": "string", "maxLength": 3}, "uniqueItems": True, "maxItems": 2}
+    parameters = {"type": "object", "properties": {"a": unique}, "required": ["a"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    fields = {"model": NAME, "messages": ASK, "tools": [tool], "tool_choice": "required", "max_tokens": 60}
+    server = QuireServer(tmp_path / "server.log", "--unsupported-schema-keywords", "ignore")
+    try:
+        for _ in range(2):  # the second one finds its grammar compiled
+            answer = server.post("/v1/chat/completions", fields)
+            assert answer.status_code == 200
+            assert answer.headers["X-Ignored-Params"] == "tools[0].function.parameters.properties.a.uniqueItems"
+            assert answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f"
+    finally:
+        server.kill()
 
 
 BROKEN = [({"type": "array"}, ".type"), ({"type": "objct"}, ".type"), ({"properties": {"a": {"type": "text"}}}, ".properties.a"),

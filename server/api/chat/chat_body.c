@@ -89,9 +89,14 @@ static int read_logprobs(const struct api_context *context, struct chat_body *bo
     return sampling_body_check_logprob_tokens(&body->sampling, chat_body_num_logprobs(body), err);
 }
 
-static int read_tools(struct chat_body *body, struct api_error *err) {
-    if (tool_fields_read(body->json, &body->tools, err) != 0 ||
-        tool_grammar_check(&body->tools, err) != 0)
+static int read_tools(const struct api_context *context, struct chat_body *body,
+                      struct api_error *err) {
+    if (tool_fields_read(body->json, &body->tools, err) != 0)
+        return -1;
+    bool is_held = tool_grammar_is_forced(&body->tools) || body->sampling.grammar != NULL;
+    struct byte_buffer *ignored =
+        is_held && context->ignores_schema_keywords ? &body->ignored : NULL;
+    if (tool_grammar_check(&body->tools, ignored, err) != 0)
         return -1;
     if (body->sampling.use_beam_search && tool_grammar_is_forced(&body->tools))
         return refuse(err, "tool_choice",
@@ -121,12 +126,12 @@ static int read_all(const struct api_context *context, struct chat_body *body,
         beam_fields_read(context, body->json, &body->sampling, err) != 0)
         return -1;
     message_members_list_unknown(member(body, "messages"), &body->ignored);
-    if (sampling_body_check_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
-        0)
+    if (sampling_body_check_unknown(context, body->json, &body->sampling, JSON_TABLE(fields),
+                                    &body->ignored, err) != 0)
         return -1;
     beam_fields_list_idle(body->json, &body->ignored);
     if (check_unsupported(body, err) != 0 || read_max_tokens(body, err) != 0 ||
-        read_logprobs(context, body, err) != 0 || read_tools(body, err) != 0)
+        read_logprobs(context, body, err) != 0 || read_tools(context, body, err) != 0)
         return -1;
     return read_prompt(context, body, err);
 }

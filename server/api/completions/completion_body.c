@@ -92,8 +92,8 @@ static int read_all(const struct api_context *context, struct completion_body *b
         sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
         add_ends(context, body, err) != 0 ||
         beam_fields_read(context, body->json, &body->sampling, err) != 0 ||
-        sampling_body_check_unknown(context, body->json, JSON_TABLE(fields), &body->ignored, err) !=
-            0)
+        sampling_body_check_unknown(context, body->json, &body->sampling, JSON_TABLE(fields),
+                                    &body->ignored, err) != 0)
         return -1;
     beam_fields_list_idle(body->json, &body->ignored);
     if (check_combinations(body, err) != 0 || read_suffix(context, body, err) != 0)

@@ -102,12 +102,13 @@ static void append_key(const void *context, struct byte_buffer *key) {
         response_format_append_key(fields->tools, "tools", key);
 }
 
-static int build_calls(const struct tool_grammar_config *config, struct grammar **out,
-                       struct api_error *err) {
+static int build_calls(const struct tool_grammar_config *config, struct byte_buffer *ignored,
+                       struct grammar **out, struct api_error *err) {
     struct grammar_builder *builder = grammar_builder_create();
     grammar_node calls;
     if (builder == NULL)
         return api_error_set_memory(err);
+    grammar_builder_ignore(builder, ignored);
     int status = tool_grammar_calls(config, builder, &calls, err);
     if (status == 0) {
         calls = config->model.reasoning == REASONING_FORMAT_HARMONY
@@ -120,7 +121,7 @@ static int build_calls(const struct tool_grammar_config *config, struct grammar 
 }
 
 static int build_forced(const struct tool_grammar_config *config, struct grammar_cache *cache,
-                        struct grammar **out, struct api_error *err) {
+                        struct byte_buffer *ignored, struct grammar **out, struct api_error *err) {
     struct byte_buffer key = {0};
     struct grammar *grammar = NULL;
     int result = 0;
@@ -129,7 +130,7 @@ static int build_forced(const struct tool_grammar_config *config, struct grammar
     if (cache != NULL && !key.failed)
         grammar = grammar_cache_find(cache, text);
     if (grammar == NULL) {
-        result = build_calls(config, &grammar, err);
+        result = build_calls(config, ignored, &grammar, err);
         if (result == 0 && cache != NULL && !key.failed)
             grammar_cache_add(cache, text, grammar);
     }
@@ -146,11 +147,16 @@ int chat_grammar_build(const struct api_context *context, const struct chat_body
     const struct response_frame frame = {frame_form, append_key, &config};
     bool is_framed =
         model->reasoning != REASONING_FORMAT_NONE || model->tools != TOOL_CALL_FORMAT_NONE;
-    if (tool_grammar_is_forced(&body->tools))
-        return build_forced(&config, context->grammars, out, err);
+    struct byte_buffer named = {0}; /* by chat_body_read before */
+    struct byte_buffer *ignored = context->ignores_schema_keywords ? &named : NULL;
     struct grammar *grammar = body->sampling.grammar;
-    if (grammar != NULL && is_framed)
-        return response_format_read(body->json, &frame, context->grammars, out, err);
-    *out = grammar != NULL ? grammar_ref(grammar) : NULL;
-    return 0;
+    int result = 0;
+    if (tool_grammar_is_forced(&body->tools))
+        result = build_forced(&config, context->grammars, ignored, out, err);
+    else if (grammar != NULL && is_framed)
+        result = response_format_read(body->json, &frame, context->grammars, ignored, out, err);
+    else
+        *out = grammar != NULL ? grammar_ref(grammar) : NULL;
+    byte_buffer_finish(&named);
+    return result;
 }

@@ -1,5 +1,7 @@
 #include "server/api/constraint/json_schema_private.h"
 
+#include "server/json/json_field.h"
+
 #include <math.h>
 #include <stdalign.h>
 #include <stdarg.h>
@@ -53,6 +55,34 @@ int schema_decline_depth(struct schema_context *c, const char *path) {
     return api_error_set(c->err, 400, "invalid_request_error", too_deep, path,
                          "%.200s: the JSON schema is nested deeper than %d, or refers to itself",
                          path, JSON_SCHEMA_MAX_DEPTH);
+}
+
+/* Returns whether the names, separated by commas, have this one. */
+static bool has_name(const struct byte_buffer *names, const struct byte_buffer *name) {
+    const char *at = names->data, *end = names->data + names->length;
+    while (at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        size_t length = (size_t)((comma != NULL ? comma : end) - at);
+        if (length == name->length && memcmp(at, name->data, length) == 0)
+            return true;
+        at += length + 1;
+    }
+    return false;
+}
+
+bool schema_ignores(struct schema_context *c, const char *path, const char *key) {
+    struct byte_buffer *names = grammar_builder_ignored(c->builder), name = {0};
+    char text[SCHEMA_MAX_PATH + 64];
+    if (names == NULL)
+        return false;
+    snprintf(text, sizeof(text), "%s.%.60s", path, key);
+    json_fields_append_name(text, "", &name);
+    if (name.failed)
+        names->failed = true;
+    else if (!has_name(names, &name))
+        json_fields_append_name(text, "", names);
+    byte_buffer_finish(&name);
+    return true;
 }
 
 void schema_note_empty(struct schema_context *c, const char *path, const char *reason) {

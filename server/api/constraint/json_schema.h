@@ -1,7 +1,9 @@
 /* JSON schemas as grammars of the JSON texts that match them: drafts 4 to 2020-12.
  *
  * Every text of the grammar matches the schema. A keyword that a schema has is kept exactly, or the
- * schema is refused by a 400 that names the keyword and its place; none is passed over.
+ * schema is refused by a 400 that names the keyword and its place; none is passed over. Under
+ * grammar_builder_ignore, uniqueItems, format, a pattern that cannot be read and unknown words of a
+ * strict schema are left out where they would be refused, and named with their place.
  *
  * | keywords | |
  * |---|---|

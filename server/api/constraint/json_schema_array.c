@@ -180,17 +180,25 @@ static int unique_states(struct schema_context *c, const struct array *a, const 
     return 0;
 }
 
+static int any_content(struct schema_context *c, const struct array *a, grammar_node *out) {
+    return a->contains != NULL ? counted_content(c, a, out) : plain_content(c, a, out);
+}
+
 static int unique_content(struct schema_context *c, const struct array *a, grammar_node *out) {
     const cJSON *values[MAX_UNIQUE];
     struct place_literals literals;
     struct schema_goal goal;
     int count;
     if (a->contains != NULL || a->num_places > 0)
-        return schema_decline(c, a->path,
-                              "uniqueItems is not supported beside prefixItems or contains");
+        return schema_ignores(c, a->path, "uniqueItems")
+                   ? any_content(c, a, out)
+                   : schema_decline(c, a->path,
+                                    "uniqueItems is not supported beside prefixItems or contains");
     if (schema_place_goal(c, a, 0, ANY_ITEM, &literals, &goal) != 0 ||
         schema_goal_values(c, &goal, values, MAX_UNIQUE, &count) != 0)
         return -1;
+    if (count < 0 && schema_ignores(c, a->path, "uniqueItems"))
+        return any_content(c, a, out);
     if (count < 0)
         return schema_decline(c, a->path,
                               "uniqueItems is supported for items of an enum of at most %d values",
@@ -213,7 +221,7 @@ static int content(struct schema_context *c, struct array *a, grammar_node *out)
     }
     if (a->is_unique && (a->max < 0 || a->max > 1))
         return unique_content(c, a, out);
-    return a->contains != NULL ? counted_content(c, a, out) : plain_content(c, a, out);
+    return any_content(c, a, out);
 }
 
 int schema_array(struct schema_context *c, const struct schema_case *one, grammar_node *out) {

@@ -195,9 +195,19 @@ static int expand_format(const struct schema_expansion *e) {
     const char *name = e->item->valuestring;
     if (schema_format_pattern(name) != NULL)
         return schema_keep_fact(e);
-    if (schema_format_is_annotation(name, e->c->strict))
+    if (schema_format_is_annotation(name, e->c->strict) ||
+        schema_ignores(e->c, e->of->path, "format"))
         return schema_expand_true(e);
     return schema_decline(e->c, e->of->path, "format is not supported with the value %.40s", name);
+}
+
+static int expand_pattern(const struct schema_expansion *e) {
+    bool is_ignored = false;
+    if (grammar_builder_ignored(e->c->builder) != NULL && cJSON_IsString(e->item) &&
+        schema_pattern_is_unknown(e->c, e->item->valuestring, &is_ignored) != 0)
+        return -1;
+    return is_ignored && schema_ignores(e->c, e->of->path, "pattern") ? schema_expand_true(e)
+                                                                      : schema_keep_fact(e);
 }
 
 static int expand_null(const struct schema_expansion *e) {
@@ -233,7 +243,7 @@ static const struct keyword {
     {"multipleOf", NUMBER, expand_fact},
     {"minLength", STRING, expand_fact},
     {"maxLength", STRING, expand_fact},
-    {"pattern", STRING, expand_fact},
+    {"pattern", STRING, expand_pattern},
     {"format", STRING, expand_format},
     {"items", ARRAY, expand_items},
     {"prefixItems", ARRAY, expand_prefix},
@@ -302,9 +312,10 @@ static bool is_annotation(const char *name) {
 
 /* JSON schemas ignore what they do not know; strict ones are refused for it. */
 static int expand_unknown(const struct schema_expansion *e) {
-    if (e->c->strict && !is_annotation(e->item->string))
-        return decline_keyword(e);
-    return schema_expand_true(e);
+    if (!e->c->strict || is_annotation(e->item->string) ||
+        schema_ignores(e->c, e->of->path, e->item->string))
+        return schema_expand_true(e);
+    return decline_keyword(e);
 }
 
 bool schema_says_only(const struct schema_context *c, const cJSON *schema, const char *key) {

@@ -118,6 +118,8 @@ int schema_decline(struct schema_context *c, const char *path, const char *forma
 int schema_decline_error(struct schema_context *c, const char *path, const char *key,
                          const struct error *error);
 int schema_decline_depth(struct schema_context *c, const char *path);
+/* Returns whether a keyword that no output can be held to is left out, which names it. */
+bool schema_ignores(struct schema_context *c, const char *path, const char *key);
 /* Notes why nothing matches a case, for the message if nothing matches the schema. */
 void schema_note_empty(struct schema_context *c, const char *path, const char *reason);
 /* Memory that lives as long as the context; NULL and 503 when it is short, 400 when it is a lot. */
@@ -222,6 +224,8 @@ bool schema_format_is_annotation(const char *name, bool strict);
 /* The texts that a pattern or format admits, made once for each keyword's item. */
 int schema_pattern_automaton(struct schema_context *c, const char *path, const char *key,
                              const cJSON *item, const struct text_automaton **out);
+/* *out: it has what no grammar can say, a look-ahead for instance. */
+int schema_pattern_is_unknown(struct schema_context *c, const char *pattern, bool *out);
 /* The context destroys it. */
 int schema_keep_automaton(struct schema_context *c, const cJSON *item,
                           struct text_automaton *automaton);

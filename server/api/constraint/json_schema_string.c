@@ -97,6 +97,19 @@ int schema_pattern_automaton(struct schema_context *c, const char *path, const c
     return automaton_of(c, path, key, item, write_pattern, pattern, out);
 }
 
+int schema_pattern_is_unknown(struct schema_context *c, const char *pattern, bool *out) {
+    struct grammar_builder *builder = grammar_builder_create();
+    struct error error = {0};
+    grammar_node node;
+    if (builder == NULL)
+        return api_error_set_memory(c->err);
+    *out = grammar_regex(builder, pattern, REGEX_JSON_STRING, &node, &error) != 0;
+    grammar_builder_destroy(builder);
+    if (*out && error.code == ERROR_MEMORY)
+        return api_error_set_memory(c->err);
+    return schema_add_steps(c, strlen(pattern));
+}
+
 struct length {
     int min, max; /* max < 0: no end */
 };

@@ -173,11 +173,12 @@ static int build(struct found_form *found, const struct response_frame *frame, s
 }
 
 static int read_forms(const cJSON *body, const char *whitespace, const struct response_frame *frame,
-                      struct grammar **out, struct api_error *err) {
+                      struct byte_buffer *ignored, struct grammar **out, struct api_error *err) {
     struct found_form found = {
         .builder = grammar_builder_create(), .whitespace = whitespace, .node = OUTPUT_FORM_NONE};
     if (found.builder == NULL)
         return api_error_set_memory(err);
+    grammar_builder_ignore(found.builder, ignored);
     int result = read_only_one(body, fields, NUM_FIELDS, "", &found, err);
     if (result == 0)
         result = read_structured(body, &found, err);
@@ -214,7 +215,8 @@ static bool append_forms(const cJSON *body, struct byte_buffer *key) {
 }
 
 int response_format_read(const cJSON *body, const struct response_frame *frame,
-                         struct grammar_cache *cache, struct grammar **out, struct api_error *err) {
+                         struct grammar_cache *cache, struct byte_buffer *ignored,
+                         struct grammar **out, struct api_error *err) {
     struct byte_buffer key = {0};
     struct grammar *grammar = NULL;
     const char *whitespace;
@@ -232,8 +234,10 @@ int response_format_read(const cJSON *body, const struct response_frame *frame,
     if (cache != NULL && !key.failed)
         grammar = grammar_cache_find(cache, text);
     if (grammar == NULL) {
-        result = read_forms(body, whitespace, frame, &grammar, err);
-        if (result == 0 && grammar != NULL && cache != NULL && !key.failed)
+        size_t num_before = ignored != NULL ? ignored->length : 0;
+        result = read_forms(body, whitespace, frame, ignored, &grammar, err);
+        bool is_whole = ignored == NULL || ignored->length == num_before;
+        if (result == 0 && grammar != NULL && cache != NULL && !key.failed && is_whole)
             grammar_cache_add(cache, text, grammar);
     }
     byte_buffer_finish(&key);

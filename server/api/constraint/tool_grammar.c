@@ -116,12 +116,14 @@ static int check_tool(const struct calls_builder *calls, const cJSON *tool, int 
     return json_schema_is_unsupported(calls->err) ? 0 : -1;
 }
 
-int tool_grammar_check(const struct tool_fields *fields, struct api_error *err) {
+int tool_grammar_check(const struct tool_fields *fields, struct byte_buffer *ignored,
+                       struct api_error *err) {
     struct calls_builder calls = {.form = {.builder = grammar_builder_create()}, .err = err};
     const cJSON *tool;
     int index = 0, result = 0;
     if (calls.form.builder == NULL)
         return api_error_set_memory(err);
+    grammar_builder_ignore(calls.form.builder, ignored);
     cJSON_ArrayForEach(tool, fields->tools) {
         if (result == 0 && *grammar_builder_work(calls.form.builder) >= 0)
             result = check_tool(&calls, tool, index++);

@@ -23,8 +23,10 @@ bool tool_grammar_is_forced(const struct tool_fields *fields);
 
 /* Checks that the parameters of each tool are a JSON schema of an object: -1 and *err, a 400 that
  * names the place, where one is not. Calls that could not be forced to match are no fault, and
- * tools after those that take all of GRAMMAR_MAX_WORK are not looked at. */
-int tool_grammar_check(const struct tool_fields *fields, struct api_error *err);
+ * tools after those that take all of GRAMMAR_MAX_WORK are not looked at. `ignored` takes the names
+ * of keywords that forced calls would not be held to; NULL: none is asked for. */
+int tool_grammar_check(const struct tool_fields *fields, struct byte_buffer *ignored,
+                       struct api_error *err);
 
 /* Adds one call, or where parallel ones are allowed and none is NAMED up to 16. The arguments match
  * the function's parameters, a JSON schema of an object (json_schema.h; a strict function is

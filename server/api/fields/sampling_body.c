@@ -152,7 +152,8 @@ int sampling_body_read(const struct api_context *context, const cJSON *json,
     body->has_seed = json_given_member(json, "seed") != NULL;
     if (sampling_lists_read(json, context->tokenizer, &body->lists, err) != 0)
         return -1;
-    if (response_format_read(json, NULL, context->grammars, &body->grammar, err) == 0)
+    struct byte_buffer *ignored = context->ignores_schema_keywords ? &body->ignored_keywords : NULL;
+    if (response_format_read(json, NULL, context->grammars, ignored, &body->grammar, err) == 0)
         return 0;
     sampling_body_finish(body);
     return -1;
@@ -161,12 +162,13 @@ int sampling_body_read(const struct api_context *context, const cJSON *json,
 void sampling_body_finish(struct sampling_body *body) {
     sampling_lists_finish(&body->lists);
     grammar_unref(body->grammar);
+    byte_buffer_finish(&body->ignored_keywords);
     body->grammar = NULL;
 }
 
 int sampling_body_check_unknown(const struct api_context *context, const cJSON *json,
-                                struct json_table own, struct byte_buffer *out,
-                                struct api_error *err) {
+                                const struct sampling_body *body, struct json_table own,
+                                struct byte_buffer *out, struct api_error *err) {
     const struct json_table tables[] = {JSON_TABLE(fields), own};
     const struct json_table option_tables[] = {JSON_TABLE(stream_option_fields)};
     const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
@@ -174,7 +176,14 @@ int sampling_body_check_unknown(const struct api_context *context, const cJSON *
         return -1;
     json_fields_list_unknown(options, option_tables, 1, NULL, "stream_options.", out);
     response_format_list_unknown(json, out);
-    return unknown_fields_check(context, out, err);
+    if (unknown_fields_check(context, out, err) != 0)
+        return -1;
+    if (body->ignored_keywords.length > 0) {
+        byte_buffer_append_text(out, out->length > 0 ? "," : "");
+        byte_buffer_append(out, body->ignored_keywords.data, body->ignored_keywords.length);
+    }
+    out->failed |= body->ignored_keywords.failed;
+    return 0;
 }
 
 struct prompt_limits sampling_body_prompt_limits(const struct sampling_body *body) {

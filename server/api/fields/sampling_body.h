@@ -14,7 +14,8 @@
 struct sampling_body {
     struct sampling_lists lists;
     struct grammar *grammar; /* a reference: what the output must match; NULL: anything */
-    enum early_stopping early_stopping; /* read by beam_fields.h */
+    struct byte_buffer ignored_keywords; /* of its schema, comma-separated */
+    enum early_stopping early_stopping;  /* read by beam_fields.h */
     struct prompt_truncation truncation;
     const char *max_tokens_field; /* the one that gave max_tokens; static; NULL: none did */
 
@@ -51,10 +52,10 @@ void sampling_body_finish(struct sampling_body *body);
 struct json_table sampling_body_table(void);
 /* Appends the names of the JSON's fields that are neither among these nor in `own`,
  * stream_options' too, as json_fields_list_unknown writes them; -1 and a 400 when there are any and
- * the server refuses them. */
+ * the server refuses them. Then those of ignored_keywords. */
 int sampling_body_check_unknown(const struct api_context *context, const cJSON *json,
-                                struct json_table own, struct byte_buffer *out,
-                                struct api_error *err);
+                                const struct sampling_body *body, struct json_table own,
+                                struct byte_buffer *out, struct api_error *err);
 
 /* Returns how long its prompts may be. */
 struct prompt_limits sampling_body_prompt_limits(const struct sampling_body *body);

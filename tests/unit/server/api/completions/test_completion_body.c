@@ -620,6 +620,24 @@ static void a_server_may_refuse_unknown_fields(void **state) {
     assert_non_null(strstr(err.message, "foo,bar"));
 }
 
+/* After the fields that are not known. */
+static void keywords_of_schemas_are_named(void **state) {
+    struct api_context lenient = context;
+    lenient.ignores_schema_keywords = true;
+    static const char body[] = "{\"prompt\":\"x\",\"foo\":1,\"guided_json\":{\"type\":\"array\","
+                               "\"items\":{\"type\":\"string\"},\"uniqueItems\":true}}";
+    struct completion_body request;
+    struct api_error err;
+    assert_int_equal(
+        completion_body_parse(&context, body, strlen(body), COMPLETION_OPENAI, &request, &err), -1);
+    assert_string_equal(err.code, "unsupported_json_schema");
+    assert_int_equal(
+        completion_body_parse(&lenient, body, strlen(body), COMPLETION_OPENAI, &request, &err), 0);
+    byte_buffer_append(&request.ignored, "", 1);
+    assert_string_equal(request.ignored.data, "foo,guided_json.uniqueItems");
+    completion_body_finish(&request);
+}
+
 static void list_of_unknown_fields_is_bounded(void **state) {
     struct byte_buffer body = {0};
     byte_buffer_append_text(&body, "{\"prompt\":\"x\"");
@@ -651,6 +669,7 @@ int main(void) {
         cmocka_unit_test(token_ids_are_in_the_vocabulary),
         cmocka_unit_test(unknown_fields_are_listed_safely),
         cmocka_unit_test(a_server_may_refuse_unknown_fields),
+        cmocka_unit_test(keywords_of_schemas_are_named),
         cmocka_unit_test(list_of_unknown_fields_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,7 +36,7 @@ static int build_with(struct grammar_cache *cache, const char *body,
     struct chat_body request = {.json = cJSON_Parse(body)};
     assert_non_null(request.json);
     if (tool_fields_read(request.json, &request.tools, err) != 0 ||
-        response_format_read(request.json, NULL, NULL, &request.sampling.grammar, err) != 0)
+        response_format_read(request.json, NULL, NULL, NULL, &request.sampling.grammar, err) != 0)
         fail_msg("%s", err->message);
     int status = chat_grammar_build(&context, &request, model, out, err);
     grammar_unref(request.sampling.grammar);
@@ -514,7 +514,7 @@ static int64_t check_ns(int num_tools) {
     int64_t least = INT64_MAX;
     for (int i = 0; i < 3; i++) {
         int64_t begin = cpu_ns();
-        assert_int_equal(tool_grammar_check(&fields, &err), 0);
+        assert_int_equal(tool_grammar_check(&fields, NULL, &err), 0);
         int64_t ns = cpu_ns() - begin;
         least = ns < least ? ns : least;
     }

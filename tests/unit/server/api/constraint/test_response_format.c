@@ -31,7 +31,7 @@ static int read_form(const char *body, struct grammar **out, struct api_error *e
     cJSON *json = cJSON_Parse(body);
     if (json == NULL)
         fail_msg("the test's body is no JSON: %s", body);
-    int result = response_format_read(json, NULL, NULL, out, err);
+    int result = response_format_read(json, NULL, NULL, NULL, out, err);
     cJSON_Delete(json);
     return result;
 }
@@ -208,7 +208,7 @@ static void test_cache(void **unused) {
         struct api_error err = {0};
         cJSON *json = json_parse(bodies[i].body, strlen(bodies[i].body), &err);
         assert_non_null(json);
-        response_format_read(json, NULL, cache, &grammar, &err);
+        response_format_read(json, NULL, cache, NULL, &grammar, &err);
         hits += bodies[i].is_hit;
         grammar_cache_stats(cache, &stats);
         if (stats.hits != hits || stats.misses != i + 1 - hits)
@@ -217,6 +217,50 @@ static void test_cache(void **unused) {
         cJSON_Delete(json);
     }
     assert_int_equal(stats.num_grammars, 10);
+    grammar_cache_destroy(cache);
+}
+
+#define UNKNOWN_SCHEMA(members)                                                                    \
+    "{\"guided_json\":{\"type\":\"object\",\"properties\":{\"a\":{" members                        \
+    "}},\"required\":[\"a\"]}}"
+
+/* What no output can be held to is refused, or left out and named; all else holds. */
+static void test_ignored_keywords(void **unused) {
+    static const struct {
+        const char *body, *names, *matched, *refused;
+    } cases[] = {
+        {UNKNOWN_SCHEMA("\"type\":\"array\",\"items\":{\"type\":\"string\"},\"uniqueItems\":true,"
+                        "\"maxItems\":2"),
+         "guided_json.properties.a.uniqueItems", "{\"a\": [\"b\", \"b\"]}", "{\"a\": [1]}"},
+        {UNKNOWN_SCHEMA(
+             "\"prefixItems\":[{\"const\":1}],\"items\":{\"const\":1},\"uniqueItems\":true"),
+         "guided_json.properties.a.uniqueItems", "{\"a\": [1, 1]}", "{\"a\": [1, 2]}"},
+        {UNKNOWN_SCHEMA("\"type\":\"string\",\"format\":\"iri\",\"maxLength\":2"),
+         "guided_json.properties.a.format", "{\"a\": \"b\"}", "{\"a\": \"bcd\"}"},
+        {UNKNOWN_SCHEMA("\"type\":\"string\",\"pattern\":\"(?=b).*\",\"maxLength\":2"),
+         "guided_json.properties.a.pattern", "{\"a\": \"c\"}", "{\"a\": \"bcd\"}"},
+        {"{\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\","
+         "\"strict\":true,"
+         "\"schema\":{\"type\":\"boolean\",\"x-order\":1}}}}",
+         "response_format.json_schema.schema.x-order", "true", "1"},
+    };
+    struct grammar_cache *cache = grammar_cache_create(1 << 20);
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) { /* the second time too */
+        struct grammar *grammar = NULL;
+        struct byte_buffer names = {0};
+        struct api_error err = {0};
+        cJSON *json = cJSON_Parse(cases[i / 2].body);
+        assert_int_equal(response_format_read(json, NULL, cache, NULL, &grammar, &err), -1);
+        assert_string_equal(err.code, "unsupported_json_schema");
+        assert_int_equal(response_format_read(json, NULL, cache, &names, &grammar, &err), 0);
+        byte_buffer_append(&names, "", 1);
+        assert_string_equal(names.data, cases[i / 2].names);
+        assert_true(matches(grammar, cases[i / 2].matched));
+        assert_false(matches(grammar, cases[i / 2].refused));
+        byte_buffer_finish(&names);
+        grammar_unref(grammar);
+        cJSON_Delete(json);
+    }
     grammar_cache_destroy(cache);
 }
 
@@ -399,9 +443,13 @@ static void test_unknown_members(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whitespace),      cmocka_unit_test(test_unknown_members),
-        cmocka_unit_test(test_forms),           cmocka_unit_test(test_no_form),
-        cmocka_unit_test(test_structural_tags), cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_whitespace),
+        cmocka_unit_test(test_unknown_members),
+        cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_no_form),
+        cmocka_unit_test(test_structural_tags),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_ignored_keywords),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
