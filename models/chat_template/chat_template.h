@@ -42,7 +42,7 @@ struct chat_text {
     size_t num_client_spans;
 };
 
-/* `variables` is a map: messages, tools, add_generation_prompt, bos_token, eos_token, and the
+/* `variables` is a map: messages, tools, add_generation_prompt, the special tokens, and the
  * request's own. `now` is the time strftime_now writes, in seconds since 1970, local time.
  * ERROR_SYNTAX, with the template's line where one is known, when the template itself refuses
  * (raise_exception: its message), meets a value it cannot use, or exceeds a bound; ERROR_MEMORY

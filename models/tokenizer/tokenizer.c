@@ -40,6 +40,8 @@ struct tokenizer {
     int32_t fim_ends[FIM_MAX_ENDS];
     int num_eos;
     int32_t eos[MAX_EOS_TOKENS];
+    size_t num_named;
+    struct named_token *named;
     int strip_leading_spaces;
     char description[160];
 };
@@ -81,6 +83,16 @@ static void open_fim(struct tokenizer *t, const struct tokenizer_spec *spec) {
             t->fim_ends[t->num_fim_ends++] = ends[i];
 }
 
+static int open_named(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
+    t->named = calloc(spec->num_named + 1, sizeof(*t->named));
+    if (t->named == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for %zu special tokens", spec->num_named);
+    for (size_t i = 0; i < spec->num_named; i++)
+        if (known_id(t, true, spec->named[i].id) >= 0)
+            t->named[t->num_named++] = spec->named[i];
+    return 0;
+}
+
 static int open_ids(struct tokenizer *t, const struct tokenizer_spec *spec, struct error *err) {
     CHECK(spec->num_prefix <= TOKENIZER_MAX_TEMPLATE &&
           spec->num_suffix <= TOKENIZER_MAX_TEMPLATE && spec->num_eos <= TOKENIZER_MAX_EOS);
@@ -95,6 +107,8 @@ static int open_ids(struct tokenizer *t, const struct tokenizer_spec *spec, stru
         status = check_id(t, spec->bos, "beginning-of-sequence", err);
     if (status == 0 && spec->unknown >= 0)
         status = check_id(t, spec->unknown, "unknown", err);
+    if (status == 0)
+        status = open_named(t, spec, err);
     open_fim(t, spec);
     t->num_prefix = spec->num_prefix;
     t->num_suffix = spec->num_suffix;
@@ -183,6 +197,7 @@ void tokenizer_close(struct tokenizer *tokenizer) {
     normalizer_finish(&tokenizer->normalizer);
     vocabulary_finish(&tokenizer->vocabulary);
     pretokenizer_destroy(tokenizer->pretokenizer);
+    free(tokenizer->named);
     free(tokenizer);
 }
 
@@ -430,6 +445,12 @@ bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token) {
             return true;
     }
     return false;
+}
+
+const struct named_token *tokenizer_named_tokens(const struct tokenizer *tokenizer,
+                                                 size_t *out_count) {
+    *out_count = tokenizer->num_named;
+    return tokenizer->named;
 }
 
 const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count) {

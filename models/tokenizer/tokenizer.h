@@ -20,6 +20,13 @@ enum fim_part { FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, NUM_FIM_PARTS };
 enum fim_mark { FIM_PAD, FIM_REPO, FIM_FILE, NUM_FIM_MARKS };
 #define FIM_MAX_ENDS 32
 
+/* A token by what Transformers calls it: "bos_token", "eos_token", "unk_token", "pad_token",
+ * "sep_token", "cls_token", "mask_token", or, several times, "additional_special_tokens". */
+struct named_token {
+    const char *name; /* static */
+    int32_t id;
+};
+
 struct model;
 struct tokenizer;
 struct tokenizer_spec;
@@ -87,6 +94,10 @@ size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens
 int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
 int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
+/* Returns what tokenizer_config.json names, or a GGUF file besides bos and eos, which has no additional
+ * ones: *out_count of them, owned by the tokenizer. */
+const struct named_token *tokenizer_named_tokens(const struct tokenizer *tokenizer,
+                                                 size_t *out_count);
 /* Returns whether a token ends generation: those the model's files name, and of these names those
  * that a GGUF file has as control tokens: <|im_end|>, <|endoftext|>, <|eot_id|>, <|eom_id|>,
  * <|end_of_text|>, <|end|>, <|eot|>, <|end_of_turn|>, <EOT>, <end_of_turn>. */

@@ -264,6 +264,29 @@ static int read_eos(const struct tensor_file *file, struct tokenizer_spec *spec,
     return 0;
 }
 
+static int read_named(const struct tensor_file *file, struct tokenizer_spec *spec,
+                      struct error *err) {
+    static const struct {
+        const char *key, *name;
+    } named[] = {
+        {KEY("unknown_token_id"), "unk_token"},   {KEY("padding_token_id"), "pad_token"},
+        {KEY("seperator_token_id"), "sep_token"}, {KEY("cls_token_id"), "cls_token"},
+        {KEY("mask_token_id"), "mask_token"},
+    };
+    spec->named =
+        tokenizer_spec_alloc(spec, sizeof(named) / sizeof(named[0]) * sizeof(*spec->named));
+    if (spec->named == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for special tokens");
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
+        int32_t token = -1;
+        if (read_id(file, named[i].key, spec, &token, err) != 0)
+            return -1;
+        if (token >= 0)
+            spec->named[spec->num_named++] = (struct named_token){named[i].name, token};
+    }
+    return 0;
+}
+
 static int read_fim_marks(const struct tensor_file *file, struct tokenizer_spec *spec,
                           struct error *err) {
     static const char *const keys[NUM_FIM_MARKS] = {[FIM_PAD] = KEY("fim_pad_token_id"),
@@ -371,7 +394,7 @@ int tokenizer_spec_read_gguf(const struct tensor_file *file, struct tokenizer_sp
                              struct error *err) {
     struct tokenizer_spec spec = {0};
     if (read_kind(file, &spec, err) != 0 || read_eos(file, &spec, err) != 0 ||
-        read_fim(file, &spec, err) != 0) {
+        read_named(file, &spec, err) != 0 || read_fim(file, &spec, err) != 0) {
         tokenizer_spec_finish(&spec);
         return -1;
     }

@@ -165,11 +165,13 @@ static int place_entries(struct tokenizer_json *json, struct added_list *list) {
     return 0;
 }
 
-static void make_special(struct tokenizer_json *json, struct added_list *list, const char *text) {
+static void make_special(struct tokenizer_json *json, struct added_list *list, const char *name,
+                         const char *text) {
     struct tokenizer_spec *spec = json->spec;
     int32_t id = token_index_find(&json->index, spec, text, strlen(text));
     if (id < 0)
         return;
+    spec->named[spec->num_named++] = (struct named_token){name, id};
     struct added_token token = {.id = id};
     if (list->slots[id] >= 0)
         token = spec->added[list->slots[id]];
@@ -187,14 +189,14 @@ static void make_named_special(struct tokenizer_json *json, struct added_list *l
     for (size_t i = 0; i < sizeof(named) / sizeof(*named); i++) {
         const char *text = tokenizer_json_named(config, named[i]);
         if (text != NULL)
-            make_special(json, list, text);
+            make_special(json, list, named[i], text);
     }
     for (size_t i = 0; i < 2; i++) {
         const cJSON *item;
         cJSON_ArrayForEach(item, json_field(config, named_lists[i])) {
             const cJSON *text = cJSON_IsObject(item) ? json_field(item, "content") : item;
             if (cJSON_IsString(text))
-                make_special(json, list, text->valuestring);
+                make_special(json, list, named_lists[0], text->valuestring);
         }
     }
 }
@@ -214,7 +216,8 @@ static int add_tokens(struct tokenizer_json *json, struct added_list *list, cons
     list->slots = malloc(slots_bytes);
     spec->added =
         tokenizer_spec_alloc(spec, (list->count + count_named(config)) * sizeof(*spec->added));
-    if (list->slots == NULL || spec->added == NULL)
+    spec->named = tokenizer_spec_alloc(spec, count_named(config) * sizeof(*spec->named));
+    if (list->slots == NULL || spec->added == NULL || spec->named == NULL)
         return tokenizer_json_no_memory(json);
     memset(list->slots, 0xff, slots_bytes);
     if (place_entries(json, list) != 0)

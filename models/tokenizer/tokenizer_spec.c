@@ -74,6 +74,11 @@ static int cut_down(struct tokenizer_spec *spec, int32_t vocab_size, struct erro
                              "token %d is beyond the model's vocabulary of %d, and not an added "
                              "token, which could be left out",
                              id, vocab_size);
+    size_t num_named = 0;
+    for (size_t i = 0; i < spec->num_named; i++)
+        if (spec->named[i].id < vocab_size)
+            spec->named[num_named++] = spec->named[i];
+    spec->num_named = num_named;
     int num_eos = 0;
     for (int i = 0; i < spec->num_eos; i++)
         if (spec->eos[i] < vocab_size)

@@ -128,6 +128,8 @@ struct tokenizer_spec {
     bool names_fim[NUM_FIM_PARTS];
     int32_t fim_marks[NUM_FIM_MARKS]; /* where has_fim_marks */
     bool has_fim_marks[NUM_FIM_MARKS];
+    size_t num_named;
+    struct named_token *named;
     int num_eos;
     int32_t eos[TOKENIZER_MAX_EOS];
 

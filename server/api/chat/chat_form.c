@@ -60,16 +60,9 @@ static const struct conversation
 
 struct probe {
     const struct chat_template *chat_template;
-    struct text bos, eos;
+    const struct tokenizer *tokenizer;
     bool has_tools; /* the conversations that follow */
 };
-
-static void set_token(struct template_arena *arena, struct template_value **map, const char *name,
-                      struct text token) {
-    if (token.data != NULL)
-        chat_value_set(arena, map, name,
-                       template_string(arena, token.data, token.length, TEMPLATE_ORIGIN_SERVER));
-}
 
 static bool render(const struct probe *probe, const cJSON *messages,
                    const struct chat_message_form *form, struct template_arena *arena,
@@ -86,8 +79,7 @@ static bool render(const struct probe *probe, const cJSON *messages,
                                                                : template_none(arena));
     cJSON_Delete(functions);
     chat_value_set(arena, &map, "add_generation_prompt", template_bool(arena, true));
-    set_token(arena, &map, "bos_token", probe->bos);
-    set_token(arena, &map, "eos_token", probe->eos);
+    chat_value_set_tokens(arena, &map, probe->tokenizer);
     if (!is_read || map == NULL ||
         chat_template_render(probe->chat_template, arena, map, 0, &text, &why) != 0)
         return false;
@@ -184,9 +176,10 @@ static void find_calls(const struct probe *probe, struct chat_message_form *form
     find_flags(probe, &next_ask, form, (bool *[]){&form->joins_users}, 1);
 }
 
-void chat_form_probe(const struct chat_template *chat_template, const char *source, struct text bos,
-                     struct text eos, bool writes_tools, struct chat_message_form *out) {
-    struct probe probe = {.chat_template = chat_template, .bos = bos, .eos = eos};
+void chat_form_probe(const struct chat_template *chat_template, const char *source,
+                     const struct tokenizer *tokenizer, bool writes_tools,
+                     struct chat_message_form *out) {
+    struct probe probe = {.chat_template = chat_template, .tokenizer = tokenizer};
     struct chat_message_form form = {.writes_calls = writes_tools, .writes_results = writes_tools};
     find_flags(&probe, &simple, &form, (bool *[]){&form.takes_parts, &form.takes_empty_tools}, 2);
     *out = form;

@@ -3,8 +3,8 @@
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_FORM_H
 #define QUIRE_SERVER_API_CHAT_CHAT_FORM_H
 
-#include "config/base/text.h"
 #include "models/chat_template/chat_template.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include <stdbool.h>
 
@@ -32,9 +32,9 @@ struct chat_message_form {
 
 /* Fills *out; `source` is the template's, `writes_tools` what is known of that. Costs some forty
  * renderings of a few messages at most; a template that refuses even the simplest one gets the form
- * that changes least. bos, eos: data NULL: none. Memory that is short is no error: *out is then what
- * was found until there. */
-void chat_form_probe(const struct chat_template *chat_template, const char *source, struct text bos,
-                     struct text eos, bool writes_tools, struct chat_message_form *out);
+ * that changes least. Memory that is short is no error: *out is then what was found until there. */
+void chat_form_probe(const struct chat_template *chat_template, const char *source,
+                     const struct tokenizer *tokenizer, bool writes_tools,
+                     struct chat_message_form *out);
 
 #endif

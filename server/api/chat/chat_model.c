@@ -13,16 +13,6 @@ static bool is_control_token(const struct tokenizer *tokenizer, const char *text
            tokenizer_is_special(tokenizer, token);
 }
 
-static void read_tokens(const struct tokenizer *tokenizer, struct chat_model *model) {
-    int num_eos = 0;
-    const int32_t *eos = tokenizer_eos_tokens(tokenizer, &num_eos);
-    int32_t bos = tokenizer_bos(tokenizer);
-    if (bos >= 0)
-        model->bos = tokenizer_piece(tokenizer, bos);
-    if (num_eos > 0)
-        model->eos = tokenizer_piece(tokenizer, eos[0]);
-}
-
 static int read_formats(const struct chat_model_config *config, struct chat_model *model,
                         struct error *err) {
     const char *source =
@@ -64,7 +54,7 @@ static int compile(const char *source, const char *name, struct chat_template **
 static void probe(const struct chat_model *model, const struct chat_template *chat_template,
                   const char *source, struct chat_message_form *out) {
     if (chat_template != NULL)
-        chat_form_probe(chat_template, source, model->bos, model->eos, model->writes_tools, out);
+        chat_form_probe(chat_template, source, model->tokenizer, model->writes_tools, out);
 }
 
 static int fill(const struct tokenizer *tokenizer, const struct chat_model_config *config,
@@ -84,7 +74,7 @@ static int fill(const struct tokenizer *tokenizer, const struct chat_model_confi
     model->reasoning_needs_special =
         model->reasoning == REASONING_FORMAT_HARMONY ||
         (markers != NULL && is_control_token(tokenizer, markers->begin));
-    read_tokens(tokenizer, model);
+    model->tokenizer = tokenizer;
     probe(model, model->chat_template, config->chat_template, &model->form);
     probe(model, model->tool_template, config->tool_template, &model->tool_form);
     return 0;

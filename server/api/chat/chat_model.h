@@ -17,7 +17,7 @@ struct chat_model {
     struct chat_template *tool_template; /* owned; for chats with tools; NULL: chat_template */
     const char *source;                  /* of chat_template: the config's, borrowed; NULL: none */
     char problem[256];                   /* of one of the two; empty: none */
-    struct text bos, eos;                /* the tokenizer's; data NULL: none */
+    const struct tokenizer *tokenizer;   /* borrowed */
     /* How the two take messages. */
     struct chat_message_form form, tool_form;
     enum tool_call_format tools;

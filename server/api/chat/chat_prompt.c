@@ -58,13 +58,6 @@ int chat_prompt_read_template(const struct api_context *context, const cJSON *bo
 
 /* --- Variables --- */
 
-static void set_token(struct template_arena *arena, struct template_value **map, const char *name,
-                      struct text token) {
-    if (token.data != NULL)
-        chat_value_set(arena, map, name,
-                       template_string(arena, token.data, token.length, TEMPLATE_ORIGIN_SERVER));
-}
-
 static int set_documents(struct template_arena *arena, const cJSON *documents,
                          struct template_value **map, struct api_error *err) {
     if (!json_is_given(documents)) {
@@ -169,8 +162,7 @@ static int make_variables(const struct chat_model *model, const struct chat_prom
                                                    : template_none(arena));
     chat_value_set(arena, &map, "add_generation_prompt",
                    template_bool(arena, fields->add_generation_prompt));
-    set_token(arena, &map, "bos_token", model->bos);
-    set_token(arena, &map, "eos_token", model->eos);
+    chat_value_set_tokens(arena, &map, model->tokenizer);
     if (fields->reasoning_effort != NULL)
         chat_value_set(arena, &map, "reasoning_effort",
                        chat_value_text(arena, fields->reasoning_effort));

@@ -62,3 +62,33 @@ struct template_value *chat_value_of(struct template_arena *arena, const cJSON *
         return template_bool(arena, cJSON_IsTrue(json));
     return template_none(arena);
 }
+
+static struct template_value *token_value(struct template_arena *arena,
+                                          const struct tokenizer *tokenizer, int32_t token) {
+    struct text piece = tokenizer_piece(tokenizer, token);
+    return template_string(arena, piece.data, piece.length, TEMPLATE_ORIGIN_SERVER);
+}
+
+void chat_value_set_tokens(struct template_arena *arena, struct template_value **map,
+                           const struct tokenizer *tokenizer) {
+    static const char list_name[] = "additional_special_tokens";
+    int32_t bos = tokenizer_bos(tokenizer);
+    int num_eos;
+    size_t count;
+    const int32_t *eos = tokenizer_eos_tokens(tokenizer, &num_eos);
+    const struct named_token *named = tokenizer_named_tokens(tokenizer, &count);
+    struct template_value *list = NULL;
+    for (size_t i = 0; i < count; i++) {
+        struct template_value *value = token_value(arena, tokenizer, named[i].id);
+        if (strcmp(named[i].name, list_name) != 0)
+            chat_value_set(arena, map, named[i].name, value);
+        else
+            list = template_list_append(arena, list != NULL ? list : template_list(arena), value);
+    }
+    if (list != NULL)
+        chat_value_set(arena, map, list_name, list);
+    if (bos >= 0)
+        chat_value_set(arena, map, "bos_token", token_value(arena, tokenizer, bos));
+    if (num_eos > 0)
+        chat_value_set(arena, map, "eos_token", token_value(arena, tokenizer, eos[0]));
+}

@@ -4,6 +4,8 @@
 
 #include "models/chat_template/template_value.h"
 
+#include "models/tokenizer/tokenizer.h"
+
 #include <cjson/cJSON.h>
 
 /* Converts a client's JSON: every string and key of it is a client's. Numbers are what Python reads:
@@ -14,5 +16,9 @@ struct template_value *chat_value_text(struct template_arena *arena, const char 
 /* Sets a key that is the server's; *map becomes NULL as above, and stays so. */
 void chat_value_set(struct template_arena *arena, struct template_value **map, const char *key,
                     struct template_value *value);
+/* Sets the tokens that a template may name: bos_token, eos_token, and those of
+ * tokenizer_named_tokens. */
+void chat_value_set_tokens(struct template_arena *arena, struct template_value **map,
+                           const struct tokenizer *tokenizer);
 
 #endif

@@ -403,6 +403,18 @@ static void test_config(void **state) {
     accept(good, "{\"pad_token\":\"ab\"}", &spec);
     assert_int_equal(spec.types[3], TOKEN_CONTROL);
     tokenizer_spec_finish(&spec);
+    accept(good,
+           "{\"pad_token\":\"ab\",\"unk_token\":\"not there\","
+           "\"additional_special_tokens\":[\"b\",{\"content\":\"a\"},\"nor there\"]}",
+           &spec);
+    assert_int_equal(spec.num_named, 3);
+    assert_string_equal(spec.named[0].name, "pad_token");
+    assert_int_equal(spec.named[0].id, 3);
+    assert_string_equal(spec.named[1].name, "additional_special_tokens");
+    assert_int_equal(spec.named[1].id, 2);
+    assert_string_equal(spec.named[2].name, "additional_special_tokens");
+    assert_int_equal(spec.named[2].id, 1);
+    tokenizer_spec_finish(&spec);
     accept(good, "{\"bos_token\":null,\"pad_token\":\"not there\"}", &spec);
     assert_int_equal(spec.bos, -1);
     assert_int_equal(spec.num_prefix, 1);

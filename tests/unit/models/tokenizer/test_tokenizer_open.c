@@ -166,6 +166,36 @@ static void test_ids(void **state) {
                    changed.id_key = "tokenizer.ggml.add_bos_token");
 }
 
+/* By Transformers' names; an id that is no token's counts as none. */
+static void test_named_tokens(void **state) {
+    static const struct {
+        const char *key, *name;
+    } cases[] = {{"unknown", "unk_token"},
+                 {"padding", "pad_token"},
+                 {"seperator", "sep_token"},
+                 {"cls", "cls_token"},
+                 {"mask", "mask_token"}};
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        char key[64];
+        snprintf(key, sizeof(key), "tokenizer.ggml.%s_token_id", cases[i / 2].key);
+        struct keys keys = good;
+        struct fixture fixture = {0};
+        struct error err = {0};
+        size_t count;
+        keys.id = i % 2 == 0 ? 1 : 99;
+        keys.id_key = key;
+        write_keys(&keys, &fixture.image);
+        assert_int_equal(fixture_open_image(&fixture, &err), 0);
+        const struct named_token *named = tokenizer_named_tokens(fixture.tokenizer, &count);
+        assert_int_equal(count, 1 - i % 2);
+        if (count > 0) {
+            assert_string_equal(named[0].name, cases[i / 2].name);
+            assert_int_equal(named[0].id, 1);
+        }
+        fixture_close(&fixture);
+    }
+}
+
 /* What other readers of such files take for absent, and a type for normal. */
 static void test_harmless_values(void **state) {
     ASSERT_ACCEPTED(1, 1, changed.bad_type = 0);
@@ -298,6 +328,7 @@ int main(void) {
         cmocka_unit_test(test_tokens),
         cmocka_unit_test(test_merges),
         cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_named_tokens),
         cmocka_unit_test(test_harmless_values),
         cmocka_unit_test(test_blanks_of_phi3),
         cmocka_unit_test(test_bos),

@@ -115,6 +115,19 @@ const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_
     return eos;
 }
 
+const struct named_token *tokenizer_named_tokens(const struct tokenizer *tokenizer,
+                                                 size_t *out_count) {
+    static const struct named_token named[] = {
+        {"unk_token", '?'},
+        {"additional_special_tokens", '['},
+        {"additional_special_tokens", ']'},
+        {"additional_special_tokens", '{'},
+        {"additional_special_tokens", '}'},
+    };
+    *out_count = sizeof(named) / sizeof(named[0]);
+    return named;
+}
+
 bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token) {
     return token == FAKE_EOS;
 }

@@ -246,6 +246,22 @@ static void a_template_without_tools_gets_them_described(void **state) {
     chat_model_destroy(model);
 }
 
+static void a_template_has_the_tokens_that_files_name(void **state) {
+    const struct chat_model *kept = context.chat;
+    const struct chat_model_config config = {
+        .chat_template = "{{ bos_token + eos_token + unk_token + additional_special_tokens[3] }}"
+                         "{{ additional_special_tokens | length }}{{ pad_token is defined }}",
+        .tool_call_parser = "auto",
+        .reasoning_parser = "auto"};
+    struct chat_model *model;
+    struct error err = {0};
+    assert_int_equal(chat_model_create(NULL, &config, &model, &err), 0);
+    context.chat = model;
+    expect("{\"messages\":[" USER("hi") "]}", "<s></s>?}4False", false);
+    context.chat = kept;
+    chat_model_destroy(model);
+}
+
 static void a_template_with_unknown_names_is_none(void **state) {
     const struct chat_model_config config = {
         .chat_template = "{{ messages }}\n{% if tools %}{{ tools | groupby('name') }}{% endif %}",
@@ -365,6 +381,7 @@ int main(void) {
         cmocka_unit_test(without_a_template_chats_are_refused),
         cmocka_unit_test(unknown_parsers_are_refused),
         cmocka_unit_test(a_template_without_tools_gets_them_described),
+        cmocka_unit_test(a_template_has_the_tokens_that_files_name),
         cmocka_unit_test(a_template_with_unknown_names_is_none),
         cmocka_unit_test(a_client_writes_no_control_tokens),
         cmocka_unit_test(a_long_chat_exceeds_the_context),

@@ -427,9 +427,8 @@ static struct excuse {
     {"gemma-2", "System role not supported", 24},
     {"granite-20b", "Unexpected combination of role and message content", 24},
     {"mistral-7b-v0.2-old", "Conversation roles must alternate", 24},
-    /* Variables that only the model's own package sets. */
+    /* A variable that only the model's own package sets. */
     {"firefunction-v2", "'functions' is undefined", 75},
-    {"gigachat-20b", "'additional_special_tokens' is undefined", 75},
     /* The system's words are not written, or only with a user's last ones. */
     {"falcon", "rule1 is left out", 24},
     {"glm-4-tools", "rule1 is left out", 24},
