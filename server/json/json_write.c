@@ -125,38 +125,41 @@ void json_write_null(struct byte_buffer *out) {
     json_write_raw(out, "null");
 }
 
-static void write_number(struct byte_buffer *out, const cJSON *item) {
+static void write_number(struct byte_buffer *out, const cJSON *item, bool as_sent) {
     char text[JSON_NUMBER_BYTES];
     json_integer_print(item, text, sizeof(text));
-    json_write_raw(out, text);
-}
-
-static void write_members(struct byte_buffer *out, const cJSON *object) {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, object) {
-        json_write_key(out, item->string);
-        json_write_tree(out, item);
-    }
+    json_write_raw(out, as_sent && item->valuestring != NULL ? item->valuestring : text);
 }
 
 /* As deep as json_parse lets a body be. */
-void json_write_tree(struct byte_buffer *out, const cJSON *tree) {
+static void write_tree(struct byte_buffer *out, const cJSON *tree, bool as_sent) {
+    const cJSON *item;
     if (cJSON_IsString(tree)) {
         json_write_text(out, tree->valuestring);
     } else if (cJSON_IsNumber(tree)) {
-        write_number(out, tree);
+        write_number(out, tree, as_sent);
     } else if (cJSON_IsObject(tree)) {
         json_write_begin_object(out);
-        write_members(out, tree);
+        cJSON_ArrayForEach(item, tree) {
+            json_write_key(out, item->string);
+            write_tree(out, item, as_sent);
+        }
         json_write_end_object(out);
     } else if (cJSON_IsArray(tree)) {
-        const cJSON *item;
         json_write_begin_array(out);
-        cJSON_ArrayForEach(item, tree) json_write_tree(out, item);
+        cJSON_ArrayForEach(item, tree) write_tree(out, item, as_sent);
         json_write_end_array(out);
     } else {
         json_write_raw(out, cJSON_IsTrue(tree) ? "true" : cJSON_IsFalse(tree) ? "false" : "null");
     }
+}
+
+void json_write_tree(struct byte_buffer *out, const cJSON *tree) {
+    write_tree(out, tree, false);
+}
+
+void json_write_tree_as_sent(struct byte_buffer *out, const cJSON *tree) {
+    write_tree(out, tree, true);
 }
 
 void json_write_raw(struct byte_buffer *out, const char *json) {

@@ -39,7 +39,7 @@ static void write_arguments(const cJSON *arguments, struct byte_buffer *out) {
     const char *text = cJSON_GetStringValue(arguments);
     if (text == NULL) {
         if (arguments != NULL)
-            json_write_tree(out, arguments);
+            json_write_tree_as_sent(out, arguments);
         else
             byte_buffer_append_text(out, "{}");
         return;
@@ -48,7 +48,7 @@ static void write_arguments(const cJSON *arguments, struct byte_buffer *out) {
     if (json != NULL)
         byte_buffer_append_text(out, text);
     else if ((json = parse_arguments(text, &why)) != NULL)
-        json_write_tree(out, json);
+        json_write_tree_as_sent(out, json);
     else if (why.status == 400)
         write_input(out, text);
     else

@@ -147,6 +147,8 @@ static void arguments_become_an_object_in_any_case(void **state) {
     }
     expect_form(&text_form, CALLS("\"{\\\"a\\\": 1.0}\""), SEEN("\"\"", "\"{\\\"a\\\": 1.0}\""));
     expect_form(&text_form, CALLS("{\"a\":1}"), SEEN("\"\"", "\"{\\\"a\\\":1}\""));
+    expect_form(&text_form, CALLS("{\"a\":[1,1.0,-0.0,1e5,{\"b\":2.50}]}"),
+                SEEN("\"\"", "\"{\\\"a\\\":[1,1.0,-0.0,1e5,{\\\"b\\\":2.5}]}\""));
     expect_form(&text_form, CALLS("\"{\\\"a\\\": 1\""), SEEN("\"\"", "\"{\\\"a\\\":1}\""));
     expect_form(&text_form, CALLS("\"x\""), SEEN("\"\"", "\"{\\\"input\\\": \\\"x\\\"}\""));
 }
