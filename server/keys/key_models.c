@@ -20,6 +20,7 @@ const struct api_context *key_models_context(const struct api_key *key,
         return &models->context;
     models->context.model_names = models->names;
     models->context.num_model_names = 0;
+    models->names[0] = NULL;
     models->context.takes_any_model = false;
     for (int i = 0; i < context->num_model_names && i < OPTIONS_MAX_LIST; i++)
         if (allows(key, context->model_names[i]))

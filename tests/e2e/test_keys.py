@@ -238,6 +238,13 @@ def test_models(keys, start_server):
         gone = httpx.get(server.url + f"/v1/models/{model}", headers=headers(keys.keys[name]))
         assert gone.status_code == 404
     assert ask(server, keys.keys["all"]).status_code == 200
+    for name, first in (("one", "second"), ("none", None), ("all", NAME)):
+        shape = headers(keys.keys[name]) | {"anthropic-version": "2023-06-01"}
+        models = httpx.get(server.url + "/v1/models", headers=shape).json()
+        assert (models["first_id"], [model["id"] for model in models["data"]][:1]) == (first, [first] if first else [])
+        props = httpx.get(server.url + "/props", headers=shape).json()
+        assert (props["model_alias"], props["model_path"]) == (first, first)
+    assert models["last_id"] == "second"
 
 
 def test_names_in_the_access_log(keys, tmp_path, start_server):

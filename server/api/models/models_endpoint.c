@@ -51,9 +51,10 @@ void models_endpoint_list(const struct api_context *context, bool is_anthropic,
         (is_anthropic ? write_anthropic : write_model)(context, context->model_names[i], out);
     json_write_end_array(out);
     if (is_anthropic) {
+        int last = context->num_model_names > 0 ? context->num_model_names - 1 : 0;
         json_write_raw_member(out, "has_more", "false");
         json_write_text_member(out, "first_id", context->model_names[0]);
-        json_write_text_member(out, "last_id", context->model_names[context->num_model_names - 1]);
+        json_write_text_member(out, "last_id", context->model_names[last]);
     }
     json_write_end_object(out);
 }
