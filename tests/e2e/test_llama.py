@@ -125,7 +125,7 @@ def test_a_clients_body_is_taken(server):
     token = complete(server, n_predict=1, return_tokens=True)["tokens"][0]
     text = complete(server, n_predict=1)["content"]
     for bias in ([[token, False]], [[token, -50]], [[text, -50]], [[token, 3], [text, False]],
-                 {text: -50}, {str(token): -50}, {text: False}):
+                 {text: -50}, {str(token): -50}, {text: False}, {str(token): False}):
         assert complete(server, n_predict=1, logit_bias=bias)["content"] != text
     assert complete(server, repeat_penalty=5.0, repeat_last_n=-1)["content"] != complete(server)["content"]
     assert complete(server, n_predict=0)["content"] == ""
@@ -138,6 +138,7 @@ def test_a_clients_body_is_taken(server):
     ({"prompt": ["a", 1, None]}, "prompt"), ({"repeat_penalty": 0}, "repeat_penalty"),
     ({"logit_bias": [1]}, "logit_bias[0]"), ({"logit_bias": [[99999999, 1]]}, "logit_bias[0]"),
     ({"logit_bias": [["a", "b"]]}, "logit_bias"), ({"logit_bias": [[1, 1]] * 1025}, "logit_bias"),
+    ({"logit_bias": [["a b " * 600, 1]]}, "logit_bias"), ({"logit_bias": {"a b " * 600: 1}}, "logit_bias"),
     ({"repeat_penalty": 2, "repeat_last_n": 64}, "repeat_last_n"), ({"prompt": ["a", 99999999]}, "prompt"),
 ])
 def test_what_is_not_taken_is_named(server, fields, param):

@@ -102,43 +102,62 @@ static int encode(const struct api_context *context, const char *text, const cha
     return prompt_text_encode(context->tokenizer, &whole, path, out, out_count, err);
 }
 
-static int set_bias(cJSON *map, int64_t token, const cJSON *value, struct api_error *err) {
-    char key[24];
-    snprintf(key, sizeof(key), "%lld", (long long)token);
-    return llama_body_put(
-        map, key, cJSON_IsFalse(value) ? cJSON_CreateNumber(NEVER) : cJSON_Duplicate(value, false),
-        err);
+struct bias_reader {
+    const struct api_context *context;
+    cJSON *map;  /* from ids to biases */
+    int num_set; /* those set again too: each looks through all of them */
+    struct api_error *err;
+};
+
+static int set_named(struct bias_reader *reader, const char *id, const cJSON *value) {
+    if (reader->num_set++ == MAX_LOGIT_BIASES)
+        return api_error_set(
+            reader->err, 400, "invalid_request_error", "array_above_max_length", "logit_bias",
+            "logit_bias has too many entries: at most %d are allowed, and a text has as many as it "
+            "has tokens",
+            MAX_LOGIT_BIASES);
+    return llama_body_put(reader->map, id,
+                          cJSON_IsFalse(value) ? cJSON_CreateNumber(NEVER)
+                                               : cJSON_Duplicate(value, false),
+                          reader->err);
+}
+
+static int set_bias(struct bias_reader *reader, int64_t token, const cJSON *value) {
+    char id[24];
+    snprintf(id, sizeof(id), "%lld", (long long)token);
+    return set_named(reader, id, value);
 }
 
 /* A text stands for each of its tokens. */
-static int set_biases(const struct api_context *context, const char *text, const char *path,
-                      const cJSON *value, cJSON *map, struct api_error *err) {
+static int set_biases(struct bias_reader *reader, const char *text, const char *path,
+                      const cJSON *value) {
     size_t count = 0;
     int32_t *tokens = NULL;
-    int result = encode(context, text, path, prompt_text_flags(false, true), &tokens, &count, err);
+    int result = encode(reader->context, text, path, prompt_text_flags(false, true), &tokens,
+                        &count, reader->err);
     for (size_t i = 0; i < count && result == 0; i++)
-        result = set_bias(map, tokens[i], value, err);
+        result = set_bias(reader, tokens[i], value);
     free(tokens);
     return result;
 }
 
 /* Reads [token or text, bias or false], or a member, whose name is one of these. */
-static int read_bias(const struct api_context *context, const cJSON *item, const char *path,
-                     cJSON *map, struct api_error *err) {
+static int read_bias(struct bias_reader *reader, const cJSON *item, const char *path) {
     const cJSON *what = cJSON_IsArray(item) ? item->child : NULL;
     const cJSON *value = what != NULL ? what->next : NULL;
     int64_t token = 0;
     if (item->string != NULL && item->string[strspn(item->string, "0123456789")] == '\0')
-        return llama_body_put(map, item->string, cJSON_Duplicate(item, true), err);
+        return set_named(reader, item->string, item);
     if (item->string != NULL)
-        return set_biases(context, item->string, path, item, map, err);
+        return set_biases(reader, item->string, path, item);
     if (value == NULL || value->next != NULL)
-        return json_refuse(item, path, "[a token id or a text, a number or false]", err);
+        return json_refuse(item, path, "[a token id or a text, a number or false]", reader->err);
     if (cJSON_IsString(what))
-        return set_biases(context, what->valuestring, path, value, map, err);
-    int32_t last = tokenizer_vocab_size(context->tokenizer) - 1;
-    return json_read_int(what, path, 0, last, &token, err) != 0 ? -1
-                                                                : set_bias(map, token, value, err);
+        return set_biases(reader, what->valuestring, path, value);
+    int32_t last = tokenizer_vocab_size(reader->context->tokenizer) - 1;
+    return json_read_int(what, path, 0, last, &token, reader->err) != 0
+               ? -1
+               : set_bias(reader, token, value);
 }
 
 static int take_biases(const struct api_context *context, cJSON *json, struct api_error *err) {
@@ -146,20 +165,16 @@ static int take_biases(const struct api_context *context, cJSON *json, struct ap
     int index = 0, result = 0;
     if (!cJSON_IsArray(given) && !cJSON_IsObject(given))
         return 0;
-    if (cJSON_GetArraySize(given) > MAX_LOGIT_BIASES)
-        return api_error_set(
-            err, 400, "invalid_request_error", "array_above_max_length", "logit_bias",
-            "logit_bias has too many entries: at most %d are allowed", MAX_LOGIT_BIASES);
-    cJSON *map = cJSON_CreateObject();
+    struct bias_reader reader = {.context = context, .map = cJSON_CreateObject(), .err = err};
     cJSON_ArrayForEach(item, given) {
         char path[PROMPT_PATH_BYTES];
         snprintf(path, sizeof(path), "logit_bias[%d]", index++);
-        if (map != NULL && result == 0)
-            result = read_bias(context, item, path, map, err);
+        if (reader.map != NULL && result == 0)
+            result = read_bias(&reader, item, path);
     }
     if (result == 0)
-        return llama_body_put(json, "logit_bias", map, err);
-    cJSON_Delete(map);
+        return llama_body_put(json, "logit_bias", reader.map, err);
+    cJSON_Delete(reader.map);
     return -1;
 }
 
