@@ -135,6 +135,7 @@ def test_a_clients_body_is_taken(server):
     ({"n_predict": -2}, "n_predict"), ({"n_predict": "a"}, "n_predict"), ({"n_probs": 21}, "n_probs"),
     ({"prompt": None}, "prompt"), ({"prompt": {"prompt_string": 1}}, "prompt.prompt_string"),
     ({"prompt": {"prompt_string": "a", "multimodal_data": ["AA=="]}}, "prompt"), ({"prompt": [{}]}, "prompt.prompt_string"),
+    ({"prompt": {"prompt_string": "a", "multimodal_data": "AA=="}}, "prompt"),
     ({"prompt": ["a", 1, None]}, "prompt"), ({"repeat_penalty": 0}, "repeat_penalty"),
     ({"logit_bias": [1]}, "logit_bias[0]"), ({"logit_bias": [[99999999, 1]]}, "logit_bias[0]"),
     ({"logit_bias": [["a", "b"]]}, "logit_bias"), ({"logit_bias": [[1, 1]] * 1025}, "logit_bias"),

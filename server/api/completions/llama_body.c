@@ -245,7 +245,7 @@ static cJSON *make_prompt(const struct api_context *context, cJSON *item, struct
         return make_ids(context, item, err);
     if (!cJSON_IsObject(item))
         return item;
-    if (data != NULL && data->child != NULL) {
+    if (data != NULL && !(cJSON_IsArray(data) && data->child == NULL)) {
         api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", "prompt",
                       "prompt has multimodal_data: this server takes texts only");
         return NULL;
