@@ -173,6 +173,17 @@ def test_references_to_nothing(any_name, reference, status, param):
     assert (reply.status_code, reply.json()["error"]["param"]) == (status, param), reply.text
 
 
+def test_more_references_than_are_followed(any_name):
+    def ask(items):
+        return httpx.post(any_name.url + "/v1/responses", json={"input": items, "max_output_tokens": 1}, timeout=60)
+    made = [ask(f"Say {i}.").json()["output"][0]["id"] for i in range(9)]
+    refer = [{"type": "item_reference", "id": item} for item in made]
+    for items, said in ((refer, "more than 8 responses"), (refer[:1] * 4097, "more than 4096 items")):
+        error = ask(items)
+        assert error.status_code == 400 and said in error.json()["error"]["message"], error.text
+    assert ask(refer[1:] + [{"role": "user", "content": "x"}]).status_code == 200
+
+
 def test_references_to_another_keys_items(start_server, tmp_path):
     keys = write_keys(tmp_path / "keys.yaml", a="", b="")
     server = start_server("--api-key-file", keys, "--response-store-bytes", "1M")

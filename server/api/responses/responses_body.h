@@ -35,6 +35,8 @@ cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversa
  * assistant's next words. Those of tools that are run elsewhere are left out.
  * The messages refer into input. Returns -1 and *err on failure. */
 int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *err);
+/* Returns -1 and *err where such a list has more items than are allowed. */
+int responses_input_check_size(const cJSON *input, struct api_error *err);
 
 /* Appends what the answer repeats of its request, as members of the answer's object: instructions,
  * tools, tool_choice, text, temperature, ... with what was taken where nothing was given. */

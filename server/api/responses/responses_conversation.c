@@ -2,6 +2,7 @@
 
 #include "config/base/random_id.h"
 #include "server/api/responses/response_store.h"
+#include "server/api/responses/responses_body.h"
 #include "server/json/json_field.h"
 #include "server/json/json_parse.h"
 #include "server/json/json_write.h"
@@ -155,14 +156,20 @@ static int resolve_references(const struct api_context *context, cJSON *input,
                               struct api_error *err) {
     int index = 0, num_rounds = 0;
     cJSON *reference;
+    if (responses_input_check_size(input, err) != 0)
+        return -1;
     while ((reference = last_reference(input, &index)) != NULL) {
         struct byte_buffer lines = {0};
         if (refuse_reference(reference, index, context->responses != NULL, err) != 0)
             return -1;
         const char *id = json_member(reference, "id")->valuestring;
         const struct text text = {id, strlen(id)};
-        if (num_rounds++ == MAX_REFERRED_RESPONSES ||
-            !response_store_find_item(context->responses, context->tenant, text, &lines)) {
+        if (num_rounds++ == MAX_REFERRED_RESPONSES)
+            return api_error_set(err, 400, "invalid_request_error", "out_of_range", "input",
+                                 "input refers to items of more than %d responses, the most "
+                                 "allowed: send some of them whole",
+                                 MAX_REFERRED_RESPONSES);
+        if (!response_store_find_item(context->responses, context->tenant, text, &lines)) {
             byte_buffer_finish(&lines);
             return api_error_set(err, 404, "invalid_request_error", "item_not_found", "input",
                                  "Item with id '%.100s' not found.", id);

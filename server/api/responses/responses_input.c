@@ -286,15 +286,20 @@ static int read_item(struct reader *reader, const cJSON *item, const char *path)
                        reader->err);
 }
 
+int responses_input_check_size(const cJSON *input, struct api_error *err) {
+    return cJSON_GetArraySize(input) <= MAX_ITEMS
+               ? 0
+               : api_error_set(err, 400, "invalid_request_error", "array_above_max_length", "input",
+                               "input has more than %d items, the most allowed", MAX_ITEMS);
+}
+
 static int read_items(struct reader *reader, const cJSON *input) {
     int index = 0;
     const cJSON *item;
+    if (responses_input_check_size(input, reader->err) != 0)
+        return -1;
     cJSON_ArrayForEach(item, input) {
         char path[32];
-        if (index == MAX_ITEMS)
-            return api_error_set(reader->err, 400, "invalid_request_error",
-                                 "array_above_max_length", "input",
-                                 "input has more than %d items, the most allowed", MAX_ITEMS);
         snprintf(path, sizeof(path), "input[%d]", index++);
         if (read_item(reader, item, path) != 0)
             return -1;
