@@ -153,6 +153,18 @@ static int scan_string(struct scanner *s, bool *out_escaped) {
     return 0;
 }
 
+/* Has U+FFFD for \u0000, as readers of the key have it. Returns the length. */
+static size_t copy_unescaped(const char *text, size_t count, char *out) {
+    static const char replacement[] = "\xEF\xBF\xBD";
+    size_t length = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t step = text[i] == '\0' ? strlen(replacement) : 1;
+        memcpy(out + length, text[i] == '\0' ? replacement : text + i, step);
+        length += step;
+    }
+    return length;
+}
+
 /* Writes the unescaped bytes of a checked string into the arena, and has the key point there. */
 static int unescape_key(struct scanner *s, struct key *key) {
     struct json_unescape unescape = {0};
@@ -162,12 +174,9 @@ static int unescape_key(struct scanner *s, struct key *key) {
     size_t length = 0;
     for (size_t i = 0; i < key->length; i++) {
         size_t count = json_unescape_push(&unescape, key->data[i], text);
-        memcpy(out + length, text, count);
-        length += count;
+        length += copy_unescaped(text, count, out + length);
     }
-    size_t rest = json_unescape_end(&unescape, text);
-    memcpy(out + length, text, rest);
-    length += rest;
+    length += copy_unescaped(text, json_unescape_end(&unescape, text), out + length);
     s->arena_used += length;
     key->data = out;
     key->length = length;

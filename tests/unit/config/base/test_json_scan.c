@@ -134,6 +134,9 @@ static void limits_let_more_pass(void **state) {
     static const char halves[] = "{\"\\ud800\":1,\"\":2}", same[] = "{\"\\ud800\":1,\"\\udc00\":2}";
     assert_int_equal(json_scan(halves, strlen(halves), &keys, &err), 0);
     assert_int_equal(json_scan(same, strlen(same), &keys, &err), -1);
+    /* both are read as U+FFFD */
+    static const char nul[] = "{\"a\\u0000\":1,\"a\xEF\xBF\xBD\":2}";
+    assert_int_equal(json_scan(nul, strlen(nul), &keys, &err), -1);
 }
 
 static void good_texts_pass(void **state) {
