@@ -5,13 +5,16 @@
 #ifndef QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 #define QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 
+#include "config/base/json_scan.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define JSON_STREAM_MAX_DEPTH 128 /* of nested arrays and objects */
-#define JSON_STREAM_MAX_BYTES 8   /* that json_stream_escape writes */
-#define JSON_STREAM_MAX_GAP 64    /* of a comma and white space; further white space is left out */
+/* Of nested arrays and objects: a call's arguments come back inside a request's messages. */
+#define JSON_STREAM_MAX_DEPTH (JSON_MAX_DEPTH - 16)
+#define JSON_STREAM_MAX_BYTES 8 /* that json_stream_escape writes */
+#define JSON_STREAM_MAX_GAP 64  /* of a comma and white space; further white space is left out */
 
 enum json_stream_step {
     JSON_STREAM_MORE,

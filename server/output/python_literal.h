@@ -8,13 +8,14 @@
 #define QUIRE_SERVER_OUTPUT_PYTHON_LITERAL_H
 
 #include "config/base/byte_buffer.h"
+#include "server/output/json_stream.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define PYTHON_LITERAL_MAX_DEPTH 128      /* of nested lists and dicts */
-#define PYTHON_LITERAL_MAX_WORD_BYTES 320 /* of a number */
+#define PYTHON_LITERAL_MAX_DEPTH JSON_STREAM_MAX_DEPTH /* of nested lists and dicts */
+#define PYTHON_LITERAL_MAX_WORD_BYTES 320              /* of a number */
 
 enum python_literal_step {
     PYTHON_LITERAL_MORE,

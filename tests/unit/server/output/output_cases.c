@@ -82,10 +82,8 @@ static const char given_names[] =
 /* Sixteen levels of nesting. */
 #define DEEP_OPEN "[[[[[[[[[[[[[[[["
 #define DEEP_CLOSE "]]]]]]]]]]]]]]]]"
-#define DEEP_128 DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN
-
-#define DEEP_128_CLOSE                                                                             \
-    DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE
+#define DEEP_48 DEEP_OPEN DEEP_OPEN DEEP_OPEN
+#define DEEP_48_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE
 
 #define NAME_16 "aaaaaaaaaaaaaaaa"
 #define NAME_128 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16 NAME_16
@@ -223,13 +221,12 @@ const struct output_case output_cases[] = {
      "|content:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":tru}}</tool_call> x"},
     {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":\"\\x\"}}",
      "|call 0:f|arguments 0:{\"a\":\"\\\\x\"}"},
-    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_128 "]",
-     "|content:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_128 "]"},
+    {HERMES, "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_48 "]",
+     "|content:<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_48 "]"},
     {HERMES,
-     "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN
-         DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE DEEP_CLOSE "}}</tool_call>",
-     "|call 0:f|arguments 0:{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_OPEN DEEP_CLOSE DEEP_CLOSE
-         DEEP_CLOSE DEEP_CLOSE "}"},
+     "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_CLOSE DEEP_CLOSE
+     "}}</tool_call>",
+     "|call 0:f|arguments 0:{\"a\":" DEEP_OPEN DEEP_OPEN DEEP_CLOSE DEEP_CLOSE "}"},
 
     /* What is no strict JSON, and means something nevertheless. */
     {HERMES,
@@ -742,9 +739,9 @@ const struct output_case output_cases[] = {
      "1.5,}})]",
      "|call 0:f|arguments 0:{\"a\": [true, false, null, true, false, null, [], {}], \"b\": {\"1\": "
      "\"x\", \"null\": [2], \"k\": {\"q\": 1.5}}}"},
-    {PYTHONIC, "[f(a=" DEEP_128 "1" DEEP_128_CLOSE ")]",
-     "|call 0:f|arguments 0:{\"a\": " DEEP_128 "1" DEEP_128_CLOSE "}"},
-    {PYTHONIC, "[f(a=" DEEP_128 "[", "|content:[f(a=" DEEP_128 "["},
+    {PYTHONIC, "[f(a=" DEEP_48 "1" DEEP_48_CLOSE ")]",
+     "|call 0:f|arguments 0:{\"a\": " DEEP_48 "1" DEEP_48_CLOSE "}"},
+    {PYTHONIC, "[f(a=" DEEP_48 "[", "|content:[f(a=" DEEP_48 "["},
 
     /* No calls. */
     {PYTHONIC, "[1, 2, 3]", "|content:[1, 2, 3]"},

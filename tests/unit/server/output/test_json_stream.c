@@ -121,6 +121,19 @@ static void depth_is_bounded(void **state) {
     assert_int_equal(json_stream_push(&json, ']'), JSON_STREAM_DONE);
 }
 
+/* The deepest value, as an argument of a call in a message of /v1/messages. */
+static void the_deepest_value_can_come_back(void **state) {
+    static const char head[] = "{\"messages\":[{\"content\":[{\"input\":{\"a\":", tail[] = "}}]}]}";
+    static const struct json_limits limits = {.max_depth = JSON_MAX_DEPTH, .max_nodes = 100};
+    char text[sizeof(head) + sizeof(tail) + (size_t)2 * JSON_STREAM_MAX_DEPTH] = {0};
+    struct error err = {0};
+    strcat(text, head);
+    memset(text + strlen(text), '[', JSON_STREAM_MAX_DEPTH);
+    memset(text + strlen(text), ']', JSON_STREAM_MAX_DEPTH);
+    strcat(text, tail);
+    assert_int_equal(json_scan(text, strlen(text), &limits, &err), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_end_at_their_last_byte),
@@ -129,6 +142,7 @@ int main(void) {
         cmocka_unit_test(what_models_write_becomes_json),
         cmocka_unit_test(a_gap_is_bounded),
         cmocka_unit_test(depth_is_bounded),
+        cmocka_unit_test(the_deepest_value_can_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
