@@ -95,14 +95,23 @@ static bool is_same_text(const struct template_value *a, const struct template_v
            memcmp(x.data, y.data, x.length) == 0;
 }
 
-/* Returns the index of the call that the result answers: of its id, or else the next one; -1: there
- * is none. */
+static bool is_answered(const struct chat_turns *turns, int index) {
+    return (turns->answered[index / 64] >> index % 64 & 1) != 0;
+}
+
+/* Returns the index of the call that the result answers: the first without an answer, of its id if
+ * it has one, which several calls may share; -1: there is none. */
 static int find_call(const struct chat_turns *turns, const struct template_value *result) {
     const struct template_value *id = template_map_get(result, "tool_call_id");
-    for (int i = 0; id != NULL && i < turns->num_calls; i++)
-        if (is_same_text(id, template_list_item(turns->given_ids, (size_t)i)))
+    int found = -1;
+    for (int i = 0; i < turns->num_calls; i++) {
+        if (id != NULL && !is_same_text(id, template_list_item(turns->given_ids, (size_t)i)))
+            continue;
+        if (!is_answered(turns, i))
             return i;
-    return id == NULL && turns->num_results < turns->num_calls ? turns->num_results : -1;
+        found = id != NULL ? i : found;
+    }
+    return found;
 }
 
 static void begin_calls(struct chat_turns *turns, struct template_value *calls) {
@@ -111,7 +120,7 @@ static void begin_calls(struct chat_turns *turns, struct template_value *calls) 
     turns->calls = template_list(arena); /* the message's own may be replaced */
     turns->given_ids = template_list(arena);
     turns->num_calls = (int)template_list_length(calls);
-    turns->num_results = 0;
+    turns->answered[0] = turns->answered[1] = 0;
     for (int i = 0; i < turns->num_calls; i++) {
         struct template_value *call = template_list_item(calls, (size_t)i);
         struct template_value *given = template_map_get(call, "id");
@@ -130,7 +139,7 @@ static void set_result_id(struct chat_turns *turns, struct template_value *resul
     struct template_value *call =
         index >= 0 ? template_list_item(turns->calls, (size_t)index) : NULL;
     struct template_value *given = template_map_get(result, "tool_call_id");
-    struct template_value *id = turns->form->takes_short_ids && call != NULL
+    struct template_value *id = (turns->form->takes_short_ids || given == NULL) && call != NULL
                                     ? template_map_get(call, "id")
                                     : make_id(turns, given, -1);
     if (id != given)
@@ -205,7 +214,8 @@ static void begin_split(struct chat_turns *turns, struct template_value *message
 
 static void add_result(struct chat_turns *turns, struct template_value *message) {
     int index = find_call(turns, message);
-    turns->num_results++;
+    if (index >= 0)
+        turns->answered[index / 64] |= UINT64_C(1) << index % 64;
     if (turns->split != NULL && index >= 0)
         add_split(turns, index);
     set_result_id(turns, message, index);

@@ -27,7 +27,8 @@ struct chat_turns {
     struct chat_turns_open system, result; /* result: the last message, if it is one */
     struct template_value *calls;          /* of the last assistant that called; NULL: none */
     struct template_value *given_ids;      /* of these, as they came; none where there was none */
-    int num_calls, num_results, num_calls_before;
+    int num_calls, num_calls_before;
+    uint64_t answered[2];         /* a bit for each of them */
     struct template_value *split; /* the message of calls that are added one by one; NULL: none */
     uint64_t split_left[2];       /* a bit for each of its calls that is still to come */
     bool has_split_begun;

@@ -213,6 +213,24 @@ static void calls_of_a_turn_are_answered_one_by_one(void **state) {
                                                                   "3")) ", " USER_SEEN("ok") "]");
 }
 
+static void calls_that_share_an_id_are_answered_in_turn(void **state) {
+    static const struct chat_message_form form = {.takes_one_call = true, .has_null_content = true};
+    expect_form(
+        &form,
+        CALLS_OF(CALLED("", "1") "," CALLED("", "2")) "," RESULT("", "x") "," RESULT("", "y"),
+        "[" CALLS_SEEN(CALL_SEEN("", "1")) ", " RESULT_SEEN("", "x") ", " CALLS_SEEN(
+            CALL_SEEN("", "2")) ", " RESULT_SEEN("", "y") "]");
+}
+
+static void a_result_without_an_id_gets_that_of_its_call(void **state) {
+    static const struct chat_message_form form = {.has_null_content = true};
+    expect_form(&form,
+                CALLS_OF(CALLED("a", "1") "," CALLED("b", "2")) "," RESULT(
+                    "a", "x") ",{\"role\":\"tool\",\"content\":\"y\"}",
+                "[" CALLS_SEEN(CALL_SEEN("a", "1") ", " CALL_SEEN("b", "2")) ", " RESULT_SEEN(
+                    "a", "x") ", " RESULT_SEEN("b", "y") "]");
+}
+
 static void neighbours_are_joined(void **state) {
     static const struct chat_message_form results = {.joins_results = true},
                                           users = {.joins_users = true},
@@ -436,6 +454,8 @@ int main(void) {
         cmocka_unit_test(numbers_are_pythons),
         cmocka_unit_test(ids_are_short_where_the_template_wants_it),
         cmocka_unit_test(calls_of_a_turn_are_answered_one_by_one),
+        cmocka_unit_test(calls_that_share_an_id_are_answered_in_turn),
+        cmocka_unit_test(a_result_without_an_id_gets_that_of_its_call),
         cmocka_unit_test(neighbours_are_joined),
         cmocka_unit_test(contents_have_the_templates_form),
         cmocka_unit_test(null_content_is_kept_where_it_means_something),
