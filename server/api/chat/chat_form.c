@@ -48,6 +48,8 @@ static const struct conversation
     one_call = {"[" USER("ask1") "," CALLS(CALL("0a1b2c3d4e", "value1")) "," RESULT("0a1b2c3d4e",
                                                                                     "result1") "]",
                 {"probe_tool", "value1", "result1"}},
+    brief_id = {"[" USER("ask1") "," CALLS(CALL("1", "value1")) "," RESULT("1", "result1") "]",
+                {"value1", "result1"}},
     two_calls = {"[" USER("ask1") "," CALLS(CALL("0a1b2c3d4e", "value1") "," CALL(
                      "5f6a7b8c9d", "value2")) "," RESULT("0a1b2c3d4e",
                                                          "result1") "," RESULT("5f6a7b"
@@ -171,6 +173,7 @@ static void find_calls(const struct probe *probe, struct chat_message_form *form
         *form = plain;
         return;
     }
+    find_flags(probe, &brief_id, form, (bool *[]){&form->takes_short_ids}, 1);
     find_flags(probe, &two_calls, form, (bool *[]){&form->takes_one_call, &form->joins_results}, 2);
     find_flags(probe, &words_and_call, form, (bool *[]){&form->splits_words}, 1);
     find_flags(probe, &next_ask, form, (bool *[]){&form->joins_users}, 1);

@@ -30,7 +30,7 @@ struct chat_message_form {
     const char *tool_text;
 };
 
-/* Fills *out; `source` is the template's, `writes_tools` what is known of that. Costs some forty
+/* Fills *out; `source` is the template's, `writes_tools` what is known of that. Costs some fifty
  * renderings of a few messages at most; a template that refuses even the simplest one gets the form
  * that changes least. Memory that is short is no error: *out is then what was found until there. */
 void chat_form_probe(const struct chat_template *chat_template, const char *source,

@@ -550,6 +550,8 @@ static void the_form_is_found_by_rendering(void **state) {
         {"qwen3.5", "null joins-systems"},
         {"llama-3.1", "null one-call"},
         {"mistral-nemo", "null short-ids joins-users joins-systems"},
+        {"mistral-tools", "null short-ids joins-users joins-systems"},
+        {"mistral-3-tools", "null short-ids joins-systems"},
         {"ministral-3", "no-empty joins-users joins-systems"},
         {"deepseek-v3", "null text"},
         {"deepseek-r1-distill-llama", "null text splits joins-systems"},
