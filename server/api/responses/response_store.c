@@ -326,22 +326,40 @@ static bool has_line(struct text lines, struct text begin) {
     return false;
 }
 
-bool response_store_find_item(struct response_store *store, int32_t tenant, struct text id,
-                              struct byte_buffer *out) {
-    struct byte_buffer begin = {0};
-    byte_buffer_printf(&begin, "{\"id\":\"%.*s\"", (int)id.length, id.data);
-    const struct text line = {begin.data, begin.length};
-    bool is_found = false;
+/* Appends shares of the items of a client's responses, newest first. */
+static void hold_all(struct response_store *store, int32_t tenant, struct byte_buffer *out) {
     pthread_mutex_lock(&store->lock);
-    struct stored_entry *entry = begin.failed ? NULL : store->newest;
-    for (; entry != NULL && !is_found; entry = entry->older) {
-        struct text items = stored_items_added(entry->items);
-        is_found = entry->tenant == tenant && !entry->is_deleted && has_line(items, line);
-        if (is_found)
-            byte_buffer_append(out, items.data, items.length);
+    for (struct stored_entry *entry = store->newest; entry != NULL; entry = entry->older) {
+        if (entry->tenant != tenant || entry->is_deleted || entry->items == NULL)
+            continue;
+        byte_buffer_append(out, &entry->items, sizeof(entry->items));
+        if (out->failed)
+            break;
+        stored_items_share(entry->items);
     }
     pthread_mutex_unlock(&store->lock);
+}
+
+/* All that a client has stored is searched, which is long: the I/O thread needs the lock. */
+bool response_store_find_item(struct response_store *store, int32_t tenant, struct text id,
+                              struct byte_buffer *out) {
+    struct byte_buffer begin = {0}, held = {0};
+    byte_buffer_printf(&begin, "{\"id\":\"%.*s\"", (int)id.length, id.data);
+    hold_all(store, tenant, &held);
+    bool is_found = false;
+    for (size_t at = 0; at < held.length; at += sizeof(struct stored_items *)) {
+        struct stored_items *items;
+        memcpy(&items, held.data + at, sizeof(items));
+        struct text added = stored_items_added(items);
+        if (!is_found && !begin.failed &&
+            has_line(added, (struct text){begin.data, begin.length})) {
+            is_found = true;
+            byte_buffer_append(out, added.data, added.length);
+        }
+        response_store_release_items(store, items);
+    }
     byte_buffer_finish(&begin);
+    byte_buffer_finish(&held);
     return is_found;
 }
 
