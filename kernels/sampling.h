@@ -139,8 +139,8 @@ struct sample_row {
      * besides. */
     int32_t first_listed, num_listed; /* range in sample_args.listed */
     int64_t first_listed_logprob;     /* place of the first one's in sample_args.listed_logprobs */
-    /* Of a row that lists the whole vocabulary, in id order, for this many of the likeliest; up to half
-     * of it. 0: all are wanted, in their order. */
+    /* Of a row that lists the whole vocabulary, in id order, for this many of the likeliest; up to
+     * half of it. 0: all are wanted, in their order. */
     int32_t num_ranked;
 };
 
@@ -154,8 +154,8 @@ struct sample_output {
                           temperature above 0 */
     float logprob;     /* of `token`, from the raw logits */
     int32_t rank;      /* of `token` among the raw logits, 1 = most probable */
-    /* min(num_logprobs, vocab); or the row's num_ranked, where the op has ranked what is listed: then
-     * that many struct top_logprob, in the order of top_tokens, take the place of the listed
+    /* min(num_logprobs, vocab); or the row's num_ranked, where the op has ranked what is listed:
+     * then that many struct top_logprob, in the order of top_tokens, take the place of the listed
      * logprobs, as bytes. */
     int32_t num_top;
     int32_t top_tokens[SAMPLE_MAX_LOGPROBS]; /* by falling logprob, ties by rising id */

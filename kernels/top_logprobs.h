@@ -5,8 +5,8 @@
 
 #include "kernels/sampling.h"
 
-/* Moves the `count` <= n first ones by falling logprob and rising id to the front, the last of them to
- * its place, the others in no order. */
+/* Moves the `count` <= n first ones by falling logprob and rising id to the front, the last of them
+ * to its place, the others in no order. */
 void top_logprobs_select(struct top_logprob *items, int32_t n, int32_t count);
 /* The same, and puts those in order; what is behind them means nothing. */
 void top_logprobs_sort(struct top_logprob *items, int32_t n, int32_t count);

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #define MAX_LINE 768
-/* Of the program on the CPU, a little more than was measured with vocabularies of 49,152, 151,936 and
- * 262,144 tokens. */
+/* Of the program on the CPU, a little more than was measured with vocabularies of 49,152, 151,936
+ * and 262,144 tokens. */
 #define PROCESS_BYTES ((size_t)24 << 20)
 #define RANK_BYTES ((size_t)16 << 20) /* of each but the first */
 #define VOCABULARY_BYTES 384          /* of a token: in the tokenizer, and prepared for grammars */

@@ -25,9 +25,9 @@ struct json_limits {
 
 /* 0 when data[0..length) is one JSON object and nothing else but white space: valid UTF-8, no
  * \u0000, surrogates paired, every number finite as a double, no key twice in one object (compared
- * after unescaping), within the limits, but for what these let pass. Otherwise -1 and *err: ERROR_SYNTAX and what is wrong at
- * which byte, without a subject ("unexpected '}' at byte 4 where ':' is expected"), or
- * ERROR_MEMORY. */
+ * after unescaping), within the limits, but for what these let pass. Otherwise -1 and *err:
+ * ERROR_SYNTAX and what is wrong at which byte, without a subject ("unexpected '}' at byte 4 where
+ * ':' is expected"), or ERROR_MEMORY. */
 int json_scan(const char *data, size_t length, const struct json_limits *limits, struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* The tokens whose logprobs a step's rows list besides the likeliest (sample_row.num_listed): those
- * that a request names, or the whole vocabulary, of which the sample op may rank what is wanted, for
- * one that wants more than SAMPLE_MAX_LOGPROBS. Engine thread only. */
+ * that a request names, or the whole vocabulary, of which the sample op may rank what is wanted,
+ * for one that wants more than SAMPLE_MAX_LOGPROBS. Engine thread only. */
 #ifndef QUIRE_ENGINE_BATCH_LOGPROB_LISTS_H
 #define QUIRE_ENGINE_BATCH_LOGPROB_LISTS_H
 

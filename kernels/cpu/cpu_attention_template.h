@@ -128,8 +128,8 @@ SIMD_INLINE void score_rows(enum kv_type type, const struct attention_tile *tile
             f(type, tile, row, 1, __VA_ARGS__);                                                    \
     } while (0)
 
-/* Adds what the scores of the step that starts at `begin` lack for want of the keys' biases; unfused,
- * for the same bits on every level. Of tokens that no row sees, scores may be anything. */
+/* Adds what the scores of the step that starts at `begin` lack for want of the keys' biases;
+ * unfused, for the same bits on every level. Of tokens that no row sees, scores may be anything. */
 SIMD_INLINE void add_key_bias(const struct attention_tile *tile, int32_t num_rows, int32_t begin) {
     const struct key_biases *turning = tile->turning;
     const ptrdiff_t to_sines = (ptrdiff_t)turning->rotary_dim / 2 * turning->stride;

@@ -93,8 +93,8 @@ __device__ __forceinline__ void scale_scores(const tile_context<T, KV, D> &c, in
     }
 }
 
-/* Adds what the products lack for want of the keys' biases, to this thread's scores of 16 rows; token:
- * the first of them. A query (x, y) and a bias (a, b), turned by (cos, sin), meet in
+/* Adds what the products lack for want of the keys' biases, to this thread's scores of 16 rows;
+ * token: the first of them. A query (x, y) and a bias (a, b), turned by (cos, sin), meet in
  * (x a + y b) cos + (y a - x b) sin. */
 template <class T, kv_type KV, int D, int N>
 __device__ __forceinline__ void add_key_bias(tile_context<T, KV, D> c, int first_row, int begin,

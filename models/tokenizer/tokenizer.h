@@ -94,8 +94,8 @@ size_t tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens
 int32_t tokenizer_vocab_size(const struct tokenizer *tokenizer);
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
 int32_t tokenizer_bos(const struct tokenizer *tokenizer); /* -1: none */
-/* Returns what tokenizer_config.json names, or a GGUF file besides bos and eos, which has no additional
- * ones: *out_count of them, owned by the tokenizer. */
+/* Returns what tokenizer_config.json names, or a GGUF file besides bos and eos, which has no
+ * additional ones: *out_count of them, owned by the tokenizer. */
 const struct named_token *tokenizer_named_tokens(const struct tokenizer *tokenizer,
                                                  size_t *out_count);
 /* Returns whether a token ends generation: those the model's files name, and of these names those

@@ -97,7 +97,8 @@ static struct projection *projection_at(struct layer_weights *w, size_t i) {
     return (struct projection *)((char *)w + projections[i].offset);
 }
 
-/* Keeps what was cut from the layer's key biases, [num_kv_heads]. Without any, attention is not told. */
+/* Keeps what was cut from the layer's key biases, [num_kv_heads]. Without any, attention is not
+ * told. */
 static int keep_key_bias(struct weights_loader *l, const struct key_bias *heads,
                          int32_t num_kv_heads, struct layer_weights *w) {
     const struct model_config *config = &l->model->config;

@@ -25,8 +25,8 @@ struct weights_loader {
 int weights_loader_init(struct weights_loader *loader);
 void weights_loader_finish(struct weights_loader *loader);
 
-/* out NULL: another rank's, of which nothing is kept here. key_bias: what is cut from the keys' bias
- * [kept KV heads], of a matrix of q, k and v; NULL: nothing is. */
+/* out NULL: another rank's, of which nothing is kept here. key_bias: what is cut from the keys'
+ * bias [kept KV heads], of a matrix of q, k and v; NULL: nothing is. */
 int weights_loader_load_matrix(struct weights_loader *loader, const struct weights_matrix *plan,
                                struct key_bias *key_bias, struct matrix **out);
 /* As float, whatever float type the file stores. Likewise. */

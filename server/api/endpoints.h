@@ -88,8 +88,8 @@ void models_endpoint_list(const struct api_context *context, bool is_anthropic,
 /* /v1/models/{id}; -1 with a 404 for an unknown id. */
 int models_endpoint_get(const struct api_context *context, const char *id, bool is_anthropic,
                         struct byte_buffer *out, struct api_error *err);
-/* /props in llama.cpp's shape: the server's defaults of sampling, and what the model is. model_path is
- * the model's name: paths are not told. */
+/* /props in llama.cpp's shape: the server's defaults of sampling, and what the model is. model_path
+ * is the model's name: paths are not told. */
 void models_endpoint_props(const struct api_context *context, bool is_asleep,
                            struct byte_buffer *out);
 /* /tokenizer_info in vLLM's shape: what a tokenizer_config.json says, for programs that have no

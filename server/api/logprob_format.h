@@ -24,8 +24,8 @@ enum logprob_names {
 struct text logprob_format_piece(const struct tokenizer *tokenizer, int32_t token);
 
 /* Appends {"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}, each with at
- * most num_top of the most probable tokens. A token that is not whole UTF-8 characters is shown with
- * U+FFFD; `bytes` has it exactly. */
+ * most num_top of the most probable tokens. A token that is not whole UTF-8 characters is shown
+ * with U+FFFD; `bytes` has it exactly. */
 void logprob_format_chat(const struct tokenizer *tokenizer, const struct token_event *event,
                          int32_t num_top, enum logprob_names names, struct byte_buffer *items);
 

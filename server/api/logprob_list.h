@@ -14,8 +14,8 @@
 struct logprob_list {
     struct byte_buffer text_offset, token_logprobs, tokens, top_logprobs;
     int64_t offset; /* characters before the next token; survives logprob_list_clear */
-    bool
-        begins_with_own; /* top_logprobs: with the token itself, as vLLM's of a prompt; else it is last */
+    /* top_logprobs: with the token itself first, as vLLM's of a prompt; else it is last. */
+    bool begins_with_own;
     bool shows_ids; /* tokens are shown as vLLM's "token_id:7" */
 };
 

@@ -27,8 +27,8 @@ struct http_route {
     const struct http_dialect *dialect; /* NULL: OpenAI's */
 };
 
-/* Returns the dialect of the answers to a path of this route, NULL where it has none. names_version:
- * the request has Anthropic's header anthropic-version. */
+/* Returns the dialect of the answers to a path of this route, NULL where it has none.
+ * names_version: the request has Anthropic's header anthropic-version. */
 const struct http_dialect *http_routes_dialect(const struct http_route *route, const char *path,
                                                bool names_version);
 /* Returns that of an exchange, or OpenAI's where none was found yet. */

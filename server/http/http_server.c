@@ -204,8 +204,8 @@ static bool is_ping_due(const struct connection *connection, int64_t now_ms) {
     return interval_ms > 0 && now_ms + TICK_MS - connection->exchange.output_ms > interval_ms;
 }
 
-/* Proxies and clients close a stream that is silent for long, and a client that is gone is noticed by
- * what it is sent: so something without meaning is. */
+/* Proxies and clients close a stream that is silent for long, and a client that is gone is noticed
+ * by what it is sent: so something without meaning is. */
 static void keep_alive(struct connection *connection, int64_t now_ms) {
     struct exchange *exchange = &connection->exchange;
     bool is_probe = http_connection_probe(connection, now_ms);

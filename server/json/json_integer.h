@@ -23,8 +23,8 @@ int json_integer_keep(cJSON *tree, const char *text, size_t length);
 const char *json_integer_literal(const cJSON *item);
 /* The same of an integer: digits with their sign. NULL also when it was sent as a decimal. */
 const char *json_integer_digits(const cJSON *item);
-/* Writes the number into JSON_NUMBER_BYTES: the literal, or the shortest text that reads back as the
- * same double, without an exponent where it is an integer up to JSON_MAX_INT. */
+/* Writes the number into JSON_NUMBER_BYTES: the literal, or the shortest text that reads back as
+ * the same double, without an exponent where it is an integer up to JSON_MAX_INT. */
 void json_integer_print(const cJSON *item, char *out, size_t capacity);
 
 /* Returns whether it was written as an integer, as 1 is; 1.0 and 1e5 are whole, and are not. */

@@ -40,8 +40,8 @@ void json_write_float(struct byte_buffer *out, float value);
 void json_write_int(struct byte_buffer *out, int64_t value);
 void json_write_bool(struct byte_buffer *out, bool value);
 void json_write_null(struct byte_buffer *out);
-/* Writes a tree of json_parse with every digit of its numbers, of which equal ones are written alike (1
- * and 1.0: a schema's value, a cache's key); NULL as null. */
+/* Writes a tree of json_parse with every digit of its numbers, of which equal ones are written
+ * alike (1 and 1.0: a schema's value, a cache's key); NULL as null. */
 void json_write_tree(struct byte_buffer *out, const cJSON *tree);
 /* The same with 1.0, -0.0 and 1e5 as they were sent, for readers that tell them from integers. */
 void json_write_tree_as_sent(struct byte_buffer *out, const cJSON *tree);

@@ -3,9 +3,10 @@
  * What is released after k bytes is a function of those k bytes alone: however the text is cut into
  * pushes, the same reasoning, content, names and arguments come out at the same byte. Text that may
  * still turn out to be a marker, or a tool call, is held back until that is decided; the arguments
- * of a call are therefore whole JSON, unless it is forced or longer than what is held (64 KiB). The text is a
- * model's, so it is not trusted: whatever it is, it comes out as one of the kinds, and nothing of
- * it is lost but markers, white space around them and what a call has besides name and arguments.
+ * of a call are therefore whole JSON, unless it is forced or longer than what is held (64 KiB). The
+ * text is a model's, so it is not trusted: whatever it is, it comes out as one of the kinds, and
+ * nothing of it is lost but markers, white space around them and what a call has besides name and
+ * arguments.
  *
  * One parser per choice; one thread at a time. */
 #ifndef QUIRE_SERVER_OUTPUT_OUTPUT_PARSER_H

@@ -2,9 +2,9 @@
  * {"name": "f", "arguments": {"a": 1}}
  * ```
  *
- * Calls without markers, as the models of some families write them: objects, or a list of them, with
- * or without a fence of Markdown, which end the answer. What names no given tool, has other keys,
- * or has more text behind it (an example that is explained) is content. */
+ * Calls without markers, as the models of some families write them: objects, or a list of them,
+ * with or without a fence of Markdown, which end the answer. What names no given tool, has other
+ * keys, or has more text behind it (an example that is explained) is content. */
 #include "server/output/tool_parser.h"
 
 #define OPENING "<tool_call>"

@@ -3,8 +3,8 @@
  * The object has the call's name under "name" or "tool_name", its arguments under "arguments" or
  * "parameters", in any order, among keys that are skipped. What is no strict JSON is read as
  * json_stream.h has it. The call goes to the sink with the first byte of its arguments if the name
- * is known by then, else with the name; an object that ends with a name alone, where the format lets
- * it, is a call without arguments. */
+ * is known by then, else with the name; an object that ends with a name alone, where the format
+ * lets it, is a call without arguments. */
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_CALL_H
 #define QUIRE_SERVER_OUTPUT_TOOL_CALL_H
 

@@ -2,8 +2,8 @@
  * for themselves (no quotes around strings): made into a JSON object while they come.
  *
  * A string of the tool's schema streams. Any other value is held to its end, which shows whether it
- * is JSON (json_stream.h: True and None too, which some templates write); if not, or if it is longer
- * than TEXT_MARKER_MAX_HELD_BYTES, it is a string. */
+ * is JSON (json_stream.h: True and None too, which some templates write); if not, or if it is
+ * longer than TEXT_MARKER_MAX_HELD_BYTES, it is a string. */
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_MEMBERS_H
 #define QUIRE_SERVER_OUTPUT_TOOL_MEMBERS_H
 

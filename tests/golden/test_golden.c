@@ -127,9 +127,10 @@ static double arithmetic_tolerance(const struct fixture *f) {
 static double choose_tolerance(const struct fixture *f) {
     if (!has_quantised_kv(f))
         return arithmetic_tolerance(f);
-    /* Measured: 3.2e-2 and 1.3e-1 in float, 4.6e-2 and 1.4e-1 in 16 bits. Of the widest model, whose
-     * weights are random blocks, 4.2e-2 and 1.64e-1 in float, as Transformers in double with keys and
-     * values rounded likewise, and 5.8e-2 where attention rounds queries and weights besides. */
+    /* Measured: 3.2e-2 and 1.3e-1 in float, 4.6e-2 and 1.4e-1 in 16 bits. Of the widest model,
+     * whose weights are random blocks, 4.2e-2 and 1.64e-1 in float, as Transformers in double with
+     * keys and values rounded likewise, and 5.8e-2 where attention rounds queries and weights
+     * besides. */
     double of_keys_and_values =
         f->device.kv_type == KV_INT8 ? (is_widest(f) ? 0.06 : 0.045) : (is_widest(f) ? 0.17 : 0.16);
     return hypot(of_keys_and_values, arithmetic_tolerance(f));

@@ -53,8 +53,8 @@ static float *make_rope_table(enum kv_type type, size_t num_positions, size_t ha
     return table;
 }
 
-/* Biases larger than what else is in a key, of pairs from the last on, fewer of them in later heads, which
- * turn by the positions; of half of each head where three query heads share it. */
+/* Biases larger than what else is in a key, of pairs from the last on, fewer of them in later
+ * heads, which turn by the positions; of half of each head where three query heads share it. */
 static void make_key_bias(struct attention_scene *scene) {
     const struct attention_shape *shape = &scene->shape;
     uint64_t seed = (uint64_t)shape->head_dim;

@@ -38,8 +38,8 @@ static void test_quantised(void **state) {
     }
 }
 
-/* Keys that lack a bias: of one pair and of as many as there can be, of heads that rotate in part, with
- * windows and with a cap, in one part and in several. */
+/* Keys that lack a bias: of one pair and of as many as there can be, of heads that rotate in part,
+ * with windows and with a cap, in one part and in several. */
 static void test_key_bias(void **state) {
     static const int32_t lengths[] = {1, 17, 31, 255, 370}, windows[] = {0, 16, 100};
     static const struct attention_chunk decode[] = {{0, 700, 1}};

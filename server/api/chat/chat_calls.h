@@ -11,8 +11,8 @@
 
 /* Makes the list; *out is NULL for an empty one, whose presence templates take for a tool call, and
  * where the arena could not take it. Arguments are an object in any case: text that is none, and
- * cannot be read as one, becomes {"input": TEXT}, as a custom tool's does. -1 and *err, 400, with the
- * path as param. */
+ * cannot be read as one, becomes {"input": TEXT}, as a custom tool's does. -1 and *err, 400, with
+ * the path as param. */
 int chat_calls_read(const cJSON *calls, const char *path, const struct chat_message_form *form,
                     struct template_arena *arena, struct template_value **out,
                     struct api_error *err);

@@ -76,7 +76,8 @@ static struct template_value *short_id(struct template_arena *arena, struct text
     return chat_value_text(arena, made);
 }
 
-/* Makes the id that the template takes of one that was given, or, with the call's number, of none. */
+/* Makes the id that the template takes of one that was given, or, with the call's number, of
+ * none. */
 static struct template_value *make_id(const struct chat_turns *turns, struct template_value *given,
                                       int number) {
     struct text id = template_string_text(given);

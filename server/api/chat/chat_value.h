@@ -8,8 +8,8 @@
 
 #include <cjson/cJSON.h>
 
-/* Converts a client's JSON: every string and key of it is a client's. Numbers are what Python reads:
- * 1 an integer, 1.0 and 1e5 floats. NULL when the arena is full or memory is short. */
+/* Converts a client's JSON: every string and key of it is a client's. Numbers are what Python
+ * reads: 1 an integer, 1.0 and 1e5 floats. NULL when the arena is full or memory is short. */
 struct template_value *chat_value_of(struct template_arena *arena, const cJSON *json);
 /* Makes a client's text; NULL as above, and where text is NULL. */
 struct template_value *chat_value_text(struct template_arena *arena, const char *text);

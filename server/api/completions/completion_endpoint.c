@@ -1,5 +1,6 @@
 /* /v1/completions, and llama.cpp's /completion and /infill by way of it: adds to an API call what
- * completions have: echoed prompts, logprobs in the legacy shape, and the best of several choices. */
+ * completions have: echoed prompts, logprobs in the legacy shape, and the best of several
+ * choices. */
 #include "server/api/endpoints.h"
 
 #include "server/api/api_call_format.h"

@@ -79,8 +79,8 @@ static bool is_editors_order(const cJSON *samplers) {
     return count == 3;
 }
 
-/* Drops what ends llama.cpp's answer early, by time or by a line's indentation, or leaves out members
- * of it, which are all here. */
+/* Drops what ends llama.cpp's answer early, by time or by a line's indentation, or leaves out
+ * members of it, which are all here. */
 static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_error *err) {
     static const char *const names[] = {"t_max_prompt_ms", "t_max_predict_ms", "n_indent",
                                         "response_fields", "samplers"};

@@ -1,6 +1,6 @@
 /* The body of llama.cpp's POST /completion (tools/server/README.md), and what /infill has in common
- * with it, as that of a completion: n_predict is its max_tokens, n_probs its logprobs, n_cmpl its n,
- * repeat_penalty its repetition_penalty, return_tokens its return_token_ids. */
+ * with it, as that of a completion: n_predict is its max_tokens, n_probs its logprobs, n_cmpl its
+ * n, repeat_penalty its repetition_penalty, return_tokens its return_token_ids. */
 #ifndef QUIRE_SERVER_API_COMPLETIONS_LLAMA_BODY_H
 #define QUIRE_SERVER_API_COMPLETIONS_LLAMA_BODY_H
 
@@ -12,7 +12,8 @@
 
 /* Gives the members of the body the names that those of a completion have, and appends the names of
  * those that are dropped to `ignored`. A seed of -1 or 4294967295, n_predict of -1 and n_probs of 0
- * are left out; lists and texts of logit_bias become an object of ids. -1 and *err: 400, param the field. */
+ * are left out; lists and texts of logit_bias become an object of ids. -1 and *err: 400, param the
+ * field. */
 int llama_body_take(const struct api_context *context, cJSON *json, struct byte_buffer *ignored,
                     struct api_error *err);
 /* Makes a prompt of ids and texts one of ids, and {"prompt_string": text} its text. -1 and *err. */
@@ -22,8 +23,8 @@ void llama_body_rename_error(struct api_error *err);
 
 /* Takes a member out of the body, which the caller frees; NULL: it is not given. */
 cJSON *llama_body_detach(cJSON *json, const char *name);
-/* Puts a member in the place of any of that name; takes over the item. NULL, or memory that is short:
- * -1 and *err. */
+/* Puts a member in the place of any of that name; takes over the item. NULL, or memory that is
+ * short: -1 and *err. */
 int llama_body_put(cJSON *json, const char *name, cJSON *item, struct api_error *err);
 
 #endif

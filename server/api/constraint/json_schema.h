@@ -33,9 +33,9 @@
  *
  * How texts are written: properties come in the schema's order and others behind them; without
  * json_whitespace.h one space may follow a comma or colon and there is no other white space (small
- * models would never stop writing it); numbers have at most 20 digits before the point and 22 behind it, 15 in all where values are
- * excluded, and exponents only without bounds; characters are written escaped only where JSON asks
- * for it, or where every string matches. */
+ * models would never stop writing it); numbers have at most 20 digits before the point and 22
+ * behind it, 15 in all where values are excluded, and exponents only without bounds; characters are
+ * written escaped only where JSON asks for it, or where every string matches. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_H
 #define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_H
 

@@ -13,8 +13,8 @@
 #define FRACTION "(?:\\.\\d{1,9})?"
 #define TIME "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d" FRACTION
 #define ZONE "(?:[Zz]|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
-/* RFC 3339: the second 60 is that behind 23:59:59 UTC, at the end of June or December. Offsets are whole
- * and half hours. Before midnight is what lies behind Greenwich, after it what lies ahead. */
+/* RFC 3339: the second 60 is that behind 23:59:59 UTC, at the end of June or December. Offsets are
+ * whole and half hours. Before midnight is what lies behind Greenwich, after it what lies ahead. */
 #define LEAP_BEFORE "(?:23:59:60" FRACTION "(?:[Zz]|[+-]00:00)" EACH_HOUR(BEFORE) ")"
 #define LEAP_AFTER "(?:00:29:60" FRACTION "\\+00:30" EACH_HOUR(AFTER) ")"
 /* Of an offset the hour, the hour before, and the one that is left of 23. */
@@ -49,8 +49,8 @@
     "(?:(?:" SHORT "\\.){0,14}" SHORT "|(?:" SHORT "\\.){0,3}(?:" LABEL "\\.)?(?:" SHORT           \
     "\\.)?(?:" LABEL "\\.)?(?:" SHORT "\\.){0,2}" SHORT "|(?:" LABEL "\\.){0,2}" LABEL             \
     "|(?:" LABEL "\\.){3}" LABEL_OF("59") "|(?:[A-Za-z0-9]\\.){15,64}(?:" SHORT "\\.)?" SHORT ")"
-/* RFC 5321: of the part before @ at most 64 characters, dots one at a time or all quoted; 254 in all.
- * A domain has a dot, as everywhere but at home. */
+/* RFC 5321: of the part before @ at most 64 characters, dots one at a time or all quoted; 254 in
+ * all. A domain has a dot, as everywhere but at home. */
 #define DOMAIN                                                                                     \
     "(?:(?:" SHORT "\\.){1,10}" SHORT "|(?:" SHORT "\\.){0,2}" LABEL "\\.(?:" SHORT                \
     "\\.){0,3}" SHORT "|" LABEL "\\." LABEL "(?:\\." SHORT ")?)"

@@ -304,8 +304,8 @@ static int take_out(struct schema_context *c, const struct number *n, const cJSO
     return 0;
 }
 
-/* Where values are excluded, or must be multiples of a fraction, numbers have at most 15 digits: then
- * no two of them are one double (IEEE 754). */
+/* Where values are excluded, or must be multiples of a fraction, numbers have at most 15 digits:
+ * then no two of them are one double (IEEE 754). */
 static bool needs_doubles(const struct number *n) {
     bool needs = n->is_fraction;
     for (int i = 0; i < n->num_others; i++) {

@@ -228,7 +228,8 @@ static int add_shorter(struct schema_context *c, wide first, wide last, int k,
 }
 
 /* The digits behind those of `near` that stand for something other than all `digit`, which is what
- * the bound has, even as a double: there are at most as many of that digit as a double tells apart. */
+ * the bound has, even as a double: there are at most as many of that digit as a double tells
+ * apart. */
 static grammar_node not_all(struct schema_context *c, wide near, char digit, int max) {
     int room = EXACT_DIGITS - 1 - count_digits(near), count = room < max ? room : max;
     grammar_node equal = schema_text(c, (char[]){digit, '\0'});
@@ -240,9 +241,9 @@ static grammar_node not_all(struct schema_context *c, wide near, char digit, int
     return digit == '0' ? choices[0] : grammar_alternatives(c->builder, choices, 2);
 }
 
-/* Texts with more than k digits behind the point: they begin with the digits of low to high - 1. Near
- * a bound of more than EXACT_DIGITS digits, and at an excluded one, a double might be the bound, or
- * lie beyond it. */
+/* Texts with more than k digits behind the point: they begin with the digits of low to high - 1.
+ * Near a bound of more than EXACT_DIGITS digits, and at an excluded one, a double might be the
+ * bound, or lie beyond it. */
 static int add_longer(struct schema_context *c, const struct real_bounds *b, int k,
                       grammar_node *items) {
     int count = 0, max = SCHEMA_MAX_DECIMALS - k;

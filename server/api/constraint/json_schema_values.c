@@ -85,8 +85,8 @@ grammar_node schema_nothing(struct schema_context *c) {
     return c->pieces.nothing;
 }
 
-/* What a double holds, all 17 digits, and integers of 64 bits; bounded, so that a model cannot write
- * digits for ever, and finite as a double. */
+/* What a double holds, all 17 digits, and integers of 64 bits; bounded, so that a model cannot
+ * write digits for ever, and finite as a double. */
 grammar_node schema_any_number(struct schema_context *c) {
     if (c->pieces.number >= 0)
         return c->pieces.number;

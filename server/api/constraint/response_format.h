@@ -21,10 +21,10 @@ struct response_frame {
 };
 
 /* Builds the grammar, or takes it from the cache (NULL: there is none), where all that it depends on
- * is the same. frame NULL: the output is nothing but the form. `ignored` takes the names of keywords
- * of schemas that are left out of it, which then is not put into the cache; NULL: they are refused.
- * The caller unrefs *out; NULL: any text. -1 and *err: 400 (param the path) for a wrong form, one that is not supported, and more
- * than one; 503 when memory is short. */
+ * is the same. frame NULL: the output is nothing but the form. `ignored` takes the names of
+ * keywords of schemas that are left out of it, which then is not put into the cache; NULL: they are
+ * refused. The caller unrefs *out; NULL: any text. -1 and *err: 400 (param the path) for a wrong
+ * form, one that is not supported, and more than one; 503 when memory is short. */
 int response_format_read(const cJSON *body, const struct response_frame *frame,
                          struct grammar_cache *cache, struct byte_buffer *ignored,
                          struct grammar **out, struct api_error *err);

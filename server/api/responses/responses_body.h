@@ -21,8 +21,8 @@ void responses_body_rename_error(const cJSON *body, struct api_error *err);
 /* The part of it that makes the tree. instructions, the conversation's items and input become
  * messages; tools, tool_choice, text.format, reasoning.effort and max_output_tokens get the chat's
  * names and shapes; fields the chat does not know either are passed on, so that they are named as
- * ignored. What needs other stored objects (conversation, prompt) or another kind of input than text
- * is refused.
+ * ignored. What needs other stored objects (conversation, prompt) or another kind of input than
+ * text is refused.
  *
  * The result refers into both, which must outlive it; cJSON_Delete frees it. NULL and *err on
  * failure: 400 with the path in this body as param, or 503 when memory is short. */
@@ -31,9 +31,9 @@ cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversa
 
 /* The part of it in responses_input.c: appends what `input` holds, a text or a list of items, to
  * `messages` (an array); an empty list is an empty text. Items: messages with text; function_call,
- * which joins the assistant's message before it; function_call_output; reasoning, which goes with the
- * assistant's next words. Those of tools that are run elsewhere are left out.
- * The messages refer into input. Returns -1 and *err on failure. */
+ * which joins the assistant's message before it; function_call_output; reasoning, which goes with
+ * the assistant's next words. Those of tools that are run elsewhere are left out. The messages
+ * refer into input. Returns -1 and *err on failure. */
 int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *err);
 /* Returns -1 and *err where such a list has more items than are allowed. */
 int responses_input_check_size(const cJSON *input, struct api_error *err);

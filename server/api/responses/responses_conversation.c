@@ -151,7 +151,8 @@ static int refuse_reference(const cJSON *reference, int index, bool has_store,
     return 0;
 }
 
-/* An item that a conversation refers to is mostly in its last response, with all that came before. */
+/* An item that a conversation refers to is mostly in its last response, with all that came
+ * before. */
 static int resolve_references(const struct api_context *context, cJSON *input,
                               struct api_error *err) {
     int index = 0, num_rounds = 0;

@@ -18,9 +18,9 @@ struct responses_conversation {
     cJSON *previous; /* the same as an array */
 };
 
-/* Reads store, background and previous_response_id of a body, and puts the items that its input refers
- * to (item_reference) in their places. On failure -1 and *err, nothing to free: a 400 for what this
- * server does not keep, a 404 for what is not kept any more. */
+/* Reads store, background and previous_response_id of a body, and puts the items that its input
+ * refers to (item_reference) in their places. On failure -1 and *err, nothing to free: a 400 for
+ * what this server does not keep, a 404 for what is not kept any more. */
 int responses_conversation_read(const struct api_context *context, cJSON *body,
                                 struct responses_conversation *out, struct api_error *err);
 void responses_conversation_finish(struct responses_conversation *conversation);

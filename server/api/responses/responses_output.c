@@ -199,8 +199,8 @@ static void write_done(struct responses_output *output, bool is_cut, struct byte
 
 /* --- Steps --- */
 
-/* Returns whether it is no call, or one whose arguments are whole, or deeper than is read here; of a
- * custom tool's input that is not known. */
+/* Returns whether it is no call, or one whose arguments are whole, or deeper than is read here; of
+ * a custom tool's input that is not known. */
 static bool is_whole(const struct responses_item *item) {
     struct json_stream json;
     enum json_stream_step step = JSON_STREAM_MORE;

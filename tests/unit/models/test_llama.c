@@ -479,8 +479,8 @@ static void set_nothing(struct model_config *c) {
     (void)c;
 }
 
-/* Biases a hundred times what else is in a key leave no trace in a quantised cache, however the keys
- * turn, and whatever they are in. */
+/* Biases a hundred times what else is in a key leave no trace in a quantised cache, however the
+ * keys turn, and whatever they are in. */
 static void test_quantised_keys_with_large_biases(void **state) {
     static void (*const changes[])(struct model_config *) = {
         set_nothing,   set_partial_rotation,     set_interleaved,

@@ -277,8 +277,8 @@ static void test_attention_soft_cap(void **state) {
     assert_float_equal(attend_three(*state, args, 1000), 7, 1e-5);
 }
 
-/* A prompt of three tokens of one head of 6 elements, of which 4 turn, whose keys have a bias: in the
- * cache, or as key_biases. out [3][6]. */
+/* A prompt of three tokens of one head of 6 elements, of which 4 turn, whose keys have a bias: in
+ * the cache, or as key_biases. out [3][6]. */
 static void attend_biased(struct backend *b, bool interleaved, bool is_cached, float *out) {
     enum { DIM = 6, TOKENS = 3 };
     static const float table[TOKENS][4] = {

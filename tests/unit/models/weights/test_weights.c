@@ -295,7 +295,8 @@ static float turned_bias(const struct loaded *l, int32_t layer, int32_t head, in
     return 0.0F;
 }
 
-/* The bias of the keys in the matrix and what was cut are together the file's; those of q and v stay. */
+/* The bias of the keys in the matrix and what was cut are together the file's; those of q and v
+ * stay. */
 static void check_cut(bool fused, bool expected, struct model_config config) {
     static const struct weights_options cutting = {
         .max_model_len = 70, .quantization = DTYPE_NONE, .cuts_key_bias = true};
@@ -340,8 +341,8 @@ static void test_key_biases_are_cut(void **state) {
     check_cut(false, false, config);
 }
 
-/* The largest pairs, no more than there is room for, none of a small bias; what never turns is in no
- * list, but where a cap bends the scores. */
+/* The largest pairs, no more than there is room for, none of a small bias; what never turns is in
+ * no list, but where a cap bends the scores. */
 static void test_which_key_biases_are_cut(void **state) {
     enum { DIM = 176, ROTARY = 160, LARGE = 70 };
     struct model_config config = {.head_dim = DIM, .rotary_dim = ROTARY};
@@ -376,7 +377,8 @@ static void test_which_key_biases_are_cut(void **state) {
     assert_int_equal(out.num_pairs, 0);
 }
 
-/* Powers of 2 move from k to q, the same for a pair; a weight of 0 stays; so do all of a plain cache. */
+/* Powers of 2 move from k to q, the same for a pair; a weight of 0 stays; so do all of a plain
+ * cache. */
 static void test_norms_are_balanced(void **state) {
     struct model_config config = {.head_dim = 8, .rotary_dim = 4};
     const float q0[8] = {1, 3, 1, 4, 2, 0, 1, 5}, k0[8] = {60, 3, -80, 4, 32, 7, -1, 1e-9F};

@@ -18,7 +18,8 @@ struct output_render {
 void output_render_begin(struct output_render *render, const struct output_parser_config *config);
 void output_render_push(struct output_render *render, const char *text, size_t length,
                         enum output_end how);
-/* Returns whether the arguments of every call are one object, and strict JSON, at the text's end. */
+/* Returns whether the arguments of every call are one object, and strict JSON, at the text's
+ * end. */
 bool output_render_calls_are_whole(const struct output_render *render);
 void output_render_finish(struct output_render *render);
 

@@ -36,8 +36,8 @@
     "<tool_call>{\"name\":\"look\",\"arguments\":{\"at\":\"" value "\"}}</tool_call>"
 #define ARGUMENTS(object) "<tool_call>{\"name\":\"look\",\"arguments\":" object "}</tool_call>"
 
-/* Steps: s system, d developer, u user, a what the model says, r the result of the next call, R of the
- * one after it. Words that end in a digit must be in the prompt. */
+/* Steps: s system, d developer, u user, a what the model says, r the result of the next call, R of
+ * the one after it. Words that end in a digit must be in the prompt. */
 static const struct shape {
     const char *name;
     bool has_tools;

@@ -224,8 +224,8 @@ static void calls_are_blocks(void **state) {
     cJSON_Delete(json);
 }
 
-/* A client that takes the input for an object gets one, where a grammar writes the call; else half a
- * call is text. */
+/* A client that takes the input for an object gets one, where a grammar writes the call; else half
+ * a call is text. */
 static void a_call_that_was_cut_has_no_input(void **state) {
     static const char text[] = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1";
     cJSON *json =
