@@ -20,10 +20,11 @@ from wire_shape import read_events
 # What makes work: how much of it is enough, and what is out of range and stays as it is.
 TOKENS = 2 ** 31
 BOUNDS = {"max_tokens": (4, TOKENS), "max_completion_tokens": (4, TOKENS), "max_output_tokens": (4, TOKENS),
+          "n_predict": (4, TOKENS),
           "min_tokens": (2, TOKENS), "n": (2, 1025), "best_of": (3, 1025)}
 
 # Without it an answer may be as long as the context.
-LENGTHS = {"/v1/chat/completions": "max_completion_tokens", "/v1/responses": "max_output_tokens"}
+LENGTHS = {"/v1/chat/completions": "max_completion_tokens", "/v1/responses": "max_output_tokens", "/completion": "n_predict"}
 
 EXAMPLES = 6  # per operation and mode
 TIMEOUT = 120
@@ -33,7 +34,7 @@ def keep_small(path, body):
     """Smaller numbers where they are in range, and the right model where any text stands."""
     if not isinstance(body, dict):
         return
-    if path in LENGTHS and body.get(LENGTHS[path]) is None:
+    if path in LENGTHS and body.get(LENGTHS[path]) in (None, -1):
         body[LENGTHS[path]] = 4
     for name, (most, too_much) in BOUNDS.items():
         if type(body.get(name)) is int and most < body[name] < too_much:

@@ -28,6 +28,11 @@ class Call:
         """0 where there is no answer, or the head of one is not whole."""
         return int(self.received[9:12]) if len(self.received) > 12 else 0
 
+    def has_begun(self):
+        """A stream's head comes before its first token."""
+        head, _, body = self.received.partition(b"\r\n\r\n")
+        return b"data: " in body if b"text/event-stream" in head else bool(head)
+
     def answer(self):
         found = answers(bytes(self.received))
         return found[0] if len(found) == 1 else None
@@ -103,8 +108,9 @@ class Flow:
             if not data:
                 self.end(call, None)
                 return
-            call.first = call.first or time.monotonic()
             call.received += data
+            if not call.first and call.has_begun():
+                call.first = time.monotonic()
             if not isinstance(call.sock, ssl.SSLSocket):
                 return
 
