@@ -561,7 +561,7 @@ static const struct option_spec table[] = {
      .minimum = -1,
      .maximum = 3600,
      .meaning = "seconds of a stream's silence, in the queue and between tokens, after which a "
-                "comment (a ping at /v1/messages) is sent; -1: none is"},
+                "comment (a ping at /v1/messages) is sent; -1: never"},
     {.name = "max-n",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_n),
