@@ -1,7 +1,7 @@
 /* One tool call: read as a JSON object, byte by byte, and written to the parts of a choice.
  *
  * The object has the call's name under "name" or "tool_name", its arguments under "arguments" or
- * "parameters", in any order, among keys that are skipped. What is no strict JSON is read as
+ * "parameters", in any order, among keys that are skipped. JSON that is not strict is read as
  * json_stream.h has it. The call goes to the sink with the first byte of its arguments if the name
  * is known by then, else with the name; an object that ends with a name alone, where the format
  * lets it, is a call without arguments. */
