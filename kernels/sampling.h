@@ -162,4 +162,11 @@ struct sample_output {
     float top_logprobs[SAMPLE_MAX_LOGPROBS];
 };
 
+/* Both take the `count` <= n first ones by falling logprob and rising id, where a row reports more
+ * than SAMPLE_MAX_LOGPROBS: for the sample op, and for lists that an op leaves unsorted. Select moves
+ * them to the front, the last of them to its place, the others in no order. Sort puts them in order;
+ * the rest means nothing. */
+void top_logprobs_select(struct top_logprob *items, int32_t n, int32_t count);
+void top_logprobs_sort(struct top_logprob *items, int32_t n, int32_t count);
+
 #endif

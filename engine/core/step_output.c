@@ -6,7 +6,7 @@
 
 #include "config/base/check.h"
 #include "config/base/numbers.h"
-#include "kernels/top_logprobs.h"
+#include "kernels/sampling.h"
 
 #include <math.h>
 #include <stdlib.h>

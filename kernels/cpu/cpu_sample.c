@@ -6,7 +6,7 @@
 #include "kernels/cpu/cpu_sample_private.h"
 #include "kernels/sample_edit.h"
 #include "kernels/sample_shape.h"
-#include "kernels/top_logprobs.h"
+#include "kernels/sampling.h"
 
 #include <float.h>
 #include <math.h>

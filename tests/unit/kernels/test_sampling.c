@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "kernels/top_logprobs.h"
+#include "kernels/sampling.h"
 
 #include <math.h>
 #include <stdlib.h>

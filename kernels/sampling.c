@@ -1,4 +1,4 @@
-#include "kernels/top_logprobs.h"
+#include "kernels/sampling.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
