@@ -6,7 +6,7 @@
 #include "config/options.h"
 
 #include "config/base/check.h"
-#include "config/log.h"
+#include "config/base/log.h"
 #include "config/options_table.h"
 
 #include <ctype.h>

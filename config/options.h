@@ -12,7 +12,7 @@
 #ifndef QUIRE_CONFIG_OPTIONS_H
 #define QUIRE_CONFIG_OPTIONS_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

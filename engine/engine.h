@@ -5,11 +5,11 @@
 #ifndef QUIRE_ENGINE_ENGINE_H
 #define QUIRE_ENGINE_ENGINE_H
 
-#include "config/error.h"
-#include "engine/engine_stats.h"
-#include "engine/executor.h"
+#include "config/base/error.h"
+#include "engine/stats/engine_stats.h"
+#include "engine/executor/executor.h"
 #include "engine/schedule/kv_demand.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "models/tokenizer/tokenizer.h"
 
 struct drafter;

@@ -6,8 +6,8 @@
 
 #include "engine/core/engine_core.h"
 #include "engine/engine.h"
-#include "engine/mask_workers.h"
-#include "engine/request_list.h"
+#include "engine/core/mask_workers.h"
+#include "engine/request/request_list.h"
 #include "engine/sleep_machine.h"
 
 #include <pthread.h>

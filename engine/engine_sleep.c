@@ -6,7 +6,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
-#include "config/log.h"
+#include "config/base/log.h"
 
 static void wake_front_end(const struct engine *engine) {
     engine->config.wake(engine->config.wake_context);

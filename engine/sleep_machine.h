@@ -15,7 +15,7 @@
 #ifndef QUIRE_ENGINE_SLEEP_MACHINE_H
 #define QUIRE_ENGINE_SLEEP_MACHINE_H
 
-#include "engine/engine_stats.h"
+#include "engine/stats/engine_stats.h"
 
 #include <stdint.h>
 

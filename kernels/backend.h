@@ -33,7 +33,7 @@
 #ifndef QUIRE_KERNELS_BACKEND_H
 #define QUIRE_KERNELS_BACKEND_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "config/serving_limits.h"
 #include "kernels/dtype.h"
 #include "kernels/kv_layout.h"

@@ -27,7 +27,7 @@
 #ifndef QUIRE_KERNELS_RECORDING_H
 #define QUIRE_KERNELS_RECORDING_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

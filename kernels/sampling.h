@@ -71,7 +71,7 @@ struct token_bias {
 };
 
 /* Says how tokens are chosen: the numbers of a request, from where it is read to the kernels.
- * models/sampling_fields.h says how requests and model files give them. */
+ * models/config/sampling_fields.h says how requests and model files give them. */
 struct sampling_settings {
     float temperature;        /* >= 0; 0: greedy */
     float top_p;              /* (0, 1] */

@@ -4,7 +4,7 @@
 #ifndef QUIRE_KERNELS_THREAD_POOL_H
 #define QUIRE_KERNELS_THREAD_POOL_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

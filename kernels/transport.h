@@ -6,7 +6,7 @@
 #ifndef QUIRE_KERNELS_TRANSPORT_H
 #define QUIRE_KERNELS_TRANSPORT_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -14,7 +14,7 @@
 #ifndef QUIRE_KERNELS_TUNING_H
 #define QUIRE_KERNELS_TUNING_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stdint.h>
 

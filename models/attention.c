@@ -1,3 +1,4 @@
+#include "models/projection.h"
 #include "models/attention.h"
 
 #include "config/base/numbers.h"

@@ -1,3 +1,4 @@
+#include "models/projection.h"
 #include "models/ffn.h"
 
 void ffn_forward(const struct forward_pass *pass, int32_t layer, const struct buffer *x) {

@@ -4,7 +4,7 @@
 #define QUIRE_MODELS_FORWARD_PASS_H
 
 #include "kernels/backend.h"
-#include "models/model_shard.h"
+#include "models/weights/model_shard.h"
 #include "models/weights/weights.h"
 
 struct forward_pass {

@@ -25,6 +25,7 @@
  * of the embedding, and but for the last it sends it on instead of sampling.
  *
  * A decode step that was recorded is one replay of all of this up to the logits. */
+#include "models/projection.h"
 #include "models/llama.h"
 
 #include "config/base/check.h"

@@ -8,7 +8,7 @@
 #include "config/serving_limits.h"
 #include "kernels/backend.h"
 #include "models/batch.h"
-#include "models/model_shard.h"
+#include "models/weights/model_shard.h"
 #include "models/weights/weights.h"
 
 struct llama;

@@ -3,10 +3,6 @@
 #include "config/base/check.h"
 #include "models/forward_pass.h"
 
-enum projection_cut projection_cut_of(enum projection_role role) {
-    return role == PROJECTION_QKV || role == PROJECTION_GATE_UP ? COLUMN_PARALLEL : ROW_PARALLEL;
-}
-
 static void multiply(const struct forward_pass *pass, const struct projection *projection,
                      const void *x, void *out, float scale, bool accumulate) {
     struct backend *b = pass->backend;
@@ -20,7 +16,7 @@ static void multiply(const struct forward_pass *pass, const struct projection *p
 
 void projection_apply(const struct forward_pass *pass, const struct projection *projection,
                       const struct buffer *x, const struct buffer *out) {
-    CHECK(projection_cut_of(projection->role) == COLUMN_PARALLEL);
+    CHECK(model_shard_cut_of(projection->role) == COLUMN_PARALLEL);
     multiply(pass, projection, x->data, out->data, 1.0F, false);
 }
 
@@ -41,7 +37,7 @@ void projection_add_to_hidden(const struct forward_pass *pass, const struct proj
     const struct model_config *config = pass->config;
     bool is_divided = pass->shard->num_ranks > 1, post = config->post_norm;
     bool at_once = !is_divided && !post;
-    CHECK(projection_cut_of(projection->role) == ROW_PARALLEL);
+    CHECK(model_shard_cut_of(projection->role) == ROW_PARALLEL);
     multiply(pass, projection, x->data, at_once ? pass->hidden.data : scratch->data,
              post ? 1.0F : config->residual_scale, at_once);
     if (is_divided)

@@ -3,29 +3,7 @@
 #ifndef QUIRE_MODELS_PROJECTION_H
 #define QUIRE_MODELS_PROJECTION_H
 
-#include "kernels/backend.h"
-
-enum projection_role {
-    PROJECTION_QKV,
-    PROJECTION_ATTENTION_OUT,
-    PROJECTION_GATE_UP,
-    PROJECTION_DOWN,
-    NUM_PROJECTION_ROLES
-};
-
-/* How ranks divide a matrix, as Megatron-LM calls it: COLUMN_PARALLEL by its outputs, so that each
- * rank has some elements of the result, ROW_PARALLEL by its inputs, so that each has a partial sum
- * of every element. */
-enum projection_cut { COLUMN_PARALLEL, ROW_PARALLEL };
-
-/* A weight matrix of a layer, or what a rank has of it. */
-struct projection {
-    enum projection_role role;
-    int32_t layer;
-    struct matrix *matrix; /* [outputs, inputs] */
-};
-
-enum projection_cut projection_cut_of(enum projection_role role);
+#include "models/weights/weights.h"
 
 struct forward_pass; /* forward_pass.h */
 

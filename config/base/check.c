@@ -1,6 +1,6 @@
 #include "config/base/check.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 
 #include <stdlib.h>
 

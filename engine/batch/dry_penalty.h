@@ -13,7 +13,7 @@
 #ifndef QUIRE_ENGINE_BATCH_DRY_PENALTY_H
 #define QUIRE_ENGINE_BATCH_DRY_PENALTY_H
 
-#include "engine/sampling_params.h"
+#include "engine/request/sampling_params.h"
 #include "models/tokenizer/tokenizer.h"
 
 #include <stdbool.h>

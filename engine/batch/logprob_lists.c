@@ -1,7 +1,7 @@
 #include "engine/batch/logprob_lists.h"
 
 #include "config/base/check.h"
-#include "engine/token_stream.h"
+#include "engine/request/token_stream.h"
 
 #include <string.h>
 

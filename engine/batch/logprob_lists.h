@@ -5,7 +5,7 @@
 #define QUIRE_ENGINE_BATCH_LOGPROB_LISTS_H
 
 #include "config/serving_limits.h"
-#include "engine/sampling_params.h"
+#include "engine/request/sampling_params.h"
 
 #include <stddef.h>
 

@@ -2,8 +2,8 @@
 
 #include "config/base/check.h"
 #include "engine/batch/dry_penalty.h"
-#include "engine/grammar/grammar.h"
-#include "engine/sampling_params.h"
+#include "engine/grammar/machine/grammar.h"
+#include "engine/request/sampling_params.h"
 #include "engine/sequence/sequence_group.h"
 
 #include <math.h>

@@ -10,7 +10,7 @@
 #define QUIRE_ENGINE_BATCH_STEP_H
 
 #include "engine/batch/logprob_lists.h"
-#include "engine/engine_stats.h"
+#include "engine/stats/engine_stats.h"
 #include "engine/schedule/step_plan.h"
 #include "models/batch.h"
 #include "models/tokenizer/tokenizer.h"

@@ -4,7 +4,7 @@
 #define QUIRE_ENGINE_CORE_STATS_H
 
 #include "engine/batch/step.h"
-#include "engine/engine_stats.h"
+#include "engine/stats/engine_stats.h"
 #include "engine/schedule/scheduler.h"
 
 /* Notes when the sequence first ran, before the entry's tokens are computed. */

@@ -10,8 +10,8 @@
 #include "engine/core/speculation.h"
 #include "engine/core/step_output.h"
 #include "engine/core/step_timer.h"
-#include "engine/engine_stats.h"
-#include "engine/executor.h"
+#include "engine/stats/engine_stats.h"
+#include "engine/executor/executor.h"
 #include "engine/schedule/queue_limits.h"
 #include "engine/schedule/scheduler.h"
 

@@ -4,8 +4,8 @@
 #ifndef QUIRE_ENGINE_CORE_MASK_JOBS_H
 #define QUIRE_ENGINE_CORE_MASK_JOBS_H
 
-#include "engine/engine_stats.h"
-#include "engine/mask_workers.h"
+#include "engine/stats/engine_stats.h"
+#include "engine/core/mask_workers.h"
 #include "engine/sequence/sequence_group.h"
 
 struct mask_jobs {

@@ -7,7 +7,7 @@
 
 #include "engine/draft/draft_policy.h"
 #include "engine/draft/drafter.h"
-#include "engine/engine_stats.h"
+#include "engine/stats/engine_stats.h"
 #include "engine/schedule/scheduler.h"
 #include "models/tokenizer/tokenizer.h"
 

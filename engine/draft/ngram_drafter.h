@@ -18,7 +18,7 @@
 #ifndef QUIRE_ENGINE_DRAFT_NGRAM_DRAFTER_H
 #define QUIRE_ENGINE_DRAFT_NGRAM_DRAFTER_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "engine/draft/drafter.h"
 
 #define NGRAM_MAX_LOOKUP 32

@@ -7,7 +7,7 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/poll_pause.h"
-#include "config/log.h"
+#include "config/base/log.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 #include "engine/executor/device_watch.h"
 #include "models/llama.h"
 #include "models/weights/weights.h"

@@ -3,7 +3,7 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_AGREEMENT_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_AGREEMENT_H
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 
 struct rank_report {
     struct error error; /* why the rank cannot go on; ERROR_NONE: it can */

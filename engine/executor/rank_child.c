@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
-#include "config/log.h"
+#include "config/base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_EXECUTOR_H
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 #include "engine/executor/device_watch.h"
 #include "engine/executor/rank.h"
 #include "engine/executor/rank_setup.h"

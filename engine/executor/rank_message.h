@@ -4,7 +4,7 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_MESSAGE_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_MESSAGE_H
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 
 /* The rank process finds its end of the socket, and the files of step_mapping.h, under these
  * numbers. */

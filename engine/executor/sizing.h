@@ -3,7 +3,7 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_SIZING_H
 #define QUIRE_ENGINE_EXECUTOR_SIZING_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "config/serving_limits.h"
 
 #include <stdbool.h>

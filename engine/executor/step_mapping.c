@@ -1,6 +1,6 @@
 #include "engine/executor/step_mapping.h"
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_STEP_MAPPING_H
 #define QUIRE_ENGINE_EXECUTOR_STEP_MAPPING_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/batch.h"
 
 #include <stddef.h>

@@ -7,7 +7,7 @@
 #define QUIRE_ENGINE_KV_PREFIX_CACHE_H
 
 #include "engine/kv/block_key.h"
-#include "engine/kv_event_sink.h"
+#include "engine/kv/kv_event_sink.h"
 
 struct cached_block;
 

@@ -9,7 +9,7 @@
 
 #include "config/base/byte_buffer.h"
 #include "config/base/text.h"
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #define QUIRE_ENGINE_RECORD_HEADER_H
 
 #include "config/serving_limits.h"
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 #include "engine/record/record_codec.h"
 
 #define RECORD_VERSION 3

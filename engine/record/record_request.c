@@ -2,7 +2,7 @@
 
 #include "config/base/numbers.h"
 #include "config/base/utf8.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 #include "engine/schedule/kv_demand.h"
 
 #include <float.h>

@@ -3,7 +3,7 @@
 #define QUIRE_ENGINE_RECORD_REQUEST_H
 
 #include "engine/record/record_header.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 /* Markers of reasoning (thinking_budget.h) that were read; requests point to them. */
 #define RECORD_MAX_MARKERS 64

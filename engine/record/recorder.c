@@ -1,6 +1,6 @@
 #include "engine/record/recorder.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 #include "engine/record/record_request.h"
 #include "engine/record/record_step.h"
 

@@ -9,7 +9,7 @@
  * share only once. */
 #include "config/base/check.h"
 #include "config/base/numbers.h"
-#include "config/log.h"
+#include "config/base/log.h"
 #include "engine/schedule/fair_preemption.h"
 #include "engine/schedule/scheduler_private.h"
 

@@ -4,7 +4,7 @@
 #define QUIRE_ENGINE_SCHEDULE_KV_DEMAND_H
 
 #include "config/serving_limits.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 struct kv_demand {
     int32_t num_tokens; /* the prompt's, and one to be generated if any is requested */

@@ -10,7 +10,7 @@
 #ifndef QUIRE_ENGINE_SCHEDULE_QUEUE_LIMITS_H
 #define QUIRE_ENGINE_SCHEDULE_QUEUE_LIMITS_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 struct queue_counts {
     _Atomic int64_t requests; /* that wait */

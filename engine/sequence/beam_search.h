@@ -16,8 +16,8 @@
 #ifndef QUIRE_ENGINE_SEQUENCE_BEAM_SEARCH_H
 #define QUIRE_ENGINE_SEQUENCE_BEAM_SEARCH_H
 
-#include "engine/sampling_params.h"
-#include "engine/token_stream.h"
+#include "engine/request/sampling_params.h"
+#include "engine/request/token_stream.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #ifndef QUIRE_ENGINE_SEQUENCE_BEAM_TRELLIS_H
 #define QUIRE_ENGINE_SEQUENCE_BEAM_TRELLIS_H
 
-#include "engine/token_stream.h"
+#include "engine/request/token_stream.h"
 
 #include <stdint.h>
 

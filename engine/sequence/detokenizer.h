@@ -9,7 +9,7 @@
 #ifndef QUIRE_ENGINE_SEQUENCE_DETOKENIZER_H
 #define QUIRE_ENGINE_SEQUENCE_DETOKENIZER_H
 
-#include "engine/sampling_params.h"
+#include "engine/request/sampling_params.h"
 
 #include <stdbool.h>
 #include <stddef.h>

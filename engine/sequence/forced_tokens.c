@@ -1,7 +1,7 @@
 #include "engine/sequence/forced_tokens.h"
 
-#include "engine/grammar/grammar.h"
-#include "engine/sampling_params.h"
+#include "engine/grammar/machine/grammar.h"
+#include "engine/request/sampling_params.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 
 #include "config/base/array.h"
 #include "config/base/check.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -16,7 +16,7 @@
 #include "engine/draft/draft_policy.h"
 #include "engine/kv/block_table.h"
 #include "engine/kv/token_view.h"
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "engine/sequence/detokenizer.h"
 #include "engine/sequence/forced_tokens.h"
 #include "engine/sequence/token_counts.h"

@@ -1,7 +1,7 @@
 #include "engine/sequence/sequence_group.h"
 
 #include "config/base/check.h"
-#include "engine/grammar/grammar_job.h"
+#include "engine/grammar/machine/grammar_job.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef QUIRE_KERNELS_CPU_CPU_ARENA_H
 #define QUIRE_KERNELS_CPU_CPU_ARENA_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stddef.h>
 

@@ -11,7 +11,7 @@
 #ifndef QUIRE_KERNELS_CPU_CPU_LEVELS_H
 #define QUIRE_KERNELS_CPU_CPU_LEVELS_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "kernels/cpu/cpu_ops.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #ifndef QUIRE_KERNELS_CPU_CPU_MEMORY_H
 #define QUIRE_KERNELS_CPU_CPU_MEMORY_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "kernels/backend.h"
 
 #include <stddef.h>

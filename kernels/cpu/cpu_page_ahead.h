@@ -6,7 +6,7 @@
 #ifndef QUIRE_KERNELS_CPU_CPU_PAGE_AHEAD_H
 #define QUIRE_KERNELS_CPU_CPU_PAGE_AHEAD_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "kernels/backend.h"
 
 #include <stddef.h>

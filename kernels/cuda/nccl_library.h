@@ -3,7 +3,7 @@
 #ifndef QUIRE_KERNELS_CUDA_NCCL_LIBRARY_H
 #define QUIRE_KERNELS_CUDA_NCCL_LIBRARY_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <nccl.h>
 

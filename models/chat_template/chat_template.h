@@ -10,7 +10,7 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_CHAT_TEMPLATE_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_CHAT_TEMPLATE_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/chat_template/template_value.h"
 
 #define CHAT_TEMPLATE_MAX_BYTES (1 << 20) /* of the source */

@@ -3,7 +3,7 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_LEXER_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_LEXER_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "config/base/text.h"
 #include "models/chat_template/template_arena.h"
 

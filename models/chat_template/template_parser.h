@@ -2,7 +2,7 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_PARSER_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_PARSER_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/chat_template/template_builtins.h"
 #include "models/chat_template/template_node.h"
 

@@ -5,7 +5,7 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_RUN_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_RUN_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/chat_template/template_builder.h"
 #include "models/chat_template/template_node.h"
 #include "models/chat_template/template_value.h"

@@ -4,7 +4,7 @@
 #ifndef QUIRE_MODELS_CONFIG_FIELD_H
 #define QUIRE_MODELS_CONFIG_FIELD_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 #ifndef QUIRE_MODELS_CONFIG_METADATA_FIELD_H
 #define QUIRE_MODELS_CONFIG_METADATA_FIELD_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/files/tensor_file.h"
 
 #include <stdbool.h>

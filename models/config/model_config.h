@@ -7,7 +7,7 @@
 #ifndef QUIRE_MODELS_CONFIG_MODEL_CONFIG_H
 #define QUIRE_MODELS_CONFIG_MODEL_CONFIG_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "kernels/backend.h"
 
 #include <stdbool.h>

@@ -5,8 +5,8 @@
 #include "models/config/model_parts.h"
 #include "models/files/input_file.h"
 #include "models/files/json_file.h"
-#include "models/sampling_fields.h"
-#include "models/weights/tensor_names.h"
+#include "models/config/sampling_fields.h"
+#include "models/config/tensor_names.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #ifndef QUIRE_MODELS_CONFIG_MODEL_FOLDER_H
 #define QUIRE_MODELS_CONFIG_MODEL_FOLDER_H
 
-#include "models/model.h"
+#include "models/config/model.h"
 
 /* Fills file, config, generation, eos_tokens, the chat templates and folder. `model` comes with
  * nothing set in generation; on failure model_close releases what was filled. */

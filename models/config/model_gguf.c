@@ -3,7 +3,7 @@
 #include "models/config/config_gguf.h"
 #include "models/config/metadata_field.h"
 #include "models/config/model_parts.h"
-#include "models/sampling_fields.h"
+#include "models/config/sampling_fields.h"
 
 #include <stdio.h>
 

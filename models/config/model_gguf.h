@@ -11,7 +11,7 @@
 #ifndef QUIRE_MODELS_CONFIG_MODEL_GGUF_H
 #define QUIRE_MODELS_CONFIG_MODEL_GGUF_H
 
-#include "models/model.h"
+#include "models/config/model.h"
 
 /* Fills file, config, generation and the chat templates. `model` comes with nothing set in
  * generation; on failure model_close releases what was filled. */

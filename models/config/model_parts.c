@@ -1,7 +1,7 @@
 #include "models/config/model_parts.h"
 
 #include "config/base/utf8.h"
-#include "config/log.h"
+#include "config/base/log.h"
 
 #include <stdlib.h>
 #include <string.h>

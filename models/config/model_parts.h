@@ -4,7 +4,7 @@
 #define QUIRE_MODELS_CONFIG_MODEL_PARTS_H
 
 #include "config/base/text.h"
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stddef.h>
 

@@ -5,7 +5,7 @@
 #ifndef QUIRE_MODELS_FILES_INPUT_FILE_H
 #define QUIRE_MODELS_FILES_INPUT_FILE_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <limits.h>
 #include <stdbool.h>

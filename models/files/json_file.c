@@ -1,6 +1,6 @@
 #include "models/files/json_file.h"
 
-#include "config/base/json_scan.h"
+#include "config/json/json_scan.h"
 #include "models/files/input_file.h"
 
 #include <stdbool.h>

@@ -10,7 +10,7 @@
 #ifndef QUIRE_MODELS_FILES_TENSOR_FILE_H
 #define QUIRE_MODELS_FILES_TENSOR_FILE_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "config/base/text.h"
 #include "kernels/dtype.h"
 

@@ -5,7 +5,7 @@
 #ifndef QUIRE_MODELS_TOKENIZER_ADDED_TOKENS_H
 #define QUIRE_MODELS_TOKENIZER_ADDED_TOKENS_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/tokenizer/client_spans.h"
 #include "models/tokenizer/tokenizer_spec.h"
 #include "models/tokenizer/vocabulary.h"

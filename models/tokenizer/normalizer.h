@@ -4,7 +4,7 @@
 #define QUIRE_MODELS_TOKENIZER_NORMALIZER_H
 
 #include "config/base/byte_buffer.h"
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/tokenizer/tokenizer_spec.h"
 
 struct normalizer {

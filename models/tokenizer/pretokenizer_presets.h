@@ -3,7 +3,7 @@
 #ifndef QUIRE_MODELS_TOKENIZER_PRETOKENIZER_PRESETS_H
 #define QUIRE_MODELS_TOKENIZER_PRETOKENIZER_PRESETS_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/tokenizer/tokenizer_spec.h"
 
 #define PRETOKENIZER_MAX_NAMES 10

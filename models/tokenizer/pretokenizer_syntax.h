@@ -4,7 +4,7 @@
 #define QUIRE_MODELS_TOKENIZER_PRETOKENIZER_SYNTAX_H
 
 #include "config/base/byte_buffer.h"
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/files/tensor_file.h"
 
 #define PRETOKENIZER_MAX_PATTERN 4096

@@ -8,7 +8,7 @@
 
 #include "config/base/check.h"
 #include "config/base/utf8.h"
-#include "models/model.h"
+#include "models/config/model.h"
 #include "models/tokenizer/added_tokens.h"
 #include "models/tokenizer/client_spans.h"
 #include "models/tokenizer/fim_tokens.h"

@@ -7,7 +7,7 @@
 #ifndef QUIRE_MODELS_TOKENIZER_H
 #define QUIRE_MODELS_TOKENIZER_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/files/tensor_file.h"
 
 #include <stdbool.h>

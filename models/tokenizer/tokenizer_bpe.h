@@ -12,7 +12,7 @@
 #ifndef QUIRE_MODELS_TOKENIZER_BPE_H
 #define QUIRE_MODELS_TOKENIZER_BPE_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/tokenizer/tokenizer_spec.h"
 #include "models/tokenizer/vocabulary.h"
 

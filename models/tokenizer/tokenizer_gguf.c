@@ -7,7 +7,7 @@
  * add_space_prefix is false, bytes for unknown characters. */
 #include "models/tokenizer/tokenizer_spec.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 #include "config/base/utf8.h"
 #include "models/tokenizer/pretokenizer_presets.h"
 #include "models/tokenizer/vocabulary.h"

@@ -4,7 +4,7 @@
  * section. */
 #include "models/tokenizer/tokenizer_json.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 #include "models/tokenizer/vocabulary.h"
 
 #include <string.h>

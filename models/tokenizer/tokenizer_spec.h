@@ -10,7 +10,7 @@
 #ifndef QUIRE_MODELS_TOKENIZER_SPEC_H
 #define QUIRE_MODELS_TOKENIZER_SPEC_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/files/tensor_file.h"
 #include "models/tokenizer/tokenizer.h"
 

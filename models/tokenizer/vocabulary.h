@@ -13,7 +13,7 @@
 #ifndef QUIRE_MODELS_TOKENIZER_VOCABULARY_H
 #define QUIRE_MODELS_TOKENIZER_VOCABULARY_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/tokenizer/tokenizer_spec.h"
 
 #include <stdbool.h>

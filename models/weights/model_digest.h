@@ -5,7 +5,7 @@
 #define QUIRE_MODELS_WEIGHTS_MODEL_DIGEST_H
 
 #include "models/files/content_hash.h"
-#include "models/model.h"
+#include "models/config/model.h"
 
 /* Adds every setting as the file has it, read or not: hyper-parameters, tokenizer, template. Of a
  * folder these are whole files, read through `chunk` [chunk_bytes]. ERROR_IO, ERROR_MODEL. */

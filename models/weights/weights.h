@@ -5,8 +5,7 @@
 #define QUIRE_MODELS_WEIGHTS_H
 
 #include "kernels/backend.h"
-#include "models/model_shard.h"
-#include "models/projection.h"
+#include "models/weights/model_shard.h"
 
 struct weights_reader; /* weights_reader.h */
 
@@ -16,6 +15,13 @@ struct weights_options {
      * a whole number of blocks. DTYPE_NONE: all are held as the file stores them. */
     enum dtype quantization;
     bool cuts_key_bias; /* key_bias.h, of a quantised cache: also balances the keys' norms */
+};
+
+/* A weight matrix of a layer, or what a rank has of it. */
+struct projection {
+    enum projection_role role;
+    int32_t layer;
+    struct matrix *matrix; /* [outputs, inputs] */
 };
 
 /* A norm the model does not have is a zeroed buffer. Sizes are of the rank's share; of a layer that

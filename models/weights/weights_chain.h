@@ -5,7 +5,7 @@
 #ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_CHAIN_H
 #define QUIRE_MODELS_WEIGHTS_WEIGHTS_CHAIN_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

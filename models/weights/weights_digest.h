@@ -4,7 +4,7 @@
 #ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_DIGEST_H
 #define QUIRE_MODELS_WEIGHTS_WEIGHTS_DIGEST_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/files/content_hash.h"
 
 #include <stdbool.h>

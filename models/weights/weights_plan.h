@@ -6,9 +6,8 @@
 #define QUIRE_MODELS_WEIGHTS_WEIGHTS_PLAN_H
 
 #include "kernels/backend.h"
-#include "models/model_shard.h"
-#include "models/projection.h"
-#include "models/weights/tensor_names.h"
+#include "models/weights/model_shard.h"
+#include "models/config/tensor_names.h"
 
 #define WEIGHTS_MAX_PARTS 3
 #define WEIGHTS_MAX_SPANS 3

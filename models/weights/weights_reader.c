@@ -3,7 +3,7 @@
 #include "config/base/check.h"
 #include "kernels/dtype.h"
 #include "models/weights/model_digest.h"
-#include "models/weights/tensor_names.h"
+#include "models/config/tensor_names.h"
 #include "models/weights/weights_chain.h"
 
 #include <pthread.h>

@@ -6,7 +6,7 @@
 #ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_READER_H
 #define QUIRE_MODELS_WEIGHTS_WEIGHTS_READER_H
 
-#include "models/model.h"
+#include "models/config/model.h"
 #include "models/weights/weights_digest.h"
 
 /* Bytes of a tensor that are read at a time, in whole rows. No row of a supported model is longer.

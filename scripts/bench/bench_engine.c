@@ -23,7 +23,7 @@
 #include "config/base/clock.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
-#include "models/model.h"
+#include "models/config/model.h"
 #include "models/tokenizer/tokenizer.h"
 #include "scripts/bench/engine_settings.h"
 #include "scripts/bench/watched_executor.h"

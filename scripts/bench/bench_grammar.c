@@ -1,10 +1,11 @@
 /* How long masks take with the vocabulary of a real model: bench_grammar MODEL. The grammar is any
  * JSON object; each line is a place in the text, the time of the mask there when it is requested
  * first, and when it is requested again. */
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 #include "config/base/clock.h"
-#include "engine/grammar/grammar_regex.h"
-#include "models/model.h"
+#include "engine/grammar/build/character_class.h"
+#include "engine/grammar/read/grammar_regex.h"
+#include "models/config/model.h"
 #include "models/tokenizer/tokenizer.h"
 
 #include <stdio.h>
@@ -22,8 +23,7 @@ static struct grammar *build(struct error *err) {
     if (b == NULL)
         return NULL;
     grammar_node object = grammar_rule(b), quote = grammar_literal(b, "\"", 1);
-    grammar_node string_items[] = {quote, grammar_repeat(b, grammar_regex_json_character(b), 0, -1),
-                                   quote};
+    grammar_node string_items[] = {quote, grammar_repeat(b, character_class_json(b), 0, -1), quote};
     grammar_node string = grammar_sequence(b, string_items, 3), number, comma;
     if (grammar_regex(b, "-?(?:0|[1-9]\\d{0,15})(?:\\.\\d{1,16})?", REGEX_TEXT, &number, err) ==
             0 &&

@@ -3,7 +3,7 @@
 #define QUIRE_SCRIPTS_BENCH_BENCH_MODEL_STEPS_H
 
 #include "models/batch.h"
-#include "models/model.h"
+#include "models/config/model.h"
 
 enum { BENCH_MODEL_BLOCK_SIZE = 16 };
 

@@ -4,7 +4,7 @@
 #ifndef QUIRE_SCRIPTS_BENCH_WATCHED_EXECUTOR_H
 #define QUIRE_SCRIPTS_BENCH_WATCHED_EXECUTOR_H
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 
 #include <stdatomic.h>
 #include <stdint.h>

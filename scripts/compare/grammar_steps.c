@@ -7,12 +7,12 @@
  * last, (tokens of the vocabulary + 31) / 32 words each. A time is that of a mask and of the token
  * behind it; cold with a grammar that was just built (its first time includes the state's), warm with one that followed the
  * text before. build_ns is the first text's. */
-#include "engine/grammar/grammar_regex.h"
-#include "engine/grammar/grammar_text.h"
+#include "engine/grammar/read/grammar_regex.h"
+#include "engine/grammar/read/grammar_text.h"
 #include "scripts/compare/open_tokenizer.h"
-#include "server/api/constraint/json_schema.h"
-#include "server/json/json_integer.h"
-#include "server/json/json_write.h"
+#include "engine/grammar/read/json_schema.h"
+#include "config/json/json_integer.h"
+#include "config/json/json_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>

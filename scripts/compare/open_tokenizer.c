@@ -1,7 +1,7 @@
 #include "scripts/compare/open_tokenizer.h"
 
 #include "models/files/tensor_file.h"
-#include "models/model.h"
+#include "models/config/model.h"
 #include "models/tokenizer/tokenizer_spec.h"
 
 #include <sys/stat.h>

@@ -2,7 +2,7 @@
 #ifndef QUIRE_SCRIPTS_COMPARE_OPEN_TOKENIZER_H
 #define QUIRE_SCRIPTS_COMPARE_OPEN_TOKENIZER_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/tokenizer/tokenizer.h"
 
 /* Ended by tokenizer_close. */

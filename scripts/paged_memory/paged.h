@@ -3,7 +3,7 @@
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_PAGED_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_PAGED_H
 
-#include "engine/sampling_params.h"
+#include "engine/request/sampling_params.h"
 #include "scripts/paged_memory/memory_account.h"
 #include "scripts/paged_memory/trace.h"
 

@@ -8,7 +8,7 @@
 #ifndef QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_EXECUTOR_H
 #define QUIRE_SCRIPTS_PAGED_MEMORY_TRACE_EXECUTOR_H
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 
 struct trace_executor {
     struct executor base;

@@ -20,8 +20,8 @@ from source_tree import declared_functions, defined_functions, read_sources
 
 # Headers that need no source of their name, each with the reason.
 WITHOUT_SOURCE = [
-    ("the build generates its source", re.compile(r"config/build_hash\.h|server/build_facts\.h")),
-    ("the list of endpoints, each in a file of its name", re.compile(r"server/api/endpoints\.h")),
+    ("the build generates its source", re.compile(r"config/build_hash\.h|server/program/build_facts\.h")),
+    ("the list of endpoints, each in a file of its name", re.compile(r"server/api/call/endpoints\.h")),
     ("NVIDIA's functions, found at run time or simulated", re.compile(r"kernels/cuda/nccl/nccl\.h")),
     ("what the .cu before _launch defines for C", re.compile(r"kernels/cuda/\w+_launch\.h")),
 ]

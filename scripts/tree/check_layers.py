@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the direction of every #include: server -> engine -> models -> kernels, all -> config.
 
-The folders of engine/ have an order too, and third-party headers stay in their room. Prints each
+The folders of every room have an order too, and third-party headers stay in their place. Prints each
 offence as FILE:LINE and exits 1 when there is any. Usage: check_layers.py [ROOT]
 """
 
@@ -11,35 +11,53 @@ from pathlib import Path
 
 from source_tree import ROOMS, read_sources
 
-# Each folder of the room may include those before it; one that is not named stands apart. The room's top is free.
-FOLDERS = {"engine": ["kv", "draft", "grammar", "sequence", "schedule", "batch", "core", "record"]}
+# The order of folders: each may include those before it. "." is what lies loose in the folder.
+FOLDERS = {
+    "": ROOMS,
+    "config": ["base", "json", ".", "manual"],
+    "kernels": [".", "cpu", "cuda", "mpi"],
+    "models": ["files", "config", "weights", "tokenizer", "chat_template", "."],
+    "engine": ["grammar", "kv", "request", "stats", "draft", "sequence", "schedule", "batch", "executor", "core", "record", "."],
+    "engine/grammar": ["build", "machine", "read"],
+    "server": ["process", "net", "output", "api", "keys", "tls", "telemetry", "page", "http", "client", "program"],
+    "server/api": ["call", "constraint", "fields", "tools", "chat", "completions", "messages", "responses", "embeddings", "scores",
+                   "models", "admin"],
+    "server/client": ["hub", "chat", "."],
+    "server/telemetry": ["kv_events", "metrics", "."],
+}
+
+# It opens the backend of a name, and so knows all of them.
+OPENS_BACKENDS = "kernels/backend.c"
 
 # The wiring: it opens the model, builds the engine and starts the server, so it sees every room.
-WIRING = re.compile(r"server/(main|commands?_?\w*)\.[ch]")
+WIRING = "server/program/"
 
 # What the rest of server/ may know of the rooms below the engine: text <-> tokens, messages -> text, the value types
-# that engine/sampling_params.h and engine/token_stream.h are made of, and what sampling settings are called.
+# that requests and token streams are made of, and what sampling settings are called.
 SERVER_SEES = {"models/tokenizer/tokenizer.h", "models/chat_template/chat_template.h",
-               "models/chat_template/template_value.h", "models/sampling_fields.h", "kernels/sampling.h",
+               "models/chat_template/template_value.h", "models/config/sampling_fields.h", "kernels/sampling.h",
                "kernels/kv_type.h"}
 
-# What server/ may know of the engine: what lies at its top, and how a grammar and a drafter are made.
-SERVER_SEES_OF_ENGINE = re.compile(r"engine/(\w+|grammar/(grammar|grammar_regex|grammar_text|grammar_cache|free_text|text_automaton)|draft/ngram_drafter|record/\w+)\.h")
+# What it may know of the engine: how it is driven, what it is given and what it tells, and the front ends of grammars.
+SERVER_SEES_OF_ENGINE = re.compile(
+    r"engine/(engine|(request|stats)/\w+|executor/(executor|process_executor)|kv/kv_event_sink|record/record_header"
+    r"|grammar/(machine/(grammar|grammar_cache)|build/free_text|read/\w+))\.h")
 
 # Who may include which header that is not ours.
 THIRD_PARTY = [
     (re.compile(r"microhttpd\.h"), re.compile(r"server/http/\w+\.[ch]")),
     (re.compile(r"(cjson/)?cJSON\.h"),
-     re.compile(r"server/(api|json|page)/[\w/]+\.[ch]|models/(files/json_file|config/config_field|tokenizer/tokenizer_json\w*)\.[ch]")),
+     re.compile(r"config/json/\w+\.[ch]|engine/grammar/read/\w+\.[ch]|server/(api|page|client|program)/[\w/]+\.[ch]"
+                r"|models/(files/json_file|config/config_field|tokenizer/tokenizer_json\w*)\.[ch]")),
     (re.compile(r"pcre2\w*\.h"), re.compile(r"models/tokenizer/(pre)?tokenizer\w*\.[ch]")),
     (re.compile(r"utf8proc\.h"), re.compile(r"models/(tokenizer/(characters|normalizer|unicode_form)|chat_template/template_characters)\.c")),
     (re.compile(r"xxhash\.h"), re.compile(r"models/files/content_hash\.c|engine/kv/block_key\.c")),
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c|server/keys/key_yaml\.c")),
-    (re.compile(r"gnutls/.*"), re.compile(r"server/(auth|command_verify|hub/hub_digest)\.c|server/tls/\w+\.[ch]")),
-    (re.compile(r"curl/.*"), re.compile(r"server/(http_client|hub/\w+)\.[ch]")),
-    (re.compile(r"(histedit|editline/.*)\.h"), re.compile(r"server/chat/chat_terminal\.c")),
-    (re.compile(r"zmq\.h|msgpack(/.*|\.h)"), re.compile(r"server/kv_events/\w+\.[ch]|tests/.*")),
-    (re.compile(r"systemd/.*"), re.compile(r"server/service\.c")),
+    (re.compile(r"gnutls/.*"), re.compile(r"server/(keys/auth|program/command_verify|client/hub/hub_digest)\.c|server/tls/\w+\.[ch]")),
+    (re.compile(r"curl/.*"), re.compile(r"server/(net/http_client|client/hub/\w+)\.[ch]")),
+    (re.compile(r"(histedit|editline/.*)\.h"), re.compile(r"server/client/chat/chat_terminal\.c")),
+    (re.compile(r"zmq\.h|msgpack(/.*|\.h)"), re.compile(r"server/telemetry/kv_events/\w+\.[ch]|tests/.*")),
+    (re.compile(r"systemd/.*"), re.compile(r"server/process/service\.c")),
     (re.compile(r"(.*intrin|arm_neon|cpuid)\.h"), re.compile(r"kernels/.*")),
     (re.compile(r"(cuda|cublas|nccl)\w*\.h"), re.compile(r"kernels/cuda/.*")),
     (re.compile(r"mpi\w*\.h"), re.compile(r"kernels/mpi/.*")),
@@ -48,15 +66,21 @@ THIRD_PARTY = [
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
-def folder_error(room, path, target):
-    """Why a folder of the room may not include a header of another folder of it, or None."""
-    folder, other = (name.split("/")[1] if name.count("/") > 1 else None for name in (path, target))
-    if folder is None or other in (None, folder):
+def folder_error(path, target):
+    """Why a file may not include a header by the order of the innermost folder that both are in, or None."""
+    folders, others = path.split("/")[:-1], target.split("/")[:-1]
+    depth = next((i for i, (a, b) in enumerate(zip(folders, others)) if a != b), min(len(folders), len(others)))
+    common = "/".join(folders[:depth])
+    folder, other = (names[depth] if len(names) > depth else "." for names in (folders, others))
+    if folder == other or path == OPENS_BACKENDS:
         return None
-    order = FOLDERS[room]
-    if folder in order and other in order and order.index(other) < order.index(folder):
+    order = FOLDERS.get(common, [])
+    for name in (folder, other):
+        if name not in order:
+            return f"{name} has no place in the order of {common}/ (FOLDERS of check_layers.py)"
+    if order.index(other) < order.index(folder):
         return None
-    return f"{room}/{folder}/ must not know {room}/{other}/"
+    return f"{common}/{folder} must not know {common}/{other}".replace("//", "/").replace("/.", "'s top")
 
 
 def own_include_error(path, target):
@@ -64,17 +88,14 @@ def own_include_error(path, target):
     room, target_room = path.split("/")[0], target.split("/")[0]
     if target_room not in ROOMS or "/" not in target:
         return 'write own headers from the root: "room/file.h"'
-    if ROOMS.index(target_room) > ROOMS.index(room):
-        return f"{room}/ must not know {target_room}/"
-    if room == target_room and room in FOLDERS:
-        return folder_error(room, path, target)
-    if room != "config" and target_room == "config":
-        return None
-    if room == "server" and target_room == "engine" and not SERVER_SEES_OF_ENGINE.fullmatch(target):
-        return "server/ sees of engine/ only the headers at its top, the front ends and the cache of grammar/, draft/ngram_drafter.h and record/"
-    if room == "server" and target_room in ("kernels", "models"):
-        if not WIRING.fullmatch(path) and target not in SERVER_SEES:
-            return f"server/ sees of the rooms below engine/ only {', '.join(SERVER_SEES)}"
+    if room != "server" or target_room in ("config", "server") or path.startswith(WIRING):
+        return folder_error(path, target)
+    if path.startswith("server/client/") and target_room == "engine":
+        return "a client knows nothing of the engine"
+    if target_room == "engine" and not SERVER_SEES_OF_ENGINE.fullmatch(target):
+        return "server/ sees of engine/ only how it is driven, requests, counters, and the front ends of grammars"
+    if target_room in ("kernels", "models") and target not in SERVER_SEES:
+        return f"server/ sees of the rooms below engine/ only {', '.join(sorted(SERVER_SEES))}"
     return None
 
 

@@ -58,11 +58,13 @@ class Layers(unittest.TestCase):
             return run("check_layers.py", {path: f'#include "{target}"\n', target: ""})
 
         for path, target in (("engine/core/a.c", "engine/kv/b.h"), ("engine/kv/a.c", "engine/kv/b.h"),
-                             ("engine/kv/a.c", "engine/b.h"), ("engine/a.c", "engine/core/b.h")):
+                             ("engine/a.c", "engine/core/b.h"), ("kernels/cpu/a.c", "kernels/b.h"),
+                             ("engine/grammar/read/a.c", "engine/grammar/build/b.h"), ("server/http/a.c", "server/api/call/b.h")):
             status, out = include(path, target)
             self.assertEqual(status, 0, out)
-        for path, target in (("engine/kv/a.c", "engine/core/b.h"), ("engine/executor/a.c", "engine/kv/b.h"),
-                             ("engine/core/a.c", "engine/executor/b.h")):
+        for path, target in (("engine/kv/a.c", "engine/core/b.h"), ("engine/kv/a.c", "engine/b.h"), ("kernels/a.c", "kernels/cpu/b.h"),
+                             ("engine/grammar/build/a.c", "engine/grammar/read/b.h"), ("server/a.c", "server/http/b.h"),
+                             ("server/api/call/a.c", "server/http/b.h"), ("engine/new/a.c", "engine/kv/b.h")):
             status, out = include(path, target)
             self.assertEqual(status, 1)
             self.assertIn(f"{path}:1", out)
@@ -76,13 +78,18 @@ class Layers(unittest.TestCase):
 
     def test_the_server_sees_little_of_the_rooms_below_the_engine(self):
         seen = {"server/api/a.c": '#include "models/tokenizer/tokenizer.h"\n#include "engine/engine.h"\n',
-                "server/main.c": '#include "models/weights/weights.h"\n'}
+                "server/program/main.c": '#include "models/weights/weights.h"\n'}
         status, out = run("check_layers.py", seen)
         self.assertEqual(status, 0, out)
         for hidden in ("models/weights/weights.h", "kernels/backend.h", "engine/kv/block_manager.h"):
             status, out = run("check_layers.py", {"server/api/a.c": f'#include "{hidden}"\n'})
             self.assertEqual(status, 1)
             self.assertIn(f"server/api/a.c:1: #include {hidden}: server/ sees of", out)
+
+    def test_a_client_knows_no_engine(self):
+        status, out = run("check_layers.py", {"server/client/a.c": '#include "engine/request/request.h"\n'})
+        self.assertEqual(status, 1)
+        self.assertIn("a client knows nothing of the engine", out)
 
 
 class Circles(unittest.TestCase):

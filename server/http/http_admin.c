@@ -1,7 +1,7 @@
 #include "server/http/http_admin.h"
 
 #include "config/base/clock.h"
-#include "config/log.h"
+#include "config/base/log.h"
 #include "server/api/admin/admin_endpoint.h"
 #include "server/http/http_control.h"
 #include "server/http/http_reply.h"

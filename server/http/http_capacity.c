@@ -1,14 +1,14 @@
 #include "server/http/http_capacity.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 #include "server/api/chat/chat_prompt.h"
 #include "server/api/responses/response_store.h"
 #include "server/http/http_admin.h"
 #include "server/http/http_state.h"
 #include "server/http/http_log.h"
-#include "server/json/json_parse.h"
-#include "server/kv_events/kv_event_publisher.h"
-#include "server/record_file.h"
+#include "config/json/json_parse.h"
+#include "server/telemetry/kv_events/kv_event_publisher.h"
+#include "server/telemetry/record_file.h"
 #include "server/tls/tls_front.h"
 
 #include <string.h>

@@ -8,7 +8,7 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_CHECKS_H
 #define QUIRE_SERVER_HTTP_HTTP_CHECKS_H
 
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

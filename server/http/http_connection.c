@@ -14,7 +14,7 @@
 #include "server/http/http_follow.h"
 #include "server/http/http_log.h"
 #include "server/http/http_task.h"
-#include "server/http/listen_socket.h"
+#include "server/net/listen_socket.h"
 
 #include <linux/sockios.h>
 #include <stdlib.h>

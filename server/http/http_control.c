@@ -1,9 +1,9 @@
 #include "server/http/http_control.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_stop.h"
-#include "server/json/json_write.h"
+#include "config/json/json_write.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_HOST_H
 #define QUIRE_SERVER_HTTP_HTTP_HOST_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -9,7 +9,7 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 #define QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 
-#include "server/queue_pace.h"
+#include "server/http/queue_pace.h"
 
 #include <stdbool.h>
 #include <stddef.h>

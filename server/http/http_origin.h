@@ -10,7 +10,7 @@
 #define QUIRE_SERVER_HTTP_HTTP_ORIGIN_H
 
 #include "config/options.h"
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 #include "server/http/http_host.h"
 
 #include <stdbool.h>

@@ -11,7 +11,7 @@
 #include "server/http/http_routes.h"
 #include "server/keys/key_limits.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_ROUTES_H
 #define QUIRE_SERVER_HTTP_HTTP_ROUTES_H
 
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 #include "server/http/http_state.h"
 
 /* How what stands around an endpoint's own answer is written. */

@@ -8,7 +8,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
-#include "config/log.h"
+#include "config/base/log.h"
 #include "server/http/http_admin.h"
 #include "server/http/http_background.h"
 #include "server/http/http_capacity.h"
@@ -22,8 +22,8 @@
 #include "server/http/http_stop.h"
 #include "server/http/http_task.h"
 #include "server/page/openapi.h"
-#include "server/service.h"
-#include "server/signals.h"
+#include "server/process/service.h"
+#include "server/process/signals.h"
 #include "server/tls/tls_front.h"
 
 #include <errno.h>

@@ -6,14 +6,14 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_SERVER_H
 #define QUIRE_SERVER_HTTP_HTTP_SERVER_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "engine/engine.h"
-#include "server/access_log.h"
-#include "server/api/api_call.h"
+#include "server/telemetry/access_log.h"
+#include "server/api/call/api_call.h"
 #include "server/http/http_origin.h"
 #include "server/keys/api_keys.h"
-#include "server/metrics/metrics.h"
-#include "server/trace_exporter.h"
+#include "server/telemetry/metrics/metrics.h"
+#include "server/telemetry/trace_exporter.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -12,14 +12,14 @@
 
 #include "config/base/text.h"
 #include "server/api/responses/response_store.h"
-#include "server/engine_monitor.h"
+#include "server/http/engine_monitor.h"
 #include "server/http/http_checks.h"
 #include "server/http/http_memory.h"
 #include "server/http/http_origin.h"
 #include "server/http/http_server.h"
 #include "server/http/prep_workers.h"
-#include "server/metrics/metrics_http.h"
-#include "server/trace_context.h"
+#include "server/telemetry/metrics/metrics_http.h"
+#include "server/telemetry/trace_context.h"
 
 #include <microhttpd.h>
 

@@ -1,9 +1,9 @@
 #include "server/http/http_stop.h"
 
 #include "config/base/clock.h"
-#include "config/log.h"
+#include "config/base/log.h"
 #include "server/http/http_connection.h"
-#include "server/service.h"
+#include "server/process/service.h"
 #include "server/tls/tls_front.h"
 
 #include <sys/socket.h>

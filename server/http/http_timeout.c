@@ -2,7 +2,7 @@
 
 #include "config/base/clock.h"
 #include "config/base/numbers.h"
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_type.h"
 #include "server/http/http_admission.h"
 
 #include <string.h>

@@ -16,7 +16,7 @@
 #ifndef QUIRE_SERVER_HTTP_PREP_WORKERS_H
 #define QUIRE_SERVER_HTTP_PREP_WORKERS_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
 #ifndef QUIRE_SERVER_KEYS_API_KEYS_H
 #define QUIRE_SERVER_KEYS_API_KEYS_H
 
-#include "config/error.h"
-#include "server/auth.h"
+#include "config/base/error.h"
+#include "server/keys/auth.h"
 #include "server/keys/key_file.h"
 #include "server/keys/rate_limit.h"
 

@@ -3,8 +3,8 @@
 #ifndef QUIRE_SERVER_KEYS_KEY_ENTRY_H
 #define QUIRE_SERVER_KEYS_KEY_ENTRY_H
 
-#include "config/error.h"
-#include "server/auth.h"
+#include "config/base/error.h"
+#include "server/keys/auth.h"
 
 #include <stdbool.h>
 #include <stddef.h>

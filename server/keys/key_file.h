@@ -14,7 +14,7 @@
 #ifndef QUIRE_SERVER_KEYS_KEY_FILE_H
 #define QUIRE_SERVER_KEYS_KEY_FILE_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "server/keys/key_entry.h"
 
 #include <stdbool.h>

@@ -9,7 +9,7 @@
 #ifndef QUIRE_SERVER_KEYS_KEY_LIMITS_H
 #define QUIRE_SERVER_KEYS_KEY_LIMITS_H
 
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 #include "server/keys/api_keys.h"
 
 #include <stdint.h>

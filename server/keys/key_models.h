@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_KEYS_KEY_MODELS_H
 
 #include "config/options.h"
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 #include "server/keys/api_keys.h"
 
 /* What such a context points to. */

@@ -1,11 +1,11 @@
 /* The input of a custom tool, in the arguments of the function that stands for it
- * (server/api/chat/custom_tools.h): {"input": "..."}, as it comes. Arguments that begin in another way
+ * (server/api/tools/custom_tools.h): {"input": "..."}, as it comes. Arguments that begin in another way
  * are the input themselves, as they are written: what a model says is not lost. */
 #ifndef QUIRE_SERVER_OUTPUT_CUSTOM_INPUT_H
 #define QUIRE_SERVER_OUTPUT_CUSTOM_INPUT_H
 
 #include "config/base/byte_buffer.h"
-#include "config/base/json_unescape.h"
+#include "config/json/json_unescape.h"
 
 #define CUSTOM_INPUT_MAX_HEAD                                                                      \
     32 /* bytes up to the string; with more white space it is other JSON */

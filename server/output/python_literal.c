@@ -1,6 +1,6 @@
 #include "server/output/python_literal.h"
 
-#include "config/base/json_unescape.h"
+#include "config/json/json_unescape.h"
 #include "config/base/utf8.h"
 #include "server/output/json_stream.h"
 #include "server/output/python_number.h"

@@ -1,6 +1,6 @@
 #include "server/output/python_number.h"
 
-#include "config/base/json_unescape.h"
+#include "config/json/json_unescape.h"
 
 static bool is_digit(char byte) {
     return byte >= '0' && byte <= '9';

@@ -10,7 +10,7 @@
 
 #include "config/base/byte_buffer.h"
 #include "server/output/json_stream.h"
-#include "config/base/json_unescape.h"
+#include "config/json/json_unescape.h"
 #include "server/output/output_parts.h"
 
 /* Takes the tool calls that the formats read: counts them, and admits the names that are valid and

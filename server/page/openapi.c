@@ -1,7 +1,7 @@
 #include "server/page/openapi.h"
 
 #include "models/chat_template/chat_template.h"
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"

@@ -7,7 +7,7 @@
 #define QUIRE_SERVER_PAGE_OPENAPI_H
 
 #include "config/base/byte_buffer.h"
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 
 /* Appends the description. -1 when memory is short; *out may then hold a part of it. */
 int openapi_write(const struct api_context *context, struct byte_buffer *out);

@@ -1,6 +1,6 @@
 #include "server/tls/tls_connection.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 
 #include <errno.h>
 #include <stdlib.h>

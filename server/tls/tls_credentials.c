@@ -1,6 +1,6 @@
 #include "server/tls/tls_credentials.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 
 #include <gnutls/x509.h>
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
 #ifndef QUIRE_SERVER_TLS_TLS_CREDENTIALS_H
 #define QUIRE_SERVER_TLS_TLS_CREDENTIALS_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 
 #include <gnutls/gnutls.h>
 

@@ -2,8 +2,8 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
-#include "config/log.h"
-#include "server/http/listen_socket.h"
+#include "config/base/log.h"
+#include "server/net/listen_socket.h"
 #include "server/tls/tls_lists.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "engine/draft/ngram_drafter.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 #include "tests/sim/fake_mask_workers.h"
 #include "tests/devices/known_request.h"
 #include "tests/devices/run_notes.h"

@@ -1,7 +1,7 @@
 #include "tests/devices/known_request.h"
 
 #include "config/base/check.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 
 enum {
     MAX_PROMPT = 256,

@@ -3,7 +3,7 @@
 #ifndef QUIRE_TESTS_DEVICES_KNOWN_REQUEST_H
 #define QUIRE_TESTS_DEVICES_KNOWN_REQUEST_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "tests/sim/random.h"
 
 struct known_request_shape {

@@ -1,6 +1,6 @@
 /* Any bytes as a grammar in GBNF or Lark's notation; the first says how to walk. What is taken must
  * build, or be too large or without a text, and always let some token come next. */
-#include "engine/grammar/grammar_text.h"
+#include "engine/grammar/read/grammar_text.h"
 #include "tests/fuzz/grammar_walk.h"
 
 #include <stdint.h>

@@ -3,7 +3,7 @@
  * traceparent, then names and values of further fields in turn. */
 #include "server/http/http_checks.h"
 #include "server/http/http_origin.h"
-#include "server/trace_context.h"
+#include "server/telemetry/trace_context.h"
 
 #include <ctype.h>
 #include <stdint.h>

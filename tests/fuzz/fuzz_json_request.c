@@ -2,7 +2,7 @@
  * /v1/embeddings, /tokenize and /detokenize, and of those that count tokens. A body that is taken is answered with made-up engine events; whatever
  * comes out must be valid JSON. */
 #include "config/base/utf8.h"
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/server/api/fake_tokenizer.h"
 

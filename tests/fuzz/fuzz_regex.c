@@ -1,6 +1,6 @@
 /* Any bytes as a regular expression: the first says of which mode, and how to walk. What is taken
  * must build or be too large, and always let some token come next, all the way to an end. */
-#include "engine/grammar/grammar_regex.h"
+#include "engine/grammar/read/grammar_regex.h"
 #include "tests/fuzz/grammar_walk.h"
 
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* Any JSON object as a JSON schema. What is refused gets a 400; what is taken always lets some token
  * come next, all the way to an end. */
-#include "config/base/json_scan.h"
-#include "server/api/constraint/json_schema.h"
-#include "server/json/json_integer.h"
+#include "config/json/json_scan.h"
+#include "engine/grammar/read/json_schema.h"
+#include "config/json/json_integer.h"
 #include "tests/fuzz/grammar_walk.h"
 
 #include <stdint.h>

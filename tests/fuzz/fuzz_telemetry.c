@@ -1,9 +1,9 @@
 /* Any bytes as what a server or a client says to those that watch: the first byte chooses which. */
-#include "server/chat/terminal_text.h"
-#include "server/completion_stream.h"
-#include "server/http_client.h"
-#include "server/top_view.h"
-#include "server/trace_context.h"
+#include "server/client/chat/terminal_text.h"
+#include "server/client/chat/completion_stream.h"
+#include "server/net/http_client.h"
+#include "server/client/top_view.h"
+#include "server/telemetry/trace_context.h"
 
 #include <ctype.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 #include "tests/fuzz/grammar_walk.h"
 
-#include "engine/grammar/grammar_program.h"
+#include "engine/grammar/machine/grammar_program.h"
 #include "engine/sequence/forced_tokens.h"
-#include "tests/unit/engine/grammar/grammar_fixture.h"
+#include "tests/unit/engine/grammar/machine/grammar_fixture.h"
 
 #include <stdlib.h>
 

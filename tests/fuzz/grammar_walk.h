@@ -3,7 +3,7 @@
 #ifndef QUIRE_TESTS_FUZZ_GRAMMAR_WALK_H
 #define QUIRE_TESTS_FUZZ_GRAMMAR_WALK_H
 
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 
 /* Aborts, which is a finding, unless the condition holds. */
 void fuzz_require(bool condition);

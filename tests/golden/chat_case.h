@@ -2,7 +2,7 @@
 #ifndef QUIRE_TESTS_GOLDEN_CHAT_CASE_H
 #define QUIRE_TESTS_GOLDEN_CHAT_CASE_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "models/chat_template/chat_template.h"
 
 #include <cjson/cJSON.h>

@@ -10,7 +10,7 @@
  * With quantised keys and values other beams are found: then it is the searches with room that the
  * others are compared with, bit for bit, and a good part of them is as Transformers'. */
 #include "engine/engine.h"
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 #include "kernels/kv_type.h"
 
 #include <cjson/cJSON.h>

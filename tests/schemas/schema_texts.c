@@ -5,11 +5,11 @@
  * with "microseconds", the processor's time that compiling took. `texts` are tried byte by byte; samples are written by
  * taking allowed bytes at random, an end where one is allowed with one chance in three; one that has
  * become long takes the shortest way to its end. Used by check_schemas.py. */
-#include "engine/grammar/grammar_machine.h"
-#include "server/api/constraint/json_schema.h"
-#include "server/json/json_integer.h"
-#include "server/json/json_write.h"
-#include "tests/unit/engine/grammar/grammar_fixture.h"
+#include "engine/grammar/machine/grammar_machine.h"
+#include "engine/grammar/read/json_schema.h"
+#include "config/json/json_integer.h"
+#include "config/json/json_write.h"
+#include "tests/unit/engine/grammar/machine/grammar_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef QUIRE_TESTS_SIM_BEAM_ORACLE_H
 #define QUIRE_TESTS_SIM_BEAM_ORACLE_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 
 #include <stdint.h>
 

@@ -3,7 +3,7 @@
 #ifndef QUIRE_TESTS_SIM_DRY_ORACLE_H
 #define QUIRE_TESTS_SIM_DRY_ORACLE_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "tests/sim/fake_tokenizer.h"
 
 /* Writes the penalties, 0 where there is none. */

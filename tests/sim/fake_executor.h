@@ -8,7 +8,7 @@
 #ifndef QUIRE_TESTS_SIM_FAKE_EXECUTOR_H
 #define QUIRE_TESTS_SIM_FAKE_EXECUTOR_H
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 #include "tests/sim/fake_model.h"
 #include "tests/sim/random.h"
 

@@ -3,7 +3,7 @@
 #ifndef QUIRE_TESTS_SIM_FAKE_MASK_WORKERS_H
 #define QUIRE_TESTS_SIM_FAKE_MASK_WORKERS_H
 
-#include "engine/mask_workers.h"
+#include "engine/core/mask_workers.h"
 #include "tests/sim/random.h"
 
 struct fake_mask_workers {

@@ -1,7 +1,7 @@
 #include "tests/sim/oracle.h"
 
 #include "config/base/check.h"
-#include "engine/grammar/grammar_machine.h"
+#include "engine/grammar/machine/grammar_machine.h"
 #include "engine/sequence/forced_tokens.h"
 #include "tests/sim/beam_oracle.h"
 #include "tests/sim/dry_oracle.h"

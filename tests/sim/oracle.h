@@ -3,8 +3,8 @@
 #ifndef QUIRE_TESTS_SIM_ORACLE_H
 #define QUIRE_TESTS_SIM_ORACLE_H
 
-#include "engine/grammar/grammar.h"
-#include "engine/request.h"
+#include "engine/grammar/machine/grammar.h"
+#include "engine/request/request.h"
 #include "tests/sim/fake_model.h"
 
 struct oracle_choice {

@@ -1,7 +1,7 @@
 #include "tests/sim/random_request.h"
 
 #include "config/base/check.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 #include "tests/sim/fake_tokenizer.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef QUIRE_TESTS_SIM_RANDOM_REQUEST_H
 #define QUIRE_TESTS_SIM_RANDOM_REQUEST_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "tests/sim/random.h"
 
 struct request_shape {

@@ -5,7 +5,7 @@
 #define QUIRE_TESTS_SIM_SIMULATION_H
 
 #include "engine/core/engine_core.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 #include "engine/record/recorder.h"
 #include "tests/sim/fake_drafter.h"
 #include "tests/sim/fake_executor.h"

@@ -5,7 +5,7 @@
  *
  *   test_replay [--seeds N] [--first-seed S] */
 #include "config/base/check.h"
-#include "config/log.h"
+#include "config/base/log.h"
 #include "engine/record/replay.h"
 #include "tests/sim/fake_tokenizer.h"
 #include "tests/sim/simulation.h"

@@ -3,7 +3,7 @@
 #ifndef QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_VIRTUAL_EXECUTOR_H
 #define QUIRE_SCRIPTS_BENCH_CLUSTER_SIM_VIRTUAL_EXECUTOR_H
 
-#include "engine/executor.h"
+#include "engine/executor/executor.h"
 #include "scripts/bench/cluster_sim/cost_model.h"
 
 struct virtual_executor {

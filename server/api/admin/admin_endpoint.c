@@ -1,8 +1,8 @@
 #include "server/api/admin/admin_endpoint.h"
 
-#include "server/json/json_field.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "config/json/json_field.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 struct level_body {
     const char *level;

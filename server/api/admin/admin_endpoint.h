@@ -3,9 +3,9 @@
 #define QUIRE_SERVER_API_ADMIN_ENDPOINT_H
 
 #include "config/base/byte_buffer.h"
-#include "config/log.h"
-#include "engine/engine_stats.h"
-#include "server/api/api_error.h"
+#include "config/base/log.h"
+#include "engine/stats/engine_stats.h"
+#include "config/json/api_error.h"
 
 struct admin_status {
     const char *state; /* "serving", "draining", "stopping", "failed" */

@@ -2,11 +2,11 @@
 
 #include "server/api/fields/beam_fields.h"
 #include "server/api/fields/request_limits.h"
-#include "server/api/chat/custom_tools.h"
+#include "server/api/tools/custom_tools.h"
 #include "server/api/chat/function_form.h"
 #include "server/api/chat/message_members.h"
-#include "server/api/constraint/tool_grammar.h"
-#include "server/json/json_parse.h"
+#include "server/api/tools/tool_grammar.h"
+#include "config/json/json_parse.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 
 #include "server/api/chat/chat_prompt.h"
 #include "server/api/fields/sampling_body.h"
-#include "server/api/chat/tool_fields.h"
+#include "server/api/tools/tool_fields.h"
 
 /* Absent fields hold their default (sampling_body.h). */
 struct chat_body {

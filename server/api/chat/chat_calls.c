@@ -1,9 +1,9 @@
 #include "server/api/chat/chat_calls.h"
 
 #include "server/api/chat/chat_value.h"
-#include "server/json/json_field.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "config/json/json_field.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 #include <stdio.h>
 #include <string.h>

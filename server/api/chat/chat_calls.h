@@ -4,7 +4,7 @@
 
 #include "config/base/byte_buffer.h"
 #include "models/chat_template/template_value.h"
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 #include "server/api/chat/chat_form.h"
 
 #include <cjson/cJSON.h>

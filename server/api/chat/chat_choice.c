@@ -2,7 +2,7 @@
 
 #include "config/base/array.h"
 #include "config/base/random_id.h"
-#include "server/api/chat/custom_tools.h"
+#include "server/api/tools/custom_tools.h"
 
 #include <stdlib.h>
 #include <string.h>

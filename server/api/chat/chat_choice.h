@@ -5,8 +5,8 @@
 #define QUIRE_SERVER_API_CHAT_CHAT_CHOICE_H
 
 #include "config/base/byte_buffer.h"
-#include "engine/token_stream.h"
-#include "server/api/api_error.h"
+#include "engine/request/token_stream.h"
+#include "config/json/api_error.h"
 #include "server/output/custom_input.h"
 #include "server/output/output_parser.h"
 

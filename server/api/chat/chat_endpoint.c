@@ -1,14 +1,14 @@
 /* /v1/chat/completions: adds to an API call what chats have: one prompt, rendered by the model's
  * template, whose choices are parsed into reasoning, content and tool calls. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
-#include "server/api/api_call_format.h"
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_format.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/chat/chat_format.h"
 #include "server/api/chat/chat_generation.h"
 #include "server/api/chat/function_form.h"
-#include "server/api/logprob_format.h"
-#include "server/json/json_write.h"
+#include "server/api/call/logprob_format.h"
+#include "config/json/json_write.h"
 #include "server/api/chat/chat_model.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_ERROR_NAMES_H
 #define QUIRE_SERVER_API_CHAT_CHAT_ERROR_NAMES_H
 
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 
 struct chat_error_name {
     const char *chat, *here; /* chat NULL: the end of a list */

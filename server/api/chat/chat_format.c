@@ -1,7 +1,7 @@
 #include "server/api/chat/chat_format.h"
 
-#include "server/api/api_call_format.h"
-#include "server/json/json_write.h"
+#include "server/api/call/api_call_format.h"
+#include "config/json/json_write.h"
 
 /* vLLM's name and the one it had before, which others still use. */
 static void write_reasoning(const struct byte_buffer *reasoning, struct byte_buffer *out) {

@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_FORMAT_H
 #define QUIRE_SERVER_API_CHAT_CHAT_FORMAT_H
 
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/chat/chat_choice.h"
 
 #include <stdbool.h>

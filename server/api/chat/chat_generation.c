@@ -1,11 +1,11 @@
 #include "server/api/chat/chat_generation.h"
 
 #include "config/base/check.h"
-#include "server/api/api_call_type.h"
-#include "server/api/constraint/chat_grammar.h"
+#include "server/api/call/api_call_type.h"
+#include "server/api/chat/chat_grammar.h"
 #include "server/api/chat/chat_model.h"
-#include "server/api/chat/tool_types.h"
-#include "server/api/constraint/tool_grammar.h"
+#include "server/api/tools/tool_types.h"
+#include "server/api/tools/tool_grammar.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static int set_thinking(const struct api_context *context, const struct chat_bod
         tokenizer_encode(context->tokenizer, markers->end, strlen(markers->end),
                          TOKENIZER_PARSE_SPECIAL, budget.end_tokens, MAX_THINKING_END_TOKENS);
     if (count < 0)
-        return api_error_encode((int)count, "thinking_token_budget", err);
+        return prompt_field_refuse((int)count, "thinking_token_budget", err);
     CHECK(count > 0 && count <= MAX_THINKING_END_TOKENS);
     budget.num_end_tokens = (int32_t)count;
     *out = budget;

@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
 #define QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/api/chat/chat_choice.h"
 #include "server/api/chat/chat_body.h"
 

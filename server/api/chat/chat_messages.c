@@ -8,7 +8,7 @@
 #include "server/api/chat/chat_turns.h"
 #include "server/api/chat/chat_value.h"
 #include "server/api/chat/message_members.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <string.h>

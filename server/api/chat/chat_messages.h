@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_API_CHAT_CHAT_MESSAGES_H
 
 #include "models/chat_template/template_value.h"
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 #include "server/api/chat/chat_form.h"
 
 #include <cjson/cJSON.h>

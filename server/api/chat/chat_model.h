@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_MODEL_H
 #define QUIRE_SERVER_API_CHAT_CHAT_MODEL_H
 
-#include "config/error.h"
+#include "config/base/error.h"
 #include "config/base/text.h"
 #include "models/chat_template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"

@@ -1,6 +1,6 @@
 #include "server/api/chat/chat_parts.h"
 
-#include "server/api/chat/custom_tools.h"
+#include "server/api/tools/custom_tools.h"
 
 #include <stdlib.h>
 

@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_PARTS_H
 #define QUIRE_SERVER_API_CHAT_CHAT_PARTS_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/api/chat/chat_generation.h"
 
 struct chat_parts {

@@ -3,8 +3,8 @@
 #include "server/api/chat/chat_messages.h"
 #include "server/api/chat/chat_model.h"
 #include "server/api/chat/chat_value.h"
-#include "server/json/json_field.h"
-#include "server/json/json_write.h"
+#include "config/json/json_field.h"
+#include "config/json/json_write.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #define QUIRE_SERVER_API_CHAT_CHAT_PROMPT_H
 
 #include "models/chat_template/template_value.h"
-#include "server/api/api_context.h"
-#include "server/api/api_error.h"
+#include "server/api/call/api_context.h"
+#include "config/json/api_error.h"
 #include "server/api/fields/prompt_field.h"
 
 #include <cjson/cJSON.h>

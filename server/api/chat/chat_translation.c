@@ -1,6 +1,6 @@
 #include "server/api/chat/chat_translation.h"
 
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <string.h>

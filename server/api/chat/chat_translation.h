@@ -4,7 +4,7 @@
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_TRANSLATION_H
 #define QUIRE_SERVER_API_CHAT_CHAT_TRANSLATION_H
 
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 #include "server/api/chat/chat_value.h"
 
-#include "server/json/json_integer.h"
+#include "config/json/json_integer.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 #include "server/api/chat/message_members.h"
 
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <string.h>

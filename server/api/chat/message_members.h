@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_API_CHAT_MESSAGE_MEMBERS_H
 
 #include "config/base/byte_buffer.h"
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
 

@@ -4,7 +4,7 @@
 #include "server/api/completions/llama_body.h"
 #include "server/api/fields/beam_fields.h"
 #include "server/api/fields/request_limits.h"
-#include "server/json/json_parse.h"
+#include "config/json/json_parse.h"
 
 #include <stdlib.h>
 

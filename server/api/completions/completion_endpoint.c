@@ -1,14 +1,14 @@
 /* /v1/completions, and llama.cpp's /completion and /infill by way of it: adds to an API call what
  * completions have: echoed prompts, logprobs in the legacy shape, and the best of several
  * choices. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
-#include "server/api/api_call_format.h"
+#include "server/api/call/api_call_format.h"
 #include "server/api/completions/completion_body.h"
 #include "server/api/completions/llama_format.h"
-#include "server/api/logprob_format.h"
-#include "server/api/logprob_list.h"
-#include "server/json/json_write.h"
+#include "server/api/call/logprob_format.h"
+#include "server/api/call/logprob_list.h"
+#include "config/json/json_write.h"
 
 #include <stdlib.h>
 #include <string.h>

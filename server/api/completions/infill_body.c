@@ -2,7 +2,7 @@
 
 #include "server/api/chat/chat_error_names.h"
 #include "server/api/completions/llama_body.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <stdlib.h>

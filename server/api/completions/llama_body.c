@@ -1,9 +1,9 @@
 #include "server/api/completions/llama_body.h"
 
 #include "server/api/chat/chat_error_names.h"
-#include "engine/sampling_params.h"
+#include "engine/request/sampling_params.h"
 #include "server/api/fields/prompt_field.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef QUIRE_SERVER_API_COMPLETIONS_LLAMA_BODY_H
 #define QUIRE_SERVER_API_COMPLETIONS_LLAMA_BODY_H
 
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 
 #include "config/base/byte_buffer.h"
 

@@ -1,8 +1,8 @@
 #include "server/api/completions/llama_format.h"
 
-#include "models/sampling_fields.h"
-#include "server/api/api_call_format.h"
-#include "server/json/json_write.h"
+#include "models/config/sampling_fields.h"
+#include "server/api/call/api_call_format.h"
+#include "config/json/json_write.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_API_COMPLETIONS_LLAMA_FORMAT_H
 #define QUIRE_SERVER_API_COMPLETIONS_LLAMA_FORMAT_H
 
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_type.h"
 
 /* What is answered of a choice. The buffers are its output that is not yet sent. */
 struct llama_answer {

@@ -1,10 +1,10 @@
 #include "server/api/constraint/output_form.h"
 
-#include "engine/grammar/grammar_regex.h"
-#include "engine/grammar/grammar_text.h"
-#include "server/api/constraint/json_schema.h"
-#include "server/json/json_field.h"
-#include "server/json/json_parse.h"
+#include "engine/grammar/read/grammar_regex.h"
+#include "engine/grammar/read/grammar_text.h"
+#include "engine/grammar/read/json_schema.h"
+#include "config/json/json_field.h"
+#include "config/json/json_parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>

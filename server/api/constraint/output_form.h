@@ -3,8 +3,8 @@
 #ifndef QUIRE_SERVER_API_CONSTRAINT_OUTPUT_FORM_H
 #define QUIRE_SERVER_API_CONSTRAINT_OUTPUT_FORM_H
 
-#include "engine/grammar/grammar.h"
-#include "server/api/api_error.h"
+#include "engine/grammar/machine/grammar.h"
+#include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
 

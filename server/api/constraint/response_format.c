@@ -1,10 +1,10 @@
 #include "server/api/constraint/response_format.h"
 
-#include "server/api/constraint/json_schema.h"
-#include "server/api/constraint/json_whitespace.h"
+#include "engine/grammar/read/json_schema.h"
+#include "engine/grammar/read/json_whitespace.h"
 #include "server/api/constraint/output_form.h"
-#include "server/json/json_field.h"
-#include "server/json/json_write.h"
+#include "config/json/json_field.h"
+#include "config/json/json_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #ifndef QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 #define QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 
-#include "engine/grammar/grammar_cache.h"
-#include "server/api/api_error.h"
+#include "engine/grammar/machine/grammar_cache.h"
+#include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
 

@@ -1,8 +1,8 @@
-#include "engine/grammar/free_text.h"
-#include "server/api/constraint/json_schema.h"
+#include "engine/grammar/build/free_text.h"
+#include "engine/grammar/read/json_schema.h"
 #include "server/api/constraint/output_form.h"
-#include "server/json/json_field.h"
-#include "server/json/json_parse.h"
+#include "config/json/json_field.h"
+#include "config/json/json_parse.h"
 
 #include <stdio.h>
 #include <string.h>

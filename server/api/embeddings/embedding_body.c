@@ -1,10 +1,10 @@
 #include "server/api/embeddings/embedding_body.h"
 
-#include "server/api/api_call_type.h"
-#include "server/api/api_context.h"
+#include "server/api/call/api_call_type.h"
+#include "server/api/call/api_context.h"
 #include "server/api/embeddings/embedding_request.h"
 #include "server/api/fields/unknown_fields.h"
-#include "server/json/json_parse.h"
+#include "config/json/json_parse.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "server/api/embeddings/embedding_format.h"
 #include "server/api/fields/prompt_field.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 /* Absent fields hold OpenAI's default, or the server's where the field is ours or vLLM's (pooling,
  * normalize, add_special_tokens, parse_special, priority, cache_salt). */

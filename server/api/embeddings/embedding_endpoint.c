@@ -1,13 +1,13 @@
 /* /v1/embeddings: every input is a prompt of one choice. Its embedding is written as JSON when it
  * is ready, so that a long list does not hold up the I/O thread at its end, where the parts are
  * only joined. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "config/base/check.h"
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/embeddings/embedding_body.h"
 #include "server/api/embeddings/embedding_request.h"
-#include "server/json/json_write.h"
+#include "config/json/json_write.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 #include "server/api/embeddings/embedding_format.h"
 
-#include "server/json/json_write.h"
+#include "config/json/json_write.h"
 
 #include <math.h>
 #include <string.h>

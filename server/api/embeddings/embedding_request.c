@@ -1,7 +1,7 @@
 #include "server/api/embeddings/embedding_request.h"
 
-#include "server/api/api_call_type.h"
-#include "server/json/json_field.h"
+#include "server/api/call/api_call_type.h"
+#include "config/json/json_field.h"
 
 #include <stdlib.h>
 #include <string.h>

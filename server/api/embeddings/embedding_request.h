@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_REQUEST_H
 #define QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_REQUEST_H
 
-#include "engine/request.h"
+#include "engine/request/request.h"
 #include "server/api/fields/prompt_field.h"
 
 struct embedding_settings {

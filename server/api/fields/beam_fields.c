@@ -1,6 +1,6 @@
 #include "server/api/fields/beam_fields.h"
 
-#include "models/sampling_fields.h"
+#include "models/config/sampling_fields.h"
 
 #include <stdio.h>
 #include <string.h>

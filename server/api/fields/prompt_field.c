@@ -1,12 +1,19 @@
 #include "server/api/fields/prompt_field.h"
 
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Bound the text that is to be cut: many times what the context holds. */
+int prompt_field_refuse(int code, const char *path, struct api_error *err) {
+    if (code == TOKENIZER_TOO_COSTLY)
+        return api_error_set(err, 400, "invalid_request_error", "text_too_costly", path,
+                             "The text takes the model's tokenizer too long");
+    return api_error_set_memory(err);
+}
+
 #define MAX_CUT_BYTES_PER_TOKEN 64
 #define LEAST_CUT_BYTES ((size_t)1 << 20)
 
@@ -139,7 +146,7 @@ int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_te
         }
         free(tokens);
         if (count < 0)
-            return api_error_encode((int)count, path, err);
+            return prompt_field_refuse((int)count, path, err);
         capacity = (size_t)count;
     }
 }
@@ -173,7 +180,7 @@ static int encode(const struct prompt_reader *reader, const struct prompt_text *
                                            text->client_spans, text->num_client_spans, text->flags,
                                            tokens->ids, (size_t)reader->most);
     if (count < 0)
-        return api_error_encode((int)count, reader->path, err);
+        return prompt_field_refuse((int)count, reader->path, err);
     if (check_count(reader, count, err) != 0)
         return -1;
     tokens->count = (int32_t)count;

@@ -3,8 +3,8 @@
 #ifndef QUIRE_SERVER_API_FIELDS_PROMPT_FIELD_H
 #define QUIRE_SERVER_API_FIELDS_PROMPT_FIELD_H
 
-#include "server/api/api_error.h"
-#include "server/api/api_context.h"
+#include "config/json/api_error.h"
+#include "server/api/call/api_context.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -91,5 +91,9 @@ unsigned prompt_text_flags(bool add_special, bool parse_special);
  * num_tokens of several prompts are above context->max_prompt_tokens. */
 int prompt_list_check_total(const struct api_context *context, const struct prompt_list *list,
                             int64_t num_tokens, struct api_error *err);
+
+/* Fills *err from tokenizer_encode's negative result; `path` names the field of the text, or
+ * NULL. */
+int prompt_field_refuse(int code, const char *path, struct api_error *err);
 
 #endif

@@ -4,8 +4,8 @@
 #define QUIRE_SERVER_API_FIELDS_REQUEST_LIMITS_H
 
 #include "engine/engine.h"
-#include "server/api/api_context.h"
-#include "server/json/json_field.h"
+#include "server/api/call/api_context.h"
+#include "config/json/json_field.h"
 
 /* Returns the table's line with the bounds it has here; unchanged where nothing sets them. */
 struct json_field request_limits_bind(const struct api_context *context,

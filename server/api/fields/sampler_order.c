@@ -1,6 +1,6 @@
 #include "server/api/fields/sampler_order.h"
 
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <string.h>
 

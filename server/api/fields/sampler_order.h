@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_API_FIELDS_SAMPLER_ORDER_H
 #define QUIRE_SERVER_API_FIELDS_SAMPLER_ORDER_H
 
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
 

@@ -1,10 +1,10 @@
 #include "server/api/fields/sampling_body.h"
 
-#include "server/api/api_call_type.h"
-#include "models/sampling_fields.h"
+#include "server/api/call/api_call_type.h"
+#include "models/config/sampling_fields.h"
 #include "server/api/fields/request_limits.h"
 #include "server/api/fields/sampler_order.h"
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 #include "server/api/constraint/response_format.h"
 #include "server/api/fields/unknown_fields.h"
 

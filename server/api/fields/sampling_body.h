@@ -3,11 +3,11 @@
 #ifndef QUIRE_SERVER_API_FIELDS_SAMPLING_BODY_H
 #define QUIRE_SERVER_API_FIELDS_SAMPLING_BODY_H
 
-#include "engine/grammar/grammar.h"
-#include "server/api/api_context.h"
+#include "engine/grammar/machine/grammar.h"
+#include "server/api/call/api_context.h"
 #include "server/api/fields/prompt_field.h"
 #include "server/api/fields/sampling_lists.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #define SAMPLING_TO_THE_END (-1) /* max_tokens: as many as the context holds */
 

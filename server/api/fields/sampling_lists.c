@@ -1,7 +1,8 @@
 #include "server/api/fields/sampling_lists.h"
 
-#include "server/api/api_call_type.h"
-#include "server/json/json_field.h"
+#include "server/api/fields/prompt_field.h"
+#include "server/api/call/api_call_type.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,7 +198,7 @@ static int add_bad_run(const struct tokenizer *tokenizer, const char *word, cons
     int32_t *tokens = lists->bad_tokens + lists->num_bad_runs * MAX_BAD_RUN_TOKENS;
     int64_t count = tokenizer_encode(tokenizer, word, strlen(word), 0, tokens, MAX_BAD_RUN_TOKENS);
     if (count < 0)
-        return api_error_encode((int)count, path, err);
+        return prompt_field_refuse((int)count, path, err);
     if (count == 0 || count > MAX_BAD_RUN_TOKENS)
         return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
                              "%s is %lld tokens: a word of 1 to %d tokens is allowed", path,

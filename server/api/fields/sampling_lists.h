@@ -3,9 +3,9 @@
 #ifndef QUIRE_SERVER_API_FIELDS_SAMPLING_LISTS_H
 #define QUIRE_SERVER_API_FIELDS_SAMPLING_LISTS_H
 
-#include "engine/sampling_params.h"
+#include "engine/request/sampling_params.h"
 #include "models/tokenizer/tokenizer.h"
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
 

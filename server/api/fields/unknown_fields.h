@@ -7,9 +7,9 @@
 #define QUIRE_SERVER_API_FIELDS_UNKNOWN_FIELDS_H
 
 #include "config/base/byte_buffer.h"
-#include "server/api/api_context.h"
-#include "server/api/api_error.h"
-#include "server/json/json_field.h"
+#include "server/api/call/api_context.h"
+#include "config/json/api_error.h"
+#include "config/json/json_field.h"
 
 /* Refuses the unsupported ones of the body's fields that are in none of the tables, and appends the
  * names of the ignored ones to `names`, as json_fields_list_unknown writes them. -1 and *err, code

@@ -5,7 +5,7 @@
 #include "server/api/chat/chat_translation.h"
 #include "server/api/messages/messages_input.h"
 #include "server/api/messages/messages_tools.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef QUIRE_SERVER_API_MESSAGES_MESSAGES_BODY_H
 #define QUIRE_SERVER_API_MESSAGES_MESSAGES_BODY_H
 
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 #include "server/api/chat/chat_body.h"
 
 #include <cjson/cJSON.h>

@@ -1,16 +1,16 @@
 /* /v1/messages: the body becomes that of a chat (messages_body.h), its one choice a list of content
  * blocks (messages_output.h). A stream's events are made while the output is added, and sent
  * after. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/chat/chat_generation.h"
 #include "server/api/chat/chat_parts.h"
 #include "server/api/messages/messages_body.h"
 #include "server/api/messages/messages_error.h"
 #include "server/api/messages/messages_output.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 struct messages_api_call {
     struct api_call base; /* first: see api_call_type.h */

@@ -1,6 +1,6 @@
 #include "server/api/messages/messages_error.h"
 
-#include "server/json/json_write.h"
+#include "config/json/json_write.h"
 
 const char *messages_error_type(int status) {
     switch (status) {

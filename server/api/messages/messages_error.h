@@ -4,7 +4,7 @@
 #ifndef QUIRE_SERVER_API_MESSAGES_MESSAGES_ERROR_H
 #define QUIRE_SERVER_API_MESSAGES_MESSAGES_ERROR_H
 
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 
 /* Returns the type that goes with a status. */
 const char *messages_error_type(int status);

@@ -2,7 +2,7 @@
 
 #include "config/base/byte_buffer.h"
 #include "server/api/chat/chat_translation.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 #include "server/output/output_parser.h"
 
 #include <stdio.h>

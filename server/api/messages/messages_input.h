@@ -2,7 +2,7 @@
 #ifndef QUIRE_SERVER_API_MESSAGES_MESSAGES_INPUT_H
 #define QUIRE_SERVER_API_MESSAGES_MESSAGES_INPUT_H
 
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
 

@@ -2,9 +2,9 @@
 
 #include "config/base/array.h"
 #include "config/base/random_id.h"
-#include "server/api/api_call_type.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "server/api/call/api_call_type.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 #include <stdlib.h>
 #include <string.h>

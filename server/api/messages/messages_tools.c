@@ -1,8 +1,8 @@
 #include "server/api/messages/messages_tools.h"
 
 #include "server/api/chat/chat_translation.h"
-#include "server/api/chat/tool_fields.h"
-#include "server/json/json_field.h"
+#include "server/api/tools/tool_fields.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <string.h>

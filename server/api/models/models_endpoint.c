@@ -1,9 +1,9 @@
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "server/api/chat/chat_model.h"
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 #include "server/api/completions/llama_format.h"
-#include "server/json/json_write.h"
+#include "config/json/json_write.h"
 
 #include <stdio.h>
 #include <time.h>

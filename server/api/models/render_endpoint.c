@@ -1,14 +1,14 @@
 /* /v1/chat/completions/render and /v1/completions/render: a body is read, rendered and tokenised as if
  * it were to be answered, and what the engine would be given is written in the shape of vLLM's
  * GenerateRequest (vllm/entrypoints/serve/disagg/protocol.py). */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "config/base/random_id.h"
-#include "server/api/api_call_type.h"
-#include "server/api/api_context.h"
+#include "server/api/call/api_call_type.h"
+#include "server/api/call/api_context.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
-#include "server/json/json_write.h"
+#include "config/json/json_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>

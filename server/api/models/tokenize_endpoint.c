@@ -1,15 +1,15 @@
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "server/api/chat/chat_prompt.h"
-#include "server/api/chat/custom_tools.h"
+#include "server/api/tools/custom_tools.h"
 #include "server/api/chat/function_form.h"
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 #include "server/api/fields/prompt_field.h"
-#include "server/api/chat/tool_fields.h"
+#include "server/api/tools/tool_fields.h"
 #include "server/api/fields/unknown_fields.h"
-#include "server/json/json_field.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "config/json/json_field.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 #include <stddef.h>
 #include <stdio.h>

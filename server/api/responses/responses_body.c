@@ -1,11 +1,11 @@
 #include "server/api/responses/responses_body.h"
 
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/chat/chat_error_names.h"
 #include "server/api/chat/chat_translation.h"
 #include "server/api/responses/responses_tools.h"
-#include "server/json/json_field.h"
-#include "server/json/json_write.h"
+#include "config/json/json_field.h"
+#include "config/json/json_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>

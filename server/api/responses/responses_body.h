@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_API_RESPONSES_RESPONSES_BODY_H
 #define QUIRE_SERVER_API_RESPONSES_RESPONSES_BODY_H
 
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/responses/responses_conversation.h"
 

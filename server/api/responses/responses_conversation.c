@@ -3,9 +3,9 @@
 #include "config/base/random_id.h"
 #include "server/api/responses/response_store.h"
 #include "server/api/responses/responses_body.h"
-#include "server/json/json_field.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "config/json/json_field.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 #include <stdio.h>
 #include <string.h>

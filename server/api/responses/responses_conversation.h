@@ -3,7 +3,7 @@
 #ifndef QUIRE_SERVER_API_RESPONSES_RESPONSES_CONVERSATION_H
 #define QUIRE_SERVER_API_RESPONSES_RESPONSES_CONVERSATION_H
 
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

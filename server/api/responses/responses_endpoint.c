@@ -1,19 +1,19 @@
 /* /v1/responses: the body becomes that of a chat (responses_body.h), its one choice a list of items
  * (responses_output.h). A stream's events are made while the output is added, and sent after. What
  * has ended is kept as the client got it (response_store.h). */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
-#include "config/log.h"
-#include "server/api/api_call_type.h"
+#include "config/base/log.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/chat/chat_parts.h"
-#include "server/api/logprob_format.h"
+#include "server/api/call/logprob_format.h"
 #include "server/api/responses/response_store.h"
 #include "server/api/responses/responses_body.h"
 #include "server/api/responses/responses_output.h"
 #include "server/api/responses/responses_tools.h"
 #include "server/api/responses/stored_items.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 /* Bytes of the request that are kept until its end and sent three times in a stream. */
 #define MAX_ECHO_BYTES (1 << 20)

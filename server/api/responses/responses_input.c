@@ -1,12 +1,12 @@
 /* The input of POST /v1/responses: a text or a list of items, as messages of a chat. */
 #include "server/api/responses/responses_body.h"
 
-#include "config/log.h"
-#include "server/api/api_call_type.h"
+#include "config/base/log.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/chat/chat_messages.h"
 #include "server/api/chat/chat_translation.h"
 #include "server/api/responses/responses_tools.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,9 +2,9 @@
 
 #include "config/base/array.h"
 #include "config/base/random_id.h"
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/responses/responses_tools.h"
-#include "server/json/json_write.h"
+#include "config/json/json_write.h"
 #include "server/output/json_stream.h"
 
 #include <stdlib.h>

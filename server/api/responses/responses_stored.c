@@ -1,9 +1,9 @@
 /* /v1/responses/{id} and what is below it: responses that are kept (response_store.h). */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "config/base/array.h"
 #include "server/api/responses/response_store.h"
-#include "server/json/json_write.h"
+#include "config/json/json_write.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,10 +1,10 @@
 /* /v1/responses/input_tokens. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/responses/responses_body.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 static int count(const struct api_context *context, struct chat_body *chat, struct byte_buffer *out,
                  struct byte_buffer *ignored, struct api_error *err) {

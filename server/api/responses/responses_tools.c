@@ -1,8 +1,8 @@
 #include "server/api/responses/responses_tools.h"
 
-#include "config/log.h"
+#include "config/base/log.h"
 #include "server/api/chat/chat_translation.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <string.h>

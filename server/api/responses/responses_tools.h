@@ -6,7 +6,7 @@
 
 #include "config/base/byte_buffer.h"
 #include "config/base/text.h"
-#include "server/api/api_error.h"
+#include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

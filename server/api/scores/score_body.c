@@ -1,8 +1,8 @@
 #include "server/api/scores/score_body.h"
 
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/fields/unknown_fields.h"
-#include "server/json/json_parse.h"
+#include "config/json/json_parse.h"
 
 #include <stdio.h>
 

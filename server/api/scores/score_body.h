@@ -4,7 +4,7 @@
 #define QUIRE_SERVER_API_SCORES_SCORE_BODY_H
 
 #include "server/api/embeddings/embedding_request.h"
-#include "server/json/json_field.h"
+#include "config/json/json_field.h"
 
 /* Absent fields hold vLLM's default, or the server's where the field is of embeddings. */
 struct score_body {

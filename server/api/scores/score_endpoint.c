@@ -2,14 +2,14 @@
  * /v1/embeddings; the score of a pair is the cosine of the angle between its two. It is computed as
  * soon as both are there, and a document's JSON is written when the body is read, so that a long list
  * does not hold up the I/O thread at its end. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "config/base/check.h"
-#include "server/api/api_call_format.h"
-#include "server/api/api_call_type.h"
+#include "server/api/call/api_call_format.h"
+#include "server/api/call/api_call_type.h"
 #include "server/api/embeddings/embedding_format.h"
 #include "server/api/scores/score_body.h"
-#include "server/json/json_write.h"
+#include "config/json/json_write.h"
 
 #include <stdlib.h>
 #include <string.h>

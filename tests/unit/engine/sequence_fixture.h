@@ -2,7 +2,7 @@
 #ifndef QUIRE_TESTS_UNIT_ENGINE_SEQUENCE_FIXTURE_H
 #define QUIRE_TESTS_UNIT_ENGINE_SEQUENCE_FIXTURE_H
 
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 #include "engine/sequence/sequence_group.h"
 #include "tests/sim/fake_tokenizer.h"
 

@@ -4,7 +4,7 @@
 #ifndef QUIRE_TESTS_UNIT_MODELS_REFERENCE_FORWARD_H
 #define QUIRE_TESTS_UNIT_MODELS_REFERENCE_FORWARD_H
 
-#include "tests/unit/models/model_image.h"
+#include "tests/unit/models/config/model_image.h"
 
 enum { REFERENCE_MAX_TOKENS = 20 };
 

@@ -8,7 +8,7 @@
 
 #include "engine/batch/dry_penalty.h"
 #include "engine/batch/sampling_inputs.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 #include "engine/sequence/sequence_group.h"
 #include "tests/sim/fake_tokenizer.h"
 #include "tests/sim/random_request.h"

@@ -9,7 +9,7 @@
 
 #include "engine/core/engine_core.h"
 #include "engine/draft/ngram_drafter.h"
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 #include "tests/sim/fake_executor.h"
 #include "tests/sim/fake_tokenizer.h"
 

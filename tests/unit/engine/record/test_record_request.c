@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "engine/grammar/grammar.h"
+#include "engine/grammar/machine/grammar.h"
 #include "engine/record/record_request.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "models/model.h"
+#include "models/config/model.h"
 
 #include "tests/unit/temporary_files.h"
 

@@ -5,7 +5,7 @@
  *   merge LEFT RIGHT             the merges, in rank order
  *   case PRE SPECIAL HEX ID...   text in hexadecimal ("-": empty) and its ids; SPECIAL 1: parsed
  */
-#include "models/model.h"
+#include "models/config/model.h"
 #include "models/tokenizer/tokenizer.h"
 
 #include "tests/unit/models/gguf_writer.h"

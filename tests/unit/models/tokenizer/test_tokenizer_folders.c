@@ -5,7 +5,7 @@
  *   FLAGS TEXT DECODED ID...   FLAGS: s special tokens are parsed, a the template's are added;
  *                              texts in hexadecimal, "-" where empty, "=" the same as TEXT
  */
-#include "models/model.h"
+#include "models/config/model.h"
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/tokenizer_spec.h"
 

@@ -1,7 +1,7 @@
 /* SentencePiece's BPE over characters: GGUF files of kind `llama` against Hugging Face's tokens in
  * sentencepiece_cases.txt (scripts/compare/check_sentencepiece.py --write-cases explains its
  * lines), then what such a vocabulary may lack, and decoding. */
-#include "models/model.h"
+#include "models/config/model.h"
 #include "models/tokenizer/tokenizer.h"
 #include "models/tokenizer/tokenizer_spec.h"
 #include "models/tokenizer/vocabulary.h"

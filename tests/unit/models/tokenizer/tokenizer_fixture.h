@@ -3,7 +3,7 @@
 #ifndef QUIRE_TESTS_UNIT_MODELS_TOKENIZER_TOKENIZER_FIXTURE_H
 #define QUIRE_TESTS_UNIT_MODELS_TOKENIZER_TOKENIZER_FIXTURE_H
 
-#include "models/model.h"
+#include "models/config/model.h"
 #include "models/tokenizer/tokenizer.h"
 
 #include "tests/unit/models/gguf_writer.h"

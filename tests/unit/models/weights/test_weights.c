@@ -3,7 +3,7 @@
 #include "models/weights/weights.h"
 #include "models/weights/weights_reader.h"
 
-#include "tests/unit/models/model_image.h"
+#include "tests/unit/models/config/model_image.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

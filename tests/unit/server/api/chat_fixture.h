@@ -8,7 +8,7 @@
 #ifndef QUIRE_TESTS_UNIT_SERVER_API_CHAT_FIXTURE_H
 #define QUIRE_TESTS_UNIT_SERVER_API_CHAT_FIXTURE_H
 
-#include "server/api/api_context.h"
+#include "server/api/call/api_context.h"
 
 /* max_model_len tokens; the model has hermes tool calls and thinks. Every call makes a new one. */
 void chat_fixture_init(struct api_context *out, int32_t max_model_len);

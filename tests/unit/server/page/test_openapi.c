@@ -2,7 +2,7 @@
 #include "server/api/fields/request_limits.h"
 #include "server/page/openapi.h"
 
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 #include "server/api/chat/chat_body.h"
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"

@@ -1,5 +1,5 @@
 /* Drives chats with hand-written engine events and reads the bytes back as a client would. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/server/api/fake_tokenizer.h"

@@ -1,7 +1,7 @@
 /* Events into a choice, and the JSON that is written of it. */
 #include "server/api/chat/chat_format.h"
 
-#include "server/api/logprob_format.h"
+#include "server/api/call/logprob_format.h"
 
 #include "tests/unit/server/api/fake_tokenizer.h"
 

@@ -3,7 +3,7 @@
 
 #include "config/base/byte_buffer.h"
 #include "models/chat_template/chat_template.h"
-#include "server/json/json_parse.h"
+#include "config/json/json_parse.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 #include "server/api/chat/chat_prompt.h"
 
 #include "server/api/chat/chat_model.h"
-#include "server/json/json_parse.h"
+#include "config/json/json_parse.h"
 
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/server/api/fake_tokenizer.h"

@@ -2,8 +2,8 @@
 #include "server/api/chat/function_form.h"
 
 #include "config/base/byte_buffer.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

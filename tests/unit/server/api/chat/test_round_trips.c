@@ -13,9 +13,9 @@
 #include "server/api/messages/messages_output.h"
 #include "server/api/responses/responses_body.h"
 #include "server/api/responses/responses_output.h"
-#include "server/json/json_field.h"
-#include "server/json/json_parse.h"
-#include "server/json/json_write.h"
+#include "config/json/json_field.h"
+#include "config/json/json_parse.h"
+#include "config/json/json_write.h"
 
 #include <dirent.h>
 #include <setjmp.h>

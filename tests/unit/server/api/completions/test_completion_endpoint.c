@@ -1,6 +1,6 @@
 /* Drives calls with hand-written engine events and reads the bytes back as a client would. */
-#include "server/api/api_call_type.h"
-#include "server/api/endpoints.h"
+#include "server/api/call/api_call_type.h"
+#include "server/api/call/endpoints.h"
 
 #include "tests/unit/server/api/fake_tokenizer.h"
 

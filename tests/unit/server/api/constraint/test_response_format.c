@@ -6,8 +6,8 @@
 #include <cmocka.h>
 
 #include "server/api/constraint/response_format.h"
-#include "server/json/json_parse.h"
-#include "tests/unit/engine/grammar/grammar_fixture.h"
+#include "config/json/json_parse.h"
+#include "tests/unit/engine/grammar/machine/grammar_fixture.h"
 
 #include <stdlib.h>
 #include <stdio.h>

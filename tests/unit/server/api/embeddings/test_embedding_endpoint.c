@@ -1,6 +1,6 @@
 /* Drives embedding calls with hand-written engine events and reads the bytes back as a client
  * would; refusals name the field. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "tests/unit/server/api/fake_tokenizer.h"
 #include "server/api/embeddings/embedding_format.h"

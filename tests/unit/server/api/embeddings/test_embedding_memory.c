@@ -1,6 +1,6 @@
 /* Fails the first, second, third ... allocation of a whole call until one run needs no more: each
  * run answers in full or with status 500, and frees what it took. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "tests/unit/failing_allocations.h"
 

@@ -1,4 +1,4 @@
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/server/api/fake_tokenizer.h"

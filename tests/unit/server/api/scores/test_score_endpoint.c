@@ -1,5 +1,5 @@
 /* Drives scores and ranks with hand-written embeddings, which come in any order. */
-#include "server/api/endpoints.h"
+#include "server/api/call/endpoints.h"
 
 #include "tests/unit/server/api/fake_tokenizer.h"
 

@@ -1,0 +1,219 @@
+#include "config/json/json_parse.h"
+
+#include "config/base/byte_buffer.h"
+#include "config/json/json_scan.h"
+#include "config/json/json_unescape.h"
+#include "config/json/json_integer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static cJSON *fail_memory(struct api_error *err) {
+    api_error_set_memory(err);
+    return NULL;
+}
+
+static int check_fields(const cJSON *json, struct api_error *err) {
+    int num_fields = cJSON_IsObject(json) ? cJSON_GetArraySize(json) : 0;
+    if (num_fields <= JSON_PARSE_MAX_FIELDS)
+        return 0;
+    return api_error_set(err, 400, "invalid_request_error", "too_many_fields", NULL,
+                         "The body has %d fields: at most %d are allowed", num_fields,
+                         JSON_PARSE_MAX_FIELDS);
+}
+
+static unsigned read_code(const char *escape) {
+    unsigned code = 0;
+    for (int i = 2; i < 6; i++)
+        code = code * 16 + (unsigned)json_unescape_digit((unsigned char)escape[i]);
+    return code;
+}
+
+static bool is_high_half(unsigned code) {
+    return code >> 10 == 0xD800 >> 10;
+}
+
+static bool begins_with_low_half(const char *text, size_t length) {
+    return length >= 6 && text[0] == '\\' && text[1] == 'u' &&
+           read_code(text) >> 10 == 0xDC00 >> 10;
+}
+
+/* Finds the next escape in checked JSON that neither C's strings nor UTF-8 can hold: \u0000 and
+ * half a surrogate pair. *inout_at: where to begin, then behind it. */
+static bool next_unfit(const char *data, size_t length, size_t *inout_at) {
+    size_t at = *inout_at;
+    while (at < length) {
+        const char *found = memchr(data + at, '\\', length - at);
+        if (found == NULL)
+            return false;
+        at = (size_t)(found - data) + 2;
+        if (found[1] != 'u')
+            continue;
+        at += 4;
+        unsigned code = read_code(found);
+        if (is_high_half(code) && begins_with_low_half(data + at, length - at))
+            at += 6;
+        else if (code == 0 || code >> 11 == 0xD800 >> 11)
+            break;
+    }
+    bool is_found = at < length;
+    *inout_at = at;
+    return is_found;
+}
+
+/* Has U+FFFD for them, whose escape is as long. */
+static cJSON *build(const char *data, size_t length) {
+    size_t at = 0;
+    if (!next_unfit(data, length, &at))
+        return cJSON_ParseWithLengthOpts(data, length, NULL, false);
+    char *copy = malloc(length);
+    if (copy == NULL)
+        return NULL;
+    memcpy(copy, data, length);
+    do
+        memcpy(copy + at - 6, "\\ufffd", 6);
+    while (next_unfit(copy, length, &at));
+    cJSON *json = cJSON_ParseWithLengthOpts(copy, length, NULL, false);
+    free(copy);
+    return json;
+}
+
+static cJSON *parse(const char *data, size_t length, bool takes_doubled_keys,
+                    struct api_error *err) {
+    const struct json_limits limits = {JSON_MAX_DEPTH, JSON_PARSE_MAX_NODES,
+                                       .takes_any_escape = true,
+                                       .takes_doubled_keys = takes_doubled_keys};
+    struct error why;
+    if (json_scan(data, length, &limits, &why) != 0) {
+        if (why.code == ERROR_MEMORY)
+            return fail_memory(err);
+        api_error_set(err, 400, "invalid_request_error", "invalid_json", NULL,
+                      "The body is not valid JSON: %s", why.message);
+        return NULL;
+    }
+    cJSON *json = build(data, length);
+    bool is_kept = json != NULL && json_integer_keep(json, data, length) == 0;
+    if (is_kept && check_fields(json, err) == 0)
+        return json;
+    cJSON_Delete(json);
+    return is_kept ? NULL : fail_memory(err);
+}
+
+cJSON *json_parse(const char *data, size_t length, struct api_error *err) {
+    return parse(data, length, false, err);
+}
+
+/* --- What was cut off --- */
+
+/* A text copied up to its cut: what has to be closed there, and where its last word begins. */
+struct cut {
+    struct byte_buffer text;
+    char closers[JSON_MAX_DEPTH]; /* of the open containers, the outermost first */
+    int depth;
+    bool is_in_string;
+    size_t word; /* behind the last character of structure outside strings */
+};
+
+static bool is_hex(const char *data, size_t length) {
+    for (size_t i = 0; i < 4; i++)
+        if (i >= length || json_unescape_digit((unsigned char)data[i]) < 0)
+            return false;
+    return true;
+}
+
+/* Copies the escape at data[0]; a backslash that begins none is escaped itself. Returns its length;
+ * half an escape at the end is left out. */
+static size_t copy_escape(struct cut *cut, const char *data, size_t length) {
+    if (length == 1)
+        return 1;
+    bool is_code = data[1] == 'u' && is_hex(data + 2, length - 2);
+    if (is_code || json_unescape_letter((unsigned char)data[1]) >= 0) {
+        byte_buffer_append(&cut->text, data, is_code ? 6 : 2);
+        return is_code ? 6 : 2;
+    }
+    if (data[1] == 'u' && length < 6)
+        return length;
+    byte_buffer_append(&cut->text, "\\\\", 2);
+    return 1;
+}
+
+static size_t copy_in_string(struct cut *cut, const char *data, size_t length) {
+    if (data[0] == '\\')
+        return copy_escape(cut, data, length);
+    if ((unsigned char)data[0] < 0x20) {
+        byte_buffer_printf(&cut->text, "\\u%04x", (unsigned)data[0]);
+        return 1;
+    }
+    byte_buffer_append(&cut->text, data, 1);
+    cut->is_in_string = data[0] != '"';
+    return 1;
+}
+
+/* Returns false where containers end that have not begun, or nest too deep. */
+static bool copy_structure(struct cut *cut, char c) {
+    if (c == '{' || c == '[') {
+        if (cut->depth == JSON_MAX_DEPTH)
+            return false;
+        cut->closers[cut->depth++] = c == '{' ? '}' : ']';
+    }
+    if ((c == '}' || c == ']') && (cut->depth == 0 || cut->closers[--cut->depth] != c))
+        return false;
+    byte_buffer_append(&cut->text, &c, 1);
+    if (strchr("{}[]:,\"", c) != NULL)
+        cut->word = cut->text.length;
+    cut->is_in_string = c == '"';
+    return true;
+}
+
+static bool copy_text(struct cut *cut, const char *data, size_t length) {
+    for (size_t at = 0; at < length;) {
+        if (cut->is_in_string)
+            at += copy_in_string(cut, data + at, length - at);
+        else if (data[at] == '\0' || !copy_structure(cut, data[at++]))
+            return false;
+    }
+    return true;
+}
+
+/* Tries what is left of the text with an end; NULL with *err. */
+static cJSON *parse_ended(struct cut *cut, size_t length, const char *end, struct api_error *err) {
+    struct byte_buffer text = {0};
+    byte_buffer_append(&text, cut->text.data, length);
+    byte_buffer_append_text(&text, end);
+    for (int i = cut->depth; i > 0; i--)
+        byte_buffer_append(&text, &cut->closers[i - 1], 1);
+    cJSON *json = NULL;
+    if (text.failed)
+        fail_memory(err);
+    else
+        json = parse(text.data, text.length, true, err);
+    byte_buffer_finish(&text);
+    return json;
+}
+
+static cJSON *parse_cut(struct cut *cut, struct api_error *err) {
+    static const char *const ends[] = {"", "null", ":null"};
+    cJSON *json = NULL;
+    err->status = 400;
+    if (cut->is_in_string)
+        byte_buffer_append(&cut->text, "\"", 1);
+    size_t word = cut->is_in_string ? cut->text.length : cut->word;
+    for (int i = 0; i < 6 && json == NULL && err->status == 400; i++)
+        json = parse_ended(cut, i < 3 ? cut->text.length : word, ends[i % 3], err);
+    while (word > 0 && cut->text.data[word - 1] == ',')
+        word--;
+    return json != NULL || err->status != 400 ? json : parse_ended(cut, word, "", err);
+}
+
+cJSON *json_parse_cut(const char *data, size_t length, struct api_error *err) {
+    struct cut cut = {0};
+    cJSON *json = NULL;
+    if (!copy_text(&cut, data, length))
+        json = json_parse(data, length, err);
+    else if (cut.text.failed)
+        fail_memory(err);
+    else
+        json = parse_cut(&cut, err);
+    byte_buffer_finish(&cut.text);
+    return json;
+}

@@ -1,0 +1,504 @@
+/* A thread for each rank starts it, and runs its steps or hands it over (rank_executor.h). No other
+ * thread touches a rank until then, or its closing, but for the choice of the numbers of blocks,
+ * while all of them wait for it. */
+#include "engine/executor/executor.h"
+
+#include "config/base/check.h"
+#include "config/base/clock.h"
+#include "config/base/numbers.h"
+#include "config/base/log.h"
+#include "engine/executor/rank_executor.h"
+#include "kernels/transport.h"
+#include "models/files/tensor_file.h"
+#include "models/weights/weights_reader.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- A rank's thread: starting ------------------------------------------------------------------ */
+
+/* Notes that the rank is done with the phase, and returns the one that follows. */
+static enum phase await_phase_after(enum phase done, struct rank_executor *executor,
+                                    const struct error *err) {
+    pthread_mutex_lock(&executor->lock);
+    if (err->code != ERROR_NONE)
+        rank_executor_fail(executor, err);
+    executor->num_ready++;
+    pthread_cond_broadcast(&executor->changed);
+    while (executor->phase == done)
+        pthread_cond_wait(&executor->changed, &executor->lock);
+    enum phase next = executor->phase;
+    pthread_mutex_unlock(&executor->lock);
+    return next;
+}
+
+/* The threads of the rank's backend inherit where it may run. */
+static void open_rank(struct rank_thread *thread, struct error *err) {
+    struct rank_setup *setup = &thread->executor->setup;
+    const struct rank_place place = rank_setup_place(setup, thread->index);
+    if (place.is_bound)
+        sched_setaffinity(0, sizeof(place.cpus), &place.cpus); /* else it is only slower */
+    struct rank *rank = &thread->executor->ranks[thread->index];
+    if (rank_open(setup, thread->index, place.num_threads, rank, err) == 0)
+        rank_setup_describe_place(setup, &place, rank->place);
+}
+
+/* Others wait for this rank's part of the weights: they learn that it does not come. */
+static enum phase load(struct rank_thread *thread) {
+    struct weights_reader *reader = thread->executor->setup.reader;
+    struct error err = {0};
+    if (rank_load(&thread->executor->ranks[thread->index], reader, &err) != 0)
+        weights_reader_abandon(reader, &err);
+    return await_phase_after(PHASE_LOAD, thread->executor, &err);
+}
+
+static enum phase run_steps(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    threaded_steps_run(thread);
+    pthread_mutex_lock(&executor->lock);
+    enum phase phase = executor->phase;
+    pthread_mutex_unlock(&executor->lock);
+    return phase;
+}
+
+static enum phase release(struct rank_thread *thread) {
+    const struct error none = {0};
+    rank_release(&thread->executor->ranks[thread->index]);
+    return await_phase_after(PHASE_RELEASE, thread->executor, &none);
+}
+
+/* The pools are allocated at first, and when the executor is woken. */
+static enum phase allocate_and_run(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    struct error err = {0};
+    rank_allocate(&executor->ranks[thread->index], &err);
+    enum phase phase = await_phase_after(PHASE_ALLOCATE, executor, &err);
+    if (phase == PHASE_RUN)
+        phase = run_steps(thread);
+    return phase == PHASE_RELEASE ? release(thread) : phase;
+}
+
+static void *run_thread(void *argument) {
+    struct rank_thread *thread = argument;
+    struct rank_executor *executor = thread->executor;
+    struct error err = {0};
+    open_rank(thread, &err);
+    enum phase phase = await_phase_after(PHASE_OPEN, executor, &err);
+    if (phase == PHASE_LOAD)
+        phase = load(thread);
+    while (phase == PHASE_ALLOCATE)
+        phase = allocate_and_run(thread);
+    if (phase != PHASE_HAND_OVER)
+        rank_close(&executor->ranks[thread->index]);
+    return NULL;
+}
+
+/* --- The engine's thread: starting and ending --------------------------------------------------- */
+
+static void enter(struct rank_executor *executor, enum phase phase) {
+    pthread_mutex_lock(&executor->lock);
+    executor->phase = phase;
+    executor->num_ready = 0;
+    pthread_cond_broadcast(&executor->changed);
+    pthread_mutex_unlock(&executor->lock);
+}
+
+/* Waits until every rank is done with the phase. Returns -1 when one of them has failed. */
+static int await_ranks(struct rank_executor *executor, struct error *err) {
+    pthread_mutex_lock(&executor->lock);
+    while (executor->num_ready < executor->num_ranks && rank_executor_await_change(executor))
+        continue;
+    struct error failure = executor->error;
+    pthread_mutex_unlock(&executor->lock);
+    if (failure.code == ERROR_NONE)
+        return 0;
+    return error_set(err, failure.code, "%s", failure.message);
+}
+
+static void join_threads(struct rank_executor *executor, int32_t num_started) {
+    for (int32_t r = 0; r < num_started; r++)
+        CHECK(pthread_join(executor->threads[r].thread, NULL) == 0);
+}
+
+/* Ends the threads of the first num_started ranks. */
+static void end_threads(struct rank_executor *executor, int32_t num_started) {
+    enter(executor, PHASE_QUIT);
+    join_threads(executor, num_started);
+}
+
+/* Those that were started wait for one another's part of the weights. */
+static int start_threads(struct rank_executor *executor, struct error *err) {
+    for (int32_t r = 0; r < executor->num_ranks; r++) {
+        struct rank_thread *thread = &executor->threads[r];
+        pthread_mutex_lock(&executor->lock); /* rank_stats may ask, where they start again */
+        *thread = (struct rank_thread){.executor = executor, .index = r};
+        pthread_mutex_unlock(&executor->lock);
+        int status = pthread_create(&thread->thread, NULL, run_thread, thread);
+        if (status == 0)
+            continue;
+        struct error why = {0};
+        error_set(&why, ERROR_IO, "cannot start the thread of rank %d: %s", r, strerror(status));
+        weights_reader_abandon(executor->setup.reader, &why);
+        end_threads(executor, r);
+        return error_set(err, why.code, "%s", why.message);
+    }
+    return 0;
+}
+
+static const struct executor_ops threaded_ops, direct_ops;
+
+/* From the rank's thread to the engine's. */
+static int hand_over(struct rank_executor *executor, struct error *err) {
+    enter(executor, PHASE_HAND_OVER);
+    join_threads(executor, executor->num_ranks);
+    if (executor->base.ops != &direct_ops) /* when they start again, other threads read it */
+        executor->base.ops = &direct_ops;
+    if (direct_steps_start(executor, err) == 0)
+        return 0;
+    rank_close(&executor->ranks[0]);
+    return -1;
+}
+
+/* With the ranks in other processes, if there are any; where this one cannot go on, they learn it.
+ * Returns -1 when one of them cannot, either. */
+static int agree(struct rank_executor *executor, int status, struct rank_decision *out,
+                 struct error *err) {
+    const struct rank *rank = &executor->ranks[0];
+    struct transport *transport = executor->setup.config->transport;
+    struct rank_report report = {.config = *executor->setup.config};
+    if (transport == NULL)
+        return status;
+    snprintf(report.build, sizeof(report.build), "%s", executor->setup.config->build);
+    snprintf(report.device, sizeof(report.device), "%s", executor->setup.config->device);
+    if (status != 0) {
+        report.error = *err;
+    } else {
+        report.max_model_len = rank->limits.max_model_len;
+        report.num_blocks = rank->limits.num_blocks;
+        report.num_host_blocks = rank->limits.num_host_blocks;
+        report.swap_block_ns = rank->swap_block_ns;
+        report.memory = rank->memory;
+        memcpy(report.place, rank->place, sizeof(report.place));
+        report.model = *weights_reader_digest(executor->setup.reader);
+    }
+    return rank_agreement_reach(transport, &report, out, err);
+}
+
+/* Before the weights are read: one sequence must fit. */
+static int choose_length(struct rank_executor *executor, int status, struct error *err) {
+    struct rank_decision decision = {0};
+    if (status == 0)
+        status = rank_setup_choose_length(&executor->setup, executor->ranks, err);
+    if (status == 0)
+        status = rank_setup_choose_blocks(executor->ranks, executor->num_ranks, err);
+    status = agree(executor, status, &decision, err);
+    if (status == 0 && executor->setup.config->transport != NULL)
+        status = rank_setup_set_length(executor->ranks, executor->num_ranks, decision.max_model_len,
+                                       err);
+    return status;
+}
+
+static int choose_blocks(struct rank_executor *executor, int status, struct error *err) {
+    struct rank_decision decision = {0};
+    if (status == 0)
+        status = rank_setup_choose_blocks(executor->ranks, executor->num_ranks, err);
+    status = agree(executor, status, &decision, err);
+    if (status == 0 && executor->setup.config->transport != NULL)
+        rank_setup_set_blocks(executor->ranks, executor->num_ranks, decision.num_blocks,
+                              decision.num_host_blocks);
+    return status;
+}
+
+/* Takes the digest of the model that the ranks of all processes have read. */
+static int take_digest(struct rank_executor *executor, struct executor_info *info,
+                       struct error *err) {
+    struct transport *transport = executor->setup.config->transport;
+    struct weights_digest *digest = weights_reader_digest(executor->setup.reader);
+    if (transport != NULL && rank_agreement_share_model(transport, digest, err) != 0)
+        return -1;
+    if (transport == NULL || transport->rank == 0)
+        weights_digest_sum(digest, info->model_digest);
+    return 0;
+}
+
+static int allocate(struct rank_executor *executor, struct executor_info *info, struct error *err) {
+    struct rank_decision decision;
+    struct executor_info found = {0};
+    enter(executor, PHASE_ALLOCATE);
+    int status = await_ranks(executor, err);
+    struct error unseen;
+    if (take_digest(executor, &found, status == 0 ? err : &unseen) != 0)
+        status = -1;
+    if (agree(executor, status, &decision, err) != 0)
+        return -1;
+    rank_setup_describe(executor->ranks, executor->num_ranks, info);
+    memcpy(info->model_digest, found.model_digest, sizeof(info->model_digest));
+    if (executor->setup.config->transport != NULL)
+        rank_setup_describe_all(&decision, executor->setup.num_ranks, info);
+    return 0;
+}
+
+/* Through the phases, in each of which one rank's failure is all of them's. */
+static int start_ranks(struct rank_executor *executor, struct executor_info *info,
+                       struct error *err) {
+    if (start_threads(executor, err) != 0)
+        return -1;
+    int status = choose_length(executor, await_ranks(executor, err), err);
+    if (status == 0) {
+        enter(executor, PHASE_LOAD);
+        status = choose_blocks(executor, await_ranks(executor, err), err);
+    }
+    if (status != 0 || allocate(executor, info, err) != 0) {
+        if (!executor->has_hung)
+            end_threads(executor, executor->num_ranks);
+        return -1;
+    }
+    if (executor->setup.num_ranks == 1 && rank_is_asynchronous(&executor->ranks[0]))
+        return hand_over(executor, err);
+    enter(executor, PHASE_RUN);
+    return 0;
+}
+
+static void free_executor(struct rank_executor *executor) {
+    rank_setup_finish(&executor->setup);
+    pthread_cond_destroy(&executor->changed);
+    pthread_mutex_destroy(&executor->lock);
+    free(executor);
+}
+
+/* All ranks, in threads that ended with it. */
+static int open_all(struct rank_executor *executor, const struct executor_config *config,
+                    struct executor_info *info, struct error *err) {
+    int status = rank_setup_init(&executor->setup, executor->model, config, true, err);
+    enter(executor, PHASE_OPEN);
+    pthread_mutex_lock(&executor->lock);
+    executor->num_ranks = executor->setup.num_local;
+    pthread_mutex_unlock(&executor->lock);
+    executor->setup.watches = executor->watches;
+    for (int32_t r = 0; r < executor->num_ranks; r++)
+        device_watch_init(&executor->watches[r], config->device_timeout_s * CLOCK_NS_PER_S);
+    if (status == 0)
+        status = start_ranks(executor, info, err);
+    if (status == 0)
+        rank_setup_loaded(&executor->setup);
+    return status;
+}
+
+static void close_all(struct rank_executor *executor) {
+    if (executor->base.ops == &direct_ops) {
+        direct_steps_stop(executor);
+        rank_close(&executor->ranks[0]);
+    } else {
+        end_threads(executor, executor->num_ranks);
+    }
+}
+
+static void destroy(struct executor *base) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    CHECK(executor->num_waited_for == executor->num_submitted && !executor->has_hung);
+    if (executor->rest != RANK_CLOSED)
+        close_all(executor);
+    free_executor(executor);
+}
+
+/* --- Sleep ------------------------------------------------------------------------------------ */
+
+static void release_pools(struct rank_executor *executor) {
+    struct error err;
+    if (executor->base.ops == &direct_ops) {
+        rank_release(&executor->ranks[0]);
+        return;
+    }
+    pthread_mutex_lock(&executor->lock);
+    executor->error = (struct error){0}; /* of pools that were not allocated */
+    pthread_mutex_unlock(&executor->lock);
+    enter(executor, PHASE_RELEASE);
+    await_ranks(executor, &err);
+}
+
+static int take_pools(struct rank_executor *executor, struct error *err) {
+    bool is_direct = executor->base.ops == &direct_ops;
+    int status;
+    if (is_direct) {
+        status = rank_allocate(&executor->ranks[0], err);
+    } else {
+        enter(executor, PHASE_ALLOCATE);
+        status = await_ranks(executor, err);
+    }
+    if (executor->has_hung)
+        return -1;
+    if (status != 0)
+        release_pools(executor);
+    else if (!is_direct)
+        enter(executor, PHASE_RUN);
+    return status;
+}
+
+/* The threads of ranks that are opened anew count steps from 0. */
+static int reopen(struct rank_executor *executor, struct error *err) {
+    struct executor_info info;
+    pthread_mutex_lock(&executor->lock);
+    executor->error = (struct error){0};
+    executor->num_submitted = executor->num_waited_for = 0;
+    executor->most_begun = executor->most_sampled = 0;
+    pthread_mutex_unlock(&executor->lock);
+    if (tensor_file_refresh(executor->model->file, err) != 0)
+        return -1;
+    if (open_all(executor, &executor->config, &info, err) != 0) {
+        if (!executor->has_hung)
+            rank_setup_finish(&executor->setup);
+        return -1;
+    }
+    if (executor_info_compare(&executor->info, &info, err) == 0)
+        return 0;
+    close_all(executor);
+    rank_setup_finish(&executor->setup);
+    return -1;
+}
+
+static void fall_asleep(struct executor *base, bool discards_weights) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    CHECK(executor->num_waited_for == executor->num_submitted &&
+          (executor->rest == RANK_AWAKE || (executor->rest == RANK_RELEASED && discards_weights)));
+    if (discards_weights) {
+        close_all(executor);
+        rank_setup_finish(&executor->setup);
+    } else {
+        release_pools(executor);
+    }
+    executor->rest = discards_weights ? RANK_CLOSED : RANK_RELEASED;
+}
+
+static int wake(struct executor *base, struct error *err) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    CHECK(executor->rest != RANK_AWAKE);
+    int status = executor->rest == RANK_CLOSED ? reopen(executor, err) : take_pools(executor, err);
+    if (status == 0)
+        executor->rest = RANK_AWAKE;
+    return status;
+}
+
+static bool has_hung(struct executor *base) {
+    struct rank_executor *executor = (struct rank_executor *)base;
+    pthread_mutex_lock(&executor->lock);
+    bool hangs = executor->has_hung;
+    pthread_mutex_unlock(&executor->lock);
+    return hangs;
+}
+
+static const struct executor_ops threaded_ops = {.submit = threaded_steps_submit,
+                                                 .supply = threaded_steps_supply,
+                                                 .wait = threaded_steps_wait,
+                                                 .destroy = destroy,
+                                                 .sleep = fall_asleep,
+                                                 .wake = wake,
+                                                 .has_hung = has_hung,
+                                                 .rank_stats = threaded_steps_stats},
+                                 direct_ops = {.submit = direct_steps_submit,
+                                               .supply = direct_steps_supply,
+                                               .wait = direct_steps_wait,
+                                               .destroy = destroy,
+                                               .sleep = fall_asleep,
+                                               .wake = wake,
+                                               .has_hung = has_hung};
+
+static void init_sync(struct rank_executor *executor) {
+    pthread_condattr_t attributes;
+    CHECK(pthread_condattr_init(&attributes) == 0);
+    CHECK(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
+    CHECK(pthread_cond_init(&executor->changed, &attributes) == 0);
+    CHECK(pthread_mutex_init(&executor->lock, NULL) == 0);
+    pthread_condattr_destroy(&attributes);
+}
+
+bool executor_has_hung(struct executor *executor) {
+    return executor->ops->has_hung != NULL && executor->ops->has_hung(executor);
+}
+
+int executor_create(const struct model *model, const struct executor_config *config,
+                    struct executor_info *info, struct executor **out, struct error *err) {
+    struct rank_executor *executor = calloc(1, sizeof(*executor));
+    struct error unseen;
+    err = err != NULL ? err : &unseen; /* other ranks may be told */
+    if (executor == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the executor");
+    executor->base.ops = &threaded_ops;
+    executor->num_successful = UINT64_MAX;
+    executor->device_timeout_s = config->device_timeout_s;
+    init_sync(executor);
+    executor->model = model;
+    int status = open_all(executor, config, info, err);
+    *out = executor->has_hung ? &executor->base : NULL;
+    if (status != 0 && !executor->has_hung)
+        free_executor(executor);
+    if (status != 0)
+        return -1;
+    executor->info = *info;
+    executor->config = *config;
+    executor->config.progress = (struct weights_progress){0};
+    executor_info_fix(&executor->info, &executor->config);
+    *out = &executor->base;
+    return 0;
+}
+
+void executor_info_fix(const struct executor_info *info, struct executor_config *config) {
+    config->device = info->device;
+    config->kv_memory_bytes = info->memory.kv_bytes;
+    config->swap_bytes = info->memory.swap_bytes;
+    config->limits = info->limits;
+}
+
+int executor_info_compare(const struct executor_info *first, const struct executor_info *now,
+                          struct error *err) {
+    const struct serving_limits *a = &first->limits, *b = &now->limits;
+    if (memcmp(first->model_digest, now->model_digest, sizeof(first->model_digest)) != 0)
+        return error_set(err, ERROR_MODEL, "the model's files have changed since the start");
+    if (a->num_blocks != b->num_blocks || a->num_host_blocks != b->num_host_blocks ||
+        a->max_num_seqs != b->max_num_seqs ||
+        a->max_num_batched_tokens != b->max_num_batched_tokens)
+        return error_set(err, ERROR_DEVICE, "the ranks have %d blocks now, and had %d",
+                         b->num_blocks, a->num_blocks);
+    if (strcmp(first->numerics, now->numerics) != 0)
+        log_warning("the ranks round otherwise than before: %s; were %s", now->numerics,
+                    first->numerics);
+    return 0;
+}
+
+int executor_plan(const struct model *model, const struct executor_config *config,
+                  struct executor_info *info, struct error *err) {
+    struct rank_setup setup;
+    struct rank ranks[BACKEND_MAX_RANKS] = {0};
+    if (rank_setup_init(&setup, model, config, false, err) != 0)
+        return -1;
+    int status = 0;
+    for (int32_t r = 0; r < setup.num_local && status == 0; r++) {
+        const struct rank_place place = rank_setup_place(&setup, r);
+        status = rank_open(&setup, r, place.num_threads, &ranks[r], err);
+        rank_setup_describe_place(&setup, &place, ranks[r].place);
+    }
+    if (status == 0)
+        status = rank_setup_choose_length(&setup, ranks, err);
+    if (status == 0)
+        status = rank_setup_choose_blocks(ranks, setup.num_local, err);
+    if (status == 0)
+        rank_setup_describe(ranks, setup.num_local, info);
+    for (int32_t r = 0; r < setup.num_local; r++)
+        rank_close(&ranks[r]);
+    rank_setup_finish(&setup);
+    return status;
+}
+
+void executor_plan_traffic(const struct model *model, const struct executor_config *config,
+                           struct executor_traffic *out) {
+    int32_t num_stages = max_int32(config->num_stages, 1);
+    for (int32_t r = 0; r < config->num_ranks * num_stages; r++) {
+        struct model_shard shard;
+        CHECK(model_shard_init_stage(model, config->quantization, r, config->num_ranks, num_stages,
+                                     &shard, NULL) == 0);
+        out[r] = (struct executor_traffic){model_shard_token_traffic(&shard, &model->config),
+                                           model_shard_row_traffic(&shard)};
+    }
+}

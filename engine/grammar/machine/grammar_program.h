@@ -1,0 +1,61 @@
+/* Private to engine/grammar/: a frozen grammar, as a program for a machine that reads bytes and has
+ * a stack of places to return to (a pushdown automaton). Where the program may continue in several
+ * ways the machine takes all of them at once (grammar_machine.h). */
+#ifndef QUIRE_ENGINE_GRAMMAR_PROGRAM_H
+#define QUIRE_ENGINE_GRAMMAR_PROGRAM_H
+
+#include "engine/grammar/machine/grammar_job.h"
+#include "engine/grammar/build/grammar_nodes.h"
+
+#include <stdatomic.h>
+
+#define GRAMMAR_MAX_OPS 262144
+#define GRAMMAR_CACHE_BYTES (8u << 20)
+
+enum op_kind {
+    OP_RETURN, /* to the frame on top; without one, the text is complete */
+    OP_BYTE,   /* one byte of first..last, then next */
+    OP_TOKEN,  /* the token `target`, then next */
+    OP_SPLIT,  /* next, or target */
+    OP_JUMP,   /* to target; a call that has nothing to come back to */
+    OP_CALL,   /* to target, which returns to next */
+    OP_REPEAT, /* target min to max times (it returns here), then next; max < 0: no end */
+};
+
+struct grammar_op {
+    uint8_t kind; /* enum op_kind */
+    uint8_t first, last;
+    int32_t target, next; /* indices of ops */
+    int32_t min, max;
+};
+
+/* Op 0 is the OP_RETURN of all of them. */
+struct grammar {
+    _Atomic int num_refs;
+    struct grammar_op *ops; /* [num_ops] */
+    int32_t num_ops, entry;
+    int16_t *needs;           /* [num_ops] frames it takes at least to come from there to OP_RETURN;
+                           * GRAMMAR_MAX_DEPTH + 1: more than there may be, or no text does */
+    uint8_t classes[256];     /* bytes that no op distinguishes have one class */
+    int num_classes;          /* 1..256 */
+    uint8_t class_bytes[256]; /* [num_classes] a byte of each */
+    size_t cache_bytes;       /* the machine drops what it remembers when it is more than this */
+    atomic_size_t machine_bytes; /* that it had when last a state was made or ended, or a job */
+    atomic_bool has_given_up; /* a mask lacks tokens, since to find all would have cost too much */
+    struct grammar_machine *machine; /* engine thread; NULL before the first state */
+    struct grammar_job job;          /* while the machine is lent */
+};
+
+/* Returns one without ops, with room for so many (0: none yet); NULL when memory is short. Ended by
+ * grammar_unref. */
+struct grammar *grammar_create(int32_t num_ops);
+/* Returns the bytes of the grammar and what its machine remembers, about. Any thread. */
+size_t grammar_bytes(const struct grammar *grammar);
+/* Fills ops, num_ops and entry from the nodes below root. */
+int grammar_program_compile(const struct grammar_builder *builder, grammar_node root,
+                            struct grammar *out, struct error *err);
+/* Fills needs and the classes. ERROR_SYNTAX when the program is left-recursive, repeats what may be
+ * empty, or matches no text. */
+int grammar_program_check(struct grammar *grammar, struct error *err);
+
+#endif

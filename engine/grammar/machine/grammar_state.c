@@ -1,0 +1,163 @@
+#include "engine/grammar/machine/mask_walk.h"
+
+#include "config/base/check.h"
+#include "engine/grammar/machine/grammar_vocabulary.h"
+#include "engine/grammar/machine/open_runs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void link_state(struct grammar_state *state) {
+    struct grammar_machine *machine = state->grammar->machine;
+    state->previous = NULL;
+    state->next = machine->users;
+    if (state->next != NULL)
+        state->next->previous = state;
+    machine->users = state;
+}
+
+struct grammar_state *grammar_state_create(struct grammar *grammar,
+                                           const struct grammar_vocabulary *vocabulary) {
+    if (grammar->machine == NULL)
+        grammar->machine = grammar_machine_create(grammar, vocabulary);
+    if (grammar->machine == NULL)
+        return NULL;
+    CHECK(grammar->machine->vocabulary == vocabulary && !grammar->machine->is_lent);
+    int32_t set = grammar_machine_start(grammar->machine);
+    struct grammar_state *state = set >= 0 ? malloc(sizeof(*state)) : NULL;
+    if (state == NULL)
+        return NULL;
+    *state = (struct grammar_state){grammar_ref(grammar), vocabulary, .set = set};
+    link_state(state);
+    grammar_machine_report(grammar);
+    return state;
+}
+
+static void forget_want(struct grammar_state *state) {
+    state->grammar->machine->num_wanted -= state->wants_mask;
+    state->wants_mask = false;
+}
+
+void grammar_state_destroy(struct grammar_state *state) {
+    if (state == NULL)
+        return;
+    struct grammar_machine *machine = state->grammar->machine;
+    if (machine->is_lent) {
+        atomic_store(&state->is_dead, true);
+        return;
+    }
+    if (machine->walk.state == state)
+        mask_walk_drop(machine);
+    forget_want(state);
+    *(state->previous != NULL ? &state->previous->next : &machine->users) = state->next;
+    if (state->next != NULL)
+        state->next->previous = state->previous;
+    grammar_machine_report(state->grammar);
+    grammar_unref(state->grammar);
+    free(state->mask);
+    free(state);
+}
+
+struct grammar_state *grammar_state_clone(const struct grammar_state *state) {
+    CHECK(!state->grammar->machine->is_lent);
+    struct grammar_state *clone = malloc(sizeof(*clone));
+    if (clone == NULL)
+        return NULL;
+    *clone = (struct grammar_state){grammar_ref(state->grammar), state->vocabulary,
+                                    .set = state->set, .may_end = state->may_end};
+    link_state(clone);
+    return clone;
+}
+
+/* --- The mask --- */
+
+/* Returns the state's mask, if it is known; NULL otherwise. */
+static const uint32_t *known_mask(struct grammar_state *state) {
+    const struct parse_set *set = state->grammar->machine->store.sets[state->set];
+    if (state->mask == NULL && set->mask != NULL)
+        state->may_end = set->has_ends;
+    return state->mask != NULL ? state->mask : set->mask;
+}
+
+static int want_mask(struct grammar_state *state) {
+    state->grammar->machine->num_wanted += !state->wants_mask;
+    state->wants_mask = true;
+    return 1;
+}
+
+/* Another state's walk that is under way comes first. */
+int grammar_state_try_mask(struct grammar_state *state, int64_t *budget, uint32_t *mask) {
+    struct grammar_machine *machine = state->grammar->machine;
+    CHECK(!machine->is_lent);
+    const uint32_t *found;
+    while ((found = known_mask(state)) == NULL) {
+        bool has_failed = state->has_failed;
+        state->has_failed = false;
+        if (has_failed || (machine->walk.state == NULL && mask_walk_begin(state) != 0))
+            return -1;
+        if (machine->last_cost > *budget)
+            return want_mask(state);
+        int status = mask_walk_run(machine, budget);
+        if (status != 0)
+            return status > 0 ? want_mask(state) : -1;
+    }
+    forget_want(state);
+    memcpy(mask, found, ((size_t)state->vocabulary->vocab_size + 31) / 32 * sizeof(*mask));
+    return 0;
+}
+
+int grammar_state_mask(struct grammar_state *state, uint32_t *mask) {
+    int64_t budget = INT64_MAX;
+    return grammar_state_try_mask(state, &budget, mask);
+}
+
+/* --- Moving on --- */
+
+static int32_t step_text(struct grammar_machine *machine, int32_t set, struct text piece) {
+    for (size_t i = 0; i < piece.length && set > PARSE_SET_EMPTY; i++) {
+        uint32_t num_sweeps = machine->num_sweeps;
+        int32_t to = grammar_machine_step(machine, set, (uint8_t)piece.data[i]);
+        if (to > PARSE_SET_EMPTY && machine->num_sweeps == num_sweeps)
+            open_runs_pass(machine, set, to, (uint8_t)piece.data[i]);
+        set = to;
+    }
+    return set;
+}
+
+/* The mask may have been requested of a clone. */
+static bool may_end(const struct grammar_state *state) {
+    const struct parse_set *set = state->grammar->machine->store.sets[state->set];
+    return state->may_end || set->is_complete || (set->mask != NULL && set->has_ends);
+}
+
+static void move_to(struct grammar_state *state, int32_t set) {
+    if (state->grammar->machine->walk.state == state)
+        mask_walk_drop(state->grammar->machine);
+    forget_want(state);
+    free(state->mask);
+    state->mask = NULL;
+    state->may_end = false;
+    state->set = set;
+}
+
+int grammar_state_accept(struct grammar_state *state, int32_t token) {
+    const struct tokenizer *tokenizer = state->vocabulary->tokenizer;
+    struct grammar_machine *machine = state->grammar->machine;
+    CHECK(!machine->is_lent);
+    if (token < 0 || token >= state->vocabulary->vocab_size)
+        return -1;
+    int32_t set = grammar_machine_step_token(machine, state->set, token);
+    if (set == PARSE_SET_EMPTY && tokenizer_is_eos(tokenizer, token))
+        return may_end(state) ? 0 : -1;
+    if (set == PARSE_SET_EMPTY && grammar_vocabulary_has_text(tokenizer, token))
+        set = step_text(machine, state->set, tokenizer_piece(tokenizer, token));
+    if (set <= PARSE_SET_EMPTY)
+        return -1;
+    move_to(state, set);
+    return 0;
+}
+
+bool grammar_state_is_final(const struct grammar_state *state) {
+    const struct parse_set *set = state->grammar->machine->store.sets[state->set];
+    return set->is_complete && set->num_states == 0;
+}

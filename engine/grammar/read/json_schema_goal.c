@@ -1,0 +1,309 @@
+/* Goals to nodes. Each goal is compiled once and found again by its schemas, which ends the
+ * recursion of schemas that contain themselves: a goal that is met while it is being compiled
+ * becomes a rule. */
+#include "engine/grammar/read/json_schema_choice.h"
+#include "engine/grammar/read/json_schema_hints.h"
+#include "engine/grammar/read/json_schema_table.h"
+
+#include "config/json/json_field.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NESTING 12 /* deeper goals are deferred, so that no call nests deep */
+
+/* --- Cases --- */
+
+static int booleans_of(struct schema_context *c, const struct schema_case *one, bool out[2]) {
+    return schema_case_admits(c, BOOLEAN, one, &schema_false, &out[0]) != 0 ||
+                   schema_case_admits(c, BOOLEAN, one, &schema_true, &out[1]) != 0
+               ? -1
+               : 0;
+}
+
+static int node_of_boolean(struct schema_context *c, const struct schema_case *one,
+                           grammar_node *out) {
+    bool admitted[2];
+    grammar_node items[2];
+    int count = 0;
+    if (booleans_of(c, one, admitted) != 0)
+        return -1;
+    if (admitted[1])
+        items[count++] = schema_text(c, "true");
+    if (admitted[0])
+        items[count++] = schema_text(c, "false");
+    *out = count > 0 ? grammar_alternatives(c->builder, items, count) : schema_nothing(c);
+    return 0;
+}
+
+static int node_of_null(struct schema_context *c, const struct schema_case *one,
+                        grammar_node *out) {
+    bool is_admitted;
+    if (schema_case_admits(c, NULL_TYPE, one, &schema_null, &is_admitted) != 0)
+        return -1;
+    *out = is_admitted ? schema_text(c, "null") : schema_nothing(c);
+    return 0;
+}
+
+static int node_of_case(struct schema_context *c, enum json_type type,
+                        const struct schema_case *one, grammar_node *out) {
+    static int (*const of_type[NUM_TYPES])(struct schema_context *, const struct schema_case *,
+                                           grammar_node *) = {
+        node_of_null, node_of_boolean, schema_number, schema_string, schema_array, schema_object};
+    const struct schema_admission admission = {NULL, type, one};
+    struct schema_choice choice;
+    if (schema_case_choice(one, &choice))
+        return schema_choice_node(c, &choice, &admission, out);
+    return of_type[type](c, one, out);
+}
+
+static int boolean_is_empty(struct schema_context *c, const struct schema_case *one, bool *out) {
+    bool admitted[2];
+    int result = booleans_of(c, one, admitted);
+    *out = result == 0 && !admitted[0] && !admitted[1];
+    return result;
+}
+
+static int null_is_empty(struct schema_context *c, const struct schema_case *one, bool *out) {
+    bool is_admitted;
+    int result = schema_case_admits(c, NULL_TYPE, one, &schema_null, &is_admitted);
+    *out = result == 0 && !is_admitted;
+    return result;
+}
+
+int schema_case_is_empty(struct schema_context *c, enum json_type type,
+                         const struct schema_case *one, bool *out) {
+    static int (*const of_type[NUM_TYPES])(struct schema_context *, const struct schema_case *,
+                                           bool *) = {
+        null_is_empty,          boolean_is_empty,      schema_number_is_empty,
+        schema_string_is_empty, schema_array_is_empty, schema_object_is_empty};
+    const struct schema_admission admission = {NULL, type, one};
+    struct schema_choice choice;
+    if (one->count == 0) {
+        *out = false;
+        return 0;
+    }
+    if (schema_case_choice(one, &choice))
+        return schema_choice_is_empty(c, &choice, &admission, out);
+    return of_type[type](c, one, out);
+}
+
+/* --- Nodes --- */
+
+static grammar_node any_of_type(struct schema_context *c, enum json_type type) {
+    switch (type) {
+    case NUMBER:
+        return schema_any_number(c);
+    case STRING:
+        return schema_any_string(c);
+    case ARRAY:
+        return schema_any_array(c);
+    case OBJECT:
+        return schema_any_object(c);
+    case NULL_TYPE:
+    case BOOLEAN:
+    case NUM_TYPES:
+        break;
+    }
+    grammar_node items[] = {schema_text(c, "true"), schema_text(c, "false")};
+    return type == NULL_TYPE ? schema_text(c, "null") : grammar_alternatives(c->builder, items, 2);
+}
+
+static bool is_any(const struct schema_cases *cases) {
+    for (int i = 0; i < cases->count; i++)
+        if (cases->items[i].count == 0)
+            return true;
+    return false;
+}
+
+static int node_of_types(struct schema_context *c, const struct schema_goal *goal,
+                         grammar_node *out) {
+    struct schema_cases cases[NUM_TYPES];
+    grammar_node items[NUM_TYPES * SCHEMA_MAX_CASES];
+    unsigned types;
+    int count = 0, num_any = 0;
+    if (schema_meant_types(c, goal, &types) != 0)
+        return -1;
+    for (int type = 0; type < NUM_TYPES; type++) {
+        cases[type].count = 0;
+        if ((types >> type & 1u) != 0 &&
+            schema_expand_goal(c, goal, (enum json_type)type, &cases[type]) != 0)
+            return -1;
+        num_any += is_any(&cases[type]);
+    }
+    if (num_any == NUM_TYPES) {
+        *out = schema_any_value(c);
+        return 0;
+    }
+    for (int type = 0; type < NUM_TYPES; type++) {
+        if (is_any(&cases[type])) {
+            items[count++] = any_of_type(c, (enum json_type)type);
+            continue;
+        }
+        for (int i = 0; i < cases[type].count; i++)
+            if (node_of_case(c, (enum json_type)type, &cases[type].items[i], &items[count++]) != 0)
+                return -1;
+    }
+    *out = count == 0   ? schema_nothing(c)
+           : count == 1 ? items[0]
+                        : grammar_alternatives(c->builder, items, count);
+    return 0;
+}
+
+/* Each branch is a goal of its own, compiled once wherever it is referred to. */
+static int node_of_branches(struct schema_context *c, const struct schema_literal *of,
+                            const cJSON *branches, grammar_node *out) {
+    grammar_node items[JSON_SCHEMA_MAX_BRANCHES];
+    int count = 0;
+    const cJSON *branch;
+    cJSON_ArrayForEach(branch, branches) {
+        struct schema_literal literal;
+        const struct schema_goal goal = {&literal, 1};
+        char label[32];
+        if (count == JSON_SCHEMA_MAX_BRANCHES)
+            return schema_decline(c, of->path, "%s has more than %d schemas", branches->string,
+                                  JSON_SCHEMA_MAX_BRANCHES);
+        snprintf(label, sizeof(label), "%s[%d]", branches->string, count);
+        if (schema_child(c, of, branch, label, &literal) != 0 ||
+            schema_goal_node(c, &goal, &items[count++]) != 0)
+            return -1;
+    }
+    *out = grammar_alternatives(c->builder, items, count);
+    return 0;
+}
+
+/* *out NULL: the goal is not just an anyOf, or a oneOf whose branches share nothing. */
+static int find_branches(struct schema_context *c, const struct schema_goal *goal,
+                         const cJSON **out) {
+    const struct schema_literal *literal = &goal->literals[0];
+    const cJSON *any = json_member(literal->schema, "anyOf");
+    const cJSON *one = json_member(literal->schema, "oneOf");
+    bool is_disjoint;
+    *out = NULL;
+    if (goal->count != 1 || literal->negated)
+        return 0;
+    if (cJSON_IsArray(any) && any->child != NULL && schema_says_only(c, literal->schema, "anyOf"))
+        *out = any;
+    if (!cJSON_IsArray(one) || one->child == NULL || !schema_says_only(c, literal->schema, "oneOf"))
+        return 0;
+    if (schema_branches_are_disjoint(c, literal, one, &is_disjoint) != 0)
+        return -1;
+    if (is_disjoint)
+        *out = one;
+    return 0;
+}
+
+static int compile(struct schema_context *c, const struct schema_goal *goal, grammar_node *out) {
+    const struct schema_admission admission = {goal, NUM_TYPES, NULL};
+    struct schema_choice choice;
+    const cJSON *branches;
+    if (goal->count == 0) {
+        *out = schema_any_value(c);
+        return 0;
+    }
+    if (schema_goal_choice(c, goal, &choice))
+        return schema_choice_node(c, &choice, &admission, out);
+    if (find_branches(c, goal, &branches) != 0)
+        return -1;
+    if (branches != NULL)
+        return node_of_branches(c, &goal->literals[0], branches, out);
+    return node_of_types(c, goal, out);
+}
+
+static int compile_entry(struct schema_context *c, struct schema_entry *entry) {
+    entry->progress = COMPILING;
+    c->nesting++;
+    int result = compile(c, &entry->goal, &entry->node);
+    c->nesting--;
+    entry->progress = COMPILED;
+    if (result == 0 && entry->rule >= 0)
+        grammar_define(c->builder, entry->rule, entry->node);
+    return result;
+}
+
+static void defer(struct schema_context *c, struct schema_entry *entry) {
+    entry->progress = DEFERRED;
+    if (c->last_deferred != NULL)
+        c->last_deferred->next_deferred = entry;
+    else
+        c->first_deferred = entry;
+    c->last_deferred = entry;
+}
+
+int schema_goal_node(struct schema_context *c, const struct schema_goal *goal, grammar_node *out) {
+    struct schema_entry *entry = schema_find_entry(c, goal);
+    if (entry == NULL)
+        return -1;
+    if (entry->progress == UNTOUCHED && c->nesting >= MAX_NESTING)
+        defer(c, entry);
+    else if (entry->progress == UNTOUCHED && compile_entry(c, entry) != 0)
+        return -1;
+    if (entry->rule < 0 && entry->progress != COMPILED)
+        entry->rule = grammar_rule(c->builder);
+    *out = entry->rule >= 0 ? entry->rule : entry->node;
+    return 0;
+}
+
+int schema_define_goals(struct schema_context *c) {
+    while (c->first_deferred != NULL) {
+        struct schema_entry *entry = c->first_deferred;
+        c->first_deferred = entry->next_deferred;
+        if (c->first_deferred == NULL)
+            c->last_deferred = NULL;
+        if (compile_entry(c, entry) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* --- Emptiness --- */
+
+static int search_emptiness(struct schema_context *c, const struct schema_goal *goal,
+                            unsigned types, bool *out) {
+    const struct schema_admission admission = {goal, NUM_TYPES, NULL};
+    struct schema_choice choice;
+    *out = goal->count > 0;
+    if (goal->count > 0 && schema_goal_choice(c, goal, &choice))
+        return schema_choice_is_empty(c, &choice, &admission, out);
+    for (int type = 0; type < NUM_TYPES && *out; type++) {
+        struct schema_cases cases;
+        if ((types >> type & 1u) == 0)
+            continue;
+        if (schema_expand_goal(c, goal, (enum json_type)type, &cases) != 0)
+            return -1;
+        for (int i = 0; i < cases.count && *out; i++)
+            if (schema_case_is_empty(c, (enum json_type)type, &cases.items[i], out) != 0)
+                return -1;
+    }
+    return 0;
+}
+
+int schema_goal_is_empty(struct schema_context *c, const struct schema_goal *goal, bool *out) {
+    const struct schema_admission admission = {goal, NUM_TYPES, NULL};
+    struct schema_choice choice;
+    if (goal->count > 0 && schema_goal_choice(c, goal, &choice)) /* not worth an entry */
+        return schema_choice_is_empty(c, &choice, &admission, out);
+    struct schema_entry *entry = schema_find_entry(c, goal);
+    if (entry == NULL)
+        return -1;
+    *out = entry->emptiness == EMPTY;
+    if (entry->emptiness != UNKNOWN)
+        return 0;
+    if (c->nesting > 4 * MAX_NESTING) /* not proven, then */
+        return 0;
+    entry->emptiness = SEARCHING;
+    c->nesting++;
+    int result = search_emptiness(c, &entry->goal, SCHEMA_ALL_TYPES, out);
+    c->nesting--;
+    entry->emptiness = *out ? EMPTY : NOT_EMPTY;
+    return result;
+}
+
+int schema_goal_has_no_text(struct schema_context *c, const struct schema_goal *goal, bool *out) {
+    struct schema_entry *entry = schema_find_entry(c, goal);
+    unsigned types;
+    return entry == NULL || schema_meant_types(c, &entry->goal, &types) != 0
+               ? -1
+               : search_emptiness(c, &entry->goal, types, out);
+}

@@ -1,0 +1,60 @@
+/* Private to models/: names of tensors, by the part they play in the forward pass (llama.c).
+ *
+ * GGUF files have one set of names (gguf-py/gguf/constants.py of llama.cpp), Hugging Face folders
+ * those of the modules of Transformers' modeling_*.py. Families differ in which tensors they have;
+ * one name of a folder means two things: post_attention_layernorm is the norm after attention where
+ * there are norms after the branches, and otherwise the one before the FFN. */
+#ifndef QUIRE_MODELS_WEIGHTS_TENSOR_NAMES_H
+#define QUIRE_MODELS_WEIGHTS_TENSOR_NAMES_H
+
+#include "config/base/text.h"
+#include "models/config/model.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TENSOR_NAME_BYTES 128
+
+enum tensor_role {
+    TENSOR_EMBEDDING,
+    TENSOR_OUTPUT_NORM,
+    TENSOR_HEAD,
+    /* The rest is there once per layer. */
+    TENSOR_ATTENTION_NORM,
+    TENSOR_ATTENTION_POST_NORM,
+    TENSOR_FFN_NORM,
+    TENSOR_FFN_POST_NORM,
+    TENSOR_Q,
+    TENSOR_K,
+    TENSOR_V,
+    TENSOR_QKV, /* the three in one, in this order */
+    TENSOR_Q_NORM,
+    TENSOR_K_NORM,
+    TENSOR_ATTENTION_OUT,
+    TENSOR_GATE,
+    TENSOR_UP,
+    TENSOR_GATE_UP, /* the two in one, in this order; GGUF: the name of TENSOR_UP */
+    TENSOR_DOWN,
+    NUM_TENSOR_ROLES
+};
+
+/* Which of a model's tensors. */
+struct tensor_place {
+    enum tensor_role role;
+    int32_t layer; /* 0 for what is there once */
+};
+
+/* Writes the name. suffix: "weight" or "bias". */
+void tensor_names_write(const struct model_config *config, struct tensor_place place,
+                        const char *suffix, char out[static TENSOR_NAME_BYTES]);
+
+/* Returns the tensor of that name; NULL when the model's file has none. */
+const struct tensor_info *tensor_names_find(const struct model *model, struct tensor_place place,
+                                            const char *suffix);
+
+/* Returns whether a tensor may be in the file without being part of the model: what is computed (or
+ * was read) from the settings, the head again although it is the embedding, and in a folder whose
+ * language model is one part of several the other parts. */
+bool tensor_names_is_ignorable(const struct model_config *config, struct text name);
+
+#endif

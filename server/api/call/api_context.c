@@ -1,0 +1,66 @@
+#include "server/api/call/api_context.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int api_context_check_model(const struct api_context *context, const char *name,
+                            struct api_error *err) {
+    if (context->takes_any_model)
+        return 0;
+    for (int i = 0; i < context->num_model_names; i++) {
+        if (strcmp(context->model_names[i], name) == 0)
+            return 0;
+    }
+    if (context->num_model_names == 0)
+        return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
+                             "The model \"%.64s\" is none that this API key may use", name);
+    return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
+                         "The model \"%.64s\" does not exist; this server has \"%.64s\"", name,
+                         context->model_names[0]);
+}
+
+/* Copies the last component of path, without slashes behind it. */
+static void copy_last_component(const char *path, char *out, size_t capacity) {
+    size_t end = strlen(path);
+    while (end > 0 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    snprintf(out, capacity, "%.*s", (int)(end - begin), path + begin);
+}
+
+static bool ends_with(const char *text, size_t length, const char *suffix) {
+    size_t n = strlen(suffix);
+    return length > n && memcmp(text + length - n, suffix, n) == 0;
+}
+
+/* Cuts "-00001-of-00003" off. */
+static void cut_split_number(char *name) {
+    static const char pattern[] = "-ddddd-of-ddddd";
+    size_t length = strlen(name), n = strlen(pattern);
+    if (length <= n)
+        return;
+    char *tail = name + length - n;
+    for (size_t i = 0; i < n; i++)
+        if (pattern[i] == 'd' ? tail[i] < '0' || tail[i] > '9' : tail[i] != pattern[i])
+            return;
+    *tail = '\0';
+}
+
+void api_context_model_name(const char *path, char *out, size_t capacity) {
+    char real[PATH_MAX];
+    copy_last_component(path, out, capacity);
+    if ((strcmp(out, ".") == 0 || strcmp(out, "..") == 0) && realpath(path, real) != NULL)
+        copy_last_component(real, out, capacity);
+    size_t length = strlen(out);
+    if (ends_with(out, length, ".gguf")) {
+        out[length - strlen(".gguf")] = '\0';
+        cut_split_number(out);
+    }
+    if (out[0] == '\0')
+        snprintf(out, capacity, "model");
+}

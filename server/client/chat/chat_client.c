@@ -1,0 +1,219 @@
+#include "server/client/chat/chat_client.h"
+
+#include "config/base/check.h"
+#include "config/base/clock.h"
+#include "config/base/text.h"
+#include "server/client/chat/completion_stream.h"
+#include "config/json/json_field.h"
+#include "config/json/json_integer.h"
+#include "config/json/json_parse.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define CONNECT_MS 10000
+#define MODELS_MS 30000
+#define MAX_MODELS_BYTES ((size_t)16 << 20)
+#define MAX_REFUSAL_BYTES ((size_t)1 << 20)
+
+/* As OpenAI's SDKs take it, with /v1, or as the server prints it. */
+static void trim_path(struct http_url *url) {
+    size_t length = strlen(url->path);
+    while (length > 0 && url->path[length - 1] == '/')
+        length--;
+    if (length >= 3 && memcmp(url->path + length - 3, "/v1", 3) == 0)
+        length -= 3;
+    url->path[length] = '\0';
+}
+
+int chat_client_open(const char *url, const char *socket_path, const char *key_variable,
+                     struct chat_client *out, struct error *err) {
+    struct error why;
+    *out = (struct chat_client){.socket_path = socket_path, .key_variable = key_variable};
+    if (http_url_parse(url, &out->url, &why) != 0)
+        return error_set(err, ERROR_CONFIG, "%.200s: %s", url, why.message);
+    trim_path(&out->url);
+    if (http_client_key_field(key_variable, out->key_field, err) != 0)
+        return -1;
+    out->http = http_client_create();
+    return out->http != NULL ? 0 : error_set(err, ERROR_MEMORY, "no memory for a client");
+}
+
+void chat_client_close(struct chat_client *client) {
+    http_client_destroy(client->http);
+    explicit_bzero(client->key_field, sizeof(client->key_field));
+    client->http = NULL;
+}
+
+static const char *key_of(const struct chat_client *client) {
+    return client->key_field[0] != '\0' ? client->key_field : NULL;
+}
+
+/* Writes one line about an answer that is none. */
+static void explain(const struct chat_client *client, const struct http_answer *answer,
+                    const struct completion_refusal *refusal, char *out, size_t capacity) {
+    if (answer->status == 401 && key_of(client) == NULL)
+        snprintf(out, capacity, "the server wants an API key (401): set %.100s to it",
+                 client->key_variable);
+    else if (answer->status == 401)
+        snprintf(out, capacity, "the server refuses the API key of %.100s (401)",
+                 client->key_variable);
+    else if (answer->retry_after_s > 0)
+        snprintf(out, capacity, "%s (%d); try again in %lld s", refusal->message, answer->status,
+                 (long long)answer->retry_after_s);
+    else
+        snprintf(out, capacity, "%s (%d)",
+                 refusal->message[0] != '\0' ? refusal->message : "no answer", answer->status);
+}
+
+static int read_models(struct chat_client *client, const struct byte_buffer *body,
+                       struct error *err) {
+    struct api_error why;
+    cJSON *list = json_parse(body->data != NULL ? body->data : "", body->length, &why);
+    const cJSON *models = json_member(list, "data");
+    const cJSON *first = cJSON_IsArray(models) ? models->child : NULL;
+    const cJSON *id = json_member(first, "id");
+    bool is_good = cJSON_IsString(id) && id->valuestring[0] != '\0' &&
+                   strlen(id->valuestring) < sizeof(client->model);
+    if (is_good) {
+        const cJSON *length = json_member(first, "max_model_len");
+        strcpy(client->model, id->valuestring);
+        if (!cJSON_IsNumber(length) || !json_integer_read(length, &client->max_model_len))
+            client->max_model_len = 0;
+    }
+    cJSON_Delete(list);
+    return is_good ? 0
+                   : error_set(err, ERROR_IO, "%.200s: its /v1/models lists no model",
+                               client->url.origin);
+}
+
+int chat_client_find_model(struct chat_client *client, struct error *err) {
+    char path[HTTP_URL_BYTES + 32], why[512];
+    struct http_answer answer;
+    struct completion_refusal refusal;
+    snprintf(path, sizeof(path), "%s/v1/models", client->url.path);
+    const struct http_client_request request = {.url = &client->url,
+                                                .path = path,
+                                                .socket_path = client->socket_path,
+                                                .fields = {key_of(client)},
+                                                .timeout_ms = MODELS_MS,
+                                                .max_answer_bytes = MAX_MODELS_BYTES};
+    if (http_client_send(client->http, &request, &answer, err) != 0)
+        return -1;
+    int status;
+    if (answer.status == 200) {
+        status = read_models(client, &answer.body, err);
+    } else {
+        completion_refusal_read(&answer.body, &refusal);
+        explain(client, &answer, &refusal, why, sizeof(why));
+        status = error_set(err, ERROR_IO, "%.200s: %.280s", client->url.origin, why);
+    }
+    byte_buffer_finish(&answer.body);
+    return status;
+}
+
+/* An answer while it comes. */
+struct asking {
+    const struct chat_sink *sink;
+    struct chat_answer *answer;
+    struct completion_stream stream;
+    int64_t num_events;
+    struct error err; /* set if the stream is broken */
+    bool is_broken;
+};
+
+static void take_text(struct asking *asking, bool is_reasoning, struct text text) {
+    if (text.length == 0)
+        return;
+    if (!is_reasoning)
+        byte_buffer_append(&asking->answer->content, text.data, text.length);
+    asking->sink->write(asking->sink->context, is_reasoning, text.data, text.length);
+}
+
+static void on_event(void *context, const struct completion_event *event) {
+    struct asking *asking = context;
+    struct chat_answer *answer = asking->answer;
+    if (event->reasoning.length > 0 || event->text.length > 0) {
+        answer->last_ns = clock_now_ns();
+        answer->first_ns = answer->first_ns != 0 ? answer->first_ns : answer->last_ns;
+        asking->num_events++;
+    }
+    take_text(asking, true, event->reasoning);
+    take_text(asking, false, event->text);
+    if (event->finish_reason != NULL)
+        snprintf(answer->finish_reason, sizeof(answer->finish_reason), "%s", event->finish_reason);
+    if (event->prompt_tokens >= 0)
+        answer->prompt_tokens = event->prompt_tokens;
+    if (event->completion_tokens >= 0)
+        answer->completion_tokens = event->completion_tokens;
+}
+
+static bool take(void *context, const char *data, size_t length) {
+    struct asking *asking = context;
+    asking->is_broken = completion_stream_take(&asking->stream, data, length, &asking->err) != 0;
+    return !asking->is_broken;
+}
+
+static bool is_stopped(void *context) {
+    struct asking *asking = context;
+    return asking->sink->is_stopped(asking->sink->context);
+}
+
+/* Says in answer->end and ->why what an answer of HTTP was. */
+static void judge(const struct chat_client *client, const struct asking *asking,
+                  const struct http_answer *http, struct chat_answer *answer) {
+    struct completion_refusal refusal;
+    if (asking->is_broken) {
+        answer->end = CHAT_LOST;
+        snprintf(answer->why, sizeof(answer->why), "%s", asking->err.message);
+    } else if (http->is_stopped) {
+        answer->end = CHAT_STOPPED;
+    } else if (http->status / 100 == 2) {
+        bool is_whole = asking->stream.is_done || answer->finish_reason[0] != '\0';
+        answer->end = is_whole ? CHAT_ANSWERED : CHAT_LOST;
+        if (!is_whole)
+            snprintf(answer->why, sizeof(answer->why), "the server ended the answer in its middle");
+    } else {
+        completion_refusal_read(&http->body, &refusal);
+        bool is_full = strcmp(refusal.code, "context_length_exceeded") == 0;
+        answer->end = is_full ? CHAT_FULL : CHAT_REFUSED;
+        explain(client, http, &refusal, answer->why, sizeof(answer->why));
+    }
+}
+
+void chat_client_ask(struct chat_client *client, const struct byte_buffer *body,
+                     const struct chat_sink *sink, struct chat_answer *out) {
+    char path[HTTP_URL_BYTES + 32];
+    struct error err;
+    struct http_answer answer;
+    *out = (struct chat_answer){
+        .prompt_tokens = -1, .completion_tokens = -1, .started_ns = clock_now_ns()};
+    struct asking asking = {.sink = sink, .answer = out};
+    asking.stream.on_event = on_event;
+    asking.stream.context = &asking;
+    snprintf(path, sizeof(path), "%s/v1/chat/completions", client->url.path);
+    const struct http_client_request request = {
+        .url = &client->url,
+        .path = path,
+        .socket_path = client->socket_path,
+        .fields = {"Content-Type: application/json", key_of(client)},
+        .body = body->data,
+        .body_bytes = body->length,
+        .connect_timeout_ms = CONNECT_MS,
+        .max_answer_bytes = MAX_REFUSAL_BYTES,
+        .take = take,
+        .is_stopped = is_stopped,
+        .context = &asking,
+    };
+    if (http_client_send(client->http, &request, &answer, &err) == 0) {
+        judge(client, &asking, &answer, out);
+        byte_buffer_finish(&answer.body);
+    } else {
+        out->end = CHAT_LOST;
+        snprintf(out->why, sizeof(out->why), "%s", err.message);
+    }
+    if (out->completion_tokens < 0)
+        out->completion_tokens = asking.num_events;
+    completion_stream_finish(&asking.stream);
+    CHECK(!out->content.failed);
+}

@@ -1,0 +1,315 @@
+/* On SIGINT libedit gives the terminal back, sends the signal once more, to the handler that was
+ * there before, and its reading fails: what had been typed is still to be seen then. A paste comes
+ * between two sequences of the terminal ("bracketed paste", xterm's control sequences, mode 2004),
+ * of which the first is bound to a function that reads to the second, so that line breaks in it do
+ * not end the line. */
+#include "server/client/chat/chat_terminal.h"
+
+#include "config/base/check.h"
+#include "server/client/chat/chat_history.h"
+#include "server/client/chat/terminal_text.h"
+
+#include <histedit.h>
+#include <locale.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HISTORY_ENTRIES 1000
+#define PASTE_ON "\x1b[?2004h"
+#define PASTE_OFF "\x1b[?2004l"
+#define PASTE_END L"\x1b[201~"
+#define DIM "\x1b[2m" /* ECMA-48: SGR */
+#define NORMAL "\x1b[0m"
+
+struct chat_terminal {
+    EditLine *line;
+    History *history;
+    char *history_path;
+    const char *prompt;
+    bool (*take_interrupt)(void);
+    bool is_leaving; /* at the next Ctrl-C without a text */
+    bool has_style;  /* the terminal knows of dimmed text */
+    bool is_dimmed;  /* what was shown last */
+    bool is_in_line; /* what was shown last was not a line's end */
+    struct terminal_text text;
+};
+
+static char *get_prompt(EditLine *line) {
+    struct chat_terminal *terminal;
+    el_get(line, EL_CLIENTDATA, &terminal);
+    return (char *)terminal->prompt;
+}
+
+/* Text that is pasted, on its way into the line. */
+struct paste {
+    EditLine *line;
+    wchar_t text[256];
+    size_t length, total;
+};
+
+static void flush_paste(struct paste *paste) {
+    paste->text[paste->length] = L'\0';
+    el_winsertstr(paste->line, paste->text);
+    paste->length = 0;
+}
+
+/* Takes what can be shown. Terminals send CR for each line break. */
+static void take_key(struct paste *paste, wchar_t key) {
+    wchar_t kept = key == L'\r' ? L'\n' : key == L'\t' ? L' ' : key;
+    bool is_control = (kept < 0x20 && kept != L'\n') || (kept >= 0x7f && kept < 0xa0);
+    if (is_control || paste->total == CHAT_TERMINAL_MAX_INPUT_BYTES / UTF8_MAX_BYTES)
+        return;
+    paste->text[paste->length++] = kept;
+    paste->total++;
+    if (paste->length == sizeof(paste->text) / sizeof(paste->text[0]) - 1)
+        flush_paste(paste);
+}
+
+/* Reads to the sequence that ends a paste. */
+static unsigned char insert_paste(EditLine *line, int first) {
+    static const wchar_t end[] = PASTE_END;
+    struct paste paste = {.line = line};
+    size_t num_matched = 0;
+    wchar_t key;
+    while (end[num_matched] != L'\0' && el_wgetc(line, &key) == 1) {
+        if (key == end[num_matched]) {
+            num_matched++;
+            continue;
+        }
+        for (size_t i = 0; i < num_matched; i++)
+            take_key(&paste, end[i]);
+        num_matched = key == end[0];
+        if (num_matched == 0)
+            take_key(&paste, key);
+    }
+    flush_paste(&paste);
+    return CC_REFRESH;
+}
+
+static void take_entry(void *context, const char *text) {
+    struct chat_terminal *terminal = context;
+    HistEvent event;
+    history(terminal->history, &event, H_ENTER, text);
+}
+
+static void remember(struct chat_terminal *terminal, const char *text) {
+    take_entry(terminal, text);
+    if (terminal->history_path != NULL)
+        chat_history_add(terminal->history_path, text);
+}
+
+static void set_up_line(struct chat_terminal *terminal) {
+    EditLine *line = terminal->line;
+    el_set(line, EL_CLIENTDATA, terminal);
+    el_set(line, EL_PROMPT, get_prompt);
+    el_set(line, EL_EDITOR, "emacs");
+    el_set(line, EL_SIGNAL, 1); /* the terminal is left as it was by those that stop or end us */
+    el_set(line, EL_HIST, history, terminal->history);
+    el_set(line, EL_ADDFN, "chat-paste", "insert what is pasted", insert_paste);
+    el_set(line, EL_BIND, "\\e[200~", "chat-paste", NULL);
+    el_set(line, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    el_set(line, EL_BIND, "\\e[3~", "ed-delete-next-char", NULL);
+}
+
+struct chat_terminal *chat_terminal_create(const char *history_path, bool (*take_interrupt)(void)) {
+    HistEvent event;
+    const char *name = getenv("TERM");
+    struct chat_terminal *terminal = calloc(1, sizeof(*terminal));
+    CHECK(terminal != NULL);
+    setlocale(LC_CTYPE, "");
+    if (MB_CUR_MAX == 1)
+        setlocale(LC_CTYPE, "C.UTF-8"); /* what the model writes, whatever the user's language */
+    terminal->line = el_init("quire", stdin, stdout, stderr);
+    terminal->history = history_init();
+    if (terminal->line == NULL || terminal->history == NULL) {
+        chat_terminal_destroy(terminal);
+        return NULL;
+    }
+    terminal->take_interrupt = take_interrupt;
+    terminal->history_path = history_path != NULL ? strdup(history_path) : NULL;
+    terminal->has_style = name != NULL && strcmp(name, "dumb") != 0;
+    history(terminal->history, &event, H_SETSIZE, HISTORY_ENTRIES);
+    history(terminal->history, &event, H_SETUNIQUE, 1);
+    set_up_line(terminal);
+    if (terminal->history_path != NULL)
+        chat_history_load(terminal->history_path, take_entry, terminal);
+    return terminal;
+}
+
+void chat_terminal_destroy(struct chat_terminal *terminal) {
+    if (terminal == NULL)
+        return;
+    if (terminal->line != NULL)
+        el_end(terminal->line);
+    if (terminal->history != NULL)
+        history_end(terminal->history);
+    free(terminal->history_path);
+    free(terminal);
+}
+
+/* Returns the edited line with its end, NULL at the end of input. */
+static const char *read_line(struct chat_terminal *terminal, const char *prompt) {
+    int count = 0;
+    terminal->prompt = prompt;
+    terminal->take_interrupt(); /* an old one does not count */
+    if (terminal->has_style)
+        fputs(PASTE_ON, stdout);
+    fflush(stdout);
+    el_set(terminal->line, EL_PREP_TERM,
+           1); /* before the prompt: what is typed early is shown once */
+    const char *text = el_gets(terminal->line, &count);
+    if (terminal->has_style)
+        fputs(PASTE_OFF, stdout);
+    fflush(stdout);
+    return count > 0 ? text : NULL;
+}
+
+/* Returns the length without the line's end and without blanks before it. */
+static size_t trimmed_length(const char *line) {
+    size_t length = strlen(line);
+    while (length > 0 && strchr(" \t\r\n", line[length - 1]) != NULL)
+        length--;
+    return length;
+}
+
+/* Returns whether something stands in the line that was interrupted. */
+static bool has_typed(const struct chat_terminal *terminal) {
+    const LineInfo *line = el_line(terminal->line);
+    return line->lastchar > line->buffer;
+}
+
+/* What Ctrl-C does depends on whether it had something to give up. */
+static enum chat_input give_up(struct chat_terminal *terminal, bool has_text) {
+    puts("^C");
+    if (!has_text && terminal->is_leaving)
+        return CHAT_INPUT_LEAVE;
+    terminal->is_leaving = !has_text;
+    if (!has_text)
+        chat_terminal_say(terminal, "Ctrl-C again, Ctrl-D or /exit leaves");
+    return CHAT_INPUT_INTERRUPTED;
+}
+
+static bool ends_quote(const char *line, size_t length) {
+    return length >= 3 && memcmp(line + length - 3, "\"\"\"", 3) == 0;
+}
+
+/* Returns whether more lines are to come. */
+static bool take_line(const char *line, bool *is_quoted, struct byte_buffer *out) {
+    size_t length = trimmed_length(line);
+    bool begins = !*is_quoted && out->length == 0 && strncmp(line, "\"\"\"", 3) == 0;
+    if (begins) {
+        *is_quoted = true;
+        line += 3;
+        length -= 3;
+    }
+    bool goes_on = !*is_quoted && length > 0 && line[length - 1] == '\\';
+    if (*is_quoted && ends_quote(line, length)) {
+        *is_quoted = false;
+        length -= 3;
+    } else if (goes_on) {
+        length--;
+    }
+    byte_buffer_append(out, line, length);
+    goes_on = goes_on || *is_quoted;
+    if (goes_on)
+        byte_buffer_append_text(out, "\n");
+    return goes_on;
+}
+
+/* Leaves white space at both ends out. */
+static void trim(struct byte_buffer *out) {
+    size_t begin = 0;
+    while (out->length > 0 && strchr(" \t\r\n", out->data[out->length - 1]) != NULL)
+        out->length--;
+    while (begin < out->length && strchr(" \t\r\n", out->data[begin]) != NULL)
+        begin++;
+    byte_buffer_consume(out, begin);
+    byte_buffer_append(out, "", 1);
+    CHECK(!out->failed);
+    out->length--;
+}
+
+enum chat_input chat_terminal_read(struct chat_terminal *terminal, struct byte_buffer *out) {
+    bool is_quoted = false, goes_on = true;
+    out->length = 0;
+    for (const char *prompt = "> "; goes_on; prompt = ". ") {
+        const char *line = read_line(terminal, prompt);
+        if (line == NULL && terminal->take_interrupt())
+            return give_up(terminal, out->length > 0 || has_typed(terminal));
+        if (line == NULL) {
+            puts("");
+            return CHAT_INPUT_LEAVE;
+        }
+        terminal->is_leaving = false;
+        goes_on = take_line(line, &is_quoted, out);
+        if (out->length > CHAT_TERMINAL_MAX_INPUT_BYTES) {
+            chat_terminal_say(terminal, "longer than %d MiB",
+                              (int)(CHAT_TERMINAL_MAX_INPUT_BYTES >> 20));
+            return CHAT_INPUT_INTERRUPTED;
+        }
+    }
+    trim(out);
+    if (out->length == 0)
+        return CHAT_INPUT_INTERRUPTED;
+    remember(terminal, out->data);
+    return CHAT_INPUT_TEXT;
+}
+
+static void set_style(struct chat_terminal *terminal, bool is_dimmed) {
+    if (terminal->is_dimmed != is_dimmed && terminal->has_style)
+        fputs(is_dimmed ? DIM : NORMAL, stdout);
+    terminal->is_dimmed = is_dimmed;
+}
+
+static void put(struct chat_terminal *terminal, const struct byte_buffer *shown) {
+    CHECK(!shown->failed);
+    if (shown->length == 0)
+        return;
+    fwrite(shown->data, 1, shown->length, stdout);
+    fflush(stdout);
+    terminal->is_in_line = shown->data[shown->length - 1] != '\n';
+}
+
+void chat_terminal_write(struct chat_terminal *terminal, bool is_dimmed, const char *data,
+                         size_t length) {
+    struct byte_buffer shown = {0};
+    if (terminal->is_dimmed && !is_dimmed)
+        chat_terminal_end_text(terminal);
+    set_style(terminal, is_dimmed);
+    terminal_text_write(&terminal->text, data, length, &shown);
+    put(terminal, &shown);
+    byte_buffer_finish(&shown);
+}
+
+void chat_terminal_note_echo(struct chat_terminal *terminal) {
+    terminal->is_in_line = true;
+}
+
+void chat_terminal_end_text(struct chat_terminal *terminal) {
+    struct byte_buffer shown = {0};
+    terminal_text_end(&terminal->text, &shown);
+    put(terminal, &shown);
+    byte_buffer_finish(&shown);
+    set_style(terminal, false);
+    if (terminal->is_in_line)
+        puts("");
+    fflush(stdout);
+    terminal->is_in_line = false;
+}
+
+void chat_terminal_say(struct chat_terminal *terminal, const char *format, ...) {
+    struct byte_buffer line = {0};
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    chat_terminal_end_text(terminal);
+    byte_buffer_printf(&line, "%s\n", text);
+    CHECK(!line.failed);
+    chat_terminal_write(terminal, true, line.data, line.length);
+    chat_terminal_end_text(terminal);
+    byte_buffer_finish(&line);
+}

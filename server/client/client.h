@@ -1,0 +1,23 @@
+/* The subcommands that talk to a running server, or to a hub. Each takes the arguments after its name
+ * and returns the exit status, as those of command_line.h do. */
+#ifndef QUIRE_SERVER_CLIENT_H
+#define QUIRE_SERVER_CLIENT_H
+
+#include "config/base/error.h"
+
+#include <stdbool.h>
+
+#define CLIENT_DEFAULT_URL "http://127.0.0.1:8000" /* of a running server */
+
+int command_pull(int argc, char *const *argv); /* and EX_TEMPFAIL (75): interrupted */
+int command_top(int argc, char *const *argv);
+int command_bench(int argc, char *const *argv); /* and 1: a request failed */
+int command_chat(int argc, char *const *argv);  /* and 1: no answer; 130: interrupted */
+
+/* Returns whether --help or -h is among the arguments. */
+bool client_wants_help(int argc, char *const *argv);
+
+/* The exit status that stands for an error. */
+int client_exit_status(const struct error *err);
+
+#endif

@@ -1,0 +1,351 @@
+/* `quire chat`: a conversation in the terminal with a running server, or with one that it starts
+ * for itself. With a question, or where input or output is no terminal, one answer on stdout. */
+#include "server/client/client.h"
+
+#include "config/options_table.h"
+#include "server/client/chat/chat_client.h"
+#include "server/client/chat/chat_history.h"
+#include "server/client/chat/chat_loop.h"
+#include "server/client/chat/chat_server.h"
+#include "server/client/chat/chat_session.h"
+#include "server/client/chat/chat_terminal.h"
+#include "server/client/chat/terminal_text.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#define STATUS_NO_ANSWER 1
+#define STATUS_INTERRUPTED 130 /* as a shell has it */
+
+static const char usage[] =
+    "usage: quire chat [--url URL] [--FIELD VALUE ...] [QUESTION]\n"
+    "       quire chat --model MODEL [option of quire serve ...] [--FIELD VALUE ...] [QUESTION]\n"
+    "  --url URL           of a running server, http or https; default " CLIENT_DEFAULT_URL ".\n"
+    "                      CURL_CA_BUNDLE names a file of other authorities than the system's\n"
+    "  --model MODEL       start a server with this model and these options, as quire serve does,\n"
+    "                      that only this conversation can reach, and end it afterwards\n"
+    "  --system TEXT       what the model is to be\n"
+    "  --set NAME=VALUE    max_tokens, seed or a number of the sampling: temperature, top_p, "
+    "top_k,\n"
+    "                      min_p, presence_penalty, frequency_penalty, repetition_penalty,\n"
+    "                      typical_p, xtc_probability, xtc_threshold, dynatemp_range,\n"
+    "                      dynatemp_exponent, top_n_sigma, mirostat, mirostat_tau, mirostat_eta,\n"
+    "                      dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n; as\n"
+    "                      often as there are names\n"
+    "  --api-key-env NAME  environment variable with the API key; default QUIRE_API_KEY\n"
+    "  QUESTION            answer this and leave; - stands for what stdin says, which is the\n"
+    "                      question where it is no terminal. Only the answer goes to stdout;\n"
+    "                      status 0, or 1 and one line on stderr if there is none\n"
+    "\n"
+    "/help shows the commands of a conversation. Its lines are kept in\n"
+    "$XDG_STATE_HOME/quire/chat_history.\n";
+
+struct chat {
+    const char *url, *key_variable, *question;
+    char **server_words; /* --model and the options for the server; as many as there are words */
+    int num_server_words;
+    bool has_model;
+    struct chat_session session;
+    struct chat_server server;
+    struct chat_client client;
+};
+
+static volatile sig_atomic_t is_interrupted, is_told_to_end;
+
+static void note_interrupt(int number) {
+    is_interrupted = 1;
+}
+
+/* A server of ours and its folder are not to be left behind. A signal that comes just before a
+ * system call does not end it, and libedit tries once more after one that did: hence SIGALRM, until
+ * the end. */
+static void note_end(int number) {
+    is_told_to_end = 1;
+    alarm(1);
+}
+
+static bool must_end(void) {
+    return is_told_to_end != 0;
+}
+
+static bool take_interrupt(void) {
+    bool was = is_interrupted;
+    is_interrupted = 0;
+    return was;
+}
+
+static bool take_stop(void) {
+    return take_interrupt() || must_end();
+}
+
+/* System calls end with EINTR, also those of libcurl and libedit. */
+static void catch_signals(void) {
+    const struct sigaction interrupt = {.sa_handler = note_interrupt};
+    const struct sigaction end = {.sa_handler = note_end};
+    sigaction(SIGINT, &interrupt, NULL);
+    sigaction(SIGTERM, &end, NULL);
+    sigaction(SIGHUP, &end, NULL);
+    sigaction(SIGALRM, &end, NULL);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static int refuse(const char *what) {
+    fprintf(stderr, "quire chat: %s\n", what);
+    return -1;
+}
+
+static int refuse_word(const char *what, const char *word) {
+    fprintf(stderr, "quire chat: %s '%.64s'; --help says more\n", what, word);
+    return -1;
+}
+
+/* NAME=VALUE */
+static int set_field(struct chat *chat, const char *text) {
+    struct error err;
+    char name[64];
+    size_t length = strcspn(text, "=");
+    if (text[length] == '\0' || length >= sizeof(name))
+        return refuse_word("--set takes NAME=VALUE, not", text);
+    memcpy(name, text, length);
+    name[length] = '\0';
+    return chat_session_set(&chat->session, name, text + length + 1, &err) == 0
+               ? 0
+               : refuse(err.message);
+}
+
+/* Reads an option of ours; returns 1 if it was one. */
+static int take_own(struct chat *chat, const char *name, const char *value) {
+    if (strcmp(name, "--url") == 0)
+        chat->url = value;
+    else if (strcmp(name, "--api-key-env") == 0)
+        chat->key_variable = value;
+    else if (strcmp(name, "--system") == 0)
+        chat_session_set_system(&chat->session, value);
+    else if (strcmp(name, "--set") == 0)
+        return set_field(chat, value) == 0 ? 1 : -1;
+    else
+        return 0;
+    return 1;
+}
+
+/* Returns how many words the server's option at argv takes, or -1. */
+static int count_words(int argc, char *const *argv) {
+    size_t count;
+    const char *name = argv[0] + 2;
+    size_t length = strcspn(name, "=");
+    bool is_negated = strncmp(name, "no-", 3) == 0;
+    int index = options_find(name, length);
+    if (index < 0 && is_negated)
+        index = options_find(name + 3, length - 3);
+    if (index < 0 || strncmp(argv[0], "--", 2) != 0)
+        return refuse_word("unknown option", argv[0]);
+    if (options_find("uds", 3) == index)
+        return refuse("--uds: the server that it starts has a socket of its own");
+    if (name[length] == '=' || options_table(&count)[index].type == OPTION_FLAG)
+        return 1;
+    return argc > 1 ? 2 : refuse_word("no value for", argv[0]);
+}
+
+static int take_option(struct chat *chat, int argc, char *const *argv) {
+    int own = argc > 1 ? take_own(chat, argv[0], argv[1]) : 0;
+    if (own != 0)
+        return own < 0 ? -1 : 2;
+    int num_words = count_words(argc, argv);
+    if (num_words < 0)
+        return -1;
+    chat->has_model |= strncmp(argv[0], "--model", 7) == 0 && strchr("=", argv[0][7]) != NULL;
+    for (int i = 0; i < num_words; i++)
+        chat->server_words[chat->num_server_words++] = argv[i];
+    return num_words;
+}
+
+static int read_words(struct chat *chat, int argc, char *const *argv) {
+    for (int i = 0; i < argc;) {
+        if (argv[i][0] == '-' && argv[i][1] != '\0') {
+            int num_words = take_option(chat, argc - i, argv + i);
+            if (num_words < 0)
+                return -1;
+            i += num_words;
+        } else if (chat->question == NULL) {
+            chat->question = argv[i++];
+        } else {
+            return refuse_word("one question, in quotes; also given:", argv[i]);
+        }
+    }
+    if (chat->num_server_words > 0 && !chat->has_model)
+        return refuse_word("for a server that is started by --model:", chat->server_words[0]);
+    if (chat->has_model && chat->url != NULL)
+        return refuse("--url or --model, not both");
+    return 0;
+}
+
+static int connect_client(struct chat *chat, struct error *err) {
+    bool is_default = chat->url == NULL && !chat->has_model;
+    const char *url = chat->has_model ? "http://localhost"
+                      : is_default    ? CLIENT_DEFAULT_URL
+                                      : chat->url;
+    const char *socket_path = chat->has_model ? chat->server.socket_path : NULL;
+    struct error why;
+    if (chat->has_model &&
+        chat_server_start(chat->server_words, chat->num_server_words, isatty(STDERR_FILENO),
+                          take_stop, &chat->server, err) != 0)
+        return -1;
+    if (chat_client_open(url, socket_path, chat->key_variable, &chat->client, err) != 0)
+        return -1;
+    if (chat_client_find_model(&chat->client, &why) == 0)
+        return 0;
+    return error_set(err, why.code, "%s%s", why.message,
+                     is_default ? " (--url names another server, --model starts one)" : "");
+}
+
+/* Where one answer goes. */
+struct one_answer {
+    struct terminal_text text;
+    bool is_terminal; /* stdout; elsewhere every byte arrives as it is */
+    bool is_in_line, has_failed;
+};
+
+static void write_bytes(struct one_answer *one, const char *data, size_t length) {
+    if (length == 0)
+        return;
+    one->has_failed |= fwrite(data, 1, length, stdout) != length || fflush(stdout) != 0;
+    one->is_in_line = data[length - 1] != '\n';
+}
+
+static void write_part(void *context, bool is_reasoning, const char *data, size_t length) {
+    struct one_answer *one = context;
+    struct byte_buffer shown = {0};
+    if (is_reasoning)
+        return;
+    if (!one->is_terminal) {
+        write_bytes(one, data, length);
+        return;
+    }
+    terminal_text_write(&one->text, data, length, &shown);
+    write_bytes(one, shown.data, shown.length);
+    byte_buffer_finish(&shown);
+}
+
+static bool is_stopped(void *context) {
+    struct one_answer *one = context;
+    return is_interrupted != 0 || must_end() || one->has_failed;
+}
+
+/* Messages come from the server as well. */
+static void say(const char *what) {
+    struct terminal_text text = {0};
+    struct byte_buffer shown = {0};
+    terminal_text_write(&text, what, strcspn(what, "\n"), &shown);
+    terminal_text_end(&text, &shown);
+    byte_buffer_append(&shown, "", 1);
+    refuse(shown.failed ? "no memory" : shown.data);
+    byte_buffer_finish(&shown);
+}
+
+static int answer_once(struct chat *chat, const char *question, size_t length) {
+    struct one_answer one = {.is_terminal = isatty(STDOUT_FILENO)};
+    const struct chat_sink sink = {write_part, is_stopped, &one};
+    struct byte_buffer body = {0};
+    struct chat_answer answer;
+    chat_session_add(&chat->session, false, question, length);
+    chat_session_write_body(&chat->session, chat->client.model, &body);
+    chat_client_ask(&chat->client, &body, &sink, &answer);
+    if (one.is_in_line)
+        write_bytes(&one, "\n", 1);
+    int status = answer.end == CHAT_ANSWERED && !one.has_failed ? EX_OK : STATUS_NO_ANSWER;
+    if (one.has_failed)
+        refuse("the answer cannot be written to stdout");
+    else if (answer.end == CHAT_STOPPED)
+        status = STATUS_INTERRUPTED;
+    else if (status != EX_OK)
+        say(answer.why);
+    byte_buffer_finish(&answer.content);
+    byte_buffer_finish(&body);
+    return status;
+}
+
+static int read_stdin(struct byte_buffer *out) {
+    char data[65536];
+    size_t count;
+    out->max_length = CHAT_TERMINAL_MAX_INPUT_BYTES;
+    while (!out->failed && (count = fread(data, 1, sizeof(data), stdin)) > 0)
+        byte_buffer_append(out, data, count);
+    if (out->failed)
+        return refuse("stdin holds more than 4 MiB");
+    if (ferror(stdin))
+        return refuse("stdin cannot be read");
+    return out->length > 0 && memchr(out->data, '\0', out->length) == NULL
+               ? 0
+               : refuse("stdin holds no text");
+}
+
+static int run_once(struct chat *chat) {
+    struct byte_buffer input = {0};
+    struct error err;
+    bool reads = chat->question == NULL || strcmp(chat->question, "-") == 0;
+    if (reads && read_stdin(&input) != 0) {
+        byte_buffer_finish(&input);
+        return STATUS_NO_ANSWER;
+    }
+    int status = STATUS_NO_ANSWER;
+    if (connect_client(chat, &err) != 0)
+        say(err.message);
+    else if (reads)
+        status = answer_once(chat, input.data, input.length);
+    else
+        status = answer_once(chat, chat->question, strlen(chat->question));
+    byte_buffer_finish(&input);
+    return status;
+}
+
+static int converse(struct chat *chat) {
+    char path[PATH_MAX];
+    struct error err;
+    if (connect_client(chat, &err) != 0) {
+        say(err.message);
+        return STATUS_NO_ANSWER;
+    }
+    bool has_path = chat_history_path(path, sizeof(path));
+    struct chat_terminal *terminal = chat_terminal_create(has_path ? path : NULL, take_interrupt);
+    if (terminal == NULL) {
+        refuse("this terminal cannot be used");
+        return STATUS_NO_ANSWER;
+    }
+    chat_terminal_say(terminal, "%.200s%s%.200s; /help shows commands", chat->client.model,
+                      chat->has_model ? "" : " at ",
+                      chat->has_model ? "" : chat->client.url.origin);
+    struct chat_loop loop = {.client = &chat->client,
+                             .session = &chat->session,
+                             .terminal = terminal,
+                             .take_interrupt = take_interrupt,
+                             .must_end = must_end};
+    chat_loop_run(&loop);
+    chat_terminal_destroy(terminal);
+    return EX_OK;
+}
+
+int command_chat(int argc, char *const *argv) {
+    if (client_wants_help(argc, argv)) {
+        fputs(usage, stdout);
+        return EX_OK;
+    }
+    struct chat chat = {.key_variable = "QUIRE_API_KEY"};
+    chat.server_words = calloc((size_t)argc + 1, sizeof(*chat.server_words));
+    int status = chat.server_words != NULL ? EX_USAGE : EX_OSERR;
+    if (chat.server_words != NULL && read_words(&chat, argc, argv) == 0) {
+        catch_signals();
+        bool is_once = chat.question != NULL || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO);
+        status = is_once ? run_once(&chat) : converse(&chat);
+    }
+    chat_client_close(&chat.client);
+    chat_server_stop(&chat.server);
+    chat_session_finish(&chat.session);
+    free(chat.server_words);
+    return status;
+}

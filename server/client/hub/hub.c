@@ -1,0 +1,214 @@
+#include "server/client/hub/hub.h"
+
+#include "server/client/hub/hub_cache.h"
+#include "server/client/hub/hub_fetch.h"
+#include "server/client/hub/hub_selection.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_INDEX_BYTES ((size_t)32 << 20) /* as models/files/safetensors_folder.c */
+
+/* One model being resolved. */
+struct resolution {
+    const struct hub_reference *reference;
+    const struct hub_settings *settings;
+    const struct hub_watcher *watcher;
+    struct hub_cache cache;
+    struct hub_model *model;
+};
+
+/* Puts the repository's name before what is wrong with it. */
+static int name_repository(const struct resolution *r, const struct error *why, struct error *err) {
+    return error_set(err, why->code == ERROR_SYNTAX ? ERROR_CONFIG : why->code, "%s: %.400s",
+                     r->reference->repository, why->message);
+}
+
+/* --- The index of shards, which lies in the snapshot ------------------------------------------ */
+
+static int read_all(int fd, const char *path, struct byte_buffer *out, struct error *err) {
+    char chunk[1 << 16];
+    ssize_t count;
+    while ((count = read(fd, chunk, sizeof(chunk))) > 0)
+        byte_buffer_append(out, chunk, (size_t)count);
+    if (count < 0)
+        return error_set(err, ERROR_IO, "%.400s: %s", path, strerror(errno));
+    if (out->failed)
+        return error_set(err, out->is_full ? ERROR_CONFIG : ERROR_MEMORY,
+                         "%.400s: more than %zu bytes", path, MAX_INDEX_BYTES);
+    return 0;
+}
+
+static int add_shards(const struct resolution *r, const struct hub_listing *listing,
+                      struct hub_selection *selection, struct error *err) {
+    struct byte_buffer text = {.max_length = MAX_INDEX_BYTES};
+    char path[PATH_MAX];
+    if (selection->index == NULL)
+        return 0;
+    if (hub_cache_snapshot_path(&r->cache, listing->commit, selection->index->name, path, err) != 0)
+        return -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, ERROR_IO, "%.400s: %s", path, strerror(errno));
+    int status = read_all(fd, path, &text, err);
+    close(fd);
+    if (status == 0)
+        status = hub_selection_add_shards(selection, listing, text.data, text.length, err);
+    byte_buffer_finish(&text);
+    return status;
+}
+
+/* --- In the cache ----------------------------------------------------------------------------- */
+
+static int set_model(const struct resolution *r, const char *commit,
+                     const struct hub_selection *selection, struct error *err) {
+    memcpy(r->model->commit, commit, HUB_COMMIT_BYTES);
+    return hub_cache_snapshot_path(&r->cache, commit,
+                                   selection->gguf != NULL ? selection->gguf->name : NULL,
+                                   r->model->path, err);
+}
+
+/* A file that a folder may do without is known to be there or not to be. */
+static bool knows_optional(const struct resolution *r, const struct hub_listing *listing) {
+    for (const char *const *name = hub_selection_optional_names(); *name != NULL; name++)
+        if (hub_listing_find(listing, *name) == NULL &&
+            !hub_cache_is_absent(&r->cache, listing->commit, *name))
+            return false;
+    return true;
+}
+
+enum cached { NOT_CACHED, IS_USABLE, IS_COMPLETE };
+
+/* Looks for the revision as the cache last knew it. Where it has what is needed the model is set;
+ * *err says what is missing otherwise. */
+static enum cached find_cached(const struct resolution *r, struct error *err) {
+    char commit[HUB_COMMIT_BYTES];
+    struct hub_listing listing;
+    struct hub_selection selection;
+    enum cached found = NOT_CACHED;
+    if (!hub_cache_commit(&r->cache, r->reference->revision, commit)) {
+        error_set(err, ERROR_CONFIG, "has no revision %.100s there", r->reference->revision);
+        return NOT_CACHED;
+    }
+    if (hub_cache_list(&r->cache, commit, &listing, err) != 0)
+        return NOT_CACHED;
+    if (hub_selection_make(&listing, r->reference->choice, &selection, err) == 0 &&
+        add_shards(r, &listing, &selection, err) == 0 && set_model(r, commit, &selection, err) == 0)
+        found = selection.gguf != NULL || knows_optional(r, &listing) ? IS_COMPLETE : IS_USABLE;
+    hub_listing_finish(&listing);
+    return found;
+}
+
+static int refuse_offline(const struct resolution *r, const struct error *why, struct error *err) {
+    return error_set(err, ERROR_CONFIG,
+                     "%s: is not in the cache (%.150s) as a whole: %.150s; unset HF_HUB_OFFLINE to "
+                     "fetch it",
+                     r->reference->repository, r->settings->cache, why->message);
+}
+
+/* --- From the hub ----------------------------------------------------------------------------- */
+
+static bool is_here(const struct hub_listing *here, const struct hub_file *file) {
+    const struct hub_file *cached = hub_listing_find(here, file->name);
+    return cached != NULL && (file->bytes < 0 || file->bytes == cached->bytes);
+}
+
+/* Fetches those of the selection that the snapshot does not have. */
+static int fetch_missing(struct hub_fetch *fetch, const struct resolution *r,
+                         const struct hub_listing *listing, const struct hub_selection *selection,
+                         struct error *err) {
+    const struct hub_file *missing[HUB_MAX_SELECTED];
+    struct hub_listing here;
+    size_t num_missing = 0;
+    if (hub_cache_list(&r->cache, listing->commit, &here, err) != 0)
+        return -1;
+    for (size_t i = 0; i < selection->num_files; i++)
+        if (!is_here(&here, selection->files[i]))
+            missing[num_missing++] = selection->files[i];
+    hub_listing_finish(&here);
+    return hub_fetch_files(fetch, listing->commit, missing, num_missing, err);
+}
+
+/* The index comes before the shards that it names. */
+static int fetch_selection(struct hub_fetch *fetch, const struct resolution *r,
+                           const struct hub_listing *listing, struct error *err) {
+    struct hub_selection selection;
+    struct error why = {0};
+    if (hub_selection_make(listing, r->reference->choice, &selection, &why) != 0)
+        return name_repository(r, &why, err);
+    if (selection.index != NULL && fetch_missing(fetch, r, listing, &selection, err) != 0)
+        return -1;
+    if (add_shards(r, listing, &selection, &why) != 0)
+        return name_repository(r, &why, err);
+    if (fetch_missing(fetch, r, listing, &selection, err) != 0)
+        return -1;
+    hub_cache_set_commit(&r->cache, r->reference->revision, listing->commit);
+    for (const char *const *name = hub_selection_optional_names(); *name != NULL; name++)
+        if (selection.gguf == NULL && hub_listing_find(listing, *name) == NULL)
+            hub_cache_set_absent(&r->cache, listing->commit, *name);
+    return set_model(r, listing->commit, &selection, err);
+}
+
+static int fetch_model(const struct resolution *r, int max_retries, struct error *err) {
+    struct hub_fetch fetch = {.settings = r->settings,
+                              .reference = r->reference,
+                              .cache = &r->cache,
+                              .watcher = r->watcher,
+                              .max_retries = max_retries};
+    struct hub_listing listing;
+    if (hub_http_create(r->settings, &fetch.http, err) != 0)
+        return -1;
+    int status = hub_fetch_listing(&fetch, &listing, err);
+    if (status == 0) {
+        status = fetch_selection(&fetch, r, &listing, err);
+        hub_listing_finish(&listing);
+    }
+    r->model->fetched_bytes = fetch.fetched_bytes;
+    hub_http_destroy(fetch.http);
+    return status;
+}
+
+/* --- Both ------------------------------------------------------------------------------------- */
+
+static void warn_of_hub(const struct resolution *r, const struct error *why) {
+    char line[sizeof(why->message) + 64];
+    snprintf(line, sizeof(line), "%s; the cache has what is needed and is used", why->message);
+    r->watcher->say(r->watcher->context, HUB_WARNING, line);
+}
+
+static int resolve(struct resolution *r, enum hub_policy policy, struct error *err) {
+    struct error why = {0};
+    struct hub_model cached;
+    enum cached found =
+        policy == HUB_NEWEST && !r->settings->is_offline ? NOT_CACHED : find_cached(r, &why);
+    if (found == IS_COMPLETE || (found == IS_USABLE && r->settings->is_offline))
+        return 0;
+    if (r->settings->is_offline)
+        return refuse_offline(r, &why, err);
+    cached = *r->model;
+    if (fetch_model(r, found == IS_USABLE ? 0 : HUB_MAX_RETRIES, err) == 0)
+        return 0;
+    if (found != IS_USABLE || err->code != ERROR_UNAVAILABLE)
+        return -1;
+    warn_of_hub(r, err);
+    *r->model = cached;
+    return 0;
+}
+
+int hub_resolve(const struct hub_reference *reference, const struct hub_settings *settings,
+                enum hub_policy policy, const struct hub_watcher *watcher, struct hub_model *out,
+                struct error *err) {
+    struct hub_model model = {0};
+    struct resolution r = {
+        .reference = reference, .settings = settings, .watcher = watcher, .model = &model};
+    if (hub_cache_init(&r.cache, settings->cache, reference->repository, err) != 0 ||
+        resolve(&r, policy, err) != 0)
+        return -1;
+    *out = model;
+    return 0;
+}

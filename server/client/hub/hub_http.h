@@ -1,0 +1,68 @@
+/* HTTP requests to a hub and to where it redirects, several at once, by libcurl's multi interface
+ * in one thread.
+ *
+ * Redirects are followed here and not by libcurl: the token goes to requests whose scheme, host and
+ * port are the endpoint's and to no other, https never becomes http, and only these two schemes are
+ * spoken. A body that comes by less than HUB_MIN_SPEED over HF_HUB_DOWNLOAD_TIMEOUT is given up,
+ * and a small answer, header and all, after connecting and HUB_MAX_SMALL of these times. Nothing
+ * here writes a header or a token into a message. */
+#ifndef QUIRE_SERVER_HUB_HUB_HTTP_H
+#define QUIRE_SERVER_HUB_HUB_HTTP_H
+
+#include "config/base/byte_buffer.h"
+#include "server/client/hub/hub_settings.h"
+
+#include <stdint.h>
+
+#define HUB_URL_BYTES 8192
+#define HUB_FIELD_BYTES 256
+#define HUB_MIN_SPEED 1024L /* bytes per second */
+#define HUB_MAX_SMALL 4
+
+/* What an answer's header says; "" and -1: nothing. */
+struct hub_answer {
+    int status;
+    char etag[HUB_FIELD_BYTES], linked_etag[HUB_FIELD_BYTES];         /* as sent */
+    char commit[HUB_FIELD_BYTES];                                     /* X-Repo-Commit */
+    char error_code[HUB_FIELD_BYTES], error_message[HUB_FIELD_BYTES]; /* X-Error-... */
+    int64_t content_bytes, linked_bytes; /* Content-Length, X-Linked-Size */
+    int64_t range_begin, range_total;    /* Content-Range */
+    int64_t retry_after_s;
+};
+
+struct hub_http;
+struct hub_exchange; /* its own */
+
+struct hub_request {
+    char url[HUB_URL_BYTES];
+    bool is_head;
+    bool is_small;       /* besides a HEAD request: it is not long until the answer is whole */
+    int64_t range_begin; /* 0: from the beginning */
+    /* Gets the body of a 200 or 206 piece by piece; false ends the request. answer is complete.
+     * NULL: the body is of no interest. */
+    bool (*take)(void *context, const void *data, size_t length);
+    void *context;
+    /* Once it has ended: */
+    struct hub_answer answer;
+    char failure[HUB_FIELD_BYTES]; /* why there is no whole answer; "": there is one */
+    bool is_refused;               /* by a rule above: trying again cannot help */
+    bool is_declined;              /* take returned false */
+    struct hub_exchange *exchange; /* NULL: not running */
+};
+
+/* settings outlive it. ERROR_MEMORY, ERROR_CONFIG when HF_ENDPOINT is no URL. */
+int hub_http_create(const struct hub_settings *settings, struct hub_http **out, struct error *err);
+/* Ends what runs. Accepts NULL. */
+void hub_http_destroy(struct hub_http *http);
+
+/* Starts a request, which stays where it is until it has ended. ERROR_MEMORY. */
+int hub_http_start(struct hub_http *http, struct hub_request *request, struct error *err);
+/* Ends it at once. */
+void hub_http_cancel(struct hub_http *http, struct hub_request *request);
+/* Waits for at most so long and returns a request that has ended, or NULL. */
+struct hub_request *hub_http_wait(struct hub_http *http, int timeout_ms);
+
+/* Appends text to a URL, all but letters, digits and -._~ as %XX; a slash stays where it parts. */
+void hub_http_append_escaped(struct byte_buffer *url, const char *text, bool keeps_slashes);
+
+#endif

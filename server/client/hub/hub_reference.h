@@ -1,0 +1,37 @@
+/* Names of models on a hub, as people write them: ORG/NAME[@REVISION][:CHOICE], where CHOICE is the
+ * name of a GGUF file or a quantisation (Q4_K_M). */
+#ifndef QUIRE_SERVER_HUB_HUB_REFERENCE_H
+#define QUIRE_SERVER_HUB_HUB_REFERENCE_H
+
+#include "config/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define HUB_REPOSITORY_BYTES 97 /* huggingface_hub, utils/_validators.py: at most 96 characters */
+#define HUB_REVISION_BYTES 256
+#define HUB_FILE_NAME_BYTES 512 /* with its folders */
+#define HUB_COMMIT_BYTES 41
+
+struct hub_reference {
+    char repository[HUB_REPOSITORY_BYTES]; /* "ORG/NAME" */
+    char revision[HUB_REVISION_BYTES];     /* branch, tag or commit; "main" where none is given */
+    char choice[HUB_FILE_NAME_BYTES];      /* "": none */
+};
+
+/* ERROR_CONFIG with what is wrong of which name. */
+int hub_reference_parse(const char *text, struct hub_reference *out, struct error *err);
+
+/* Returns whether a text that names nothing in this file system was meant as a path all the same:
+ * it begins with a slash, a dot or a tilde, ends with a slash, or is the name of a GGUF file. */
+bool hub_reference_is_path(const char *text);
+
+/* Returns whether a name that a hub gives is one of a file below its folder: relative, without
+ * "..", empty parts and control characters, no part longer than a file system takes. */
+bool hub_reference_is_file_name(const char *name);
+/* Returns whether the text is a commit: 40 lower-case hexadecimal digits. */
+bool hub_reference_is_commit(const char *text);
+/* Returns whether the text is num_digits lower-case hexadecimal digits. */
+bool hub_reference_is_hex(const char *text, size_t num_digits);
+
+#endif

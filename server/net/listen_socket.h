@@ -1,0 +1,43 @@
+/* The listening socket: non-blocking, close-on-exec, stream. */
+#ifndef QUIRE_SERVER_HTTP_LISTEN_SOCKET_H
+#define QUIRE_SERVER_HTTP_LISTEN_SOCKET_H
+
+#include "config/base/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define LISTEN_NAME_BYTES 160
+
+struct listen_socket {
+    int fd;
+    bool is_passed;               /* adopted: whoever passed it has it open as well */
+    char name[LISTEN_NAME_BYTES]; /* "http://127.0.0.1:8000", "unix:/run/quire.sock" */
+    char path[108];               /* UNIX socket we made, removed at the end; else empty */
+};
+
+/* IPv4 or IPv6; a host name's first address is taken. Port 0: any free port, see name. ERROR_IO
+ * names the address and what is wrong with it. */
+int listen_socket_open_tcp(const char *host, int64_t port, struct listen_socket *out,
+                           struct error *err);
+/* A socket file no one listens on is removed first; a live one is an error. option: whose value the
+ * path is, for messages. */
+int listen_socket_open_unix(const char *option, const char *path, mode_t mode,
+                            struct listen_socket *out, struct error *err);
+/* Takes over a socket that already listens. */
+int listen_socket_adopt(int fd, struct listen_socket *out, struct error *err);
+
+/* Sets what is wanted of every connection that it takes; fails harmlessly on UNIX sockets. */
+void listen_socket_set_options(int connection_fd);
+
+/* Makes the name say that TLS is spoken. */
+void listen_socket_set_tls(struct listen_socket *socket);
+
+/* Returns whether it takes connections from this machine alone, over TCP. */
+bool listen_socket_is_loopback(const struct listen_socket *socket);
+
+/* Closes, and removes the socket file if we made it. Accepts one already closed (fd -1). */
+void listen_socket_close(struct listen_socket *socket);
+
+#endif

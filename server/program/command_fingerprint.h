@@ -1,0 +1,19 @@
+/* Makes the `system_fingerprint` of answers. */
+#ifndef QUIRE_SERVER_COMMAND_FINGERPRINT_H
+#define QUIRE_SERVER_COMMAND_FINGERPRINT_H
+
+#include "config/base/error.h"
+#include "engine/executor/executor.h"
+#include "models/config/model.h"
+
+#define FINGERPRINT_BYTES 32 /* "quire-", 16 digits, "-variant" */
+
+/* Equal fingerprints promise equal bytes for equal requests with equal seeds: `build` (build_hash),
+ * the model's digest and chat templates, what of the machine decides the bits, and the options that
+ * decide how it computes. One that ends in "-variant" promises nothing, because which requests run
+ * together decides too. ERROR_MEMORY. */
+int command_fingerprint(const struct executor_config *config, const struct executor_info *info,
+                        const struct model *model, const char *build,
+                        char out[static FINGERPRINT_BYTES], struct error *err);
+
+#endif

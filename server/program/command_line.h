@@ -1,0 +1,25 @@
+/* The subcommands that know the engine or its files; client.h has those of a client. Each takes the arguments behind its name and returns the exit
+ * status: 0, EX_USAGE (64), EX_SOFTWARE (70: the device failed), EX_OSERR (71: the system refused,
+ * for instance a port in use) EX_CONFIG (78: configuration or model refused)
+ * or EX_UNAVAILABLE (69: the server that was asked does not answer). */
+#ifndef QUIRE_SERVER_COMMAND_LINE_H
+#define QUIRE_SERVER_COMMAND_LINE_H
+
+#include "models/config/model.h"
+#include "models/tokenizer/tokenizer.h"
+#include "server/client/client.h"
+
+int command_serve(int argc, char *const *argv);
+int command_inspect(int argc, char *const *argv);
+int command_key(int argc, char *const *argv);
+int command_list(int argc, char *const *argv);
+int command_replay(int argc, char *const *argv); /* and 1: a step differs */
+/* Not for people: how process_executor.h starts its process. */
+int command_rank(int argc, char *const *argv);
+
+/* Opens the model and its tokenizer; a file that cannot be read is refused (ERROR_MODEL) like one
+ * that is broken. */
+int command_open_model(const char *path, struct model **out_model, struct tokenizer **out_tokenizer,
+                       struct error *err);
+
+#endif

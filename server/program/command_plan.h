@@ -1,0 +1,25 @@
+/* What serving a model would take, for `quire inspect --plan` and `quire list`. */
+#ifndef QUIRE_SERVER_COMMAND_PLAN_H
+#define QUIRE_SERVER_COMMAND_PLAN_H
+
+#include "config/options.h"
+#include "models/config/model.h"
+#include "models/tokenizer/tokenizer.h"
+#include "server/program/memory_table.h"
+
+struct command_plan {
+    struct executor_info info;
+    struct memory_table memory; /* -> info */
+    struct executor_traffic traffic[BACKEND_MAX_RANKS];
+};
+
+/* Reads the options of `quire serve` in argv, the environment and the configuration file, for the
+ * model at path. The caller finishes *out. ERROR_CONFIG, ERROR_MEMORY. */
+int command_plan_options(const char *path, int argc, char *const *argv, struct options *out,
+                         struct error *err);
+
+/* Plans the memory; nothing is loaded. Errors as executor_plan. */
+int command_plan_make(const struct model *model, const struct tokenizer *tokenizer,
+                      const struct options *options, struct command_plan *out, struct error *err);
+
+#endif

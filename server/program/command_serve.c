@@ -1,0 +1,200 @@
+/* `quire serve`: the order of start and stop.
+ *
+ * The model and the device come first because they take longest and fail most; then the socket, so
+ * that clients can already wait in its backlog; then the engine and one token through it; only then
+ * is the service ready. Stopping is the same in reverse. Signals are blocked from the start, before
+ * any thread exists; those that stop are taken between the steps of loading. */
+#include "server/program/command_line.h"
+
+#include "config/base/check.h"
+#include "config/base/clock.h"
+#include "config/base/log.h"
+#include "engine/executor/distributed_rank.h"
+#include "engine/draft/ngram_drafter.h"
+#include "server/program/command_serve_engine.h"
+#include "server/program/command_serve_http.h"
+#include "server/program/command_serve_model.h"
+#include "server/process/service.h"
+#include "server/process/signals.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+static double ms_since(int64_t start_ns) {
+    return (double)(clock_now_ns() - start_ns) / (double)CLOCK_NS_PER_MS;
+}
+
+static void log_line(void *context, const char *line) {
+    log_info("%s", line);
+}
+
+static void log_chat(const struct serve *serve) {
+    const struct chat_model *chat = serve->chat;
+    if (chat->chat_template != NULL)
+        log_info("chat       template of %zu bytes, tool calls %s%s, reasoning %s",
+                 strlen(serve->model->chat_template), tool_call_format_name(chat->tools),
+                 chat->writes_tools ? " (described in text)" : "",
+                 reasoning_format_name(chat->reasoning));
+}
+
+/* Not of a rank that mpirun has started beside the first: it ends with that. */
+static int start_guard(struct serve *serve, struct error *err) {
+    return stop_guard_start(&serve->guard, err);
+}
+
+/* The steps of starting, in order. */
+static int (*const steps[])(struct serve *serve, struct error *err) = {
+    command_serve_engine_open_ranks,
+    start_guard,
+    command_serve_http_read_origins,
+    command_serve_engine_read_kv_events,
+    command_serve_http_open_logs,
+    command_serve_http_open_keys,
+    command_serve_http_open_tls,
+    command_serve_http_open_responses,
+    command_serve_model_find,
+    command_serve_model_open,
+    command_serve_model_open_chat,
+    command_serve_model_start_verify,
+    command_serve_model_start_vocabulary,
+    command_serve_engine_open_executor,
+    command_serve_http_open_socket,
+    command_serve_http_open_admin_socket,
+    command_serve_engine_open_kv_events,
+    command_serve_model_await_vocabulary,
+    command_serve_model_await_verify,
+    command_serve_engine_start,
+    command_serve_engine_test,
+    command_serve_http_start,
+};
+
+/* 1 when everything runs, 0 when a signal came first, -1 with err. */
+static int start(struct serve *serve, struct error *err) {
+    service_extend_timeout(COMMAND_SERVE_LOAD_TIMEOUT_S);
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        stop_guard_note(&serve->guard, steps[i] == command_serve_engine_open_executor
+                                           ? "loads the weights"
+                                       : steps[i] == command_serve_engine_test ? "tests the engine"
+                                                                               : "starts");
+        if (steps[i](serve, err) != 0) {
+            if (err->code != ERROR_INTERRUPTED)
+                return -1;
+            log_info("%s", err->message);
+            return 0;
+        }
+        if (steps[i] == command_serve_engine_open_executor)
+            command_serve_http_set_context(serve);
+        if (signals_take_stop()) {
+            stop_guard_arm(&serve->guard, 0);
+            return 0;
+        }
+    }
+    memory_table_write(&serve->memory, log_line, NULL);
+    log_chat(serve);
+    return 1;
+}
+
+static int run(struct serve *serve) {
+    const struct options *options = &serve->options;
+    stop_guard_note(&serve->guard, "answers clients");
+    stop_guard_serve(&serve->guard, (options->drain_delay + options->shutdown_timeout) * 1000);
+    service_ready();
+    log_info("listening on %s, model %s, ready after %.0f ms", serve->socket.name,
+             serve->context.model_names[0], ms_since(serve->started_ns));
+    enum http_stop stop = http_server_run(serve->http);
+    stop_guard_arm(&serve->guard, 0);
+    log_info("stopped");
+    return stop == HTTP_STOPPED ? EX_OK : EX_SOFTWARE;
+}
+
+static void close_logs(struct serve *serve) {
+    access_log_close(serve->reload.access_log);
+    serve->reload.access_log = NULL;
+    trace_exporter_close(serve->traces);
+    serve->traces = NULL;
+}
+
+/* Ends the process at once, status 70: a device that hangs keeps whoever gives something back to
+ * it, at exit(3) too. Clients have their answers, and the system takes the rest. */
+static _Noreturn void leave(struct serve *serve) {
+    listen_socket_close(&serve->socket);
+    listen_socket_close(&serve->admin);
+    close_logs(serve);
+    fflush(NULL);
+    _exit(EX_SOFTWARE);
+}
+
+static bool device_hangs(const struct serve *serve) {
+    return serve->executor != NULL && executor_has_hung(serve->executor);
+}
+
+static void finish(struct serve *serve) {
+    if (device_hangs(serve))
+        leave(serve);
+    stop_guard_note(&serve->guard, "closes the front end");
+    http_server_destroy(serve->http);
+    close_logs(serve);
+    stop_guard_note(&serve->guard, "ends the engine");
+    engine_destroy(serve->engine);
+    if (device_hangs(serve)) /* found by the engine while it ended */
+        leave(serve);
+    stop_guard_note(&serve->guard, "closes the rest");
+    kv_event_publisher_close(serve->kv_events);
+    recorder_destroy(serve->recorder);
+    record_file_close(serve->record_file);
+    if (serve->drafter)
+        serve->drafter->ops->destroy(serve->drafter);
+    stop_guard_note(&serve->guard, "closes the ranks");
+    if (serve->executor)
+        serve->executor->ops->destroy(serve->executor);
+    if (serve->executor && serve->transport) /* else the other ranks do not come to it */
+        distributed_rank_close(serve->transport);
+    listen_socket_close(&serve->socket);
+    listen_socket_close(&serve->admin);
+    api_keys_destroy(serve->keys);
+    tls_credentials_unref(serve->credentials);
+    if (serve->wake_fd >= 0)
+        close(serve->wake_fd);
+    response_store_destroy(serve->responses);
+    grammar_cache_destroy(serve->context.grammars);
+    vocabulary_loader_finish(&serve->vocabulary);
+    command_verify_finish(&serve->verify);
+    chat_model_destroy(serve->chat);
+    tokenizer_close(serve->tokenizer);
+    model_close(serve->model);
+    options_finish(&serve->options);
+    stop_guard_finish(&serve->guard);
+}
+
+int command_serve(int argc, char *const *argv) {
+    struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}, .admin = {.fd = -1}};
+    struct error err = {0};
+    serve.started_ns = clock_now_ns();
+    if (client_wants_help(argc, argv)) {
+        fputs(options_help(), stdout);
+        return EX_OK;
+    }
+    signals_block();
+    log_file_find(&serve.reload.log);
+    if (options_load(argc, argv, environ, &serve.options, &err) != 0) {
+        log_error("%s", err.message);
+        return client_exit_status(&err);
+    }
+    options_hide_secrets(argc, argv);
+    enum log_level log_level;
+    CHECK(log_level_parse(serve.options.log_level, &log_level));
+    log_set_level(log_level);
+    options_warn_of_variables(environ);
+    int started = start(&serve, &err);
+    if (started < 0)
+        log_error("%s", err.message);
+    int status = started < 0 ? client_exit_status(&err) : started == 0 ? EX_OK : run(&serve);
+    finish(&serve);
+    if (serve.transport != NULL && serve.executor == NULL) { /* is not closed (transport.h) */
+        fflush(NULL);
+        _exit(status);
+    }
+    return status;
+}

@@ -1,0 +1,101 @@
+#include "server/program/command_serve_model.h"
+
+#include "config/base/log.h"
+#include "models/config/model_parts.h"
+#include "models/files/input_file.h"
+#include "server/program/command_line.h"
+#include "server/client/command_pull.h"
+#include "server/program/engine_options.h"
+#include "server/process/service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int command_serve_model_find(struct serve *serve, struct error *err) {
+    struct hub_reference reference;
+    struct hub_model model;
+    if (!command_pull_is_reference(serve->options.model))
+        return 0;
+    if (hub_reference_parse(serve->options.model, &reference, err) != 0 ||
+        command_pull_model(&reference, HUB_CACHE_FIRST, &model, err) != 0)
+        return -1;
+    char *path = strdup(model.path);
+    if (path == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the model's path");
+    free(serve->options.model);
+    serve->options.model = path;
+    snprintf(serve->model_name, sizeof(serve->model_name), "%s", reference.repository);
+    log_info("model      %s at %.12s, in %s", reference.repository, model.commit, path);
+    service_extend_timeout(COMMAND_SERVE_LOAD_TIMEOUT_S);
+    return 0;
+}
+
+int command_serve_model_open(struct serve *serve, struct error *err) {
+    const struct options *options = &serve->options;
+    if (command_open_model(options->model, &serve->model, &serve->tokenizer, err) != 0)
+        return -1;
+    return engine_options_executor(options, serve->model, &serve->executor_config, err);
+}
+
+int command_serve_model_start_vocabulary(struct serve *serve, struct error *err) {
+    return vocabulary_loader_start(&serve->vocabulary, serve->tokenizer, err);
+}
+
+int command_serve_model_await_vocabulary(struct serve *serve, struct error *err) {
+    return vocabulary_loader_wait(&serve->vocabulary, err);
+}
+
+int command_serve_model_start_verify(struct serve *serve, struct error *err) {
+    return serve->options.verify_weights
+               ? command_verify_start(&serve->verify, serve->model->file, err)
+               : 0;
+}
+
+int command_serve_model_await_verify(struct serve *serve, struct error *err) {
+    char line[512];
+    if (!serve->options.verify_weights)
+        return 0;
+    if (command_verify_wait(&serve->verify, err) != 0)
+        return -1;
+    command_verify_describe(&serve->verify, line, sizeof(line));
+    log_write(serve->verify.unknown == NULL ? LOG_INFO : LOG_WARNING, "verify-weights: %s", line);
+    return 0;
+}
+
+/* A file's template takes the place of the model's. */
+static int read_chat_template(struct serve *serve, struct error *err) {
+    const char *path = serve->options.chat_template;
+    struct text source = {0};
+    struct error why = {0};
+    int status = -1;
+    char *data = input_file_read_all(path, CHAT_TEMPLATE_MAX_BYTES, &source.length, &why);
+    source.data = data;
+    if (data != NULL)
+        status = model_parts_set_chat_template(&serve->model->chat_template, source, path, &why);
+    free(data);
+    if (status == 0)
+        return 0;
+    return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
+                     "chat-template: %.480s", why.message);
+}
+
+int command_serve_model_open_chat(struct serve *serve, struct error *err) {
+    bool is_given = serve->options.chat_template != NULL;
+    if (is_given && read_chat_template(serve, err) != 0)
+        return -1;
+    const struct chat_model_config config = {
+        .chat_template = serve->model->chat_template,
+        .tool_template = is_given ? NULL : serve->model->tool_chat_template,
+        .tool_call_parser = serve->options.tool_call_parser,
+        .reasoning_parser = serve->options.reasoning_parser,
+    };
+    if (chat_model_create(serve->tokenizer, &config, &serve->chat, err) != 0)
+        return -1;
+    if (is_given && serve->chat->chat_template == NULL)
+        return error_set(err, ERROR_CONFIG, "chat-template: %.200s: %s",
+                         serve->options.chat_template, serve->chat->problem);
+    if (serve->chat->problem[0] != '\0')
+        log_warning("%s; --chat-template gives another one", serve->chat->problem);
+    return 0;
+}

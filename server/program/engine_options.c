@@ -1,0 +1,140 @@
+#include "server/program/engine_options.h"
+
+#include "config/base/clock.h"
+#include "engine/draft/ngram_drafter.h"
+#include "engine/executor/process_executor.h"
+#include "kernels/kv_type.h"
+#include "server/keys/auth.h"
+#include "server/program/speculative_config.h"
+
+#include <string.h>
+
+/* Choices that a queue full of common requests has; one with all that --max-n allows always fits.
+ */
+#define CHOICES_PER_REQUEST 16
+
+static enum dtype parse_dtype(const char *name) {
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } names[] = {{"f32", DTYPE_F32},     {"f16", DTYPE_F16},       {"bf16", DTYPE_BF16},
+                 {"float16", DTYPE_F16}, {"bfloat16", DTYPE_BF16}, {"int8", DTYPE_Q8_0}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i].name) == 0)
+            return names[i].dtype;
+    return strcmp(name, "auto") == 0 ? DTYPE_AUTO : DTYPE_NONE;
+}
+
+static int check_max_model_len(int64_t requested, int32_t trained, struct error *err) {
+    if (requested > trained)
+        return error_set(err, ERROR_CONFIG,
+                         "max-model-len: %lld; the model was trained for at most %d tokens",
+                         (long long)requested, trained);
+    int32_t most = requested > 0 ? (int32_t)requested : trained;
+    if (most < 2)
+        return error_set(err, ERROR_CONFIG,
+                         "max-model-len: %d; must be at least 2, a token of prompt and one of "
+                         "output",
+                         most);
+    return 0;
+}
+
+static int32_t max_logprobs(const struct options *options, int32_t vocab_size) {
+    bool is_all = options->max_logprobs < 0 || options->max_logprobs > vocab_size;
+    return is_all ? vocab_size : (int32_t)options->max_logprobs;
+}
+
+static size_t swap_bytes_of(double gib) {
+    return gib == OPTIONS_AUTO ? EXECUTOR_SWAP_AUTO : (size_t)(gib * (double)((size_t)1 << 30));
+}
+
+static enum weights_load_mode parse_load_mode(const char *name) {
+    return strcmp(name, "broadcast") == 0 ? WEIGHTS_LOAD_BROADCAST : WEIGHTS_LOAD_SHARDS;
+}
+
+int engine_options_executor(const struct options *options, const struct model *model,
+                            struct executor_config *out, struct error *err) {
+    int32_t vocab_size = model->config.vocab_size, trained = model->config.max_position;
+    struct speculative_config speculative;
+    if (speculative_config_read(options->speculative_config, &speculative, err) != 0)
+        return -1;
+    if (check_max_model_len(options->max_model_len, trained, err) != 0)
+        return -1;
+    *out = (struct executor_config){
+        .device = options->device,
+        .dtype = parse_dtype(options->dtype),
+        .kv_type = kv_type_of(options->kv_cache_dtype),
+        .quantization = parse_dtype(options->quantization),
+        .batch_invariant = options->batch_invariant,
+        .enforce_eager = options->enforce_eager,
+        .gpu_memory_utilization = options->gpu_memory_utilization,
+        .num_threads = (int32_t)options->threads,
+        .cpu_isa = options->cpu_isa,
+        .num_ranks = (int32_t)options->tensor_parallel_size,
+        .num_stages = (int32_t)options->pipeline_parallel_size,
+        .load_mode = parse_load_mode(options->load_mode),
+        .device_timeout_s = (int32_t)options->device_timeout,
+        .kv_memory_bytes = (size_t)options->kv_cache_memory_bytes,
+        .swap_bytes = swap_bytes_of(options->swap_space),
+        .most_model_len = options->max_model_len == 0 ? trained : 0,
+        .limits =
+            {
+                .max_num_seqs = (int32_t)options->max_num_seqs,
+                .max_num_batched_tokens = (int32_t)options->max_num_batched_tokens,
+                .max_model_len = (int32_t)options->max_model_len,
+                .num_speculative_tokens = speculative.num_speculative_tokens,
+                .max_logprobs = max_logprobs(options, vocab_size),
+                .block_size = (int32_t)options->block_size,
+                .vocab_size = vocab_size,
+                .hidden_size = model->config.hidden_size,
+                .window = model_window(&model->config),
+            },
+    };
+    return 0;
+}
+
+int engine_options_drafter(const struct options *options, struct drafter **out, struct error *err) {
+    struct speculative_config config;
+    *out = NULL;
+    if (speculative_config_read(options->speculative_config, &config, err) != 0)
+        return -1;
+    if (config.num_speculative_tokens == 0)
+        return 0;
+    return ngram_drafter_create(config.prompt_lookup_max, config.prompt_lookup_min, out, err);
+}
+
+bool engine_options_have_rank_process(const struct options *options) {
+    const char *requested = options->rank_process;
+    return strcmp(requested, "auto") == 0 ? process_executor_is_default(options->device)
+                                          : strcmp(requested, "on") == 0;
+}
+
+int32_t engine_options_call_choices(const struct options *options) {
+    return (int32_t)(options->max_n > MAX_PROMPTS ? options->max_n : MAX_PROMPTS);
+}
+
+static int64_t max_choices(const struct options *options, int32_t max_num_seqs) {
+    int64_t common = CHOICES_PER_REQUEST * (max_num_seqs + options->max_queued_requests);
+    int64_t of_call = engine_options_call_choices(options);
+    return common > of_call ? common : of_call;
+}
+
+struct engine_config engine_options_read(const struct options *options,
+                                         const struct executor_info *info) {
+    return (struct engine_config){
+        .limits = &info->limits,
+        .swap_block_ns = info->swap_block_ns,
+        .num_shares = AUTH_MAX_TENANTS,
+        /* OPTIONS_AUTO stays negative */
+        .max_step_ns = (int64_t)(options->max_inter_token_ms * (double)CLOCK_NS_PER_MS),
+        .num_tenants = options->api_key_file != NULL ? AUTH_MAX_TENANTS
+                       : options->api_keys.count > 0 ? options->api_keys.count
+                                                     : 1,
+        .num_stages = info->num_stages,
+        .prefix_caching = options->enable_prefix_caching,
+        .async_scheduling = options->async_scheduling,
+        .max_queued_requests = (int32_t)options->max_queued_requests,
+        .max_queued_tokens = options->max_queued_tokens,
+        .max_choices = max_choices(options, info->limits.max_num_seqs),
+    };
+}

@@ -1,0 +1,165 @@
+#include "server/program/memory_table.h"
+
+#include "config/base/numbers.h"
+#include "kernels/kv_type.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define MAX_LINE 768
+/* Of the program on the CPU, a little more than was measured with vocabularies of 49,152, 151,936
+ * and 262,144 tokens. */
+#define PROCESS_BYTES ((size_t)24 << 20)
+#define RANK_BYTES ((size_t)16 << 20) /* of each but the first */
+#define VOCABULARY_BYTES 384          /* of a token: in the tokenizer, and prepared for grammars */
+
+struct printer {
+    void (*write)(void *context, const char *line);
+    void *context;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(const struct printer *out, const char *format,
+                                                      ...) {
+    char line[MAX_LINE];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    out->write(out->context, line);
+}
+
+static void put_device(const struct printer *out, const struct executor_info *info) {
+    put(out, "device     %s (%s)%s", info->device, info->description,
+        info->has_dedicated_memory && info->batch_invariant ? ", batch invariant" : "");
+    if (info->why_cpu[0] != '\0')
+        put(out, "           not cuda, because %s", info->why_cpu);
+}
+
+static void put_tuning(const struct printer *out, const struct executor_info *info) {
+    const struct tuning_report *tuning = &info->tuning;
+    if (tuning->num_timed + tuning->num_left > 0)
+        put(out,
+            "products   %d timed in %.1f s, %d untimed; %d not by the library's first algorithm",
+            tuning->num_timed, tuning->seconds, tuning->num_left, tuning->num_changed);
+}
+
+/* Parts in the device's memory: a GPU's own, else the system's. */
+static void put_device_parts(const struct printer *out, const struct executor_info *info) {
+    put(out, "weights    %8.1f MiB", mib(info->memory.weight_bytes));
+    put(out, "workspace  %8.1f MiB for steps of %d tokens, %d sequences",
+        mib(info->memory.workspace_bytes), info->limits.max_num_batched_tokens,
+        info->limits.max_num_seqs);
+    if (info->num_recorded > 0)
+        put(out, "recorded   %8.1f MiB for decode steps of %d sizes, in %.1f s",
+            mib(info->memory.recorded_bytes), info->num_recorded, (double)info->recording_ns / 1e9);
+    else if (info->records_steps)
+        put(out, "recorded   decode steps take of the KV cache what is measured at start");
+    if (info->has_dedicated_memory)
+        put(out, "overhead   %8.1f MiB driver, libraries, other processes",
+            mib(info->memory.overhead_bytes));
+    long long num_tokens = (long long)info->limits.num_blocks * info->limits.block_size;
+    put(out, "KV cache   %8.1f MiB = %d blocks of %d = %lld tokens in %s, %lld bytes each",
+        mib(info->memory.kv_bytes), info->limits.num_blocks, info->limits.block_size, num_tokens,
+        kv_type_name(info->kv_type),
+        num_tokens > 0 ? (long long)info->memory.kv_bytes / num_tokens : 0);
+    if (info->limits.max_model_len < info->most_model_len)
+        put(out,
+            "context    %d tokens of the model's %d have room in the KV cache; %s gives it more, "
+            "--max-model-len a length of its own",
+            info->limits.max_model_len, info->most_model_len,
+            info->has_dedicated_memory ? "--gpu-memory-utilization" : "--kv-cache-memory-bytes");
+    if (info->has_dedicated_memory)
+        put(out, "left free  %8.1f MiB", mib(info->memory.free_bytes));
+}
+
+/* Of several, each beside its node's memory. */
+static void put_ranks(const struct printer *out, const struct executor_info *info) {
+    for (int32_t r = 0; info->num_ranks > 1 && r < info->num_ranks; r++) {
+        const struct executor_memory *memory = &info->rank_memory[r];
+        put(out,
+            "  rank %d   %8.1f MiB: weights %.1f, workspace %.1f, KV cache %.1f, swap %.1f; %s", r,
+            mib(memory->weight_bytes + memory->workspace_bytes + memory->kv_bytes +
+                memory->swap_bytes),
+            mib(memory->weight_bytes), mib(memory->workspace_bytes), mib(memory->kv_bytes),
+            mib(memory->swap_bytes), info->rank_places[r]);
+    }
+}
+
+static void put_swap(const struct printer *out, const struct executor_info *info) {
+    if (info->swap_block_ns > 0)
+        put(out, "swap       %8.1f MiB = %d blocks, %.1f us to move one",
+            mib(info->memory.swap_bytes), info->limits.num_host_blocks,
+            (double)info->swap_block_ns / 1e3);
+    else
+        put(out, "swap       %8.1f MiB = %d blocks", mib(info->memory.swap_bytes),
+            info->limits.num_host_blocks);
+}
+
+static size_t device_bytes(const struct executor_info *info) {
+    return info->has_dedicated_memory
+               ? 0
+               : info->memory.weight_bytes + info->memory.workspace_bytes + info->memory.kv_bytes;
+}
+
+/* The second number of statm: resident pages. */
+static size_t read_resident(const char *path) {
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return 0;
+    size_t pages = 0;
+    if (fscanf(file, "%*s %zu", &pages) != 1)
+        pages = 0;
+    fclose(file);
+    long page_bytes = sysconf(_SC_PAGESIZE);
+    return page_bytes > 0 ? pages * (size_t)page_bytes : 0;
+}
+
+size_t memory_table_resident(void) {
+    return read_resident("/proc/self/statm");
+}
+
+static size_t resident_ranks(const struct executor_info *info) {
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%lld/statm", (long long)info->rank_process);
+    return info->rank_process > 0 ? read_resident(path) : 0;
+}
+
+static size_t planned_program_bytes(const struct executor_info *info, int num_processes) {
+    size_t processes = (size_t)num_processes * PROCESS_BYTES;
+    size_t ranks = (size_t)max_int32(info->num_ranks - 1, 0) * RANK_BYTES;
+    return processes + ranks + (size_t)info->limits.vocab_size * VOCABULARY_BYTES;
+}
+
+size_t memory_table_program_bytes(const struct executor_info *info, int num_processes,
+                                  bool loaded) {
+    if (!info->has_dedicated_memory)
+        return planned_program_bytes(info, num_processes);
+    size_t resident = memory_table_resident() + resident_ranks(info);
+    if (!loaded)
+        return (size_t)num_processes * resident;
+    return resident - min_size(info->memory.swap_bytes, resident);
+}
+
+size_t memory_table_total(const struct memory_table *table) {
+    return device_bytes(table->executor) + table->executor->memory.swap_bytes +
+           table->engine_bytes + table->http_bytes + table->response_bytes + table->program_bytes;
+}
+
+void memory_table_write(const struct memory_table *table,
+                        void (*write)(void *context, const char *line), void *context) {
+    const struct printer out = {write, context};
+    put_device(&out, table->executor);
+    put_tuning(&out, table->executor);
+    put_device_parts(&out, table->executor);
+    put_swap(&out, table->executor);
+    put_ranks(&out, table->executor);
+    put(&out, "requests   %8.1f MiB at most, queued and running", mib(table->engine_bytes));
+    put(&out, "HTTP       %8.1f MiB at most, %lld connections", mib(table->http_bytes),
+        (long long)table->max_connections);
+    if (table->response_bytes > 0)
+        put(&out, "responses  %8.1f MiB at most, kept to be fetched and continued",
+            mib(table->response_bytes));
+    put(&out, "program    %8.1f MiB with tokenizer and libraries", mib(table->program_bytes));
+    put(&out, "total      %8.1f MiB of the system's memory at most",
+        mib(memory_table_total(table)));
+}

@@ -1,0 +1,79 @@
+#include "server/program/serve_ranks.h"
+
+#include "config/base/numbers.h"
+#include "config/build_hash.h"
+#include "config/base/log.h"
+#include "engine/executor/distributed_rank.h"
+#include "server/program/command_line.h"
+#include "server/program/engine_options.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+static int check_options(const struct options *options, int32_t num_ranks, struct error *err) {
+    long long per_stage = options->tensor_parallel_size;
+    long long num_stages = options->pipeline_parallel_size;
+    if (num_stages == 1 && per_stage != num_ranks)
+        return error_set(err, ERROR_CONFIG,
+                         "tensor-parallel-size: %lld; %d ranks were started: must be %d", per_stage,
+                         num_ranks, num_ranks);
+    if (per_stage * num_stages != num_ranks)
+        return error_set(err, ERROR_CONFIG,
+                         "pipeline-parallel-size: %lld, times tensor-parallel-size, %lld; %d ranks "
+                         "were started: the product must be %d",
+                         num_stages, per_stage, num_ranks, num_ranks);
+    if (strcmp(options->rank_process, "on") == 0)
+        return error_set(
+            err, ERROR_CONFIG,
+            "rank-process: on; ranks that were started as processes have none besides: "
+            "must be auto or off");
+    if (options->sleep_idle_seconds != 0)
+        return error_set(
+            err, ERROR_CONFIG,
+            "sleep-idle-seconds: %lld; ranks that mpirun has started cannot sleep: must be 0",
+            (long long)options->sleep_idle_seconds);
+    return 0;
+}
+
+int serve_ranks_open(const struct options *options, struct transport **out, struct error *err) {
+    if (distributed_rank_open((int32_t)options->rank_timeout, out, err) != 0)
+        return -1;
+    return *out != NULL ? check_options(options, distributed_rank_count(*out), err) : 0;
+}
+
+static void report_ready(void *context, const struct executor_info *info) {
+    const struct transport *transport = context;
+    int32_t rank = distributed_rank_number(transport);
+    const struct executor_memory *memory = &info->rank_memory[rank];
+    log_info("rank %d of %d: %s, weights %.1f MiB, KV cache %.1f MiB", rank,
+             distributed_rank_count(transport), info->device, mib(memory->weight_bytes),
+             mib(memory->kv_bytes));
+}
+
+static int compute(const struct options *options, struct transport *transport, struct error *err) {
+    struct executor_config config;
+    struct tokenizer *tokenizer = NULL;
+    struct model *model = NULL;
+    if (command_open_model(options->model, &model, &tokenizer, err) != 0 ||
+        engine_options_executor(options, model, &config, err) != 0)
+        return -1;
+    config.transport = transport;
+    config.build = build_hash();
+    if (distributed_rank_run(model, &config, report_ready, transport, err) != 0)
+        return -1;
+    tokenizer_close(tokenizer);
+    model_close(model);
+    distributed_rank_close(transport);
+    return 0;
+}
+
+int serve_ranks_compute(const struct options *options, struct transport *transport) {
+    struct error err = {0};
+    if (compute(options, transport, &err) == 0)
+        return EX_OK;
+    log_error("rank %d: %s", distributed_rank_number(transport), err.message);
+    fflush(NULL);
+    _exit(client_exit_status(&err));
+}

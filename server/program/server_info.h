@@ -1,0 +1,22 @@
+/* What /server_info says: the options in effect, and what became of them. No secret is in it: of an
+ * option that holds one (options_get) only that it is given. */
+#ifndef QUIRE_SERVER_SERVER_INFO_H
+#define QUIRE_SERVER_SERVER_INFO_H
+
+#include "config/base/byte_buffer.h"
+#include "config/options.h"
+#include "server/api/call/api_context.h"
+#include "server/program/memory_table.h"
+
+/* All of it outlives the server. */
+struct server_info {
+    const struct options *options;
+    const struct memory_table *memory; /* with its executor */
+    const struct api_context *context;
+    const char *activation_dtype; /* its name; static */
+};
+
+/* Appends one JSON object. */
+void server_info_write(const struct server_info *info, struct byte_buffer *out);
+
+#endif

@@ -1,0 +1,158 @@
+/* msgpack-c writes an array's length first, so what is written is walked through before: a run of
+ * events that one of vLLM's events can say is found, counted, and then written. */
+#include "server/telemetry/kv_events/kv_event_format.h"
+
+#include <inttypes.h>
+#include <msgpack/pack.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MEDIUM "GPU"
+
+struct run {
+    struct kv_event first;
+    struct kv_event_iterator events; /* its first event is the next */
+    size_t num_events;
+};
+
+static bool continues(const struct kv_event *last, const struct kv_event *next) {
+    if (next->kind != last->kind || next->kind == KV_EVENT_CLEARED)
+        return false;
+    return next->kind == KV_EVENT_REMOVED ||
+           (!next->is_first && block_key_equal(&next->previous, &last->key));
+}
+
+/* Moves the iterator behind the run. Returns false at the end. */
+static bool next_run(struct kv_event_iterator *events, struct run *out) {
+    const int32_t *tokens;
+    *out = (struct run){.events = *events, .num_events = 1};
+    if (!kv_event_iterator_next(events, &out->first, &tokens))
+        return false;
+    struct kv_event last = out->first, next;
+    struct kv_event_iterator ahead = *events;
+    while (kv_event_iterator_next(&ahead, &next, &tokens) && continues(&last, &next)) {
+        *events = ahead;
+        last = next;
+        out->num_events++;
+    }
+    return true;
+}
+
+static int append(void *out, const char *data, size_t length) {
+    byte_buffer_append(out, data, length);
+    return 0;
+}
+
+static void write_text(msgpack_packer *out, const char *text) {
+    msgpack_pack_str_with_body(out, text, strlen(text));
+}
+
+static void write_nil_member(msgpack_packer *out, const char *name) {
+    write_text(out, name);
+    msgpack_pack_nil(out);
+}
+
+static void write_hashes(msgpack_packer *out, const struct run *run) {
+    struct kv_event_iterator events = run->events;
+    struct kv_event event;
+    const int32_t *tokens;
+    write_text(out, "block_hashes");
+    msgpack_pack_array(out, run->num_events);
+    for (size_t i = 0; i < run->num_events && kv_event_iterator_next(&events, &event, &tokens); i++)
+        msgpack_pack_uint64(out, event.key.low);
+}
+
+static void write_parent(msgpack_packer *out, const struct run *run) {
+    if (run->first.is_first) {
+        write_nil_member(out, "parent_block_hash");
+        return;
+    }
+    write_text(out, "parent_block_hash");
+    msgpack_pack_uint64(out, run->first.previous.low);
+}
+
+static void write_tokens(msgpack_packer *out, const struct run *run) {
+    struct kv_event_iterator events = run->events;
+    struct kv_event event;
+    const int32_t *tokens;
+    write_text(out, "token_ids");
+    msgpack_pack_array(out, run->num_events * (size_t)events.block_size);
+    for (size_t i = 0; i < run->num_events && kv_event_iterator_next(&events, &event, &tokens); i++)
+        for (int32_t t = 0; t < events.block_size; t++)
+            msgpack_pack_int32(out, tokens[t]);
+}
+
+static void write_extra_keys(msgpack_packer *out, const struct run *run) {
+    char digest[33];
+    const struct block_key *root = &run->first.previous;
+    snprintf(digest, sizeof(digest), "%016" PRIx64 "%016" PRIx64, root->high, root->low);
+    write_text(out, "extra_keys");
+    msgpack_pack_array(out, run->num_events);
+    msgpack_pack_array(out, 1);
+    write_text(out, digest);
+    for (size_t i = 1; i < run->num_events; i++)
+        msgpack_pack_nil(out);
+}
+
+static void write_medium(msgpack_packer *out) {
+    write_text(out, "medium");
+    write_text(out, MEDIUM);
+}
+
+static void begin_event(msgpack_packer *out, size_t num_members, const char *type) {
+    msgpack_pack_map(out, num_members);
+    write_text(out, "type");
+    write_text(out, type);
+}
+
+static void write_stored(msgpack_packer *out, const struct run *run) {
+    bool has_extra_keys = run->first.is_first && run->first.is_private;
+    begin_event(out, has_extra_keys ? 9 : 8, "BlockStored");
+    write_hashes(out, run);
+    write_parent(out, run);
+    write_tokens(out, run);
+    write_text(out, "block_size");
+    msgpack_pack_int32(out, run->events.block_size);
+    write_nil_member(out, "lora_id");
+    write_medium(out);
+    write_nil_member(out, "lora_name");
+    if (has_extra_keys)
+        write_extra_keys(out, run);
+}
+
+static void write_run(msgpack_packer *out, const struct run *run) {
+    switch (run->first.kind) {
+    case KV_EVENT_STORED:
+        write_stored(out, run);
+        break;
+    case KV_EVENT_REMOVED:
+        begin_event(out, 3, "BlockRemoved");
+        write_hashes(out, run);
+        write_medium(out);
+        break;
+    case KV_EVENT_CLEARED:
+        begin_event(out, 1, "AllBlocksCleared");
+        break;
+    }
+}
+
+static size_t count_runs(struct kv_event_iterator events) {
+    struct run run;
+    size_t count = 0;
+    while (next_run(&events, &run))
+        count++;
+    return count;
+}
+
+void kv_event_format(const struct kv_event_batch *batch, struct kv_event_iterator events,
+                     struct byte_buffer *out) {
+    msgpack_packer packer;
+    struct run run;
+    msgpack_packer_init(&packer, out, append);
+    msgpack_pack_array(&packer, 3);
+    msgpack_pack_double(&packer, batch->time_s);
+    msgpack_pack_array(&packer, count_runs(events));
+    while (next_run(&events, &run))
+        write_run(&packer, &run);
+    msgpack_pack_int32(&packer, 0);
+}

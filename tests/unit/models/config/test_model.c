@@ -1,0 +1,122 @@
+/* test_model FOLDER: FOLDER holds the small models of tests/golden. */
+#include "models/config/model.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct model *open_model(const char *folder, const char *name) {
+    char path[4096];
+    struct model *model = NULL;
+    struct error err = {0};
+    snprintf(path, sizeof(path), "%s/%s.gguf", folder, name);
+    if (model_open(path, &model, &err) != 0)
+        fail_msg("%s", err.message);
+    return model;
+}
+
+static void test_opens(void **state) {
+    struct model *model = open_model(*state, "wide-f16");
+    assert_int_equal(model->config.num_heads, 3);
+    assert_int_equal(model->config.head_dim, 64);
+    assert_false(model->config.tied_embeddings);
+    model_close(model);
+    model_close(NULL);
+}
+
+static void test_refuses(void **state) {
+    struct model *model = NULL;
+    struct error err = {0};
+    assert_int_equal(model_open(*state, &model, &err), -1);
+    assert_null(model);
+    assert_int_equal(err.code, ERROR_MODEL);
+    assert_non_null(strstr(err.message, "is a folder"));
+}
+
+static void test_dtypes(void **state) {
+    static const struct {
+        const char *name;
+        enum dtype main;
+        enum kv_type kv;
+    } models[] = {
+        {"tiny-f32", DTYPE_F32, KV_F32},    {"tiny-f16", DTYPE_F16, KV_F16},
+        {"tiny-bf16", DTYPE_BF16, KV_BF16}, {"tiny-q4_1", DTYPE_Q4_1, KV_F16},
+        {"tiny-q8_0", DTYPE_Q8_0, KV_F16},
+    };
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        struct model *model = open_model(*state, models[i].name);
+        assert_int_equal(model_main_dtype(model), models[i].main);
+        assert_int_equal(model_default_kv_type(model), models[i].kv);
+        assert_int_equal(model_default_activation_dtype(model),
+                         models[i].main == DTYPE_F16 ? DTYPE_F16 : DTYPE_BF16);
+        model->config.overflows_f16 = true;
+        assert_int_equal(model_default_activation_dtype(model), DTYPE_BF16);
+        model_close(model);
+    }
+}
+
+static char *print_model(const struct model *model) {
+    char *text = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&text, &bytes);
+    assert_non_null(stream);
+    model_print(model, stream);
+    assert_int_equal(fclose(stream), 0);
+    return text;
+}
+
+static void test_window(void **state) {
+    struct model_config config = {.num_layers = 3};
+    config.layers[0].window = 8;
+    config.layers[1].window = 24;
+    assert_int_equal(model_window(&config), 0);
+    config.layers[2].window = 16;
+    assert_int_equal(model_window(&config), 24);
+    config.layers[0].window = 0;
+    assert_int_equal(model_window(&config), 0);
+}
+
+static void test_print(void **state) {
+    static const char *const lines[] = {
+        "format                  GGUF v3\n",
+        "name                    quire test tiny\n",
+        "architecture            llama\n",
+        "layers                  2\n",
+        "attention heads         4 x 16, 2 for keys and values\n",
+        "output head             the embedding\n",
+        "context length          256 tokens\n",
+        "tensors                 20\n",
+        "  f32   x 5             1.2 KiB\n",
+        "vocabulary              320 tokens\n",
+        "KV per token, f32       512 B\nKV per token, f16       256 B\n"
+        "KV per token, bf16      256 B\nKV per token, int8      160 B\n"
+        "KV per token, fp8       160 B\n",
+    };
+    struct model *model = open_model(*state, "tiny-q4_1");
+    char *text = print_model(model);
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        if (strstr(text, lines[i]) == NULL)
+            fail_msg("expected '%s' in '%s'", lines[i], text);
+    free(text);
+    model_close(model);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s FOLDER\n", argv[0]);
+        return 2;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_opens, argv[1]),
+        cmocka_unit_test_prestate(test_refuses, argv[1]),
+        cmocka_unit_test_prestate(test_dtypes, argv[1]),
+        cmocka_unit_test_prestate(test_window, argv[1]),
+        cmocka_unit_test_prestate(test_print, argv[1]),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,128 @@
+#include "models/config/tensor_names.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct model_config gguf = {.naming = TENSOR_NAMING_GGUF, .pre_norm = true};
+static const struct model_config folder = {
+    .naming = TENSOR_NAMING_HF, .tensor_prefix = "model.", .pre_norm = true};
+
+static void assert_name(const struct model_config *config, enum tensor_role role, int32_t layer,
+                        const char *suffix, const char *expected) {
+    char name[TENSOR_NAME_BYTES];
+    tensor_names_write(config, (struct tensor_place){role, layer}, suffix, name);
+    assert_string_equal(name, expected);
+}
+
+static bool is_ignorable(const struct model_config *config, const char *name) {
+    return tensor_names_is_ignorable(config, (struct text){name, strlen(name)});
+}
+
+static void test_gguf(void **state) {
+    static const char *const names[NUM_TENSOR_ROLES] = {
+        [TENSOR_EMBEDDING] = "token_embd.weight",
+        [TENSOR_OUTPUT_NORM] = "output_norm.weight",
+        [TENSOR_HEAD] = "output.weight",
+        [TENSOR_ATTENTION_NORM] = "blk.17.attn_norm.weight",
+        [TENSOR_ATTENTION_POST_NORM] = "blk.17.post_attention_norm.weight",
+        [TENSOR_FFN_NORM] = "blk.17.ffn_norm.weight",
+        [TENSOR_FFN_POST_NORM] = "blk.17.post_ffw_norm.weight",
+        [TENSOR_Q] = "blk.17.attn_q.weight",
+        [TENSOR_K] = "blk.17.attn_k.weight",
+        [TENSOR_V] = "blk.17.attn_v.weight",
+        [TENSOR_QKV] = "blk.17.attn_qkv.weight",
+        [TENSOR_Q_NORM] = "blk.17.attn_q_norm.weight",
+        [TENSOR_K_NORM] = "blk.17.attn_k_norm.weight",
+        [TENSOR_ATTENTION_OUT] = "blk.17.attn_output.weight",
+        [TENSOR_GATE] = "blk.17.ffn_gate.weight",
+        [TENSOR_UP] = "blk.17.ffn_up.weight",
+        [TENSOR_GATE_UP] = "blk.17.ffn_up.weight",
+        [TENSOR_DOWN] = "blk.17.ffn_down.weight",
+    };
+    for (int role = 0; role < NUM_TENSOR_ROLES; role++)
+        assert_name(&gguf, (enum tensor_role)role, 17, "weight", names[role]);
+    assert_name(&gguf, TENSOR_V, 0, "bias", "blk.0.attn_v.bias");
+}
+
+static void test_folder(void **state) {
+    static const char *const names[NUM_TENSOR_ROLES] = {
+        [TENSOR_EMBEDDING] = "model.embed_tokens.weight",
+        [TENSOR_OUTPUT_NORM] = "model.norm.weight",
+        [TENSOR_HEAD] = "lm_head.weight",
+        [TENSOR_ATTENTION_NORM] = "model.layers.3.input_layernorm.weight",
+        [TENSOR_ATTENTION_POST_NORM] = "model.layers.3.post_attention_layernorm.weight",
+        [TENSOR_FFN_NORM] = "model.layers.3.post_attention_layernorm.weight",
+        [TENSOR_FFN_POST_NORM] = "model.layers.3.post_feedforward_layernorm.weight",
+        [TENSOR_Q] = "model.layers.3.self_attn.q_proj.weight",
+        [TENSOR_K] = "model.layers.3.self_attn.k_proj.weight",
+        [TENSOR_V] = "model.layers.3.self_attn.v_proj.weight",
+        [TENSOR_QKV] = "model.layers.3.self_attn.qkv_proj.weight",
+        [TENSOR_Q_NORM] = "model.layers.3.self_attn.q_norm.weight",
+        [TENSOR_K_NORM] = "model.layers.3.self_attn.k_norm.weight",
+        [TENSOR_ATTENTION_OUT] = "model.layers.3.self_attn.o_proj.weight",
+        [TENSOR_GATE] = "model.layers.3.mlp.gate_proj.weight",
+        [TENSOR_UP] = "model.layers.3.mlp.up_proj.weight",
+        [TENSOR_GATE_UP] = "model.layers.3.mlp.gate_up_proj.weight",
+        [TENSOR_DOWN] = "model.layers.3.mlp.down_proj.weight",
+    };
+    for (int role = 0; role < NUM_TENSOR_ROLES; role++)
+        assert_name(&folder, (enum tensor_role)role, 3, "weight", names[role]);
+    struct model_config both = folder;
+    both.post_norm = true;
+    assert_name(&both, TENSOR_FFN_NORM, 3, "weight",
+                "model.layers.3.pre_feedforward_layernorm.weight");
+}
+
+static void test_a_language_model_within_another(void **state) {
+    static const struct {
+        const char *prefix, *head;
+    } cases[] = {
+        {"", "lm_head.weight"},
+        {"model.", "lm_head.weight"},
+        {"model.language_model.", "lm_head.weight"},
+        {"language_model.model.", "language_model.lm_head.weight"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct model_config config = folder;
+        char embedding[TENSOR_NAME_BYTES];
+        snprintf(config.tensor_prefix, sizeof(config.tensor_prefix), "%s", cases[i].prefix);
+        snprintf(embedding, sizeof(embedding), "%sembed_tokens.weight", cases[i].prefix);
+        assert_name(&config, TENSOR_HEAD, 0, "weight", cases[i].head);
+        assert_name(&config, TENSOR_EMBEDDING, 0, "weight", embedding);
+        assert_int_equal(is_ignorable(&config, "vision_tower.layers.0.norm.weight"), i >= 2);
+        assert_false(is_ignorable(&config, cases[i].head));
+    }
+}
+
+static void test_spare(void **state) {
+    struct model_config tied_gguf = gguf, tied_folder = folder;
+    tied_gguf.tied_embeddings = tied_folder.tied_embeddings = true;
+    assert_true(is_ignorable(&gguf, "rope_freqs.weight"));
+    assert_true(is_ignorable(&gguf, "rope_factors_long.weight"));
+    assert_true(is_ignorable(&gguf, "rope_factors_short.weight"));
+    assert_false(is_ignorable(&folder, "rope_freqs.weight"));
+    assert_true(is_ignorable(&folder, "model.layers.0.self_attn.rotary_emb.inv_freq"));
+    assert_false(is_ignorable(&gguf, "model.layers.0.self_attn.rotary_emb.inv_freq"));
+    assert_true(is_ignorable(&tied_folder, "lm_head.weight"));
+    assert_false(is_ignorable(&tied_folder, "lm_head.bias"));
+    assert_false(is_ignorable(&folder, "lm_head.weight"));
+    assert_true(is_ignorable(&tied_gguf, "output.weight"));
+    assert_false(is_ignorable(&gguf, "output.weight"));
+    assert_false(is_ignorable(&folder, "model.layers.0.mlp.gate.weight"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_a_language_model_within_another),
+        cmocka_unit_test(test_spare),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
