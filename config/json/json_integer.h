@@ -1,7 +1,7 @@
 /* Numbers of a body in all their digits. cJSON has numbers as doubles, which round integers beyond
  * 2^53 and decimals of more than 15 digits, and know no 1.0; where that may be so, the tree's item
  * keeps the number as it was sent as well, in valuestring, which cJSON copies and frees with the
- * item. json_scan.h bounds its length (JSON_MAX_NUMBER_CHARS). */
+ * item. json_read.h bounds its length (JSON_MAX_NUMBER_CHARS). */
 #ifndef QUIRE_CONFIG_JSON_INTEGER_H
 #define QUIRE_CONFIG_JSON_INTEGER_H
 
@@ -15,9 +15,9 @@
 /* Integers up to here are exact in doubles and their neighbours do not round to them. */
 #define JSON_MAX_INT 9007199254740991 /* 2^53 - 1 */
 
-/* Gives the items of a tree these literals; text is valid JSON (config/json/json_scan.h), and the
- * tree what cJSON made of it. -1 when memory is short. */
-int json_integer_keep(cJSON *tree, const char *text, size_t length);
+/* Returns whether a number keeps its text, which was read as `value`: the double does not say all
+ * its digits, or it is a whole one that was not written as an integer, as 1.0. */
+bool json_integer_needs_text(const char *text, double value);
 
 /* The number as it was sent; NULL: the item's double says the same. */
 const char *json_integer_literal(const cJSON *item);

@@ -1,11 +1,9 @@
 #include "config/json/json_parse.h"
 
 #include "config/base/byte_buffer.h"
-#include "config/json/json_scan.h"
+#include "config/json/json_read.h"
 #include "config/json/json_unescape.h"
-#include "config/json/json_integer.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static cJSON *fail_memory(struct api_error *err) {
@@ -22,81 +20,22 @@ static int check_fields(const cJSON *json, struct api_error *err) {
                          JSON_PARSE_MAX_FIELDS);
 }
 
-static unsigned read_code(const char *escape) {
-    unsigned code = 0;
-    for (int i = 2; i < 6; i++)
-        code = code * 16 + (unsigned)json_unescape_digit((unsigned char)escape[i]);
-    return code;
-}
-
-static bool is_high_half(unsigned code) {
-    return code >> 10 == 0xD800 >> 10;
-}
-
-static bool begins_with_low_half(const char *text, size_t length) {
-    return length >= 6 && text[0] == '\\' && text[1] == 'u' &&
-           read_code(text) >> 10 == 0xDC00 >> 10;
-}
-
-/* Finds the next escape in checked JSON that neither C's strings nor UTF-8 can hold: \u0000 and
- * half a surrogate pair. *inout_at: where to begin, then behind it. */
-static bool next_unfit(const char *data, size_t length, size_t *inout_at) {
-    size_t at = *inout_at;
-    while (at < length) {
-        const char *found = memchr(data + at, '\\', length - at);
-        if (found == NULL)
-            return false;
-        at = (size_t)(found - data) + 2;
-        if (found[1] != 'u')
-            continue;
-        at += 4;
-        unsigned code = read_code(found);
-        if (is_high_half(code) && begins_with_low_half(data + at, length - at))
-            at += 6;
-        else if (code == 0 || code >> 11 == 0xD800 >> 11)
-            break;
-    }
-    bool is_found = at < length;
-    *inout_at = at;
-    return is_found;
-}
-
-/* Has U+FFFD for them, whose escape is as long. */
-static cJSON *build(const char *data, size_t length) {
-    size_t at = 0;
-    if (!next_unfit(data, length, &at))
-        return cJSON_ParseWithLengthOpts(data, length, NULL, false);
-    char *copy = malloc(length);
-    if (copy == NULL)
-        return NULL;
-    memcpy(copy, data, length);
-    do
-        memcpy(copy + at - 6, "\\ufffd", 6);
-    while (next_unfit(copy, length, &at));
-    cJSON *json = cJSON_ParseWithLengthOpts(copy, length, NULL, false);
-    free(copy);
-    return json;
-}
-
 static cJSON *parse(const char *data, size_t length, bool takes_doubled_keys,
                     struct api_error *err) {
     const struct json_limits limits = {JSON_MAX_DEPTH, JSON_PARSE_MAX_NODES,
                                        .takes_any_escape = true,
                                        .takes_doubled_keys = takes_doubled_keys};
     struct error why;
-    if (json_scan(data, length, &limits, &why) != 0) {
-        if (why.code == ERROR_MEMORY)
-            return fail_memory(err);
+    cJSON *json = json_read(data, length, &limits, &why);
+    if (json == NULL && why.code == ERROR_MEMORY)
+        return fail_memory(err);
+    if (json == NULL)
         api_error_set(err, 400, "invalid_request_error", "invalid_json", NULL,
                       "The body is not valid JSON: %s", why.message);
-        return NULL;
-    }
-    cJSON *json = build(data, length);
-    bool is_kept = json != NULL && json_integer_keep(json, data, length) == 0;
-    if (is_kept && check_fields(json, err) == 0)
+    if (json == NULL || check_fields(json, err) == 0)
         return json;
     cJSON_Delete(json);
-    return is_kept ? NULL : fail_memory(err);
+    return NULL;
 }
 
 cJSON *json_parse(const char *data, size_t length, struct api_error *err) {

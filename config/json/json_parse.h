@@ -1,5 +1,4 @@
-/* A request's body as a cJSON tree, strictly checked (config/json/json_scan.h) before it is built.
- */
+/* A request's body as a cJSON tree, strictly read (json_read.h). */
 #ifndef QUIRE_CONFIG_JSON_PARSE_H
 #define QUIRE_CONFIG_JSON_PARSE_H
 

@@ -1,6 +1,6 @@
 #include "models/files/json_file.h"
 
-#include "config/json/json_scan.h"
+#include "config/json/json_read.h"
 #include "models/files/input_file.h"
 
 #include <stdbool.h>
@@ -9,16 +9,11 @@
 cJSON *json_memory_read(const char *data, size_t length, const char *name, struct error *err) {
     static const struct json_limits limits = {JSON_MAX_DEPTH, JSON_FILE_MAX_NODES};
     struct error why;
-    if (json_scan(data, length, &limits, &why) != 0) {
-        if (why.code == ERROR_MEMORY)
-            error_set(err, ERROR_MEMORY, "%s: %s", name, why.message);
-        else
-            error_set(err, ERROR_MODEL, "%s: is not valid JSON: %s", name, why.message);
-        return NULL;
-    }
-    cJSON *json = cJSON_ParseWithLengthOpts(data, length, NULL, false);
-    if (json == NULL)
-        error_set(err, ERROR_MEMORY, "%s: no memory for its values", name);
+    cJSON *json = json_read(data, length, &limits, &why);
+    if (json == NULL && why.code == ERROR_MEMORY)
+        error_set(err, ERROR_MEMORY, "%s: %s", name, why.message);
+    else if (json == NULL)
+        error_set(err, ERROR_MODEL, "%s: is not valid JSON: %s", name, why.message);
     return json;
 }
 

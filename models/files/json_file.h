@@ -1,5 +1,5 @@
 /* The JSON files of a model folder as cJSON trees: read whole, bounded, checked strictly
- * (config/json/json_scan.h: no key twice, valid UTF-8, no \u0000) before a tree is built.
+ * (config/json/json_read.h: no key twice, valid UTF-8, no \u0000).
  *
  * A tree takes some 5 to 40 times the bytes of its file: delete it before the weights are loaded.
  * cJSON keeps numbers as doubles; use valuedouble (exact up to 2^53), cJSON_ArrayForEach and

@@ -11,7 +11,7 @@
 #include "engine/grammar/read/grammar_text.h"
 #include "scripts/compare/open_tokenizer.h"
 #include "engine/grammar/read/json_schema.h"
-#include "config/json/json_integer.h"
+#include "config/json/json_read.h"
 #include "config/json/json_write.h"
 
 #include <stdio.h>
@@ -141,13 +141,15 @@ static void answer(const cJSON *json, struct byte_buffer *out, struct byte_buffe
 }
 
 static int run(void) {
+    static const struct json_limits limits = {JSON_MAX_DEPTH, 1 << 22};
+    struct error err;
     char *line = NULL;
     size_t capacity = 0;
     ssize_t length;
     while ((length = getline(&line, &capacity, stdin)) > 0) {
         struct byte_buffer out = {0}, masks = {0};
-        cJSON *json = cJSON_Parse(line);
-        if (json == NULL || json_integer_keep(json, line, (size_t)length) != 0) {
+        cJSON *json = json_read(line, (size_t)length, &limits, &err);
+        if (json == NULL) {
             fprintf(stderr, "grammar_steps: a line is no JSON\n");
             return 1;
         }

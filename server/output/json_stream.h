@@ -5,7 +5,7 @@
 #ifndef QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 #define QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 
-#include "config/json/json_scan.h"
+#include "config/json/json_read.h"
 
 #include <stdbool.h>
 #include <stddef.h>

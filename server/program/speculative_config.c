@@ -1,10 +1,9 @@
 #include "server/program/speculative_config.h"
 
-#include "config/json/json_scan.h"
+#include "config/json/json_read.h"
 #include "config/serving_limits.h"
 #include "engine/draft/ngram_drafter.h"
 #include "config/json/json_field.h"
-#include "config/json/json_parse.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,11 +61,11 @@ int speculative_config_read(const char *text, struct speculative_config *out, st
     *out = (struct speculative_config){0};
     if (text == NULL)
         return 0;
-    if (json_scan(text, strlen(text), &limits, &syntax) != 0)
+    cJSON *object = json_read(text, strlen(text), &limits, &syntax);
+    if (object == NULL)
         return error_set(err, syntax.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
                          "speculative-config: must be a JSON object: %.400s", syntax.message);
-    cJSON *object = json_parse(text, strlen(text), &why);
-    int status = object != NULL ? read_body(object, &body, &why) : -1;
+    int status = read_body(object, &body, &why);
     cJSON_Delete(object);
     if (status != 0)
         return error_set(err, why.status == 503 ? ERROR_MEMORY : ERROR_CONFIG,

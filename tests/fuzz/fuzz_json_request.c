@@ -36,7 +36,7 @@ static void require(bool condition) {
         abort();
 }
 
-/* cJSON, not json_scan: a token may be a NUL byte, and \u0000 is fit for output. */
+/* cJSON, not json_read: a token may be a NUL byte, and \u0000 is fit for output. */
 static void require_json(const char *data, size_t length) {
     const char *end = NULL;
     cJSON *json = cJSON_ParseWithLengthOpts(data, length, &end, false);

@@ -7,7 +7,7 @@
  * become long takes the shortest way to its end. Used by check_schemas.py. */
 #include "engine/grammar/machine/grammar_machine.h"
 #include "engine/grammar/read/json_schema.h"
-#include "config/json/json_integer.h"
+#include "config/json/json_read.h"
 #include "config/json/json_write.h"
 #include "tests/unit/engine/grammar/machine/grammar_fixture.h"
 
@@ -213,6 +213,8 @@ static void answer(const cJSON *json, struct byte_buffer *out) {
 }
 
 int main(void) {
+    static const struct json_limits limits = {JSON_MAX_DEPTH, 1 << 20, .takes_any_escape = true,
+                                              .takes_doubled_keys = true};
     struct error err;
     char *line = NULL;
     size_t capacity = 0;
@@ -222,8 +224,8 @@ int main(void) {
         return 1;
     while ((length = getline(&line, &capacity, stdin)) > 0) {
         struct byte_buffer out = {0};
-        cJSON *json = cJSON_Parse(line);
-        if (json == NULL || json_integer_keep(json, line, (size_t)length) != 0) {
+        cJSON *json = json_read(line, (size_t)length, &limits, &err);
+        if (json == NULL) {
             fprintf(stderr, "a line is no JSON\n");
             return 1;
         }

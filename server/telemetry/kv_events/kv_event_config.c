@@ -1,8 +1,7 @@
 #include "server/telemetry/kv_events/kv_event_config.h"
 
-#include "config/json/json_scan.h"
+#include "config/json/json_read.h"
 #include "config/json/json_field.h"
-#include "config/json/json_parse.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,11 +128,11 @@ static int read_object(const char *text, struct kv_event_config *out, struct err
     static const struct json_limits limits = {.max_depth = 2, .max_nodes = 64};
     struct error syntax = {0};
     struct api_error why = {0};
-    if (json_scan(text, strlen(text), &limits, &syntax) != 0)
+    cJSON *object = json_read(text, strlen(text), &limits, &syntax);
+    if (object == NULL)
         return error_set(err, syntax.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
                          "kv-events-config: must be a JSON object: %.400s", syntax.message);
-    cJSON *object = json_parse(text, strlen(text), &why);
-    int status = object != NULL ? read_body(object, out, &why) : -1;
+    int status = read_body(object, out, &why);
     cJSON_Delete(object);
     if (status != 0)
         return error_set(err, why.status == 503 ? ERROR_MEMORY : ERROR_CONFIG,

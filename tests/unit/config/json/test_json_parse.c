@@ -22,7 +22,7 @@ static void a_good_body_becomes_a_tree(void **state) {
     cJSON_Delete(json);
 }
 
-/* cJSON alone would take each of them but the first; config/base/json_scan has the full list. */
+/* cJSON alone would take each of them but the first; test_json_read.c has the full list. */
 static void a_bad_body_is_a_clients_fault(void **state) {
     static const char *const bad[] = {
         "{",

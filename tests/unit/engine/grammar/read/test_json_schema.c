@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "engine/grammar/read/json_schema.h"
-#include "config/json/json_integer.h"
+#include "config/json/json_read.h"
 #include "tests/unit/engine/grammar/machine/grammar_fixture.h"
 
 #include <stdio.h>
@@ -28,9 +28,19 @@ static int tear_down(void **state) {
 }
 
 static int build(const char *text, bool strict, struct grammar **out, struct api_error *err) {
-    cJSON *schema = cJSON_Parse(text);
-    if (schema == NULL || json_integer_keep(schema, text, strlen(text)) != 0)
-        fail_msg("the test's schema is no JSON: %s", text);
+    static const struct json_limits limits = {JSON_MAX_DEPTH, 1 << 20};
+    struct byte_buffer object = {0};
+    struct error why;
+    byte_buffer_printf(&object, "{\"schema\":%s}", text);
+    cJSON *json = json_read(object.data, object.length, &limits, &why);
+    if (json == NULL)
+        json = cJSON_ParseWithLength(object.data,
+                                     object.length); /* nested deeper than a body may be */
+    if (json == NULL)
+        fail_msg("the test's schema is not JSON: %s: %s", text, why.message);
+    cJSON *schema = cJSON_DetachItemViaPointer(json, json->child);
+    cJSON_Delete(json);
+    byte_buffer_finish(&object);
     struct grammar_builder *builder = grammar_builder_create();
     grammar_node node;
     int result = json_schema_node(builder, schema, "schema", strict, NULL, &node, err);

@@ -1,4 +1,4 @@
-#include "config/json/json_scan.h"
+#include "config/json/json_read.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,13 +108,19 @@ static const struct sample bad[] = {
 };
 
 /* The bytes stand at the very end of their allocation, so that reading past them is seen. */
-static int scan(const char *text, size_t length, struct error *err) {
+static int read_with(const char *text, size_t length, const struct json_limits *bounds,
+                     struct error *err) {
     char *copy = malloc(length > 0 ? length : 1);
     assert_non_null(copy);
     memcpy(copy, text, length);
-    int result = json_scan(copy, length, &limits, err);
+    cJSON *json = json_read(copy, length, bounds, err);
     free(copy);
-    return result;
+    cJSON_Delete(json);
+    return json != NULL ? 0 : -1;
+}
+
+static int scan(const char *text, size_t length, struct error *err) {
+    return read_with(text, length, &limits, err);
 }
 
 static void limits_let_more_pass(void **state) {
@@ -125,18 +131,18 @@ static void limits_let_more_pass(void **state) {
                                         "{\"a\":1,\"a\":2,\"\\ud83d\\ude00\":3}"};
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct error err = {0};
-        assert_int_equal(json_scan(texts[i], strlen(texts[i]), &limits, &err), -1);
-        assert_int_equal(json_scan(texts[i], strlen(texts[i]), &more, &err), 0);
+        assert_int_equal(read_with(texts[i], strlen(texts[i]), &limits, &err), -1);
+        assert_int_equal(read_with(texts[i], strlen(texts[i]), &more, &err), 0);
     }
     struct json_limits keys = more;
     struct error err = {0};
     keys.takes_doubled_keys = false;
     static const char halves[] = "{\"\\ud800\":1,\"\":2}", same[] = "{\"\\ud800\":1,\"\\udc00\":2}";
-    assert_int_equal(json_scan(halves, strlen(halves), &keys, &err), 0);
-    assert_int_equal(json_scan(same, strlen(same), &keys, &err), -1);
+    assert_int_equal(read_with(halves, strlen(halves), &keys, &err), 0);
+    assert_int_equal(read_with(same, strlen(same), &keys, &err), -1);
     /* both are read as U+FFFD */
     static const char nul[] = "{\"a\\u0000\":1,\"a\xEF\xBF\xBD\":2}";
-    assert_int_equal(json_scan(nul, strlen(nul), &keys, &err), -1);
+    assert_int_equal(read_with(nul, strlen(nul), &keys, &err), -1);
 }
 
 static void good_texts_pass(void **state) {
@@ -144,6 +150,47 @@ static void good_texts_pass(void **state) {
         struct error err = {0};
         if (scan(good[i].text, good[i].length, &err) != 0)
             fail_msg("refused %s: %s", good[i].text, err.message);
+    }
+}
+
+/* Where cJSON's own parser is right, the trees are the same, the links of lists included. */
+static void a_tree_is_as_cjson_has_it(void **state) {
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        struct error err;
+        cJSON *json = json_read(good[i].text, good[i].length, &limits, &err);
+        cJSON *theirs = cJSON_ParseWithLength(good[i].text, good[i].length);
+        assert_non_null(json);
+        if (!cJSON_Compare(json, theirs, true))
+            fail_msg("%s", good[i].text);
+        const cJSON *item, *last = NULL;
+        cJSON_ArrayForEach(item, json) {
+            assert_ptr_equal(item->prev, item == json->child ? json->child->prev : last);
+            last = item;
+        }
+        assert_true(json->child == NULL || json->child->prev == last);
+        cJSON_Delete(json);
+        cJSON_Delete(theirs);
+    }
+}
+
+static void escapes_are_undone(void **state) {
+    static const struct json_limits any = {JSON_MAX_DEPTH, 100, .takes_any_escape = true};
+    static const struct sample cases[] = {
+        SAMPLE("a\\u00e9\\n\\\\b\\/\\\"", "a\xC3\xA9\n\\b/\""),
+        SAMPLE("\\uD83D\\uDE00\\udbff\\udfff", "\xF0\x9F\x98\x80\xF4\x8F\xBF\xBF"),
+        SAMPLE("\\u0000\\ud800\\udc00\\udc00\\ud800",
+               "\xEF\xBF\xBD\xF0\x90\x80\x80\xEF\xBF\xBD\xEF\xBF\xBD"),
+        SAMPLE("\\ud800\\ud83d\\ude00\\ud800\\n", "\xEF\xBF\xBD\xF0\x9F\x98\x80\xEF\xBF\xBD\n"),
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[256];
+        struct error err;
+        int length = snprintf(text, sizeof(text), "{\"%s\":\"%s\"}", cases[i].text, cases[i].text);
+        cJSON *json = json_read(text, (size_t)length, &any, &err);
+        assert_non_null(json);
+        assert_string_equal(json->child->string, cases[i].message);
+        assert_string_equal(json->child->valuestring, cases[i].message);
+        cJSON_Delete(json);
     }
 }
 
@@ -190,7 +237,7 @@ static void depth_is_bounded(void **state) {
         char *tail = repeated("", "]", (size_t)cases[i].depth, "}", &tail_length);
         char *text = repeated("{\"a\":", "[", (size_t)cases[i].depth, tail, &length);
         struct error err = {0};
-        assert_int_equal(json_scan(text, length, &limits, &err), cases[i].expected);
+        assert_int_equal(read_with(text, length, &limits, &err), cases[i].expected);
         if (cases[i].expected != 0)
             assert_non_null(strstr(err.message, "64 levels"));
         free(text);
@@ -203,10 +250,10 @@ static void nodes_are_bounded(void **state) {
     size_t length;
     struct error err;
     char *fits = repeated("{\"a\":[", "1,", 7, "1]}", &length); /* 8 numbers, array, object */
-    assert_int_equal(json_scan(fits, length, &few, &err), 0);
+    assert_int_equal(read_with(fits, length, &few, &err), 0);
     free(fits);
     char *over = repeated("{\"a\":[", "1,", 8, "1]}", &length);
-    assert_int_equal(json_scan(over, length, &few, &err), -1);
+    assert_int_equal(read_with(over, length, &few, &err), -1);
     assert_non_null(strstr(err.message, "10 are allowed"));
     free(over);
 }
@@ -219,9 +266,9 @@ static void many_keys_are_compared_fast(void **state) {
         at += sprintf(at, "\"common_prefix_%06d\":1,", i);
     struct error err;
     char *end = stpcpy(at, "\"last\":1}");
-    assert_int_equal(json_scan(text, (size_t)(end - text), &limits, &err), 0);
+    assert_int_equal(read_with(text, (size_t)(end - text), &limits, &err), 0);
     end = stpcpy(at, "\"common_prefix_\\u0030\\u00300007\":1}");
-    assert_int_equal(json_scan(text, (size_t)(end - text), &limits, &err), -1);
+    assert_int_equal(read_with(text, (size_t)(end - text), &limits, &err), -1);
     assert_non_null(strstr(err.message, "already has"));
     free(text);
 }
@@ -229,6 +276,8 @@ static void many_keys_are_compared_fast(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_texts_pass),
+        cmocka_unit_test(a_tree_is_as_cjson_has_it),
+        cmocka_unit_test(escapes_are_undone),
         cmocka_unit_test(limits_let_more_pass),
         cmocka_unit_test(bad_texts_are_refused_with_the_place),
         cmocka_unit_test(every_prefix_is_refused),

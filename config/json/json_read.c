@@ -1,30 +1,29 @@
 /* A loop over five states with an explicit stack of open containers, so that depth costs no C
  * stack. The keys of the open objects lie on one key stack; when an object closes, its keys are
- * sorted and equal neighbours are duplicates. A key with escapes is compared in its unescaped form,
- * kept in an arena that the document's own length bounds (an escape is never shorter than its
- * bytes).
- */
-#include "config/json/json_scan.h"
+ * sorted and equal neighbours are duplicates. Nodes are made as cJSON makes them: with malloc, the
+ * first of a list having the last one as its `prev`. */
+#include "config/json/json_read.h"
 
 #include "config/base/array.h"
 #include "config/base/check.h"
-#include "config/json/json_unescape.h"
 #include "config/base/utf8.h"
+#include "config/json/json_integer.h"
+#include "config/json/json_unescape.h"
 
+#include <limits.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct key {
-    const char *data;
+    const char *data; /* of its node */
     size_t length;
     size_t offset; /* of its opening quote, for messages */
 };
 
 struct level {
-    bool is_object;
+    cJSON *container;
     size_t first_key; /* index into keys */
 };
 
@@ -40,13 +39,13 @@ struct scanner {
     const char *data;
     size_t length, at;
     const struct json_limits *limits;
+    cJSON *root;
     int num_nodes;
     int depth;
     struct level levels[JSON_MAX_DEPTH];
     struct key *keys;
     size_t num_keys, keys_capacity;
-    char *arena; /* [length], allocated with the first key that has escapes */
-    size_t arena_used;
+    char *key; /* of the value that must come; owned until that takes it */
     struct error *err;
 };
 
@@ -55,7 +54,8 @@ static int fail_at(struct scanner *s, size_t offset, const char *what) {
 }
 
 static int fail_memory(struct scanner *s) {
-    return error_set(s->err, ERROR_MEMORY, "no memory to check %zu bytes of JSON", s->length);
+    return error_set(s->err, ERROR_MEMORY, "no memory for the values of %zu bytes of JSON",
+                     s->length);
 }
 
 static int fail_unexpected(struct scanner *s, const char *expected) {
@@ -131,7 +131,9 @@ static int scan_escape(struct scanner *s) {
 static int scan_string(struct scanner *s, bool *out_escaped) {
     size_t start = s->at++;
     for (;;) {
-        int c = peek(s);
+        int c;
+        while ((c = peek(s)) >= 0x20 && c < 0x80 && c != '"' && c != '\\')
+            s->at++;
         if (c < 0)
             return fail_at(s, start, "the string is not closed that begins");
         if (c == '"')
@@ -144,7 +146,7 @@ static int scan_string(struct scanner *s, bool *out_escaped) {
                 return -1;
             continue;
         }
-        size_t count = c < 0x80 ? 1 : utf8_char_bytes(s->data + s->at, s->length - s->at);
+        size_t count = utf8_char_bytes(s->data + s->at, s->length - s->at);
         if (count == 0)
             return fail_at(s, s->at, "invalid UTF-8");
         s->at += count;
@@ -153,47 +155,77 @@ static int scan_string(struct scanner *s, bool *out_escaped) {
     return 0;
 }
 
-/* Has U+FFFD for \u0000, as readers of the key have it. Returns the length. */
-static size_t copy_unescaped(const char *text, size_t count, char *out) {
-    static const char replacement[] = "\xEF\xBF\xBD";
-    size_t length = 0;
-    for (size_t i = 0; i < count; i++) {
-        size_t step = text[i] == '\0' ? strlen(replacement) : 1;
-        memcpy(out + length, text[i] == '\0' ? replacement : text + i, step);
-        length += step;
-    }
-    return length;
+static uint32_t hex4(const char *digits) {
+    uint32_t code = 0;
+    for (int i = 0; i < 4; i++)
+        code = code * 16 + (uint32_t)json_unescape_digit((unsigned char)digits[i]);
+    return code;
 }
 
-/* Writes the unescaped bytes of a checked string into the arena, and has the key point there. */
-static int unescape_key(struct scanner *s, struct key *key) {
-    struct json_unescape unescape = {0};
-    if (s->arena == NULL && (s->arena = malloc(s->length)) == NULL)
-        return fail_memory(s);
-    char *out = s->arena + s->arena_used, text[JSON_UNESCAPE_MAX_BYTES];
-    size_t length = 0;
-    for (size_t i = 0; i < key->length; i++) {
-        size_t count = json_unescape_push(&unescape, key->data[i], text);
-        length += copy_unescaped(text, count, out + length);
+/* Undoes the checked escape at text[0]; returns its length, and that of the character in *out_bytes. */
+static size_t undo_escape(const char *text, size_t length, char *out, size_t *out_bytes) {
+    if (text[1] != 'u') {
+        out[0] = (char)json_unescape_letter((unsigned char)text[1]);
+        *out_bytes = 1;
+        return 2;
     }
-    length += copy_unescaped(text, json_unescape_end(&unescape, text), out + length);
-    s->arena_used += length;
-    key->data = out;
-    key->length = length;
-    return 0;
+    uint32_t code = hex4(text + 2);
+    bool is_high = code >> 10 == 0xD800 >> 10;
+    bool has_more = length >= 12 && text[6] == '\\' && text[7] == 'u';
+    uint32_t low = is_high && has_more ? hex4(text + 8) : 0;
+    if (low >> 10 == 0xDC00 >> 10) {
+        *out_bytes = utf8_encode(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), out);
+        return 12;
+    }
+    bool is_fit = code != 0 && code >> 11 != 0xD800 >> 11;
+    *out_bytes = utf8_encode(is_fit ? code : 0xFFFD, out);
+    return 6;
 }
 
-static int scan_key(struct scanner *s) {
+/* Returns the text of the checked string whose content is text[0..length), to be freed; NULL when
+ * memory is short. An escape is never shorter than its character. */
+static char *copy_text(const char *text, size_t length, bool has_escapes, size_t *out_length) {
+    char *copy = malloc(length + 1);
+    size_t at = 0, used = 0;
+    if (copy == NULL)
+        return NULL;
+    while (has_escapes && at < length) {
+        const char *escape = memchr(text + at, '\\', length - at);
+        size_t run = escape != NULL ? (size_t)(escape - text) - at : length - at, bytes = 0;
+        memcpy(copy + used, text + at, run);
+        at += run;
+        used += run;
+        if (escape != NULL)
+            at += undo_escape(escape, length - at, copy + used, &bytes);
+        used += bytes;
+    }
+    memcpy(copy + used, text + at, length - at);
+    used += length - at;
+    copy[used] = '\0';
+    *out_length = used;
+    return copy;
+}
+
+/* Reads the string at s->at; NULL with the error. */
+static char *read_string(struct scanner *s, size_t *out_length) {
+    size_t start = s->at + 1;
+    bool has_escapes = false;
+    if (scan_string(s, &has_escapes) != 0)
+        return NULL;
+    char *text = copy_text(s->data + start, s->at - start - 1, has_escapes, out_length);
+    if (text == NULL)
+        fail_memory(s);
+    return text;
+}
+
+static int read_key(struct scanner *s) {
     if (peek(s) != '"')
         return fail_unexpected(s, "a key in quotes");
     struct key key = {.offset = s->at};
-    bool escaped = false;
-    if (scan_string(s, &escaped) != 0)
+    s->key = read_string(s, &key.length);
+    if (s->key == NULL)
         return -1;
-    key.data = s->data + key.offset + 1;
-    key.length = s->at - key.offset - 2;
-    if (escaped && unescape_key(s, &key) != 0)
-        return -1;
+    key.data = s->key;
     if (!array_reserve(&s->keys, &s->keys_capacity, s->num_keys + 1, sizeof(key)))
         return fail_memory(s);
     s->keys[s->num_keys++] = key;
@@ -217,7 +249,7 @@ static int scan_digits(struct scanner *s) {
     return 0;
 }
 
-static int scan_number(struct scanner *s) {
+static int read_number(struct scanner *s, cJSON *node) {
     size_t start = s->at;
     if (peek(s) == '-')
         s->at++;
@@ -246,29 +278,41 @@ static int scan_number(struct scanner *s) {
     char text[JSON_MAX_NUMBER_CHARS + 1];
     memcpy(text, s->data + start, length);
     text[length] = '\0';
-    if (!isfinite(strtod(text, NULL)))
+    double value = strtod(text, NULL);
+    if (!isfinite(value))
         return fail_at(s, start, "a number out of range");
+    node->type = cJSON_Number;
+    node->valuedouble = value;
+    node->valueint = value >= INT_MAX ? INT_MAX : value <= (double)INT_MIN ? INT_MIN : (int)value;
+    if (json_integer_needs_text(text, value) && (node->valuestring = strdup(text)) == NULL)
+        return fail_memory(s);
     return 0;
 }
 
-static int scan_literal(struct scanner *s) {
-    static const char *const literals[] = {"true", "false", "null"};
+static int read_literal(struct scanner *s, cJSON *node) {
+    static const struct {
+        const char *text;
+        int type;
+    } literals[] = {{"true", cJSON_True}, {"false", cJSON_False}, {"null", cJSON_NULL}};
     for (size_t i = 0; i < sizeof(literals) / sizeof(literals[0]); i++) {
-        size_t length = strlen(literals[i]);
-        if (s->length - s->at >= length && memcmp(s->data + s->at, literals[i], length) == 0) {
+        size_t length = strlen(literals[i].text);
+        if (s->length - s->at >= length && memcmp(s->data + s->at, literals[i].text, length) == 0) {
             s->at += length;
+            node->type = literals[i].type;
             return 0;
         }
     }
     return fail_unexpected(s, "a value");
 }
 
-static int open_container(struct scanner *s, bool is_object, enum state *state) {
+static int open_container(struct scanner *s, cJSON *node, enum state *state) {
+    bool is_object = peek(s) == '{';
     if (s->depth == s->limits->max_depth)
         return error_set(s->err, ERROR_SYNTAX,
                          "nested too deeply at byte %zu: %d levels are allowed", s->at,
                          s->limits->max_depth);
-    s->levels[s->depth++] = (struct level){.is_object = is_object, .first_key = s->num_keys};
+    node->type = is_object ? cJSON_Object : cJSON_Array;
+    s->levels[s->depth++] = (struct level){.container = node, .first_key = s->num_keys};
     s->at++;
     *state = is_object ? STATE_KEY_OR_END : STATE_ITEM_OR_END;
     return 0;
@@ -301,24 +345,51 @@ static int close_container(struct scanner *s) {
     return 0;
 }
 
-static int scan_value(struct scanner *s, enum state *state) {
+/* Appends a node to the open container, or makes it the root; it takes the key over. */
+static cJSON *add_node(struct scanner *s) {
+    cJSON *node = calloc(1, sizeof(*node));
+    if (node == NULL)
+        return NULL;
+    node->string = s->key;
+    s->key = NULL;
+    if (s->depth == 0) {
+        s->root = node;
+        return node;
+    }
+    cJSON *container = s->levels[s->depth - 1].container, *first = container->child;
+    if (first == NULL) {
+        container->child = node->prev = node;
+        return node;
+    }
+    first->prev->next = node;
+    node->prev = first->prev;
+    first->prev = node;
+    return node;
+}
+
+static int read_value(struct scanner *s, enum state *state) {
     if (++s->num_nodes > s->limits->max_nodes)
         return error_set(s->err, ERROR_SYNTAX, "too many values at byte %zu: %d are allowed", s->at,
                          s->limits->max_nodes);
+    cJSON *node = add_node(s);
+    if (node == NULL)
+        return fail_memory(s);
     int c = peek(s);
-    bool escaped;
     *state = STATE_AFTER_VALUE;
     if (c == '{' || c == '[')
-        return open_container(s, c == '{', state);
-    if (c == '"')
-        return scan_string(s, &escaped);
+        return open_container(s, node, state);
     if (c == '-' || is_digit(c))
-        return scan_number(s);
-    return scan_literal(s);
+        return read_number(s, node);
+    if (c != '"')
+        return read_literal(s, node);
+    size_t length;
+    node->type = cJSON_String;
+    node->valuestring = read_string(s, &length);
+    return node->valuestring != NULL ? 0 : -1;
 }
 
-static int scan_after_value(struct scanner *s, enum state *state) {
-    bool is_object = s->levels[s->depth - 1].is_object;
+static int read_after_value(struct scanner *s, enum state *state) {
+    bool is_object = cJSON_IsObject(s->levels[s->depth - 1].container);
     int c = peek(s);
     if (c == ',') {
         s->at++;
@@ -330,13 +401,13 @@ static int scan_after_value(struct scanner *s, enum state *state) {
     return fail_unexpected(s, is_object ? "',' or '}'" : "',' or ']'");
 }
 
-static int scan_step(struct scanner *s, enum state *state) {
+static int read_step(struct scanner *s, enum state *state) {
     switch (*state) {
     case STATE_VALUE:
-        return scan_value(s, state);
+        return read_value(s, state);
     case STATE_ITEM_OR_END:
         if (peek(s) != ']')
-            return scan_value(s, state);
+            return read_value(s, state);
         *state = STATE_AFTER_VALUE;
         return close_container(s);
     case STATE_KEY_OR_END:
@@ -345,35 +416,38 @@ static int scan_step(struct scanner *s, enum state *state) {
             return close_container(s);
         }
         *state = STATE_VALUE;
-        return scan_key(s);
+        return read_key(s);
     case STATE_KEY:
         *state = STATE_VALUE;
-        return scan_key(s);
+        return read_key(s);
     case STATE_AFTER_VALUE:
-        return scan_after_value(s, state);
+        return read_after_value(s, state);
     }
     return 0;
 }
 
-static int scan_document(struct scanner *s) {
+static int read_document(struct scanner *s) {
     enum state state = STATE_VALUE;
     skip_space(s);
     if (peek(s) != '{')
         return fail_unexpected(s, "an object");
     do {
-        if (scan_step(s, &state) != 0)
+        if (read_step(s, &state) != 0)
             return -1;
         skip_space(s);
     } while (s->depth > 0);
     return s->at == s->length ? 0 : fail_unexpected(s, "the end");
 }
 
-int json_scan(const char *data, size_t length, const struct json_limits *limits,
-              struct error *err) {
+cJSON *json_read(const char *data, size_t length, const struct json_limits *limits,
+                 struct error *err) {
     CHECK(limits->max_depth >= 1 && limits->max_depth <= JSON_MAX_DEPTH);
     struct scanner s = {.data = data, .length = length, .limits = limits, .err = err};
-    int result = scan_document(&s);
+    int result = read_document(&s);
     free(s.keys);
-    free(s.arena);
-    return result;
+    free(s.key);
+    if (result == 0)
+        return s.root;
+    cJSON_Delete(s.root);
+    return NULL;
 }
