@@ -12,6 +12,7 @@
 #ifndef QUIRE_CONFIG_OPTIONS_H
 #define QUIRE_CONFIG_OPTIONS_H
 
+#include "config/base/byte_buffer.h"
 #include "config/base/error.h"
 
 #include <stdbool.h>
@@ -156,8 +157,9 @@ bool options_get(const struct options *options, size_t index, struct option_valu
 /* Releases what options_load put in; accepts a zeroed struct. */
 void options_finish(struct options *options);
 
-/* Returns the text of --help, one line per option with default, range and meaning; static storage
- * or built once, never freed by the caller. */
-const char *options_help(void);
+/* Appends the text of --help: NULL: the options by their names, in groups; "all" or the name of a
+ * group: a line for each with default, range and meaning. Returns false, and appends which groups
+ * there are, for another name. */
+bool options_help(const char *group, struct byte_buffer *out);
 
 #endif

@@ -22,9 +22,13 @@ def assert_refused(result, *pieces):
 
 
 def test_help():
-    result = run("serve", "--help")
-    assert result.returncode == 0
-    assert "--max-num-seqs" in result.stdout
+    overview, limits = run("serve", "--help"), run("serve", "--help", "limits")
+    assert overview.returncode == limits.returncode == 0
+    assert "--max-num-seqs" in overview.stdout and "--port" in overview.stdout
+    assert "--max-num-seqs N" in limits.stdout and "for example" in limits.stdout and "--port" not in limits.stdout
+    assert len(run("serve", "--help", "all").stdout.splitlines()) > len(overview.stdout.splitlines())
+    unknown = run("serve", "--help", "nothing")
+    assert unknown.returncode == 64 and "the groups are all, model" in unknown.stderr and not unknown.stdout
 
 
 def test_inspect():

@@ -1,6 +1,6 @@
 /* The option table through its public door: flags, environment, file, their order, every kind of
  * mistake and its one-line message. */
-#include "config/options.h"
+#include "config/options_table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -689,8 +689,16 @@ static void test_sample_file_comments(void **state) {
     options_finish(&plain);
 }
 
+static char *help_of(const char *group, bool is_known) {
+    struct byte_buffer text = {0};
+    assert_int_equal(options_help(group, &text), is_known);
+    byte_buffer_append(&text, "", 1);
+    assert_false(text.failed);
+    return text.data;
+}
+
 static void test_help(void **state) {
-    const char *help = options_help();
+    char *help = help_of("all", true);
     assert_non_null(strstr(help, "--max-num-seqs N"));
     assert_non_null(strstr(help, "0 to 1024; default 0"));
     assert_non_null(strstr(help, "--gpu-memory-utilization X"));
@@ -698,7 +706,41 @@ static void test_help(void **state) {
     assert_non_null(strstr(help, "error, warning, info, debug; default info"));
     assert_non_null(strstr(help, "--speculative-config JSON"));
     assert_non_null(strstr(help, "--api-key-file PATH"));
-    assert_ptr_equal(help, options_help());
+    free(help);
+}
+
+/* Every option is in one group; the overview and "all" have each. */
+static void test_help_groups(void **state) {
+    static const char *const groups[] = {"model",         "serving", "limits",  "security",
+                                         "observability", "device",  "advanced"};
+    char *overview = help_of(NULL, true), *all = help_of("all", true);
+    size_t count, num_found = 0, group_bytes = 0;
+    const struct option_spec *table = options_table(&count);
+    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
+        char *help = help_of(groups[g], true);
+        assert_non_null(strstr(all, help));
+        group_bytes += strlen(help) + 1; /* an empty line between two */
+        for (size_t i = 0; i < count; i++) {
+            char line[OPTION_NAME_CAPACITY + 8];
+            snprintf(line, sizeof(line), "\n  --%s ", table[i].name);
+            num_found += strstr(help, line) != NULL;
+        }
+        free(help);
+    }
+    assert_int_equal(num_found, count);
+    assert_int_equal(group_bytes - 1, strlen(all));
+    for (size_t i = 0; i < count; i++) {
+        char name[OPTION_NAME_CAPACITY + 8];
+        snprintf(name, sizeof(name), " --%s", table[i].name);
+        if (strstr(overview, name) == NULL)
+            fail_msg("%s", table[i].name);
+    }
+    char *unknown = help_of("kernels", false);
+    assert_non_null(strstr(unknown, "kernels: there is no such group"));
+    assert_non_null(strstr(unknown, "security"));
+    free(unknown);
+    free(overview);
+    free(all);
 }
 
 static struct option_value value_of(const struct options *options, const char *name) {
@@ -769,6 +811,7 @@ int main(void) {
         cmocka_unit_test(test_sample_file),
         cmocka_unit_test(test_sample_file_comments),
         cmocka_unit_test(test_help),
+        cmocka_unit_test(test_help_groups),
         cmocka_unit_test(test_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
