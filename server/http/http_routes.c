@@ -246,11 +246,16 @@ static int answer_tokenizer_info(struct connection *connection) {
 }
 
 static int answer_props(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (strcmp(exchange->method, "POST") == 0)
+        return api_error_set(&exchange->error, 501, "invalid_request_error", "not_supported", NULL,
+                             "properties of a running server cannot be changed: start it with "
+                             "other options");
     struct engine_stats stats;
     struct key_models models;
     engine_get_stats(connection->server->engine, &stats);
     models_endpoint_props(context_of(connection, &models), stats.rest != ENGINE_AWAKE,
-                          &connection->exchange.out);
+                          &exchange->out);
     return 0;
 }
 
@@ -427,7 +432,7 @@ static const struct http_route routes[] = {
      .content_type = JSON_TYPE},
     {"/detokenize", .methods = POST, .transform = tokenize_endpoint_decode,
      .content_type = JSON_TYPE},
-    {"/props", .methods = GET, .answer = answer_props, .content_type = JSON_TYPE},
+    {"/props", .methods = GET_OR_POST, .answer = answer_props, .content_type = JSON_TYPE},
     {"/slots", .methods = GET, .answer = answer_slots, .content_type = JSON_TYPE},
     {"/tokenizer_info", .methods = GET, .answer = answer_tokenizer_info, .content_type = JSON_TYPE},
     {"/version", .methods = GET, .answer = answer_version, .content_type = JSON_TYPE},

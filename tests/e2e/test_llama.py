@@ -76,6 +76,42 @@ def test_a_stream_says_the_same(server):
     assert all(part["timings"]["predicted_n"] > 0 for part in stream(server, timings_per_token=True)[:-1])
 
 
+def test_an_answer_has_the_fields_that_are_asked_for(server):
+    whole = complete(server)
+    fields = ["content", "generation_settings/n_predict", "timings/predicted_n", "content", "none", "stop/none", "prompt/",
+              "tokens_predicted"]
+    want = {"content": whole["content"], "generation_settings/n_predict": 6, "timings/predicted_n": 6, "tokens_predicted": 6}
+    reply = server.post("/completion", {**FIELDS, "response_fields": fields})
+    assert reply.json() == want and reply.text.count('"content"') == 1
+    settings = complete(server, seed=1)["generation_settings"]
+    assert complete(server, seed=1, response_fields=["generation_settings"]) == {"generation_settings": settings}
+    answers = complete(server, prompt=["One,", "}\\\"{"], response_fields=["prompt", "stop_type"])
+    assert answers == [{"prompt": "One,", "stop_type": "limit"}, {"prompt": "}\\\"{", "stop_type": "limit"}]
+    assert complete(server, response_fields=[]).keys() == complete(server, response_fields=None).keys() == whole.keys()
+    *parts, end = stream(server, response_fields=["stop_type"])
+    assert end == {"stop_type": "limit"} and "".join(part["content"] for part in parts) == whole["content"]
+
+
+def test_prompt_logprobs_are_answered(server):
+    scores = complete(server, prompt_logprobs=1)["prompt_logprobs"]
+    want = server.post("/v1/completions", {"prompt": FIELDS["prompt"], "max_tokens": 1, "prompt_logprobs": 1}).json()
+    assert scores == want["choices"][0]["prompt_logprobs"] and len(scores) > 3
+    assert "prompt_logprobs" not in complete(server)
+
+
+def test_empty_stop_strings_are_none(server):
+    """As llama.cpp has it, of which clients send them; OpenAI's API and vLLM refuse them."""
+    want = complete(server)["content"]
+    for stop in ("", [""], ["", "@@", ""], []):
+        answer = complete(server, stop=stop)
+        assert answer["content"] == want and answer["generation_settings"]["stop"] == (["@@"] if "@@" in stop else [])
+
+
+def test_properties_stay(server):
+    reply = server.post("/props", {"default_generation_settings": {}})
+    assert reply.status_code == 501 and reply.json()["error"]["code"] == "not_supported", reply.text
+
+
 def test_an_event_stream_ends_as_llama_cpps(server):
     assert "[DONE]" not in server.post("/completion", {**FIELDS, "stream": True}).text
 
@@ -140,6 +176,9 @@ def test_a_clients_body_is_taken(server):
     ({"logit_bias": [1]}, "logit_bias[0]"), ({"logit_bias": [[99999999, 1]]}, "logit_bias[0]"),
     ({"logit_bias": [["a", "b"]]}, "logit_bias"), ({"logit_bias": [[1, 1]] * 1025}, "logit_bias"),
     ({"logit_bias": [["a b " * 600, 1]]}, "logit_bias"), ({"logit_bias": {"a b " * 600: 1}}, "logit_bias"),
+    ({"response_fields": "content"}, "response_fields"), ({"response_fields": [1]}, "response_fields[0]"),
+    ({"response_fields": ["a"] * 65}, "response_fields"), ({"stop": ["", 1]}, "stop"),
+    ({"response_fields": ["a" * 257]}, "response_fields[0]"), ({"post_sampling_probs": True}, "post_sampling_probs"),
     ({"repeat_penalty": 2, "repeat_last_n": 64}, "repeat_last_n"), ({"prompt": ["a", 99999999]}, "prompt"),
 ])
 def test_what_is_not_taken_is_named(server, fields, param):

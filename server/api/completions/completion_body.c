@@ -115,10 +115,12 @@ void completion_body_rename_error(enum completion_form form, struct api_error *e
 /* Gives the fields their names here. */
 static int take_form(const struct api_context *context, struct completion_body *body,
                      struct api_error *err) {
-    if (body->form == COMPLETION_INFILL)
-        return infill_body_take(context, body->json, &body->infill, &body->ignored, err);
     if (body->form == COMPLETION_OPENAI)
         return 0;
+    if (llama_body_take_fields(body->json, &body->response_fields, err) != 0)
+        return -1;
+    if (body->form == COMPLETION_INFILL)
+        return infill_body_take(context, body->json, &body->infill, &body->ignored, err);
     return llama_body_take(context, body->json, &body->ignored, err) != 0
                ? -1
                : llama_body_take_prompt(context, body->json, err);
@@ -200,6 +202,7 @@ void completion_body_finish(struct completion_body *body) {
     free(body->suffix_tokens.ids);
     body->suffix_tokens.ids = NULL;
     infill_body_finish(&body->infill);
+    cJSON_Delete(body->response_fields);
     cJSON_Delete(body->json);
     body->json = NULL;
     byte_buffer_finish(&body->ignored);
@@ -210,7 +213,8 @@ struct sampling_params completion_body_params(const struct completion_body *body
                                               int32_t num_prompt_tokens, uint64_t seed) {
     struct sampling_params params = sampling_body_params(
         &body->sampling, context, num_prompt_tokens, (int32_t)body->logprobs, seed);
-    if (body->echo && body->logprobs > params.num_prompt_logprobs)
+    bool shows_prompt = body->echo && body->form != COMPLETION_LLAMA;
+    if (shows_prompt && body->logprobs > params.num_prompt_logprobs)
         params.num_prompt_logprobs = (int32_t)body->logprobs;
     return params;
 }

@@ -22,6 +22,7 @@ struct completion_body {
     struct prompt_tokens suffix_tokens; /* of the suffix, where there is one */
     enum completion_form form;
     struct infill_body infill;  /* of a body of /infill */
+    cJSON *response_fields;     /* of llama.cpp's forms (llama_body_take_fields) */
     struct byte_buffer ignored; /* names of unknown fields, comma-separated */
 
     /* read by the field table */

@@ -45,6 +45,7 @@ struct completion_api_call {
     bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
     bool has_timings;
     enum completion_form form;
+    cJSON *response_fields; /* llama.cpp's forms: of a whole answer, or a stream's last frame */
     int32_t max_model_len;
     int32_t num_logprobs, num_prompt_logprobs; /* as requested; -1: none */
     int64_t num_entries;                       /* logprobs for a generated token */
@@ -160,6 +161,8 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     call->echo = body->echo;
     call->has_timings = body->timings_per_token;
     call->form = body->form;
+    call->response_fields = body->response_fields;
+    body->response_fields = NULL;
     call->max_model_len = context->limits->max_model_len;
     call->num_logprobs = (int32_t)body->logprobs;
     call->num_entries = sampling_body_logprob_entries(sampling, call->num_logprobs);
@@ -195,6 +198,7 @@ static void finish(struct api_call *base) {
         byte_buffer_finish(&call->choices[i].token_ids);
         byte_buffer_finish(&call->choices[i].probabilities);
     }
+    cJSON_Delete(call->response_fields);
     free(call->prompts);
     free(call->choices);
 }
@@ -293,12 +297,14 @@ static void write_choice(const struct completion_api_call *call, int32_t index, 
 
 static struct llama_answer answer_of(const struct completion_api_call *call, int32_t index) {
     const struct choice_output *choice = &call->choices[index];
+    const struct prompt_output *prompt = &call->prompts[index / call->base.num_choices];
     return (struct llama_answer){
         .call = &call->base,
         .choice = index,
         .content = &choice->text,
         .tokens = &choice->token_ids,
         .probabilities = call->num_logprobs >= 0 ? &choice->probabilities : NULL,
+        .prompt_scores = call->num_prompt_logprobs >= 0 ? &prompt->scores : NULL,
         .max_model_len = call->max_model_len,
         .has_new_line = choice->has_new_line,
         .has_timings = call->has_timings,
@@ -382,7 +388,7 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
 }
 
 /* Writes the best choices of each prompt first with best_of, else all as they are. */
-static void write_body(struct api_call *base, struct byte_buffer *out) {
+static void write_whole(struct api_call *base, struct byte_buffer *out) {
     const struct completion_api_call *call = (const struct completion_api_call *)base;
     bool selects = call->num_returned < base->num_choices;
     int32_t first = selects ? api_call_rank_choices(base, 0)[0].choice : 0;
@@ -398,13 +404,38 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
     end_with_usage(base, first, out);
 }
 
+static void write_body(struct api_call *base, struct byte_buffer *out) {
+    const struct completion_api_call *call = (const struct completion_api_call *)base;
+    if (call->response_fields == NULL) {
+        write_whole(base, out);
+        return;
+    }
+    struct byte_buffer whole = {0};
+    write_whole(base, &whole);
+    llama_format_select(&whole, call->response_fields, out);
+    byte_buffer_finish(&whole);
+}
+
 /* --- llama.cpp's /completion: an object for each choice, or for each of its updates --- */
+
+/* Writes choice number `index` as number `shown` of the answer; is_end: no more of it follows. */
+static void write_llama_choice(const struct completion_api_call *call, int32_t index, int32_t shown,
+                               bool is_end, struct byte_buffer *out) {
+    const struct llama_answer answer = answer_of(call, index);
+    if (!is_end || call->response_fields == NULL) {
+        llama_format_answer(&answer, shown, is_end, out);
+        return;
+    }
+    struct byte_buffer whole = {0};
+    llama_format_answer(&answer, shown, true, &whole);
+    llama_format_select(&whole, call->response_fields, out);
+    byte_buffer_finish(&whole);
+}
 
 static void write_llama_frame(struct completion_api_call *call, int32_t index, bool is_end,
                               struct byte_buffer *out) {
-    const struct llama_answer answer = answer_of(call, index);
     api_call_begin_frame(out);
-    llama_format_answer(&answer, index, is_end, out);
+    write_llama_choice(call, index, index, is_end, out);
     api_call_end_frame(out);
     clear(&call->choices[index]);
 }
@@ -451,8 +482,7 @@ static void write_llama_choices(struct api_call *base, struct byte_buffer *out) 
         const struct api_call_rank *ranks = selects ? api_call_rank_choices(base, prompt) : NULL;
         for (int32_t i = 0; i < call->num_returned; i++) {
             int32_t choice = prompt * base->num_choices + (selects ? ranks[i].choice : i);
-            const struct llama_answer answer = answer_of(call, choice);
-            llama_format_answer(&answer, prompt * call->num_returned + i, true, out);
+            write_llama_choice(call, choice, prompt * call->num_returned + i, true, out);
         }
     }
 }
@@ -487,6 +517,7 @@ static const struct api_call_operations llama_operations = {
     .size = sizeof(struct completion_api_call),
     .id_prefix = "cmpl-",
     .fill = fill,
+    .add_prompt = add_scores,
     .write_progress = write_llama_progress,
     .add = add_text,
     .write_update = write_llama_update,

@@ -11,6 +11,8 @@
 
 #define NEVER (-100.0)           /* the bias that false stands for */
 #define RANDOM_SEED 4294967295.0 /* or -1 */
+#define MAX_FIELDS 64            /* of an answer; each is searched for */
+#define MAX_FIELD_BYTES 256
 
 cJSON *llama_body_detach(cJSON *json, const char *name) {
     cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, name);
@@ -79,11 +81,10 @@ static bool is_editors_order(const cJSON *samplers) {
     return count == 3;
 }
 
-/* Drops what ends llama.cpp's answer early, by time or by a line's indentation, or leaves out
- * members of it, which are all here. */
+/* Drops what ends llama.cpp's answer early, by time or by a line's indentation. */
 static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_error *err) {
     static const char *const names[] = {"t_max_prompt_ms", "t_max_predict_ms", "n_indent",
-                                        "response_fields", "samplers"};
+                                        "samplers"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const cJSON *item = json_given_member(json, names[i]);
         bool is_order = strcmp(names[i], "samplers") == 0;
@@ -93,6 +94,49 @@ static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_erro
         cJSON_DeleteItemFromObjectCaseSensitive(json, names[i]);
     }
     return ignored->failed ? api_error_set_memory(err) : 0;
+}
+
+/* An empty stop string is none, as llama.cpp has it. */
+static void drop_empty_stops(cJSON *json) {
+    cJSON *stop = cJSON_GetObjectItemCaseSensitive(json, "stop"), *next;
+    if (cJSON_IsString(stop) && stop->valuestring[0] == '\0')
+        cJSON_DeleteItemFromObjectCaseSensitive(json, "stop");
+    for (cJSON *item = cJSON_IsArray(stop) ? stop->child : NULL; item != NULL; item = next) {
+        next = item->next;
+        if (cJSON_IsString(item) && item->valuestring[0] == '\0')
+            cJSON_Delete(cJSON_DetachItemViaPointer(stop, item));
+    }
+}
+
+static int check_fields(const cJSON *fields, struct api_error *err) {
+    const cJSON *item;
+    int index = 0;
+    if (!cJSON_IsArray(fields))
+        return json_refuse(fields, "response_fields", "an array of strings", err);
+    cJSON_ArrayForEach(item, fields) {
+        char path[PROMPT_PATH_BYTES];
+        snprintf(path, sizeof(path), "response_fields[%d]", index++);
+        if (index > MAX_FIELDS)
+            return api_error_set(
+                err, 400, "invalid_request_error", "array_above_max_length", "response_fields",
+                "response_fields has too many entries: at most %d are allowed", MAX_FIELDS);
+        if (!cJSON_IsString(item))
+            return json_refuse(item, path, "a string", err);
+        if (strlen(item->valuestring) > MAX_FIELD_BYTES)
+            return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
+                                 "%s must have at most %d bytes", path, MAX_FIELD_BYTES);
+    }
+    return 0;
+}
+
+int llama_body_take_fields(cJSON *json, cJSON **out, struct api_error *err) {
+    cJSON *fields = llama_body_detach(json, "response_fields");
+    if (fields == NULL || (check_fields(fields, err) == 0 && fields->child != NULL)) {
+        *out = fields;
+        return 0;
+    }
+    cJSON_Delete(fields);
+    return err->status == 0 ? 0 : -1;
 }
 
 /* Encodes a text as it stands within another. */
@@ -188,6 +232,7 @@ int llama_body_take(const struct api_context *context, cJSON *json, struct byte_
         take_biases(context, json, err) != 0)
         return -1;
     drop_idle(json);
+    drop_empty_stops(json);
     return drop_others(json, ignored, err);
 }
 

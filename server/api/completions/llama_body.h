@@ -11,11 +11,14 @@
 #include <cjson/cJSON.h>
 
 /* Gives the members of the body the names that those of a completion have, and appends the names of
- * those that are dropped to `ignored`. A seed of -1 or 4294967295, n_predict of -1 and n_probs of 0
- * are left out; lists and texts of logit_bias become an object of ids. -1 and *err: 400, param the
+ * those that are dropped to `ignored`. A seed of -1 or 4294967295, n_predict of -1, n_probs of 0 and
+ * empty stop strings are left out; lists and texts of logit_bias become an object of ids. -1 and *err: 400, param the
  * field. */
 int llama_body_take(const struct api_context *context, cJSON *json, struct byte_buffer *ignored,
                     struct api_error *err);
+/* Takes over response_fields, which names the members an answer is to have (llama_format_select);
+ * NULL: it has all. -1 and *err: 400, param the field. */
+int llama_body_take_fields(cJSON *json, cJSON **out, struct api_error *err);
 /* Makes a prompt of ids and texts one of ids, and {"prompt_string": text} its text. -1 and *err. */
 int llama_body_take_prompt(const struct api_context *context, cJSON *json, struct api_error *err);
 /* Names the fields of an error of the completion as they were sent. */

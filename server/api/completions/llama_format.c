@@ -78,6 +78,8 @@ static void write_end(const struct llama_answer *answer, int32_t prompt, struct 
                              request->num_prompt_tokens + choice->num_generated >=
                                  answer->max_model_len);
     json_write_int_member(out, "tokens_cached", call->prompts[prompt].num_cached_tokens);
+    if (answer->prompt_scores != NULL)
+        json_write_array_member(out, "prompt_logprobs", answer->prompt_scores);
     write_settings(answer, request, out);
     write_prompt(answer, request, out);
 }
@@ -107,5 +109,76 @@ void llama_format_answer(const struct llama_answer *answer, int32_t index, bool 
     if (is_end)
         json_write_text_member(out, "model", answer->call->head.model);
     llama_format_members(answer, is_end, out);
+    json_write_end_object(out);
+}
+
+/* Returns where a value ends that begins at `at`. */
+static const char *skip_value(const char *at, const char *end) {
+    int depth = 0;
+    bool in_string = false;
+    for (; at < end; at++) {
+        if (in_string && *at == '\\')
+            at++;
+        else if (*at == '"')
+            in_string = !in_string;
+        else if (!in_string && (*at == '{' || *at == '['))
+            depth++;
+        else if (!in_string && depth == 0 && (*at == ',' || *at == '}' || *at == ']'))
+            break;
+        else if (!in_string && (*at == '}' || *at == ']'))
+            depth--;
+    }
+    return at;
+}
+
+/* Returns the value of an object's member of that name, which needs no escapes; no bytes: it has
+ * none, or is no object. */
+static struct text find_member(struct text object, struct text name) {
+    const char *at = object.data, *end = object.data + object.length;
+    if (object.length == 0 || *at != '{')
+        return (struct text){0};
+    while (++at < end && *at == '"') {
+        const char *key = at + 1, *colon = at;
+        while (*++colon != '"')
+            colon += *colon == '\\';
+        const char *value = colon + 2;
+        at = skip_value(value, end);
+        if ((size_t)(colon - key) == name.length && memcmp(key, name.data, name.length) == 0)
+            return (struct text){value, (size_t)(at - value)};
+    }
+    return (struct text){0};
+}
+
+static struct text find_path(struct text value, const char *path) {
+    for (const char *name = path; value.length > 0;) {
+        size_t length = strcspn(name, "/");
+        value = find_member(value, (struct text){name, length});
+        if (name[length] == '\0')
+            break;
+        name += length + 1;
+    }
+    return value;
+}
+
+static bool is_repeated(const cJSON *paths, const cJSON *path) {
+    const cJSON *item = paths->child;
+    while (item != path && strcmp(item->valuestring, path->valuestring) != 0)
+        item = item->next;
+    return item != path;
+}
+
+void llama_format_select(const struct byte_buffer *whole, const cJSON *paths,
+                         struct byte_buffer *out) {
+    const cJSON *path;
+    out->failed |= whole->failed;
+    json_write_begin_object(out);
+    cJSON_ArrayForEach(path, paths) {
+        struct text value = find_path((struct text){whole->data, whole->length}, path->valuestring);
+        if (value.length == 0 || is_repeated(paths, path))
+            continue;
+        json_write_key(out, path->valuestring);
+        json_write_raw(out, "");
+        byte_buffer_append(out, value.data, value.length);
+    }
     json_write_end_object(out);
 }

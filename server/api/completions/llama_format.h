@@ -4,6 +4,8 @@
 
 #include "server/api/call/api_call_type.h"
 
+#include <cjson/cJSON.h>
+
 /* What is answered of a choice. The buffers are its output that is not yet sent. */
 struct llama_answer {
     const struct api_call *call;
@@ -11,6 +13,7 @@ struct llama_answer {
     const struct byte_buffer *content;       /* text */
     const struct byte_buffer *tokens;        /* items */
     const struct byte_buffer *probabilities; /* items; NULL: not requested */
+    const struct byte_buffer *prompt_scores; /* items; NULL: not requested */
     int32_t max_model_len;
     bool has_new_line; /* in all its text */
     bool has_timings;  /* before its end too */
@@ -21,6 +24,10 @@ struct llama_answer {
 void llama_format_members(const struct llama_answer *answer, bool is_end, struct byte_buffer *out);
 /* Appends the same as an object of its own, with the number `index`. */
 void llama_format_answer(const struct llama_answer *answer, int32_t index, bool is_end,
+                         struct byte_buffer *out);
+/* Appends an object with those members of `whole`, an object as json_write has it, that the strings of
+ * `paths` name: "a/b" is the member b of a, and is called "a/b". What it has not is left out. */
+void llama_format_select(const struct byte_buffer *whole, const cJSON *paths,
                          struct byte_buffer *out);
 /* Appends the members of generation_settings that name how tokens are chosen. */
 void llama_format_settings(const struct sampling_settings *settings, struct byte_buffer *out);
