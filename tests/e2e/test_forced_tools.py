@@ -216,8 +216,31 @@ def test_what_cannot_be_forced_is_named_on_demand(tmp_path):
             assert answer.status_code == 200
             assert answer.headers["X-Ignored-Params"] == "tools[0].function.parameters.properties.a.uniqueItems"
             assert answer.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f"
+        check_names_of_the_client(server, parameters)
     finally:
         server.kill()
+
+
+def check_names_of_the_client(server, schema):
+    """What is left out of a schema is named by the path in the body that was sent."""
+    keyword = "properties.a.uniqueItems"
+    function = {"type": "function", "name": "f", "parameters": schema}
+    tools = [{"type": "web_search"}, {"type": "namespace", "name": "n", "tools": [{**function, "name": "g", "parameters": {}}, function]}, function]
+    form = {"type": "json_schema", "name": "n", "schema": schema, "strict": True}
+    ask = {"model": NAME, "input": "Hi", "max_output_tokens": 60}
+    old = {"name": "f", "parameters": schema}
+    for path, body, names in (
+            ("/v1/responses", {**ask, "text": {"format": form}}, [f"text.format.schema.{keyword}"]),
+            ("/v1/responses", {**ask, "tools": tools, "tool_choice": "required", "messages_x": 1},
+             ["tools.web_search", "messages_x", f"tools[1].tools[1].parameters.{keyword}", f"tools[2].parameters.{keyword}"]),
+            ("/v1/messages", {"messages": ASK, "max_tokens": 60, "tool_choice": {"type": "any"}, "stop_x": 1,
+                              "tools": [{"name": "f", "input_schema": schema}]}, ["stop_x", f"tools[0].input_schema.{keyword}"]),
+            ("/v1/messages", {"messages": ASK, "max_tokens": 60, "output_config": {"format": {"type": "json_schema", "schema": schema}}},
+             [f"output_config.format.schema.{keyword}"]),
+            ("/v1/chat/completions", {"messages": ASK, "max_tokens": 60, "functions": [old], "function_call": {"name": "f"}},
+             [f"functions[0].parameters.{keyword}"])):
+        reply = server.post(path, body)
+        assert reply.status_code == 200 and reply.headers["X-Ignored-Params"].split(",") == names, (path, reply.headers, reply.text[:300])
 
 
 BROKEN = [({"type": "array"}, ".type"), ({"type": "objct"}, ".type"), ({"properties": {"a": {"type": "text"}}}, ".properties.a"),

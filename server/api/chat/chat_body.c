@@ -168,6 +168,8 @@ int chat_body_parse(const struct api_context *context, const char *text, size_t 
             function_form_rename_error(err);
         return -1;
     }
+    if (has_functions)
+        function_form_rename_ignored(&out->ignored);
     out->has_functions = has_functions;
     return 0;
 }

@@ -50,3 +50,33 @@ void chat_error_rename(struct api_error *err, const struct chat_error_names *nam
     rename_field(err, names->fields);
     rename_words(err, names->words);
 }
+
+/* Members that were passed on have the client's names already. */
+static bool is_keyword(const char *path) {
+    int index, length = 0;
+    return strncmp(path, "response_format.", strlen("response_format.")) == 0 ||
+           (sscanf(path, "tools[%d].%n", &index, &length) == 1 && length > 0);
+}
+
+void chat_error_rename_ignored(struct byte_buffer *ignored, const struct chat_error_names *names,
+                               void (*after)(const cJSON *body, struct api_error *err),
+                               const cJSON *body) {
+    struct byte_buffer renamed = {.failed = ignored->failed};
+    for (size_t at = 0; at < ignored->length;) {
+        struct api_error name = {0};
+        const char *comma = memchr(ignored->data + at, ',', ignored->length - at);
+        size_t end = comma != NULL ? (size_t)(comma - ignored->data) : ignored->length;
+        snprintf(name.param, sizeof(name.param), "%.*s", (int)(end - at), ignored->data + at);
+        bool is_one = is_keyword(name.param);
+        if (is_one)
+            chat_error_rename(&name, names);
+        if (is_one && after != NULL)
+            after(body, &name);
+        byte_buffer_append_text(&renamed, at > 0 ? "," : "");
+        byte_buffer_append(&renamed, is_one ? name.param : ignored->data + at,
+                           is_one ? strlen(name.param) : end - at);
+        at = end + 1;
+    }
+    byte_buffer_finish(ignored);
+    *ignored = renamed;
+}

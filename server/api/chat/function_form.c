@@ -211,3 +211,7 @@ static const struct chat_error_names error_names = {
 void function_form_rename_error(struct api_error *err) {
     chat_error_rename(err, &error_names);
 }
+
+void function_form_rename_ignored(struct byte_buffer *ignored) {
+    chat_error_rename_ignored(ignored, &error_names, NULL, NULL);
+}

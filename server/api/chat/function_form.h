@@ -16,5 +16,7 @@ int function_form_translate(cJSON *body, bool *out_is_used, struct api_error *er
 
 /* Puts an error about tools into the words of such a body. */
 void function_form_rename_error(struct api_error *err);
+/* And the names of what is ignored. */
+void function_form_rename_ignored(struct byte_buffer *ignored);
 
 #endif

@@ -323,6 +323,7 @@ int messages_body_read(const struct api_context *context, const cJSON *body, boo
         messages_body_rename_error(err);
         return -1;
     }
+    chat_error_rename_ignored(&out->ignored, &error_names, NULL, NULL);
     out->sampling.max_tokens_field = NULL; /* what the context has no room for is cut */
     return 0;
 }

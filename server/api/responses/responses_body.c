@@ -295,10 +295,12 @@ int responses_body_read(const struct api_context *context, const cJSON *body,
     cJSON *chat = responses_body_to_chat(body, conversation, err);
     if (chat == NULL)
         return -1;
-    if (chat_body_read(context, chat, out, err) == 0)
-        return 0;
-    responses_body_rename_error(body, err);
-    return -1;
+    if (chat_body_read(context, chat, out, err) != 0) {
+        responses_body_rename_error(body, err);
+        return -1;
+    }
+    chat_error_rename_ignored(&out->ignored, &error_names, responses_tools_rename_error, body);
+    return 0;
 }
 
 /* --- What the answer repeats --- */
