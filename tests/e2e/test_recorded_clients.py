@@ -118,8 +118,15 @@ def test_items_of_tools_that_are_not_run_here(any_name):
 
 
 def test_an_empty_input(any_name):
-    reply = httpx.post(any_name.url + "/v1/responses", json={"model": "m", "input": [], "max_output_tokens": 1}, timeout=60)
-    assert reply.status_code == 200 and reply.json()["usage"]["output_tokens"] == 1, reply.text
+    """Also what is left of one when the items of tools that are not run here are left out."""
+    shell = {"type": "local_shell_call", "call_id": "c", "action": {"type": "exec", "command": ["ls"]}}
+    output = {"type": "function_call_output", "call_id": "c", "output": "a"}
+    usages = []
+    for items in ([], [shell], [shell, output]):
+        reply = httpx.post(any_name.url + "/v1/responses", json={"model": "m", "input": items, "max_output_tokens": 1}, timeout=60)
+        assert reply.status_code == 200, reply.text
+        usages.append((reply.json()["usage"]["input_tokens"], reply.json()["usage"]["output_tokens"]))
+    assert usages[0][1] == 1 and len(set(usages)) == 1, usages
 
 
 def test_claude_codes_turns_share_their_prompt(any_name):

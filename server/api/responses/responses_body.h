@@ -30,7 +30,7 @@ cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversa
                               struct api_error *err);
 
 /* The part of it in responses_input.c: appends what `input` holds, a text or a list of items, to
- * `messages` (an array); an empty list is an empty text. Items: messages with text; function_call,
+ * `messages` (an array); a list without items that count is an empty text. Items: messages with text; function_call,
  * which joins the assistant's message before it; function_call_output; reasoning, which goes with
  * the assistant's next words. Those of tools that are run elsewhere are left out. The messages
  * refer into input. Returns -1 and *err on failure. */

@@ -307,18 +307,21 @@ static int read_items(struct reader *reader, const cJSON *input) {
     return 0;
 }
 
+static int read_text(struct reader *reader, const char *text) {
+    cJSON *message = begin_message(reader, "user");
+    return message != NULL ? add(reader, message, "content", cJSON_CreateStringReference(text))
+                           : -1;
+}
+
 int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *err) {
     struct reader reader = {.messages = messages, .err = err};
-    bool is_empty = cJSON_IsArray(input) && input->child == NULL;
-    if (cJSON_IsString(input) || is_empty) {
-        const char *text = is_empty ? "" : input->valuestring;
-        cJSON *message = begin_message(&reader, "user");
-        return message != NULL ? add(&reader, message, "content", cJSON_CreateStringReference(text))
-                               : -1;
-    }
+    if (cJSON_IsString(input))
+        return read_text(&reader, input->valuestring);
     if (!cJSON_IsArray(input))
         return json_refuse(input, "input", "a string or an array of items", err);
     int result = read_items(&reader, input);
+    if (result == 0 && reader.num_left_out == cJSON_GetArraySize(input))
+        result = read_text(&reader, "");
     if (reader.num_left_out > 0)
         log_info("%d items of tools that are not run here are left out of a request",
                  reader.num_left_out);
