@@ -187,16 +187,42 @@ static int read_callable(struct reader *reader, const cJSON *tool, const char *p
     return is_custom ? read_custom(reader, tool, called) : read_function(reader, tool, called);
 }
 
+/* Puts what a namespace says of itself in front of what its first tool does, once for all of them. */
+static int describe(struct reader *reader, const cJSON *space, const cJSON *tool) {
+    const cJSON *about = json_given_member(space, "description");
+    cJSON *called =
+        tool != NULL
+            ? cJSON_GetObjectItemCaseSensitive(tool, json_member(tool, "type")->valuestring)
+            : NULL;
+    const cJSON *own = json_given_member(called, "description");
+    if (about == NULL || about->valuestring[0] == '\0' || called == NULL ||
+        (own != NULL && !cJSON_IsString(own)))
+        return 0;
+    struct byte_buffer text = {0};
+    byte_buffer_printf(&text, "%s: %s%s%s", json_member(space, "name")->valuestring,
+                       about->valuestring, own != NULL ? "\n\n" : "",
+                       own != NULL ? own->valuestring : "");
+    cJSON *made = text.failed ? NULL : cJSON_CreateString(text.data);
+    byte_buffer_finish(&text);
+    cJSON_DeleteItemFromObjectCaseSensitive(called, "description");
+    return add(reader, called, "description", made);
+}
+
 static int read_namespace(struct reader *reader, const cJSON *given, const char *path) {
+    static const char *const members[] = {"type", "name", "description", "tools"};
     char inner[PATH_BYTES];
+    const cJSON *about = json_given_member(given, "description");
     const cJSON *name = json_member(given, "name"), *tools = json_member(given, "tools"), *tool;
     snprintf(inner, sizeof(inner), "%.48s.name", path);
     if (!cJSON_IsString(name) || name->valuestring[0] == '\0')
         return json_refuse(name, inner, "a string of one or more characters", reader->err);
+    snprintf(inner, sizeof(inner), "%.48s.description", path);
+    if (about != NULL && !cJSON_IsString(about))
+        return json_refuse(about, inner, "a string", reader->err);
     snprintf(inner, sizeof(inner), "%.48s.tools", path);
     if (!cJSON_IsArray(tools) || cJSON_GetArraySize(tools) > MAX_TOOLS)
         return json_refuse(tools, inner, "an array of at most 128 tools", reader->err);
-    int index = 0;
+    int index = 0, first = cJSON_GetArraySize(reader->tools);
     cJSON_ArrayForEach(tool, tools) {
         snprintf(inner, sizeof(inner), "%.32s.tools[%d]", path, index++);
         if (!cJSON_IsObject(tool))
@@ -204,7 +230,9 @@ static int read_namespace(struct reader *reader, const cJSON *given, const char 
         if (read_callable(reader, tool, inner, name->valuestring) != 0)
             return -1;
     }
-    return 0;
+    return describe(reader, given, cJSON_GetArrayItem(reader->tools, first)) == 0
+               ? PASS_ON(reader, given, "tools[]", members)
+               : -1;
 }
 
 static int read_tool(struct reader *reader, const cJSON *tool, const char *path) {

@@ -89,13 +89,18 @@ static const struct {
      "{'type':'function_call_output','call_id':'l','output':'x'},"
      "{'type':'function_call','namespace':'a','name':'f','arguments':'{}','call_id':'c'},"
      "{'type':'function_call_output','call_id':'c','output':'y'}],"
-     "'tools':[{'type':'tool_search'},{'type':'namespace','name':'a','tools':[{'type':'function',"
-     "'name':'f'}]},{'type':'namespace','name':'b__','tools':[{'type':'custom','name':'g'}]}],"
+     "'tools':[{'type':'tool_search'},{'type':'namespace','name':'a','description':'About a.',"
+     "'defer_loading':true,'tools':[{'type':'function','name':'f'},{'type':'function','name':'h',"
+     "'description':'Does.'}]},{'type':'namespace','name':'b__','description':'About b.','tools':"
+     "[{'type':'custom','name':'g','description':'Gets.'}]},{'type':'namespace','name':'e',"
+     "'description':'','tools':[]}],"
      "'tool_choice':{'type':'custom','namespace':'b__','name':'g'}}",
      "{'messages':[{'role':'assistant','content':null,'tool_calls':[{'id':'c','type':'function',"
      "'function':{'name':'a__f','arguments':'{}'}}]},{'role':'tool','tool_call_id':'c','content':"
-     "'y'}],'tools':[{'type':'function','function':{'name':'a__f'}},{'type':'custom','custom':"
-     "{'name':'b__g'}}],'tools.tool_search':true,"
+     "'y'}],'tools':[{'type':'function','function':{'name':'a__f','description':'a: About a.'}},"
+     "{'type':'function','function':{'name':'a__h','description':'Does.'}},{'type':'custom',"
+     "'custom':{'name':'b__g','description':'b__: About b.\\n\\nGets.'}}],"
+     "'tools.tool_search':true,'tools[].defer_loading':true,"
      "'tool_choice':{'type':'custom','custom':{'name':'b__g'}}}"},
 };
 
@@ -127,6 +132,8 @@ static const struct {
     {"{'input':'x','tools':[{'type':'file_search'}]}", "tools[0].type", "invalid_type"},
     {"{'input':'x','tools':[{'type':'web_search'},{'type':'namespace','name':'a','tools':1}]}",
      "tools[1].tools", "invalid_type"},
+    {"{'input':'x','tools':[{'type':'namespace','name':'a','description':1,'tools':[]}]}",
+     "tools[0].description", "invalid_type"},
     {"{'input':'x','tools':[{'type':'namespace','name':'a','tools':[{'type':'function'}]}]}",
      "tools[0].tools[0].name", "invalid_type"},
     {"{'input':'x','text':{'verbosity':'x'}}", "text.verbosity", "invalid_type"},
