@@ -31,7 +31,7 @@ def named(language, *kinds, but=()):
 
 KNOWN = {
     "sh": {"", "serve", *NOT_RUN}, "python": {"", *CLIENTS}, "js": {"", "sdk"},
-    "yaml": {"quire.yaml", "keys.yaml", "proxy", "program"}, "nginx": {""},  # by test_nginx.py
+    "yaml": {"quire.yaml", "keys.yaml", "proxy", "program"}, "json": {"program"}, "nginx": {""},  # by test_nginx.py
     "ini": {"systemd"},
 }
 
@@ -142,6 +142,12 @@ def test_keys_are_taken(block, stages):
 @named("yaml", "proxy", "program")
 def test_configuration_of_others(block, not_run):
     assert isinstance(yaml.safe_load(block.text), dict)
+    not_run(block, NOT_RUN[block.kind])
+
+
+@named("json", "program")
+def test_json_configuration_of_others(block, not_run):
+    assert isinstance(json.loads(block.text), dict)
     not_run(block, NOT_RUN[block.kind])
 
 

@@ -56,6 +56,15 @@ def test_it_is_taken(any_name, name):
     assert {event["response"]["model"] for event in events if "response" in event} <= {NAME}
 
 
+def test_an_output_longer_than_the_context(any_name):
+    """opencode asks 32,000 tokens unless its configuration has a limit.output, as docs/clients.md says; Claude Code's are cut."""
+    error = send(any_name, "opencode").json()["error"]
+    assert (error["param"], error["code"]) == ("max_tokens", "context_length_exceeded")
+    most = int(error["message"].split("at most ")[1].split(",")[0])
+    assert send(any_name, "opencode", max_tokens=most + 1).json()["error"]["message"] == error["message"].replace("32000", str(most + 1))
+    assert send(any_name, "opencode", max_tokens=4).status_code == 200
+
+
 def test_tools_of_codex_that_are_not_run_here(any_name):
     reply = send(any_name, "codex", max_output_tokens=5)
     names = reply.headers["x-ignored-params"].split(",")
