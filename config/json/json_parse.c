@@ -4,6 +4,7 @@
 #include "config/json/json_read.h"
 #include "config/json/json_unescape.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static cJSON *fail_memory(struct api_error *err) {
@@ -20,6 +21,62 @@ static int check_fields(const cJSON *json, struct api_error *err) {
                          JSON_PARSE_MAX_FIELDS);
 }
 
+/* --- Doubled keys --- */
+
+struct member {
+    cJSON *item;
+    int place;
+};
+
+static int compare_members(const void *a, const void *b) {
+    const struct member *first = a, *second = b;
+    int names = strcmp(first->item->string, second->item->string);
+    return names != 0 ? names : first->place - second->place;
+}
+
+/* Has the last of the members of one name in the place of the first. */
+static void merge_sorted(cJSON *object, const struct member *members, int count) {
+    for (int begin = 0, end; begin < count; begin = end) {
+        for (end = begin + 1;
+             end < count && strcmp(members[begin].item->string, members[end].item->string) == 0;
+             end++) {
+            cJSON_DetachItemViaPointer(object, members[end].item);
+            if (end > begin + 1)
+                cJSON_Delete(members[end - 1].item);
+        }
+        if (end > begin + 1)
+            cJSON_ReplaceItemViaPointer(object, members[begin].item, members[end - 1].item);
+    }
+}
+
+static int merge_members(cJSON *object) {
+    int count = cJSON_GetArraySize(object), place = 0;
+    struct member *members = calloc((size_t)count + 1, sizeof(*members));
+    cJSON *item;
+    if (members == NULL)
+        return -1;
+    cJSON_ArrayForEach(item, object) {
+        members[place] = (struct member){item, place};
+        place++;
+    }
+    qsort(members, (size_t)count, sizeof(*members), compare_members);
+    merge_sorted(object, members, count);
+    free(members);
+    return 0;
+}
+
+/* As deep as a body may be. */
+static int merge_doubled(cJSON *tree) {
+    cJSON *item;
+    if (cJSON_IsObject(tree) && merge_members(tree) != 0)
+        return -1;
+    cJSON_ArrayForEach(item, tree) {
+        if (merge_doubled(item) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static cJSON *parse(const char *data, size_t length, bool takes_doubled_keys,
                     struct api_error *err) {
     const struct json_limits limits = {JSON_MAX_DEPTH, JSON_PARSE_MAX_NODES,
@@ -32,14 +89,21 @@ static cJSON *parse(const char *data, size_t length, bool takes_doubled_keys,
     if (json == NULL)
         api_error_set(err, 400, "invalid_request_error", "invalid_json", NULL,
                       "The body is not valid JSON: %s", why.message);
-    if (json == NULL || check_fields(json, err) == 0)
+    if (json == NULL)
+        return NULL;
+    bool is_whole = !takes_doubled_keys || merge_doubled(json) == 0;
+    if (is_whole && check_fields(json, err) == 0)
         return json;
     cJSON_Delete(json);
-    return NULL;
+    return is_whole ? NULL : fail_memory(err);
 }
 
 cJSON *json_parse(const char *data, size_t length, struct api_error *err) {
     return parse(data, length, false, err);
+}
+
+cJSON *json_parse_written(const char *data, size_t length, struct api_error *err) {
+    return parse(data, length, true, err);
 }
 
 /* --- What was cut off --- */

@@ -17,9 +17,12 @@
  * write it, as both know all digits. */
 cJSON *json_parse(const char *data, size_t length, struct api_error *err);
 
-/* Parses an object that a model has written, which may break rules: of a doubled key, both are
- * there, and the last one counts; raw control characters and backslashes stand for themselves; what
- * was cut off is closed, and its last value left out where it is no whole one. Errors as above. */
+/* Parses an object that a model has written: of a doubled key the last value counts, in the place of
+ * the first. Errors as above. */
+cJSON *json_parse_written(const char *data, size_t length, struct api_error *err);
+
+/* The same where more rules may be broken: raw control characters and backslashes stand for
+ * themselves; what was cut off is closed, and its last value left out where it is no whole one. */
 cJSON *json_parse_cut(const char *data, size_t length, struct api_error *err);
 
 #endif

@@ -10,6 +10,7 @@ void json_stream_init(struct json_stream *json) {
     json->depth = 0;
     json->gap_length = 0;
     json->num_out = 0;
+    json->number = (struct json_number){0};
 }
 
 static void put(struct json_stream *json, const char *text, size_t length) {
@@ -57,7 +58,7 @@ static enum json_stream_step open_string(struct json_stream *json, char quote, b
 
 static enum json_stream_step go_in_number(struct json_stream *json, char byte,
                                           enum json_stream_state state) {
-    put(json, &byte, 1);
+    json_number_push(&json->number, byte);
     return go(json, state);
 }
 
@@ -241,6 +242,7 @@ static enum json_stream_step push_number(struct json_stream *json, char byte) {
         return go_in_number(json, byte, next);
     if (!number_may_end(json->state))
         return JSON_STREAM_BAD;
+    json->num_out = json_number_end(&json->number, json->out);
     if (json->depth == 0)
         return JSON_STREAM_DONE_BEFORE;
     json->state = JSON_STREAM_AFTER_VALUE;

@@ -1,11 +1,12 @@
 /* Reads one JSON value (RFC 8259) that comes byte by byte, and writes it as strict JSON. Takes what
  * models write besides: raw control characters, \' and unknown escapes (\$, \d: the backslash is
  * the text's) in a string, strings in single quotes, True, False and None, and a comma behind the
- * last item. Strict JSON is written as it stands. Depth costs no C stack. */
+ * last item. Strict JSON is written as it stands, but for numbers that no reader here takes
+ * (json_number.h). A number is written when it has ended. Depth costs no C stack. */
 #ifndef QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 #define QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 
-#include "config/json/json_read.h"
+#include "server/output/json_number.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,13 +50,15 @@ struct json_stream {
     char quote;  /* that ends the string */
     int num_hex; /* digits of \uXXXX that came */
     char hex[4];
+    struct json_number number;
     const char *rest; /* of the literal */
     const char *literal;
     int depth;
     bool is_object[JSON_STREAM_MAX_DEPTH];
     char gap[JSON_STREAM_MAX_GAP]; /* a comma and what came since: an end leaves it out */
     size_t gap_length;
-    char out[JSON_STREAM_MAX_GAP + 16]; /* [num_out]: what the last push wrote */
+    char out[JSON_STREAM_MAX_GAP + JSON_MAX_NUMBER_CHARS +
+             16]; /* [num_out]: what the last push wrote */
     size_t num_out;
 };
 

@@ -1,6 +1,7 @@
 #include "server/output/python_number.h"
 
 #include "config/json/json_unescape.h"
+#include "server/output/json_number.h"
 
 static bool is_digit(char byte) {
     return byte >= '0' && byte <= '9';
@@ -118,8 +119,12 @@ bool python_number_append(struct text word, struct byte_buffer *out) {
     bool is_number =
         base > 0 ? append_based((struct text){word.data + 2, word.length - 2}, base, &number)
                  : append_decimal(word, &digits, &number);
+    struct json_number written = {0};
+    char text[JSON_MAX_NUMBER_CHARS + 1];
+    for (size_t i = 0; i < number.length && is_number; i++)
+        json_number_push(&written, number.data[i]);
     if (is_number)
-        byte_buffer_append(out, number.data, number.length);
+        byte_buffer_append(out, text, json_number_end(&written, text));
     out->failed = out->failed || number.failed || digits.failed;
     byte_buffer_finish(&number);
     byte_buffer_finish(&digits);

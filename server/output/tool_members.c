@@ -75,8 +75,11 @@ static bool to_json(struct text text, struct byte_buffer *out) {
         step = json_stream_push(&json, text.data[i]);
         byte_buffer_append(out, json.out, json.num_out);
     }
-    if (step == JSON_STREAM_MORE && text.length > 0)
-        return json_stream_push(&json, ' ') == JSON_STREAM_DONE_BEFORE;
+    if (step == JSON_STREAM_MORE && text.length > 0) {
+        step = json_stream_push(&json, ' ');
+        byte_buffer_append(out, json.out, json.num_out);
+        return step == JSON_STREAM_DONE_BEFORE;
+    }
     return step == JSON_STREAM_DONE;
 }
 

@@ -42,9 +42,9 @@ void messages_output_finish(struct messages_output *output) {
 
 static void write_input(const struct byte_buffer *text, struct byte_buffer *out) {
     struct api_error err;
-    cJSON *input = json_parse(text->data, text->length, &err);
+    cJSON *input = json_parse_written(text->data, text->length, &err);
     if (cJSON_IsObject(input))
-        json_write_tree(out, input);
+        json_write_tree_as_sent(out, input);
     else
         json_write_raw(out, "{}");
     cJSON_Delete(input);

@@ -281,7 +281,7 @@ const struct output_case output_cases[] = {
     {FORCED(QWEN3_CODER), "<tool_call><function=f><parameter=s>1\n</parameter>\n<par",
      "|call 0:f|arguments 0:{\"s\": 1"},
     {FORCED(HARMONY), "<|channel|>commentary to=functions.f<|message|>{\"a\": [1",
-     "|call 0:f|arguments 0:{\"a\": [1"},
+     "|call 0:f|arguments 0:{\"a\": ["},
 
     /* Without markers, as Qwen2.5-Coder-0.5B-Instruct wrote them. */
     {BARE(HERMES),

@@ -236,8 +236,8 @@ static void calls_stream(void **state) {
                                             {"_call>{\"name\":\"f\"", ""},
                                             {",\"arguments\":", ""},
                                             {"{\"a", "|call 0:f|arguments 0:{\"a"},
-                                            {"\":1", "\":1"},
-                                            {"}", "}"},
+                                            {"\":1", "\":"},
+                                            {"}", "1}"},
                                             {"}</tool_call", ""}};
     static const char *const free[][2] = {{"Hi <tool_call>{\"name\":\"f\"", "|content:Hi"},
                                           {",\"arguments\":{\"a\":", ""},

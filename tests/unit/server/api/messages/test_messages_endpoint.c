@@ -1,6 +1,8 @@
 /* Drives messages with hand-written engine events and reads the bytes back as a client would. */
 #include "server/api/call/endpoints.h"
 
+#include "server/json/json_parse.h"
+
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/server/api/fake_tokenizer.h"
 
@@ -224,6 +226,36 @@ static void calls_are_blocks(void **state) {
     cJSON_Delete(json);
 }
 
+/* As it is read again: the last of a doubled key, numbers that a double has. */
+static void inputs_are_what_is_read_again(void **state) {
+    static const struct {
+        const char *arguments, *input;
+    } cases[] = {
+        {"{\"a\": 1, \"b\": 2, \"a\": {\"c\": 1, \"c\": [{\"d\": 1, \"d\": 2}]}, \"a\": 1.0}",
+         "{\"a\":1.0,\"b\":2}"},
+        {"{\"a\": {\"c\": 1, \"e\": 0, \"c\": [{\"d\": 1, \"d\": 2}]}}",
+         "{\"a\":{\"c\":[{\"d\":2}],\"e\":0}}"},
+        {"{\"a\": -1e400, \"b\": 1e2}", "{\"a\":-1.7976931348623157e+308,\"b\":1e2}"},
+        {"{\"a\": 1234567890123456789012345678901234567890123456789012345678901234567890}",
+         "{\"a\":1.2345678901234567e+69}"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[256], want[256];
+        struct byte_buffer out = {0};
+        struct api_error err = {0};
+        struct api_call *call = begin(HELLO "," TOOLS);
+        snprintf(text, sizeof(text), CALL("%s"), cases[i].arguments);
+        snprintf(want, sizeof(want), "\"input\":%s}", cases[i].input);
+        say_until(call, text, FINISH_STOP, -1, &out);
+        assert_non_null(memmem(out.data, out.length, want, strlen(want)));
+        cJSON *json = json_parse(out.data, out.length, &err);
+        assert_non_null(json);
+        cJSON_Delete(json);
+        byte_buffer_finish(&out);
+        api_call_destroy(call);
+    }
+}
+
 /* A client that takes the input for an object gets one, where a grammar writes the call; else half
  * a call is text. */
 static void a_call_that_was_cut_has_no_input(void **state) {
@@ -402,6 +434,7 @@ int main(void) {
         cmocka_unit_test(an_answer_says_why_it_ended),
         cmocka_unit_test(what_the_context_has_no_room_for_is_cut),
         cmocka_unit_test(calls_are_blocks),
+        cmocka_unit_test(inputs_are_what_is_read_again),
         cmocka_unit_test(a_call_that_was_cut_has_no_input),
         cmocka_unit_test(one_call_where_parallel_ones_are_disabled),
         cmocka_unit_test(a_forced_call_has_a_form),
