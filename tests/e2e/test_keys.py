@@ -377,14 +377,33 @@ class Crowd:
             thread.join()
 
 
-def test_shares_go_by_weight(keys, start_server):
-    keys.add("large", "--weight", 9).add("small")
-    server = start_server("--api-key-file", keys.path, "--max-num-seqs", 4)
-    large, small = [Crowd(server, keys.keys[name], 12, max_tokens=16) for name in ("large", "small")]
-    small.wait_for(lambda: small.num_answers >= 8)
-    tokens = large.num_tokens / small.num_tokens
-    large.end(), small.end()
-    assert 4 < tokens < 20
+def wait_for_queue(server, key, length):
+    deadline = time.monotonic() + 60
+    found = None
+    while found != length:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+        text = httpx.get(server.url + "/metrics", headers=headers(key)).text
+        found, = (float(line.split()[-1]) for line in text.splitlines() if line.startswith("quire:num_requests_waiting{"))
+
+
+def test_shares_go_by_weight(keys, start_server, tmp_path):
+    """One request runs at a time, of a queue that was whole before the first of them ran: no client's pace counts."""
+    keys.add("large", "--weight", 9).add("small").add("first")
+    log = tmp_path / "access.log"
+    server = start_server("--api-key-file", keys.path, "--max-num-seqs", 1, "--access-log", log)
+    body = {"model": NAME, "prompt": "Once", "max_tokens": 8000, "ignore_eos": True, "stream": True}
+    names = ["large"] * 60 + ["small"] * 8
+    threads = [threading.Thread(target=ask, args=(server, keys.keys[name]), kwargs={"max_tokens": 8, "ignore_eos": True}) for name in names]
+    with httpx.stream("POST", server.url + PATH, json=body, headers=headers(keys.keys["first"]), timeout=600):
+        for thread in threads:
+            thread.start()
+        wait_for_queue(server, keys.keys["first"], len(names))
+    for thread in threads:
+        thread.join()
+    ended = [line["key"] for line in map(json.loads, log.read_text().splitlines()) if line["route"] == PATH and line["key"] in names]
+    sixth = [place for place, name in enumerate(ended) if name == "small"][5]
+    assert sorted(ended) == sorted(names) and 40 < sixth - 5 < 60, ended
 
 
 @pytest.mark.parametrize("is_trusted", [False, True])
