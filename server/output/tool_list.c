@@ -1,10 +1,13 @@
-/* <|tool_call|>[{"name": "f", "arguments": {"a": 1}}, ...]
+/* <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>
+ * <|tool_call|>[{"name": "f", "arguments": {"a": 1}}, ...]
  * <|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}}, ...]<|END_ACTION|>
  * <function_call> {"name": "f", "arguments": {"a": 1}}
  *
- * The forms that the chat templates of Granite 3, of Command R7B and Command A, and of
- * granite-20b-functioncalling request, which has a marker in front of each call. One object without
- * the list is taken of all, and the end marker may be missing. */
+ * The forms that the chat templates of Hermes 2 Pro, Qwen 2.5 and 3, of Granite 3, of Command R7B and
+ * Command A, and of granite-20b-functioncalling request; the first and the last have a marker in
+ * front of each call. A list and one object are taken of all. The end marker may be missing: some
+ * models leave it out before the next call and at the end; so may the last brace of one object in
+ * front of it, and there may be braces more. */
 #include "server/output/tool_parser.h"
 
 enum list_state {
@@ -32,7 +35,28 @@ static enum tool_step close(struct tool_parser *parser) {
     return parser->format->end == NULL ? TOOL_END : go(parser, LIST_CLOSE);
 }
 
+static enum tool_step push_close(struct tool_parser *parser, char byte) {
+    if (byte != *parser->expected)
+        return TOOL_END_BEFORE;
+    parser->state = LIST_IN_CLOSE;
+    return *++parser->expected == '\0' ? TOOL_END : TOOL_MORE;
+}
+
+static enum tool_step begin_close(struct tool_parser *parser, char byte) {
+    parser->expected = parser->format->end;
+    if (byte != '}')
+        return push_close(parser, byte);
+    parser->drops_held = true;
+    return TOOL_MORE;
+}
+
+/* One object's last brace may be missing. */
+static bool finish(struct tool_parser *parser) {
+    return parser->state == (int)LIST_ONE && tool_call_object_end(&parser->object);
+}
+
 static enum tool_step push_object(struct tool_parser *parser, char byte) {
+    const char *end = parser->format->end;
     switch (tool_call_object_push(&parser->object, byte)) {
     case TOOL_CALL_MORE:
         return TOOL_MORE;
@@ -44,7 +68,10 @@ static enum tool_step push_object(struct tool_parser *parser, char byte) {
     case TOOL_CALL_BAD:
         break;
     }
-    return TOOL_BAD;
+    if (end == NULL || byte != *end || !finish(parser))
+        return TOOL_BAD;
+    close(parser);
+    return begin_close(parser, byte);
 }
 
 static enum tool_step begin_object(struct tool_parser *parser, char byte, enum list_state state) {
@@ -54,13 +81,6 @@ static enum tool_step begin_object(struct tool_parser *parser, char byte, enum l
     parser->between_tool_calls = false;
     parser->state = (int)state;
     return push_object(parser, byte);
-}
-
-static enum tool_step push_close(struct tool_parser *parser, char byte) {
-    if (byte != *parser->expected)
-        return TOOL_END_BEFORE;
-    parser->state = LIST_IN_CLOSE;
-    return *++parser->expected == '\0' ? TOOL_END : TOOL_MORE;
 }
 
 static enum tool_step push(struct tool_parser *parser, char byte) {
@@ -78,8 +98,7 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
             return go(parser, LIST_ITEM);
         return byte == ']' ? close(parser) : TOOL_END_BEFORE;
     case LIST_CLOSE:
-        parser->expected = parser->format->end;
-        return push_close(parser, byte);
+        return begin_close(parser, byte);
     case LIST_IN_CLOSE:
         return push_close(parser, byte);
     case LIST_IN_ITEM:
@@ -89,6 +108,13 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     return push_object(parser, byte);
 }
 
+const struct tool_format tool_hermes_format = {.marker = "<tool_call>",
+                                               .end = "</tool_call>",
+                                               .takes_bare = true,
+                                               .arguments_key = "arguments",
+                                               .begin = begin,
+                                               .push = push,
+                                               .finish = finish};
 const struct tool_format tool_granite_format = {
     .marker = "<|tool_call|>", .begin = begin, .push = push};
 const struct tool_format tool_cohere_format = {
