@@ -17,8 +17,8 @@
  * write it, as both know all digits. */
 cJSON *json_parse(const char *data, size_t length, struct api_error *err);
 
-/* Parses an object that a model has written: of a doubled key the last value counts, in the place of
- * the first. Errors as above. */
+/* Parses an object that a model has written: of a doubled key the last value counts, in the place
+ * of the first. Errors as above. */
 cJSON *json_parse_written(const char *data, size_t length, struct api_error *err);
 
 /* The same where more rules may be broken: raw control characters and backslashes stand for

@@ -1,4 +1,5 @@
-/* Errors of a chat's fields, and the names of those that are ignored, in the words of the endpoint whose body became the chat. */
+/* Errors of a chat's fields, and the names of those that are ignored, in the words of the endpoint
+ * whose body became the chat. */
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_ERROR_NAMES_H
 #define QUIRE_SERVER_API_CHAT_CHAT_ERROR_NAMES_H
 
@@ -19,8 +20,8 @@ struct chat_error_names {
 };
 
 void chat_error_rename(struct api_error *err, const struct chat_error_names *names);
-/* Renames the keywords of schemas among the comma-separated names of what is ignored, as the param of
- * an error would be. `after`, which may be NULL, renames each further, by the client's body. */
+/* Renames the keywords of schemas among the comma-separated names of what is ignored, as the param
+ * of an error would be. `after`, which may be NULL, renames each further, by the client's body. */
 void chat_error_rename_ignored(struct byte_buffer *ignored, const struct chat_error_names *names,
                                void (*after)(const cJSON *body, struct api_error *err),
                                const cJSON *body);

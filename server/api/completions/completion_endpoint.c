@@ -45,7 +45,7 @@ struct completion_api_call {
     bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
     bool has_timings;
     enum completion_form form;
-    cJSON *response_fields; /* llama.cpp's forms: of a whole answer, or a stream's last frame */
+    cJSON *response_fields; /* llama.cpp's forms: of a whole answer, or /completion's last frame */
     int32_t max_model_len;
     int32_t num_logprobs, num_prompt_logprobs; /* as requested; -1: none */
     int64_t num_entries;                       /* logprobs for a generated token */

@@ -11,9 +11,9 @@
 #include <cjson/cJSON.h>
 
 /* Gives the members of the body the names that those of a completion have, and appends the names of
- * those that are dropped to `ignored`. A seed of -1 or 4294967295, n_predict of -1, n_probs of 0 and
- * empty stop strings are left out; lists and texts of logit_bias become an object of ids. -1 and *err: 400, param the
- * field. */
+ * those that are dropped to `ignored`. A seed of -1 or 4294967295, n_predict of -1, n_probs of 0
+ * and empty stop strings are left out; lists and texts of logit_bias become an object of ids. -1
+ * and *err: 400, param the field. */
 int llama_body_take(const struct api_context *context, cJSON *json, struct byte_buffer *ignored,
                     struct api_error *err);
 /* Takes over response_fields, which names the members an answer is to have (llama_format_select);

@@ -25,8 +25,8 @@ void llama_format_members(const struct llama_answer *answer, bool is_end, struct
 /* Appends the same as an object of its own, with the number `index`. */
 void llama_format_answer(const struct llama_answer *answer, int32_t index, bool is_end,
                          struct byte_buffer *out);
-/* Appends an object with those members of `whole`, an object as json_write has it, that the strings of
- * `paths` name: "a/b" is the member b of a, and is called "a/b". What it has not is left out. */
+/* Appends an object with those members of `whole`, an object as json_write has it, that the strings
+ * of `paths` name: "a/b" is the member b of a, and is called "a/b". What it has not is left out. */
 void llama_format_select(const struct byte_buffer *whole, const cJSON *paths,
                          struct byte_buffer *out);
 /* Appends the members of generation_settings that name how tokens are chosen. */

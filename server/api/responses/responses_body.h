@@ -30,10 +30,10 @@ cJSON *responses_body_to_chat(const cJSON *body, const struct responses_conversa
                               struct api_error *err);
 
 /* The part of it in responses_input.c: appends what `input` holds, a text or a list of items, to
- * `messages` (an array); a list without items that count is an empty text. Items: messages with text; function_call,
- * which joins the assistant's message before it; function_call_output; reasoning, which goes with
- * the assistant's next words. Those of tools that are run elsewhere are left out. The messages
- * refer into input. Returns -1 and *err on failure. */
+ * `messages` (an array); a list without items that count is an empty text. Items: messages with
+ * text; function_call, which joins the assistant's message before it; function_call_output;
+ * reasoning, which goes with the assistant's next words. Those of tools that are run elsewhere are
+ * left out. The messages refer into input. Returns -1 and *err on failure. */
 int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *err);
 /* Returns -1 and *err where such a list has more items than are allowed. */
 int responses_input_check_size(const cJSON *input, struct api_error *err);

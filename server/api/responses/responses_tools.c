@@ -187,7 +187,7 @@ static int read_callable(struct reader *reader, const cJSON *tool, const char *p
     return is_custom ? read_custom(reader, tool, called) : read_function(reader, tool, called);
 }
 
-/* Puts what a namespace says of itself in front of what its first tool does, once for all of them. */
+/* Puts what a namespace says of itself in front of what its first tool does, once for all. */
 static int describe(struct reader *reader, const cJSON *space, const cJSON *tool) {
     const cJSON *about = json_given_member(space, "description");
     cJSON *called =

@@ -1,6 +1,6 @@
 /* The tools of POST /v1/responses as those of a chat. Tools in a namespace, as Codex sends those of
- * an MCP server, become functions whose names begin with it, the first with its description; what this server cannot run (web
- * search, image generation, ...) is left out and named as ignored. */
+ * an MCP server, become functions whose names begin with it, the first with its description; what
+ * this server cannot run (web search, image generation, ...) is left out and named as ignored. */
 #ifndef QUIRE_SERVER_API_RESPONSES_RESPONSES_TOOLS_H
 #define QUIRE_SERVER_API_RESPONSES_RESPONSES_TOOLS_H
 
