@@ -1,7 +1,7 @@
 /* Drives messages with hand-written engine events and reads the bytes back as a client would. */
 #include "server/api/call/endpoints.h"
 
-#include "server/json/json_parse.h"
+#include "config/json/json_parse.h"
 
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/server/api/fake_tokenizer.h"
