@@ -33,7 +33,7 @@ static struct grammar *build(struct error *err) {
                                        grammar_alternatives(b, values, 3)};
         grammar_node member = grammar_sequence(b, member_items, 3);
         grammar_node more = grammar_sequence(b, (grammar_node[]){comma, member}, 2);
-        grammar_node all[] = {grammar_literal(b, "{", 1), member, grammar_repeat(b, more, 0, -1),
+        grammar_node all[] = {grammar_open_object(b), member, grammar_repeat(b, more, 0, -1),
                               grammar_literal(b, "}", 1)};
         grammar_define(b, object, grammar_sequence(b, all, 4));
         grammar_build(b, object, &grammar, err);
@@ -82,6 +82,8 @@ static int run(const struct tokenizer *tokenizer, struct error *err) {
                                         "{\"name\": ",
                                         "{\"name\": \"Bob",
                                         "{\"name\": 12",
+                                        "{\"name\": 12, \"",
+                                        "{\"name\": 12, \"address",
                                         "{\"name\": {\"first\": \"Bob"};
     struct grammar_vocabulary *vocabulary = NULL;
     double begin = now_us();

@@ -89,6 +89,13 @@ grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes,
     return add_node(builder, node);
 }
 
+grammar_node grammar_open_object(struct grammar_builder *builder) {
+    grammar_node node = grammar_literal(builder, "{", 1);
+    if (node >= 0)
+        builder->nodes[node].opens_object = true;
+    return node;
+}
+
 grammar_node grammar_token(struct grammar_builder *builder, int32_t token) {
     if (builder->failure != ERROR_NONE)
         return GRAMMAR_FAILED;
@@ -109,7 +116,8 @@ grammar_node grammar_characters(struct grammar_builder *builder,
     if (!reserve(builder, &builder->ranges, &builder->ranges_capacity, builder->num_ranges, room,
                  sizeof(*ranges)))
         return GRAMMAR_FAILED;
-    struct node node = {NODE_CHARACTERS, negated, builder->num_ranges, num_ranges};
+    struct node node = {NODE_CHARACTERS, negated, .first = builder->num_ranges,
+                        .count = num_ranges};
     if (num_ranges > 0)
         memcpy(builder->ranges + builder->num_ranges, ranges, (size_t)num_ranges * sizeof(*ranges));
     builder->num_ranges += num_ranges;

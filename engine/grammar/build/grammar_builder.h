@@ -35,6 +35,9 @@ void grammar_builder_ignore(struct grammar_builder *builder, struct byte_buffer 
 struct byte_buffer *grammar_builder_ignored(const struct grammar_builder *builder);
 
 grammar_node grammar_literal(struct grammar_builder *builder, const char *bytes, size_t length);
+/* The '{' of a JSON object, of which the grammar says no names, or not which of them are left. What
+ * follows is JSON up to its '}'. */
+grammar_node grammar_open_object(struct grammar_builder *builder);
 /* Exactly this token, a control token for instance. */
 grammar_node grammar_token(struct grammar_builder *builder, int32_t token);
 /* One Unicode character of the ranges, or with `negated` one outside of them. */

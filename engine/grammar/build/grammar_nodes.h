@@ -16,7 +16,8 @@ enum node_kind {
 
 struct node {
     enum node_kind kind;
-    bool negated; /* NODE_CHARACTERS */
+    bool negated;      /* NODE_CHARACTERS */
+    bool opens_object; /* NODE_LITERAL: grammar_open_object's */
     int32_t first, count;
     int32_t min, max; /* NODE_REPEAT; max < 0: no end */
 };

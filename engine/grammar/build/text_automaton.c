@@ -386,3 +386,55 @@ bool text_automaton_accepts(const struct text_automaton *a, struct text text) {
     }
     return accepts(a, state);
 }
+
+/* --- How many texts --- */
+
+static int64_t add_bounded(int64_t a, int64_t b, int64_t most) {
+    return a < most - b ? a + b : most;
+}
+
+/* How many beginnings lead to a state, in an order in which edges lead on; a circle has none. Returns
+ * how many states there is an order for. */
+static int32_t count_beginnings(const struct text_automaton *automaton, int64_t most,
+                                int64_t *counts, int32_t *num_missing, int32_t *order) {
+    int32_t num_ordered = 0;
+    for (int32_t i = 0; i < automaton->num_edges; i++)
+        num_missing[automaton->edges[i].target]++;
+    for (int32_t i = 0; i < automaton->num_states; i++)
+        if (num_missing[i] == 0)
+            order[num_ordered++] = i;
+    counts[0] = 1;
+    for (int32_t i = 0; i < num_ordered; i++) {
+        const struct automaton_state *state = &automaton->states[order[i]];
+        const struct automaton_edge *edges = automaton->edges + state->first_edge;
+        for (int32_t k = 0; k < state->num_edges; k++) {
+            int64_t *to = &counts[edges[k].target], width = edges[k].last - edges[k].first + 1;
+            int64_t from = counts[order[i]];
+            bool is_many = from > most / width;
+            *to = is_many ? most : add_bounded(*to, from * width, most);
+            if (--num_missing[edges[k].target] == 0)
+                order[num_ordered++] = edges[k].target;
+        }
+    }
+    return num_ordered;
+}
+
+int text_automaton_count(const struct text_automaton *automaton, int64_t most, int64_t *out) {
+    size_t num_states = (size_t)automaton->num_states;
+    int64_t *counts = calloc(num_states + 1, sizeof(*counts));
+    int32_t *memory = calloc(2 * num_states + 1, sizeof(*memory));
+    bool is_made = counts != NULL && memory != NULL;
+    *out = 0;
+    if (is_made && num_states > 0) {
+        int32_t num_ordered =
+            count_beginnings(automaton, most, counts, memory, memory + num_states);
+        for (size_t i = 0; i < num_states; i++)
+            if (automaton->states[i].accepts)
+                *out = add_bounded(*out, counts[i], most);
+        if (num_ordered < automaton->num_states)
+            *out = most;
+    }
+    free(counts);
+    free(memory);
+    return is_made ? 0 : -1;
+}

@@ -1,5 +1,5 @@
 /* A grammar as bytes: its entry, then of each op its kind, first and last byte, and four numbers of
- * four bytes, the lowest first. */
+ * four bytes, the lowest first. The third number is 1 where an op opens an object. */
 #include "engine/grammar/machine/grammar_program.h"
 
 #include <stdlib.h>
@@ -32,7 +32,7 @@ void grammar_write(const struct grammar *grammar, struct byte_buffer *out) {
         *to++ = op->last;
         to = put_number(to, op->target);
         to = put_number(to, op->next);
-        to = put_number(to, op->min);
+        to = put_number(to, op->opens_object ? 1 : op->min);
         put_number(to, op->max);
         byte_buffer_append(out, bytes, sizeof(bytes));
     }
@@ -49,7 +49,8 @@ static bool is_sound(const struct grammar *grammar, const struct grammar_op *op,
     case OP_RETURN:
         return op == grammar->ops;
     case OP_BYTE:
-        return op->first <= op->last && is_op(grammar, op->next);
+        return op->first <= op->last && is_op(grammar, op->next) &&
+               (!op->opens_object || (op->first == '{' && op->last == '{'));
     case OP_TOKEN:
         return op->target >= 0 && op->target < vocab_size && is_op(grammar, op->next);
     case OP_JUMP:
@@ -74,6 +75,7 @@ static int read_ops(const unsigned char *from, int32_t vocab_size, struct gramma
             .kind = from[0],
             .first = from[1],
             .last = from[2],
+            .opens_object = from[0] == OP_BYTE && get_number(from + 11) == 1,
             .target = get_number(from + 3),
             .next = get_number(from + 7),
             .min = get_number(from + 11),

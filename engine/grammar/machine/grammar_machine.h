@@ -5,6 +5,7 @@
 #define QUIRE_ENGINE_GRAMMAR_MACHINE_H
 
 #include "engine/grammar/machine/grammar_program.h"
+#include "engine/grammar/machine/object_names.h"
 #include "engine/grammar/machine/parse_store.h"
 
 #include <stdatomic.h>
@@ -16,6 +17,7 @@ struct grammar_state {
     const struct grammar_vocabulary *vocabulary;
     struct grammar_state *next, *previous; /* of the machine's users */
     int32_t set;
+    struct object_names names;
     int32_t moved_set;   /* while the machine sweeps */
     bool may_end;        /* the mask, which is known, has the end tokens */
     bool wants_mask;     /* a job is to find it */

@@ -199,8 +199,10 @@ static int32_t add_literals(struct compiler *c, const struct text *literals, int
 
 static int32_t compile_node(struct compiler *c, grammar_node id, int32_t next);
 
+/* One that opens an object is an op of its own. */
 static bool is_literal(const struct compiler *c, grammar_node id) {
-    return c->builder->nodes[id].kind == NODE_LITERAL;
+    const struct node *node = &c->builder->nodes[id];
+    return node->kind == NODE_LITERAL && !node->opens_object;
 }
 
 static int32_t compile_literals(struct compiler *c, const grammar_node *items, int32_t count,
@@ -269,6 +271,8 @@ static int32_t compile_repeat(struct compiler *c, const struct node *node, int32
 static int32_t compile_inline(struct compiler *c, const struct node *node, int32_t next) {
     switch (node->kind) {
     case NODE_LITERAL:
+        if (node->opens_object)
+            return add_op(c, (struct grammar_op){OP_BYTE, '{', '{', true, .next = next});
         return add_bytes(c, c->builder->bytes + node->first, node->count, next);
     case NODE_TOKEN:
         return add_op(c, (struct grammar_op){OP_TOKEN, .target = node->first, .next = next});

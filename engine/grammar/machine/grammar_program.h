@@ -25,6 +25,7 @@ enum op_kind {
 struct grammar_op {
     uint8_t kind; /* enum op_kind */
     uint8_t first, last;
+    bool opens_object;    /* OP_BYTE: of grammar_open_object */
     int32_t target, next; /* indices of ops */
     int32_t min, max;
 };

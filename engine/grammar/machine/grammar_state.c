@@ -54,6 +54,7 @@ void grammar_state_destroy(struct grammar_state *state) {
         state->next->previous = state->previous;
     grammar_machine_report(state->grammar);
     grammar_unref(state->grammar);
+    object_names_finish(&state->names);
     free(state->mask);
     free(state);
 }
@@ -65,6 +66,11 @@ struct grammar_state *grammar_state_clone(const struct grammar_state *state) {
         return NULL;
     *clone = (struct grammar_state){grammar_ref(state->grammar), state->vocabulary,
                                     .set = state->set, .may_end = state->may_end};
+    if (object_names_copy(&state->names, &clone->names) != 0) {
+        grammar_unref(clone->grammar);
+        free(clone);
+        return NULL;
+    }
     link_state(clone);
     return clone;
 }
@@ -85,6 +91,21 @@ static int want_mask(struct grammar_state *state) {
     return 1;
 }
 
+/* A mask without any token stays as it was. */
+static int hand_out(struct grammar_state *state, const uint32_t *found, uint32_t *mask) {
+    size_t words = ((size_t)state->vocabulary->vocab_size + 31) / 32;
+    memcpy(mask, found, words * sizeof(*mask));
+    if (!state->names.place.is_within)
+        return 0;
+    if (object_names_forbid(state, mask) != 0)
+        return -1;
+    for (size_t i = 0; i < words; i++)
+        if (mask[i] != 0)
+            return 0;
+    memcpy(mask, found, words * sizeof(*mask));
+    return 0;
+}
+
 /* Another state's walk that is under way comes first. */
 int grammar_state_try_mask(struct grammar_state *state, int64_t *budget, uint32_t *mask) {
     struct grammar_machine *machine = state->grammar->machine;
@@ -102,8 +123,7 @@ int grammar_state_try_mask(struct grammar_state *state, int64_t *budget, uint32_
             return status > 0 ? want_mask(state) : -1;
     }
     forget_want(state);
-    memcpy(mask, found, ((size_t)state->vocabulary->vocab_size + 31) / 32 * sizeof(*mask));
-    return 0;
+    return hand_out(state, found, mask);
 }
 
 int grammar_state_mask(struct grammar_state *state, uint32_t *mask) {
@@ -113,8 +133,30 @@ int grammar_state_mask(struct grammar_state *state, uint32_t *mask) {
 
 /* --- Moving on --- */
 
-static int32_t step_text(struct grammar_machine *machine, int32_t set, struct text piece) {
+/* Returns whether the '{' that is next begins an object: it does where it may be part of prose only if
+ * the prose has no other character there. */
+static bool begins_object(const struct grammar_machine *machine, int32_t set) {
+    const struct parse_set *at = machine->store.sets[set];
+    bool begins = false;
+    for (int32_t i = 0; i < at->num_states; i++) {
+        const struct grammar_op *op = &machine->grammar->ops[at->states[i].op];
+        if (op->kind != OP_BYTE || op->first > '{' || op->last < '{')
+            continue;
+        if (op->first != op->last)
+            return false;
+        begins = begins || op->opens_object;
+    }
+    return begins;
+}
+
+/* Sets the bits of bytes that begin objects. */
+static int32_t step_text(struct grammar_machine *machine, int32_t set, struct text piece,
+                         uint32_t *begins) {
     for (size_t i = 0; i < piece.length && set > PARSE_SET_EMPTY; i++) {
+        if (i % 32 == 0)
+            begins[i / 32] = 0;
+        if (piece.data[i] == '{' && begins_object(machine, set))
+            begins[i / 32] |= UINT32_C(1) << (i % 32);
         uint32_t num_sweeps = machine->num_sweeps;
         int32_t to = grammar_machine_step(machine, set, (uint8_t)piece.data[i]);
         if (to > PARSE_SET_EMPTY && machine->num_sweeps == num_sweeps)
@@ -122,6 +164,26 @@ static int32_t step_text(struct grammar_machine *machine, int32_t set, struct te
         set = to;
     }
     return set;
+}
+
+static bool has_any(const uint32_t *begins, size_t length) {
+    uint32_t any = 0;
+    for (size_t i = 0; i < (length + 31) / 32; i++)
+        any |= begins[i];
+    return any != 0;
+}
+
+static int follow_names(struct object_names *names, struct text piece, const uint32_t *begins) {
+    if (!names->place.is_within && !has_any(begins, piece.length))
+        return 0;
+    if (object_names_reserve(names, piece.length) != 0)
+        return -1;
+    for (size_t i = 0; i < piece.length; i++)
+        if (names->place.is_within)
+            object_names_step(names, (uint8_t)piece.data[i]);
+        else if ((begins[i / 32] >> (i % 32) & 1) != 0)
+            object_names_open(names);
+    return 0;
 }
 
 /* The mask may have been requested of a clone. */
@@ -149,8 +211,13 @@ int grammar_state_accept(struct grammar_state *state, int32_t token) {
     int32_t set = grammar_machine_step_token(machine, state->set, token);
     if (set == PARSE_SET_EMPTY && tokenizer_is_eos(tokenizer, token))
         return may_end(state) ? 0 : -1;
-    if (set == PARSE_SET_EMPTY && grammar_vocabulary_has_text(tokenizer, token))
-        set = step_text(machine, state->set, tokenizer_piece(tokenizer, token));
+    if (set == PARSE_SET_EMPTY && grammar_vocabulary_has_text(tokenizer, token)) {
+        struct text piece = tokenizer_piece(tokenizer, token);
+        uint32_t begins[GRAMMAR_MAX_TOKEN_BYTES / 32];
+        set = step_text(machine, state->set, piece, begins);
+        if (set > PARSE_SET_EMPTY && follow_names(&state->names, piece, begins) != 0)
+            return -1;
+    }
     if (set <= PARSE_SET_EMPTY)
         return -1;
     move_to(state, set);

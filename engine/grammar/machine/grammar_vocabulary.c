@@ -135,6 +135,27 @@ static void sum_plain(struct grammar_vocabulary *v) {
     }
 }
 
+static int count_quotes(struct text piece) {
+    int count = 0;
+    for (size_t i = 0; i < piece.length && count < VOCABULARY_MAX_QUOTES; i++)
+        count += piece.data[i] == '"';
+    return count;
+}
+
+static int note_quoted(struct grammar_vocabulary *v, const struct entry *entries, int32_t count) {
+    int32_t num_quoted = 0;
+    v->quoted = malloc(((size_t)count + 1) * sizeof(*v->quoted));
+    if (v->quoted == NULL)
+        return -1;
+    for (int quotes = VOCABULARY_MAX_QUOTES; quotes > 0; quotes--) {
+        for (int32_t i = 0; i < count; i++)
+            if (count_quotes(entries[i].piece) == quotes)
+                v->quoted[num_quoted++] = entries[i].token;
+        v->num_quoted[quotes - 1] = num_quoted;
+    }
+    return 0;
+}
+
 static void note_line_break(struct grammar_vocabulary *v) {
     int64_t count =
         tokenizer_encode(v->tokenizer, "\n", 1, 0, v->line_break, VOCABULARY_MAX_LINE_BREAK);
@@ -155,7 +176,8 @@ static struct grammar_vocabulary *create(const struct tokenizer *tokenizer, stru
     for (int32_t i = 0; i < count; i++)
         if ((int)entries[i].piece.length > v->max_token_bytes)
             v->max_token_bytes = (int)entries[i].piece.length;
-    if (v->plain_masks == NULL || build_tree(&v->all, entries, count) != 0 ||
+    if (v->plain_masks == NULL || note_quoted(v, entries, count) != 0 ||
+        build_tree(&v->all, entries, count) != 0 ||
         build_tree(&v->others, entries, part_plain(v, entries, count)) != 0) {
         grammar_vocabulary_destroy(v);
         return NULL;
@@ -184,5 +206,6 @@ void grammar_vocabulary_destroy(struct grammar_vocabulary *vocabulary) {
     finish_tree(&vocabulary->all);
     finish_tree(&vocabulary->others);
     free(vocabulary->plain_masks);
+    free(vocabulary->quoted);
     free(vocabulary);
 }

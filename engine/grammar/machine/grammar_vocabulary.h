@@ -9,6 +9,7 @@
 #define VOCABULARY_MAX_TAIL 32
 #define VOCABULARY_NO_TAIL 255
 #define VOCABULARY_MAX_LINE_BREAK 8 /* tokens of one */
+#define VOCABULARY_MAX_QUOTES 3     /* that are told apart */
 
 /* Nodes stand in the order of a depth-first walk. */
 struct vocabulary_node {
@@ -37,6 +38,8 @@ struct grammar_vocabulary {
      * of one that does not. */
     int32_t line_break[VOCABULARY_MAX_LINE_BREAK];
     int32_t num_line_break;
+    int32_t *quoted; /* the tokens with a quote in their text, those with more of them first */
+    int32_t num_quoted[VOCABULARY_MAX_QUOTES]; /* that have at least 1, 2, ... */
     struct vocabulary_tree all;
     /* Plain tokens are texts of a JSON string, without escapes, of at most VOCABULARY_MAX_TAIL
      * characters. */

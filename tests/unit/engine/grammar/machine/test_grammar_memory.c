@@ -101,10 +101,9 @@ static void test_vocabulary(void **unused) {
     grammar_vocabulary_destroy(vocabulary);
 }
 
-/* The text "[[abn!x]..." continues although every call fails a few times on its way. */
+/* The text continues although every call fails a few times on its way. */
 static void walk(struct grammar *grammar, const struct grammar_vocabulary *vocabulary,
-                 long *out_failures) {
-    static const char text[] = "[[a\xc3\xa9n!x][[z]]]";
+                 const char *text, long *out_failures) {
     struct grammar_state *state = NULL, *other = NULL;
     for (long first = 0; state == NULL; first++) {
         allocations_left = first;
@@ -137,7 +136,7 @@ static void walk(struct grammar *grammar, const struct grammar_vocabulary *vocab
         }
     }
     assert_true(grammar_state_is_final(state));
-    assert_int_equal(grammar_state_accept(other, '['), 0);
+    assert_int_equal(grammar_state_accept(other, (uint8_t)text[0]), 0);
     grammar_state_destroy(state);
     grammar_state_destroy(other);
 }
@@ -151,10 +150,62 @@ static void test_states(void **unused) {
         struct grammar *grammar = build(&err);
         if (forgets)
             grammar->cache_bytes = 0;
-        walk(grammar, vocabulary, &num_failures);
+        walk(grammar, vocabulary, "[[a\xc3\xa9n!x][[z]]]", &num_failures);
         grammar_unref(grammar);
     }
     assert_true(num_failures > 20);
+    grammar_vocabulary_destroy(vocabulary);
+}
+
+/* '{' ('"' [a-z]+ '",')* '}', where no name comes twice. */
+static struct grammar *build_object(void) {
+    static const struct character_range letters = {'a', 'z'};
+    struct grammar_builder *b = grammar_builder_create();
+    struct grammar *grammar = NULL;
+    struct error err;
+    grammar_node letter = grammar_characters(b, &letters, 1, false);
+    grammar_node member[] = {grammar_literal(b, "\"", 1), grammar_repeat(b, letter, 1, -1),
+                             grammar_literal(b, "\",", 2)};
+    grammar_node all[] = {grammar_open_object(b),
+                          grammar_repeat(b, grammar_sequence(b, member, 3), 0, -1),
+                          grammar_literal(b, "}", 1)};
+    assert_int_equal(grammar_build(b, grammar_sequence(b, all, 3), &grammar, &err), 0);
+    grammar_builder_destroy(b);
+    return grammar;
+}
+
+/* Where memory is short for a name, it is not forgotten. */
+static void test_names(void **unused) {
+    struct grammar_vocabulary *vocabulary;
+    struct error err;
+    uint32_t mask[FIXTURE_WORDS];
+    long num_failures = 0;
+    assert_int_equal(grammar_vocabulary_create(&tokenizer, &vocabulary, &err), 0);
+    struct grammar *grammar = build_object();
+    walk(grammar, vocabulary, "{\"a\",\"ab\",\"b\",}", &num_failures);
+    assert_true(num_failures > 5);
+    struct grammar_state *state = grammar_state_create(grammar, vocabulary);
+    for (const char *at = "{\"a\",\"a"; *at != '\0'; at++) {
+        struct grammar_state *clone;
+        for (int result = -1; result != 0;) {
+            allocations_left = 0;
+            result = grammar_state_accept(state, (uint8_t)*at);
+            allocations_left = -1;
+            if (result != 0)
+                result = grammar_state_accept(state, (uint8_t)*at);
+        }
+        for (long first = 0; (clone = grammar_state_clone(state)) != NULL && first < 3; first++) {
+            grammar_state_destroy(clone);
+            allocations_left = first;
+        }
+        allocations_left = -1;
+        grammar_state_destroy(clone);
+    }
+    assert_int_equal(grammar_state_mask(state, mask), 0);
+    assert_true(fixture_allows(mask, 'b'));
+    assert_false(fixture_allows(mask, '"'));
+    grammar_state_destroy(state);
+    grammar_unref(grammar);
     grammar_vocabulary_destroy(vocabulary);
 }
 
@@ -227,7 +278,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_building),   cmocka_unit_test(test_notations),
         cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_states),
-        cmocka_unit_test(test_clones),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_clones),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
