@@ -156,6 +156,19 @@ def test_json_object(server):
                                       logit_bias={server.tokenize("{}")[0]: 100}).choices[0].message.content), dict)
 
 
+def test_no_name_comes_twice(server):
+    """The likeliest answer repeats family_family_name as long as it may."""
+    schema = {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 9,
+              "maxProperties": 14}
+    for fields in ({"temperature": 0}, {"n": 4, "temperature": 0.3, "seed": 3}):
+        completion = chat(server, messages=[{"role": "user", "content": "Describe a family in JSON."}],
+                          response_format=json_schema(schema), max_tokens=300, **fields)
+        for choice in completion.choices:
+            names = re.findall(r'"((?:[^"\\]|\\.)*)":', choice.message.content)
+            assert len(names) > 5 and len(set(names)) == len(names)
+            assert choice.finish_reason == "length" or 9 <= len(json.loads(choice.message.content)) <= 14
+
+
 def test_text_is_free(server):
     assert chat(server, response_format={"type": "text"}, max_tokens=10).choices[0].message.content == \
         chat(server, max_tokens=10).choices[0].message.content

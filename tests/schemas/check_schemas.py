@@ -188,6 +188,16 @@ def text_of(value, order, valid=True):
     return write(reorder(plain(value), order) if valid else value)
 
 
+def distinct(pairs):
+    """An object, none of whose names comes twice."""
+    found = {}
+    for name, value in pairs:
+        if name in found:
+            raise KeyError(name)
+        found[name] = value
+    return found
+
+
 def misplaced(value, schema):
     """The members of an object that do not come in the order of the schema's properties."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
@@ -310,7 +320,10 @@ class Check:
                 self.fail(group, "generated a text without an end")
                 continue
             try:
-                value = json.loads(sample)
+                value = json.loads(sample, object_pairs_hook=distinct)
+            except KeyError as name:
+                self.fail(group, f"generated {name} twice: {sample[:200]}")
+                continue
             except ValueError:
                 self.fail(group, f"generated what is no JSON: {sample[:200]}")
                 continue

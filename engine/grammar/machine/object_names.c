@@ -1,10 +1,10 @@
 /* Frames and names are two stacks. A token is tried by reading it with nothing overwritten: what it
  * changes is copied to the top, and the old place is where the text is again. */
-#include "engine/grammar/object_names.h"
+#include "engine/grammar/machine/object_names.h"
 
 #include "config/base/array.h"
 #include "config/base/utf8.h"
-#include "engine/grammar/grammar_machine.h"
+#include "engine/grammar/machine/grammar_machine.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #ifndef QUIRE_ENGINE_GRAMMAR_OBJECT_NAMES_H
 #define QUIRE_ENGINE_GRAMMAR_OBJECT_NAMES_H
 
-#include "engine/grammar/grammar_vocabulary.h"
+#include "engine/grammar/machine/grammar_vocabulary.h"
 
 /* Names of the open objects of a text, all together; later ones are not remembered. */
 #define OBJECT_NAMES_MAX 4096

@@ -18,7 +18,7 @@
  * | contains, minContains, maxContains | once for an array, with small bounds |
  * | uniqueItems | items of an enum (or const, boolean, null) of at most 10 values, or at most one item |
  * | properties, required, patternProperties, propertyNames, additionalProperties | all |
- * | minProperties, maxProperties | a minimum of at most 1 more than the named properties that come with it, as other names may repeat |
+ * | minProperties, maxProperties | all, but beside hundreds of properties; no object has a name twice |
  * | dependentRequired, dependentSchemas, dependencies | all |
  * | unevaluatedProperties, unevaluatedItems | beside allOf and $ref |
  *
@@ -28,7 +28,7 @@
  * `strict`.
  *
  * What is meant, where a schema does not say it: an object that has `properties` or
- * `patternProperties` has no others, and an array that has prefixItems no further items, unless a
+ * `patternProperties` has no others (but if minProperties asks for more), and an array that has prefixItems no further items, unless a
  * keyword speaks of them; without any type, the keywords imply it.
  *
  * How texts are written: properties come in the schema's order and others behind them; without

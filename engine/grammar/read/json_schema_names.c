@@ -157,12 +157,13 @@ static int complete_classes(struct object_reader *r) {
     return 0;
 }
 
-int schema_read_names(struct object_reader *r) {
+static int read_classes(struct object_reader *r) {
     struct object *o = r->object;
     bool is_cut = o->num_properties > 0 || r->num_patterns > 0 || r->num_names > 0, has_none;
     struct name_class rest = {.automaton = NULL};
     if (complete_class(r, &rest, &has_none) != 0)
         return -1;
+    o->num_classes = 0;
     if (has_none && r->num_patterns == 0)
         return 0;
     o->num_classes = 1;
@@ -179,4 +180,43 @@ int schema_read_names(struct object_reader *r) {
     if (is_cut && o->num_classes == 1 && o->classes[0].automaton->num_states == 0)
         o->num_classes = 0;
     return complete_classes(r);
+}
+
+/* --- How many there are --- */
+
+static int count_others(struct object_reader *r) {
+    struct object *o = r->object;
+    int64_t total = 0, count = GRAMMAR_MAX_REPEAT;
+    for (int i = 0; i < o->num_classes; i++) {
+        const struct text_automaton *automaton = o->classes[i].automaton;
+        if (automaton != NULL && text_automaton_count(automaton, GRAMMAR_MAX_REPEAT, &count) != 0)
+            return api_error_set_memory(r->c->err);
+        total += count;
+    }
+    o->num_others = total < GRAMMAR_MAX_REPEAT ? (int)total : GRAMMAR_MAX_REPEAT;
+    return 0;
+}
+
+bool schema_has_too_few(const struct object *o) {
+    int count = o->num_others;
+    for (int i = 0; i < o->num_properties; i++)
+        count += !o->properties[i].is_absent;
+    return o->min > count;
+}
+
+/* An object that has others only if it must, since no keyword speaks of them, has them then. */
+int schema_read_names(struct object_reader *r) {
+    struct object *o = r->object;
+    if (read_classes(r) != 0 || count_others(r) != 0)
+        return -1;
+    if (schema_has_too_few(o) && r->is_closed && !r->is_opened) {
+        r->is_opened = true;
+        if (read_classes(r) != 0 || count_others(r) != 0)
+            return -1;
+    }
+    if (schema_has_too_few(o)) {
+        o->is_empty = true;
+        schema_note_empty(r->c, o->path, "minProperties is above the number of names there are");
+    }
+    return 0;
 }

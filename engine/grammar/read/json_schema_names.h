@@ -38,6 +38,8 @@ struct object_reader {
 int schema_append_literal(struct schema_context *c, struct schema_literal literal,
                           struct schema_literal **list, int *count, int *capacity);
 bool schema_is_source(const struct remainder *remainder, const cJSON *schema);
+/* Returns whether minProperties is above the number of names that are known so far. */
+bool schema_has_too_few(const struct object *o);
 /* Fills the classes of the object, whose properties are read. All strings are one class, without an
  * automaton, where nothing cuts them. */
 int schema_read_names(struct object_reader *r);

@@ -7,6 +7,7 @@
 
 #define RULE_EVERY 64 /* links of a chain that are one rule, so that no chain nests deep */
 #define MAX_STATES 16384
+#define MAX_COUNTED 256 /* names of others that a grammar counts where nothing else asks for it */
 
 static grammar_node as_rule(struct schema_context *c, grammar_node body) {
     grammar_node rule = grammar_rule(c->builder);
@@ -24,6 +25,11 @@ struct members {
 
 /* --- Chains --- */
 
+/* Returns how many others there may be at most; -1: there is no end of them, or nearly so. */
+static int most_others(const struct object *o) {
+    return o->num_others <= MAX_COUNTED ? o->num_others : -1;
+}
+
 /* From the last property to the first, `members` is one member or more of those from here on, and
  * `behind` what may follow a member: nothing, or a comma and such members. The comma stands before
  * the choice, so that hundreds of optional properties are not hundreds of parse states twice. */
@@ -32,7 +38,9 @@ static grammar_node chain(struct schema_context *c, const struct members *m) {
     bool may_end = true, has_members = m->has_others;
     if (m->has_others) {
         grammar_node more[] = {schema_comma(c), m->other};
-        behind = grammar_repeat(c->builder, schema_sequence(c, more, 2), 0, -1);
+        int most = most_others(m->object);
+        behind =
+            grammar_repeat(c->builder, schema_sequence(c, more, 2), 0, most < 0 ? -1 : most - 1);
         members = schema_sequence(c, (grammar_node[]){m->other, behind}, 2);
     }
     for (int i = m->object->num_properties - 1; i >= 0; i--) {
@@ -69,30 +77,24 @@ static grammar_node comma_behind(struct schema_context *c, int count) {
     return count > 0 ? schema_comma(c) : schema_text(c, "");
 }
 
-/* Other members, behind `count` named ones. Two others may have one name: they count as one. */
-static int others_behind(struct schema_context *c, const struct counting *s, int count,
-                         grammar_node *out) {
+/* Other members, behind `count` named ones. No two have one name (schema_open_names). */
+static grammar_node others_behind(struct schema_context *c, const struct counting *s, int count) {
     const struct members *m = s->members;
     const struct object *o = m->object;
-    int max = o->max < 0 ? -1 : o->max - count, missing = o->min - count;
-    grammar_node more[] = {schema_comma(c), m->other};
-    *out = missing > 0 ? schema_nothing(c) : schema_sequence(c, NULL, 0);
-    if (count < s->num_required && count < s->most) { /* which does not come to be */
-        *out = schema_nothing(c);
-        return 0;
-    }
+    int missing = o->min - count, max = most_others(o);
+    if (o->max >= 0 && (max < 0 || o->max - count < max))
+        max = o->max - count;
+    bool comes_to_be = count >= s->num_required || count == s->most;
+    if (!comes_to_be || (max >= 0 && missing > max) || (!m->has_others && missing > 0))
+        return schema_nothing(c);
     if (!m->has_others || max == 0)
-        return 0;
-    if (missing > 1)
-        return schema_decline(c, o->path,
-                              "minProperties is not supported above 1 more than the properties "
-                              "that are named");
-    grammar_node further =
-        grammar_repeat(c->builder, schema_sequence(c, more, 2), 0, max < 0 ? -1 : max - 1);
+        return schema_sequence(c, NULL, 0);
+    grammar_node more[] = {schema_comma(c), m->other};
+    grammar_node further = grammar_repeat(c->builder, schema_sequence(c, more, 2),
+                                          missing > 1 ? missing - 1 : 0, max < 0 ? -1 : max - 1);
     grammar_node items[] = {comma_behind(c, count), m->other, further};
     grammar_node some = schema_sequence(c, items, 3);
-    *out = missing > 0 ? some : grammar_repeat(c->builder, some, 0, 1);
-    return 0;
+    return missing > 0 ? some : grammar_repeat(c->builder, some, 0, 1);
 }
 
 static void make_states(struct schema_context *c, const struct counting *s, int i) {
@@ -135,10 +137,9 @@ static int counted_chain(struct schema_context *c, const struct members *m, gram
         return api_error_set_memory(c->err);
     s.nodes = memory;
     s.before = memory + s.most + 1;
-    int result = 0;
-    for (int count = 0; count <= s.most && result == 0; count++)
-        result = others_behind(c, &s, count, &s.nodes[count]);
-    for (int i = named - 1; i >= 0 && result == 0; i--) {
+    for (int count = 0; count <= s.most; count++)
+        s.nodes[count] = others_behind(c, &s, count);
+    for (int i = named - 1; i >= 0; i--) {
         grammar_node *done = s.nodes;
         s.nodes = s.before;
         s.before = done;
@@ -146,7 +147,7 @@ static int counted_chain(struct schema_context *c, const struct members *m, gram
     }
     *out = s.nodes[0];
     free(memory);
-    return result;
+    return 0;
 }
 
 /* --- Members --- */
@@ -218,7 +219,7 @@ static bool counts(const struct object *o) {
 int schema_object(struct schema_context *c, const struct schema_case *one, grammar_node *out) {
     struct object object;
     struct members members = {.named = NULL};
-    grammar_node items[] = {schema_open(c, "{"), GRAMMAR_FAILED, schema_text(c, "}")};
+    grammar_node items[] = {GRAMMAR_FAILED, GRAMMAR_FAILED, schema_text(c, "}")};
     int result = schema_read_object(c, one, true, &object);
     if (result == 0 && object.is_empty) {
         *out = schema_nothing(c);
@@ -230,6 +231,7 @@ int schema_object(struct schema_context *c, const struct schema_case *one, gramm
         result = counted_chain(c, &members, &items[1]);
     else if (result == 0)
         items[1] = chain(c, &members);
+    items[0] = members.has_others ? schema_open_names(c) : schema_open(c, "{");
     *out = schema_sequence(c, items, 3);
     free(members.named);
     return result;

@@ -196,6 +196,8 @@ grammar_node schema_colon(struct schema_context *c);
 grammar_node schema_comma(struct schema_context *c);
 /* A bracket or brace that opens, and the white space behind it. */
 grammar_node schema_open(struct schema_context *c, const char *bracket);
+/* The brace of an object in which not all names are given: none comes twice. */
+grammar_node schema_open_names(struct schema_context *c);
 /* A value within another, and the white space behind it. */
 grammar_node schema_inner(struct schema_context *c, grammar_node value);
 grammar_node schema_any_value(struct schema_context *c);

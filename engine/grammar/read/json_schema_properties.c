@@ -365,7 +365,7 @@ int schema_read_object(struct schema_context *c, const struct schema_case *one, 
         out->is_empty = true;
         schema_note_empty(c, out->path, "maxProperties is below minProperties");
     }
-    if (result == 0 && classes && !out->is_empty)
+    if (result == 0 && !out->is_empty && (classes || schema_has_too_few(out)))
         result = schema_read_names(&r);
     free(r.remainders);
     free(r.patterns);

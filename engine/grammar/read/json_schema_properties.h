@@ -27,12 +27,14 @@ struct object {
     int num_properties, properties_capacity;
     struct name_class classes[OBJECT_MAX_CLASSES];
     int num_classes;
-    int min, max; /* properties; max < 0: no end */
+    int num_others; /* names that the classes have, at most GRAMMAR_MAX_REPEAT */
+    int min, max;   /* properties; max < 0: no end */
     bool is_empty;
     const char *path;
 };
 
-/* Reads a case. Without `classes` only what tells whether it is empty: no other properties. Where
+/* Reads a case. Without `classes` only what tells whether it is empty: no other properties, if
+ * it may do without. Where
  * the schema names properties, and says nothing of others, there are none. */
 int schema_read_object(struct schema_context *c, const struct schema_case *one, bool classes,
                        struct object *out);

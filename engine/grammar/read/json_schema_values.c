@@ -57,6 +57,10 @@ grammar_node schema_open(struct schema_context *c, const char *bracket) {
     return schema_inner(c, schema_text(c, bracket));
 }
 
+grammar_node schema_open_names(struct schema_context *c) {
+    return schema_inner(c, grammar_open_object(c->builder));
+}
+
 grammar_node schema_inner(struct schema_context *c, grammar_node value) {
     return has_gaps(c) ? schema_sequence(c, (grammar_node[]){value, gap(c)}, 2) : value;
 }
@@ -98,13 +102,12 @@ grammar_node schema_any_number(struct schema_context *c) {
 }
 
 /* open (item (comma item)*)? close */
-static grammar_node list_of(struct schema_context *c, const char *open, grammar_node item,
+static grammar_node list_of(struct schema_context *c, grammar_node open, grammar_node item,
                             const char *close) {
     item = schema_inner(c, item);
     grammar_node more[] = {schema_comma(c), item};
     grammar_node items[] = {item, grammar_repeat(c->builder, schema_sequence(c, more, 2), 0, -1)};
-    grammar_node all[] = {schema_open(c, open),
-                          grammar_repeat(c->builder, schema_sequence(c, items, 2), 0, 1),
+    grammar_node all[] = {open, grammar_repeat(c->builder, schema_sequence(c, items, 2), 0, 1),
                           schema_text(c, close)};
     return schema_sequence(c, all, 3);
 }
@@ -116,7 +119,8 @@ grammar_node schema_any_object(struct schema_context *c) {
     if (c->pieces.any_object >= 0 || value < 0)
         return c->pieces.any_object;
     grammar_node member[] = {schema_any_string(c), schema_colon(c), value};
-    return keep(&c->pieces.any_object, list_of(c, "{", schema_sequence(c, member, 3), "}"));
+    return keep(&c->pieces.any_object,
+                list_of(c, schema_open_names(c), schema_sequence(c, member, 3), "}"));
 }
 
 grammar_node schema_any_array(struct schema_context *c) {
@@ -125,7 +129,7 @@ grammar_node schema_any_array(struct schema_context *c) {
     grammar_node value = schema_any_value(c);
     if (c->pieces.any_array >= 0 || value < 0)
         return c->pieces.any_array;
-    return keep(&c->pieces.any_array, list_of(c, "[", value, "]"));
+    return keep(&c->pieces.any_array, list_of(c, schema_open(c, "["), value, "]"));
 }
 
 grammar_node schema_any_value(struct schema_context *c) {

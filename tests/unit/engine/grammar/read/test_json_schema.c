@@ -458,7 +458,6 @@ static void test_declined(void **unused) {
         {"{\"type\":\"string\",\"pattern\":\"^(?=a)\"}", "schema", "pattern"},
         {"{\"type\":\"string\",\"pattern\":\"a\\\\b\"}", "schema", "pattern"},
         {"{\"type\":\"integer\",\"multipleOf\":999983}", "schema", "multipleOf"},
-        {"{\"type\":\"object\",\"minProperties\":2}", "schema", "minProperties"},
         {"{\"oneOf\":[{\"type\":\"object\"},{\"patternProperties\":{\"a\":{\"type\":\"null\"}}}]}",
          "schema.oneOf[1]", "patternProperties"},
         {"{\"properties\":{\"a\":{}},\"anyOf\":[{\"properties\":{\"b\":{}}}],"

@@ -161,6 +161,41 @@ static void hermes_calls_are_forced(void **state) {
     expect_refused(REQUIRED, &hermes, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"");
 }
 
+/* After the text a name may go on, but not end. */
+static void expect_used_name(const char *body, const struct output_parser_config *model,
+                             const char *text) {
+    struct grammar *grammar = NULL;
+    struct grammar_vocabulary *vocabulary = NULL;
+    struct api_error error = {0};
+    struct error err;
+    uint32_t mask[FIXTURE_WORDS];
+    if (build(body, model, &grammar, &error) != 0)
+        fail_msg("%s", error.message);
+    assert_int_equal(grammar_vocabulary_create(&tokenizer, &vocabulary, &err), 0);
+    struct grammar_state *state = grammar_state_create(grammar, vocabulary);
+    for (const char *at = text; *at != '\0'; at++)
+        assert_int_equal(grammar_state_accept(state, token_of(*at)), 0);
+    assert_int_equal(grammar_state_mask(state, mask), 0);
+    if (!fixture_allows(mask, 'b') || fixture_allows(mask, '"'))
+        fail_msg("after %s the name may end", text);
+    grammar_state_destroy(state);
+    grammar_vocabulary_destroy(vocabulary);
+    grammar_unref(grammar);
+}
+
+#define OPEN_TOOL                                                                                  \
+    "{\"type\":\"function\",\"function\":{\"name\":\"o\",\"parameters\":{\"type\":\"object\","     \
+    "\"additionalProperties\":{\"type\":\"integer\"}}}}"
+#define OPEN "{\"tools\":[" TOOL_F "," OPEN_TOOL "],\"tool_choice\":\"required\"}"
+
+static void arguments_have_no_name_twice(void **state) {
+    expect_used_name(OPEN, &hermes, "<tool_call>\n{\"name\": \"o\", \"arguments\": {\"a\": 1, \"a");
+    expect_used_name(OPEN, &hermes,
+                     "<tool_call>\n{\"name\": \"o\", \"arguments\": {\"a\": 1}}\n</tool_call>\n"
+                     "<tool_call>\n{\"name\": \"o\", \"arguments\": {\"c\": 1, \"c");
+    expect_used_name(OPEN, &llama3, "{\"name\": \"o\", \"parameters\": {\"a\": 1, \"a");
+}
+
 static void a_model_without_a_format_calls_as_hermes(void **state) {
     expect_taken(REQUIRED, &none, CALL_G, "|call 0:g|arguments 0:{\"a\": 1}");
 }
@@ -531,6 +566,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kept),
         cmocka_unit_test(hermes_calls_are_forced),
+        cmocka_unit_test(arguments_have_no_name_twice),
         cmocka_unit_test(a_model_without_a_format_calls_as_hermes),
         cmocka_unit_test(calls_that_are_not_parallel_are_one),
         cmocka_unit_test(a_named_function_is_called_once),
