@@ -13,6 +13,11 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 ids = {"argvalues": PAGES, "ids": lambda page: page.name}
 
 
+def sources():
+    """The texts of the rooms that answer clients."""
+    return [file.read_text() for room in ("config", "engine", "server") for file in (ROOT / room).rglob("*.c")]
+
+
 def headings(page):
     found = set()
     for line in strip_code(page.read_text()).splitlines():
@@ -75,7 +80,7 @@ def test_every_option_is_spoken_of():
 def errors_of_source():
     """(status, code) of each refusal that is written out in the source."""
     pattern = re.compile(r'\b([45]\d\d),\s*"[a-z_]+",\s*"([a-z_]+)"')
-    found = {pair for file in (ROOT / "server").rglob("*.c") for pair in pattern.findall(file.read_text())}
+    found = {pair for text in sources() for pair in pattern.findall(text)}
     assert len(found) > 35
     return found
 
@@ -91,7 +96,7 @@ def test_every_refusal_is_explained():
 
 
 def test_explained_refusals_exist():
-    source = "\n".join(file.read_text() for file in (ROOT / "server").rglob("*.c"))
+    source = "\n".join(text for text in sources())
     assert [code for _, code in errors_of_page() if f'"{code}"' not in source] == []
 
 
