@@ -68,7 +68,7 @@ def test_a_deleted_one_is_gone(stored):
     assert request(stored, "DELETE", f"/v1/responses/{made.id}").status_code == 404
     other = respond(stored, "Count.")
     assert stored.client().responses.delete(other.id) is None
-    error = error_of(stored.post("/v1/responses", {"model": NAME, "input": "More.", "previous_response_id": other.id}), 404)
+    error = error_of(stored.post("/v1/responses", {"model": NAME, "input": "More.", "previous_response_id": other.id}), 400)
     assert error["code"] == "previous_response_not_found" and error["param"] == "previous_response_id"
     assert error["message"] == f"Previous response with id '{other.id}' not found."
 
@@ -222,7 +222,7 @@ def test_keys_do_not_see_each_others(start_server):
         for call in (two.retrieve, two.delete, two.cancel, two.input_items.list):
             with pytest.raises(openai.NotFoundError):
                 call(made.id)
-        with pytest.raises(openai.NotFoundError) as caught:
+        with pytest.raises(openai.BadRequestError) as caught:
             two.create(model=NAME, input="a", previous_response_id=made.id)
         assert caught.value.code == "previous_response_not_found"
     assert one.retrieve(mine.id).output_text == mine.output_text

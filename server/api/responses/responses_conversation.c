@@ -81,7 +81,7 @@ static int read_previous(const struct api_context *context, const cJSON *body,
     out->store = context->responses;
     out->items = response_store_hold_items(out->store, context->tenant, id, &lines);
     if (out->items == NULL)
-        return api_error_set(err, 404, "invalid_request_error", "previous_response_not_found", name,
+        return api_error_set(err, 400, "invalid_request_error", "previous_response_not_found", name,
                              "Previous response with id '%.100s' not found.", id.data);
     if (lines.failed)
         api_error_set_memory(err);

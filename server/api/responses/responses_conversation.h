@@ -19,8 +19,8 @@ struct responses_conversation {
 };
 
 /* Reads store, background and previous_response_id of a body, and puts the items that its input
- * refers to (item_reference) in their places. On failure -1 and *err, nothing to free: a 400 for
- * what this server does not keep, a 404 for what is not kept any more. */
+ * refers to (item_reference) in their places. On failure -1 and *err, nothing to free: a 400, or a
+ * 404 for an item that is not kept any more. */
 int responses_conversation_read(const struct api_context *context, cJSON *body,
                                 struct responses_conversation *out, struct api_error *err);
 void responses_conversation_finish(struct responses_conversation *conversation);
