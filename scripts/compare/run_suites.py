@@ -6,7 +6,8 @@
 Prints the tests that passed, those that failed for something that is not served here, by what that is, and all others,
 which are ours: ends with status 1 where there are any. Not served: the server's own 400 says that a field or value is
 not supported, or its 404 that there is no such path; or the table below says why a test asks for another server's model
-or options. The Python that runs this needs pytest and what the checkout's tests import."""
+or options. The Python that runs this needs pytest and what the checkout's tests import; suite_plugin.py stands in for vllm and
+sglang themselves, and wants Transformers and gguf for their tests with tokenizers. An unpacked sdist of vllm is a checkout."""
 
 import argparse
 import collections
@@ -30,10 +31,13 @@ class Suite(typing.NamedTuple):
     folder: str    # of the checkout, in which pytest runs
     tests: tuple   # below it
     path: tuple    # of Python, below the checkout
-    environment: typing.Callable  # of the server's URL
+    environment: typing.Callable | None  # of the server's URL; None: the stand-ins start the servers
     lacking: tuple = ()  # (pattern of a test's name or of what it says, feature)
     names: tuple = (NAME,)  # that the tests call the model by
     port: int = 0           # that they look for the server at
+    stand_ins: bool = False  # those of suite_plugin.py
+    words: tuple = ()        # of pytest's command
+    context: str = "512"     # --max-model-len
 
 
 def of_url(name, suffix=""):
@@ -62,6 +66,76 @@ SUITES = {
         ".", ("tests/api_resources/test_messages.py", "tests/api_resources/test_models.py",
               "tests/api_resources/beta/test_messages.py", "tests/api_resources/beta/test_models.py"),
         ("src", "."), of_url("TEST_API_BASE_URL"), ((r"does not exist; this server has", "models by any name"),)),
+    "huggingface_hub": Suite(
+        ".", ("tests/test_inference_client.py", "tests/test_inference_async_client.py", "tests/test_inference_text_generation.py"),
+        ("src", "."), lambda _: {"HF_TOKEN": "hf_none"}, (
+            (r"405 Method Not Allowed' for url 'http://127\.0\.0\.1:\d+(/models/|/?')", "the hub's tasks at /models/NAME"),
+            (r"test_chat_completion_with_non_tgi", "answers by the name that a request has"),
+            (r"with_stream_true|async_chat_completion_(not_tgi_)?no_stream|1, 2, 3, 4, 5", "another model"),
+        ), (NAME, "*"), stand_ins=True, words=("-k", "not mime and not pil_image"), context="2048"),
+    "vllm": Suite(
+        ".", tuple(f"tests/{folder}/test_{name}.py" for folder, names in (
+            ("entrypoints/openai", "return_tokens_as_ids return_token_ids chunked_prompt"),
+            ("entrypoints/openai/models", "models"),
+            ("entrypoints/openai/completion", "completion token_in_token_out prompt_validation"),
+            ("entrypoints/openai/chat_completion",
+             "chat chat_completion chat_echo chat_logit_bias_validation batched_chat_completions completion_with_function_calling "
+             "enable_force_include_usage include_reasoning logprob_token_ids root_path thinking_token_budget"),
+            ("entrypoints/openai/responses", "simple basic errors function_call stateful structured_output"),
+            ("entrypoints/anthropic", "messages"),
+            ("entrypoints/cohere", "chat_v2"),
+            ("entrypoints/serve/tokenize", "tokenization"),
+            ("entrypoints/serve/instrumentator", "basic metrics orca_metrics"),
+            ("entrypoints/pooling/embed", "online online_dimensions online_long_text cohere_online cohere_openai_parity"),
+            ("entrypoints/pooling/scoring", "bi_encoder_online cross_encoder_online"),
+            ("entrypoints/pooling/basic", "truncation"),
+            ("entrypoints/rl/state_transitions", "sleep"),
+            ("entrypoints/scale_out/token_in_token_out", "serving_tokens"),
+            ("entrypoints/tool_parsers", "hermes_tool_parser granite4_tool_parser"),
+            ("tool_use", "chat_completions parallel_tool_calls tool_calls"),
+        ) for name in names.split()),
+        (".",), None, (
+            (r"/v2/embed|cohere_online|cohere_openai_parity", "/v2/embed"), (r"test_chat_v2", "/cohere/v2/chat"),
+            (r"/invocations|test_invocations", "/invocations"), (r"no such path: /pooling|test_pooling", "/pooling"),
+            (r"serving_tokens", "/inference/v1/generate"), (r"no attribute 'id'", "ids of embeddings"),
+            (r"does not exist; this server has|test_check_models", "LoRA adapters"),
+            (r"test_return_tokens_as_ids.*\[True\]|force_include_usage|per_request_metrics|rust_frontend_version",
+             "a server with other options"),
+            (r"endpoint-load-metrics", "ORCA's load in headers"), (r"_get_sleep_metrics_from_api", "metrics by vLLM's names"),
+            (r"output_tokens == 0|prompt_tokens == usage\.input_tokens", "usage of a message's start as vLLM counts it"),
+            (r"\+ invalid_request_error|literal_error|'bad\d' in|assert '\d+' in 'Error|Expected regex|greater_than_equal|validation_error_returns"
+             r"|max_model_len\b(.|\n)*context length|non-negative integer", "errors by vLLM's words"),
+            (r"long_text", "embeddings of more than the context, by parts"), (r"\{'content': ", "an answer of one member alone"),
+            (r"test_tokenize_chat_with_tools", "a prompt without the tools that the template leaves out"),
+            (r"more than 67108864 bytes", "answers of more than 64 MiB"), (r"max_tokens_per_doc", "max_tokens_per_doc"),
+            (r"len\((reasoning|output)\) > 0|no attribute 'reasoning'|Expected reasoning|details is not None|reasoning is not None"
+             r"|thinking_token_budget is|== \"reasoning\"", "a model that reasons"),
+            (r"\['response\.created'\]|len\(stack_of_event_types\)|maximum context length is 2048", "a model that ends, or has a longer context"),
+            (r"startswith\('<tool_call>|endswith\(response_text\)|finish_reason == \"length\"|usage == openai|Unterminated string|== \{\"result\": 2\}"
+             r"|\+ 1\+1 = 2|tool_call(s|_item)? is not None|tool_call_items\) >= 2|\"(312|30|Mark|John)\" in|participants\) == 2|science fair"
+             r"|stop_reason ==|prompt_logprobs\[3\]|== input_tokens"
+             r"|relevance_score|finish_reason == \"tool_calls\"|tool_call(s|_chunks)\) == 1|test_stop_sequence_interference|\"78\" in", "another model"),
+            (r"test_use_activation", "use_activation"),
+            (r"fixture 'hf_\w+' not found", "a comparison with Transformers in one process"),
+        ), stand_ins=True, words=("--confcutdir=tests/entrypoints",)),
+    "sglang": Suite(
+        "test", ("registered/openai_server", "manual/openai_server", "registered/prefill_only/test_openai_embedding.py"),
+        (".",), None, (
+            (r"KeyError: 'matched_stop'", "matched_stop"), (r"test_finish_stop_regex_str", "stop_regex"),
+            (r"test_token_ids_logprob|KeyError: 'meta_info'", "SGLang's own /generate"),
+            (r"not found in tools list|invalid 'parameters' schema|longer than the model's context|_completion_tokens is too large",
+             "errors by SGLang's words"),
+            (r"test_conflicting_defs_required", "a 400 for two tools with $defs of one name, which are kept apart here"),
+            (r"TestOpenAIV1Rerank", "a ranking as a bare list"), (r"TestOpenAIV1Score", "scores by label_token_ids"),
+            (r"'incomplete' = Response|`response\.completed` event", "a response that its limit ends as completed"),
+            (r"'prompt_tokens' not found in \{'input_tokens'", "a response's usage by the names of chats"),
+            (r"no attribute 'reasoning_content'", "reasoning_content in every delta"),
+            (r"test_retrieve_model", "a 404 for /v1/models/NAME where requests may have any"),
+            (r"TestCacheReport", "a prefix cache by the token, not the block"),
+            (r"SmartHome Mini|line 3 column \d+|Adding system message|Expected tool_use|No tool_calls found|isinstance\(None, list\)"
+             r"|should be 'add'|not found in the streaming chunks|test_function_call_strict|Expected (\d )?tool calls|576 != 1536", "another model"),
+        ), stand_ins=True, words=("--ignore=registered/openai_server/basic/test_serving_transcription.py",
+                                  "--ignore=registered/openai_server/validation/test_large_max_new_tokens.py")),
     "llama.cpp": Suite(
         "tools/server/tests", tuple(f"unit/test_{name}.py" for name in (
             "basic", "completion", "chat_completion", "tokenize", "embedding", "infill", "security",
@@ -101,7 +175,7 @@ def start_server(arguments, suite, log):
     port = suite.port or free_port()
     names = [word for name in names_of(suite, arguments.repo) for word in ("--served-model-name", name)]
     process = subprocess.Popen([arguments.binary, "serve", "--model", arguments.model, "--port", str(port), *names,
-                                "--max-model-len", "512", "--response-store-bytes", "16M"], stdout=log, stderr=log)
+                                "--max-model-len", suite.context, "--response-store-bytes", "16M"], stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
     for _ in range(600):
         try:
@@ -120,10 +194,10 @@ def feature_of(suite, name, text):
     for pattern, feature in suite.lacking:
         if re.search(pattern, name) or re.search(pattern, text):
             return feature
-    refused = re.search(r"'code': '(unsupported_\w+|invalid_type|unknown_tool)'", text)
-    found = re.search(r"'param': '([^']+)'", text) if refused else None
+    refused = re.search(r"""(['"])code\1: ?['"](unsupported_\w+|invalid_type|unknown_tool)['"]""", text)
+    found = re.search(r"""(['"])param\1: ?['"](.+?)['"]""", text) if refused else None
     if found:
-        return "field " + re.sub(r"\[\d+\]", "[]", found.group(1))
+        return "field " + re.sub(r"\[\d+\]", "[]", found.group(2))
     found = re.search(r"no such path: (\S+?)['\"\\}]", text) or re.search(r"(?:message': '|Error code: 400 - .*?)([\w.\[\]]+) (?:is not supported|must be)", text)
     return found and re.sub(r"\[\d+\]", "[]", found.group(1))
 
@@ -156,17 +230,20 @@ def main():
     suite, repo = SUITES[arguments.suite], arguments.repo.resolve()
     arguments.repo = repo
     with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "server.log", "w") as log:
-        process, url = start_server(arguments, suite, log)
-        environment = {**os.environ, **suite.environment(url),
-                       "PYTHONPATH": os.pathsep.join(str(repo / suite.folder / part) for part in suite.path)}
+        process, url = start_server(arguments, suite, log) if suite.environment else (None, "")
+        path = [str(repo / suite.folder / part) for part in suite.path] + [str(Path(__file__).parent)] * suite.stand_ins
+        environment = {**os.environ, **(suite.environment(url) if suite.environment else {}), "PYTHONPATH": os.pathsep.join(path), "SUITE": arguments.suite,
+                       "SUITE_BINARY": os.path.abspath(arguments.binary), "SUITE_MODEL": os.path.abspath(arguments.model),
+                       "SUITE_REPO": str(repo), "SUITE_URL": url}
         report = Path(folder) / "report.xml"
         tests = [test for test in suite.tests if (repo / suite.folder / test).exists()]
         try:
             subprocess.run([sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={report}",
-                            *tests, *words], cwd=repo / suite.folder, env=environment)
+                            *(("-p", "suite_plugin") if suite.stand_ins else ()), *suite.words, *tests, *words], cwd=repo / suite.folder, env=environment)
         finally:
-            process.terminate()
-            process.wait()
+            if process:
+                process.terminate()
+                process.wait()
         if not report.exists():
             sys.exit("pytest made no report")
         passed, skipped, lacking, ours = sort_results(suite, report)
