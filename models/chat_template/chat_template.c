@@ -1,12 +1,33 @@
 #include "models/chat_template/chat_template.h"
 
 #include "config/base/utf8.h"
-#include "models/chat_template/template_library.h"
+#include "models/chat_template/template_eval.h"
 #include "models/chat_template/template_parser.h"
 #include "models/chat_template/template_run.h"
-#include "models/chat_template/template_statement.h"
 
 #include <stdlib.h>
+
+/* The builtins of every template: Jinja's own, those Transformers adds, and the methods of Python's
+ * types. */
+static const struct template_function *const filters[] = {template_filters, template_item_filters,
+                                                          template_json_filters, NULL};
+static const struct template_function *const tests[] = {template_tests, NULL};
+static const struct template_function *const functions[] = {template_functions, NULL};
+
+static const char *const refused_of_maps[] = {"clear",      "pop",    "popitem",
+                                              "setdefault", "update", NULL};
+static const char *const refused_of_lists[] = {"append", "clear",  "pop",    "reverse", "insert",
+                                               "sort",   "extend", "remove", NULL};
+
+static const struct template_methods methods[] = {
+    {TEMPLATE_STRING, template_string_methods, NULL},
+    {TEMPLATE_MAP, template_map_methods, refused_of_maps},
+    {TEMPLATE_LIST, NULL, refused_of_lists},
+    {TEMPLATE_LOOP, template_loop_methods, NULL},
+    {TEMPLATE_MISSING, NULL, NULL},
+};
+
+static const struct template_builtins library = {filters, tests, functions, methods};
 
 /* Bounds the nodes: about twice as much as the largest source makes. */
 #define MAX_NODE_BYTES ((size_t)256 << 20)
@@ -30,8 +51,8 @@ static int create(const char *source, size_t length, size_t max_bytes, int64_t m
         chat_template_destroy(chat);
         return error_set(err, ERROR_MEMORY, "no memory for a chat template");
     }
-    if (template_parser_run(chat->arena, (struct text){source, length}, &template_library,
-                            &chat->names, &chat->body, err) != 0) {
+    if (template_parser_run(chat->arena, (struct text){source, length}, &library, &chat->names,
+                            &chat->body, err) != 0) {
         chat_template_destroy(chat);
         return -1;
     }
@@ -90,7 +111,7 @@ int chat_template_render(const struct chat_template *chat, struct template_arena
     struct template_run run = {.arena = arena,
                                .variables = variables,
                                .names = &chat->names,
-                               .builtins = &template_library,
+                               .builtins = &library,
                                .now = now,
                                .err = err,
                                .steps = chat->max_steps,

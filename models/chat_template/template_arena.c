@@ -1,7 +1,7 @@
 /* Chunks in a list, the newest first; what does not fit into the rest of the newest opens another.
  * A large piece gets a chunk of its own size, in a list of its own, and a large text can be resized
  * there: realloc takes and gives back memory without the copies that an arena would keep. */
-#include "models/chat_template/template_arena.h"
+#include "models/chat_template/template_value_private.h"
 
 #include "config/base/checked.h"
 

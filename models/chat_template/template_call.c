@@ -1,5 +1,4 @@
-#include "models/chat_template/template_call.h"
-
+#include "models/chat_template/template_run.h"
 #include "models/chat_template/template_type.h"
 
 /* Takes the next name off a list with spaces between them; false: none is left. */
@@ -19,7 +18,7 @@ static int bind(struct template_run *run, const struct template_function *functi
         const struct template_value *keyword =
             arguments->keywords == NULL
                 ? NULL
-                : template_data_map_find_text(run->arena, arguments->keywords, name);
+                : template_value_map_find_text(run->arena, arguments->keywords, name);
         num_keywords += keyword != NULL;
         if (keyword != NULL && num < arguments->num)
             return template_run_fail(run, "%s() got multiple values for argument '%.*s'",
@@ -77,8 +76,7 @@ int template_call_test(struct template_run *run, struct text name,
     return 0;
 }
 
-/* --- Reading arguments -------------------------------------------------------------------------
- */
+/* --- Reading arguments --- */
 
 int template_call_get_int(struct template_run *run, const struct template_call *call, int index,
                           int64_t fallback, int64_t *out) {
@@ -96,7 +94,7 @@ int template_call_get_string(struct template_run *run, const struct template_cal
                              const char *fallback, struct template_value *out) {
     const struct template_value *given = &call->given[index];
     if (given->kind == TEMPLATE_MISSING) {
-        *out = template_data_server(fallback);
+        *out = template_value_server(fallback);
         return 0;
     }
     if (template_type_check_defined(run, given) != 0)

@@ -9,11 +9,11 @@
 /* Equal names have equal data. */
 static struct text intern(struct template_cursor *cursor, struct text name) {
     struct template_mapping *names = cursor->names.mapping;
-    struct template_value key = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
-    const struct template_value *known = template_data_map_find(cursor->arena, names, &key);
+    struct template_value key = template_value_text(name, TEMPLATE_ORIGIN_SERVER);
+    const struct template_value *known = template_value_map_find(cursor->arena, names, &key);
     if (known != NULL)
         return (struct text){known->string.data, known->string.length};
-    if (!template_data_map_set(cursor->arena, names, &key, key))
+    if (!template_value_map_set(cursor->arena, names, &key, key))
         template_cursor_fail_memory(cursor);
     return name;
 }
@@ -26,8 +26,8 @@ void template_cursor_init(struct template_cursor *cursor, struct template_arena 
     cursor->failed = template_lexer_init(&cursor->lexer, arena, source, err) != 0;
     if (cursor->failed)
         return;
-    if (!template_data_map(arena, TEMPLATE_MAP, &cursor->names) ||
-        !template_data_map(arena, TEMPLATE_MAP, &cursor->defined)) {
+    if (!template_value_map(arena, TEMPLATE_MAP, &cursor->names) ||
+        !template_value_map(arena, TEMPLATE_MAP, &cursor->defined)) {
         template_cursor_fail_memory(cursor);
         return;
     }
@@ -37,8 +37,7 @@ void template_cursor_init(struct template_cursor *cursor, struct template_arena 
     template_cursor_advance(cursor);
 }
 
-/* --- Failures ----------------------------------------------------------------------------------
- */
+/* --- Failures --- */
 
 static void end_here(struct template_cursor *cursor) {
     cursor->failed = true;
@@ -89,8 +88,7 @@ void template_cursor_leave(struct template_cursor *cursor) {
     cursor->nesting--;
 }
 
-/* --- Tokens ------------------------------------------------------------------------------------
- */
+/* --- Tokens --- */
 
 void template_cursor_advance(struct template_cursor *cursor) {
     if (cursor->failed)
@@ -153,8 +151,7 @@ struct text template_cursor_take_name(struct template_cursor *cursor) {
     return name;
 }
 
-/* --- Nodes -------------------------------------------------------------------------------------
- */
+/* --- Nodes --- */
 
 struct template_node *template_cursor_node(struct template_cursor *cursor,
                                            enum template_node_kind kind, int line) {
@@ -178,8 +175,7 @@ void template_cursor_append(struct template_node ***end, struct template_node *n
     *end = &node->next;
 }
 
-/* --- Names -------------------------------------------------------------------------------------
- */
+/* --- Names --- */
 
 void template_cursor_fail_unknown(struct template_cursor *cursor, const char *what,
                                   struct text name, int line) {
@@ -189,9 +185,9 @@ void template_cursor_fail_unknown(struct template_cursor *cursor, const char *wh
 }
 
 void template_cursor_define(struct template_cursor *cursor, struct text name) {
-    struct template_value key = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
+    struct template_value key = template_value_text(name, TEMPLATE_ORIGIN_SERVER);
     if (!cursor->failed &&
-        !template_data_map_set(cursor->arena, cursor->defined.mapping, &key, key))
+        !template_value_map_set(cursor->arena, cursor->defined.mapping, &key, key))
         template_cursor_fail_memory(cursor);
 }
 
@@ -211,6 +207,6 @@ void template_cursor_use(struct template_cursor *cursor, const char *what, struc
 void template_cursor_check_uses(struct template_cursor *cursor) {
     for (const struct template_use *use = cursor->uses; use != NULL; use = use->next)
         if (!cursor->failed &&
-            template_data_map_find_text(cursor->arena, cursor->defined.mapping, use->name) == NULL)
+            template_value_map_find_text(cursor->arena, cursor->defined.mapping, use->name) == NULL)
             template_cursor_fail_unknown(cursor, use->what, use->name, use->line);
 }

@@ -7,9 +7,8 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 
-#include "models/chat_template/template_builtins.h"
 #include "models/chat_template/template_lexer.h"
-#include "models/chat_template/template_node.h"
+#include "models/chat_template/template_parser.h"
 
 /* Statements and expressions that are open at once, each within the one before it. */
 enum { TEMPLATE_MAX_NESTING = 100 };
@@ -90,5 +89,25 @@ void template_cursor_define(struct template_cursor *cursor, struct text name);
 void template_cursor_use(struct template_cursor *cursor, const char *what, struct text name,
                          int line);
 void template_cursor_check_uses(struct template_cursor *cursor);
+
+/* --- Expressions (template_expression.c) --- */
+
+/* Words that end a tuple without brackets, as a closing bracket and the tag's end do. */
+enum template_tuple_end { TUPLE_END_NONE, TUPLE_END_IN, TUPLE_END_RECURSIVE };
+
+/* Parses one expression; without a condition an `if` behind it is left to the caller. */
+struct template_node *template_expression_parse(struct template_cursor *cursor,
+                                                bool with_condition);
+/* Parses one expression, or several with commas between them. */
+struct template_node *template_expression_parse_tuple(struct template_cursor *cursor,
+                                                      bool with_condition,
+                                                      enum template_tuple_end end);
+/* Parses a name, names with commas, or a namespace's member, which the template defines so. */
+struct template_node *template_expression_parse_target(struct template_cursor *cursor,
+                                                       enum template_tuple_end end,
+                                                       bool with_member);
+/* Parses filters with a bar before each, but the first if `bare`, over `node`. */
+struct template_node *template_expression_parse_filters(struct template_cursor *cursor,
+                                                        struct template_node *node, bool bare);
 
 #endif

@@ -1,23 +1,20 @@
 #include "models/chat_template/template_eval.h"
 
-#include "models/chat_template/template_arithmetic.h"
-#include "models/chat_template/template_attribute.h"
-#include "models/chat_template/template_compare.h"
 #include "models/chat_template/template_lexer.h"
-#include "models/chat_template/template_statement.h"
-#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_operator.h"
+#include "models/chat_template/template_strings.h"
 #include "models/chat_template/template_type.h"
 
 static int eval_sequence(struct template_run *run, const struct template_node *node,
                          struct template_value *out) {
     struct template_value made, item;
-    if (!template_data_sequence(run->arena,
-                                node->kind == NODE_LIST ? TEMPLATE_LIST : TEMPLATE_TUPLE, &made))
+    if (!template_value_sequence(run->arena,
+                                 node->kind == NODE_LIST ? TEMPLATE_LIST : TEMPLATE_TUPLE, &made))
         return template_run_fail_memory(run);
     for (const struct template_node *next = node->items; next != NULL; next = next->next) {
         if (template_eval(run, next, &item) != 0)
             return -1;
-        if (!template_data_append(run->arena, made.sequence, item))
+        if (!template_value_append(run->arena, made.sequence, item))
             return template_run_fail_memory(run);
     }
     *out = made;
@@ -27,14 +24,14 @@ static int eval_sequence(struct template_run *run, const struct template_node *n
 static int eval_dict(struct template_run *run, const struct template_node *node,
                      struct template_value *out) {
     struct template_value made, key, item;
-    if (!template_data_map(run->arena, TEMPLATE_MAP, &made))
+    if (!template_value_map(run->arena, TEMPLATE_MAP, &made))
         return template_run_fail_memory(run);
     for (const struct template_node *next = node->items; next != NULL; next = next->next->next) {
         if (template_eval(run, next, &key) != 0 || template_eval(run, next->next, &item) != 0)
             return -1;
-        if (!template_data_is_key(&key))
+        if (!template_value_is_key(&key))
             return template_run_fail(run, "unhashable type: '%s'", template_type_name(&key));
-        if (!template_data_map_set(run->arena, made.mapping, &key, item))
+        if (!template_value_map_set(run->arena, made.mapping, &key, item))
             return template_run_fail_memory(run);
     }
     *out = made;
@@ -65,7 +62,7 @@ static int add_operand(struct template_run *run, int op, const struct template_v
     if (!joins)
         return end_text(run, sum) != 0
                    ? -1
-                   : template_arithmetic_apply(run, op, &sum->left, right, &sum->left);
+                   : template_operator_apply(run, op, &sum->left, right, &sum->left);
     if (!sum->is_text) {
         sum->builder = (struct template_builder){.arena = run->arena};
         template_builder_add_string(&sum->builder, &sum->left);
@@ -87,7 +84,7 @@ static int eval_arithmetic(struct template_run *run, const struct template_node 
         run->line = next->line;
         /* One addition alone may continue where its left string ends. */
         bool is_single = next == node->items && next->next == NULL;
-        if ((is_single ? template_arithmetic_apply(run, next->op, &sum.left, &right, &sum.left)
+        if ((is_single ? template_operator_apply(run, next->op, &sum.left, &right, &sum.left)
                        : add_operand(run, next->op, &right, &sum)) != 0)
             return -1;
     }
@@ -102,16 +99,16 @@ static int compare(struct template_run *run, int op, const struct template_value
     int order;
     switch (op) {
     case OPERATOR_EQUAL:
-        return template_compare_equal(run, a, b, out);
+        return template_type_equal(run, a, b, out);
     case OPERATOR_NOT_EQUAL:
-        if (template_compare_equal(run, a, b, out) != 0)
+        if (template_type_equal(run, a, b, out) != 0)
             return -1;
         *out = !*out;
         return 0;
     case OPERATOR_IN:
-        return template_compare_contains(run, b, a, out);
+        return template_type_contains(run, b, a, out);
     case OPERATOR_NOT_IN:
-        if (template_compare_contains(run, b, a, out) != 0)
+        if (template_type_contains(run, b, a, out) != 0)
             return -1;
         *out = !*out;
         return 0;
@@ -119,7 +116,7 @@ static int compare(struct template_run *run, int op, const struct template_value
         break;
     }
     const char *name = op == '<' ? "<" : op == '>' ? ">" : op == OPERATOR_LESS_EQUAL ? "<=" : ">=";
-    if (template_compare_order(run, a, b, name, &order) != 0)
+    if (template_type_order(run, a, b, name, &order) != 0)
         return -1;
     *out = op == '<'                   ? order < 0
            : op == '>'                 ? order > 0
@@ -143,7 +140,7 @@ static int eval_compare(struct template_run *run, const struct template_node *no
             return -1;
         left = right;
     }
-    *out = template_data_bool(holds);
+    *out = template_value_bool(holds);
     return 0;
 }
 
@@ -163,7 +160,7 @@ static int eval_concat(struct template_run *run, const struct template_node *nod
 /* Gives the last value that was evaluated, as Python's `and` and `or` do. */
 static int eval_logical(struct template_run *run, const struct template_node *node, bool goes_on,
                         struct template_value *out) {
-    struct template_value value = template_data_none();
+    struct template_value value = template_value_none();
     for (const struct template_node *next = node->items; next != NULL; next = next->next) {
         if (template_eval(run, next, &value) != 0)
             return -1;
@@ -184,7 +181,7 @@ static int eval_condition(struct template_run *run, const struct template_node *
         return template_eval(run, node->left, out);
     if (node->other != NULL)
         return template_eval(run, node->other, out);
-    *out = template_data_undefined((struct text){missing, strlen(missing)});
+    *out = template_value_undefined((struct text){missing, strlen(missing)});
     return 0;
 }
 
@@ -196,28 +193,27 @@ static int eval_access(struct template_run *run, const struct template_node *nod
     if (template_eval(run, node->left, &value) != 0)
         return -1;
     for (int i = 0; i < 3; i++) {
-        given[i] = template_data_none();
+        given[i] = template_value_none();
         if (parts[i] != NULL && template_eval(run, parts[i], &given[i]) != 0)
             return -1;
     }
     run->line = node->line;
-    return node->kind == NODE_ATTRIBUTE ? template_attribute_get(run, &value, node->name, out)
-           : node->kind == NODE_ITEM    ? template_attribute_item(run, &value, &given[0], out)
-                                        : template_attribute_slice(run, &value, given, out);
+    return node->kind == NODE_ATTRIBUTE ? template_operator_attribute(run, &value, node->name, out)
+           : node->kind == NODE_ITEM    ? template_operator_item(run, &value, &given[0], out)
+                                        : template_operator_slice(run, &value, given, out);
 }
 
-/* --- Evaluating arguments ----------------------------------------------------------------------
- */
+/* --- Evaluating arguments --- */
 
 int template_eval_keyword(struct template_run *run, struct template_arguments *arguments,
                           struct text name, struct template_value value) {
-    struct template_value made, key = template_data_text(name, TEMPLATE_ORIGIN_SERVER);
+    struct template_value made, key = template_value_text(name, TEMPLATE_ORIGIN_SERVER);
     if (arguments->keywords == NULL) {
-        if (!template_data_map(run->arena, TEMPLATE_MAP, &made))
+        if (!template_value_map(run->arena, TEMPLATE_MAP, &made))
             return template_run_fail_memory(run);
         arguments->keywords = made.mapping;
     }
-    return template_data_map_set(run->arena, arguments->keywords, &key, value)
+    return template_value_map_set(run->arena, arguments->keywords, &key, value)
                ? 0
                : template_run_fail_memory(run);
 }
@@ -239,7 +235,7 @@ int template_eval_arguments(struct template_run *run, const struct template_node
         if (node->op == '*' && template_type_items(run, &value, &given) != 0)
             return -1;
         for (size_t i = 0; i < given.length; i++)
-            if (!template_data_append(run->arena, &items, given.items[i]))
+            if (!template_value_append(run->arena, &items, given.items[i]))
                 return template_run_fail_memory(run);
     }
     out->items = items.items;
@@ -247,8 +243,7 @@ int template_eval_arguments(struct template_run *run, const struct template_node
     return 0;
 }
 
-/* --- Whatever can be called --------------------------------------------------------------------
- */
+/* --- Whatever can be called --- */
 
 static int call_kind(struct template_run *run, const struct template_value *callee,
                      const struct template_arguments *arguments, struct template_value *out) {
@@ -299,15 +294,6 @@ static int eval_filter(struct template_run *run, const struct template_node *nod
     return template_call_function(run, node->value.function, &value, &arguments, out);
 }
 
-static int eval_sign(struct template_run *run, const struct template_node *node,
-                     struct template_value *out) {
-    struct template_value value;
-    if (template_eval(run, node->left, &value) != 0)
-        return -1;
-    run->line = node->line;
-    return template_arithmetic_sign(run, node->kind == NODE_NEGATIVE, &value, out);
-}
-
 static int eval_node(struct template_run *run, const struct template_node *node,
                      struct template_value *out) {
     struct template_value value;
@@ -334,11 +320,14 @@ static int eval_node(struct template_run *run, const struct template_node *node,
     case NODE_NOT:
         if (template_eval(run, node->left, &value) != 0)
             return -1;
-        *out = template_data_bool(!template_type_is_true(&value));
+        *out = template_value_bool(!template_type_is_true(&value));
         return 0;
     case NODE_NEGATIVE:
     case NODE_POSITIVE:
-        return eval_sign(run, node, out);
+        if (template_eval(run, node->left, &value) != 0)
+            return -1;
+        run->line = node->line;
+        return template_operator_sign(run, node->kind == NODE_NEGATIVE, &value, out);
     case NODE_CONDITION:
         return eval_condition(run, node, out);
     case NODE_ATTRIBUTE:
@@ -352,7 +341,7 @@ static int eval_node(struct template_run *run, const struct template_node *node,
     case NODE_TEST:
         if (eval_filter(run, node, &value) != 0)
             return -1;
-        *out = template_data_bool(template_type_is_true(&value));
+        *out = template_value_bool(template_type_is_true(&value));
         return 0;
     default: /* NODE_CAPTURED */
         *out = run->captured;

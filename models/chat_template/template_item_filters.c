@@ -1,11 +1,7 @@
 /* Filters over lists and other values with items. What is a generator in Jinja is a
  * TEMPLATE_ITERATOR here: it was filled at once, but is walked once. */
-#include "models/chat_template/template_arithmetic.h"
-#include "models/chat_template/template_attribute.h"
-#include "models/chat_template/template_call.h"
-#include "models/chat_template/template_compare.h"
-#include "models/chat_template/template_library.h"
-#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_operator.h"
+#include "models/chat_template/template_run.h"
 #include "models/chat_template/template_strings.h"
 #include "models/chat_template/template_type.h"
 
@@ -16,13 +12,13 @@ static int take_items(struct template_run *run, const struct template_value *val
 
 static int give_items(struct template_run *run, enum template_kind kind,
                       const struct template_value *items, size_t num, struct template_value *out) {
-    return template_data_items(run->arena, kind, items, num, out) ? 0
-                                                                  : template_run_fail_memory(run);
+    return template_value_items(run->arena, kind, items, num, out) ? 0
+                                                                   : template_run_fail_memory(run);
 }
 
 static int add_item(struct template_run *run, struct template_sequence *to,
                     struct template_value item) {
-    return template_data_append(run->arena, to, item) ? 0 : template_run_fail_memory(run);
+    return template_value_append(run->arena, to, item) ? 0 : template_run_fail_memory(run);
 }
 
 static bool is_given(const struct template_value *value) {
@@ -36,11 +32,10 @@ static int fold_case(struct template_run *run, struct template_value *value) {
                : 0;
 }
 
-/* --- One of the items --------------------------------------------------------------------------
- */
+/* --- One of the items --- */
 
 static struct template_value undefined_item(const char *why) {
-    return template_data_undefined((struct text){why, strlen(why)});
+    return template_value_undefined((struct text){why, strlen(why)});
 }
 
 /* Takes one item of an iterator alone. */
@@ -72,7 +67,7 @@ static int key_of(struct template_run *run, const struct template_value *item,
                   const struct template_value *attribute, bool case_sensitive,
                   struct template_value *out) {
     *out = *item;
-    if (is_given(attribute) && template_attribute_path(run, item, attribute, out) != 0)
+    if (is_given(attribute) && template_operator_path(run, item, attribute, out) != 0)
         return -1;
     return case_sensitive ? 0 : fold_case(run, out);
 }
@@ -88,7 +83,7 @@ TEMPLATE_BODY(extreme) {
         return -1;
     for (size_t i = 0; i < items.length; i++) {
         if (key_of(run, &items.items[i], &call->given[1], case_sensitive, &key) != 0 ||
-            (i > 0 && template_compare_order(run, &key, &best, largest ? ">" : "<", &order) != 0))
+            (i > 0 && template_type_order(run, &key, &best, largest ? ">" : "<", &order) != 0))
             return -1;
         if (i > 0 && (largest ? order <= 0 : order >= 0))
             continue;
@@ -100,7 +95,7 @@ TEMPLATE_BODY(extreme) {
 
 TEMPLATE_BODY(join) {
     struct template_sequence items;
-    struct template_value separator = template_data_server("");
+    struct template_value separator = template_value_server("");
     if ((call->given[0].kind != TEMPLATE_MISSING &&
          template_repr_string(run, &call->given[0], &separator) != 0) ||
         template_type_items(run, call->self, &items) != 0)
@@ -110,15 +105,14 @@ TEMPLATE_BODY(join) {
     struct template_sequence picked = {0};
     for (size_t i = 0; i < items.length; i++) {
         struct template_value item;
-        if (template_attribute_path(run, &items.items[i], &call->given[1], &item) != 0 ||
+        if (template_operator_path(run, &items.items[i], &call->given[1], &item) != 0 ||
             add_item(run, &picked, item) != 0)
             return -1;
     }
     return template_strings_join(run, &separator, &picked, out);
 }
 
-/* --- All of the items --------------------------------------------------------------------------
- */
+/* --- All of the items --- */
 
 TEMPLATE_BODY(list) {
     struct template_sequence items;
@@ -129,10 +123,10 @@ TEMPLATE_BODY(list) {
 
 TEMPLATE_BODY(reverse) {
     struct template_sequence items, turned = {0};
-    const struct template_value step[3] = {template_data_none(), template_data_none(),
-                                           template_data_int(-1)};
+    const struct template_value step[3] = {template_value_none(), template_value_none(),
+                                           template_value_int(-1)};
     if (call->self->kind == TEMPLATE_STRING)
-        return template_attribute_slice(run, call->self, step, out);
+        return template_operator_slice(run, call->self, step, out);
     if (take_items(run, call->self, &items) != 0)
         return -1;
     for (size_t i = items.length; i > 0; i--)
@@ -180,7 +174,7 @@ TEMPLATE_BODY(dictsort) {
         if ((!case_sensitive && fold_case(run, &key) != 0) || add_item(run, &keys, key) != 0)
             return -1;
     }
-    return template_compare_sort(run, pairs.items, keys.items, pairs.length, reversed) != 0
+    return template_type_sort(run, pairs.items, keys.items, pairs.length, reversed) != 0
                ? -1
                : give_items(run, TEMPLATE_LIST, pairs.items, pairs.length, out);
 }
@@ -200,7 +194,7 @@ static int sorted(struct template_run *run, const struct template_value *value,
     }
     *out_items = copies;
     *out_keys = keys;
-    return template_compare_sort(run, copies.items, keys.items, copies.length, reversed);
+    return template_type_sort(run, copies.items, keys.items, copies.length, reversed);
 }
 
 TEMPLATE_BODY(sort) {
@@ -217,18 +211,18 @@ TEMPLATE_BODY(unique) {
     bool case_sensitive = template_call_get_flag(call, 0, false);
     if (take_items(run, call->self, &items) != 0)
         return -1;
-    if (!template_data_map(run->arena, TEMPLATE_MAP, &seen))
+    if (!template_value_map(run->arena, TEMPLATE_MAP, &seen))
         return template_run_fail_memory(run);
     for (size_t i = 0; i < items.length; i++) {
         if (key_of(run, &items.items[i], &call->given[1], case_sensitive, &key) != 0)
             return -1;
         if (key.kind == TEMPLATE_UNDEFINED)
-            key = template_data_none();
-        if (!template_data_is_key(&key))
+            key = template_value_none();
+        if (!template_value_is_key(&key))
             return template_run_fail(run, "unhashable type: '%s'", template_type_name(&key));
-        if (template_data_map_find(run->arena, seen.mapping, &key) != NULL)
+        if (template_value_map_find(run->arena, seen.mapping, &key) != NULL)
             continue;
-        if (!template_data_map_set(run->arena, seen.mapping, &key, key))
+        if (!template_value_map_set(run->arena, seen.mapping, &key, key))
             return template_run_fail_memory(run);
         if (add_item(run, &kept, items.items[i]) != 0)
             return -1;
@@ -236,15 +230,14 @@ TEMPLATE_BODY(unique) {
     return give_items(run, TEMPLATE_ITERATOR, kept.items, kept.length, out);
 }
 
-/* --- Items put through something ---------------------------------------------------------------
- */
+/* --- Items put through something --- */
 
 static const struct template_value *keyword(struct template_run *run,
                                             const struct template_call *call, const char *name) {
     const struct template_mapping *keywords = call->arguments->keywords;
     return keywords == NULL ? NULL
-                            : template_data_map_find_text(run->arena, keywords,
-                                                          (struct text){name, strlen(name)});
+                            : template_value_map_find_text(run->arena, keywords,
+                                                           (struct text){name, strlen(name)});
 }
 
 /* Jinja's map, select and reject take whatever is false for no items, none above all. */
@@ -275,7 +268,7 @@ static int map_item(struct template_run *run, const struct template_call *call,
         return name_and_rest(run, call, 0, &name, &rest) != 0
                    ? -1
                    : template_call_filter(run, name, item, &rest, out);
-    if (template_attribute_path(run, item, attribute, out) != 0)
+    if (template_operator_path(run, item, attribute, out) != 0)
         return -1;
     const struct template_value *fallback = keyword(run, call, "default");
     if (out->kind == TEMPLATE_UNDEFINED && fallback != NULL)
@@ -307,7 +300,7 @@ static int passes(struct template_run *run, const struct template_call *call, bo
     size_t first = by_attribute;
     if (by_attribute &&
         (call->arguments->num == 0 ||
-         template_attribute_path(run, item, &call->arguments->items[0], &value) != 0))
+         template_operator_path(run, item, &call->arguments->items[0], &value) != 0))
         return call->arguments->num == 0 ? template_run_fail(run, "Missing parameter for attribute")
                                          : -1;
     if (call->arguments->num == first) {

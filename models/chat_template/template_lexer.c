@@ -52,8 +52,7 @@ int template_lexer_init(struct template_lexer *lexer, struct template_arena *are
     return 0;
 }
 
-/* --- Text between tags -------------------------------------------------------------------------
- */
+/* --- Text between tags --- */
 
 static char byte_at(const struct template_lexer *lexer, size_t at) {
     return at < lexer->source.length ? lexer->source.data[at] : '\0';
@@ -183,8 +182,7 @@ static int begin_tag(struct template_lexer *lexer, struct template_token *out) {
     return 0;
 }
 
-/* --- Inside tags -------------------------------------------------------------------------------
- */
+/* --- Inside tags --- */
 
 static bool is_digit(char c) {
     return c >= '0' && c <= '9';

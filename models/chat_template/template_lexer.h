@@ -5,7 +5,7 @@
 
 #include "config/base/error.h"
 #include "config/base/text.h"
-#include "models/chat_template/template_arena.h"
+#include "models/chat_template/template_value_private.h"
 
 enum template_token_kind {
     TOKEN_END,

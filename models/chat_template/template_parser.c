@@ -1,8 +1,7 @@
 #include "models/chat_template/template_parser.h"
 
 #include "config/base/utf8.h"
-#include "models/chat_template/template_expression.h"
-#include "models/chat_template/template_operand.h"
+#include "models/chat_template/template_cursor.h"
 
 #include <string.h>
 
@@ -30,8 +29,7 @@ static struct template_node *parse_whole_block(struct template_cursor *cursor, c
     return body;
 }
 
-/* --- Statements: each function fills the node, at the word behind the statement's own -----------
- */
+/* --- Statements: each function fills the node, at the word behind the statement's own --- */
 
 static void parse_if(struct template_cursor *cursor, struct template_node *node) {
     static const char *const words[] = {"elif", "else", "endif", NULL};
@@ -78,7 +76,7 @@ static void parse_for(struct template_cursor *cursor, struct template_node *node
 
 static struct template_node *parse_filters_over_body(struct template_cursor *cursor, bool bare) {
     struct template_node *captured = template_cursor_make(cursor, NODE_CAPTURED);
-    return template_operand_parse_filters(cursor, captured, bare);
+    return template_expression_parse_filters(cursor, captured, bare);
 }
 
 static void parse_set(struct template_cursor *cursor, struct template_node *node) {
@@ -139,8 +137,7 @@ static void parse_generation(struct template_cursor *cursor, struct template_nod
     node->body = parse_whole_block(cursor, "endgeneration");
 }
 
-/* --- Bodies ------------------------------------------------------------------------------------
- */
+/* --- Bodies --- */
 
 /* At the word behind "{%". */
 static struct template_node *parse_statement(struct template_cursor *cursor) {
@@ -210,7 +207,7 @@ static struct template_node *parse_body(struct template_cursor *cursor, const ch
                 template_cursor_fail_expected(cursor, "the end of the tag");
         } else if (cursor->token.text.length > 0) {
             struct template_node *text = template_cursor_make(cursor, NODE_TEXT);
-            text->value = template_data_text(cursor->token.text, TEMPLATE_ORIGIN_SERVER);
+            text->value = template_value_text(cursor->token.text, TEMPLATE_ORIGIN_SERVER);
             template_cursor_append(&end, text);
         }
         template_cursor_advance(cursor);

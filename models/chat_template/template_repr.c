@@ -1,15 +1,18 @@
-/* str() and repr() of Python. */
-#include "models/chat_template/template_repr.h"
+/* str(), repr() and json.dumps() of Python. */
+#include "models/chat_template/template_strings.h"
 
 #include "models/chat_template/template_characters.h"
+#include "models/chat_template/template_run.h"
 #include "models/chat_template/template_type.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+enum { FLOAT_BYTES = 40 };
+
 /* Writes the digits of %e with an exponent where Python has one: below 1e-4 and from 1e16 on. */
-static size_t write_digits(const char *scientific, char out[TEMPLATE_FLOAT_BYTES]) {
+static size_t write_digits(const char *scientific, char out[FLOAT_BYTES]) {
     char digits[24], *to = out;
     int num = 0, exponent = atoi(strchr(scientific, 'e') + 1);
     const char *from = scientific;
@@ -38,8 +41,10 @@ static size_t write_digits(const char *scientific, char out[TEMPLATE_FLOAT_BYTES
     return (size_t)(to - out);
 }
 
-size_t template_repr_float(double value, char out[TEMPLATE_FLOAT_BYTES]) {
-    char scientific[TEMPLATE_FLOAT_BYTES];
+/* Writes the shortest text that reads back as the same number, as Python writes it, NUL-terminated.
+ * Returns its length. */
+static size_t write_float(double value, char out[FLOAT_BYTES]) {
+    char scientific[FLOAT_BYTES];
     if (isnan(value))
         return (size_t)sprintf(out, "nan");
     if (isinf(value))
@@ -53,7 +58,7 @@ size_t template_repr_float(double value, char out[TEMPLATE_FLOAT_BYTES]) {
 }
 
 static bool add_scalar(const struct template_value *value, struct template_builder *builder) {
-    char number[TEMPLATE_FLOAT_BYTES];
+    char number[FLOAT_BYTES];
     size_t length;
     switch (value->kind) {
     case TEMPLATE_NONE:
@@ -70,7 +75,7 @@ static bool add_scalar(const struct template_value *value, struct template_build
             template_builder_add_server(builder, value->digits);
             return true;
         }
-        length = template_repr_float(value->real, number);
+        length = write_float(value->real, number);
         break;
     default:
         return false;
@@ -79,8 +84,7 @@ static bool add_scalar(const struct template_value *value, struct template_build
     return true;
 }
 
-/* --- Strings -----------------------------------------------------------------------------------
- */
+/* --- Strings --- */
 
 /* Writes the escape of a character within quotes; 0: it stands for itself. */
 static int write_escape(int32_t c, char quote, char out[12]) {
@@ -114,8 +118,7 @@ static void repr_string(const struct template_value *string, struct template_bui
     template_builder_add(builder, (struct text){&quote, 1}, TEMPLATE_ORIGIN_SERVER);
 }
 
-/* --- Collections -------------------------------------------------------------------------------
- */
+/* --- Collections --- */
 
 static int repr(struct template_run *run, const struct template_value *value, int depth,
                 struct template_builder *builder);
@@ -234,3 +237,205 @@ int template_repr_string(struct template_run *run, const struct template_value *
     return template_repr_str(run, value, &builder) != 0 ? -1
                                                         : template_run_finish(run, &builder, out);
 }
+
+/* --- The filter tojson: as json.dumps() --- */
+
+struct writer {
+    struct template_run *run;
+    struct template_builder builder;
+    bool ascii, sorted, has_indent;
+    struct template_value indent, item_separator, key_separator;
+};
+
+/* Writes the escape of a character; 0: it stands for itself. */
+static int json_escape(const struct writer *w, int32_t c, char out[16]) {
+    static const char special[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
+    const char *found = c > 0 && c < 0x80 ? strchr(special, c) : NULL;
+    if (found != NULL)
+        return sprintf(out, "\\%c", letters[found - special]);
+    if (c >= 0x20 && (c < 0x80 || !w->ascii))
+        return 0;
+    if (c < 0x10000)
+        return sprintf(out, "\\u%04x", (unsigned)c);
+    unsigned rest = (unsigned)c - 0x10000;
+    return sprintf(out, "\\u%04x\\u%04x", 0xd800 + (rest >> 10), 0xdc00 + (rest & 0x3ff));
+}
+
+static int write_string(struct writer *w, const struct template_value *string) {
+    struct text text = template_string_text(string);
+    char escape[16];
+    size_t begin = 0;
+    template_builder_add_server(&w->builder, "\"");
+    for (size_t at = 0, next = 0; at < text.length; at = next) {
+        int length = json_escape(w, template_characters_next(text, &next), escape);
+        if (length == 0)
+            continue;
+        template_builder_add_part(&w->builder, string, begin, at);
+        const uint8_t *marks = string->string.marks;
+        template_builder_add(&w->builder, (struct text){escape, (size_t)length},
+                             marks != NULL ? marks[at] : string->origin);
+        begin = next;
+    }
+    template_builder_add_part(&w->builder, string, begin, text.length);
+    template_builder_add_server(&w->builder, "\"");
+    return template_run_charge_text(w->run, text.length);
+}
+
+/* Gives the text of none, a truth value or a number. */
+static const char *scalar_text(const struct template_value *value, char number[FLOAT_BYTES]) {
+    switch (value->kind) {
+    case TEMPLATE_NONE:
+        return "null";
+    case TEMPLATE_BOOL:
+        return value->boolean ? "true" : "false";
+    case TEMPLATE_INT:
+        snprintf(number, FLOAT_BYTES, "%lld", (long long)value->integer);
+        return number;
+    default:
+        break;
+    }
+    if (value->digits != NULL)
+        return value->digits;
+    if (isnan(value->real))
+        return "NaN";
+    if (isinf(value->real))
+        return value->real < 0 ? "-Infinity" : "Infinity";
+    write_float(value->real, number);
+    return number;
+}
+
+static void write_newline(struct writer *w, int depth) {
+    if (!w->has_indent)
+        return;
+    template_builder_add_server(&w->builder, "\n");
+    template_builder_add_repeated(&w->builder, &w->indent, (size_t)depth);
+}
+
+static int write_value(struct writer *w, const struct template_value *value, int depth);
+
+static int write_list(struct writer *w, const struct template_sequence *list, int depth) {
+    template_builder_add_server(&w->builder, "[");
+    for (size_t i = 0; i < list->length; i++) {
+        if (i > 0)
+            template_builder_add_string(&w->builder, &w->item_separator);
+        write_newline(w, depth + 1);
+        if (write_value(w, &list->items[i], depth + 1) != 0)
+            return -1;
+    }
+    if (list->length > 0)
+        write_newline(w, depth);
+    template_builder_add_server(&w->builder, "]");
+    return 0;
+}
+
+static int write_key(struct writer *w, const struct template_value *key) {
+    char number[FLOAT_BYTES];
+    if (key->kind == TEMPLATE_STRING)
+        return write_string(w, key);
+    template_builder_add_server(&w->builder, "\"");
+    template_builder_add_server(&w->builder, scalar_text(key, number));
+    template_builder_add_server(&w->builder, "\"");
+    return 0;
+}
+
+/* Gives the map's keys in order. */
+static int sort_entries(struct writer *w, const struct template_mapping *map,
+                        struct template_sequence *keys) {
+    for (size_t i = 0; i < map->length; i++)
+        if (!template_value_append(w->run->arena, keys, map->entries[i].key))
+            return template_run_fail_memory(w->run);
+    return template_type_sort(w->run, keys->items, keys->items, keys->length, false);
+}
+
+static int write_map(struct writer *w, const struct template_mapping *map, int depth) {
+    struct template_sequence keys = {0};
+    if (w->sorted && sort_entries(w, map, &keys) != 0)
+        return -1;
+    template_builder_add_server(&w->builder, "{");
+    for (size_t i = 0; i < map->length; i++) {
+        const struct template_value *key = w->sorted ? &keys.items[i] : &map->entries[i].key;
+        const struct template_value *item =
+            w->sorted ? template_value_map_find(w->run->arena, map, key) : &map->entries[i].item;
+        if (i > 0)
+            template_builder_add_string(&w->builder, &w->item_separator);
+        write_newline(w, depth + 1);
+        if (write_key(w, key) != 0)
+            return -1;
+        template_builder_add_string(&w->builder, &w->key_separator);
+        if (write_value(w, item, depth + 1) != 0)
+            return -1;
+    }
+    if (map->length > 0)
+        write_newline(w, depth);
+    template_builder_add_server(&w->builder, "}");
+    return 0;
+}
+
+static int write_value(struct writer *w, const struct template_value *value, int depth) {
+    char number[FLOAT_BYTES];
+    if (depth > TEMPLATE_MAX_VALUE_DEPTH)
+        return template_run_fail(w->run, "values nest too deep to write them as JSON");
+    if (template_run_charge(w->run, 1) != 0)
+        return -1;
+    switch (value->kind) {
+    case TEMPLATE_NONE:
+    case TEMPLATE_BOOL:
+    case TEMPLATE_INT:
+    case TEMPLATE_FLOAT:
+        template_builder_add_server(&w->builder, scalar_text(value, number));
+        return 0;
+    case TEMPLATE_STRING:
+        return write_string(w, value);
+    case TEMPLATE_LIST:
+    case TEMPLATE_TUPLE:
+        return write_list(w, value->sequence, depth);
+    case TEMPLATE_MAP:
+        return write_map(w, value->mapping, depth);
+    default:
+        return template_run_fail(w->run, "Object of type %s is not JSON serializable",
+                                 template_type_name(value));
+    }
+}
+
+static int read_indent(struct writer *w, const struct template_value *given) {
+    struct template_builder builder = {.arena = w->run->arena};
+    struct template_value space = template_value_server(" ");
+    int64_t width;
+    w->has_indent = given->kind != TEMPLATE_MISSING && given->kind != TEMPLATE_NONE;
+    w->indent = *given;
+    if (!w->has_indent || given->kind == TEMPLATE_STRING)
+        return 0;
+    if (!template_type_int(given, &width) || width > 1000)
+        return template_run_fail(w->run, "tojson: indent is a string or a number up to 1000");
+    template_builder_add_repeated(&builder, &space, width > 0 ? (size_t)width : 0);
+    return template_run_finish(w->run, &builder, &w->indent);
+}
+
+static int read_separators(struct writer *w, const struct template_value *given) {
+    w->item_separator = template_value_server(w->has_indent ? "," : ", ");
+    w->key_separator = template_value_server(": ");
+    if (given->kind == TEMPLATE_MISSING || given->kind == TEMPLATE_NONE)
+        return 0;
+    if ((given->kind != TEMPLATE_TUPLE && given->kind != TEMPLATE_LIST) ||
+        given->sequence->length != 2 || !template_value_is_string(&given->sequence->items[0]) ||
+        !template_value_is_string(&given->sequence->items[1]))
+        return template_run_fail(w->run, "tojson: separators are two strings");
+    w->item_separator = given->sequence->items[0];
+    w->key_separator = given->sequence->items[1];
+    return 0;
+}
+
+TEMPLATE_BODY(to_json) {
+    struct writer w = {.run = run, .builder = {.arena = run->arena}};
+    w.ascii = template_call_get_flag(call, 0, false);
+    w.sorted = template_call_get_flag(call, 3, false);
+    if (read_indent(&w, &call->given[1]) != 0 || read_separators(&w, &call->given[2]) != 0 ||
+        write_value(&w, call->self, 0) != 0)
+        return -1;
+    return template_run_finish(run, &w.builder, out);
+}
+
+const struct template_function template_json_filters[] = {
+    {"tojson", to_json, "ensure_ascii indent separators sort_keys", 0},
+    {NULL, NULL, NULL, 0},
+};

@@ -2,8 +2,6 @@
 
 #include "config/base/utf8.h"
 
-#include "models/chat_template/template_builtins.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -51,12 +49,11 @@ int template_run_copy(struct template_run *run, struct text text, struct templat
     if (copy == NULL)
         return template_run_fail_memory(run);
     char *end = copy;
-    *out = template_data_text(text_copy(text, &end), TEMPLATE_ORIGIN_SERVER);
+    *out = template_value_text(text_copy(text, &end), TEMPLATE_ORIGIN_SERVER);
     return 0;
 }
 
-/* --- Variables ---------------------------------------------------------------------------------
- */
+/* --- Variables --- */
 
 struct template_scope *template_run_scope(struct template_run *run, struct template_scope *parent) {
     struct template_scope *scope = template_arena_alloc(run->arena, sizeof(*scope));
@@ -106,12 +103,67 @@ int template_run_find(struct template_run *run, struct text name, struct templat
         seen++;
     }
     const struct template_value *variable =
-        template_data_map_find_text(run->arena, run->variables->mapping, name);
+        template_value_map_find_text(run->arena, run->variables->mapping, name);
     if (variable != NULL)
         *out = *variable;
     else if ((function = template_builtins_find(run->builtins->functions, name)) != NULL)
         *out = (struct template_value){.kind = TEMPLATE_FUNCTION, .function = function};
     else
-        *out = template_data_undefined(name);
+        *out = template_value_undefined(name);
     return template_run_charge(run, seen / 16);
+}
+
+/* --- Builtins --- */
+
+static const struct template_function *find_in(const struct template_function *table,
+                                               struct text name) {
+    for (; table->name != NULL; table++)
+        if (text_is(name, table->name))
+            return table;
+    return NULL;
+}
+
+const struct template_function *template_builtins_find(const struct template_function *const *list,
+                                                       struct text name) {
+    const struct template_function *found = NULL;
+    for (; found == NULL && *list != NULL; list++)
+        found = find_in(*list, name);
+    return found;
+}
+
+static const struct template_methods *methods_of(const struct template_builtins *builtins,
+                                                 enum template_kind kind) {
+    const struct template_methods *methods = builtins->methods;
+    while (methods->kind != kind && methods->kind != TEMPLATE_MISSING)
+        methods++;
+    return methods;
+}
+
+const struct template_function *template_builtins_method(const struct template_builtins *builtins,
+                                                         enum template_kind kind,
+                                                         struct text name) {
+    const struct template_methods *methods = methods_of(builtins, kind);
+    return methods->table == NULL ? NULL : find_in(methods->table, name);
+}
+
+static bool is_refused(const struct template_methods *methods, struct text name) {
+    const char *const *refused = methods->refused;
+    for (; refused != NULL && *refused != NULL; refused++)
+        if (text_is(name, *refused))
+            return true;
+    return false;
+}
+
+bool template_builtins_is_refused(const struct template_builtins *builtins, enum template_kind kind,
+                                  struct text name) {
+    return is_refused(methods_of(builtins, kind), name);
+}
+
+bool template_builtins_is_method(const struct template_builtins *builtins, struct text name) {
+    const struct template_methods *methods = builtins->methods;
+    for (; methods->kind != TEMPLATE_MISSING; methods++)
+        if ((methods->table != NULL && find_in(methods->table, name) != NULL) ||
+            is_refused(methods, name))
+            return true;
+    return false;
 }

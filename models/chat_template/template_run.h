@@ -1,4 +1,5 @@
-/* Private to chat_template/: one rendering, its variables, errors and bounds.
+/* Private to chat_template/: one rendering, its errors, bounds and variables, and the builtins it
+ * calls.
  *
  * A function that can fail returns 0, or -1 with the reason in run->err; its outputs are untouched
  * then. A result may be the same object as an operand. */
@@ -6,9 +7,7 @@
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_RUN_H
 
 #include "config/base/error.h"
-#include "models/chat_template/template_builder.h"
-#include "models/chat_template/template_node.h"
-#include "models/chat_template/template_value.h"
+#include "models/chat_template/template_value_private.h"
 
 /* Nodes that are evaluated within another, over all calls; calls; lists and maps within another. */
 enum { TEMPLATE_MAX_EVALUATIONS = 400, TEMPLATE_MAX_CALLS = 64, TEMPLATE_MAX_VALUE_DEPTH = 100 };
@@ -23,6 +22,9 @@ struct template_scope {
     struct template_scope *parent; /* NULL: of the template itself */
     struct template_binding *bindings;
 };
+
+struct template_names;
+struct template_builtins;
 
 struct template_run {
     struct template_arena *arena;
@@ -68,5 +70,113 @@ int template_run_set(struct template_run *run, struct template_scope *scope, str
                      struct template_value value);
 /* Gives an undefined value where nothing has that name. */
 int template_run_find(struct template_run *run, struct text name, struct template_value *out);
+
+/* --- Builtins ---
+ * The names that a template can use and does not define: filters, tests, functions and methods, in
+ * tables. The parser and the evaluator know the tables only through these functions. */
+
+struct template_call;
+
+typedef int (*template_body)(struct template_run *run, const struct template_call *call,
+                             struct template_value *out);
+
+/* Says whether a filter applies a filter or test that one of its arguments names. */
+enum template_applies { TEMPLATE_APPLIES_NONE, TEMPLATE_APPLIES_FILTER, TEMPLATE_APPLIES_TEST };
+
+struct template_function {
+    const char *name; /* NULL ends a table */
+    /* NULL: a name of other engines that templates for them carry; an error where it is reached. */
+    template_body body;
+    const char *parameters; /* names with spaces between them; NULL: takes what it is given */
+    int num_required;
+    int variant; /* for a body that several names share */
+    enum template_applies applies;
+    int applied_index; /* among the arguments by position: where the applied one's name is */
+};
+
+/* The methods of values of one kind. */
+struct template_methods {
+    enum template_kind kind; /* TEMPLATE_MISSING ends a list */
+    const struct template_function *table;
+    /* Those that Python's type has and that would change the value, with NULL behind: a template
+     * that reaches one ends with an error, as in Jinja's immutable sandbox. */
+    const char *const *refused;
+};
+
+/* Lists of tables, with NULL behind each. */
+struct template_builtins {
+    const struct template_function *const *filters, *const *tests, *const *functions;
+    const struct template_methods *methods;
+};
+
+/* Searches the tables of a list. NULL: there is none of that name. */
+const struct template_function *template_builtins_find(const struct template_function *const *list,
+                                                       struct text name);
+/* Searches the methods of values of that kind. */
+const struct template_function *template_builtins_method(const struct template_builtins *builtins,
+                                                         enum template_kind kind, struct text name);
+/* Returns whether values of any kind have a method of that name, refused or not. */
+bool template_builtins_is_method(const struct template_builtins *builtins, struct text name);
+/* Returns whether the name is among the refused methods of that kind. */
+bool template_builtins_is_refused(const struct template_builtins *builtins, enum template_kind kind,
+                                  struct text name);
+
+/* --- Calls (template_call.c) ---
+ * How arguments reach their parameters, and how a body reads them. */
+
+enum { TEMPLATE_MAX_PARAMETERS = 5 };
+
+/* The arguments of a call, evaluated. */
+struct template_arguments {
+    struct template_value *items; /* by position */
+    size_t num;
+    struct template_mapping *keywords; /* NULL: none */
+};
+
+/* One call of a function, filter, test or method. */
+struct template_call {
+    /* The value that a filter, test or method works on. */
+    const struct template_value *self;
+    /* By parameter; TEMPLATE_MISSING for one that is left out. */
+    struct template_value given[TEMPLATE_MAX_PARAMETERS];
+    int variant; /* of the function */
+    /* All of them, for a function that takes any number. */
+    const struct template_arguments *arguments;
+};
+
+struct template_method {
+    struct template_value self;
+    const struct template_function *function;
+};
+
+/* Defines the body of a function. */
+#define TEMPLATE_BODY(name)                                                                        \
+    static int name(struct template_run *run, const struct template_call *call,                    \
+                    struct template_value *out)
+
+/* Binds the arguments as Python does it, by position, then by name, and runs the body. self: what a
+ * filter, test or method works on; NULL: none. */
+int template_call_function(struct template_run *run, const struct template_function *function,
+                           const struct template_value *self,
+                           const struct template_arguments *arguments, struct template_value *out);
+/* Fails with the name where there is no such filter or test. */
+int template_call_filter(struct template_run *run, struct text name,
+                         const struct template_value *self,
+                         const struct template_arguments *arguments, struct template_value *out);
+int template_call_test(struct template_run *run, struct text name,
+                       const struct template_value *self,
+                       const struct template_arguments *arguments, bool *out);
+
+/* Readers of call->given: the fallback where it is missing; a wrong type is an error. */
+int template_call_get_int(struct template_run *run, const struct template_call *call, int index,
+                          int64_t fallback, int64_t *out);
+int template_call_get_string(struct template_run *run, const struct template_call *call, int index,
+                             const char *fallback, struct template_value *out);
+bool template_call_get_flag(const struct template_call *call, int index, bool fallback);
+
+/* The tables of every template, with a NULL name after the last entry. */
+extern const struct template_function template_filters[], template_item_filters[],
+    template_json_filters[], template_tests[], template_functions[], template_string_methods[],
+    template_map_methods[], template_loop_methods[];
 
 #endif

@@ -1,15 +1,17 @@
-#include "models/chat_template/template_statement.h"
-
 #include "models/chat_template/template_eval.h"
-#include "models/chat_template/template_repr.h"
+#include "models/chat_template/template_strings.h"
 #include "models/chat_template/template_type.h"
 
-/* --- Assignment --------------------------------------------------------------------------------
- */
+/* The ways in which a body is left. */
+enum flow { FLOW_END, FLOW_BREAK, FLOW_CONTINUE };
+
+static int run_body(struct template_run *run, const struct template_node *body, enum flow *out);
+
+/* --- Assignment --- */
 
 static int assign_member(struct template_run *run, const struct template_node *target,
                          struct template_value value) {
-    struct template_value space, key = template_data_text(target->member, TEMPLATE_ORIGIN_SERVER);
+    struct template_value space, key = template_value_text(target->member, TEMPLATE_ORIGIN_SERVER);
     if (template_run_find(run, target->name, &space) != 0)
         return -1;
     run->line = target->line;
@@ -18,7 +20,7 @@ static int assign_member(struct template_run *run, const struct template_node *t
     if (target->member.data[0] == '_')
         return template_run_fail(run, "a namespace cannot have the attribute '%.*s'",
                                  template_run_shown(target->member), target->member.data);
-    return template_data_map_set(run->arena, space.mapping, &key, value)
+    return template_value_map_set(run->arena, space.mapping, &key, value)
                ? 0
                : template_run_fail_memory(run);
 }
@@ -53,8 +55,7 @@ static int assign(struct template_run *run, const struct template_node *target,
     return assign_tuple(run, target, &value);
 }
 
-/* --- Loops --------------------------------------------------------------------------------------
- */
+/* --- Loops --- */
 
 /* Picks the items that pass the loop's `if`, which sees the loop's targets alone. */
 static int filter_items(struct template_run *run, const struct template_node *node,
@@ -69,7 +70,7 @@ static int filter_items(struct template_run *run, const struct template_node *no
         if (status == 0)
             status = template_eval(run, node->other, &passes);
         if (status == 0 && template_type_is_true(&passes) &&
-            !template_data_append(run->arena, &passed, items->items[i]))
+            !template_value_append(run->arena, &passed, items->items[i]))
             status = template_run_fail_memory(run);
     }
     run->scope = outer;
@@ -87,13 +88,13 @@ static void forget_bindings(struct template_scope *scope) {
 static int run_rounds(struct template_run *run, const struct template_node *node,
                       struct template_loop *loop) {
     struct template_value value = {.kind = TEMPLATE_LOOP, .loop = loop};
-    enum template_flow flow = TEMPLATE_FLOW_END;
-    for (; flow != TEMPLATE_FLOW_BREAK && loop->index < loop->items.length; loop->index++) {
+    enum flow flow = FLOW_END;
+    for (; flow != FLOW_BREAK && loop->index < loop->items.length; loop->index++) {
         forget_bindings(run->scope);
         if (template_run_charge(run, 1) != 0 ||
             assign(run, node->left, loop->items.items[loop->index]) != 0 ||
             template_run_set(run, run->scope, run->names->loop, value) != 0 ||
-            template_statement_run(run, node->body, &flow) != 0)
+            run_body(run, node->body, &flow) != 0)
             return -1;
     }
     return 0;
@@ -114,24 +115,23 @@ static int run_loop(struct template_run *run, const struct template_node *node) 
         (node->other != NULL && filter_items(run, node, &loop->items, &loop->items) != 0))
         return -1;
     run->scope = scope;
-    enum template_flow flow;
-    int status = loop->items.length > 0 ? run_rounds(run, node, loop)
-                                        : template_statement_run(run, node->orelse, &flow);
+    enum flow flow;
+    int status =
+        loop->items.length > 0 ? run_rounds(run, node, loop) : run_body(run, node->orelse, &flow);
     run->scope = outer;
     return status;
 }
 
-/* --- Statements --------------------------------------------------------------------------------
- */
+/* --- Statements --- */
 
 int template_statement_capture(struct template_run *run, const struct template_node *body,
                                struct template_scope *scope, struct template_value *out) {
     struct template_builder builder = {.arena = run->arena}, *outer_output = run->output;
     struct template_scope *outer_scope = run->scope;
-    enum template_flow flow;
+    enum flow flow;
     run->output = &builder;
     run->scope = scope;
-    int status = template_statement_run(run, body, &flow);
+    int status = run_body(run, body, &flow);
     run->output = outer_output;
     run->scope = outer_scope;
     return status != 0 ? -1 : template_run_finish(run, &builder, out);
@@ -150,23 +150,23 @@ static int run_filtered(struct template_run *run, const struct template_node *no
     return status;
 }
 
-static int run_scope(struct template_run *run, const struct template_node *body,
-                     struct template_scope *scope, enum template_flow *out) {
-    struct template_scope *outer = run->scope;
+static int run_scope(struct template_run *run, const struct template_node *body, enum flow *out) {
+    struct template_scope *outer = run->scope, *scope = template_run_scope(run, outer);
+    if (scope == NULL)
+        return -1;
     run->scope = scope;
-    int status = template_statement_run(run, body, out);
+    int status = run_body(run, body, out);
     run->scope = outer;
     return status;
 }
 
-static int run_if(struct template_run *run, const struct template_node *node,
-                  enum template_flow *out) {
+static int run_if(struct template_run *run, const struct template_node *node, enum flow *out) {
     for (const struct template_node *branch = node->items; branch != NULL; branch = branch->next) {
-        struct template_value condition = template_data_bool(true);
+        struct template_value condition = template_value_bool(true);
         if (branch->left != NULL && template_eval(run, branch->left, &condition) != 0)
             return -1;
         if (template_type_is_true(&condition))
-            return template_statement_run(run, branch->body, out);
+            return run_body(run, branch->body, out);
     }
     return 0;
 }
@@ -197,8 +197,7 @@ static int run_call_block(struct template_run *run, const struct template_node *
 }
 
 static int run_statement(struct template_run *run, const struct template_node *node,
-                         enum template_flow *out) {
-    struct template_scope *scope;
+                         enum flow *out) {
     struct template_value value;
     switch (node->kind) {
     case NODE_TEXT:
@@ -230,26 +229,24 @@ static int run_statement(struct template_run *run, const struct template_node *n
     case NODE_CALL_BLOCK:
         return run_call_block(run, node);
     case NODE_SCOPE:
-        scope = template_run_scope(run, run->scope);
-        return scope == NULL ? -1 : run_scope(run, node->body, scope, out);
+        return run_scope(run, node->body, out);
     case NODE_BREAK:
-        *out = TEMPLATE_FLOW_BREAK;
+        *out = FLOW_BREAK;
         return 0;
     default: /* NODE_CONTINUE */
-        *out = TEMPLATE_FLOW_CONTINUE;
+        *out = FLOW_CONTINUE;
         return 0;
     }
 }
 
-int template_statement_run(struct template_run *run, const struct template_node *body,
-                           enum template_flow *out) {
+static int run_body(struct template_run *run, const struct template_node *body, enum flow *out) {
     int status = 0;
-    *out = TEMPLATE_FLOW_END;
+    *out = FLOW_END;
     if (run->num_evaluations >= TEMPLATE_MAX_EVALUATIONS)
         return template_run_fail(run, "expressions and calls nest too deep");
     run->num_evaluations++;
-    for (const struct template_node *node = body;
-         status == 0 && *out == TEMPLATE_FLOW_END && node != NULL; node = node->next) {
+    for (const struct template_node *node = body; status == 0 && *out == FLOW_END && node != NULL;
+         node = node->next) {
         run->line = node->line;
         status = template_run_charge(run, 1);
         if (status == 0)
@@ -259,8 +256,7 @@ int template_statement_run(struct template_run *run, const struct template_node 
     return status;
 }
 
-/* --- Macros ------------------------------------------------------------------------------------
- */
+/* --- Macros --- */
 
 /* Binds the given value, the default, or undefined. */
 static int bind_parameter(struct template_run *run, const struct template_node *parameter,
@@ -270,13 +266,13 @@ static int bind_parameter(struct template_run *run, const struct template_node *
     const struct template_value *keyword =
         arguments->keywords == NULL
             ? NULL
-            : template_data_map_find_text(run->arena, arguments->keywords, parameter->name);
+            : template_value_map_find_text(run->arena, arguments->keywords, parameter->name);
     if (index < arguments->num)
         value = arguments->items[index];
     else if (keyword != NULL)
         value = *keyword;
     else if (parameter->left == NULL)
-        value = template_data_undefined(parameter->name);
+        value = template_value_undefined(parameter->name);
     else if (template_eval(run, parameter->left, &value) != 0)
         return -1;
     return template_run_set(run, scope, parameter->name, value);

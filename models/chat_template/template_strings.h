@@ -1,8 +1,22 @@
-/* Private to chat_template/: what filters and methods of strings have in common. */
+/* Private to chat_template/: values as text, and what filters, methods and operators of strings have
+ * in common. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
 
 #include "models/chat_template/template_run.h"
+
+/* --- Values as text (template_repr.c) --- */
+
+/* Add str(value) and repr(value), as Python writes them, to the builder. */
+int template_repr_str(struct template_run *run, const struct template_value *value,
+                      struct template_builder *builder);
+int template_repr_repr(struct template_run *run, const struct template_value *value,
+                       struct template_builder *builder);
+/* Gives str(value), which is the value itself if it is a string. */
+int template_repr_string(struct template_run *run, const struct template_value *value,
+                         struct template_value *out);
+
+/* --- Parts of strings, and case --- */
 
 enum template_strip { TEMPLATE_STRIP_LEFT = 1, TEMPLATE_STRIP_RIGHT = 2, TEMPLATE_STRIP_BOTH = 3 };
 
@@ -37,5 +51,19 @@ enum template_strings_case {
 };
 int template_strings_change_case(struct template_run *run, const struct template_value *string,
                                  enum template_strings_case to, struct template_value *out);
+
+/* --- Python's two ways of formatting ---
+ * Anything else in a format is an error. */
+
+/* format % values: a tuple's, a map's by name, or one value. A conversion is
+ * %[(name)][-][0][width][.precision] and one of s r d i f %. */
+int template_strings_format_percent(struct template_run *run, const struct template_value *format,
+                                    const struct template_value *values,
+                                    struct template_value *out);
+/* format.format(arguments). A field is {[position or name][:specification]}, a specification is
+ * [[fill]align][0][width][.precision][type] with one of < > ^ for align and of s d f for type. */
+int template_strings_format_braces(struct template_run *run, const struct template_value *format,
+                                   const struct template_arguments *arguments,
+                                   struct template_value *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* Private to chat_template/: what Python's types have in common: a name, truth, a number, items, a
- * length. */
+ * length, equality, order. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_TYPE_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_TYPE_H
 
@@ -18,5 +18,19 @@ int template_type_items(struct template_run *run, const struct template_value *v
                         struct template_sequence *out);
 /* -1 without an error set: it has none. */
 int64_t template_type_length(const struct template_value *value);
+
+/* --- Equality, order, membership and sorting --- */
+
+int template_type_equal(struct template_run *run, const struct template_value *a,
+                        const struct template_value *b, bool *out);
+/* Less than 0, 0 or more than 0, as a is less than b or not; `op` is for the message. */
+int template_type_order(struct template_run *run, const struct template_value *a,
+                        const struct template_value *b, const char *op, int *out);
+int template_type_contains(struct template_run *run, const struct template_value *container,
+                           const struct template_value *item, bool *out);
+
+/* Puts items[num] in the order of keys[num], which move with them and may be the items. Stable. */
+int template_type_sort(struct template_run *run, struct template_value *items,
+                       struct template_value *keys, size_t num, bool reverse);
 
 #endif

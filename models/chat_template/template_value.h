@@ -10,12 +10,27 @@
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_VALUE_H
 
 #include "config/base/text.h"
-#include "models/chat_template/template_arena.h"
-#include "models/chat_template/template_origin.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* The memory of one rendering, or of one parsed template: bounded, given back at once. After a first
+ * failure every further allocation fails too. */
+struct template_arena;
+
+/* Holds at most max_bytes. NULL when memory is short. */
+struct template_arena *template_arena_create(size_t max_bytes);
+void template_arena_destroy(struct template_arena *arena); /* accepts NULL */
+/* Returns whether an allocation failed because of max_bytes. */
+bool template_arena_is_full(const struct template_arena *arena);
+
+/* Whose words a byte of a prompt is. Every string keeps this for each of its bytes, and whatever is
+ * cut out of it, put together with others, changed in case or escaped keeps it as well. */
+enum template_origin {
+    TEMPLATE_ORIGIN_SERVER, /* the template's, or ours: a role, a bos token */
+    TEMPLATE_ORIGIN_CLIENT, /* content, names, arguments, tool descriptions, ... */
+};
 
 struct template_value;
 
