@@ -20,7 +20,8 @@ int32_t character_last(const char *text, size_t length, size_t *out_bytes) {
     return -1;
 }
 
-bool character_is_space(int32_t c) {
+/* Returns whether it is of Unicode's White_Space. */
+static bool is_space(int32_t c) {
     return (c >= 0x09 && c <= 0x0d) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
            c == 0x205f || c == 0x3000;
@@ -57,14 +58,14 @@ bool character_is_word(int32_t c) {
 
 size_t characters_leading_space(const char *text, size_t length) {
     size_t position = 0, bytes;
-    while (character_is_space(character_first(text + position, length - position, &bytes)))
+    while (is_space(character_first(text + position, length - position, &bytes)))
         position += bytes;
     return position;
 }
 
 size_t characters_trailing_space(const char *text, size_t length) {
     size_t rest = length, bytes;
-    while (character_is_space(character_last(text, rest, &bytes)))
+    while (is_space(character_last(text, rest, &bytes)))
         rest -= bytes;
     return length - rest;
 }

@@ -11,8 +11,6 @@
 int32_t character_first(const char *text, size_t length, size_t *out_bytes);
 int32_t character_last(const char *text, size_t length, size_t *out_bytes);
 
-/* Returns whether it is of Unicode's White_Space. */
-bool character_is_space(int32_t c);
 /* Returns whether it is what \w means in Rust's regexes: letters, marks, decimal digits,
  * connectors. */
 bool character_is_word(int32_t c);

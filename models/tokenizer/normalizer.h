@@ -11,7 +11,7 @@ struct normalizer {
     int num_steps;
     struct normalizer_step steps[TOKENIZER_MAX_STEPS]; /* texts are copies */
     char *texts;
-    uint8_t *inert; /* see unicode_form.h; NULL: no step needs it */
+    uint8_t *inert; /* by code point, the normal forms it is inert in; NULL: no step needs it */
 };
 
 int normalizer_init(const struct tokenizer_spec *spec, struct normalizer *out, struct error *err);

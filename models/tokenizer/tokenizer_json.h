@@ -40,14 +40,7 @@ int tokenizer_json_model(struct tokenizer_json *json, const cJSON *root);
 int tokenizer_json_added(struct tokenizer_json *json, const cJSON *list, const cJSON *config);
 int tokenizer_json_normalizer(struct tokenizer_json *json, const cJSON *section);
 int tokenizer_json_pretokenizer(struct tokenizer_json *json, const cJSON *section);
-int tokenizer_json_template(struct tokenizer_json *json, const cJSON *section);
 int tokenizer_json_decoder(struct tokenizer_json *json, const cJSON *section);
-/* Reads bos and eos of tokenizer_config.json (NULL: no such file; one that is no token counts as
- * none), and what is put around a prompt where it says so. */
-int tokenizer_json_config(struct tokenizer_json *json, const cJSON *config);
-/* Returns the text of a token named in tokenizer_config.json, a string or an object's "content";
- * NULL where there is none. */
-const char *tokenizer_json_named(const cJSON *config, const char *key);
 
 /* Reads a tokenizer.json (`path` names it in messages) and its tokenizer_config.json, NULL: none.
  * Keeps nothing of the trees. *out is set on success only. */
@@ -85,5 +78,8 @@ int json_field_choice(struct tokenizer_json *json, const cJSON *object, const ch
                       const char *key, const char *const *names, int count, int *out);
 int json_field_array(struct tokenizer_json *json, const cJSON *object, const char *where,
                      const char *key, const cJSON **out);
+/* Returns the text of a token named in tokenizer_config.json, a string or an object's "content";
+ * NULL where there is none. */
+const char *tokenizer_json_named(const cJSON *config, const char *key);
 
 #endif

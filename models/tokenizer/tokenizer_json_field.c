@@ -92,3 +92,10 @@ int json_field_array(struct tokenizer_json *json, const cJSON *object, const cha
     *out = item;
     return 0;
 }
+
+const char *tokenizer_json_named(const cJSON *config, const char *key) {
+    const cJSON *item = json_field(config, key);
+    if (cJSON_IsObject(item))
+        item = json_field(item, "content");
+    return cJSON_IsString(item) ? item->valuestring : NULL;
+}

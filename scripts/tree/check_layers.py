@@ -50,7 +50,7 @@ THIRD_PARTY = [
      re.compile(r"config/json/\w+\.[ch]|engine/grammar/read/\w+\.[ch]|server/(api|page|client|program)/[\w/]+\.[ch]"
                 r"|models/(files/json_file|config/config_field|tokenizer/tokenizer_json\w*)\.[ch]")),
     (re.compile(r"pcre2\w*\.h"), re.compile(r"models/tokenizer/(pre)?tokenizer\w*\.[ch]")),
-    (re.compile(r"utf8proc\.h"), re.compile(r"models/(tokenizer/(characters|normalizer|unicode_form)|chat_template/template_characters)\.c")),
+    (re.compile(r"utf8proc\.h"), re.compile(r"models/(tokenizer/(characters|normalizer)|chat_template/template_characters)\.c")),
     (re.compile(r"xxhash\.h"), re.compile(r"models/files/content_hash\.c|engine/kv/block_key\.c")),
     (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c|server/keys/key_yaml\.c")),
     (re.compile(r"gnutls/.*"), re.compile(r"server/(keys/auth|program/command_verify|client/hub/hub_digest)\.c|server/tls/\w+\.[ch]")),
