@@ -34,7 +34,7 @@ int gguf_version(const struct file_image *image);
 int gguf_parse(struct file_image *image, struct tensor_table *out, struct error *err);
 
 /* Opens the parts that part 0 of file, which is open and parsed, names; checks that they belong
- * together, and joins them (gguf_split.c). */
-int gguf_split_open_rest(struct tensor_file *file, struct error *err);
+ * together, and joins them. */
+int gguf_open_rest(struct tensor_file *file, struct error *err);
 
 #endif

@@ -69,7 +69,7 @@ static int open_parts(struct tensor_file *file, struct error *err) {
         return safetensors_open_folder(file, err);
     if (tensor_parts_open(file, file->path, parse_file, err) != 0)
         return -1;
-    return gguf_split_open_rest(file, err);
+    return gguf_open_rest(file, err);
 }
 
 int tensor_file_open(const char *path, struct tensor_file **out, struct error *err) {

@@ -1,17 +1,28 @@
-/* What a process knows of the bytes of a model that its ranks have read. Processes that each read
- * their own share of the files compare what several of them read, and put the rest together: the
- * sum is then that of a process which read it all. */
+/* A digest that is equal for models whose files are the same in everything that could change an
+ * answer: the settings, and the bytes of the tensors, which are added where they are read
+ * (weights_reader.c). A chat template from elsewhere does not count.
+ *
+ * Processes that each read their own share of the files compare what several of them read, and put
+ * the rest together: the sum is then that of a process which read it all. */
 #ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_DIGEST_H
 #define QUIRE_MODELS_WEIGHTS_WEIGHTS_DIGEST_H
 
 #include "config/base/error.h"
+#include "models/config/model.h"
 #include "models/files/content_hash.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Adds every setting as the file has it, read or not: hyper-parameters, tokenizer, template. Of a
+ * folder these are whole files, read through `chunk` [chunk_bytes]. ERROR_IO, ERROR_MODEL. */
+int weights_digest_add_settings(struct content_hash *hash, const struct model *model, void *chunk,
+                                size_t chunk_bytes, struct error *err);
+/* Adds name, type and shape. */
+void weights_digest_add_tensor(struct content_hash *hash, const struct tensor_info *tensor);
+
 struct weights_digest {
-    /* Of the settings (model_digest.h), and of name, type and shape of every tensor. */
+    /* Of the settings, and of name, type and shape of every tensor. */
     uint8_t settings[CONTENT_HASH_BYTES];
     /* Of the first row of every matrix, where processes read their own shares; else zeros. */
     uint8_t samples[CONTENT_HASH_BYTES];

@@ -2,18 +2,106 @@
 
 #include "config/base/check.h"
 #include "kernels/dtype.h"
-#include "models/weights/model_digest.h"
+#include "kernels/transport.h"
 #include "models/config/tensor_names.h"
-#include "models/weights/weights_chain.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
+/* --- From process to process ---
+ * The bytes of a model on their way through processes of which only rank 0 reads them. Each rank
+ * gets a piece from the one before it and passes it to the next, so that no link carries the model
+ * twice and the next piece is read while this one is on its way. However long a piece takes, nobody
+ * counts as lost: loading takes what the disk takes. */
+
+struct chain {
+    struct transport *transport; /* NULL: there is no chain */
+    size_t bytes_left;           /* that rank 0 has still to read, as far as this rank knows */
+    bool has_ended;              /* nothing comes any more: all is here, or an error passed */
+};
+
+/* Before each piece, whose bytes follow unless there is an error. */
+struct piece_header {
+    size_t bytes, bytes_left; /* of the piece; behind it */
+    struct error error;
+};
+
+static int pass_on(struct chain *chain, const struct piece_header *header, const void *chunk,
+                   struct error *err) {
+    struct transport *t = chain->transport;
+    int32_t next = t->rank + 1;
+    if (next == t->num_ranks)
+        return 0;
+    if (transport_send(t, TRANSPORT_SUMS, next, header, sizeof(*header), err) != 0)
+        return -1;
+    return header->error.code != ERROR_NONE
+               ? 0
+               : transport_send(t, TRANSPORT_SUMS, next, chunk, header->bytes, err);
+}
+
+/* 0 with a piece or an error in the header; -1: the chain is broken. */
+static int take(struct chain *chain, struct piece_header *header, void *chunk, struct error *err) {
+    struct transport *t = chain->transport;
+    int32_t before = t->rank - 1;
+    if (transport_receive(t, TRANSPORT_SUMS, before, header, sizeof(*header), err) != 0)
+        return -1;
+    if (header->error.code != ERROR_NONE)
+        return 0;
+    if (header->bytes > WEIGHTS_CHUNK_BYTES)
+        return error_set(err, ERROR_DEVICE, "rank %d sends a piece of %zu bytes", before,
+                         header->bytes);
+    return transport_receive(t, TRANSPORT_SUMS, before, chunk, header->bytes, err);
+}
+
+/* Reads, on rank 0, or takes one piece, and passes it on. */
+static int move(struct chain *chain, struct piece_header *header, void *chunk, struct error *err) {
+    struct transport *t = chain->transport;
+    int64_t timeout_ns = t->timeout_ns;
+    t->timeout_ns = 0;
+    int status = t->rank == 0 ? 0 : take(chain, header, chunk, err);
+    if (status == 0)
+        status = pass_on(chain, header, chunk, err);
+    t->timeout_ns = timeout_ns;
+    chain->bytes_left = status == 0 ? header->bytes_left : 0;
+    chain->has_ended = chain->bytes_left == 0 || header->error.code != ERROR_NONE;
+    return status;
+}
+
+/* On rank 0: passes on the piece that is in `chunk`. Else: waits for it there and passes it on; the
+ * piece is to have these bytes: ERROR_MODEL when rank 0's has others, or there is none. An error of
+ * rank 0's is this rank's; ERROR_DEVICE of the transport. */
+static int chain_next(struct chain *chain, void *chunk, size_t bytes, struct error *err) {
+    struct piece_header header = {.bytes = bytes, .bytes_left = chain->bytes_left - bytes};
+    if (chain->has_ended)
+        return error_set(err, ERROR_MODEL, "model: rank 0's files have fewer tensors");
+    if (move(chain, &header, chunk, err) != 0)
+        return -1;
+    if (header.error.code != ERROR_NONE)
+        return error_set(err, header.error.code, "%s", header.error.message);
+    if (header.bytes != bytes)
+        return error_set(err, ERROR_MODEL, "model: rank 0's files have other tensors");
+    return 0;
+}
+
+/* This rank does not go on loading: tells the others if it is rank 0, else takes and passes on what
+ * still comes, so that they can. chunk: [WEIGHTS_CHUNK_BYTES]. Any number of times. */
+static void chain_abandon(struct chain *chain, void *chunk, const struct error *why) {
+    struct piece_header header = {.error = *why};
+    struct error unseen;
+    if (chain->transport->rank == 0 && !chain->has_ended)
+        move(chain, &header, chunk, &unseen);
+    while (!chain->has_ended)
+        if (move(chain, &header, chunk, &unseen) != 0)
+            return;
+}
+
+/* --- The reader --- */
+
 struct weights_reader {
     const struct model *model;
-    int32_t num_ranks;          /* in this process */
-    bool skips;                 /* what its only rank does not keep */
-    struct weights_chain chain; /* from process to process */
+    int32_t num_ranks;  /* in this process */
+    bool skips;         /* what its only rank does not keep */
+    struct chain chain; /* from process to process */
     struct content_hash *settings, *samples;
     struct weights_digest digest;
     void *chunk; /* [WEIGHTS_CHUNK_BYTES] */
@@ -60,8 +148,8 @@ int weights_reader_create(const struct model *model, int32_t num_ranks, struct w
         status = error_set(err, ERROR_MEMORY, "no memory to read %zu tensors",
                            tensor_file_num_tensors(model->file));
     else
-        status = model_digest_add_settings(reader->settings, model, reader->chunk,
-                                           WEIGHTS_CHUNK_BYTES, err);
+        status = weights_digest_add_settings(reader->settings, model, reader->chunk,
+                                             WEIGHTS_CHUNK_BYTES, err);
     if (status == 0)
         *out = reader;
     else
@@ -77,7 +165,7 @@ int weights_reader_create_remote(const struct model *model, struct transport *tr
     struct weights_reader *reader = *out;
     reader->skips = mode == WEIGHTS_LOAD_SHARDS;
     if (mode == WEIGHTS_LOAD_BROADCAST)
-        reader->chain = weights_chain_begin(transport, reader->num_bytes);
+        reader->chain = (struct chain){.transport = transport, .bytes_left = reader->num_bytes};
     return 0;
 }
 
@@ -97,7 +185,7 @@ void weights_reader_set_progress(struct weights_reader *reader, struct weights_p
     reader->progress = progress;
 }
 
-/* --- One piece --------------------------------------------------------------------------------- */
+/* --- One piece --- */
 
 /* So that a process notices other files also where it keeps nothing of a matrix. */
 static int add_sample(struct weights_reader *reader, const struct tensor_info *tensor,
@@ -120,12 +208,11 @@ static int fetch(struct weights_reader *reader, const struct weights_piece *piec
     if (reader->skips && piece->offset == 0 && piece->tensor->num_dims > 1 &&
         add_sample(reader, piece->tensor, err) != 0)
         return -1;
-    bool reads = *out_is_read && (!is_chained(reader) || weights_chain_reads(&reader->chain));
+    bool reads = *out_is_read && (!is_chained(reader) || reader->chain.transport->rank == 0);
     if (reads && tensor_read(reader->model->file, piece->tensor, piece->offset, piece->bytes,
                              reader->chunk, err) != 0)
         return -1;
-    return is_chained(reader) ? weights_chain_next(&reader->chain, reader->chunk, piece->bytes, err)
-                              : 0;
+    return is_chained(reader) ? chain_next(&reader->chain, reader->chunk, piece->bytes, err) : 0;
 }
 
 static void report_locked(struct weights_reader *reader, size_t bytes) {
@@ -139,7 +226,7 @@ static void report_locked(struct weights_reader *reader, size_t bytes) {
 static void read_locked(struct weights_reader *reader) {
     const struct weights_piece *piece = &reader->piece;
     if (piece->offset == 0)
-        model_digest_add_tensor(reader->settings, piece->tensor);
+        weights_digest_add_tensor(reader->settings, piece->tensor);
     if (fetch(reader, piece, &reader->is_read, &reader->error) == 0 &&
         weights_digest_add_piece(&reader->digest, reader->is_read ? reader->chunk : NULL,
                                  piece->bytes, &reader->error) == 0)
@@ -182,7 +269,7 @@ void weights_reader_abandon(struct weights_reader *reader, const struct error *w
     if (reader->error.code == ERROR_NONE)
         reader->error = *why;
     if (is_chained(reader))
-        weights_chain_abandon(&reader->chain, reader->chunk, &reader->error);
+        chain_abandon(&reader->chain, reader->chunk, &reader->error);
     pthread_cond_broadcast(&reader->changed);
     pthread_mutex_unlock(&reader->lock);
 }

@@ -20,7 +20,7 @@ enum weights_load_mode {
     /* Each process reads the pieces of which it keeps something, every vector, and the first row of
      * every matrix, by which it is noticed that their files are not the same. */
     WEIGHTS_LOAD_SHARDS,
-    WEIGHTS_LOAD_BROADCAST, /* rank 0 reads all, the others get it (weights_chain.h) */
+    WEIGHTS_LOAD_BROADCAST, /* rank 0 reads all, the others get it */
 };
 
 /* For ranks that are threads. The model outlives the reader. Reads the settings that the digest

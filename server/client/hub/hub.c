@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_INDEX_BYTES ((size_t)32 << 20) /* as models/files/safetensors_folder.c */
+#define MAX_INDEX_BYTES ((size_t)32 << 20) /* as models/files/safetensors.c */
 
 /* One model being resolved. */
 struct resolution {

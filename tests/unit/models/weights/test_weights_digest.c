@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "models/weights/model_digest.h"
+#include "models/weights/weights_digest.h"
 
 #include "tests/unit/models/gguf_writer.h"
 #include "tests/unit/temporary_files.h"
@@ -21,7 +21,7 @@ static struct digest digest_of(const struct model *model) {
     char chunk[7];
     struct content_hash *hash = content_hash_create();
     assert_non_null(hash);
-    if (model_digest_add_settings(hash, model, chunk, sizeof(chunk), &err) != 0)
+    if (weights_digest_add_settings(hash, model, chunk, sizeof(chunk), &err) != 0)
         fail_msg("%s", err.message);
     content_hash_digest(hash, digest.bytes);
     content_hash_destroy(hash);
