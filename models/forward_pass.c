@@ -1,5 +1,8 @@
 #include "models/forward_pass.h"
 
+#include "config/base/check.h"
+#include "config/base/numbers.h"
+
 void forward_pass_norm(const struct forward_pass *pass, const struct buffer *weight, const void *x,
                        void *out, int32_t num_rows, bool accumulate) {
     struct backend *b = pass->backend;
@@ -14,4 +17,133 @@ void forward_pass_norm(const struct forward_pass *pass, const struct buffer *wei
                                         .epsilon = config->norm_eps,
                                         .center = config->norm == NORM_LAYER,
                                         .accumulate = accumulate});
+}
+
+/* --- Products ---
+ * Each at one place: what is common to all of them, as their division among ranks, or an adapter to
+ * come, is a matter of this part. */
+
+static void multiply(const struct forward_pass *pass, const struct projection *projection,
+                     const void *x, void *out, float scale, bool accumulate) {
+    struct backend *b = pass->backend;
+    b->ops->linear(b, &(struct linear_args){.x = x,
+                                            .weight = projection->matrix,
+                                            .out = out,
+                                            .num_rows = pass->num_tokens,
+                                            .scale = scale,
+                                            .accumulate = accumulate});
+}
+
+/* out = x W^T + bias, for the pass' tokens; of a column-parallel product. `out` has a row of the
+ * rank's outputs for each. */
+static void apply(const struct forward_pass *pass, const struct projection *projection,
+                  const struct buffer *x, const struct buffer *out) {
+    CHECK(model_shard_cut_of(projection->role) == COLUMN_PARALLEL);
+    multiply(pass, projection, x->data, out->data, 1.0F, false);
+}
+
+/* The ranks' partial sums in `x` become one, which is added to `out`, or put there. */
+static void reduce(const struct forward_pass *pass, const void *x, void *out, bool accumulate) {
+    struct backend *b = pass->backend;
+    b->ops->all_reduce(b, &(struct all_reduce_args){.x = x,
+                                                    .out = out,
+                                                    .num_rows = pass->num_tokens,
+                                                    .width = pass->config->hidden_size,
+                                                    .accumulate = accumulate});
+}
+
+/* A product that nothing else touches goes to the hidden states at once. */
+void forward_pass_add_to_hidden(const struct forward_pass *pass,
+                                const struct projection *projection, const struct buffer *x,
+                                const struct buffer *post_norm, const struct buffer *scratch) {
+    const struct model_config *config = pass->config;
+    bool is_divided = pass->shard->num_ranks > 1, post = config->post_norm;
+    bool at_once = !is_divided && !post;
+    CHECK(model_shard_cut_of(projection->role) == ROW_PARALLEL);
+    multiply(pass, projection, x->data, at_once ? pass->hidden.data : scratch->data,
+             post ? 1.0F : config->residual_scale, at_once);
+    if (is_divided)
+        reduce(pass, scratch->data, post ? scratch->data : pass->hidden.data, !post);
+    if (post)
+        forward_pass_norm(pass, post_norm, scratch->data, pass->hidden.data, pass->num_tokens,
+                          true);
+}
+
+/* --- Attention --- */
+
+/* Normalises heads first_head .. first_head + num_heads - 1 of the rows of qkv: each on its own, or
+ * all as one vector, of which other ranks have the rest of total_heads. */
+static void normalise_heads(const struct forward_pass *pass, const struct buffer *norm,
+                            int32_t first_head, int32_t num_heads, int32_t total_heads) {
+    struct backend *b = pass->backend;
+    const struct model_config *config = pass->config;
+    bool full = config->qk_norm == QK_NORM_FULL;
+    bool is_divided = full && pass->shard->num_ranks > 1;
+    size_t first = (size_t)first_head * (size_t)config->head_dim;
+    char *heads = (char *)pass->wide.data + first * dtype_block_bytes(b->activation_dtype);
+    b->ops->norm(
+        b, &(struct norm_args){.x = heads,
+                               .weight = norm->data,
+                               .out = heads,
+                               .num_rows = pass->num_tokens,
+                               .row_stride = model_shard_qkv_width(pass->shard, config),
+                               .num_groups = full ? 1 : num_heads,
+                               .width = full ? num_heads * config->head_dim : config->head_dim,
+                               .total_width = is_divided ? total_heads * config->head_dim : 0,
+                               .epsilon = config->norm_eps,
+                               .center = config->norm == NORM_LAYER});
+}
+
+/* A KV head that several ranks have counts as often: all of them do, and the mean is the same. */
+static void normalise_q_and_k(const struct forward_pass *pass, const struct layer_weights *w) {
+    const struct model_shard *shard = pass->shard;
+    int32_t total_kv_heads = max_int32(pass->config->num_kv_heads, shard->num_ranks);
+    normalise_heads(pass, &w->q_norm, 0, shard->num_heads, pass->config->num_heads);
+    normalise_heads(pass, &w->k_norm, shard->num_heads, shard->num_kv_heads, total_kv_heads);
+}
+
+void forward_pass_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
+                            const struct buffer *out) {
+    struct backend *b = pass->backend;
+    const struct model_config *config = pass->config;
+    const struct layer_weights *w = &pass->weights->layers[layer];
+    int32_t rope = config->layers[layer].rope;
+    int32_t cached_layer = layer - pass->shard->first_layer;
+    apply(pass, &w->qkv, x, &pass->wide);
+    if (config->qk_norm != QK_NORM_NONE)
+        normalise_q_and_k(pass, w);
+    b->ops->rope_store_kv(b,
+                          &(struct rope_store_args){
+                              .qkv = pass->wide.data,
+                              .rope_table = rope < 0 ? NULL : pass->weights->rope_tables[rope].data,
+                              .cache = pass->cache,
+                              .layer = cached_layer,
+                              .num_q_heads = pass->shard->num_heads,
+                              .rotary_dim = config->rotary_dim,
+                              .interleaved = config->rope_interleaved});
+    b->ops->paged_attention(b, &(struct attention_args){.qkv = pass->wide.data,
+                                                        .out = out->data,
+                                                        .cache = pass->cache,
+                                                        .layer = cached_layer,
+                                                        .num_q_heads = pass->shard->num_heads,
+                                                        .scale = config->attention_scale,
+                                                        .window = config->layers[layer].window,
+                                                        .soft_cap = config->attention_soft_cap,
+                                                        .key_biases = w->key_biases.heads != NULL
+                                                                          ? &w->key_biases
+                                                                          : NULL});
+}
+
+/* --- The feed-forward network --- */
+
+void forward_pass_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x) {
+    struct backend *b = pass->backend;
+    const struct layer_weights *w = &pass->weights->layers[layer];
+    apply(pass, &w->gate_up, x, &pass->wide);
+    b->ops->act_mul(b, &(struct act_mul_args){.gate_up = pass->wide.data,
+                                              .out = pass->narrow.data,
+                                              .num_rows = pass->num_tokens,
+                                              .width = pass->shard->intermediate_size,
+                                              .activation = pass->config->activation});
+    forward_pass_add_to_hidden(pass, &w->down, &pass->narrow, &w->ffn_post_norm, &pass->wide);
 }

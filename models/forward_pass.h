@@ -1,5 +1,5 @@
-/* Private to models/: one pass of a step's tokens through the layers; what their parts work on
- * (attention.h, ffn.h, projection.h). Of the rank's thread. */
+/* Private to models/: one pass of a step's tokens through the layers, and the parts of a layer. Of
+ * the rank's thread. */
 #ifndef QUIRE_MODELS_FORWARD_PASS_H
 #define QUIRE_MODELS_FORWARD_PASS_H
 
@@ -21,7 +21,7 @@ struct forward_pass {
     struct buffer hidden;   /* [tokens, hidden] */
     struct buffer narrow;   /* [tokens, max(hidden, q width, intermediate)] */
     struct buffer wide;     /* [tokens, max(qkv width, 2 * intermediate)], and as wide as hidden
-                               where projection_add_to_hidden needs it */
+                               where forward_pass_add_to_hidden needs it */
     struct buffer attended; /* [tokens, q width]: the attention's result while `narrow` still serves
                                the FFN; empty without parallel_residual */
 };
@@ -30,5 +30,24 @@ struct forward_pass {
  */
 void forward_pass_norm(const struct forward_pass *pass, const struct buffer *weight, const void *x,
                        void *out, int32_t num_rows, bool accumulate);
+
+/* hidden += residual_scale (x W^T + bias), or with post_norm, which then is a norm's weights,
+ * hidden += norm(x W^T + bias); of a row-parallel product. Overwrites `scratch`, which is not x,
+ * where the model has norms after its branches or several ranks. Collective where there are several
+ * ranks. */
+void forward_pass_add_to_hidden(const struct forward_pass *pass,
+                                const struct projection *projection, const struct buffer *x,
+                                const struct buffer *post_norm, const struct buffer *scratch);
+
+/* qkv = x Wqkv; q and k are normalised where the model does that, and rotated; k and v join the
+ * cache; out = attention of q over it: [tokens, q width]. Overwrites `wide`; `out` may be x.
+ * Collective where a norm goes over the heads of several ranks. */
+void forward_pass_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
+                            const struct buffer *out);
+
+/* hidden += (act(gate) * up) Wdown, where gate | up = x Wgate_up; the sum as
+ * forward_pass_add_to_hidden says. Overwrites `wide` and `narrow`; x may be `narrow`. Collective
+ * where there are several ranks. */
+void forward_pass_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x);
 
 #endif

@@ -18,21 +18,18 @@
  * parallel_residual both branches read the same norm of hidden, taken before either is added.
  *
  * What a rank has of the model is in struct model_shard: each computes its heads, its part of the
- * FFN and its rows of the vocabulary, and projection_add_to_hidden, the embedding and the gathered
+ * FFN and its rows of the vocabulary, and forward_pass_add_to_hidden, the embedding and the gathered
  * logits bring the parts together.
  *
  * In a pipeline a stage does its layers' part of this: but for the first it receives `hidden` instead
  * of the embedding, and but for the last it sends it on instead of sampling.
  *
  * A decode step that was recorded is one replay of all of this up to the logits. */
-#include "models/projection.h"
 #include "models/llama.h"
 
 #include "config/base/check.h"
 #include "config/base/checked.h"
 #include "config/base/numbers.h"
-#include "models/attention.h"
-#include "models/ffn.h"
 #include "models/forward_pass.h"
 #include "models/recorded_steps.h"
 
@@ -217,18 +214,18 @@ static const struct buffer *branch_input(const struct forward_pass *pass,
 
 static void run_layer(const struct forward_pass *pass, int32_t layer) {
     const struct layer_weights *w = &pass->weights->layers[layer];
-    attention_forward(pass, layer, branch_input(pass, &w->attention_norm), &pass->narrow);
-    projection_add_to_hidden(pass, &w->attention_out, &pass->narrow, &w->attention_post_norm,
-                             &pass->wide);
-    ffn_forward(pass, layer, branch_input(pass, &w->ffn_norm));
+    forward_pass_attention(pass, layer, branch_input(pass, &w->attention_norm), &pass->narrow);
+    forward_pass_add_to_hidden(pass, &w->attention_out, &pass->narrow, &w->attention_post_norm,
+                               &pass->wide);
+    forward_pass_ffn(pass, layer, branch_input(pass, &w->ffn_norm));
 }
 
 static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
     const struct layer_weights *w = &pass->weights->layers[layer];
     const struct buffer *x = branch_input(pass, &w->attention_norm);
-    attention_forward(pass, layer, x, &pass->attended);
-    projection_add_to_hidden(pass, &w->attention_out, &pass->attended, NULL, &pass->wide);
-    ffn_forward(pass, layer, x);
+    forward_pass_attention(pass, layer, x, &pass->attended);
+    forward_pass_add_to_hidden(pass, &w->attention_out, &pass->attended, NULL, &pass->wide);
+    forward_pass_ffn(pass, layer, x);
 }
 
 static struct stage_rows_args hidden_rows(const struct forward_pass *pass) {

@@ -2,19 +2,13 @@
 #ifndef QUIRE_MODELS_CONFIG_GGUF_H
 #define QUIRE_MODELS_CONFIG_GGUF_H
 
-#include "models/config/architecture.h"
-#include "models/config/metadata_field.h"
+#include "config/base/error.h"
 #include "models/config/model_config.h"
+#include "models/files/tensor_file.h"
 
 /* Reads and range-checks every key of the file's architecture. ERROR_MODEL names the key, its value
  * and what is allowed; a key of the architecture that is neither read nor known to change nothing is
  * refused. */
 int config_gguf_read(const struct tensor_file *file, struct model_config *out, struct error *err);
-
-/* --- Private to config_gguf*.c ---------------------------------------------------------------- */
-
-/* Reads rotary_dim, ropes and max_position; the sizes, heads and layers are set. */
-int config_gguf_read_ropes(const struct metadata_source *s, const struct architecture *architecture,
-                           struct model_config *out);
 
 #endif

@@ -15,11 +15,8 @@
 int config_hf_read(const cJSON *root, const char *path, struct model_config *out,
                    struct error *err);
 
-/* --- Private to config_hf*.c ------------------------------------------------------------------ */
+/* --- Private to config_hf*.c --- */
 
-/* Reads the windows and ropes of the layers; sizes are set. */
-int config_hf_read_layers(const struct config_object *o, const struct architecture *architecture,
-                          struct model_config *out);
 /* Reads rotary_dim, ropes and max_position; sizes, heads and layers are set. */
 int config_hf_read_ropes(const struct config_object *o, const struct architecture *architecture,
                          struct model_config *out);
