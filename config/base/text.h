@@ -26,6 +26,20 @@ static inline bool text_ends_with(struct text text, const char *end) {
     return text.length >= length && memcmp(text.data + (text.length - length), end, length) == 0;
 }
 
+/* Compares bytes, for sorting names; < 0, 0, > 0. */
+static inline int text_compare(struct text a, struct text b) {
+    size_t shorter = a.length < b.length ? a.length : b.length;
+    int order = shorter > 0 ? memcmp(a.data, b.data, shorter) : 0;
+    if (order != 0)
+        return order;
+    return (a.length > b.length) - (a.length < b.length);
+}
+
+/* Returns the length for "%.*s" in a message: long names are cut so that the reason still fits. */
+static inline int text_print_length(struct text text) {
+    return text.length < 100 ? (int)text.length : 100;
+}
+
 /* Copies the bytes to *to, which moves behind them; the result points to the copy. */
 static inline struct text text_copy(struct text text, char **to) {
     struct text copy = {*to, text.length};

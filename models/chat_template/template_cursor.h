@@ -7,8 +7,64 @@
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 
-#include "models/chat_template/template_lexer.h"
+#include "config/base/error.h"
+#include "config/base/text.h"
 #include "models/chat_template/template_parser.h"
+
+/* --- Tokens (template_lexer.c) ---
+ * A template's source as tokens, one after the other, with Jinja's rules for white space around tags
+ * (trim_blocks, lstrip_blocks, the signs - and +). */
+
+enum template_token_kind {
+    TOKEN_END,
+    TOKEN_DATA, /* text between tags; may be empty */
+    TOKEN_OUTPUT_BEGIN,
+    TOKEN_OUTPUT_END,
+    TOKEN_BLOCK_BEGIN,
+    TOKEN_BLOCK_END,
+    TOKEN_NAME,
+    TOKEN_STRING,
+    TOKEN_INTEGER,
+    TOKEN_FLOAT,
+    TOKEN_OPERATOR,
+};
+
+struct template_token {
+    enum template_token_kind kind;
+    int line;
+    int op;           /* OPERATOR: the character, or enum template_operator */
+    struct text text; /* DATA, NAME, STRING (without quotes and escapes) */
+    int64_t integer;
+    double real;
+};
+
+enum { TEMPLATE_MAX_BRACKETS = 128 };
+
+struct template_lexer {
+    struct text source; /* in the arena, all newlines are \n */
+    struct template_arena *arena;
+    struct error *err;
+    size_t at;
+    int line;
+    enum { LEXER_TEXT, LEXER_TAG, LEXER_BLOCK, LEXER_OUTPUT } state;
+    enum template_token_kind tag; /* LEXER_TAG: which one begins at `at` */
+    bool line_starts;             /* what came before ends a line */
+    size_t num_brackets;
+    char brackets[TEMPLATE_MAX_BRACKETS]; /* which close the open ones */
+};
+
+/* The source may go afterwards. */
+int template_lexer_init(struct template_lexer *lexer, struct template_arena *arena,
+                        struct text source, struct error *err);
+/* Texts lie in the arena. */
+int template_lexer_next(struct template_lexer *lexer, struct template_token *out);
+/* Fills err with "line N: ...". Returns -1. */
+int template_lexer_fail(struct template_lexer *lexer, int line, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* After an allocation failed. Returns -1. */
+int template_lexer_fail_memory(struct template_lexer *lexer);
+
+/* --- The place in them --- */
 
 /* Statements and expressions that are open at once, each within the one before it. */
 enum { TEMPLATE_MAX_NESTING = 100 };
@@ -50,7 +106,7 @@ void template_cursor_fail_expected(struct template_cursor *cursor, const char *w
 void template_cursor_enter(struct template_cursor *cursor);
 void template_cursor_leave(struct template_cursor *cursor);
 
-/* --- Tokens --- */
+/* --- The current token --- */
 
 void template_cursor_advance(struct template_cursor *cursor);
 /* Returns the token behind the current one. */

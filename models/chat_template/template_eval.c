@@ -1,7 +1,6 @@
 #include "models/chat_template/template_eval.h"
 
-#include "models/chat_template/template_lexer.h"
-#include "models/chat_template/template_operator.h"
+#include "models/chat_template/template_parser.h"
 #include "models/chat_template/template_strings.h"
 #include "models/chat_template/template_type.h"
 

@@ -1,6 +1,5 @@
 /* Filters of one value, and the tests. Those of items are in template_item_filters.c. */
 #include "models/chat_template/template_characters.h"
-#include "models/chat_template/template_operator.h"
 #include "models/chat_template/template_run.h"
 #include "models/chat_template/template_strings.h"
 #include "models/chat_template/template_type.h"

@@ -1,6 +1,5 @@
 /* Filters over lists and other values with items. What is a generator in Jinja is a
  * TEMPLATE_ITERATOR here: it was filled at once, but is walked once. */
-#include "models/chat_template/template_operator.h"
 #include "models/chat_template/template_run.h"
 #include "models/chat_template/template_strings.h"
 #include "models/chat_template/template_type.h"

@@ -6,7 +6,7 @@
  *                  if that is white space only
  *
  * {# #} goes like {% %}; of {{ }} only the sign - does anything. */
-#include "models/chat_template/template_lexer.h"
+#include "models/chat_template/template_cursor.h"
 
 #include "models/chat_template/template_characters.h"
 

@@ -1,10 +1,9 @@
-#include "models/chat_template/template_operator.h"
+#include "models/chat_template/template_type.h"
 
 #include "models/chat_template/template_characters.h"
-#include "models/chat_template/template_lexer.h"
+#include "models/chat_template/template_parser.h"
 #include "models/chat_template/template_run.h"
 #include "models/chat_template/template_strings.h"
-#include "models/chat_template/template_type.h"
 
 #include <math.h>
 #include <stdio.h>

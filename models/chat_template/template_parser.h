@@ -53,6 +53,17 @@ enum template_node_kind {
     NODE_MEMBER, /* name.member: of a namespace */
 };
 
+/* Of a node and a token: one character, or a value of these. */
+enum template_operator {
+    OPERATOR_EQUAL = 256,
+    OPERATOR_NOT_EQUAL,
+    OPERATOR_LESS_EQUAL,
+    OPERATOR_GREATER_EQUAL,
+    OPERATOR_FLOOR_DIVIDE,
+    OPERATOR_IN, /* words, as the parser finds them */
+    OPERATOR_NOT_IN,
+};
+
 struct template_node {
     uint8_t kind; /* enum template_node_kind */
     int16_t op;   /* a character, or enum template_operator */

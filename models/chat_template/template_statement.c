@@ -278,18 +278,14 @@ static int bind_parameter(struct template_run *run, const struct template_node *
     return template_run_set(run, scope, parameter->name, value);
 }
 
-static bool is_same(struct text a, struct text b) {
-    return a.length == b.length && memcmp(a.data, b.data, a.length) == 0;
-}
-
 /* Fails where no parameter takes it, but for the caller of a call block. */
 static int bind_keyword(struct template_run *run, const struct template_macro *macro,
                         const struct template_entry *entry, struct template_scope *scope) {
     struct text macro_name = macro->node->name, name = template_string_text(&entry->key);
     for (const struct template_node *node = macro->node->items; node != NULL; node = node->next)
-        if (is_same(node->name, name))
+        if (text_compare(node->name, name) == 0)
             return 0;
-    if (is_same(run->names->caller, name))
+    if (text_compare(run->names->caller, name) == 0)
         return template_run_set(run, scope, run->names->caller, entry->item);
     return template_run_fail(run, "macro '%.*s' takes no keyword argument '%.*s'",
                              template_run_shown(macro_name), macro_name.data,

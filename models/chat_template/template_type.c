@@ -234,14 +234,6 @@ int template_type_equal(struct template_run *run, const struct template_value *a
 
 /* --- Order --- */
 
-static int order_texts(const struct template_value *a, const struct template_value *b) {
-    size_t shorter = a->string.length < b->string.length ? a->string.length : b->string.length;
-    int order = memcmp(a->string.data, b->string.data, shorter);
-    if (order != 0)
-        return order;
-    return (a->string.length > b->string.length) - (a->string.length < b->string.length);
-}
-
 static int order(struct template_run *run, const struct template_value *a,
                  const struct template_value *b, const char *op, int depth, int *out);
 
@@ -274,7 +266,7 @@ static int order(struct template_run *run, const struct template_value *a,
         return template_run_charge(run, 1);
     }
     if (a->kind == b->kind && a->kind == TEMPLATE_STRING) {
-        *out = order_texts(a, b);
+        *out = text_compare(template_string_text(a), template_string_text(b));
         return template_run_charge_text(run, a->string.length + 64);
     }
     if (a->kind == b->kind && (a->kind == TEMPLATE_LIST || a->kind == TEMPLATE_TUPLE))

@@ -9,7 +9,6 @@
 #include "kernels/backend.h"
 #include "models/config/architecture.h"
 #include "models/config/metadata_field.h"
-#include "models/files/tensor_table.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef QUIRE_MODELS_FILES_GGUF_READER_H
 #define QUIRE_MODELS_FILES_GGUF_READER_H
 
-#include "models/files/tensor_table.h"
+#include "models/files/tensor_parts.h"
 
 #include <stdbool.h>
 

@@ -1,9 +1,44 @@
-/* Private to models/: the contents of a struct tensor_file, which the formats put together from one
- * or several files. */
+/* Private to models/: the tensors and metadata of one file, which its parser fills in, and the
+ * contents of a struct tensor_file, which the formats put together from one or several files. */
 #ifndef QUIRE_MODELS_FILES_TENSOR_PARTS_H
 #define QUIRE_MODELS_FILES_TENSOR_PARTS_H
 
-#include "models/files/tensor_table.h"
+#include "models/files/file_image.h"
+#include "models/files/tensor_file.h"
+
+/* Names and values point into the file's image, or into `names`. */
+struct tensor_table {
+    size_t num_tensors;
+    struct tensor_info *tensors; /* [num_tensors], in the file's order */
+    size_t num_metadata;
+    struct metadata *metadata; /* [num_metadata], in the file's order; string_offsets are owned */
+    char *names;               /* of a format whose names do not lie in its image as they are */
+};
+
+/* Fills *out from an image; the answer to whatever bytes there are is a table whose every pointer
+ * is good and whose every tensor lies inside the file, or ERROR_MODEL. */
+typedef int (*tensor_parser)(struct file_image *image, struct tensor_table *out, struct error *err);
+
+/* Accepts a zeroed table and one a parser gave up on half way. */
+void tensor_table_finish(struct tensor_table *table);
+
+/* Returns NULL if absent; O(n). */
+const struct metadata *tensor_table_find_metadata(const struct tensor_table *table,
+                                                  const char *key);
+
+/* Refuses a name by "FILE: WHAT: ..." unless it has 1..max_bytes bytes and no control
+ * characters. */
+int tensor_table_check_name(const char *file, const char *what, struct text name, size_t max_bytes,
+                            struct error *err);
+
+/* Sets tensor->bytes from its shape and type, in checked arithmetic: at most 2^63-1 bytes and
+ * elements, rows of whole blocks. `file` is for messages. */
+int tensor_table_size(const char *file, struct tensor_info *tensor, struct error *err);
+
+/* Returns the tensors sorted by offset, to check neighbours; the caller frees. NULL: no memory. */
+const struct tensor_info **tensor_table_by_offset(const struct tensor_table *table);
+
+/* --- Parts --- */
 
 /* Each stays open. */
 #define TENSOR_MAX_PARTS 512

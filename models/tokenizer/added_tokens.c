@@ -3,7 +3,6 @@
 #include "models/tokenizer/added_tokens.h"
 
 #include "config/base/utf8.h"
-#include "models/files/tensor_table.h"
 #include "models/tokenizer/characters.h"
 #include "models/tokenizer/normalizer.h"
 #include "models/tokenizer/tokenizer.h"

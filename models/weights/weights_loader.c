@@ -5,7 +5,6 @@
 
 #include "config/base/check.h"
 #include "config/base/numbers.h"
-#include "models/files/tensor_table.h"
 #include "models/weights/key_bias.h"
 #include "models/weights/weights_reader.h"
 
