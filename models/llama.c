@@ -296,16 +296,12 @@ static float *own_logits(const struct llama *llama) {
     return llama->pass.shard->num_ranks > 1 ? llama->logits_share.data : llama->logits.data;
 }
 
-static int32_t own_width(const struct llama *llama) {
-    const struct model_shard *shard = llama->pass.shard;
-    return shard->num_ranks > 1 ? shard->vocab_size : logits_width(llama);
-}
-
 /* Logits of `count` rows of hidden states. */
 static void compute_logits(struct llama *llama, const void *hidden, int32_t count) {
     const struct forward_pass *pass = &llama->pass;
     struct backend *b = pass->backend;
     float *logits = own_logits(llama);
+    bool is_divided = pass->shard->num_ranks > 1;
     forward_pass_norm(pass, &pass->weights->output_norm, hidden, llama->head_rows.data, count,
                       false);
     b->ops->linear(b, &(struct linear_args){.x = llama->head_rows.data,
@@ -317,7 +313,8 @@ static void compute_logits(struct llama *llama, const void *hidden, int32_t coun
     if (pass->config->final_soft_cap > 0.0F)
         b->ops->soft_cap(b, &(struct soft_cap_args){.x = logits,
                                                     .num_rows = count,
-                                                    .width = own_width(llama),
+                                                    .width = is_divided ? pass->shard->vocab_size
+                                                                        : logits_width(llama),
                                                     .cap = pass->config->final_soft_cap});
 }
 

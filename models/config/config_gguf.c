@@ -466,20 +466,17 @@ static int read_window_pattern(const struct metadata_source *s, struct architect
     return 0;
 }
 
-/* By these sizes llama.cpp knows the 4k models of Phi-3, mini and medium, whose first files do not
- * state the window. (Source: pull request 8931 of ggml-org/llama.cpp.) */
-static bool is_4k(const struct model_config *config) {
-    return config->max_position == 4096 && (config->num_layers == 32 || config->num_layers == 40);
-}
-
 static int read_layers(const struct metadata_source *s, const struct architecture *architecture,
                        struct model_config *out) {
     struct architecture pattern = *architecture;
     bool rotates[MODEL_MAX_LAYERS];
     int32_t window = architecture->defaults.window;
+    /* By these sizes llama.cpp knows the 4k models of Phi-3, mini and medium, whose first files do
+     * not state the window. (Source: pull request 8931 of ggml-org/llama.cpp.) */
+    bool is_4k = out->max_position == 4096 && (out->num_layers == 32 || out->num_layers == 40);
     /* Files of all-windowed models that need no window say so by leaving it out. */
     if (architecture->window_rule == WINDOW_ALL_LAYERS)
-        window = is_4k(out) ? architecture->gguf_window_4k : 0;
+        window = is_4k ? architecture->gguf_window_4k : 0;
     if (metadata_field_int(s, ".attention.sliding_window", 0, INT32_MAX, &window) != 0 ||
         read_window_pattern(s, &pattern, out, window) != 0)
         return -1;

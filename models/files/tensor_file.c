@@ -64,19 +64,16 @@ static int parse_memory(struct file_image *image, struct tensor_table *out, stru
                                       : refuse_format(image, err);
 }
 
-static int open_parts(struct tensor_file *file, struct error *err) {
-    if (input_file_is_folder(file->path))
-        return safetensors_open_folder(file, err);
-    if (tensor_parts_open(file, file->path, parse_file, err) != 0)
-        return -1;
-    return gguf_open_rest(file, err);
-}
-
 int tensor_file_open(const char *path, struct tensor_file **out, struct error *err) {
     struct tensor_file *file = create(path, err);
     if (file == NULL)
         return -1;
-    if (open_parts(file, err) != 0) {
+    int status = 0;
+    if (input_file_is_folder(path))
+        status = safetensors_open_folder(file, err);
+    else if (tensor_parts_open(file, path, parse_file, err) != 0 || gguf_open_rest(file, err) != 0)
+        status = -1;
+    if (status != 0) {
         tensor_file_close(file);
         return -1;
     }

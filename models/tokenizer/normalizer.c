@@ -37,17 +37,14 @@ static bool is_after_unicode_11(int32_t c) {
     return false;
 }
 
-static utf8proc_option_t decompose_options(enum unicode_form form) {
-    return form == UNICODE_FORM_KC ? UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT
-                                   : UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
-}
-
 static utf8proc_ssize_t decompose(int32_t c, enum unicode_form form, int32_t *out, size_t room) {
     int unused = 0;
     if (form == UNICODE_FORM_KC && is_after_unicode_11(c))
         form = UNICODE_FORM_C;
-    return utf8proc_decompose_char(c, out, (utf8proc_ssize_t)room, decompose_options(form),
-                                   &unused);
+    utf8proc_option_t options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+    if (form == UNICODE_FORM_KC)
+        options |= UTF8PROC_COMPAT;
+    return utf8proc_decompose_char(c, out, (utf8proc_ssize_t)room, options, &unused);
 }
 
 static int combining_class(int32_t c) {

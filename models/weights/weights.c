@@ -19,16 +19,12 @@ static bool rope_table_bytes(const struct model_config *config,
                        out);
 }
 
-static bool has_key_bias(const struct model *model) {
-    static const enum tensor_role roles[] = {TENSOR_K, TENSOR_QKV};
-    bool found = false;
-    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
-        found |= tensor_names_find(model, (struct tensor_place){roles[i], 0}, "bias") != NULL;
-    return found;
-}
-
 static bool cuts_key_bias(const struct model *model, const struct weights_options *options) {
-    return options->cuts_key_bias && has_key_bias(model) && key_bias_can_be_cut(&model->config);
+    static const enum tensor_role roles[] = {TENSOR_K, TENSOR_QKV};
+    bool is_there = false;
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        is_there |= tensor_names_find(model, (struct tensor_place){roles[i], 0}, "bias") != NULL;
+    return options->cuts_key_bias && is_there && key_bias_can_be_cut(&model->config);
 }
 
 static size_t rope_column_stride(const struct weights_options *options) {
