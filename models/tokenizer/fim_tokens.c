@@ -1,6 +1,7 @@
-#include "models/tokenizer/fim_tokens.h"
+#include "models/tokenizer/vocabulary.h"
 
 #include "config/base/text.h"
+#include "models/tokenizer/tokenizer.h"
 
 #include <string.h>
 

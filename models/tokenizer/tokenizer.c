@@ -10,7 +10,6 @@
 #include "config/base/utf8.h"
 #include "models/config/model.h"
 #include "models/tokenizer/added_tokens.h"
-#include "models/tokenizer/fim_tokens.h"
 #include "models/tokenizer/normalizer.h"
 #include "models/tokenizer/pretokenizer.h"
 #include "models/tokenizer/tokenizer_bpe.h"

@@ -106,7 +106,7 @@ bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token);
 const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count);
 /* Returns the tokens that stand in front of the parts of a text with a gap, by enum fim_part, owned by
  * the tokenizer: those that the model's file names, else those of known families by their text
- * (fim_tokens.h). NULL: the model has none. */
+ * (fim_tokens.c). NULL: the model has none. */
 const int32_t *tokenizer_fim(const struct tokenizer *tokenizer);
 /* Returns the tokens by enum fim_mark, found as the others are; -1: there is none. */
 const int32_t *tokenizer_fim_marks(const struct tokenizer *tokenizer);

@@ -79,4 +79,18 @@ struct text vocabulary_raw(const struct vocabulary *vocabulary, int32_t token);
  * Returns the number of bytes, or -1 if a character is not in the byte-level alphabet. */
 int64_t vocabulary_decode(struct text written, char *out);
 
+/* --- Fill-in-the-middle (fim_tokens.c) ---
+ * The tokens that mark the parts of a text with a gap, for models that were trained to fill it in.
+ * The counts are tokenizer.h's. */
+
+/* Completes ids[NUM_FIM_PARTS], of which -1 are not known: with those of the first family of models
+ * whose three names the vocabulary has, as written, whatever their type. The names are those that
+ * llama.cpp's loader knows (llama-vocab.cpp). False: at least one stays unknown. */
+bool fim_tokens_find(const struct vocabulary *vocabulary, int32_t *ids);
+/* Completes marks[NUM_FIM_MARKS], of which -1 are not known, with the first name of each that the
+ * vocabulary has. Writes the tokens that end what fills a gap to ends[FIM_MAX_ENDS], each once, and
+ * returns how many: the marks, every token of their names, and those that end a text, by name
+ * (llama-vocab.cpp's, and StarCoder2's and CodeGemma's). */
+int fim_tokens_find_marks(const struct vocabulary *vocabulary, int32_t *marks, int32_t *ends);
+
 #endif
