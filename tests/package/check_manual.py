@@ -19,7 +19,8 @@ ISA = {"auto", "portable", "avx2", "amx", "neon", "i8mm"}
 
 
 def help_of(quire, *words):
-    return subprocess.run([quire, *words, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    command = [quire, *words, "--help"] + (["all"] if words == ("serve",) else [])
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def serve_options(quire):
