@@ -4,6 +4,8 @@
 
 #define MEMORY_S 15.0        /* an observation this old weighs 1/e of a new one */
 #define UNKNOWN_WAIT_MS 5000 /* nothing has ended yet */
+#define MIN_ENDED 2.0        /* of a client: fewer say nothing of a rate */
+#define MAX_PACE_MS 1e12
 
 /* What only waited made no room for anybody. */
 static uint64_t sum_finished(const struct engine_stats *stats) {
@@ -57,4 +59,27 @@ int64_t engine_monitor_wait_ms(const struct engine_monitor *monitor) {
     if (wait_ms > ENGINE_MAX_WAIT_MS)
         return ENGINE_MAX_WAIT_MS;
     return wait_ms < ENGINE_MIN_WAIT_MS ? ENGINE_MIN_WAIT_MS : (int64_t)wait_ms;
+}
+
+/* --- The pace of one client's queue --- */
+
+void queue_pace_update(struct queue_pace *pace, int64_t num_ended, int64_t num_waiting,
+                       int64_t now_ms) {
+    if (pace->has_queue) {
+        double elapsed_s = (double)(now_ms - pace->now_ms) / 1e3;
+        double kept = exp(-elapsed_s / MEMORY_S);
+        pace->ended = pace->ended * kept + (double)num_ended;
+        pace->seconds = pace->seconds * kept + elapsed_s;
+    }
+    pace->now_ms = now_ms;
+    pace->has_queue = num_waiting > 0;
+}
+
+int64_t queue_pace_wait_ms(const struct queue_pace *pace, int64_t num_waiting, int64_t now_ms) {
+    double unseen_s = pace->has_queue ? (double)(now_ms - pace->now_ms) / 1e3 : 0;
+    if (pace->ended < MIN_ENDED)
+        return -1;
+    double turns = num_waiting > 0 ? (double)num_waiting : 1;
+    double wait_ms = turns * (pace->seconds + unseen_s) / pace->ended * 1e3;
+    return wait_ms < MAX_PACE_MS ? (int64_t)wait_ms : (int64_t)MAX_PACE_MS;
 }

@@ -2,8 +2,8 @@
  * progress, which is what /health and the service manager's watchdog report; how long a request
  * that finds the queue full would have waited, for Retry-After; and whether one can run before its
  * deadline. I/O thread only. */
-#ifndef QUIRE_SERVER_ENGINE_MONITOR_H
-#define QUIRE_SERVER_ENGINE_MONITOR_H
+#ifndef QUIRE_SERVER_HTTP_ENGINE_MONITOR_H
+#define QUIRE_SERVER_HTTP_ENGINE_MONITOR_H
 
 #include "engine/stats/engine_stats.h"
 
@@ -47,5 +47,28 @@ int64_t engine_monitor_time_ms(const struct engine_monitor *monitor, int64_t num
 /* Returns ENGINE_MIN_WAIT_MS to ENGINE_MAX_WAIT_MS: the waiting sequences at the rate at which
  * sequences have finished lately. */
 int64_t engine_monitor_wait_ms(const struct engine_monitor *monitor);
+
+/* --- The pace of one client's queue --- */
+
+/* Observes how fast the requests of one client end while some of it wait, which with shares is how
+ * fast its turn comes: for Retry-After, how long one that is refused would wait. I/O thread only. */
+
+/* Zeroed: nothing is known yet. */
+struct queue_pace {
+    int64_t now_ms; /* of the last observation */
+    bool has_queue; /* then */
+    double ended;   /* requests that ended while others waited, recent ones weighing more */
+    double seconds; /* of such time, likewise */
+};
+
+/* Notes that num_ended requests of the client have ended since the last observation, and that
+ * num_waiting wait now. Times must not fall. */
+void queue_pace_update(struct queue_pace *pace, int64_t num_ended, int64_t num_waiting,
+                       int64_t now_ms);
+
+/* Returns how long a request that is refused now would wait when it is sent again and taken, in ms;
+ * -1: not known yet. It is taken when one of the client's num_waiting has left the queue, so it is
+ * the last of as many. */
+int64_t queue_pace_wait_ms(const struct queue_pace *pace, int64_t num_waiting, int64_t now_ms);
 
 #endif

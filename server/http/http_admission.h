@@ -49,4 +49,22 @@ int64_t http_admission_wait_ms(const struct connection *connection);
 /* Sets whose request it is, and its place among those of others. */
 void http_admission_prepare(const struct connection *connection, struct request *request);
 
+/* --- Deadlines --- */
+
+/* How long an API call may take: the body's timeout_ms and the header X-Request-Timeout, in seconds,
+ * both from the arrival of the request's header; the earlier deadline holds. And how long a request
+ * may wait to run (--queue-timeout). I/O thread only. */
+
+/* Reads the header, a decimal number from 0.001 to 86400; NULL: 0, none. -1 and a 400 for anything
+ * else. */
+int http_admission_read_timeout(const char *text, int64_t *out_ms, struct api_error *err);
+
+/* Sets the deadlines of a request of the exchange's call. Its first one alone has a time to wait: a
+ * call with many prompts that has begun to run goes on, however long the last of them wait. */
+void http_admission_set_deadlines(const struct connection *connection, int index);
+
+/* Returns -1 with exchange.error, a 503, when the exchange's call, whose requests are prepared, is
+ * not expected to run before its deadline, or within half of --queue-timeout. */
+int http_admission_check_wait(struct connection *connection);
+
 #endif

@@ -1,12 +1,48 @@
 #include "server/http/http_background.h"
 
+#include "config/base/clock.h"
 #include "server/http/http_admission.h"
 #include "server/http/http_connection.h"
-#include "server/http/http_follow.h"
-#include "server/http/http_log.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* --- Followers --- */
+
+void http_background_follow(struct connection *connection, struct connection *background,
+                            size_t at) {
+    struct exchange *exchange = &connection->exchange;
+    exchange->is_event_stream = true;
+    exchange->followed = background;
+    exchange->followed_bytes = at;
+    exchange->output_ms = clock_now_ms();
+    background->num_followers++;
+    connection->server->num_pending++;
+    http_background_feed(connection);
+}
+
+void http_background_feed(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    if (exchange->followed == NULL)
+        return;
+    const struct byte_buffer *events = &exchange->followed->exchange.out;
+    size_t left = events->length - exchange->followed_bytes, pending = exchange_pending(exchange);
+    size_t room = pending < OUTPUT_LIMIT_BYTES ? OUTPUT_LIMIT_BYTES - pending : 0;
+    size_t length = left < room ? left : room;
+    if (length == 0)
+        return;
+    byte_buffer_append(&exchange->out, events->data + exchange->followed_bytes, length);
+    exchange->followed_bytes += length;
+    exchange->output_ms = clock_now_ms();
+}
+
+bool http_background_is_over(const struct exchange *exchange) {
+    const struct connection *followed = exchange->followed;
+    return followed == NULL ||
+           (followed->is_ended && exchange->followed_bytes == followed->exchange.out.length);
+}
+
+/* --- Calls without a client --- */
 
 static void link_background(struct http_server *server, struct connection *background) {
     background->prev = NULL;
@@ -77,7 +113,7 @@ int http_background_begin(struct connection *connection) {
     release(exchange);
     link_background(connection->server, background);
     if (api_call_is_stream(call))
-        http_follow_begin(connection, background, 0);
+        http_background_follow(connection, background, 0);
     return 0;
 }
 
@@ -88,7 +124,7 @@ static void feed_followers(const struct connection *background) {
         if (c->exchange.followed != background)
             continue;
         num_left--;
-        http_follow_feed(c);
+        http_background_feed(c);
         http_connection_wake(c);
     }
 }
@@ -96,7 +132,7 @@ static void feed_followers(const struct connection *background) {
 static void end(struct connection *background) {
     struct exchange *exchange = &background->exchange;
     exchange->answered_status = 200;
-    http_log_exchange(background);
+    http_connection_log(background);
     http_connection_cancel(background);
     api_call_destroy(exchange->call);
     exchange->call = NULL;
@@ -104,7 +140,7 @@ static void end(struct connection *background) {
     unlink_background(background);
     background->is_ended = true;
     feed_followers(background);
-    http_follow_release(background);
+    http_connection_free_background(background);
 }
 
 void http_background_advance(struct connection *background) {

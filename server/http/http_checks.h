@@ -8,7 +8,9 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_CHECKS_H
 #define QUIRE_SERVER_HTTP_HTTP_CHECKS_H
 
+#include "config/base/error.h"
 #include "config/json/api_error.h"
+#include "config/options.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -44,5 +46,91 @@ const char *http_target_path(const char *target, const char *host, struct api_er
 /* Copies the client's X-Request-Id if it is 1..REQUEST_ID_BYTES-1 characters of A-Z a-z 0-9 . _ : -
  * and makes up a random one otherwise. candidate may be NULL. */
 void http_request_id(const char *candidate, char out[REQUEST_ID_BYTES]);
+
+/* --- The Host field --- */
+
+/* The names this server may be called by (--allowed-hosts).
+ *
+ * A page of another site may not read our answers. But the owner of that site's name can point it
+ * at us after the page was loaded (DNS rebinding), and the browser then takes us for that site.
+ * Such a request still names the site in Host. An IP address and localhost are nobody else's names,
+ * so they pass always: whoever uses them means this machine. */
+
+#define HTTP_HOST_MAX_NAMES 64
+
+struct http_host_name {
+    const char *text; /* without the sign before it */
+    size_t length;
+    bool has_self, has_subdomains;
+};
+
+struct http_hosts {
+    bool allows_any;
+    int num_names;
+    struct http_host_name names[HTTP_HOST_MAX_NAMES];
+};
+
+/* Reads up to HTTP_HOST_MAX_NAMES names, which must outlive *out: a host, ".NAME" for it and its
+ * subdomains, "*.NAME" for its subdomains alone, "*" for any; a port is ignored. ERROR_CONFIG names
+ * the one that is none of these. */
+int http_hosts_init(char *const *names, int num_names, struct http_hosts *out, struct error *err);
+
+/* Returns whether this value of Host is one of them. NULL and "" are: no browser sends them, but
+ * HTTP/1.0 probes do. */
+bool http_hosts_allow(const struct http_hosts *hosts, const char *host);
+
+/* --- Pages of other sites --- */
+
+/* A browser lets every page send GET, HEAD and POST anywhere, with a body of a few plain types; it
+ * sends a preflight first only for other methods, types and fields, and then lets the page see the
+ * answer only if the answer allows it (CORS). So without care any page could make the model of its
+ * visitor's machine work. A browser marks such requests by Sec-Fetch-Site, which no page can set,
+ * or else by Origin; a request with neither is no page's. */
+
+#define HTTP_ORIGIN_MAX_FIELDS 8
+
+/* A header field of an answer; a list of them ends with a NULL name. */
+struct header_field {
+    const char *name, *value;
+};
+
+struct http_origin_rules {
+    struct http_hosts hosts;
+    bool has_hosts; /* they were given; else only that of --host, or any */
+    const struct option_list *origins;
+    bool allows_any_origin, allows_any_header, allows_credentials;
+    char methods[OPTIONS_MAX_LIST * 18]; /* as Access-Control-Allow-Methods has them */
+    char headers[OPTIONS_MAX_LIST * 66];
+};
+
+/* Fields of a request, each NULL where it is absent; they live as long as the request. */
+struct http_origin_request {
+    const char *method, *host, *origin, *fetch_site, *content_type;
+    const char *preflight_method, *preflight_headers; /* Access-Control-Request-... */
+};
+
+/* Reads the options, which must outlive *out. ERROR_CONFIG names the option, the value and what is
+ * allowed. */
+int http_origin_rules_init(const struct options *options, struct http_origin_rules *out,
+                           struct error *err);
+
+/* Sets the rules of a server that only this machine's programs reach and that needs no key: where
+ * --allowed-hosts says nothing, the only name is that of --host. */
+void http_origin_rules_set_private(struct http_origin_rules *rules);
+
+/* Returns 0, or -1 and *err (421 or 403) for a name that is not ours, and for a page of a site that
+ * is not allowed. A navigation to us from elsewhere is allowed. */
+int http_origin_check(const struct http_origin_rules *rules,
+                      const struct http_origin_request *request, struct api_error *err);
+
+/* Returns whether a browser requests what an allowed page may send. It sends no key with that, and
+ * wants a 2xx. */
+bool http_origin_is_preflight(const struct http_origin_rules *rules,
+                              const struct http_origin_request *request);
+
+/* Writes the fields that any answer to this request must have, errors too. They point into both. */
+void http_origin_fields(const struct http_origin_rules *rules,
+                        const struct http_origin_request *request,
+                        struct header_field out[HTTP_ORIGIN_MAX_FIELDS]);
 
 #endif

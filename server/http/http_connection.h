@@ -1,5 +1,5 @@
 /* The life of a connection and of its exchanges: from libmicrohttpd's notifications to the memory
- * that they held. Frees connections inside MHD_run only. */
+ * that they held, and what the access log and the collector of traces are told. Frees connections inside MHD_run only. */
 #ifndef QUIRE_SERVER_HTTP_HTTP_CONNECTION_H
 #define QUIRE_SERVER_HTTP_HTTP_CONNECTION_H
 
@@ -22,6 +22,8 @@ void http_connection_resume_deferred(struct http_server *server);
 
 /* Cancels the requests of the exchange's call that have not finished. */
 void http_connection_cancel(struct connection *connection);
+/* Ends each request of the server's calls with FINISH_ABORT, which completes its answer. */
+void http_connection_cancel_all(struct http_server *server);
 /* The client has closed its sending half, or (is_gone) all of it. Cancels its requests at once
  * and closes the socket, unless it may still read the answer to a request that is whole. */
 void http_connection_hang_up(struct connection *connection, bool is_gone);
@@ -38,5 +40,23 @@ void http_connection_give_up(struct connection *connection);
 
 /* Frees the body and the output, and gives their memory back. */
 void http_connection_release_memory(struct connection *connection);
+/* Frees a connection without a client, whose call has ended and was taken off, once nobody follows
+ * it. */
+void http_connection_free_background(struct connection *background);
+
+/* --- Access log and traces --- */
+
+/* Nothing else is written down of a request: not its text unless --log-prompts says so, and then
+ * only so much of the body. */
+#define HTTP_LOG_BODY_BYTES 2048
+
+/* Copies the body's beginning for the log, if that is wanted, before a worker gets it. */
+void http_connection_keep_body(struct connection *connection);
+/* Logs and traces the exchange, once; nothing between exchanges. While its API call is still
+ * there. */
+void http_connection_log(struct connection *connection);
+/* Logs a request that was refused before it became an exchange. connection may be NULL. */
+void http_connection_log_refused(struct http_server *server, const struct connection *connection,
+                                 const char *request_id, const struct api_error *error);
 
 #endif

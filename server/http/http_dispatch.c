@@ -8,14 +8,84 @@
 #include "server/http/http_dispatch.h"
 
 #include "config/base/clock.h"
+#include "server/api/fields/request_limits.h"
 #include "server/http/http_admission.h"
 #include "server/http/http_background.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
-#include "server/http/http_task.h"
-#include "server/http/http_timeout.h"
+#include "server/http/http_routes.h"
 
-#include "server/api/fields/request_limits.h"
+#include <stdlib.h>
+
+/* --- Prep workers --- */
+
+#define SHORT_BODY_BYTES (64 * 1024)  /* read and tokenised in some milliseconds */
+#define BULK_BODY_BYTES (1024 * 1024) /* in some tenths of a second */
+
+static void run_task(struct prep_job *job) {
+    struct http_task *task = (struct http_task *)job; /* job is its first member */
+    const struct byte_buffer *body = &task->body;
+    if (atomic_load(&task->is_abandoned))
+        return;
+    int status =
+        task->route->parse != NULL
+            ? task->route->parse(task->context, body->data, body->length, &task->call, &task->error)
+            : task->route->transform(task->context, body->data, body->length, &task->out,
+                                     &task->ignored, &task->error);
+    if (task->ignored.length > 0)
+        byte_buffer_append(&task->ignored, "", 1);
+    task->failed = status != 0;
+}
+
+static enum prep_queue queue_of(const struct exchange *exchange) {
+    if (exchange->body.length <= SHORT_BODY_BYTES)
+        return PREP_SHORT;
+    if (exchange->route->parse != NULL)
+        return PREP_LONG;
+    return exchange->body.length <= BULK_BODY_BYTES ? PREP_BULK : PREP_HUGE;
+}
+
+int http_dispatch_start(struct connection *connection) {
+    struct exchange *exchange = &connection->exchange;
+    struct http_task *task = calloc(1, sizeof(*task));
+    if (!task)
+        return -1;
+    task->job.run = run_task;
+    task->job.queue = queue_of(exchange);
+    task->job.owner = http_admission_owner(connection);
+    task->job.num_bytes = exchange->body.length;
+    task->connection = connection;
+    task->route = exchange->route;
+    task->context = key_models_context(exchange->key, connection->server->context, &task->models);
+    task->body = exchange->body;
+    task->out.max_length = MAX_ANSWER_BYTES;
+    task->memory = &connection->server->memory;
+    task->owner = http_owner_share(exchange->owner);
+    task->held_bytes = exchange->held_bytes;
+    exchange->body = (struct byte_buffer){0};
+    exchange->held_bytes = 0;
+    exchange->task = task;
+    exchange->state = EXCHANGE_WAITING;
+    prep_workers_push(connection->server->prep, &task->job);
+    return 0;
+}
+
+/* Gives the memory of the body back. */
+static void destroy_task(struct http_task *task) {
+    http_memory_give(task->memory, task->owner, task->held_bytes);
+    http_owner_leave(task->memory, task->owner);
+    byte_buffer_finish(&task->body);
+    byte_buffer_finish(&task->out);
+    byte_buffer_finish(&task->ignored);
+    api_call_destroy(task->call);
+    free(task);
+}
+
+void http_dispatch_drop(struct prep_job *job) {
+    destroy_task((struct http_task *)job);
+}
+
+/* --- Engine --- */
 
 #define OUTPUT_RESUME_BYTES (16 * 1024) /* unread output at which a full stream is read again */
 #define READY_BATCH 8
@@ -54,9 +124,9 @@ static int submit_all(struct connection *connection) {
         return -1;
     for (int i = 0; i < num_requests; i++) {
         http_admission_prepare(connection, api_call_request(exchange->call, i));
-        http_timeout_prepare(connection, i);
+        http_admission_set_deadlines(connection, i);
     }
-    if (http_timeout_check(connection) != 0)
+    if (http_admission_check_wait(connection) != 0)
         return -1;
     for (int i = 0; i < num_requests; i++) {
         struct request *request = api_call_request(exchange->call, i);
@@ -186,7 +256,7 @@ void http_dispatch_prepared(struct prep_job *job) {
     struct http_task *task = (struct http_task *)job;
     if (task->connection)
         accept_task(task->connection, task);
-    http_task_destroy(task);
+    destroy_task(task);
 }
 
 /* An error in a stream, or of a call in the background, counts by the status that it would have

@@ -1,21 +1,12 @@
-/* The access handler. libmicrohttpd calls it once with the header, then for each part of the body,
- * then once more; and again after each resume of a suspended exchange.
- *
- * Everything that can be refused is refused in the first call, in this order: framing, number of
- * connections, name and origin, key, path, method, size, admission. A body's memory is taken as it
- * comes and an API call counts once its body is there, so a request that was only announced holds
- * nothing but its connection. The answer then goes out at once when framing is in doubt or the body
- * is large; a small body is read and dropped first, because closing a socket with unread bytes
- * resets it and the client may lose the answer. */
+/* libmicrohttpd calls the access handler once with the header, then for each part of the body, then
+ * once more; and again after each resume of a suspended exchange. */
 #include "server/http/http_handler.h"
 
 #include "config/base/clock.h"
 #include "server/http/http_admission.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_deadlines.h"
-#include "server/http/http_log.h"
-#include "server/http/http_task.h"
-#include "server/http/http_timeout.h"
+#include "server/http/http_dispatch.h"
 #include "server/http/http_reply.h"
 #include "server/http/http_routes.h"
 
@@ -162,8 +153,8 @@ static int check_request(struct connection *connection, const char *url, const c
     if (find_owner(connection) != 0)
         return -1;
     if (exchange->route->parse != NULL &&
-        http_timeout_read(header(connection, "X-Request-Timeout"), &exchange->timeout_ms,
-                          &exchange->error) != 0)
+        http_admission_read_timeout(header(connection, "X-Request-Timeout"), &exchange->timeout_ms,
+                                    &exchange->error) != 0)
         return -1;
     return exchange->route->answer != NULL ? 0 : http_admission_check(connection);
 }
@@ -217,8 +208,8 @@ static enum MHD_Result start(struct connection *connection) {
         return MHD_NO;
     if (http_admission_check(connection) != 0)
         return http_reply_error(connection);
-    http_log_keep_body(connection);
-    if (http_task_start(connection) != 0) {
+    http_connection_keep_body(connection);
+    if (http_dispatch_start(connection) != 0) {
         api_error_set_memory(&connection->exchange.error);
         return http_reply_error(connection);
     }

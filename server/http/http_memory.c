@@ -1,12 +1,23 @@
 #include "server/http/http_memory.h"
 
 #include "config/base/check.h"
+#include "config/json/json_parse.h"
+#include "server/api/chat/chat_prompt.h"
+#include "server/api/responses/response_store.h"
+#include "server/http/http_connection.h"
+#include "server/http/http_control.h"
+#include "server/http/http_state.h"
+#include "server/telemetry/kv_events/kv_event_publisher.h"
+#include "server/telemetry/record_file.h"
+#include "server/tls/tls_front.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define IPV6_PREFIX_BYTES 8
+#define MIN_BUDGET_BYTES ((size_t)256 << 20) /* bodies that arrive and answers that wait */
+#define JSON_TREE_BYTES (JSON_PARSE_MAX_NODES * (size_t)80) /* a cJSON node and its malloc */
 
 struct http_owner_id http_owner_of_address(const struct sockaddr *address) {
     struct http_owner_id id;
@@ -113,4 +124,31 @@ bool http_owner_is_local(const struct http_owner_id *id) {
 double http_memory_pressure(const struct http_memory *memory) {
     double pressure = (double)memory->used_bytes / (double)memory->budget_bytes;
     return pressure < 1 ? pressure : 1;
+}
+
+size_t http_memory_budget_bytes(size_t max_body_bytes) {
+    size_t least = 4 * max_body_bytes;
+    return least > MIN_BUDGET_BYTES ? least : MIN_BUDGET_BYTES;
+}
+
+size_t http_memory_planned_bytes(const struct options *options) {
+    size_t per_connection =
+        HTTP_HEADER_MEMORY_BYTES + OUTPUT_LIMIT_BYTES + sizeof(struct connection);
+    size_t per_worker = CHAT_PROMPT_ARENA_BYTES + JSON_TREE_BYTES;
+    bool has_access_log = strcmp(options->access_log, "none") != 0;
+    if (options->response_store_bytes > 0) /* what is continued, as text, as JSON and again */
+        per_worker += JSON_TREE_BYTES + (size_t)3 * RESPONSE_STORE_MAX_ITEM_BYTES;
+    if (options->ssl_certfile)
+        per_connection += TLS_CONNECTION_BYTES;
+    if (options->log_prompts)
+        per_connection += HTTP_LOG_BODY_BYTES;
+    size_t logs =
+        (has_access_log ? ACCESS_LOG_MAX_BYTES : 0) +
+        (options->otlp_traces_endpoint ? TRACE_EXPORTER_MAX_BYTES : 0) +
+        (options->record ? RECORD_FILE_MAX_BYTES : 0) +
+        (options->kv_events || options->kv_events_config ? KV_EVENT_PUBLISHER_MAX_BYTES : 0);
+    size_t admin = options->admin_socket ? HTTP_ADMIN_BYTES : 0;
+    return (size_t)options->max_connections * per_connection +
+           http_memory_budget_bytes((size_t)options->max_body_bytes) + admin + logs +
+           PREP_NUM_QUEUES * per_worker + (size_t)2 * MAX_ANSWER_BYTES;
 }

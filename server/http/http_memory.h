@@ -9,7 +9,7 @@
 #ifndef QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 #define QUIRE_SERVER_HTTP_HTTP_MEMORY_H
 
-#include "server/http/queue_pace.h"
+#include "server/http/engine_monitor.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,6 +17,10 @@
 #include <sys/socket.h>
 
 #define HTTP_OWNER_BUCKETS 1024
+#define HTTP_HEADER_MEMORY_BYTES                                                                   \
+    (32 * 1024) /* per connection; longer headers: 431, longer URL: 414 */
+
+struct options;
 
 /* Compared as bytes: zero all of it first. */
 struct http_owner_id {
@@ -65,5 +69,13 @@ bool http_owner_is_local(const struct http_owner_id *id);
 
 /* Returns how full the budget is: 0 to 1. */
 double http_memory_pressure(const struct http_memory *memory);
+
+/* Returns the bytes that the front end may hold at most: header memory, output buffers, bodies, and
+ * what the workers make of them, for the memory table printed at start. */
+size_t http_memory_planned_bytes(const struct options *options);
+
+/* Returns the budget: room for several bodies of the largest size, since one owner
+ * may hold half of it. */
+size_t http_memory_budget_bytes(size_t max_body_bytes);
 
 #endif

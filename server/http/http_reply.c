@@ -6,8 +6,7 @@
 #include "server/http/http_admission.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_dispatch.h"
-#include "server/http/http_follow.h"
-#include "server/http/http_log.h"
+#include "server/http/http_background.h"
 #include "server/http/http_routes.h"
 #include "server/keys/key_limits.h"
 
@@ -209,7 +208,7 @@ struct MHD_Response *http_reply_refused(void *context, struct MHD_Connection *mh
         count_answer(connection, (int)status);
         http_connection_release_memory(connection);
     } else {
-        http_log_refused(server, connection, request_id, &error);
+        http_connection_log_refused(server, connection, request_id, &error);
         server->stats.requests_by_class[status / 100]++;
         metrics_http_count_error(&server->stats, (int)status, code);
     }
@@ -328,7 +327,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     }
     if (exchange_pending(exchange) == 0) {
         bool is_over = exchange->call != NULL ? api_call_is_done(exchange->call)
-                                              : http_follow_is_over(exchange);
+                                              : http_background_is_over(exchange);
         if (is_over)
             return MHD_CONTENT_READER_END_OF_STREAM;
         http_connection_suspend(connection);
@@ -336,7 +335,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *out, size_t c
     }
     size_t length = copy_output(exchange, out, capacity);
     http_dispatch_output_drained(connection);
-    http_follow_feed(connection);
+    http_background_feed(connection);
     return (ssize_t)length;
 }
 

@@ -10,7 +10,6 @@
 #include "server/http/http_background.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_control.h"
-#include "server/http/http_follow.h"
 #include "config/json/json_write.h"
 #include "server/keys/key_models.h"
 #include "server/page/page.h"
@@ -183,7 +182,7 @@ static int answer_response_stream(struct connection *connection, struct connecti
     if (responses_stored_find_event((struct text){events->data, events->length}, after, &at,
                                     &exchange->error) != 0)
         return -1;
-    http_follow_begin(connection, background, at);
+    http_background_follow(connection, background, at);
     return 0;
 }
 

@@ -9,9 +9,7 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/log.h"
-#include "server/http/http_admin.h"
 #include "server/http/http_background.h"
-#include "server/http/http_capacity.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_control.h"
 #include "server/http/http_deadlines.h"
@@ -19,8 +17,6 @@
 #include "server/http/http_handler.h"
 #include "server/http/http_reply.h"
 #include "server/http/http_routes.h"
-#include "server/http/http_stop.h"
-#include "server/http/http_task.h"
 #include "server/page/openapi.h"
 #include "server/process/service.h"
 #include "server/process/signals.h"
@@ -31,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -38,6 +35,42 @@
 #define MAX_EVENTS 256
 #define TICK_MS 250
 #define STATUS_MS 5000
+#define ADMIN_IDLE_S 10
+#define SPARE_CONNECTIONS 64 /* above max_connections, so that they can be answered with 503 */
+#define SPARE_FILES 64       /* files, eventfds, and a reserve for accept */
+#define MIN_CONNECTIONS 4
+#define FIRST_REQUEST_MS 1000 /* from accept or SIGTERM, for a connection's first request */
+/* Less than STOP_GUARD_SPARE_MS (stop_guard.h), which leaves some for what is closed then. */
+#define STOP_CANCEL_MS 2500 /* for cancelled calls to end and their answers to go out */
+#define STOP_CLOSE_MS 1000  /* for connections to close after that */
+
+/* --- Start --- */
+
+/* Raises the limit of open files to what the connections need, or lowers their number and warns.
+ * ERROR_CONFIG when not even a few are possible. */
+static int fit_files(struct http_server_config *config, struct error *err) {
+    struct rlimit limit;
+    int64_t files = config->credentials ? 1 + TLS_CONNECTION_FILES : 1; /* of a connection */
+    rlim_t needed = (rlim_t)((config->max_connections + SPARE_CONNECTIONS) * files + SPARE_FILES);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return 0;
+    limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return 0;
+    int64_t possible = ((int64_t)limit.rlim_cur - SPARE_FILES) / files - SPARE_CONNECTIONS;
+    if (possible < MIN_CONNECTIONS)
+        return error_set(err, ERROR_CONFIG,
+                         "the system's limit of %lld open files is too low: %lld are needed at "
+                         "least (ulimit -n, or LimitNOFILE= of a unit)",
+                         (long long)limit.rlim_max,
+                         (MIN_CONNECTIONS + SPARE_CONNECTIONS) * (long long)files + SPARE_FILES);
+    log_warning("max-connections: %lld need more open files than this system's limit of %lld; "
+                "using %lld",
+                (long long)config->max_connections, (long long)limit.rlim_max, (long long)possible);
+    config->max_connections = possible;
+    return 0;
+}
 
 static struct MHD_Daemon *start_daemon(struct http_server *server) {
     const struct http_server_config *config = &server->config;
@@ -50,12 +83,24 @@ static struct MHD_Daemon *start_daemon(struct http_server *server) {
             MHD_USE_ERROR_LOG,
         0, NULL, NULL, http_handler_handle, server, MHD_OPTION_EXTERNAL_LOGGER, http_reply_log,
         NULL, MHD_OPTION_ARRAY, socket, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)(config->max_connections + HTTP_SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)(config->max_connections + SPARE_CONNECTIONS), MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)(HTTP_IDLE_TIMEOUT_MS / 1000 + 5), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)HTTP_HEADER_MEMORY_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
         MHD_OPTION_NOTIFY_CONNECTION, http_handler_notify, server, MHD_OPTION_NOTIFY_COMPLETED,
         http_connection_completed, server, MHD_OPTION_REFUSE_CALLBACK, http_reply_refused, server,
         MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+}
+
+/* For the administration's socket, which stays the caller's. */
+static struct MHD_Daemon *start_admin_daemon(struct http_server *server) {
+    return MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, http_control_handle_admin, server,
+        MHD_OPTION_EXTERNAL_LOGGER, http_reply_log, NULL, MHD_OPTION_LISTEN_SOCKET,
+        server->config.admin_fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_ADMIN_CONNECTIONS,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)ADMIN_IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)HTTP_ADMIN_HEADER_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_NOTIFY_COMPLETED, http_control_complete_admin, NULL, MHD_OPTION_REFUSE_CALLBACK,
+        http_reply_refused, server, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
 }
 
 /* The event's data is the address of a member that names the source, or a connection. */
@@ -72,7 +117,7 @@ static int start_tls(struct http_server *server, struct error *err) {
     const struct http_server_config *config = &server->config;
     if (!config->credentials)
         return 0;
-    if (tls_front_create(config->listen_fd, config->max_connections + HTTP_SPARE_CONNECTIONS,
+    if (tls_front_create(config->listen_fd, config->max_connections + SPARE_CONNECTIONS,
                          config->credentials, &server->tls, err) != 0)
         return -1;
     if (watch(server, tls_front_fd(server->tls), &server->tls) != 0)
@@ -96,7 +141,7 @@ static int open_parts(struct http_server *server, struct error *err) {
     if (!server->daemon)
         return error_set(err, ERROR_IO, "libmicrohttpd %s does not start", MHD_get_version());
     if (server->config.admin_fd >= 0) {
-        server->admin = http_admin_start(server, server->config.admin_fd);
+        server->admin = start_admin_daemon(server);
         if (!server->admin || watch(server, epoll_fd_of(server->admin), &server->admin) != 0)
             return error_set(err, ERROR_IO, "admin-socket: libmicrohttpd %s does not start",
                              MHD_get_version());
@@ -122,8 +167,8 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     server->epoll_fd = server->signal_fd = -1;
     server->start_ms = clock_now_ms();
     server->watchdog_ms = service_watchdog_ms() / 3;
-    server->memory.budget_bytes = http_capacity_budget_bytes(config->max_body_bytes);
-    if (http_capacity_fit_files(&server->config, err) != 0 || open_parts(server, err) != 0) {
+    server->memory.budget_bytes = http_memory_budget_bytes(config->max_body_bytes);
+    if (fit_files(&server->config, err) != 0 || open_parts(server, err) != 0) {
         http_server_destroy(server);
         return -1;
     }
@@ -131,16 +176,90 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     return 0;
 }
 
+/* --- Stop: it may be announced some time before; then what is in flight gets a grace time, then a
+ * cancellation, then a closed socket --- */
+
+/* Closing the socket would reset those that have connected and were not accepted yet. */
+static void take_waiting(struct http_server *server, int listen_fd) {
+    union {
+        struct sockaddr any;
+        struct sockaddr_storage storage;
+    } address;
+    socklen_t length = sizeof(address);
+    int fd;
+    while ((fd = accept4(listen_fd, &address.any, &length, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+        MHD_add_connection(server->daemon, fd, &address.any, length);
+        length = sizeof(address);
+    }
+}
+
+/* Nobody connects any more; those who have are here. A socket of the service manager's is left to
+ * the next process with all who wait on it. */
+static void stop_listening(struct http_server *server) {
+    if (server->tls) {
+        tls_front_quiesce(server->tls);
+        return;
+    }
+    int listen_fd = MHD_quiesce_daemon(server->daemon);
+    if (server->config.is_socket_passed)
+        return;
+    take_waiting(server, listen_fd);
+    shutdown(listen_fd, SHUT_RDWR);
+}
+
+/* What comes from now on is answered with 503. */
+static void refuse_work(struct http_server *server) {
+    server->refuses_work = true;
+    engine_stop_accepting(server->engine);
+}
+
+static void extend_timeout(int64_t ms) {
+    service_extend_timeout((int)((ms + STOP_CANCEL_MS + STOP_CLOSE_MS) / 1000) + 5);
+}
+
+/* Says to load balancers that they should send requests elsewhere, and puts the stop off until they
+ * have noticed (--drain-delay): /health is 503, and everything is served as before. */
+static void announce_stop(struct http_server *server) {
+    const struct http_server_config *config = &server->config;
+    server->stop_due_ms = clock_now_ms() + config->drain_delay_ms;
+    config->stop_begins(config->stop_context, config->drain_delay_ms + config->shutdown_timeout_ms);
+    service_stopping();
+    extend_timeout(config->drain_delay_ms + config->shutdown_timeout_ms);
+    log_info("draining: requests are taken for %lld ms more", (long long)config->drain_delay_ms);
+}
+
+/* Begins with the grace time. Whoever connects meanwhile gets a 503, but on a socket of the service
+ * manager's, where the next process answers: there each connection that is here already has one
+ * more answer, so that a restart refuses nobody. */
+static void begin_stop(struct http_server *server, int64_t grace_ms) {
+    server->is_stopping = true;
+    server->stop_ms = clock_now_ms();
+    server->stop_deadline_ms = server->stop_ms + grace_ms;
+    if (server->config.is_socket_passed)
+        stop_listening(server);
+    if (!server->config.is_socket_passed || server->has_failed)
+        refuse_work(server);
+    server->config.stop_begins(server->config.stop_context, grace_ms);
+    service_stopping();
+    extend_timeout(grace_ms);
+    log_info("stopping: %lld requests in flight, at most %lld ms for them",
+             (long long)server->num_pending, (long long)grace_ms);
+}
+
 /* Each signal takes the stop a step further. */
 static void stop(struct http_server *server) {
     if (server->is_stopping) {
-        http_stop_hasten(server);
+        log_info("another signal: cancelling what is in flight");
+        server->stop_deadline_ms = clock_now_ms();
+        server->config.stop_begins(server->config.stop_context, 0);
     } else if (server->stop_due_ms == 0 && server->config.drain_delay_ms > 0) {
-        http_stop_announce(server);
+        announce_stop(server);
     } else {
-        http_stop_begin(server, server->config.shutdown_timeout_ms);
+        begin_stop(server, server->config.shutdown_timeout_ms);
     }
 }
+
+/* --- Turns of the loop --- */
 
 static void take_signals(struct http_server *server) {
     struct signalfd_siginfo info;
@@ -273,11 +392,11 @@ static void tick(struct http_server *server) {
         log_error("the device failed: %s; answering what is in flight and stopping",
                   engine_failure(server->engine).message);
         if (!server->is_stopping)
-            http_stop_begin(server, HTTP_STOP_CANCEL_MS);
+            begin_stop(server, STOP_CANCEL_MS);
     }
     http_control_update(server);
     if (server->stop_due_ms != 0 && now_ms >= server->stop_due_ms && !server->is_stopping)
-        http_stop_begin(server, server->config.shutdown_timeout_ms);
+        begin_stop(server, server->config.shutdown_timeout_ms);
 }
 
 static int64_t limit_wait(struct MHD_Daemon *daemon, int64_t wait) {
@@ -313,6 +432,27 @@ static int turn(struct http_server *server) {
     return 0;
 }
 
+/* --- The end --- */
+
+/* Gives all connections up. */
+static void close_all(struct http_server *server) {
+    for (struct connection *c = server->connections; c; c = c->next)
+        http_connection_give_up(c);
+}
+
+/* Returns whether a request is on its way here: on a connection from which none has come yet, which
+ * is given a moment, or of which a part is here. */
+static bool is_request_expected(const struct http_server *server) {
+    int64_t now_ms = clock_now_ms();
+    for (const struct connection *c = server->connections; c; c = c->next) {
+        int64_t since_ms = c->since_ms > server->stop_ms ? c->since_ms : server->stop_ms;
+        if (c->exchange.state == EXCHANGE_READING || c->exchange.state == EXCHANGE_DRAINING ||
+            (c->is_first && !c->is_closed && now_ms - since_ms < FIRST_REQUEST_MS))
+            return true;
+    }
+    return false;
+}
+
 /* Turns until nothing is counted by *remaining or the time is up. */
 static int turn_until_none(struct http_server *server, const int64_t *remaining,
                            const int64_t *deadline_ms) {
@@ -325,7 +465,7 @@ static int turn_until_none(struct http_server *server, const int64_t *remaining,
 
 /* Turns while a request is on its way, until the time is up. */
 static int turn_until_all_came(struct http_server *server, const int64_t *deadline_ms) {
-    while (http_stop_is_request_expected(server) && clock_now_ms() < *deadline_ms) {
+    while (is_request_expected(server) && clock_now_ms() < *deadline_ms) {
         if (turn(server) != 0)
             return -1;
     }
@@ -336,22 +476,23 @@ static int turn_until_all_came(struct http_server *server, const int64_t *deadli
  * came before that has an answer. */
 static int wind_down(struct http_server *server) {
     while ((server->num_pending > 0 || server->num_awaiting > 0 ||
-            (!server->refuses_work && http_stop_is_request_expected(server))) &&
+            (!server->refuses_work && is_request_expected(server))) &&
            clock_now_ms() < server->stop_deadline_ms) {
         if (turn(server) != 0)
             return -1;
     }
-    int64_t deadline_ms = clock_now_ms() + HTTP_STOP_CANCEL_MS;
-    http_stop_refuse_work(server);
-    http_stop_cancel(server);
+    int64_t deadline_ms = clock_now_ms() + STOP_CANCEL_MS;
+    refuse_work(server);
+    engine_stop_restarting(server->engine);
+    http_connection_cancel_all(server);
     if (turn_until_none(server, &server->num_pending, &deadline_ms) != 0 ||
         turn_until_none(server, &server->num_awaiting, &deadline_ms) != 0)
         return -1;
-    deadline_ms = clock_now_ms() + HTTP_STOP_CLOSE_MS;
-    http_stop_listening(server);
+    deadline_ms = clock_now_ms() + STOP_CLOSE_MS;
+    stop_listening(server);
     if (turn_until_all_came(server, &deadline_ms) != 0)
         return -1;
-    http_stop_close(server);
+    close_all(server);
     return turn_until_none(server, &server->stats.connections, &deadline_ms);
 }
 
@@ -372,10 +513,10 @@ void http_server_set_credentials(struct http_server *server, struct tls_credenti
 /* libmicrohttpd aborts the process when it is stopped with suspended connections, so everything is
  * resumed and closed before. */
 static void stop_daemon(struct http_server *server) {
-    http_stop_close(server);
+    close_all(server);
     for (int i = 0; i < 3 && server->connections; i++)
         MHD_run(server->daemon);
-    http_stop_listening(server);
+    stop_listening(server);
     MHD_stop_daemon(server->daemon);
 }
 
@@ -390,7 +531,7 @@ void http_server_destroy(struct http_server *server) {
         MHD_quiesce_daemon(server->admin); /* the socket stays the caller's */
         MHD_stop_daemon(server->admin);
     }
-    prep_workers_destroy(server->prep, http_task_drop);
+    prep_workers_destroy(server->prep, http_dispatch_drop);
     if (server->signal_fd >= 0)
         close(server->signal_fd);
     if (server->epoll_fd >= 0)

@@ -8,10 +8,10 @@
 
 #include "config/base/error.h"
 #include "engine/engine.h"
-#include "server/telemetry/access_log.h"
 #include "server/api/call/api_call.h"
-#include "server/http/http_origin.h"
+#include "server/http/http_checks.h"
 #include "server/keys/api_keys.h"
+#include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics/metrics.h"
 #include "server/telemetry/trace_exporter.h"
 

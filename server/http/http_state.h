@@ -15,13 +15,14 @@
 #include "server/http/engine_monitor.h"
 #include "server/http/http_checks.h"
 #include "server/http/http_memory.h"
-#include "server/http/http_origin.h"
 #include "server/http/http_server.h"
 #include "server/http/prep_workers.h"
+#include "server/keys/key_models.h"
 #include "server/telemetry/metrics/metrics_http.h"
 #include "server/telemetry/trace_context.h"
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 
 #define OUTPUT_LIMIT_BYTES (64 * 1024) /* unread output of a stream before we stop reading it */
 #define WHOLE_BLOCK_BYTES (32 * 1024)  /* libmicrohttpd's, of an answer that is taken in pieces */
@@ -95,7 +96,7 @@ struct exchange {
 
     /* READY_STREAM, ANSWERED. */
     bool is_event_stream;        /* the answer is one */
-    struct connection *followed; /* of a stream without a call (http_follow.h), whose events are
+    struct connection *followed; /* of a stream without a call (http_background.h), whose events are
                                     sent; NULL: all are there, in `out` or kept */
     size_t followed_bytes;       /* of its events, those that were taken over */
 
@@ -154,6 +155,27 @@ struct connection {
     int64_t num_followers; /* without a client: exchanges that follow it */
     bool is_ended;         /* without a client: the call has ended, and the followers keep it */
     struct exchange exchange;
+};
+
+/* A body with a prep worker, which parses it or makes an answer of it. It is the worker's until the
+ * worker gives its job back; whoever takes that destroys it. */
+struct http_task {
+    struct prep_job job;
+    struct connection *connection; /* NULL once it is gone; the worker never reads it */
+    atomic_bool is_abandoned;      /* nobody wants the result: not begun any more */
+    const struct http_route *route;
+    struct key_models models;
+    const struct api_context *context; /* with the models that the key may use */
+    struct byte_buffer body;
+    struct http_memory *memory;
+    struct http_owner *owner; /* used */
+    size_t held_bytes;        /* of the memory, for the body */
+    /* results */
+    bool failed;
+    struct api_error error;
+    struct byte_buffer out;
+    struct byte_buffer ignored; /* a transform's; with its NUL, or empty */
+    struct api_call *call;
 };
 
 struct http_server {

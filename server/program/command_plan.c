@@ -3,7 +3,7 @@
 #include "engine/engine.h"
 #include "engine/executor/executor.h"
 #include "server/program/engine_options.h"
-#include "server/http/http_capacity.h"
+#include "server/http/http_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,7 @@ int command_plan_make(const struct model *model, const struct tokenizer *tokeniz
     out->memory = (struct memory_table){
         .executor = &out->info,
         .engine_bytes = engine_memory_bytes(&engine, tokenizer),
-        .http_bytes = http_capacity_bytes(options),
+        .http_bytes = http_memory_planned_bytes(options),
         .response_bytes = (size_t)options->response_store_bytes,
         .program_bytes = memory_table_program_bytes(
             &out->info, engine_options_have_rank_process(options) ? 2 : 1, false),

@@ -5,7 +5,7 @@
 #include "models/config/sampling_fields.h"
 #include "server/api/responses/response_store.h"
 #include "server/program/engine_options.h"
-#include "server/http/http_capacity.h"
+#include "server/http/http_memory.h"
 #include "server/process/service.h"
 
 #include <string.h>
@@ -190,7 +190,7 @@ static void complete_memory_table(struct serve *serve, const struct http_server_
     struct memory_table *table = &serve->memory;
     table->executor = &serve->info;
     table->response_bytes = (size_t)serve->options.response_store_bytes;
-    table->http_bytes = http_capacity_bytes(&serve->options);
+    table->http_bytes = http_memory_planned_bytes(&serve->options);
     table->program_bytes = memory_table_program_bytes(
         &serve->info, engine_options_have_rank_process(&serve->options) ? 2 : 1, true);
     table->max_connections = http->max_connections;

@@ -1,4 +1,4 @@
-/* The bodies of /admin/, which http_admin.h serves: pure, on any thread. */
+/* The bodies of /admin/, which http_control.h serves: pure, on any thread. */
 #ifndef QUIRE_SERVER_API_ADMIN_ENDPOINT_H
 #define QUIRE_SERVER_API_ADMIN_ENDPOINT_H
 

@@ -1,4 +1,4 @@
-#include "server/http/http_host.h"
+#include "server/http/http_checks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "server/http/http_origin.h"
+#include "server/http/http_checks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

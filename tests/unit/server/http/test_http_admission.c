@@ -4,7 +4,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "server/http/http_timeout.h"
+#include "server/http/http_admission.h"
 
 #include <string.h>
 
@@ -24,7 +24,7 @@ static void seconds_are_read(void **state) {
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         struct api_error err;
         int64_t ms = -1;
-        assert_int_equal(http_timeout_read(good[i].text, &ms, &err), 0);
+        assert_int_equal(http_admission_read_timeout(good[i].text, &ms, &err), 0);
         assert_int_equal(ms, good[i].ms);
     }
 }
@@ -38,7 +38,7 @@ static void anything_else_is_refused(void **state) {
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct api_error err;
         int64_t ms;
-        assert_int_equal(http_timeout_read(bad[i], &ms, &err), -1);
+        assert_int_equal(http_admission_read_timeout(bad[i], &ms, &err), -1);
         assert_int_equal(err.status, 400);
         assert_string_equal(err.param, "X-Request-Timeout");
         assert_non_null(strstr(err.message, "0.001 to 86400"));
