@@ -8,9 +8,9 @@
 #include "kernels/cpu/cpu_memory.h"
 #include "models/files/tensor_file.h"
 #include "server/program/command_plan.h"
-#include "server/client/hub/hub_inventory.h"
+#include "server/client/hub/hub.h"
 #include "server/client/hub/hub_progress.h"
-#include "server/client/hub/hub_selection.h"
+#include "server/client/hub/hub_listing.h"
 #include "server/client/hub/hub_settings.h"
 #include "config/json/json_write.h"
 

@@ -1,9 +1,9 @@
 /* Any bytes as what a hub says: its list of files, the index of shards, the lines of a header, and
  * as a name that a user gives. Every name that is taken lies below its folder, every hash and size
  * is in bounds, and what is chosen is part of the list. */
-#include "server/client/hub/hub_answer.h"
-#include "server/client/hub/hub_blob.h"
-#include "server/client/hub/hub_selection.h"
+#include "server/client/hub/hub_http.h"
+#include "server/client/hub/hub_cache.h"
+#include "server/client/hub/hub_listing.h"
 
 #include <ctype.h>
 #include <stdint.h>

@@ -1,14 +1,14 @@
 /* Models of a Hugging Face style hub: finds one in the cache or fetches it, and says where it lies.
  *
- * The parts: hub_reference (names that people write), hub_settings (the environment), hub_cache
- * (the layout on disk), hub_listing and hub_selection (which files there are, which are read),
- * hub_http and hub_answer (requests), hub_fetch, hub_download, hub_blob and hub_retry (contents and
- * their checks), hub_progress (what is said meanwhile). */
-#ifndef QUIRE_SERVER_HUB_HUB_H
-#define QUIRE_SERVER_HUB_HUB_H
+ * The parts: hub_settings (the environment), hub_listing (names that people write, which files there
+ * are, which are read), hub_cache (the layout on disk, contents and their checks), hub_http
+ * (requests), hub_fetch (downloads), hub_progress (what is said meanwhile). */
+#ifndef QUIRE_SERVER_CLIENT_HUB_HUB_H
+#define QUIRE_SERVER_CLIENT_HUB_HUB_H
 
+#include "server/client/hub/hub_cache.h"
+#include "server/client/hub/hub_listing.h"
 #include "server/client/hub/hub_progress.h"
-#include "server/client/hub/hub_reference.h"
 #include "server/client/hub/hub_settings.h"
 
 #include <limits.h>
@@ -36,5 +36,25 @@ struct hub_model {
 int hub_resolve(const struct hub_reference *reference, const struct hub_settings *settings,
                 enum hub_policy policy, const struct hub_watcher *watcher, struct hub_model *out,
                 struct error *err);
+
+/* --- The models in the cache --- */
+
+/* The models in the cache (hub_cache.h). */
+
+/* One that may be opened: the folder of a snapshot, or a GGUF file in it. */
+struct hub_inventory_item {
+    /* What --model takes: ORG/NAME, with @REVISION unless that is main, and :FILE of a GGUF. */
+    char name[HUB_REPOSITORY_BYTES + HUB_REVISION_BYTES + HUB_FILE_NAME_BYTES];
+    char path[PATH_MAX];
+    char problem[256]; /* why there is nothing to open; "": there is */
+};
+
+/* Calls take for each model below the cache's root, sorted by the names of their folders; one
+ * without any is none. take returns other than 0 to end it. ERROR_IO, ERROR_MEMORY, or what take
+ * returned and set. */
+int hub_inventory_read(const char *root,
+                       int (*take)(void *context, const struct hub_inventory_item *item,
+                                   struct error *err),
+                       void *context, struct error *err);
 
 #endif

@@ -5,8 +5,8 @@
  * the contents come. What breaks off, stands still, or is answered with 408, 429 or 5xx is tried
  * again after a pause that doubles, or that Retry-After names; five times without a further byte in
  * between, then no more. */
-#ifndef QUIRE_SERVER_HUB_HUB_FETCH_H
-#define QUIRE_SERVER_HUB_HUB_FETCH_H
+#ifndef QUIRE_SERVER_CLIENT_HUB_HUB_FETCH_H
+#define QUIRE_SERVER_CLIENT_HUB_HUB_FETCH_H
 
 #include "server/client/hub/hub_cache.h"
 #include "server/client/hub/hub_http.h"

@@ -1,14 +1,47 @@
+/* Models on a hub: their names, as people write them, the files of one at a commit, and which of
+ * these Quire reads. */
+#ifndef QUIRE_SERVER_CLIENT_HUB_HUB_LISTING_H
+#define QUIRE_SERVER_CLIENT_HUB_HUB_LISTING_H
+
+#include "config/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HUB_REPOSITORY_BYTES 97 /* huggingface_hub, utils/_validators.py: at most 96 characters */
+#define HUB_REVISION_BYTES 256
+#define HUB_FILE_NAME_BYTES 512 /* with its folders */
+#define HUB_COMMIT_BYTES 41
+
+/* ORG/NAME[@REVISION][:CHOICE], where CHOICE is the name of a GGUF file or a quantisation
+ * (Q4_K_M). */
+struct hub_reference {
+    char repository[HUB_REPOSITORY_BYTES]; /* "ORG/NAME" */
+    char revision[HUB_REVISION_BYTES];     /* branch, tag or commit; "main" where none is given */
+    char choice[HUB_FILE_NAME_BYTES];      /* "": none */
+};
+
+/* ERROR_CONFIG with what is wrong of which name. */
+int hub_reference_parse(const char *text, struct hub_reference *out, struct error *err);
+
+/* Returns whether a text that names nothing in this file system was meant as a path all the same:
+ * it begins with a slash, a dot or a tilde, ends with a slash, or is the name of a GGUF file. */
+bool hub_reference_is_path(const char *text);
+
+/* Returns whether a name that a hub gives is one of a file below its folder: relative, without
+ * "..", empty parts and control characters, no part longer than a file system takes. */
+bool hub_reference_is_file_name(const char *name);
+/* Returns whether the text is a commit: 40 lower-case hexadecimal digits. */
+bool hub_reference_is_commit(const char *text);
+/* Returns whether the text is num_digits lower-case hexadecimal digits. */
+bool hub_reference_is_hex(const char *text, size_t num_digits);
+
+/* --- The files of a commit --- */
+
 /* The files of a repository at a commit, as the hub lists them (GET
  * /api/models/ORG/NAME/revision/REVISION?blobs=true: https://huggingface.co/docs/hub/api), or as
  * they lie in the cache. */
-#ifndef QUIRE_SERVER_HUB_HUB_LISTING_H
-#define QUIRE_SERVER_HUB_HUB_LISTING_H
-
-#include "config/base/error.h"
-#include "server/client/hub/hub_reference.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #define HUB_LISTING_MAX_FILES 20000
 #define HUB_LISTING_MAX_BYTES ((size_t)16 << 20) /* of its JSON */
@@ -39,5 +72,40 @@ int hub_listing_add(struct hub_listing *listing, const char *name, int64_t bytes
 const struct hub_file *hub_listing_find(const struct hub_listing *listing, const char *name);
 /* Accepts a zeroed one. */
 void hub_listing_finish(struct hub_listing *listing);
+
+/* --- Which of them are read --- */
+
+/* Chooses the files of a repository that Quire reads: of a Hugging Face folder config.json, the
+ * tokenizer, the chat template and the weights as safetensors; or one GGUF, which may be split.
+ *
+ * Safetensors are taken where there are any, unless the reference chooses a GGUF. A choice is the
+ * exact name of a file, or else a quantisation: a part of the name before ".gguf" or of its folder,
+ * in either case of letters, between '-', '.', '/' (and, before it, '_'), so that Q4_K is not
+ * Q4_K_M. Where nothing is chosen and there are several, the first of Q4_K_M, Q8_0, Q4_0, BF16 and
+ * F16 that just one of them has is taken. */
+
+#define HUB_MAX_PARTS 512 /* of split weights, as in models/files/tensor_parts.h */
+#define HUB_MAX_SELECTED (HUB_MAX_PARTS + 16)
+
+struct hub_selection {
+    const struct hub_file *files[HUB_MAX_SELECTED]; /* of the listing, which outlives this */
+    size_t num_files;
+    const struct hub_file *gguf;  /* the (first) one, among files; NULL: a folder */
+    const struct hub_file *index; /* that names the shards, among files; NULL: none */
+};
+
+/* Selects everything but the shards of an index. ERROR_CONFIG in one line that says what there is,
+ * without a subject. */
+int hub_selection_make(const struct hub_listing *listing, const char *choice,
+                       struct hub_selection *out, struct error *err);
+/* Adds the shards that the index's text names. ERROR_CONFIG, ERROR_MEMORY. */
+int hub_selection_add_shards(struct hub_selection *selection, const struct hub_listing *listing,
+                             const char *index, size_t length, struct error *err);
+
+/* Returns whether the file is a GGUF that can be chosen: whole, or the first part of a split
+ * one. */
+bool hub_selection_is_gguf(const char *name);
+/* Returns the names of the files of a folder that need not be there, NULL behind the last. */
+const char *const *hub_selection_optional_names(void);
 
 #endif

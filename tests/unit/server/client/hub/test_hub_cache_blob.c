@@ -1,5 +1,5 @@
 /* A content in the cache: its lock, what an earlier run left, its hash, and the links to it. */
-#include "server/client/hub/hub_blob.h"
+#include "server/client/hub/hub_cache.h"
 
 #include "tests/unit/temporary_files.h"
 

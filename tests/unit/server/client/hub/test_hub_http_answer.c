@@ -1,5 +1,5 @@
 /* Header fields as a hub and its stores send them, and what answers that are none mean. */
-#include "server/client/hub/hub_answer.h"
+#include "server/client/hub/hub_http.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Names of models as people write them, and names of files as a hub does. */
-#include "server/client/hub/hub_reference.h"
+#include "server/client/hub/hub_listing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

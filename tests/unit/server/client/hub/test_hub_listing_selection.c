@@ -1,5 +1,5 @@
 /* Which files of a repository are chosen. */
-#include "server/client/hub/hub_selection.h"
+#include "server/client/hub/hub_listing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
