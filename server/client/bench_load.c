@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
-#include "server/client/chat/completion_stream.h"
+#include "server/client/chat/chat_client.h"
 #include "config/json/json_write.h"
 
 #include <stdio.h>

@@ -4,6 +4,7 @@
 #define QUIRE_SERVER_CLIENT_H
 
 #include "config/base/error.h"
+#include "server/client/hub/hub.h"
 
 #include <stdbool.h>
 
@@ -19,5 +20,16 @@ bool client_wants_help(int argc, char *const *argv);
 
 /* The exit status that stands for an error. */
 int client_exit_status(const struct error *err);
+
+/* --- Models of the hub, for the commands that take one: messages go to the log, and SIGINT and
+ * SIGTERM stop --- */
+
+/* Returns whether a model's name is to be looked for on the hub: there is nothing of this name
+ * here, and it is not written as a path. */
+bool command_pull_is_reference(const char *model);
+
+/* Resolves the reference, see hub_resolve. Signals are blocked (signals_block). */
+int command_pull_model(const struct hub_reference *reference, enum hub_policy policy,
+                       struct hub_model *out, struct error *err);
 
 #endif

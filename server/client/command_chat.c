@@ -4,12 +4,9 @@
 
 #include "config/options_table.h"
 #include "server/client/chat/chat_client.h"
-#include "server/client/chat/chat_history.h"
-#include "server/client/chat/chat_loop.h"
-#include "server/client/chat/chat_server.h"
-#include "server/client/chat/chat_session.h"
 #include "server/client/chat/chat_terminal.h"
-#include "server/client/chat/terminal_text.h"
+#include "server/client/chat/chat_session.h"
+#include "server/client/chat/chat_server.h"
 
 #include <errno.h>
 #include <limits.h>

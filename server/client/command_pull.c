@@ -1,9 +1,8 @@
 /* `quire pull`: fetches a model from the hub into the cache that Python's tools use too, and prints
  * where it lies. */
-#include "server/client/command_pull.h"
+#include "server/client/client.h"
 
 #include "config/base/log.h"
-#include "server/client/client.h"
 #include "server/process/service.h"
 #include "server/process/signals.h"
 

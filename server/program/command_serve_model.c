@@ -4,7 +4,7 @@
 #include "models/config/model_parts.h"
 #include "models/files/input_file.h"
 #include "server/program/command_line.h"
-#include "server/client/command_pull.h"
+#include "server/client/client.h"
 #include "server/program/engine_options.h"
 #include "server/process/service.h"
 

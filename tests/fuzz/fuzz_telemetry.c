@@ -1,6 +1,6 @@
 /* Any bytes as what a server or a client says to those that watch: the first byte chooses which. */
-#include "server/client/chat/terminal_text.h"
-#include "server/client/chat/completion_stream.h"
+#include "server/client/chat/chat_terminal.h"
+#include "server/client/chat/chat_client.h"
 #include "server/net/http_client.h"
 #include "server/client/top_view.h"
 #include "server/telemetry/trace_context.h"

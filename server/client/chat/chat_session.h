@@ -1,10 +1,12 @@
-/* A conversation of `quire chat`: what was said, and how it is to be answered; as the body of a
- * request. Memory that is short ends the program (CHECK): there is little of it in use. */
-#ifndef QUIRE_SERVER_CHAT_CHAT_SESSION_H
-#define QUIRE_SERVER_CHAT_CHAT_SESSION_H
+/* A conversation of `quire chat`: what was said, and how it is to be answered, as the body of a
+ * request; and the loop that leads it. Memory that is short ends the program (CHECK): there is little of it in use. */
+#ifndef QUIRE_SERVER_CLIENT_CHAT_CHAT_SESSION_H
+#define QUIRE_SERVER_CLIENT_CHAT_CHAT_SESSION_H
 
 #include "config/base/byte_buffer.h"
 #include "config/base/error.h"
+#include "server/client/chat/chat_client.h"
+#include "server/client/chat/chat_terminal.h"
 
 #include <stdbool.h>
 
@@ -49,5 +51,23 @@ void chat_session_write_body(const struct chat_session *session, const char *mod
  * file. */
 int chat_session_save(const struct chat_session *session, const char *model, const char *path,
                       struct error *err);
+
+/* --- The loop: reads what the user says, does what a /command says, and shows answers --- */
+
+struct chat_loop {
+    struct chat_client *client;
+    struct chat_session *session;
+    struct chat_terminal *terminal;
+    /* Has Ctrl-C been pressed since this was called last? */
+    bool (*take_interrupt)(void);
+    /* Has the program been told to end, by SIGTERM or because the terminal is gone? */
+    bool (*must_end)(void);
+    /* Of the last answer, and of all since the begin: */
+    struct chat_answer last; /* without its content */
+    int64_t num_answers, completion_tokens;
+};
+
+/* The members but for the last three are set; returns when the user leaves, or it must end. */
+void chat_loop_run(struct chat_loop *loop);
 
 #endif

@@ -1,4 +1,4 @@
-#include "server/client/metrics_sample.h"
+#include "server/client/top_view.h"
 
 #include <math.h>
 #include <setjmp.h>

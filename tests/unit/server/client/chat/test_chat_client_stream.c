@@ -1,5 +1,5 @@
 /* Streams as servers send them, in pieces of every size, and what is none. */
-#include "server/client/chat/completion_stream.h"
+#include "server/client/chat/chat_client.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

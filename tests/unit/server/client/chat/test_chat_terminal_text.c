@@ -1,5 +1,5 @@
 /* Every byte pair and every way to cut a text: nothing that a terminal obeys comes out. */
-#include "server/client/chat/terminal_text.h"
+#include "server/client/chat/chat_terminal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

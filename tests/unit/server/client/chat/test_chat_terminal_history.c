@@ -1,5 +1,5 @@
 /* The file of what was typed: entries come back as they were, and it does not grow for ever. */
-#include "server/client/chat/chat_history.h"
+#include "server/client/chat/chat_terminal.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
