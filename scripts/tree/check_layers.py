@@ -52,7 +52,7 @@ THIRD_PARTY = [
     (re.compile(r"pcre2\w*\.h"), re.compile(r"models/tokenizer/(pre)?tokenizer\w*\.[ch]")),
     (re.compile(r"utf8proc\.h"), re.compile(r"models/(tokenizer/(characters|normalizer)|chat_template/template_characters)\.c")),
     (re.compile(r"xxhash\.h"), re.compile(r"models/files/content_hash\.c|engine/kv/block_key\.c")),
-    (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c|server/keys/key_yaml\.c")),
+    (re.compile(r"yaml\.h"), re.compile(r"config/options\w*\.c|server/keys/key_file\.c")),
     (re.compile(r"gnutls/.*"), re.compile(r"server/(keys/auth|program/command_verify|client/hub/hub_cache)\.c|server/tls/\w+\.[ch]")),
     (re.compile(r"curl/.*"), re.compile(r"server/(net/http_client|client/hub/\w+)\.[ch]")),
     (re.compile(r"(histedit|editline/.*)\.h"), re.compile(r"server/client/chat/chat_terminal\.c")),

@@ -4,8 +4,7 @@
 #include "config/base/numbers.h"
 #include "server/api/call/api_call_type.h"
 #include "server/http/http_routes.h"
-#include "server/keys/key_limits.h"
-#include "server/keys/key_models.h"
+#include "server/keys/api_keys.h"
 
 #include <string.h>
 #include <time.h>

@@ -8,7 +8,7 @@
 #include "server/http/http_dispatch.h"
 #include "server/http/http_background.h"
 #include "server/http/http_routes.h"
-#include "server/keys/key_limits.h"
+#include "server/keys/api_keys.h"
 
 #include "config/base/log.h"
 

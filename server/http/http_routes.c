@@ -11,7 +11,7 @@
 #include "server/http/http_connection.h"
 #include "server/http/http_control.h"
 #include "config/json/json_write.h"
-#include "server/keys/key_models.h"
+#include "server/keys/api_keys.h"
 #include "server/page/page.h"
 
 #include <stdio.h>

@@ -40,7 +40,7 @@
 #define SPARE_FILES 64       /* files, eventfds, and a reserve for accept */
 #define MIN_CONNECTIONS 4
 #define FIRST_REQUEST_MS 1000 /* from accept or SIGTERM, for a connection's first request */
-/* Less than STOP_GUARD_SPARE_MS (stop_guard.h), which leaves some for what is closed then. */
+/* Less than STOP_GUARD_SPARE_MS (signals.h), which leaves some for what is closed then. */
 #define STOP_CANCEL_MS 2500 /* for cancelled calls to end and their answers to go out */
 #define STOP_CLOSE_MS 1000  /* for connections to close after that */
 

@@ -13,7 +13,7 @@
 #include "server/keys/api_keys.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics/metrics.h"
-#include "server/telemetry/trace_exporter.h"
+#include "server/telemetry/trace.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -17,9 +17,9 @@
 #include "server/http/http_memory.h"
 #include "server/http/http_server.h"
 #include "server/http/prep_workers.h"
-#include "server/keys/key_models.h"
-#include "server/telemetry/metrics/metrics_http.h"
-#include "server/telemetry/trace_context.h"
+#include "server/keys/api_keys.h"
+#include "server/telemetry/metrics/metrics.h"
+#include "server/telemetry/trace.h"
 
 #include <microhttpd.h>
 #include <stdatomic.h>

@@ -4,6 +4,9 @@
 #define QUIRE_SERVER_KEYS_API_KEYS_H
 
 #include "config/base/error.h"
+#include "config/json/api_error.h"
+#include "config/options.h"
+#include "server/api/call/api_context.h"
 #include "server/keys/auth.h"
 #include "server/keys/key_file.h"
 #include "server/keys/rate_limit.h"
@@ -62,5 +65,75 @@ const struct api_key *api_keys_next(const struct api_keys *keys, int32_t tenant)
 bool api_keys_is_admin(const struct api_keys *keys, const struct api_key *key);
 /* Returns how many keys are listed. */
 int api_keys_count(const struct api_keys *keys);
+
+/* --- Models --- */
+
+/* The server as a key sees it: with the models that the key may use, and its tenant. */
+
+/* What such a context points to. */
+struct key_models {
+    struct api_context context;
+    char *names[OPTIONS_MAX_LIST];
+};
+
+/* Returns the context itself where there is no key, and else a copy in *models with its tenant and the
+ * names that it may use, maybe none. It holds pointers to what the context does, but nothing of the
+ * key. */
+const struct api_context *key_models_context(const struct api_key *key,
+                                             const struct api_context *context,
+                                             struct key_models *models);
+/* Returns whether there is any that the key may use. */
+bool key_models_any(const struct api_key *key, const struct api_context *context);
+
+/* --- Limits --- */
+
+/* What the limits of a key say to an API call. I/O thread only.
+ *
+ * Requests are counted before anything is computed, and so are tokens: a call takes its prompts and
+ * all that its outputs may have, max_tokens for each choice, as OpenAI counts them, and gives back
+ * at its end what they did not take. So no call takes more than its key's minute allows. A client
+ * that leaves max_tokens out is not refused for the longest answer it could get: its outputs share
+ * half of what the key has left, and end there with finish_reason "length". A request that is
+ * refused before its body was read counts nowhere. */
+
+/* Checks what is known before the body is: requests, tokens and calls in flight. -1: *err, a 429,
+ * and after how many ms it may be tried again; 0: not known; -1: never, it is too large. */
+int key_limits_check(const struct api_key *key, int64_t now_ms, struct api_error *err,
+                     int64_t *out_retry_ms);
+/* Counts a request that was checked; it is then running. */
+void key_limits_begin(struct api_key *key, int64_t now_ms);
+/* Checks all that a call is sure to ask for before it is submitted, prompts and outputs, like
+ * key_limits_check. */
+int key_limits_check_tokens(const struct api_key *key, int64_t num_tokens, int64_t now_ms,
+                            struct api_error *err, int64_t *out_retry_ms);
+/* Returns how many tokens the outputs may have in all that ask for as many as there are, beside
+ * what was checked; INT64_MAX: there is no limit. */
+int64_t key_limits_share(const struct api_key *key, int64_t num_tokens, int64_t now_ms);
+/* Counts prompts that were taken, and reserves the tokens that their outputs may have. */
+void key_limits_take_prompt(struct api_key *key, int64_t num_tokens, int64_t num_reserved,
+                            int64_t now_ms);
+/* Counts tokens that were generated, first those of *reserved, which it lowers. */
+void key_limits_take_output(struct api_key *key, int64_t num_tokens, int64_t *reserved,
+                            int64_t now_ms);
+/* Gives back what was reserved and not generated. */
+void key_limits_give_back(struct api_key *key, int64_t num_tokens, int64_t now_ms);
+/* Ends what key_limits_begin began. */
+void key_limits_end(struct api_key *key);
+
+/* Returns the priority of a request of this key: the client's, or the end of the key's range that it
+ * is beyond. */
+int32_t key_limits_priority(const struct api_key *key, int32_t priority);
+
+/* Fields of an answer, as OpenAI has them (platform.openai.com/docs/guides/rate-limits): limit,
+ * remaining and reset of requests and tokens. The time of a reset is that of a full bucket, in Go's
+ * form: "17ms", "1m30.5s". */
+#define KEY_LIMIT_MAX_FIELDS 6
+struct key_limit_field {
+    const char *name;
+    char value[32];
+};
+/* Writes those of the limits that the key has; returns how many. */
+int key_limits_fields(const struct api_key *key, int64_t now_ms,
+                      struct key_limit_field out[KEY_LIMIT_MAX_FIELDS]);
 
 #endif

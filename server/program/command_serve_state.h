@@ -20,7 +20,7 @@
 #include "server/telemetry/record_file.h"
 #include "server/program/reload.h"
 #include "server/program/server_info.h"
-#include "server/process/stop_guard.h"
+#include "server/process/signals.h"
 #include "server/program/vocabulary_loader.h"
 
 /* For a start that loads a model, as the service manager is told. */

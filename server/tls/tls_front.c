@@ -4,7 +4,6 @@
 #include "config/base/clock.h"
 #include "config/base/log.h"
 #include "server/net/listen_socket.h"
-#include "server/tls/tls_lists.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -13,6 +12,92 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+/* --- Lists of connections --- */
+
+/* The connections of the TLS thread by their state, those longest in it first, and those that have
+ * something to go on with. Nothing is allocated: a connection has the links of both kinds of list.
+ * Used by that thread alone. */
+
+struct state_list {
+    struct tls_connection *first, *last;
+};
+
+struct ready_list {
+    struct tls_connection *first, *last;
+};
+
+/* Zeroed: empty. */
+struct lists {
+    struct state_list states[TLS_NUM_STATES];
+    struct ready_list handshakes, relays; /* ready, by what is to be done */
+};
+
+/* Removes one from those of the state that it had when it was added. */
+static void remove_from_state(struct lists *lists, struct tls_connection *connection,
+                              enum tls_state state) {
+    struct state_list *list = &lists->states[state];
+    *(connection->prev ? &connection->prev->next : &list->first) = connection->next;
+    *(connection->next ? &connection->next->prev : &list->last) = connection->prev;
+}
+
+/* Adds a connection to those of its state, and notes the time. */
+static void add_to_state(struct lists *lists, struct tls_connection *connection) {
+    struct state_list *list = &lists->states[connection->state];
+    connection->since_ms = clock_now_ms();
+    connection->prev = list->last;
+    connection->next = NULL;
+    *(list->last ? &list->last->next : &list->first) = connection;
+    list->last = connection;
+}
+
+static struct ready_list *ready_list_of(struct lists *lists,
+                                        const struct tls_connection *connection) {
+    return connection->state == TLS_HANDSHAKE ? &lists->handshakes : &lists->relays;
+}
+
+/* Adds it to those that are ready, by its state, unless it is there. */
+static void mark_ready(struct lists *lists, struct tls_connection *connection) {
+    struct ready_list *list = ready_list_of(lists, connection);
+    if (connection->is_ready)
+        return;
+    connection->is_ready = true;
+    connection->next_ready = NULL;
+    *(list->last ? &list->last->next_ready : &list->first) = connection;
+    list->last = connection;
+}
+
+/* Returns the first, which is ready no more; NULL: there is none. */
+static struct tls_connection *pop_ready(struct ready_list *list) {
+    struct tls_connection *connection = list->first;
+    if (!connection)
+        return NULL;
+    list->first = connection->next_ready;
+    if (!list->first)
+        list->last = NULL;
+    connection->is_ready = false;
+    return connection;
+}
+
+/* Makes it ready no more, if it is, before its state changes. Walks those that are. */
+static void forget_ready(struct lists *lists, struct tls_connection *connection) {
+    struct ready_list *list = ready_list_of(lists, connection);
+    struct tls_connection *before = NULL, **link = &list->first;
+    if (!connection->is_ready)
+        return;
+    while (*link && *link != connection) {
+        before = *link;
+        link = &before->next_ready;
+    }
+    if (!*link)
+        return;
+    *link = connection->next_ready;
+    if (list->last == connection)
+        list->last = before;
+    connection->is_ready = false;
+}
+
+/* --- The thread --- */
 
 #define HANDSHAKE_MS 10000 /* accept to the end of the handshake */
 #define ENDING_MS 60000    /* for a client to take the end of its answer */
@@ -36,7 +121,7 @@ struct tls_front {
 
     /* the thread's */
     int epoll_fd;
-    struct tls_lists lists;
+    struct lists lists;
     int64_t num_connections;
     int64_t tick_ms;
     bool is_listening;
@@ -80,19 +165,19 @@ static void settle(struct tls_front *front, struct tls_connection *connection,
                    enum tls_state before) {
     if (connection->state == before)
         return;
-    tls_lists_remove(&front->lists, connection, before);
+    remove_from_state(&front->lists, connection, before);
     if (connection->state == TLS_CLOSED) {
         tls_connection_destroy(connection);
         front->num_connections--;
         return;
     }
-    tls_lists_add(&front->lists, connection);
-    tls_lists_mark_ready(&front->lists, connection);
+    add_to_state(&front->lists, connection);
+    mark_ready(&front->lists, connection);
 }
 
 static void drop(struct tls_front *front, struct tls_connection *connection) {
     enum tls_state before = connection->state;
-    tls_lists_forget_ready(&front->lists, connection);
+    forget_ready(&front->lists, connection);
     connection->state = TLS_CLOSED;
     settle(front, connection, before);
 }
@@ -121,7 +206,7 @@ static void begin(struct tls_front *front, int fd, const struct tls_address *add
         return;
     }
     front->num_connections++;
-    tls_lists_add(&front->lists, connection);
+    add_to_state(&front->lists, connection);
 }
 
 static void listen_on(struct tls_front *front, bool listens) {
@@ -198,7 +283,7 @@ static int connect_inner(struct tls_front *front, struct tls_connection *connect
 }
 
 static void go_on_with_handshake(struct tls_front *front) {
-    struct tls_connection *connection = tls_lists_pop_ready(&front->lists.handshakes);
+    struct tls_connection *connection = pop_ready(&front->lists.handshakes);
     if (!connection)
         return;
     if (tls_connection_handshake(connection) > 0)
@@ -208,13 +293,13 @@ static void go_on_with_handshake(struct tls_front *front) {
 
 /* Each of those that are ready now has one turn. */
 static void relay(struct tls_front *front) {
-    struct tls_ready_list ready = front->lists.relays;
+    struct ready_list ready = front->lists.relays;
     struct tls_connection *connection;
-    front->lists.relays = (struct tls_ready_list){NULL, NULL};
-    while ((connection = tls_lists_pop_ready(&ready)) != NULL) {
+    front->lists.relays = (struct ready_list){NULL, NULL};
+    while ((connection = pop_ready(&ready)) != NULL) {
         enum tls_state before = connection->state;
         if (tls_connection_relay(connection))
-            tls_lists_mark_ready(&front->lists, connection);
+            mark_ready(&front->lists, connection);
         settle(front, connection, before);
     }
 }
@@ -262,7 +347,7 @@ static void handle_connection(struct tls_front *front, const struct epoll_event 
     }
     if (!is_inner && (event->events & (EPOLLHUP | EPOLLERR)) != 0)
         connection->is_outer_gone = true;
-    tls_lists_mark_ready(&front->lists, connection);
+    mark_ready(&front->lists, connection);
 }
 
 static void handle_event(struct tls_front *front, const struct epoll_event *event) {

@@ -2,7 +2,7 @@
  * its ids. The input is parts that end with NUL: Host, Origin, the target, X-Request-Id,
  * traceparent, then names and values of further fields in turn. */
 #include "server/http/http_checks.h"
-#include "server/telemetry/trace_context.h"
+#include "server/telemetry/trace.h"
 
 #include <ctype.h>
 #include <stdint.h>

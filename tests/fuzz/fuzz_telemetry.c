@@ -3,7 +3,7 @@
 #include "server/client/chat/chat_client.h"
 #include "server/net/http_client.h"
 #include "server/client/top_view.h"
-#include "server/telemetry/trace_context.h"
+#include "server/telemetry/trace.h"
 
 #include <ctype.h>
 #include <stdint.h>

@@ -1,3 +1,62 @@
+/* Batches of events: what one is in memory, as vLLM publishes it, and its number on the wire. */
+#ifndef QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_FORMAT_H
+#define QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_FORMAT_H
+
+#include "config/base/byte_buffer.h"
+#include "engine/kv/kv_event_sink.h"
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* --- A batch in memory --- */
+
+/* The changes of one step, as they go from the engine's thread to the publisher's: an item of an
+ * outbox (outbox.h), which holds a header and then the events one after the other. A byte_buffer
+ * begins with kv_event_batch_begin and grows by kv_event_batch_add; an iterator reads it. */
+
+enum kv_event_kind { KV_EVENT_STORED, KV_EVENT_REMOVED, KV_EVENT_CLEARED };
+
+struct kv_event {
+    enum kv_event_kind kind;
+    bool is_first, is_private; /* of a stored block, see struct stored_block */
+    struct block_key key;      /* but for KV_EVENT_CLEARED */
+    struct block_key previous; /* of a stored block: its predecessor's key, or the root */
+};
+
+struct kv_event_batch {
+    uint64_t sequence; /* the number of the batch, from 0 */
+    double time_s;     /* since 1970 */
+    size_t num_bytes;  /* of the events that follow */
+};
+
+/* A value: where the next event lies. */
+struct kv_event_iterator {
+    const char *at, *end;
+    int32_t block_size;
+};
+
+/* Empties the buffer and leaves room for the header. */
+void kv_event_batch_begin(struct byte_buffer *buffer);
+/* tokens: [block_size] of a stored block, else NULL. A buffer that fails stays so. */
+void kv_event_batch_add(struct byte_buffer *buffer, const struct kv_event *event,
+                        const int32_t *tokens, int32_t block_size);
+/* Returns whether nothing was added; false where adding failed. */
+bool kv_event_batch_is_empty(const struct byte_buffer *buffer);
+/* Writes the header into a buffer that has not failed. */
+void kv_event_batch_end(struct byte_buffer *buffer, uint64_t sequence, double time_s);
+
+/* Reads the batch that begins at the front of *data, and moves *data behind it. */
+struct kv_event_iterator kv_event_batch_read(const char **data, int32_t block_size,
+                                             struct kv_event_batch *out);
+/* Returns false at the end. *out_tokens: [block_size], in the batch; NULL of others than stored
+ * blocks. */
+bool kv_event_iterator_next(struct kv_event_iterator *iterator, struct kv_event *out,
+                            const int32_t **out_tokens);
+
+/* --- And on the wire --- */
+
 /* Writes a batch of events as vLLM publishes it: MessagePack of the structs of its
  * vllm/distributed/kv_events.py, in the encoding that vLLM has had since its pull request 42892
  * (June 2026; v0.28.0 is what was compared with): the batch is an array, each event a map. Subscribers
@@ -25,13 +84,24 @@
  * extra_keys: a history with a cache_salt, or of one API key of several, is found by its like alone.
  * vLLM publishes the salt; here it is a digest under a secret, 32 hexadecimal digits, of the salt and
  * the API key's number, which neither is read from. */
-#ifndef QUIRE_SERVER_KV_EVENTS_KV_EVENT_FORMAT_H
-#define QUIRE_SERVER_KV_EVENTS_KV_EVENT_FORMAT_H
-
-#include "server/telemetry/kv_events/kv_event_batch.h"
 
 /* Appends the batch whose events the iterator has ahead of it. */
 void kv_event_format(const struct kv_event_batch *batch, struct kv_event_iterator events,
                      struct byte_buffer *out);
+
+/* A batch's number on the wire: 8 bytes, the highest first. */
+
+#define KV_EVENT_NUMBER_BYTES sizeof(uint64_t)
+
+static inline void kv_event_number_write(uint64_t number, unsigned char *out) {
+    const uint64_t bytes = htobe64(number);
+    memcpy(out, &bytes, sizeof(bytes));
+}
+
+static inline uint64_t kv_event_number_read(const unsigned char *data) {
+    uint64_t bytes;
+    memcpy(&bytes, data, sizeof(bytes));
+    return be64toh(bytes);
+}
 
 #endif

@@ -2,7 +2,6 @@
 
 #include "config/base/log.h"
 #include "server/telemetry/kv_events/kv_event_format.h"
-#include "server/telemetry/kv_events/kv_event_number.h"
 #include "server/telemetry/kv_events/kv_event_replay.h"
 #include "server/telemetry/kv_events/kv_event_socket.h"
 #include "server/process/outbox.h"

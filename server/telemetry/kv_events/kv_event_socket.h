@@ -1,12 +1,49 @@
+/* ZeroMQ: the library, and how the publisher's sockets meet subscribers. */
+#ifndef QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_SOCKET_H
+#define QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_SOCKET_H
+
+#include "config/base/error.h"
+#include "server/net/listen_socket.h"
+#include "server/telemetry/kv_events/kv_event_config.h"
+
+#include <zmq.h>
+
+/* --- The library --- */
+
+/* ZeroMQ's library, loaded when it is needed: with what it is linked with in turn (PGM, NORM, sodium,
+ * C++) it takes some 2 ms and 3 MiB, which nobody pays who publishes nothing, and a program that is
+ * installed without it runs. */
+
+/* The functions that are used, as zmq.h declares them and without their prefix. */
+#define ZMQ_LIBRARY_FUNCTIONS(X)                                                                   \
+    X(bind)                                                                                        \
+    X(close)                                                                                       \
+    X(connect)                                                                                     \
+    X(ctx_new)                                                                                     \
+    X(ctx_shutdown)                                                                                \
+    X(ctx_term)                                                                                    \
+    X(errno)                                                                                       \
+    X(getsockopt)                                                                                  \
+    X(recv)                                                                                        \
+    X(send)                                                                                        \
+    X(setsockopt)                                                                                  \
+    X(socket)                                                                                      \
+    X(strerror)
+
+struct zmq_library {
+#define ZMQ_LIBRARY_MEMBER(name) __typeof__(zmq_##name) *name##_;
+    ZMQ_LIBRARY_FUNCTIONS(ZMQ_LIBRARY_MEMBER)
+#undef ZMQ_LIBRARY_MEMBER
+};
+
+/* ERROR_CONFIG: the library is not installed, or lacks a function. It is never unloaded. */
+int zmq_library_open(struct zmq_library *out, struct error *err);
+
+/* --- Sockets --- */
+
 /* How the publisher's sockets meet subscribers. ZeroMQ is handed a socket that already listens: it
  * asks for the names of all network interfaces before it binds one by itself, and ends the process
  * where the system refuses that (a unit's RestrictAddressFamilies= without AF_NETLINK). */
-#ifndef QUIRE_SERVER_KV_EVENTS_KV_EVENT_SOCKET_H
-#define QUIRE_SERVER_KV_EVENTS_KV_EVENT_SOCKET_H
-
-#include "server/net/listen_socket.h"
-#include "server/telemetry/kv_events/kv_event_config.h"
-#include "server/telemetry/kv_events/zmq_library.h"
 
 /* Bytes of a message that a subscriber may send: a request, or the topic that it subscribes to. */
 #define KV_EVENT_MAX_RECEIVED 256

@@ -2,8 +2,6 @@
 #include "server/keys/api_keys.h"
 
 #include "config/base/clock.h"
-#include "server/keys/key_limits.h"
-#include "server/keys/key_models.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

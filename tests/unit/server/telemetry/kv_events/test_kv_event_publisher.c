@@ -2,8 +2,8 @@
 #include "server/telemetry/kv_events/kv_event_publisher.h"
 
 #include "server/net/listen_socket.h"
-#include "server/telemetry/kv_events/kv_event_number.h"
-#include "server/telemetry/kv_events/zmq_library.h"
+#include "server/telemetry/kv_events/kv_event_format.h"
+#include "server/telemetry/kv_events/kv_event_socket.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

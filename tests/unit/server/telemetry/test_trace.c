@@ -1,5 +1,5 @@
 /* The examples of the standard, and what it says is none. */
-#include "server/telemetry/trace_context.h"
+#include "server/telemetry/trace.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

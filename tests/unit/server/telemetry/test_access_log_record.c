@@ -1,4 +1,5 @@
-#include "server/telemetry/access_record.h"
+#include "server/telemetry/access_log.h"
+#include "server/telemetry/trace.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "server/telemetry/kv_events/replay_buffer.h"
+#include "server/telemetry/kv_events/kv_event_replay.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
