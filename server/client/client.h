@@ -1,5 +1,5 @@
-/* The subcommands that talk to a running server, or to a hub. Each takes the arguments after its name
- * and returns the exit status, as those of command_line.h do. */
+/* The subcommands that talk to a running server, or to a hub. Each takes the arguments after its
+ * name and returns the exit status, as those of command_line.h do. */
 #ifndef QUIRE_SERVER_CLIENT_H
 #define QUIRE_SERVER_CLIENT_H
 

@@ -1,7 +1,7 @@
-/* Observes the engine's counters a few times a second, for three questions: whether the engine makes
- * progress, which is what /health and the service manager's watchdog report; how long a request
- * that finds the queue full would have waited, for Retry-After; and whether one can run before its
- * deadline. I/O thread only. */
+/* Observes the engine's counters a few times a second, for three questions: whether the engine
+ * makes progress, which is what /health and the service manager's watchdog report; how long a
+ * request that finds the queue full would have waited, for Retry-After; and whether one can run
+ * before its deadline. I/O thread only. */
 #ifndef QUIRE_SERVER_HTTP_ENGINE_MONITOR_H
 #define QUIRE_SERVER_HTTP_ENGINE_MONITOR_H
 
@@ -51,7 +51,8 @@ int64_t engine_monitor_wait_ms(const struct engine_monitor *monitor);
 /* --- The pace of one client's queue --- */
 
 /* Observes how fast the requests of one client end while some of it wait, which with shares is how
- * fast its turn comes: for Retry-After, how long one that is refused would wait. I/O thread only. */
+ * fast its turn comes: for Retry-After, how long one that is refused would wait. I/O
+ * thread only. */
 
 /* Zeroed: nothing is known yet. */
 struct queue_pace {

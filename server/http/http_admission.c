@@ -327,12 +327,6 @@ void http_admission_prepare(const struct connection *connection, struct request 
 #define DIGITS "0123456789"
 #define MAX_WHOLE_DIGITS 5
 
-static int refuse(const char *text, struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "X-Request-Timeout",
-                         "X-Request-Timeout is \"%.24s\": seconds from 0.001 to %d are allowed",
-                         text, MAX_TIMEOUT_MS / 1000);
-}
-
 int http_admission_read_timeout(const char *text, int64_t *out_ms, struct api_error *err) {
     *out_ms = 0;
     if (text == NULL)
@@ -348,7 +342,9 @@ int http_admission_read_timeout(const char *text, int64_t *out_ms, struct api_er
     for (size_t i = 0; is_number && i < 3; i++)
         ms = 10 * ms + (i < num_places ? places[i] - '0' : 0);
     if (ms < 1 || ms > MAX_TIMEOUT_MS)
-        return refuse(text, err);
+        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "X-Request-Timeout",
+                             "X-Request-Timeout is \"%.24s\": seconds from 0.001 to %d are allowed",
+                             text, MAX_TIMEOUT_MS / 1000);
     *out_ms = ms;
     return 0;
 }
@@ -375,12 +371,6 @@ static int64_t num_ahead(const struct connection *connection) {
     const struct request *request = api_call_request(connection->exchange.call, 0);
     return request->priority < 0 ? 0 /* it may be before them */
                                  : http_admission_num_waiting(connection);
-}
-
-/* Returns for how long the call waits at least. */
-static int64_t least_wait_ms(const struct connection *connection) {
-    int64_t count = num_ahead(connection);
-    return count > 0 ? engine_monitor_time_ms(&connection->server->monitor, count) : 0;
 }
 
 /* Returns for how long the call is expected to wait: its owner's requests at the rate at which they
@@ -411,7 +401,9 @@ static int check_queue(struct connection *connection) {
 }
 
 int http_admission_check_wait(struct connection *connection) {
-    int64_t end_ns = deadline_ns(connection), wait_ms = least_wait_ms(connection);
+    int64_t end_ns = deadline_ns(connection), count = num_ahead(connection);
+    int64_t wait_ms = /* at least */
+        count > 0 ? engine_monitor_time_ms(&connection->server->monitor, count) : 0;
     int64_t left_ms = max_int64(end_ns - clock_now_ns(), 0) / CLOCK_NS_PER_MS;
     if (end_ns == 0 || wait_ms <= left_ms)
         return check_queue(connection);

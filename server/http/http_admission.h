@@ -51,9 +51,9 @@ void http_admission_prepare(const struct connection *connection, struct request 
 
 /* --- Deadlines --- */
 
-/* How long an API call may take: the body's timeout_ms and the header X-Request-Timeout, in seconds,
- * both from the arrival of the request's header; the earlier deadline holds. And how long a request
- * may wait to run (--queue-timeout). I/O thread only. */
+/* How long an API call may take: the body's timeout_ms and the header X-Request-Timeout, in
+ * seconds, both from the arrival of the request's header; the earlier deadline holds. And how long
+ * a request may wait to run (--queue-timeout). I/O thread only. */
 
 /* Reads the header, a decimal number from 0.001 to 86400; NULL: 0, none. -1 and a 400 for anything
  * else. */

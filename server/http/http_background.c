@@ -81,16 +81,6 @@ static struct connection *create(struct connection *connection) {
     return background;
 }
 
-/* Leaves the exchange as that of an answer which is here. */
-static void release(struct exchange *exchange) {
-    exchange->call = NULL;
-    exchange->is_pending = false;
-    exchange->held_bytes = 0;
-    exchange->num_requests = 0;
-    exchange->num_generated = 0;
-    exchange->num_reserved = 0;
-}
-
 int http_background_begin(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct api_call *call = exchange->call;
@@ -110,7 +100,13 @@ int http_background_begin(struct connection *connection) {
     }
     for (int i = 0; i < api_call_num_requests(call); i++)
         api_call_request(call, i)->user = background;
-    release(exchange);
+    /* What is left is the exchange of an answer that is here. */
+    exchange->call = NULL;
+    exchange->is_pending = false;
+    exchange->held_bytes = 0;
+    exchange->num_requests = 0;
+    exchange->num_generated = 0;
+    exchange->num_reserved = 0;
     link_background(connection->server, background);
     if (api_call_is_stream(call))
         http_background_follow(connection, background, 0);

@@ -11,9 +11,9 @@
 #include "config/base/text.h"
 #include "server/http/http_state.h"
 
-/* Takes the call, whose requests are submitted, off the exchange and fills exchange.out with what is
- * to be answered now; for a stream, the exchange follows it. -1 and exchange.error when memory is
- * short; nothing is taken then. */
+/* Takes the call, whose requests are submitted, off the exchange and fills exchange.out with what
+ * is to be answered now; for a stream, the exchange follows it. -1 and exchange.error when memory
+ * is short; nothing is taken then. */
 int http_background_begin(struct connection *connection);
 /* Gives its followers what has come, and ends it where its call is done. */
 void http_background_advance(struct connection *background);

@@ -92,19 +92,14 @@ const char *http_target_path(const char *target, const char *host, struct api_er
     return NULL;
 }
 
-static bool is_sane_id(const char *id) {
+void http_request_id(const char *candidate, char out[REQUEST_ID_BYTES]) {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "._:-";
-    size_t length = strlen(id);
-    return length >= 1 && length < REQUEST_ID_BYTES && strspn(id, allowed) == length;
-}
-
-void http_request_id(const char *candidate, char out[REQUEST_ID_BYTES]) {
-    if (candidate && is_sane_id(candidate)) {
-        memcpy(out, candidate, strlen(candidate) + 1);
-        return;
-    }
-    CHECK(random_id("req-", RANDOM_ID_MAX_DIGITS, out, REQUEST_ID_BYTES) == 0);
+    size_t length = candidate ? strlen(candidate) : 0;
+    if (length >= 1 && length < REQUEST_ID_BYTES && strspn(candidate, allowed) == length)
+        memcpy(out, candidate, length + 1);
+    else
+        CHECK(random_id("req-", RANDOM_ID_MAX_DIGITS, out, REQUEST_ID_BYTES) == 0);
 }
 
 /* --- The Host field --- */
@@ -234,7 +229,7 @@ bool http_hosts_allow(const struct http_hosts *hosts, const char *text) {
 #define PREFLIGHT_SECONDS "600"
 #define MAX_ASKED_BYTES 2048
 
-/* ---- The options ---- */
+/* --- The options --- */
 
 static bool is_any(const struct option_list *list) {
     for (int i = 0; i < list->count; i++)
@@ -321,7 +316,7 @@ void http_origin_rules_set_private(struct http_origin_rules *rules) {
         rules->hosts.allows_any = false;
 }
 
-/* ---- Origins ---- */
+/* --- Origins --- */
 
 static bool is_given(const char *field) {
     return field != NULL && field[0] != '\0';
@@ -356,7 +351,7 @@ static bool is_own_origin(const struct http_origin_request *request) {
     return name && request->host && is_same(name + 3, request->host, request->origin);
 }
 
-/* ---- The judgement ---- */
+/* --- The judgement --- */
 
 static bool is_one_of(const char *text, const char *a, const char *b) {
     return strcmp(text, a) == 0 || strcmp(text, b) == 0;
@@ -405,18 +400,14 @@ bool http_origin_is_preflight(const struct http_origin_rules *rules,
            is_allowed_origin(rules, request->origin);
 }
 
-/* ---- The answer's fields ---- */
-
-/* Names with commas and spaces: safe to be sent back. */
-static bool is_plain_list(const char *text) {
-    size_t length = strspn(text, TOKEN_BYTES ", ");
-    return text[length] == '\0' && length <= MAX_ASKED_BYTES;
-}
+/* --- The answer's fields --- */
 
 static const char *allowed_headers(const struct http_origin_rules *rules, const char *asked) {
     if (!rules->allows_any_header)
         return rules->headers;
-    return asked != NULL && is_plain_list(asked) ? asked : "";
+    /* Names with commas and spaces are safe to be sent back. */
+    size_t length = asked != NULL ? strspn(asked, TOKEN_BYTES ", ") : 0;
+    return asked != NULL && asked[length] == '\0' && length <= MAX_ASKED_BYTES ? asked : "";
 }
 
 static void add(struct header_field **at, const char *name, const char *value) {

@@ -346,13 +346,6 @@ bool http_connection_has_unread(const struct connection *connection) {
     return ioctl(connection->fd, SIOCINQ, &unread_bytes) == 0 && unread_bytes > 0;
 }
 
-/* Whether an answer may still be read: the request came as a whole, or the rest of it is here. */
-static bool may_read(const struct connection *connection) {
-    const struct exchange *exchange = &connection->exchange;
-    bool is_cut = exchange->state == EXCHANGE_READING || exchange->state == EXCHANGE_DRAINING;
-    return !is_cut || exchange->is_deferred || http_connection_has_unread(connection);
-}
-
 void http_connection_hang_up(struct connection *connection, bool is_gone) {
     if (connection->is_shut)
         return;
@@ -361,9 +354,13 @@ void http_connection_hang_up(struct connection *connection, bool is_gone) {
         connection->closed_ms = clock_now_ms();
         connection->probe_ms = connection->closed_ms + FIRST_PROBE_MS;
     }
-    if (connection->exchange.state == EXCHANGE_NONE)
+    const struct exchange *exchange = &connection->exchange;
+    bool is_cut = (exchange->state == EXCHANGE_READING || exchange->state == EXCHANGE_DRAINING) &&
+                  !exchange->is_deferred;
+    /* An answer may still be read where the request came as a whole, or the rest of it is here. */
+    if (exchange->state == EXCHANGE_NONE)
         mark_closed(connection);
-    else if (is_gone || !may_read(connection))
+    else if (is_gone || (is_cut && !http_connection_has_unread(connection)))
         http_connection_give_up(connection);
 }
 

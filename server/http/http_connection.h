@@ -1,5 +1,6 @@
 /* The life of a connection and of its exchanges: from libmicrohttpd's notifications to the memory
- * that they held, and what the access log and the collector of traces are told. Frees connections inside MHD_run only. */
+ * that they held, and what the access log and the collector of traces are told. Frees connections
+ * inside MHD_run only. */
 #ifndef QUIRE_SERVER_HTTP_HTTP_CONNECTION_H
 #define QUIRE_SERVER_HTTP_HTTP_CONNECTION_H
 

@@ -17,7 +17,7 @@ struct argument {
     unsigned given;             /* bit i: allowed[i] */
 };
 
-/* --- Arguments -------------------------------------------------------------------------------- */
+/* --- Arguments --- */
 
 struct query {
     struct argument *arguments;
@@ -59,7 +59,7 @@ static int read_query(struct connection *connection, struct argument *arguments,
     return err->status == 0 ? 0 : -1;
 }
 
-/* --- Answers ---------------------------------------------------------------------------------- */
+/* --- Answers --- */
 
 static void write_flag(const char *name, bool value, struct byte_buffer *out) {
     json_write_begin_object(out);
@@ -124,7 +124,7 @@ void http_control_update(struct http_server *server) {
             settle(c, &now);
 }
 
-/* --- Routes ----------------------------------------------------------------------------------- */
+/* --- Routes --- */
 
 static const char *const off[] = {"false", "False", "0", NULL};
 
@@ -214,7 +214,7 @@ int http_control_server_info(struct connection *connection) {
     return 0;
 }
 
-/* --- Actions ---------------------------------------------------------------------------------- */
+/* --- Actions --- */
 
 void http_control_flush(struct http_server *server) {
     engine_flush_cache(server->engine);

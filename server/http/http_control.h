@@ -1,21 +1,21 @@
-/* What an administrator has the server do by requests on the port of its clients (--enable-admin), in
- * vLLM's words: /sleep, /wake_up, /is_sleeping, /reset_prefix_cache, /server_info. Who may is
+/* What an administrator has the server do by requests on the port of its clients (--enable-admin),
+ * in vLLM's words: /sleep, /wake_up, /is_sleeping, /reset_prefix_cache, /server_info. Who may is
  * http_admission's to say. /admin/ below is another way to the same actions. */
 #ifndef QUIRE_SERVER_HTTP_HTTP_CONTROL_H
 #define QUIRE_SERVER_HTTP_HTTP_CONTROL_H
 
 #include "server/http/http_state.h"
 
-/* Routes' answers (http_routes.h): 0, or -1 and exchange.error. A query that has other arguments, or
- * values, than are named here is a 400. */
+/* Routes' answers (http_routes.h): 0, or -1 and exchange.error. A query that has other arguments,
+ * or values, than are named here is a 400. */
 
 /* ?reset_running_requests=false&reset_external=false */
 int http_control_reset_cache(struct connection *connection);
-/* ?level=1, 2: without weights&mode=wait, abort: cancels what is in flight. The exchange waits until
- * the engine sleeps. */
+/* ?level=1, 2: without weights&mode=wait, abort: cancels what is in flight. The exchange waits
+ * until the engine sleeps. */
 int http_control_sleep(struct connection *connection);
-/* ?tags=weights&tags=kv_cache, none: all. The exchange waits until the engine is awake. Of tags that
- * are not all note is taken: what is named with the last one is woken together. */
+/* ?tags=weights&tags=kv_cache, none: all. The exchange waits until the engine is awake. Of tags
+ * that are not all note is taken: what is named with the last one is woken together. */
 int http_control_wake(struct connection *connection);
 int http_control_is_sleeping(struct connection *connection);
 int http_control_server_info(struct connection *connection);
@@ -32,9 +32,9 @@ const char *http_control_rest_name(enum engine_rest rest);
 /* --- /admin/ --- */
 
 /* The administration of a running server, on a UNIX socket of its own whose file mode says who may
- * use it: POST /admin/drain, /admin/resume, /admin/flush-cache, /admin/log-level, GET /admin/status.
- * Requests and answers are small and need no wait, so that the I/O loop serves them itself, by a
- * second daemon of libmicrohttpd. */
+ * use it: POST /admin/drain, /admin/resume, /admin/flush-cache, /admin/log-level, GET
+ * /admin/status. Requests and answers are small and need no wait, so that the I/O loop serves them
+ * itself, by a second daemon of libmicrohttpd. */
 
 #define HTTP_ADMIN_CONNECTIONS 16
 #define HTTP_ADMIN_HEADER_BYTES (8 * 1024)

@@ -130,12 +130,6 @@ void http_deadlines_check(struct connection *connection, double pressure, int64_
         end(connection);
 }
 
-/* libmicrohttpd has something to write, and the kernel what was written before it. */
-static bool is_blocked(const struct connection *connection) {
-    return connection->exchange.state == EXCHANGE_ANSWERED && !connection->is_suspended &&
-           connection->exchange.unacked_bytes > 0;
-}
-
 /* Returns how long nothing has come or been taken; -1: the connection does something else. */
 static int64_t silence_ms(const struct connection *connection, int64_t now_ms) {
     const struct exchange *exchange = &connection->exchange;
@@ -143,7 +137,10 @@ static int64_t silence_ms(const struct connection *connection, int64_t now_ms) {
         return -1;
     if (exchange->state == EXCHANGE_READING || exchange->state == EXCHANGE_DRAINING)
         return now_ms - exchange->received_ms;
-    return is_blocked(connection) ? now_ms - exchange->drain_ms : -1;
+    /* libmicrohttpd has something to write, and the kernel what was written before it. */
+    bool is_blocked = exchange->state == EXCHANGE_ANSWERED && !connection->is_suspended &&
+                      exchange->unacked_bytes > 0;
+    return is_blocked ? now_ms - exchange->drain_ms : -1;
 }
 
 /* Returns the most silent transfer of the owner that holds most, of those that hold more than this
@@ -189,11 +186,6 @@ static bool gives_way(const struct connection *connection, int64_t now_ms) {
     return silence_ms(connection, now_ms) >= GIVES_WAY_MS;
 }
 
-/* Whether the kernel holds bytes of a request that nothing has looked at yet. */
-static bool has_unread(const struct connection *connection) {
-    return connection->exchange.state == EXCHANGE_NONE && http_connection_has_unread(connection);
-}
-
 static int64_t idle_since_ms(const struct connection *connection, int64_t now_ms) {
     return connection->exchange.state == EXCHANGE_NONE ? connection->since_ms
                                                        : now_ms - silence_ms(connection, now_ms);
@@ -222,7 +214,10 @@ void http_deadlines_make_room(struct http_server *server, const struct connectio
         int64_t more =
             oldest == NULL ? 1 : c->address->num_connections - oldest->address->num_connections;
         bool is_older = more == 0 && idle_since_ms(c, now_ms) <= idle_since_ms(oldest, now_ms);
-        if ((more > 0 || is_older) && !has_unread(c))
+        /* The kernel may hold bytes of a request that nothing has looked at yet. */
+        bool has_unread = (more > 0 || is_older) && c->exchange.state == EXCHANGE_NONE &&
+                          http_connection_has_unread(c);
+        if ((more > 0 || is_older) && !has_unread)
             oldest = c;
     }
     if (oldest != NULL)

@@ -188,16 +188,6 @@ static bool count_held(struct connection *connection) {
     return true;
 }
 
-/* Takes over a transform's answer. */
-static void accept_output(struct connection *connection, struct http_task *task) {
-    struct exchange *exchange = &connection->exchange;
-    exchange->out = task->out;
-    task->out = (struct byte_buffer){0};
-    exchange->ignored = task->ignored;
-    task->ignored = (struct byte_buffer){0};
-    become_ready(connection, EXCHANGE_READY_BODY);
-}
-
 int http_dispatch_hold_answer(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     int status = 0;
@@ -243,8 +233,12 @@ static void accept_task(struct connection *connection, struct http_task *task) {
     if (task->failed) {
         exchange->error = task->error;
         become_ready(connection, EXCHANGE_READY_ERROR);
-    } else if (!task->call) {
-        accept_output(connection, task);
+    } else if (!task->call) { /* a transform's answer */
+        exchange->out = task->out;
+        task->out = (struct byte_buffer){0};
+        exchange->ignored = task->ignored;
+        task->ignored = (struct byte_buffer){0};
+        become_ready(connection, EXCHANGE_READY_BODY);
     } else {
         exchange->call = task->call;
         task->call = NULL;

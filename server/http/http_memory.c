@@ -85,14 +85,10 @@ void http_owner_leave(struct http_memory *memory, struct http_owner *owner) {
     free(owner);
 }
 
-static bool fits(const struct http_memory *memory, const struct http_owner *owner, size_t bytes) {
+bool http_memory_take(struct http_memory *memory, struct http_owner *owner, size_t bytes) {
     size_t left =
         memory->used_bytes < memory->budget_bytes ? memory->budget_bytes - memory->used_bytes : 0;
-    return bytes <= left && owner->bytes + bytes <= left - bytes;
-}
-
-bool http_memory_take(struct http_memory *memory, struct http_owner *owner, size_t bytes) {
-    if (!fits(memory, owner, bytes))
+    if (bytes > left || owner->bytes + bytes > left - bytes)
         return false;
     owner->bytes += bytes;
     memory->used_bytes += bytes;

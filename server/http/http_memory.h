@@ -60,8 +60,8 @@ void http_owner_leave(struct http_memory *memory, struct http_owner *owner);
 bool http_memory_take(struct http_memory *memory, struct http_owner *owner, size_t bytes);
 void http_memory_give(struct http_memory *memory, struct http_owner *owner, size_t bytes);
 
-/* Returns whether an owner that has `own` of the `used` of `limit` places may take one more: the same
- * rule for what is counted in ones. */
+/* Returns whether an owner that has `own` of the `used` of `limit` places may take one more: the
+ * same rule for what is counted in ones. */
 bool http_owner_has_room(int64_t own, int64_t used, int64_t limit);
 /* Returns whether it is a client on this machine, which may be a proxy's: its address stands for
  * nobody. */

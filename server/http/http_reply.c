@@ -50,13 +50,6 @@ static void add_retry_headers(const struct connection *connection, int status,
     add_header(response, "retry-after-ms", milliseconds);
 }
 
-static void add_origin_fields(struct connection *connection, struct MHD_Response *response) {
-    struct header_field fields[HTTP_ORIGIN_MAX_FIELDS];
-    http_origin_fields(connection->server->config.origins, &connection->exchange.origin, fields);
-    for (const struct header_field *field = fields; field->name; field++)
-        add_header(response, field->name, field->value);
-}
-
 /* Adds what is left of the limits of a key that made an API call. */
 static void add_limit_fields(const struct exchange *exchange, struct MHD_Response *response) {
     struct key_limit_field fields[KEY_LIMIT_MAX_FIELDS];
@@ -71,10 +64,13 @@ static void add_limit_fields(const struct exchange *exchange, struct MHD_Respons
 static void add_headers(struct connection *connection, int status, struct MHD_Response *response) {
     const struct exchange *exchange = &connection->exchange;
     const char *request_id_field = http_routes_dialect_of(exchange)->request_id_field;
+    struct header_field origin_fields[HTTP_ORIGIN_MAX_FIELDS];
     add_header(response, "X-Request-Id", exchange->request_id);
     if (request_id_field != NULL)
         add_header(response, request_id_field, exchange->request_id);
-    add_origin_fields(connection, response);
+    http_origin_fields(connection->server->config.origins, &exchange->origin, origin_fields);
+    for (const struct header_field *field = origin_fields; field->name; field++)
+        add_header(response, field->name, field->value);
     for (const struct header_field *field = exchange->fields; field && field->name; field++)
         add_header(response, field->name, field->value);
     add_header(response, "X-Ignored-Params",
@@ -228,9 +224,9 @@ struct MHD_Response *http_reply_create_out_of_memory(void) {
     return response;
 }
 
-/* Copies the next part of the output into a block of libmicrohttpd's. The echo of a long prompt with
- * logprobs is megabytes in one event: moving the rest to the front only once half is taken keeps
- * the work proportional to the bytes. */
+/* Copies the next part of the output into a block of libmicrohttpd's. The echo of a long prompt
+ * with logprobs is megabytes in one event: moving the rest to the front only once half is taken
+ * keeps the work proportional to the bytes. */
 static size_t copy_output(struct exchange *exchange, char *out, size_t capacity) {
     size_t pending = exchange_pending(exchange);
     size_t length = pending < capacity ? pending : capacity;

@@ -14,7 +14,8 @@ struct http_dialect {
 };
 
 struct http_route {
-    /* A name in braces stands for one or more characters: any where it ends the path, else without /. */
+    /* A name in braces stands for one or more characters: any where it ends the path, else without
+     * /. */
     const char *path;
     bool is_open;        /* needs no API key */
     bool is_admins;      /* for administrators, and with --enable-admin alone */
@@ -38,8 +39,8 @@ const struct http_route *http_routes_list(size_t *out_count);
 /* Returns the path behind root_path, without which it is found too: a proxy may pass it on or not.
  * root_path: "/name" or "/several/names"; NULL: none. */
 const char *http_routes_strip(const char *path, const char *root_path);
-/* NULL when there is none. Paths under /v1 are found without it too. *out_argument: what stands for the
- * name in braces, of path; empty where there is none. */
+/* NULL when there is none. Paths under /v1 are found without it too. *out_argument: what stands for
+ * the name in braces, of path; empty where there is none. */
 const struct http_route *http_routes_find(const char *path, struct text *out_argument);
 bool http_routes_has_method(const struct http_route *route, const char *method);
 

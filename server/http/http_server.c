@@ -318,19 +318,16 @@ static void handle_event(struct http_server *server, void *source, uint32_t even
         http_connection_hang_up(source, (events & (EPOLLHUP | EPOLLERR)) != 0);
 }
 
-static bool is_ping_due(const struct connection *connection, int64_t now_ms) {
-    int64_t interval_ms = connection->server->config.ping_interval_ms;
-    return interval_ms > 0 && now_ms + TICK_MS - connection->exchange.output_ms > interval_ms;
-}
-
 /* Proxies and clients close a stream that is silent for long, and a client that is gone is noticed
  * by what it is sent: so something without meaning is. */
 static void keep_alive(struct connection *connection, int64_t now_ms) {
     struct exchange *exchange = &connection->exchange;
+    int64_t interval_ms = connection->server->config.ping_interval_ms;
     bool is_probe = http_connection_probe(connection, now_ms);
+    bool is_due = interval_ms > 0 && now_ms + TICK_MS - exchange->output_ms > interval_ms;
     bool is_silent = exchange->state == EXCHANGE_ANSWERED && connection->is_suspended &&
                      (exchange->call != NULL || exchange->followed != NULL);
-    if (!is_silent || (!is_probe && !is_ping_due(connection, now_ms)))
+    if (!is_silent || (!is_probe && !is_due))
         return;
     byte_buffer_append_text(&exchange->out, http_routes_dialect_of(exchange)->keep_alive);
     exchange->output_ms = now_ms;
@@ -463,17 +460,8 @@ static int turn_until_none(struct http_server *server, const int64_t *remaining,
     return 0;
 }
 
-/* Turns while a request is on its way, until the time is up. */
-static int turn_until_all_came(struct http_server *server, const int64_t *deadline_ms) {
-    while (is_request_expected(server) && clock_now_ms() < *deadline_ms) {
-        if (turn(server) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Gives what is in flight the grace time, then a cancellation, then a closed socket, on which whoever
- * came before that has an answer. */
+/* Gives what is in flight the grace time, then a cancellation, then a closed socket, on which
+ * whoever came before that has an answer. */
 static int wind_down(struct http_server *server) {
     while ((server->num_pending > 0 || server->num_awaiting > 0 ||
             (!server->refuses_work && is_request_expected(server))) &&
@@ -490,8 +478,10 @@ static int wind_down(struct http_server *server) {
         return -1;
     deadline_ms = clock_now_ms() + STOP_CLOSE_MS;
     stop_listening(server);
-    if (turn_until_all_came(server, &deadline_ms) != 0)
-        return -1;
+    while (is_request_expected(server) && clock_now_ms() < deadline_ms) {
+        if (turn(server) != 0)
+            return -1;
+    }
     close_all(server);
     return turn_until_none(server, &server->stats.connections, &deadline_ms);
 }
@@ -510,21 +500,18 @@ void http_server_set_credentials(struct http_server *server, struct tls_credenti
     tls_front_set_credentials(server->tls, credentials);
 }
 
-/* libmicrohttpd aborts the process when it is stopped with suspended connections, so everything is
- * resumed and closed before. */
-static void stop_daemon(struct http_server *server) {
-    close_all(server);
-    for (int i = 0; i < 3 && server->connections; i++)
-        MHD_run(server->daemon);
-    stop_listening(server);
-    MHD_stop_daemon(server->daemon);
-}
-
 void http_server_destroy(struct http_server *server) {
     if (!server)
         return;
-    if (server->daemon)
-        stop_daemon(server);
+    /* libmicrohttpd aborts the process when it is stopped with suspended connections, so everything
+     * is resumed and closed before. */
+    if (server->daemon) {
+        close_all(server);
+        for (int i = 0; i < 3 && server->connections; i++)
+            MHD_run(server->daemon);
+        stop_listening(server);
+        MHD_stop_daemon(server->daemon);
+    }
     http_background_drop_all(server);
     tls_front_destroy(server->tls);
     if (server->admin) {

@@ -70,10 +70,6 @@ static int64_t expected_ns(const struct turn *turn) {
     return (int64_t)fmin(turn->byte_ns * (double)turn->jobs.first->num_bytes, MAX_AHEAD_NS);
 }
 
-static bool is_before(const struct turn *a, const struct turn *b) {
-    return a->spent_ns + expected_ns(a) < b->spent_ns + expected_ns(b);
-}
-
 static void begin_to_wait(struct prep_queue_state *queue, struct turn *turn) {
     struct turn **end = &queue->first;
     while (*end != NULL)
@@ -91,7 +87,9 @@ static void begin_to_wait(struct prep_queue_state *queue, struct turn *turn) {
 static struct prep_job *take(struct prep_queue_state *queue, int64_t most_ns) {
     struct turn **best = NULL;
     for (struct turn **at = &queue->first; *at != NULL; at = &(*at)->next)
-        if (expected_ns(*at) <= most_ns && (best == NULL || is_before(*at, *best)))
+        if (expected_ns(*at) <= most_ns &&
+            (best == NULL ||
+             (*at)->spent_ns + expected_ns(*at) < (*best)->spent_ns + expected_ns(*best)))
             best = at;
     if (best == NULL)
         return NULL;

@@ -49,12 +49,6 @@ static struct api_key *key_of(const struct api_keys *keys, int32_t tenant) {
     return keys->by_place[tenant % AUTH_MAX_TENANTS];
 }
 
-/* A name that no file can give a key. */
-static void set_default_name(struct api_key *key) {
-    if (key->entry.name[0] == '\0')
-        snprintf(key->entry.name, sizeof(key->entry.name), "#%lld", (long long)key->number);
-}
-
 /* Takes the entry over. */
 static void list_key(struct api_keys *keys, struct api_key *key, struct key_entry *entry) {
     int64_t now_ms = clock_now_ms();
@@ -62,7 +56,8 @@ static void list_key(struct api_keys *keys, struct api_key *key, struct key_entr
     key_entry_finish(&key->entry);
     key->entry = *entry;
     *entry = (struct key_entry){0};
-    set_default_name(key);
+    if (key->entry.name[0] == '\0') /* a name that no file can give a key */
+        snprintf(key->entry.name, sizeof(key->entry.name), "#%lld", (long long)key->number);
     key->is_listed = true;
     rate_limit_set(&key->requests, key->entry.requests_per_minute, now_ms);
     rate_limit_set(&key->tokens, key->entry.tokens_per_minute, now_ms);

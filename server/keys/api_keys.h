@@ -48,8 +48,8 @@ void api_keys_destroy(struct api_keys *keys);
 
 const struct auth *api_keys_auth(const struct api_keys *keys);
 bool api_keys_are_needed(const struct api_keys *keys);
-/* Returns the key that came with the request; NULL: none of ours. authorization as auth_tenant; where
- * that is NULL x_api_key counts, the value of the field of this name, or NULL. */
+/* Returns the key that came with the request; NULL: none of ours. authorization as auth_tenant;
+ * where that is NULL x_api_key counts, the value of the field of this name, or NULL. */
 struct api_key *api_keys_find(const struct api_keys *keys, const char *authorization,
                               const char *x_api_key);
 /* Keeps a key what it is, also when the file has it no more. Accept NULL. */
@@ -60,8 +60,8 @@ int32_t api_key_place(const struct api_key *key);
 /* Returns the listed key with the next place after that of this tenant; -1 begins. NULL: there is
  * none. */
 const struct api_key *api_keys_next(const struct api_keys *keys, int32_t tenant);
-/* Returns whether the key may use the routes of administrators: its entry says so, or it is the only
- * one of the server and has no entry that could. */
+/* Returns whether the key may use the routes of administrators: its entry says so, or it is the
+ * only one of the server and has no entry that could. */
 bool api_keys_is_admin(const struct api_keys *keys, const struct api_key *key);
 /* Returns how many keys are listed. */
 int api_keys_count(const struct api_keys *keys);
@@ -76,9 +76,9 @@ struct key_models {
     char *names[OPTIONS_MAX_LIST];
 };
 
-/* Returns the context itself where there is no key, and else a copy in *models with its tenant and the
- * names that it may use, maybe none. It holds pointers to what the context does, but nothing of the
- * key. */
+/* Returns the context itself where there is no key, and else a copy in *models with its tenant and
+ * the names that it may use, maybe none. It holds pointers to what the context does, but nothing of
+ * the key. */
 const struct api_context *key_models_context(const struct api_key *key,
                                              const struct api_context *context,
                                              struct key_models *models);
@@ -120,8 +120,8 @@ void key_limits_give_back(struct api_key *key, int64_t num_tokens, int64_t now_m
 /* Ends what key_limits_begin began. */
 void key_limits_end(struct api_key *key);
 
-/* Returns the priority of a request of this key: the client's, or the end of the key's range that it
- * is beyond. */
+/* Returns the priority of a request of this key: the client's, or the end of the key's range that
+ * it is beyond. */
 int32_t key_limits_priority(const struct api_key *key, int32_t priority);
 
 /* Fields of an answer, as OpenAI has them (platform.openai.com/docs/guides/rate-limits): limit,

@@ -1,5 +1,5 @@
-/* Digests of equal sizes say nothing of the keys, so a plain constant-time comparison is all that is
- * needed. The random HMAC key keeps anyone from steering the digests' bytes. The matching key's
+/* Digests of equal sizes say nothing of the keys, so a plain constant-time comparison is all that
+ * is needed. The random HMAC key keeps anyone from steering the digests' bytes. The matching key's
  * tenant is selected with masks: no branch and no address depends on it. */
 #include "server/keys/auth.h"
 

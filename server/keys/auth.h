@@ -59,8 +59,8 @@ int32_t auth_tenant(const struct auth *auth, const char *authorization);
 /* Returns the same for a key that came alone, as the value of X-Api-Key; NULL: there is none. */
 int32_t auth_tenant_of_key(const struct auth *auth, const char *presented);
 
-/* Returns a number below AUTH_MAX_TENANTS for a client without a key: equal ids have equal ones, and
- * nobody outside knows which others have the same. */
+/* Returns a number below AUTH_MAX_TENANTS for a client without a key: equal ids have equal ones,
+ * and nobody outside knows which others have the same. */
 int32_t auth_share(const struct auth *auth, const void *id, size_t id_bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* One API key with what it may do, and the fields that a file of keys or a command line gives it. No
- * message ever repeats a value: it may be a key that stands in the wrong place. */
+/* One API key with what it may do, and the fields that a file of keys or a command line gives it.
+ * No message ever repeats a value: it may be a key that stands in the wrong place. */
 #ifndef QUIRE_SERVER_KEYS_KEY_ENTRY_H
 #define QUIRE_SERVER_KEYS_KEY_ENTRY_H
 

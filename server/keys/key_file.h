@@ -30,14 +30,14 @@ struct key_file {
         is_exposed; /* others than owner and group may read it, or others than the owner write it */
 };
 
-/* Reads the file, and leaves nothing of its text in memory. ERROR_CONFIG, with the file and the line
- * but never a key, when it cannot be read, is larger than the bounds above, has no key at all (that
- * would let everybody in), or a plain key has other characters than visible ASCII ones: no client
- * could send them, or not reliably. In YAML also for an unknown field, a value that is not allowed,
- * and a name, hash or field that comes twice. */
+/* Reads the file, and leaves nothing of its text in memory. ERROR_CONFIG, with the file and the
+ * line but never a key, when it cannot be read, is larger than the bounds above, has no key at all
+ * (that would let everybody in), or a plain key has other characters than visible ASCII ones: no
+ * client could send them, or not reliably. In YAML also for an unknown field, a value that is not
+ * allowed, and a name, hash or field that comes twice. */
 int key_file_read(const char *path, struct key_file *out, struct error *err);
-/* Does the same with the text of a file, which has a NUL behind its length and is written over. path
- * is for messages. */
+/* Does the same with the text of a file, which has a NUL behind its length and is written over.
+ * path is for messages. */
 int key_file_parse(const char *path, char *text, size_t length, struct key_file *out,
                    struct error *err);
 /* Accepts a zeroed one. */

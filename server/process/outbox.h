@@ -1,5 +1,5 @@
-/* Carries items from the I/O thread to a thread of its own, which may wait for whoever takes them: a
- * disk, a pipe, a collector. Whoever puts them in never waits: of what waits to go out there is a
+/* Carries items from the I/O thread to a thread of its own, which may wait for whoever takes them:
+ * a disk, a pipe, a collector. Whoever puts them in never waits: of what waits to go out there is a
  * bound, and beyond it items are lost and counted. */
 #ifndef QUIRE_SERVER_OUTBOX_H
 #define QUIRE_SERVER_OUTBOX_H
@@ -18,9 +18,9 @@ struct outbox_config {
     size_t max_bytes;  /* of the items that wait */
     int32_t max_items; /* that wait */
     int64_t gather_ms; /* how long the first item waits for others; 0: not at all */
-    /* Takes everything that waited, in order and one after the other; on the outbox's thread. Called
-     * with none after outbox_wake. Returns how many of the items are lost. What it waits for must
-     * end soon once outbox_is_stopping. */
+    /* Takes everything that waited, in order and one after the other; on the outbox's thread.
+     * Called with none after outbox_wake. Returns how many of the items are lost. What it waits for
+     * must end soon once outbox_is_stopping. */
     int32_t (*deliver)(void *context, const struct byte_buffer *items, int32_t num_items);
     void *context;
 };
@@ -38,9 +38,9 @@ void outbox_wake(struct outbox *outbox);
 uint64_t outbox_num_lost(struct outbox *outbox);
 bool outbox_is_stopping(struct outbox *outbox);
 
-/* Delivers what waits, if that takes no longer than wait_ms, and ends the thread. Returns false when
- * it did not: the thread then still runs, with the context, and the process had better end. Accepts
- * NULL. */
+/* Delivers what waits, if that takes no longer than wait_ms, and ends the thread. Returns false
+ * when it did not: the thread then still runs, with the context, and the process had better end.
+ * Accepts NULL. */
 bool outbox_destroy(struct outbox *outbox, int64_t wait_ms);
 
 #endif

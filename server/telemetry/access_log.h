@@ -1,7 +1,7 @@
-/* The access log: a line of JSON for each HTTP request, in a file, on stdout or, where stdout is the
- * systemd journal's and the program is built with libsystemd, as an entry with fields there. Written
- * by a thread of its own (outbox.h): who writes it down never waits, and what cannot be written for
- * long is lost and counted. */
+/* The access log: a line of JSON for each HTTP request, in a file, on stdout or, where stdout is
+ * the systemd journal's and the program is built with libsystemd, as an entry with fields there.
+ * Written by a thread of its own (outbox.h): who writes it down never waits, and what cannot be
+ * written for long is lost and counted. */
 #ifndef QUIRE_SERVER_TELEMETRY_ACCESS_LOG_H
 #define QUIRE_SERVER_TELEMETRY_ACCESS_LOG_H
 
@@ -17,7 +17,8 @@ struct trace_context;
 /* nginx's number for a client that was gone before it had an answer. */
 #define ACCESS_CLIENT_GONE 499
 
-/* What it says of one HTTP request and its answer. Texts are the caller's; NULL: not known, and left out. */
+/* What it says of one HTTP request and its answer. Texts are the caller's; NULL: not known, and
+ * left out. */
 struct access_record {
     int64_t start_ns, end_ns; /* CLOCK_MONOTONIC: the header was there; all was sent, or it broke */
     int64_t time_ns;          /* of end_ns, since 1970 */
@@ -52,8 +53,8 @@ struct access_log;
 int access_log_open(const char *target, struct access_log **out, struct error *err);
 /* These accept NULL, for no log. */
 void access_log_write(struct access_log *log, const struct access_record *record);
-/* Has the file opened again by its name, for programs that move it away (logrotate). One that cannot
- * be opened is logged, and the old one stays. */
+/* Has the file opened again by its name, for programs that move it away (logrotate). One that
+ * cannot be opened is logged, and the old one stays. */
 void access_log_reopen(struct access_log *log);
 /* Returns how many lines were lost since the start. */
 uint64_t access_log_num_lost(struct access_log *log);

@@ -25,7 +25,7 @@ struct record_file {
     bool has_failed;
 };
 
-/* --- The outbox's thread -------------------------------------------------------------------------- */
+/* --- The outbox's thread --- */
 
 /* Locked, so that another process does not take it for an old one. */
 static int make(const struct record_file *file) {
@@ -82,7 +82,7 @@ static int32_t deliver(void *context, const struct byte_buffer *items, int32_t n
     return file->has_failed ? num_items : 0;
 }
 
-/* --- The engine's --------------------------------------------------------------------------------- */
+/* --- The engine's --- */
 
 int record_file_write(void *context, bool begins, const void *data, size_t length) {
     struct record_file *file = context;
@@ -90,7 +90,7 @@ int record_file_write(void *context, bool begins, const void *data, size_t lengt
     return outbox_num_lost(file->outbox) == 0 ? 0 : -1;
 }
 
-/* --- Opening and closing -------------------------------------------------------------------------- */
+/* --- Opening and closing --- */
 
 static bool is_recording(const char *path) {
     struct record_frames frames = {.file = fopen(path, "re")};

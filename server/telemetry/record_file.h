@@ -13,8 +13,8 @@
 
 struct record_file;
 
-/* Makes FILE; one that is there becomes FILE.1. ERROR_CONFIG where it cannot be made, and where it or
- * FILE.1 is there and no recording: nothing else is moved or overwritten. */
+/* Makes FILE; one that is there becomes FILE.1. ERROR_CONFIG where it cannot be made, and where it
+ * or FILE.1 is there and no recording: nothing else is moved or overwritten. */
 int record_file_open(const char *path, struct record_file **out, struct error *err);
 /* One thread; see recorder_config.write. */
 int record_file_write(void *file, bool begins, const void *data, size_t length);

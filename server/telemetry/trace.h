@@ -18,8 +18,8 @@ struct trace_context {
     bool is_sampled;                    /* the caller may have recorded its span */
 };
 
-/* Reads the field's value, NULL: there is none. One that is not as it must be counts as none, as the
- * standard says; of a version that is not known yet the parts of version 00 are taken. */
+/* Reads the field's value, NULL: there is none. One that is not as it must be counts as none, as
+ * the standard says; of a version that is not known yet the parts of version 00 are taken. */
 void trace_context_read(const char *traceparent, struct trace_context *out);
 
 /* Makes up a trace that is to be recorded. Returns -1 when the kernel gives no random bytes. */

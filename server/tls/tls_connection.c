@@ -98,13 +98,6 @@ static enum flow flush_to_inner(struct tls_connection *connection) {
     return FLOW_ON;
 }
 
-/* Many clients close without TLS's own farewell; HTTP says whether its messages are complete. */
-static enum flow end_outer(struct tls_connection *connection) {
-    connection->is_outer_ended = true;
-    shutdown(connection->inner, SHUT_WR);
-    return FLOW_BLOCKED;
-}
-
 static enum flow read_record(struct tls_connection *connection) {
     char record[TLS_MAX_RECORD_BYTES];
     ssize_t length = gnutls_record_recv(connection->session, record, sizeof(record));
@@ -114,8 +107,12 @@ static enum flow read_record(struct tls_connection *connection) {
             connection->state = TLS_CLOSED;
         return FLOW_ON;
     }
-    if (length == 0 || (is_again(length) && connection->is_outer_ended))
-        return end_outer(connection);
+    /* Many clients close without TLS's farewell; HTTP says whether its messages are complete. */
+    if (length == 0 || (is_again(length) && connection->is_outer_ended)) {
+        connection->is_outer_ended = true;
+        shutdown(connection->inner, SHUT_WR);
+        return FLOW_BLOCKED;
+    }
     if (is_again(length))
         return FLOW_BLOCKED;
     if (length == GNUTLS_E_WARNING_ALERT_RECEIVED)
@@ -130,8 +127,8 @@ static enum flow carry_inward(struct tls_connection *connection) {
     return connection->is_outer_ended ? FLOW_BLOCKED : read_record(connection);
 }
 
-/* A client may take smaller records than ours (RFC 8449). Returns how many of the bytes are sent. The
- * ones that GnuTLS began to send it keeps, and says how many they were once they are out. */
+/* A client may take smaller records than ours (RFC 8449). Returns how many of the bytes are sent.
+ * The ones that GnuTLS began to send it keeps, and says how many they were once they are out. */
 static size_t send_record(struct tls_connection *connection, const char *bytes, size_t length) {
     ssize_t sent = connection->is_sending ? gnutls_record_send(connection->session, NULL, 0)
                                           : gnutls_record_send(connection->session, bytes, length);
@@ -150,13 +147,6 @@ static enum flow flush_to_outer(struct tls_connection *connection) {
     return sent > 0 ? FLOW_ON : FLOW_BLOCKED;
 }
 
-static enum flow send_farewell(struct tls_connection *connection) {
-    int status = gnutls_bye(connection->session, GNUTLS_SHUT_WR);
-    if (!is_again(status))
-        linger(connection);
-    return FLOW_BLOCKED;
-}
-
 static enum flow carry_outward(struct tls_connection *connection) {
     char record[TLS_MAX_RECORD_BYTES];
     if (connection->to_outer.length > 0)
@@ -164,8 +154,11 @@ static enum flow carry_outward(struct tls_connection *connection) {
     ssize_t length = recv(connection->inner, record, sizeof(record), MSG_DONTWAIT);
     if (length < 0 && would_block())
         return FLOW_BLOCKED;
-    if (length <= 0)
-        return send_farewell(connection);
+    if (length <= 0) {
+        if (!is_again(gnutls_bye(connection->session, GNUTLS_SHUT_WR)))
+            linger(connection);
+        return FLOW_BLOCKED;
+    }
     size_t sent = send_record(connection, record, (size_t)length);
     byte_buffer_append(&connection->to_outer, record + sent, (size_t)length - sent);
     if (connection->to_outer.failed)

@@ -6,8 +6,8 @@
  * closed.
  *
  * Both sockets are non-blocking and registered edge-triggered with the front's epoll set, so each
- * call does what it can until nothing moves. Memory is held for what one side has sent and the other
- * does not take: at most one record. The front's thread only. */
+ * call does what it can until nothing moves. Memory is held for what one side has sent and the
+ * other does not take: at most one record. The front's thread only. */
 #ifndef QUIRE_SERVER_TLS_TLS_CONNECTION_H
 #define QUIRE_SERVER_TLS_TLS_CONNECTION_H
 

@@ -33,12 +33,6 @@ static int refuse(struct error *err, const char *option, const char *path, int c
                      "%s %.200s: %s", option, path, gnutls_strerror(code));
 }
 
-static void warn_if_exposed(const char *path) {
-    struct stat info;
-    if (stat(path, &info) == 0 && (info.st_mode & 0006) != 0)
-        log_warning("ssl-keyfile %s: others may read or change it; chmod 640 or 600", path);
-}
-
 static int load_key(struct tls_credentials *credentials, const struct tls_files *files,
                     struct error *err) {
     const char *key = files->keyfile != NULL ? files->keyfile : files->certfile;
@@ -49,7 +43,9 @@ static int load_key(struct tls_credentials *credentials, const struct tls_files 
                          files->certfile, key, gnutls_strerror(status));
     if (status < 0)
         return refuse(err, "ssl-certfile", files->certfile, status);
-    warn_if_exposed(key);
+    struct stat info;
+    if (stat(key, &info) == 0 && (info.st_mode & 0006) != 0)
+        log_warning("ssl-keyfile %s: others may read or change it; chmod 640 or 600", key);
     return 0;
 }
 

@@ -104,6 +104,8 @@ static void forget_ready(struct lists *lists, struct tls_connection *connection)
 #define LINGER_MS 2000     /* for a client to close after us */
 #define TICK_MS 250
 #define MAX_EVENTS 256
+/* The event's data is the connection's address, and one more for its inner socket. */
+#define CONNECTION_EVENTS (EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET)
 #define MAX_ACCEPTED 16 /* at a time */
 
 /* For the I/O thread to take. */
@@ -143,21 +145,11 @@ static void lower_event(int fd) {
     CHECK(read(fd, &count, sizeof(count)) == sizeof(count) || errno == EAGAIN);
 }
 
-/* ---- Connections ---- */
+/* --- Connections --- */
 
 static int watch(struct tls_front *front, int fd, uint32_t events, void *source) {
     struct epoll_event event = {.events = events, .data.ptr = source};
     return epoll_ctl(front->epoll_fd, EPOLL_CTL_ADD, fd, &event);
-}
-
-/* The event's data is the connection's address, and one more for its inner socket. */
-static int watch_outer(struct tls_front *front, struct tls_connection *connection) {
-    return watch(front, connection->outer, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, connection);
-}
-
-static int watch_inner(struct tls_front *front, struct tls_connection *connection) {
-    return watch(front, connection->inner, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-                 (char *)connection + 1);
 }
 
 /* Puts a connection that `before` was the state of where it belongs now. */
@@ -182,7 +174,7 @@ static void drop(struct tls_front *front, struct tls_connection *connection) {
     settle(front, connection, before);
 }
 
-/* ---- Accepting ---- */
+/* --- Accepting --- */
 
 static struct tls_credentials *current_credentials(struct tls_front *front) {
     pthread_mutex_lock(&front->lock);
@@ -201,7 +193,7 @@ static void begin(struct tls_front *front, int fd, const struct tls_address *add
     }
     listen_socket_set_options(fd);
     connection->address = *address;
-    if (watch_outer(front, connection) != 0) {
+    if (watch(front, connection->outer, CONNECTION_EVENTS, connection) != 0) {
         tls_connection_destroy(connection);
         return;
     }
@@ -252,7 +244,7 @@ static void accept_clients(struct tls_front *front) {
     }
 }
 
-/* ---- What they do ---- */
+/* --- What they do --- */
 
 static void hand_over(struct tls_front *front, struct handed_over *entry) {
     pthread_mutex_lock(&front->lock);
@@ -272,7 +264,7 @@ static int connect_inner(struct tls_front *front, struct tls_connection *connect
         return -1;
     }
     connection->inner = pair[0];
-    if (watch_inner(front, connection) != 0) {
+    if (watch(front, connection->inner, CONNECTION_EVENTS, (char *)connection + 1) != 0) {
         close(pair[1]);
         free(entry);
         return -1;
@@ -377,12 +369,6 @@ static void turn(struct tls_front *front) {
         accept_clients(front);
 }
 
-static void drop_all(struct tls_front *front) {
-    for (int state = TLS_HANDSHAKE; state < TLS_CLOSED; state++)
-        while (front->lists.states[state].first)
-            drop(front, front->lists.states[state].first);
-}
-
 static void *front_thread(void *context) {
     struct tls_front *front = context;
     pthread_setname_np(pthread_self(), "tls");
@@ -393,11 +379,13 @@ static void *front_thread(void *context) {
     int64_t deadline_ms = clock_now_ms() + LINGER_MS;
     while (front->num_connections > 0 && clock_now_ms() < deadline_ms)
         turn(front);
-    drop_all(front);
+    for (int state = TLS_HANDSHAKE; state < TLS_CLOSED; state++)
+        while (front->lists.states[state].first)
+            drop(front, front->lists.states[state].first);
     return NULL;
 }
 
-/* ---- Other threads ---- */
+/* --- Other threads --- */
 
 static void free_front(struct tls_front *front) {
     struct tls_client client;

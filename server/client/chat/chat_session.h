@@ -1,5 +1,6 @@
 /* A conversation of `quire chat`: what was said, and how it is to be answered, as the body of a
- * request; and the loop that leads it. Memory that is short ends the program (CHECK): there is little of it in use. */
+ * request; and the loop that leads it. Memory that is short ends the program (CHECK): there is
+ * little of it in use. */
 #ifndef QUIRE_SERVER_CLIENT_CHAT_CHAT_SESSION_H
 #define QUIRE_SERVER_CLIENT_CHAT_CHAT_SESSION_H
 

@@ -247,12 +247,6 @@ static void take_entry(void *context, const char *text) {
     history(terminal->history, &event, H_ENTER, text);
 }
 
-static void remember(struct chat_terminal *terminal, const char *text) {
-    take_entry(terminal, text);
-    if (terminal->history_path != NULL)
-        chat_history_add(terminal->history_path, text);
-}
-
 static void set_up_line(struct chat_terminal *terminal) {
     EditLine *line = terminal->line;
     el_set(line, EL_CLIENTDATA, terminal);
@@ -319,14 +313,6 @@ static const char *read_line(struct chat_terminal *terminal, const char *prompt)
     return count > 0 ? text : NULL;
 }
 
-/* Returns the length without the line's end and without blanks before it. */
-static size_t trimmed_length(const char *line) {
-    size_t length = strlen(line);
-    while (length > 0 && strchr(" \t\r\n", line[length - 1]) != NULL)
-        length--;
-    return length;
-}
-
 /* Returns whether something stands in the line that was interrupted. */
 static bool has_typed(const struct chat_terminal *terminal) {
     const LineInfo *line = el_line(terminal->line);
@@ -344,13 +330,11 @@ static enum chat_input give_up(struct chat_terminal *terminal, bool has_text) {
     return CHAT_INPUT_INTERRUPTED;
 }
 
-static bool ends_quote(const char *line, size_t length) {
-    return length >= 3 && memcmp(line + length - 3, "\"\"\"", 3) == 0;
-}
-
 /* Returns whether more lines are to come. */
 static bool take_line(const char *line, bool *is_quoted, struct byte_buffer *out) {
-    size_t length = trimmed_length(line);
+    size_t length = strlen(line);
+    while (length > 0 && strchr(" \t\r\n", line[length - 1]) != NULL)
+        length--;
     bool begins = !*is_quoted && out->length == 0 && strncmp(line, "\"\"\"", 3) == 0;
     if (begins) {
         *is_quoted = true;
@@ -358,7 +342,7 @@ static bool take_line(const char *line, bool *is_quoted, struct byte_buffer *out
         length -= 3;
     }
     bool goes_on = !*is_quoted && length > 0 && line[length - 1] == '\\';
-    if (*is_quoted && ends_quote(line, length)) {
+    if (*is_quoted && length >= 3 && memcmp(line + length - 3, "\"\"\"", 3) == 0) {
         *is_quoted = false;
         length -= 3;
     } else if (goes_on) {
@@ -406,7 +390,9 @@ enum chat_input chat_terminal_read(struct chat_terminal *terminal, struct byte_b
     trim(out);
     if (out->length == 0)
         return CHAT_INPUT_INTERRUPTED;
-    remember(terminal, out->data);
+    take_entry(terminal, out->data);
+    if (terminal->history_path != NULL)
+        chat_history_add(terminal->history_path, out->data);
     return CHAT_INPUT_TEXT;
 }
 

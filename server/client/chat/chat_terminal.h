@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* --- Text of a model or a server as a terminal may show it: no byte of it can act as a control --- */
+/* --- Text of a model or a server as a terminal may show it: no byte of it acts as a control --- */
 
 /* A zeroed struct begins a text, whose pieces may end anywhere. */
 struct terminal_text {

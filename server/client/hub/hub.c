@@ -28,7 +28,7 @@ static int name_repository(const struct resolution *r, const struct error *why, 
                      r->reference->repository, why->message);
 }
 
-/* --- The index of shards, which lies in the snapshot ------------------------------------------ */
+/* --- The index of shards, which lies in the snapshot --- */
 
 static int read_all(int fd, const char *path, struct byte_buffer *out, struct error *err) {
     char chunk[1 << 16];
@@ -62,7 +62,7 @@ static int add_shards(const struct resolution *r, const struct hub_listing *list
     return status;
 }
 
-/* --- In the cache ----------------------------------------------------------------------------- */
+/* --- In the cache --- */
 
 static int set_model(const struct resolution *r, const char *commit,
                      const struct hub_selection *selection, struct error *err) {
@@ -110,12 +110,7 @@ static int refuse_offline(const struct resolution *r, const struct error *why, s
                      r->reference->repository, r->settings->cache, why->message);
 }
 
-/* --- From the hub ----------------------------------------------------------------------------- */
-
-static bool is_here(const struct hub_listing *here, const struct hub_file *file) {
-    const struct hub_file *cached = hub_listing_find(here, file->name);
-    return cached != NULL && (file->bytes < 0 || file->bytes == cached->bytes);
-}
+/* --- From the hub --- */
 
 /* Fetches those of the selection that the snapshot does not have. */
 static int fetch_missing(struct hub_fetch *fetch, const struct resolution *r,
@@ -126,9 +121,12 @@ static int fetch_missing(struct hub_fetch *fetch, const struct resolution *r,
     size_t num_missing = 0;
     if (hub_cache_list(&r->cache, listing->commit, &here, err) != 0)
         return -1;
-    for (size_t i = 0; i < selection->num_files; i++)
-        if (!is_here(&here, selection->files[i]))
-            missing[num_missing++] = selection->files[i];
+    for (size_t i = 0; i < selection->num_files; i++) {
+        const struct hub_file *file = selection->files[i];
+        const struct hub_file *cached = hub_listing_find(&here, file->name);
+        if (cached == NULL || (file->bytes >= 0 && file->bytes != cached->bytes))
+            missing[num_missing++] = file;
+    }
     hub_listing_finish(&here);
     return hub_fetch_files(fetch, listing->commit, missing, num_missing, err);
 }
@@ -172,15 +170,10 @@ static int fetch_model(const struct resolution *r, int max_retries, struct error
     return status;
 }
 
-/* --- Both ------------------------------------------------------------------------------------- */
-
-static void warn_of_hub(const struct resolution *r, const struct error *why) {
-    char line[sizeof(why->message) + 64];
-    snprintf(line, sizeof(line), "%s; the cache has what is needed and is used", why->message);
-    r->watcher->say(r->watcher->context, HUB_WARNING, line);
-}
+/* --- Both --- */
 
 static int resolve(struct resolution *r, enum hub_policy policy, struct error *err) {
+    char line[sizeof(err->message) + 64];
     struct error why = {0};
     struct hub_model cached;
     enum cached found =
@@ -194,7 +187,8 @@ static int resolve(struct resolution *r, enum hub_policy policy, struct error *e
         return 0;
     if (found != IS_USABLE || err->code != ERROR_UNAVAILABLE)
         return -1;
-    warn_of_hub(r, err);
+    snprintf(line, sizeof(line), "%s; the cache has what is needed and is used", err->message);
+    r->watcher->say(r->watcher->context, HUB_WARNING, line);
     *r->model = cached;
     return 0;
 }
@@ -226,7 +220,7 @@ struct inventory {
     struct error *err;
 };
 
-/* --- Folders, sorted -------------------------------------------------------------------------- */
+/* --- Folders, sorted --- */
 
 static int is_shown(const struct dirent *entry) {
     return entry->d_name[0] != '.';
@@ -250,7 +244,7 @@ static int each_entry(struct inventory *inventory, const char *folder,
     return status;
 }
 
-/* --- Which revision a commit is --------------------------------------------------------------- */
+/* --- Which revision a commit is --- */
 
 /* Of several revisions that are the commit, main is the one; else the last in the alphabet. A
  * revision in a folder of its own (refs/pr/1) is found by its commit. */
@@ -272,7 +266,7 @@ static void name_revision(struct inventory *inventory, const char *commit) {
         inventory->revision[0] = '\0';
 }
 
-/* --- Snapshots -------------------------------------------------------------------------------- */
+/* --- Snapshots --- */
 
 static int take_item(struct inventory *inventory, const char *commit, const char *file,
                      const char *problem) {
@@ -321,7 +315,7 @@ static int visit_snapshot(struct inventory *inventory, const char *commit) {
     return status;
 }
 
-/* --- Repositories ----------------------------------------------------------------------------- */
+/* --- Repositories --- */
 
 /* Returns whether the folder is called as that of a model's repository: "models--ORG--NAME". */
 static bool read_folder_name(const char *folder, char out[static HUB_REPOSITORY_BYTES]) {

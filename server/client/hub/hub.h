@@ -1,7 +1,7 @@
 /* Models of a Hugging Face style hub: finds one in the cache or fetches it, and says where it lies.
  *
- * The parts: hub_settings (the environment), hub_listing (names that people write, which files there
- * are, which are read), hub_cache (the layout on disk, contents and their checks), hub_http
+ * The parts: hub_settings (the environment), hub_listing (names that people write, which files
+ * there are, which are read), hub_cache (the layout on disk, contents and their checks), hub_http
  * (requests), hub_fetch (downloads), hub_progress (what is said meanwhile). */
 #ifndef QUIRE_SERVER_CLIENT_HUB_HUB_H
 #define QUIRE_SERVER_CLIENT_HUB_HUB_H
@@ -38,8 +38,6 @@ int hub_resolve(const struct hub_reference *reference, const struct hub_settings
                 struct error *err);
 
 /* --- The models in the cache --- */
-
-/* The models in the cache (hub_cache.h). */
 
 /* One that may be opened: the folder of a snapshot, or a GGUF file in it. */
 struct hub_inventory_item {

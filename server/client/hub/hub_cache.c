@@ -58,7 +58,7 @@ int hub_cache_snapshot_path(const struct hub_cache *cache, const char *commit, c
                       name != NULL ? "/" : "", name != NULL ? name : "");
 }
 
-/* --- Reading ---------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 bool hub_cache_commit(const struct hub_cache *cache, const char *revision,
                       char out[static HUB_COMMIT_BYTES]) {
@@ -140,7 +140,7 @@ int hub_cache_list(const struct hub_cache *cache, const char *commit, struct hub
     return -1;
 }
 
-/* --- Writing ---------------------------------------------------------------------------------- */
+/* --- Writing --- */
 
 /* Makes the folders of a path, and with is_file those above its last part alone. */
 static int make_folders(const char *path, bool is_file, struct error *err) {

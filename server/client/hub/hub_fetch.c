@@ -111,7 +111,7 @@ static int refuse(const struct download *download, const char *what, struct erro
                      download->file->name, what);
 }
 
-/* --- Requests --------------------------------------------------------------------------------- */
+/* --- Requests --- */
 
 static bool take(void *context, const void *data, size_t length);
 
@@ -141,16 +141,12 @@ static int try_again(struct download *download, int64_t now_ms, struct error *er
     return decide_retry(&download->retry, download->fetch, &download->request, &of, now_ms, err);
 }
 
-/* --- What the hub says of the file ------------------------------------------------------------ */
+/* --- What the hub says of the file --- */
 
 static int64_t said_bytes(const struct hub_answer *answer) {
     if (answer->linked_bytes >= 0)
         return answer->linked_bytes;
     return answer->status / 100 == 3 ? -1 : answer->content_bytes;
-}
-
-static bool is_hash(const char *text) {
-    return hub_reference_is_hex(text, 64) || hub_reference_is_hex(text, 40);
 }
 
 /* The list of files and the file's own header must agree. */
@@ -169,7 +165,8 @@ static int take_answer(struct download *download, struct error *err) {
                       err);
     if (!hub_blob_is_etag(etag))
         return refuse(download, "the answer has no ETag that could name a file", err);
-    const char *hash = is_hash(etag) ? etag : file->hash;
+    bool is_hash = hub_reference_is_hex(etag, 64) || hub_reference_is_hex(etag, 40);
+    const char *hash = is_hash ? etag : file->hash;
     if (file->hash[0] != '\0' && strcmp(hash, file->hash) != 0)
         return refuse(download, "its ETag is not the hash that the list of files has", err);
     if (bytes < 0 || (file->bytes >= 0 && bytes != file->bytes))
@@ -183,7 +180,7 @@ static int take_answer(struct download *download, struct error *err) {
     return 0;
 }
 
-/* --- Its content ------------------------------------------------------------------------------ */
+/* --- Its content --- */
 
 static int begin_body(struct download *download, struct error *err) {
     const struct hub_answer *answer = &download->request.answer;
@@ -250,7 +247,7 @@ static int complete(struct download *download, struct error *err) {
     }
 }
 
-/* --- Stages ----------------------------------------------------------------------------------- */
+/* --- Stages --- */
 
 static void say_wait(struct download *download) {
     const struct hub_watcher *watcher = download->fetch->watcher;
@@ -358,7 +355,7 @@ static int check_stop(const struct hub_fetch *fetch, struct error *err) {
                      fetch->reference->repository);
 }
 
-/* --- The list of files ------------------------------------------------------------------------ */
+/* --- The list of files --- */
 
 static bool take_json(void *context, const void *data, size_t length) {
     struct byte_buffer *json = context;
@@ -444,7 +441,7 @@ int hub_fetch_listing(struct hub_fetch *fetch, struct hub_listing *out, struct e
     return status;
 }
 
-/* --- Files ------------------------------------------------------------------------------------ */
+/* --- Files --- */
 
 struct downloads {
     struct hub_fetch *fetch;

@@ -131,7 +131,7 @@ void hub_answer_normalise_etag(const char *etag, char out[static HUB_FIELD_BYTES
         out[--length] = '\0';
 }
 
-/* --- What an answer that is none means -------------------------------------------------------- */
+/* --- What an answer that is none means --- */
 
 bool hub_answer_may_retry(const struct hub_request *request) {
     int status = request->answer.status;
@@ -240,7 +240,7 @@ struct hub_exchange {
     char detail[CURL_ERROR_SIZE]; /* libcurl's words */
 };
 
-/* --- URLs ------------------------------------------------------------------------------------- */
+/* --- URLs --- */
 
 static bool copy_part(CURLU *url, CURLUPart part, char *out, size_t capacity) {
     char *text = NULL;
@@ -284,7 +284,7 @@ void hub_http_append_escaped(struct byte_buffer *url, const char *text, bool kee
     }
 }
 
-/* --- One exchange ----------------------------------------------------------------------------- */
+/* --- One exchange --- */
 
 static size_t take_field(char *line, size_t size, size_t count, void *context) {
     struct hub_exchange *exchange = context;
@@ -393,7 +393,7 @@ void hub_http_cancel(struct hub_http *http, struct hub_request *request) {
         release(request->exchange);
 }
 
-/* --- Redirects -------------------------------------------------------------------------------- */
+/* --- Redirects --- */
 
 __attribute__((format(printf, 2, 3))) static bool refuse(struct hub_request *request,
                                                          const char *format, ...) {
@@ -438,7 +438,7 @@ static bool follow(struct hub_exchange *exchange) {
     return set_hop(exchange) || refuse(request, "no memory for a redirect");
 }
 
-/* --- All of them ------------------------------------------------------------------------------ */
+/* --- All of them --- */
 
 int hub_http_create(const struct hub_settings *settings, struct hub_http **out, struct error *err) {
     char url[HUB_URL_BYTES];

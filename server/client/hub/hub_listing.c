@@ -143,7 +143,7 @@ void hub_listing_finish(struct hub_listing *listing) {
     *listing = (struct hub_listing){0};
 }
 
-/* --- Its JSON --------------------------------------------------------------------------------- */
+/* --- Its JSON --- */
 
 /* Copies a hash of so many digits; one that is not there stays unknown. */
 static int read_hash(const cJSON *item, const char *field, size_t num_digits, char *out,
@@ -237,7 +237,7 @@ static int add(struct hub_selection *selection, const struct hub_file *file, str
     return 0;
 }
 
-/* --- GGUF files ------------------------------------------------------------------------------- */
+/* --- GGUF files --- */
 
 /* One that may be chosen: the first, or only, file of a GGUF. */
 struct candidates {
@@ -274,15 +274,12 @@ bool hub_selection_is_gguf(const char *name) {
            (!read_part(name, &number, &count) || number == 1);
 }
 
-static bool is_left_edge(const char *name, const char *at) {
-    return at == name || strchr("-._/", at[-1]) != NULL;
-}
-
 /* Returns whether the name has the quantisation, see the header. */
 static bool has_quantisation(const char *name, const char *quantisation) {
     size_t length = strlen(quantisation);
     for (const char *at = name; (at = strcasestr(at, quantisation)) != NULL; at++)
-        if (is_left_edge(name, at) && strchr("-./", at[length]) != NULL && at[length] != '\0')
+        if ((at == name || strchr("-._/", at[-1]) != NULL) && strchr("-./", at[length]) != NULL &&
+            at[length] != '\0')
             return true;
     return false;
 }
@@ -409,7 +406,7 @@ static int select_gguf(const struct hub_listing *listing, const char *choice,
     return status == 0 ? add_parts(out, listing, err) : -1;
 }
 
-/* --- A folder --------------------------------------------------------------------------------- */
+/* --- A folder --- */
 
 static int select_folder(const struct hub_listing *listing, struct hub_selection *out,
                          struct error *err) {
@@ -464,7 +461,7 @@ int hub_selection_make(const struct hub_listing *listing, const char *choice,
     return refuse_repository(listing, err);
 }
 
-/* --- The shards of an index ------------------------------------------------------------------- */
+/* --- The shards of an index --- */
 
 static bool is_selected(const struct hub_selection *selection, const struct hub_file *file) {
     for (size_t i = selection->num_files; i-- > 0;)

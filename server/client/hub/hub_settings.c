@@ -38,7 +38,7 @@ static bool is_true(const char *value) {
     return false;
 }
 
-/* --- Paths ------------------------------------------------------------------------------------ */
+/* --- Paths --- */
 
 static const char *home(void) {
     const char *path = FIND_VARIABLE("HOME");
@@ -116,12 +116,7 @@ static int read_home(char out[static PATH_MAX], struct error *err) {
     return join(folder, "huggingface", out, err);
 }
 
-static int read_cache(const char *hf_home, char out[static PATH_MAX], struct error *err) {
-    const char *given = FIND_VARIABLE("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE");
-    return given != NULL ? expand("HF_HUB_CACHE", given, out, err) : join(hf_home, "hub", out, err);
-}
-
-/* --- The token -------------------------------------------------------------------------------- */
+/* --- The token --- */
 
 /* Copies what is between white space. Returns -1 where something could not stand in a header. */
 static int take_token(const char *source, const char *text, size_t length, char *out,
@@ -173,7 +168,7 @@ static int read_token(const char *hf_home, char *out, struct error *err) {
                          : read_token_file(hf_home, out, err);
 }
 
-/* --- The rest --------------------------------------------------------------------------------- */
+/* --- The rest --- */
 
 static int read_endpoint(char *out, struct error *err) {
     const char *given = FIND_VARIABLE("HF_ENDPOINT");
@@ -222,7 +217,10 @@ int hub_settings_read(struct hub_settings *out, struct error *err) {
     char hf_home[PATH_MAX];
     *out = (struct hub_settings){
         .is_offline = is_true(FIND_VARIABLE("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))};
-    if (read_home(hf_home, err) != 0 || read_cache(hf_home, out->cache, err) != 0 ||
+    const char *cache = FIND_VARIABLE("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE");
+    if (read_home(hf_home, err) != 0 ||
+        (cache != NULL ? expand("HF_HUB_CACHE", cache, out->cache, err)
+                       : join(hf_home, "hub", out->cache, err)) != 0 ||
         read_endpoint(out->endpoint, err) != 0 || read_ca_file(out->ca_file, err) != 0 ||
         read_seconds("HF_HUB_ETAG_TIMEOUT", &out->connect_s, err) != 0 ||
         read_seconds("HF_HUB_DOWNLOAD_TIMEOUT", &out->stall_s, err) != 0)

@@ -42,7 +42,7 @@ static const struct config_body defaults = {.publisher = "zmq",
                                             .hwm = 1000,
                                             .max_queue_size = 100000};
 
-/* --- Endpoints ------------------------------------------------------------------------------------ */
+/* --- Endpoints --- */
 
 /* Copies a part that fits. */
 static bool copy_text(char *out, size_t room, const char *text, size_t length) {
@@ -91,7 +91,7 @@ static bool is_for_binding(const char *endpoint) {
            strncmp(endpoint, "ipc://", 6) == 0;
 }
 
-/* --- The object ----------------------------------------------------------------------------------- */
+/* --- The object --- */
 
 static int read_endpoints(const cJSON *object, const struct config_body *body,
                           struct kv_event_config *out, struct api_error *err) {

@@ -7,8 +7,8 @@
  *
  * Two things differ: `bind`, which vLLM has not, says that `endpoint` is listened on; without it
  * that is so, as in vLLM, where the endpoint has a * or ::, or is ipc://, and it is connected to
- * otherwise. And hwm is 1000 by default, ZeroMQ's own, not 100 000: it is what a subscriber that does
- * not read costs in memory, and what it has missed is in the replay buffer. */
+ * otherwise. And hwm is 1000 by default, ZeroMQ's own, not 100 000: it is what a subscriber that
+ * does not read costs in memory, and what it has missed is in the replay buffer. */
 #ifndef QUIRE_SERVER_KV_EVENTS_KV_EVENT_CONFIG_H
 #define QUIRE_SERVER_KV_EVENTS_KV_EVENT_CONFIG_H
 

@@ -16,8 +16,8 @@
 #define CLOSE_MS 2000
 #define LINGER_MS 500 /* for what subscribers have not taken yet at the end */
 
-/* What waits and what is being delivered; a batch, and the same encoded, in a buffer twice as large:
- * each number has 5 bytes instead of 4. */
+/* What waits and what is being delivered; a batch, and the same encoded, in a buffer twice as
+ * large: each number has 5 bytes instead of 4. */
 _Static_assert(KV_EVENT_REPLAY_MAX_BYTES + 2 * MAX_WAITING_BYTES + 3 * MAX_BATCH_BYTES <
                    KV_EVENT_PUBLISHER_MAX_BYTES,
                "what is kept and what waits fits what is counted for it");
@@ -39,7 +39,7 @@ struct kv_event_publisher {
     struct byte_buffer payload;
 };
 
-/* --- The engine's thread ------------------------------------------------------------------------- */
+/* --- The engine's thread --- */
 
 static void add(struct kv_event_publisher *publisher, const struct kv_event *event,
                 const int32_t *tokens) {
@@ -65,12 +65,6 @@ static void note_cleared(void *context) {
     add(context, &event, NULL);
 }
 
-static double time_now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* A batch that is lost has its number all the same. */
 static void end_step(void *context) {
     struct kv_event_publisher *publisher = context;
@@ -81,13 +75,15 @@ static void end_step(void *context) {
     if (batch->failed) {
         outbox_count_lost(publisher->outbox);
     } else {
-        kv_event_batch_end(batch, sequence, time_now_s());
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        kv_event_batch_end(batch, sequence, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
         outbox_put(publisher->outbox, batch->data, batch->length);
     }
     kv_event_batch_begin(batch);
 }
 
-/* --- The outbox's thread -------------------------------------------------------------------------- */
+/* --- The outbox's thread --- */
 
 static void note_gap(struct kv_event_publisher *publisher, uint64_t sequence) {
     if (sequence != publisher->num_expected)
@@ -133,7 +129,7 @@ static int32_t deliver(void *context, const struct byte_buffer *items, int32_t n
     return num_lost;
 }
 
-/* --- Opening and closing -------------------------------------------------------------------------- */
+/* --- Opening and closing --- */
 
 static int listen_for_subscribers(struct kv_event_publisher *publisher, struct error *err) {
     const struct kv_event_endpoint *endpoint = &publisher->config.endpoint;

@@ -91,10 +91,10 @@ struct frame {
     size_t length; /* of the whole frame, more than there is room for perhaps */
 };
 
-/* --- The thread ----------------------------------------------------------------------------------- */
+/* --- The thread --- */
 
-/* Reads a whole message. Returns its number of frames, of which the first REQUEST_FRAMES are stored;
- * -1: the context was shut down. */
+/* Reads a whole message. Returns its number of frames, of which the first REQUEST_FRAMES are
+ * stored; -1: the context was shut down. */
 static int receive(const struct kv_event_replay *replay, struct frame frames[REQUEST_FRAMES]) {
     const struct zmq_library *zmq = replay->zmq;
     int num_frames = 0, has_more = 1;
@@ -152,16 +152,12 @@ static bool take_next(struct kv_event_replay *replay, uint64_t last, uint64_t *s
     return is_there && !replay->sending.failed;
 }
 
-static uint64_t last_kept(struct kv_event_replay *replay) {
+/* What is published meanwhile the subscriber gets anyway. */
+static void answer(struct kv_event_replay *replay, const struct frame frames[REQUEST_FRAMES]) {
+    uint64_t sequence = kv_event_number_read(frames[2].data);
     pthread_mutex_lock(&replay->lock);
     uint64_t last = replay_buffer_last(&replay->buffer);
     pthread_mutex_unlock(&replay->lock);
-    return last;
-}
-
-/* What is published meanwhile the subscriber gets anyway. */
-static void answer(struct kv_event_replay *replay, const struct frame frames[REQUEST_FRAMES]) {
-    uint64_t sequence = kv_event_number_read(frames[2].data), last = last_kept(replay);
     for (; take_next(replay, last, &sequence); sequence++)
         if (send_answer(replay, &frames[0], sequence, replay->sending.data,
                         replay->sending.length) != 0)
@@ -180,7 +176,7 @@ static void *run(void *context) {
     return NULL;
 }
 
-/* --- The others ----------------------------------------------------------------------------------- */
+/* --- The others --- */
 
 static int open_socket(struct kv_event_replay *replay, const struct kv_event_config *config,
                        void *context, struct error *err) {

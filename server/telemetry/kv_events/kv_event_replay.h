@@ -1,8 +1,9 @@
-/* Gives back batches that a subscriber has missed, by vLLM's protocol: a ROUTER socket, with a thread
- * of its own. A request is [empty frame, the first number wanted: 8 bytes, the highest first]; its
- * answers are a message [empty frame, number, batch] for each batch that is still kept from there on,
- * and at last one with the number -1 and no batch. A REQ socket sends the empty frame by itself, but
- * takes one answer only; DEALER takes all. Anything else that comes is ignored.
+/* Gives back batches that a subscriber has missed, by vLLM's protocol: a ROUTER socket, with a
+ * thread of its own. A request is [empty frame, the first number wanted: 8 bytes, the highest
+ * first]; its answers are a message [empty frame, number, batch] for each batch that is still kept
+ * from there on, and at last one with the number -1 and no batch. A REQ socket sends the empty
+ * frame by itself, but takes one answer only; DEALER takes all. Anything else that comes is
+ * ignored.
  *
  * Requests are answered one after the other. A subscriber that does not read what it asked for is
  * given up soon. */

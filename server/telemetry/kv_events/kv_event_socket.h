@@ -10,9 +10,9 @@
 
 /* --- The library --- */
 
-/* ZeroMQ's library, loaded when it is needed: with what it is linked with in turn (PGM, NORM, sodium,
- * C++) it takes some 2 ms and 3 MiB, which nobody pays who publishes nothing, and a program that is
- * installed without it runs. */
+/* ZeroMQ's library, loaded when it is needed: with what it is linked with in turn (PGM, NORM,
+ * sodium, C++) it takes some 2 ms and 3 MiB, which nobody pays who publishes nothing, and a program
+ * that is installed without it runs. */
 
 /* The functions that are used, as zmq.h declares them and without their prefix. */
 #define ZMQ_LIBRARY_FUNCTIONS(X)                                                                   \
@@ -48,8 +48,8 @@ int zmq_library_open(struct zmq_library *out, struct error *err);
 /* Bytes of a message that a subscriber may send: a request, or the topic that it subscribes to. */
 #define KV_EVENT_MAX_RECEIVED 256
 
-/* Makes a socket of ZeroMQ's type with these options; NULL with ERROR_IO. It waits for nobody when it
- * is closed. */
+/* Makes a socket of ZeroMQ's type with these options; NULL with ERROR_IO. It waits for nobody when
+ * it is closed. */
 void *kv_event_socket_create(const struct zmq_library *zmq, void *context, int type, int send_hwm,
                              struct error *err);
 

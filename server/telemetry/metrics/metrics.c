@@ -194,11 +194,6 @@ static void write_engine(const struct metrics_text *w, const struct engine_stats
                       (const uint64_t[2]){s->preemptions_swap, s->preemptions_recompute});
 }
 
-static double acceptance_rate(const struct engine_stats *s) {
-    return s->num_draft_tokens > 0 ? (double)s->num_accepted_tokens / (double)s->num_draft_tokens
-                                   : 0;
-}
-
 /* Only where drafts are configured, as in vLLM: one label for each of their positions. */
 static void write_drafts(const struct metrics_text *w, const struct engine_stats *s) {
     static const char per_position[] = "spec_decode_num_accepted_tokens_per_pos_total";
@@ -218,8 +213,10 @@ static void write_drafts(const struct metrics_text *w, const struct engine_stats
         metrics_text_sample(w, per_position, "", "position", position,
                             (double)s->num_accepted_at[i]);
     }
+    double rate =
+        s->num_draft_tokens > 0 ? (double)s->num_accepted_tokens / (double)s->num_draft_tokens : 0;
     metrics_text_single(w, "spec_decode_draft_acceptance_rate", "gauge",
-                        "Accepted of the drafted tokens, since the start.", acceptance_rate(s));
+                        "Accepted of the drafted tokens, since the start.", rate);
 }
 
 static void write_finished(const struct metrics_text *w, const struct engine_stats *s) {
@@ -329,12 +326,6 @@ void metrics_http_count_error(struct http_stats *http, int status, const char *c
     http->errors[i].count++;
 }
 
-static void write_error(const struct metrics_text *w, const struct http_error_count *error) {
-    metrics_text_begin_sample(w, "http_errors_total", "");
-    byte_buffer_printf(w->out, ",status=\"%d\",code=\"%s\"} %llu\n", error->status, error->code,
-                       (unsigned long long)error->count);
-}
-
 static void write_http(const struct metrics_text *w, const struct http_stats *http) {
     static const char *const classes[] = {NULL, "1xx", "2xx", "3xx", "4xx", "5xx"};
     metrics_text_header(w, "http_requests_total", "counter",
@@ -344,8 +335,12 @@ static void write_http(const struct metrics_text *w, const struct http_stats *ht
                             (double)http->requests_by_class[i]);
     metrics_text_header(w, "http_errors_total", "counter",
                         "Requests answered with an error, by status and by the error's code.");
-    for (int i = 0; i < http->num_causes; i++)
-        write_error(w, &http->errors[i]);
+    for (int i = 0; i < http->num_causes; i++) {
+        const struct http_error_count *error = &http->errors[i];
+        metrics_text_begin_sample(w, "http_errors_total", "");
+        byte_buffer_printf(w->out, ",status=\"%d\",code=\"%s\"} %llu\n", error->status, error->code,
+                           (unsigned long long)error->count);
+    }
     metrics_text_single(w, "http_requests_rejected_total", "counter",
                         "Requests refused at admission (429, 503).", (double)http->rejected);
     metrics_text_single(w, "http_connections", "gauge", "Open connections.",

@@ -1,5 +1,6 @@
 /* Prometheus' text exposition format 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats):
- * per metric a HELP and a TYPE line, then its samples, each with vLLM's labels model_name and engine.
+ * per metric a HELP and a TYPE line, then its samples, each with vLLM's labels model_name and
+ * engine.
  *
  * Names, help texts, labels and their values are written as they are, but for what goes through
  * metrics_text_label_value. */
