@@ -139,8 +139,8 @@ bool options_help(const char *group, struct byte_buffer *out) {
         is_known = true;
     }
     if (!is_known) {
-        byte_buffer_printf(
-            out, "--help %.40s: there is no such group of options; the groups are all", group);
+        byte_buffer_printf(out, "--help %.40s: no such group of options; the groups are all",
+                           group);
         for (size_t i = 0; i < NUM_GROUPS; i++)
             byte_buffer_printf(out, ", %s", groups[i].name);
         byte_buffer_append_text(out, "\n");

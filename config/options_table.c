@@ -587,7 +587,7 @@ static const struct option_spec table[] = {
      .offset = FIELD(watchdog_sec),
      .default_text = "0",
      .maximum = 86400,
-     .meaning = "abort when the engine has had work but finished no step for so many seconds; 0: "
+     .meaning = "abort when the engine has had work but finished no step for this many seconds; 0: "
                 "never. Longer than any honest step"},
 };
 

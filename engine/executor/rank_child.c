@@ -200,7 +200,7 @@ int rank_child_receive(struct rank_child *child, int32_t timeout_s, const atomic
     if (rank_message_receive(child->socket, out) == 0)
         return 0;
     if (errno == EBADMSG)
-        rank_child_lose_for_answer(child, "what came is no message");
+        rank_child_lose_for_answer(child, "what came is not a message");
     else
         rank_child_lose(child, NULL);
     return -1;

@@ -65,7 +65,7 @@ int rank_message_check_error(const struct error *reported, struct error *err) {
     if (!has_end(reported->message, sizeof(reported->message)))
         return error_set(err, ERROR_RESTART, "an error has no end");
     if ((unsigned)reported->code > ERROR_RESTART)
-        return error_set(err, ERROR_RESTART, "there is no error %d", (int)reported->code);
+        return error_set(err, ERROR_RESTART, "unknown error %d", (int)reported->code);
     return 0;
 }
 

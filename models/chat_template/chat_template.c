@@ -121,7 +121,7 @@ int chat_template_render(const struct chat_template *chat, struct template_arena
     if (variables == NULL || variables->kind != TEMPLATE_MAP)
         return template_arena_failed(arena)
                    ? template_run_fail_memory(&run)
-                   : error_set(err, ERROR_SYNTAX, "the chat template's variables are no map");
+                   : error_set(err, ERROR_SYNTAX, "the chat template's variables are not a map");
     if (template_statement_capture(&run, chat->body, &scope, &text) != 0)
         return -1;
     return find_spans(&run, &text, out);

@@ -162,7 +162,7 @@ TEMPLATE_BODY(dictsort) {
     bool case_sensitive = template_call_get_flag(call, 0, false);
     bool reversed = template_call_get_flag(call, 2, false);
     if (call->self->kind != TEMPLATE_MAP)
-        return template_run_fail(run, "dictsort: '%s' is no mapping",
+        return template_run_fail(run, "dictsort: '%s' is not a mapping",
                                  template_type_name(call->self));
     if (template_call_get_string(run, call, 1, "key", &by) != 0 ||
         pairs_of(run, call->self->mapping, &pairs) != 0)

@@ -151,7 +151,7 @@ static int read_divisors(const struct rope_source *s, const char *key, float *ou
         if (!cJSON_IsNumber(item) ||
             !(item->valuedouble >= 1e-3 && item->valuedouble <= MODEL_MAX_ROPE_FACTOR))
             return config_field_refuse(s->rope, key,
-                                       "element %d is no number (allowed: 0.001 to %g)", i,
+                                       "element %d is not a number (allowed: 0.001 to %g)", i,
                                        MODEL_MAX_ROPE_FACTOR);
         out[i++] = (float)item->valuedouble;
     }

@@ -24,7 +24,7 @@ enum { COMPARED_BYTES = 64 * 1024 };
 static int add_eos(struct model *model, const struct config_object *o, const cJSON *item) {
     static const char key[] = "eos_token_id";
     if (!config_field_is_int(item, -1, INT32_MAX))
-        return config_field_refuse(o, key, "is no token id");
+        return config_field_refuse(o, key, "is not a token id");
     int32_t token = (int32_t)item->valuedouble;
     if (token == -1) /* none */
         return 0;
@@ -66,7 +66,7 @@ static int read_embedding_sizes(struct model *model, const struct config_object 
         return -1;
     cJSON_ArrayForEach(item, list) {
         if (!config_field_is_int(item, 1, INT32_MAX))
-            return config_field_refuse(o, key, "has an element that is no size");
+            return config_field_refuse(o, key, "has an element that is not a size");
         if (item->valuedouble > model->config.hidden_size)
             continue;
         if (out->num_sizes == EMBEDDING_MAX_SIZES)

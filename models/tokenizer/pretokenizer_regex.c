@@ -224,7 +224,7 @@ static int rewrite_brace(struct rewrite *r) {
     while (peek(r, end) == ',' || (peek(r, end) >= '0' && peek(r, end) <= '9'))
         end++;
     if (peek(r, end) == '}' && end > 1 && peek(r, end + 1) == '+')
-        return refuse(r, "a + behind a count");
+        return refuse(r, "a + after a count");
     /* "{,m}" counts from 0 there and is plain text in older PCRE2. */
     if (peek(r, end) == '}' && end > 2 && peek(r, 1) == ',') {
         put(r, "{0");

@@ -67,7 +67,7 @@ static int read_id(const struct tensor_file *file, const char *key,
                               : value->type != METADATA_UINT || value->as_uint < (uint64_t)size);
     if (is_token)
         return read_number(file, key, spec->num_tokens - 1, out, err);
-    log_warning("%s is no id of 0 to %d and counts as missing", key, spec->num_tokens - 1);
+    log_warning("%s is not an id of 0 to %d and counts as missing", key, spec->num_tokens - 1);
     return 0;
 }
 

@@ -43,7 +43,7 @@ static int check_id(struct tokenizer_json *json, const cJSON *item, int32_t *out
     int32_t limit = json->spec->num_tokens;
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < limit) ||
         item->valuedouble != (int32_t)item->valuedouble)
-        return tokenizer_json_refuse(json, "post_processor: an id is no integer of 0 to %d",
+        return tokenizer_json_refuse(json, "post_processor: an id is not an integer of 0 to %d",
                                      limit - 1);
     *out = (int32_t)item->valuedouble;
     return 0;
@@ -175,7 +175,7 @@ static int read_named(struct tokenizer_json *json, const cJSON *config, const ch
                                      key);
     *out = token_index_find(&json->index, json->spec, text, strlen(text));
     if (*out < 0)
-        log_warning("%s: %s is no token of the vocabulary and counts as none", json->path, key);
+        log_warning("%s: %s is not a token of the vocabulary and is ignored", json->path, key);
     return 0;
 }
 

@@ -70,7 +70,7 @@ static int read_by_id(struct tokenizer_json *json, const cJSON *by_id, struct ad
         snprintf(entry->where, MAX_WHERE, "added_tokens_decoder[\"%.16s\"]", item->string);
         if (item->string[0] < '0' || item->string[0] > '9' || *end != '\0' ||
             id >= VOCABULARY_MAX_TOKENS)
-            return tokenizer_json_refuse(json, "%s: the key is no id of 0 to %d", entry->where,
+            return tokenizer_json_refuse(json, "%s: the key is not an id of 0 to %d", entry->where,
                                          VOCABULARY_MAX_TOKENS - 1);
         entry->token.id = (int32_t)id;
         if (read_flags(json, item, entry) != 0)

@@ -62,7 +62,7 @@ static int measure_vocabulary(struct tokenizer_json *json, const cJSON *vocab,
         double id = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(id >= 0 && id < VOCABULARY_MAX_TOKENS) || id != (int32_t)id)
             return tokenizer_json_refuse(
-                json, "model.vocab: the id of token \"%.64s\" is no integer of 0 to %d",
+                json, "model.vocab: the id of token \"%.64s\" is not an integer of 0 to %d",
                 item->string, VOCABULARY_MAX_TOKENS - 1);
         max_id = (int32_t)id > max_id ? (int32_t)id : max_id;
         bytes += strlen(item->string) + 1;

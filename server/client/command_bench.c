@@ -115,7 +115,7 @@ static int set_number(struct bench *bench, const char *name, const char *value) 
         *numbers[i].target = number;
         return 0;
     }
-    return refuse(name, NULL, "there is no such option; --help lists them");
+    return refuse(name, NULL, "no such option; --help lists them");
 }
 
 static int set_option(struct bench *bench, const char *name, const char *value) {

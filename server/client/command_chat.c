@@ -37,7 +37,7 @@ static const char usage[] =
     "                      often as there are names\n"
     "  --api-key-env NAME  environment variable with the API key; default QUIRE_API_KEY\n"
     "  QUESTION            answer this and leave; - stands for what stdin says, which is the\n"
-    "                      question where it is no terminal. Only the answer goes to stdout;\n"
+    "                      question where it is not a terminal. Only the answer goes to stdout;\n"
     "                      status 0, or 1 and one line on stderr if there is none\n"
     "\n"
     "/help shows the commands of a conversation. Its lines are kept in\n"

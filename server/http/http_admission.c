@@ -75,7 +75,7 @@ int http_admission_check_admin(struct connection *connection) {
         return 0;
     return api_error_set(&exchange->error, 403, "permission_error", "admin_required", NULL,
                          exchange->key != NULL
-                             ? "this API key is no administrator's: it needs admin: true"
+                             ? "this API key is not an administrator's: it needs admin: true"
                              : "without API keys only clients on this machine may do that");
 }
 

@@ -211,7 +211,7 @@ def test_commands(chat, stub, tmp_path):
     say(terminal, "/system Be brief")
     assert "temperature is 0.25" in say(terminal, "/set temperature 0.25")
     assert "temperature must be a number of 0 to 2" in say(terminal, "/set temperature 3")
-    assert "there is no setting colour; known: temperature" in say(terminal, "/set colour red")
+    assert "unknown setting colour; the settings are temperature" in say(terminal, "/set colour red")
     assert "no answer yet" in say(terminal, "/stats")
     assert "nothing to answer again" in say(terminal, "/retry")
     say(terminal, "Hi")

@@ -209,8 +209,8 @@ def test_serve_stops_while_it_fetches(hub, environment, tmp_path):
 
 
 @pytest.mark.parametrize("model, words", [
-    ("nothing-of-this-name", ("is no file or folder here", "ORG/NAME")),
-    ("a/b/c", ("is no file or folder here",)), ("org/..", ("is no file or folder here",)),
+    ("nothing-of-this-name", ("is neither a file or folder here", "ORG/NAME")),
+    ("a/b/c", ("is neither a file or folder here",)), ("org/..", ("is neither a file or folder here",)),
     ("org/tiny@a b", ("no branch",)), ("org/tiny:../x", ("no file",)),
     ("./org/tiny", ("No such file",)), ("models/tiny.gguf", ("No such file",)),
 ])

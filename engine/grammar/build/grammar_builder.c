@@ -172,7 +172,7 @@ void grammar_define(struct grammar_builder *builder, grammar_node rule, grammar_
         return;
     if (!is_node(builder, rule) || !is_node(builder, body) ||
         builder->nodes[rule].kind != NODE_RULE || builder->nodes[rule].first >= 0)
-        grammar_builder_fail(builder, ERROR_SYNTAX, "a rule is defined twice, or is no rule");
+        grammar_builder_fail(builder, ERROR_SYNTAX, "a rule is defined twice, or is not a rule");
     else
         builder->nodes[rule].first = body;
 }

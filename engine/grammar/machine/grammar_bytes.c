@@ -93,7 +93,7 @@ int grammar_read(struct text bytes, int32_t vocab_size, struct grammar **out, st
     size_t num_ops = bytes.length / OP_BYTES;
     if (num_ops < 1 || num_ops > GRAMMAR_MAX_OPS ||
         bytes.length != ENTRY_BYTES + num_ops * OP_BYTES)
-        return error_set(err, ERROR_SYNTAX, "%zu bytes are no grammar", bytes.length);
+        return error_set(err, ERROR_SYNTAX, "not a valid grammar (%zu bytes)", bytes.length);
     struct grammar *grammar = grammar_create((int32_t)num_ops);
     if (grammar == NULL)
         return error_set(err, ERROR_MEMORY, "memory is short");

@@ -70,7 +70,7 @@ static int read_class(struct notation *n, grammar_node *out) {
                 return -1;
         }
         if (range.first > range.last || range.last > 0x10ffff)
-            return notation_refuse(n, at, "a range of characters that is none");
+            return notation_refuse(n, at, "an empty range of characters");
         ranges[count++] = range;
     }
     if (count == 0)

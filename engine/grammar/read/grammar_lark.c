@@ -59,7 +59,7 @@ static int check_name(struct notation *n, struct text name, bool *out_is_termina
     }
     if (has_upper == has_lower)
         return notation_refuse(n, name.data,
-                               "%.*s is no name: rules are lower case, terminals upper case",
+                               "%.*s is not a name: rules are lower case, terminals upper case",
                                (int)name.length, name.data);
     *out_is_terminal = has_upper;
     return 0;

@@ -146,7 +146,7 @@ static int read_class(struct parser *p, grammar_node *out) {
             if (read_class_item(p, &set, &is_class, &last) != 0)
                 return -1;
             if (is_class || last < first)
-                return refuse(p, "a range of characters that is none");
+                return refuse(p, "an empty range of characters");
         }
         if (check_fits(p, character_class_add(&set, first, last)) != 0)
             return -1;

@@ -147,7 +147,7 @@ static grammar_node copy_node(struct copy *copy, const struct node *node) {
     case NODE_TOKEN:
         break;
     }
-    return grammar_builder_fail(copy->to, ERROR_SYNTAX, "a token is no text");
+    return grammar_builder_fail(copy->to, ERROR_SYNTAX, "a token is not text");
 }
 
 /* Items come before what they are of, but for the bodies of rules. */

@@ -130,7 +130,7 @@ static int counted_chain(struct schema_context *c, const struct members *m, gram
     struct counting s = {m, most < named ? most : named, num_required(o), NULL, NULL};
     if ((int64_t)(named + 1) * (s.most + 1) > MAX_STATES)
         return schema_decline(c, o->path,
-                              "minProperties and maxProperties are not supported with so many "
+                              "minProperties and maxProperties are not supported with this many "
                               "properties");
     grammar_node *memory = malloc(2 * ((size_t)s.most + 1) * sizeof(*memory));
     if (memory == NULL)

@@ -145,7 +145,7 @@ int schema_resolve(struct schema_context *c, const char *path, const cJSON *ref,
     if (target == NULL)
         return schema_refuse(c, path, "%s names nothing that is in the schema", ref->string);
     if (!cJSON_IsObject(target) && !cJSON_IsBool(target))
-        return schema_refuse(c, path, "%s names what is no schema", ref->string);
+        return schema_refuse(c, path, "%s does not name a schema", ref->string);
     size_t bytes = strlen(ref->valuestring) + 1;
     if (bytes > SCHEMA_MAX_PATH)
         bytes = SCHEMA_MAX_PATH;

@@ -274,7 +274,7 @@ int notation_escape(struct notation *n, uint32_t *out) {
 int notation_append(struct notation *n, const char *at, uint32_t character) {
     char bytes[UTF8_MAX_BYTES];
     if (character > 0x10ffff || (character >= 0xd800 && character <= 0xdfff) || character == 0)
-        return notation_refuse(n, at, "U+%04X is no character of a text", (unsigned)character);
+        return notation_refuse(n, at, "U+%04X is not a character of a text", (unsigned)character);
     byte_buffer_append(&n->bytes, bytes, utf8_encode(character, bytes));
     return n->bytes.failed ? no_memory(n) : 0;
 }

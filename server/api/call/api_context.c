@@ -16,7 +16,7 @@ int api_context_check_model(const struct api_context *context, const char *name,
     }
     if (context->num_model_names == 0)
         return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
-                             "The model \"%.64s\" is none that this API key may use", name);
+                             "The model \"%.64s\" may not be used with this API key", name);
     return api_error_set(err, 404, "invalid_request_error", "model_not_found", "model",
                          "The model \"%.64s\" does not exist; this server has \"%.64s\"", name,
                          context->model_names[0]);

@@ -21,7 +21,7 @@ static int read_formats(const struct chat_model_config *config, struct chat_mode
         model->tools =
             source != NULL ? tool_call_format_of_template(source) : TOOL_CALL_FORMAT_NONE;
     else if (!tool_call_format_find(config->tool_call_parser, &model->tools))
-        return error_set(err, ERROR_CONFIG, "there is no tool call parser \"%.64s\"",
+        return error_set(err, ERROR_CONFIG, "unknown tool call parser \"%.64s\"",
                          config->tool_call_parser);
     bool may_write =
         strcmp(config->tool_call_parser, "auto") == 0 || model->tools == TOOL_CALL_FORMAT_HERMES;
@@ -33,7 +33,7 @@ static int read_formats(const struct chat_model_config *config, struct chat_mode
                                ? reasoning_format_of_template(config->chat_template)
                                : REASONING_FORMAT_NONE;
     else if (!reasoning_format_find(config->reasoning_parser, &model->reasoning))
-        return error_set(err, ERROR_CONFIG, "there is no reasoning parser \"%.64s\"",
+        return error_set(err, ERROR_CONFIG, "unknown reasoning parser \"%.64s\"",
                          config->reasoning_parser);
     return 0;
 }

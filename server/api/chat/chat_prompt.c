@@ -319,7 +319,7 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
     if (model == NULL || model->chat_template == NULL)
         return api_error_set(err, 400, "invalid_request_error", "no_chat_template", NULL,
                              "%s: give the server one with --chat-template",
-                             model != NULL ? model->problem : "there is no chat template");
+                             model != NULL ? model->problem : "the model has no chat template");
     return render(model, fields, out, err);
 }
 

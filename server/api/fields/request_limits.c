@@ -61,7 +61,7 @@ int request_limits_refuse(const struct request *request, const struct serving_li
                              "server runs at most %d (--max-num-seqs)",
                              (int)demand.num_seqs, (int)limits->max_num_seqs);
     return api_error_set(err, 400, "invalid_request_error", "out_of_range", width_field,
-                         "%d sequences of up to %d tokens behind a prompt of %d may need %lld KV "
+                         "%d sequences of up to %d tokens after a prompt of %d may need %lld KV "
                          "blocks of %d tokens; the pool has %d (--kv-cache-memory-bytes). Fewer "
                          "beams or a smaller max_tokens need less",
                          (int)demand.num_seqs, (int)params->max_tokens,

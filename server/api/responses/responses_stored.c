@@ -250,7 +250,7 @@ static int find_after(const struct listing *listing, const char *after, size_t *
     byte_buffer_finish(&id);
     return has_memory
                ? api_error_set(err, 400, "invalid_request_error", "item_not_found", "after",
-                               "after is \"%.100s\", which is no item of this response", after)
+                               "after is \"%.100s\", which is not an item of this response", after)
                : api_error_set_memory(err);
 }
 

@@ -196,7 +196,7 @@ static int convert_named(cJSON *parent, cJSON *item, const char *path,
     if (!custom_tools_have(names->data, count_names(names), name->valuestring,
                            strlen(name->valuestring)))
         return api_error_set(err, 400, "invalid_request_error", "unknown_tool", at,
-                             "%s is \"%.128s\", which is no custom tool in tools", at,
+                             "%s is \"%.128s\", which is not a custom tool in tools", at,
                              name->valuestring);
     struct byte_buffer json = {0};
     json_write_begin_object(&json);

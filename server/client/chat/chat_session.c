@@ -78,7 +78,7 @@ static int refuse_name(const char *name, struct error *err) {
     char known[512] = "";
     for (int i = 0; i < NUM_SETTINGS; i++)
         strcat(strcat(known, i > 0 ? ", " : ""), settings[i].name);
-    return error_set(err, ERROR_CONFIG, "there is no setting %.40s; known: %s", name, known);
+    return error_set(err, ERROR_CONFIG, "unknown setting %.40s; the settings are %s", name, known);
 }
 
 int chat_session_set(struct chat_session *session, const char *name, const char *value,

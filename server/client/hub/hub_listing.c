@@ -96,15 +96,15 @@ int hub_reference_parse(const char *text, struct hub_reference *out, struct erro
     size_t head = strcspn(text, ":"), repository = strcspn(text, "@:");
     if (!copy(text, repository, reference.repository, sizeof(reference.repository)) ||
         !is_repository(reference.repository))
-        return refuse(text, "is no file or folder here and no name of a model", err);
+        return refuse(text, "is neither a file or folder here and no name of a model", err);
     if (text[repository] == '@' && (!copy(text + repository + 1, head - repository - 1,
                                           reference.revision, sizeof(reference.revision)) ||
                                     !is_revision(reference.revision)))
-        return refuse(text, "what follows @ is no branch, tag or commit", err);
+        return refuse(text, "what follows @ is not a branch, tag or commit", err);
     if (text[head] == ':' && (!copy(text + head + 1, strlen(text + head + 1), reference.choice,
                                     sizeof(reference.choice)) ||
                               !hub_reference_is_file_name(reference.choice)))
-        return refuse(text, "what follows : is no file and no quantisation", err);
+        return refuse(text, "what follows : is neither a file nor a quantisation", err);
     *out = reference;
     return 0;
 }
@@ -114,7 +114,8 @@ int hub_reference_parse(const char *text, struct hub_reference *out, struct erro
 int hub_listing_add(struct hub_listing *listing, const char *name, int64_t bytes, const char *hash,
                     struct error *err) {
     if (!hub_reference_is_file_name(name))
-        return error_set(err, ERROR_SYNTAX, "'%.100s' is no name of a file below its folder", name);
+        return error_set(err, ERROR_SYNTAX, "'%.100s' is not the name of a file below its folder",
+                         name);
     if (listing->num_files == HUB_LISTING_MAX_FILES)
         return error_set(err, ERROR_SYNTAX, "more than %d files", HUB_LISTING_MAX_FILES);
     char *copy = strdup(name);
@@ -182,9 +183,9 @@ static int read_model(const cJSON *json, struct hub_listing *out, struct error *
     const cJSON *commit = json_given_member(json, "sha"), *item;
     const cJSON *siblings = json_given_member(json, "siblings");
     if (!cJSON_IsString(commit) || !hub_reference_is_commit(commit->valuestring))
-        return error_set(err, ERROR_SYNTAX, "sha is no commit of 40 hexadecimal digits");
+        return error_set(err, ERROR_SYNTAX, "sha is not a commit of 40 hexadecimal digits");
     if (!cJSON_IsArray(siblings))
-        return error_set(err, ERROR_SYNTAX, "siblings is no list of files");
+        return error_set(err, ERROR_SYNTAX, "siblings is not a list of files");
     memcpy(out->commit, commit->valuestring, HUB_COMMIT_BYTES);
     cJSON_ArrayForEach(item, siblings) {
         if (read_sibling(item, out, err) != 0)
@@ -477,7 +478,8 @@ static int add_shard(struct hub_selection *selection, const struct hub_listing *
     if (strcmp(last->name, name) == 0)
         return 0;
     if (!text_ends_with(all, ".safetensors") || strchr(name, '/') != NULL)
-        return error_set(err, ERROR_CONFIG, INDEX_NAME ": '%.100s' is no name of a shard", name);
+        return error_set(err, ERROR_CONFIG, INDEX_NAME ": '%.100s' is not the name of a shard",
+                         name);
     const struct hub_file *file = hub_listing_find(listing, name);
     if (file == NULL)
         return error_set(err, ERROR_CONFIG, "has no '%.200s', which " INDEX_NAME " names", name);
@@ -497,10 +499,10 @@ int hub_selection_add_shards(struct hub_selection *selection, const struct hub_l
         status = error_set(err, ERROR_CONFIG, INDEX_NAME ": weight_map is missing or empty");
     cJSON_ArrayForEach(item, map) {
         if (status == 0)
-            status =
-                cJSON_IsString(item)
-                    ? add_shard(selection, listing, item->valuestring, err)
-                    : error_set(err, ERROR_CONFIG, INDEX_NAME ": weight_map: a shard is no string");
+            status = cJSON_IsString(item)
+                         ? add_shard(selection, listing, item->valuestring, err)
+                         : error_set(err, ERROR_CONFIG,
+                                     INDEX_NAME ": weight_map: a shard is not a string");
     }
     cJSON_Delete(tree);
     return status;

@@ -132,7 +132,7 @@ static int take_token(const char *source, const char *text, size_t length, char 
         is_plain = text[i] > ' ' && text[i] < 0x7f;
     if (!is_plain)
         return error_set(err, ERROR_CONFIG,
-                         "%.300s: is no token: at most %d letters, digits and signs", source,
+                         "%.300s: is not a token: at most %d letters, digits and signs", source,
                          HUB_TOKEN_BYTES - 1);
     memcpy(out, text, length);
     out[length] = '\0';

@@ -736,7 +736,7 @@ static void test_help_groups(void **state) {
             fail_msg("%s", table[i].name);
     }
     char *unknown = help_of("kernels", false);
-    assert_non_null(strstr(unknown, "kernels: there is no such group"));
+    assert_non_null(strstr(unknown, "kernels: no such group"));
     assert_non_null(strstr(unknown, "security"));
     free(unknown);
     free(overview);

@@ -178,9 +178,9 @@ static void test_bad_generation_config(void **state) {
         const char *text, *reason;
     } cases[] = {
         {"[1]", "generation_config.json: "},
-        {"{\"eos_token_id\": -2}", "eos_token_id: is no token id"},
-        {"{\"eos_token_id\": [\"a\"]}", "eos_token_id: is no token id"},
-        {"{\"eos_token_id\": 9223372036854775808}", "eos_token_id: is no token id"},
+        {"{\"eos_token_id\": -2}", "eos_token_id: is not a token id"},
+        {"{\"eos_token_id\": [\"a\"]}", "eos_token_id: is not a token id"},
+        {"{\"eos_token_id\": 9223372036854775808}", "eos_token_id: is not a token id"},
     };
     write_model(state);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -161,7 +161,7 @@ static void test_what_is_refused_is_named(void **state) {
     assert_refused("a(b", "regex \"a(b\": ");
     assert_refused("[a&&[b]]", "regex \"[a&&[b]]\": && in a class at 2 is not supported");
     assert_refused("[a[b]]", "a class within a class at 2");
-    assert_refused("a{1,3}+", "a + behind a count");
+    assert_refused("a{1,3}+", "a + after a count");
     assert_refused("\\p{Nonsense}", "a character property of that name at 0");
     assert_refused("\\pL", "a character property of that name");
     assert_refused("[\\P{L}]", "a negated class within a class");

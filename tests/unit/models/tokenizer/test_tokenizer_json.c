@@ -192,11 +192,11 @@ static void test_vocabulary(void **state) {
     refuse(vocab, "null", "model.vocab is missing");
     refuse(vocab, "{}", "model.vocab has no token");
     refuse("\"ab\":3", "\"ab\":2", "tokens \"b\" and \"ab\" have both id 2");
-    refuse("\"ab\":3", "\"ab\":-1", "the id of token \"ab\" is no integer");
-    refuse("\"ab\":3", "\"ab\":3.5", "the id of token \"ab\" is no integer");
-    refuse("\"ab\":3", "\"ab\":\"3\"", "the id of token \"ab\" is no integer");
-    refuse("\"ab\":3", "\"ab\":1e300", "the id of token \"ab\" is no integer");
-    refuse("\"ab\":3", "\"ab\":4194304", "the id of token \"ab\" is no integer");
+    refuse("\"ab\":3", "\"ab\":-1", "the id of token \"ab\" is not an integer");
+    refuse("\"ab\":3", "\"ab\":3.5", "the id of token \"ab\" is not an integer");
+    refuse("\"ab\":3", "\"ab\":\"3\"", "the id of token \"ab\" is not an integer");
+    refuse("\"ab\":3", "\"ab\":1e300", "the id of token \"ab\" is not an integer");
+    refuse("\"ab\":3", "\"ab\":4194304", "the id of token \"ab\" is not an integer");
     refuse("\"ab\":3", "\"ab\":4194303", "id 4194303 is too large for 4 tokens");
     refuse("\"ab\":3", "\"ab\":3,\"ab\":4", "is not valid JSON");
 }
@@ -339,7 +339,7 @@ static void test_template(void **state) {
     assert_int_equal(spec.suffix[0], 2);
     assert_int_equal(spec.suffix[1], 3);
     tokenizer_spec_finish(&spec);
-    refuse("\"ids\":[0]", "\"ids\":[6]", "post_processor: an id is no integer of 0 to 5");
+    refuse("\"ids\":[0]", "\"ids\":[6]", "post_processor: an id is not an integer of 0 to 5");
     refuse("\"ids\":[0]", "\"ids\":[0,0,0,0,0,0,0,0,0]", "more than 8 tokens at one side");
     refuse("\"ids\":[0]", "\"ids\":0", "post_processor.special_tokens.ids is not a list");
     refuse("\"special_tokens\":{\"<s>\"", "\"special_tokens\":{\"<t>\"",
@@ -437,7 +437,7 @@ static void test_config(void **state) {
     refuse_text(good, "{\"added_tokens_decoder\":[]}",
                 "c.json: added_tokens_decoder is not an object");
     refuse_text(good, "{\"added_tokens_decoder\":{\"x\":{\"content\":\"<x>\"}}}",
-                "c.json: added_tokens_decoder[\"x\"]: the key is no id");
+                "c.json: added_tokens_decoder[\"x\"]: the key is not an id");
     refuse_text(good, "{\"added_tokens_decoder\":{\"3\":{\"content\":\"<x>\"}}}",
                 "c.json: added_tokens_decoder[\"3\"]: id 3 of \"<x>\" is that of token \"ab\"");
 }

@@ -60,7 +60,7 @@ static void check_refused(const char *name, const char *value, const char *said)
 }
 
 static void test_settings_are_bounded(void **state) {
-    check_refused("nothing", "1", "known: temperature, top_p");
+    check_refused("nothing", "1", "the settings are temperature, top_p");
     check_refused("temperature", "2.1", "a number of 0 to 2 or default, not 2.1");
     check_refused("temperature", "-0.1", "0 to 2");
     check_refused("temperature", "", "0 to 2");

@@ -57,7 +57,7 @@ static void test_what_makes_no_sense(void **state) {
         {WITH("[7]"), "rfilename"},
         {WITH("[{\"rfilename\": \"../a\"}]"), "../a"},
         {WITH("[{\"rfilename\": \"/a\"}]"), "/a"},
-        {WITH("[{\"rfilename\": \"\"}]"), "no name"},
+        {WITH("[{\"rfilename\": \"\"}]"), "not the name"},
         {WITH("[{\"rfilename\": \"a\", \"size\": -1}]"), "size"},
         {WITH("[{\"rfilename\": \"a\", \"size\": 1e30}]"), "size"},
         {WITH("[{\"rfilename\": \"a\", \"size\": \"7\"}]"), "size"},
