@@ -95,7 +95,7 @@ static bool wait_for_work(struct engine *engine, bool runnable, struct request_l
     bool awaits_others = engine->core.num_stalled > 0 || engine->core.mask_jobs.num_running > 0;
     int64_t deadline_ns =
         awaits_others ? engine->core.first_deadline_ns : engine_sleep_due_ns(engine);
-    if (engine->core.executor->ops->check != NULL)
+    if (engine->core.executor->can_lose_ranks)
         deadline_ns = sooner_ns(deadline_ns, clock_now_ns() + LOOK_NS);
     pthread_mutex_lock(&engine->lock);
     while (!runnable && engine->inbox.first == NULL && !engine->wake_requested &&
@@ -275,7 +275,7 @@ int engine_create(const struct engine_config *config, struct executor *executor,
     struct engine *engine = calloc(1, sizeof(*engine));
     if (engine == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the engine");
-    CHECK(config->sleep_idle_ms == 0 || executor->ops->sleep != NULL);
+    CHECK(config->sleep_idle_ms == 0 || executor->can_sleep);
     engine->config = *config;
     engine->accepting = true;
     if (start_mask_workers(engine, err) != 0 || init_core(engine, executor, tokenizer, err) != 0) {
@@ -410,8 +410,7 @@ void engine_get_stats(struct engine *engine, struct engine_stats *out) {
                     ((engine->busy && !engine->awaits_others) || engine->inbox.first != NULL);
     pthread_mutex_unlock(&engine->lock);
     struct executor *executor = engine->core.executor;
-    if (executor->ops->rank_stats != NULL)
-        out->num_ranks = executor->ops->rank_stats(executor, out->ranks);
+    out->num_ranks = executor->ops->rank_stats(executor, out->ranks);
 }
 
 bool engine_has_failed(struct engine *engine) {
@@ -442,9 +441,7 @@ bool engine_is_idle(struct engine *engine) {
 }
 
 void engine_stop_restarting(struct engine *engine) {
-    struct executor *executor = engine->core.executor;
-    if (executor->ops->stop_restarting != NULL)
-        executor->ops->stop_restarting(executor);
+    executor_stop_restarting(engine->core.executor);
 }
 
 void engine_destroy(struct engine *engine) {

@@ -163,7 +163,7 @@ void engine_sleep_if_due(struct engine *engine) {
 /* --- What the front end asks ------------------------------------------------------------------- */
 
 bool engine_can_sleep(const struct engine *engine) {
-    return engine->core.executor->ops->sleep != NULL;
+    return engine->core.executor->can_sleep;
 }
 
 bool engine_sleep(struct engine *engine, bool discards_weights, struct engine_rest_view *out) {

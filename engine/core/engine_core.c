@@ -33,14 +33,10 @@ int32_t engine_core_num_steps(const struct engine_core_config *config) {
 /* In the memory of an executor that has some of its own for steps. */
 static int init_step(struct engine_core *core, struct step *step) {
     const struct serving_limits *limits = core->config.limits;
-    const struct executor_ops *ops = core->executor->ops;
-    void *memory = NULL;
-    if (ops->step_memory != NULL) {
-        const struct batch_capacity capacity = step_batch_capacity(limits, core->tokenizer);
-        memory = ops->step_memory(core->executor, &capacity);
-        if (memory == NULL)
-            return -1;
-    }
+    const struct batch_capacity capacity = step_batch_capacity(limits, core->tokenizer);
+    void *memory;
+    if (core->executor->ops->step_memory(core->executor, &capacity, &memory) != 0)
+        return -1;
     return step_init(step, limits, core->tokenizer, memory);
 }
 

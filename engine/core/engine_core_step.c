@@ -221,7 +221,7 @@ static void lose_steps(struct engine_core *core, const struct step *step) {
 
 static void check_executor(struct engine_core *core) {
     struct error err = {0};
-    if (core->executor->ops->check == NULL || core->executor->ops->check(core->executor, &err) == 0)
+    if (core->executor->ops->check(core->executor, &err) == 0)
         return;
     engine_core_report(core, EXECUTOR_CHECKED, &err);
     engine_core_note_failure(core, &err);

@@ -56,7 +56,6 @@ struct distributed_executor {
     pthread_mutex_t lock;
     struct rank_stats stats[MAX_OTHERS]; /* guarded by lock; the last that came */
     struct error failure;
-    atomic_bool has_failed;
 };
 
 static struct distributed_executor *self(struct executor *base) {
@@ -70,7 +69,7 @@ static int report_failure(const struct distributed_executor *executor, struct er
 static void fail(struct distributed_executor *executor, const struct error *why) {
     if (executor->failure.code == ERROR_NONE)
         executor->failure = *why;
-    atomic_store(&executor->has_failed, true);
+    atomic_store(&executor->base.has_hung, true); /* what waits for lost ranks waits for ever */
 }
 
 /* --- What the others answer ------------------------------------------------------------------- */
@@ -143,7 +142,7 @@ static int announce_steps(struct distributed_executor *executor,
     return 0;
 }
 
-static void *step_memory(struct executor *base, const struct batch_capacity *capacity) {
+static int step_memory(struct executor *base, const struct batch_capacity *capacity, void **out) {
     struct distributed_executor *executor = self(base);
     size_t bytes = step_memory_bytes(capacity);
     struct distributed_step *step = &executor->steps[executor->num_steps];
@@ -151,7 +150,7 @@ static void *step_memory(struct executor *base, const struct batch_capacity *cap
     struct error err;
     CHECK(executor->num_steps < EXECUTOR_MAX_STEPS);
     if (bytes == SIZE_MAX)
-        return NULL;
+        return -1;
     step->capacity = *capacity;
     step->memory = aligned_alloc(STEP_ALIGNMENT, bytes);
     step->to_compute.memory = aligned_alloc(STEP_ALIGNMENT, batch_arena_bytes(capacity));
@@ -159,12 +158,13 @@ static void *step_memory(struct executor *base, const struct batch_capacity *cap
         step->to_sample.memory = aligned_alloc(STEP_ALIGNMENT, bytes);
     if (step->memory == NULL || step->to_compute.memory == NULL ||
         (executor->sampler > 0 && step->to_sample.memory == NULL))
-        return NULL;
+        return -1;
     step_memory_bind(capacity, step->memory, &step->arena, &result);
     if (executor->num_steps == 0 && announce_steps(executor, capacity, &err) != 0)
         fail(executor, &err);
     executor->num_steps++;
-    return step->memory;
+    *out = step->memory;
+    return 0;
 }
 
 static int32_t find_step(const struct distributed_executor *executor, const struct batch *batch) {
@@ -272,15 +272,15 @@ static void submit(struct executor *base, const struct batch *batch, struct step
     executor->submitted[executor->num_submitted++] = index;
     step->num_requests = 0;
     step->result = result;
-    if (!atomic_load(&executor->has_failed) && send_step(executor, step, &err) != 0)
+    if (!executor_has_hung(&executor->base) && send_step(executor, step, &err) != 0)
         fail(executor, &err);
-    if (!atomic_load(&executor->has_failed))
+    if (!executor_has_hung(&executor->base))
         executor->local->ops->submit(executor->local, batch, result);
 }
 
 static void supply(struct executor *base) {
     struct distributed_executor *executor = self(base);
-    if (!atomic_load(&executor->has_failed))
+    if (!executor_has_hung(&executor->base))
         executor->local->ops->supply(executor->local);
 }
 
@@ -290,15 +290,15 @@ static int wait_for_step(struct executor *base, struct error *err) {
     CHECK(executor->num_submitted > 0);
     struct distributed_step *step = &executor->steps[executor->submitted[0]];
     executor->submitted[0] = executor->submitted[--executor->num_submitted];
-    if (!atomic_load(&executor->has_failed) &&
+    if (!executor_has_hung(&executor->base) &&
         (executor->local->ops->wait(executor->local, &why) != 0 ||
          transport_wait(executor->transport, step->requests, step->ranks, step->num_requests,
                         &why) != 0))
         fail(executor, &why);
-    if (!atomic_load(&executor->has_failed) && executor->sampler > 0)
+    if (!executor_has_hung(&executor->base) && executor->sampler > 0)
         take_result(step);
     executor->asked_ns = clock_now_ns(); /* it has shown that they are there */
-    return atomic_load(&executor->has_failed) ? report_failure(executor, err) : 0;
+    return executor_has_hung(&executor->base) ? report_failure(executor, err) : 0;
 }
 
 /* --- Between steps ---------------------------------------------------------------------------- */
@@ -338,18 +338,12 @@ static int ask_all(struct distributed_executor *executor, struct error *err) {
 static int check(struct executor *base, struct error *err) {
     struct distributed_executor *executor = self(base);
     struct error why = {0};
-    if (!atomic_load(&executor->has_failed) && ask_all(executor, &why) != 0)
+    if (!executor_has_hung(&executor->base) && ask_all(executor, &why) != 0)
         fail(executor, &why);
-    return atomic_load(&executor->has_failed) ? report_failure(executor, err) : 0;
+    return executor_has_hung(&executor->base) ? report_failure(executor, err) : 0;
 }
 
 /* --- Beginning and end ------------------------------------------------------------------------ */
-
-/* What waits for lost ranks waits for ever. */
-static bool has_hung(struct executor *base) {
-    struct distributed_executor *executor = self(base);
-    return atomic_load(&executor->has_failed) || executor_has_hung(executor->local);
-}
 
 static void dismiss(struct distributed_executor *executor) {
     static const struct step_message quit = {.kind = STEP_QUIT};
@@ -363,7 +357,7 @@ static void dismiss(struct distributed_executor *executor) {
 
 static void destroy(struct executor *base) {
     struct distributed_executor *executor = self(base);
-    CHECK(executor->num_submitted == 0 && !has_hung(base));
+    CHECK(executor->num_submitted == 0 && !executor_has_hung(base));
     dismiss(executor);
     executor->local->ops->destroy(executor->local);
     for (int32_t i = 0; i < EXECUTOR_MAX_STEPS; i++) {
@@ -385,14 +379,16 @@ int distributed_executor_create(const struct model *model, const struct executor
         .destroy = destroy,
         .step_memory = step_memory,
         .check = check,
-        .has_hung = has_hung,
+        .restart = executor_cannot_start_again,
+        .sleep = executor_cannot_sleep,
+        .wake = executor_cannot_start_again,
         .rank_stats = rank_stats,
     };
     struct distributed_executor *executor = calloc(1, sizeof(*executor));
     *out = NULL;
     if (executor == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
-    executor->base.ops = &ops;
+    executor->base = (struct executor){.ops = &ops, .can_lose_ranks = true};
     executor->transport = config->transport;
     executor->sampler = config->transport->num_ranks - max_int32(config->num_ranks, 1);
     executor->ping_message = (struct step_message){.kind = STEP_PING, .wants_stats = true};

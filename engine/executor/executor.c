@@ -57,7 +57,7 @@ static enum phase load(struct rank_thread *thread) {
 
 static enum phase run_steps(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
-    threaded_steps_run(thread);
+    rank_executor_run(thread);
     pthread_mutex_lock(&executor->lock);
     enum phase phase = executor->phase;
     pthread_mutex_unlock(&executor->lock);
@@ -148,15 +148,14 @@ static int start_threads(struct rank_executor *executor, struct error *err) {
     return 0;
 }
 
-static const struct executor_ops threaded_ops, direct_ops;
-
 /* From the rank's thread to the engine's. */
 static int hand_over(struct rank_executor *executor, struct error *err) {
     enter(executor, PHASE_HAND_OVER);
     join_threads(executor, executor->num_ranks);
-    if (executor->base.ops != &direct_ops) /* when they start again, other threads read it */
-        executor->base.ops = &direct_ops;
-    if (direct_steps_start(executor, err) == 0)
+    pthread_mutex_lock(&executor->lock); /* rank_stats may ask, where they start again */
+    executor->is_direct = true;
+    pthread_mutex_unlock(&executor->lock);
+    if (rank_executor_watch(executor, err) == 0)
         return 0;
     rank_close(&executor->ranks[0]);
     return -1;
@@ -252,7 +251,7 @@ static int start_ranks(struct rank_executor *executor, struct executor_info *inf
         status = choose_blocks(executor, await_ranks(executor, err), err);
     }
     if (status != 0 || allocate(executor, info, err) != 0) {
-        if (!executor->has_hung)
+        if (!executor_has_hung(&executor->base))
             end_threads(executor, executor->num_ranks);
         return -1;
     }
@@ -288,8 +287,8 @@ static int open_all(struct rank_executor *executor, const struct executor_config
 }
 
 static void close_all(struct rank_executor *executor) {
-    if (executor->base.ops == &direct_ops) {
-        direct_steps_stop(executor);
+    if (executor->is_direct) {
+        rank_executor_unwatch(executor);
         rank_close(&executor->ranks[0]);
     } else {
         end_threads(executor, executor->num_ranks);
@@ -298,7 +297,8 @@ static void close_all(struct rank_executor *executor) {
 
 static void destroy(struct executor *base) {
     struct rank_executor *executor = (struct rank_executor *)base;
-    CHECK(executor->num_waited_for == executor->num_submitted && !executor->has_hung);
+    CHECK(executor->num_waited_for == executor->num_submitted &&
+          !executor_has_hung(&executor->base));
     if (executor->rest != RANK_CLOSED)
         close_all(executor);
     free_executor(executor);
@@ -308,7 +308,7 @@ static void destroy(struct executor *base) {
 
 static void release_pools(struct rank_executor *executor) {
     struct error err;
-    if (executor->base.ops == &direct_ops) {
+    if (executor->is_direct) {
         rank_release(&executor->ranks[0]);
         return;
     }
@@ -320,19 +320,18 @@ static void release_pools(struct rank_executor *executor) {
 }
 
 static int take_pools(struct rank_executor *executor, struct error *err) {
-    bool is_direct = executor->base.ops == &direct_ops;
     int status;
-    if (is_direct) {
+    if (executor->is_direct) {
         status = rank_allocate(&executor->ranks[0], err);
     } else {
         enter(executor, PHASE_ALLOCATE);
         status = await_ranks(executor, err);
     }
-    if (executor->has_hung)
+    if (executor_has_hung(&executor->base))
         return -1;
     if (status != 0)
         release_pools(executor);
-    else if (!is_direct)
+    else if (!executor->is_direct)
         enter(executor, PHASE_RUN);
     return status;
 }
@@ -348,7 +347,7 @@ static int reopen(struct rank_executor *executor, struct error *err) {
     if (tensor_file_refresh(executor->model->file, err) != 0)
         return -1;
     if (open_all(executor, &executor->config, &info, err) != 0) {
-        if (!executor->has_hung)
+        if (!executor_has_hung(&executor->base))
             rank_setup_finish(&executor->setup);
         return -1;
     }
@@ -381,29 +380,15 @@ static int wake(struct executor *base, struct error *err) {
     return status;
 }
 
-static bool has_hung(struct executor *base) {
+static int32_t rank_stats(struct executor *base, struct rank_stats *out) {
     struct rank_executor *executor = (struct rank_executor *)base;
     pthread_mutex_lock(&executor->lock);
-    bool hangs = executor->has_hung;
+    int32_t num_ranks = executor->is_direct ? 0 : executor->num_ranks;
+    for (int32_t r = 0; r < num_ranks; r++)
+        out[r] = executor->threads[r].stats;
     pthread_mutex_unlock(&executor->lock);
-    return hangs;
+    return num_ranks;
 }
-
-static const struct executor_ops threaded_ops = {.submit = threaded_steps_submit,
-                                                 .supply = threaded_steps_supply,
-                                                 .wait = threaded_steps_wait,
-                                                 .destroy = destroy,
-                                                 .sleep = fall_asleep,
-                                                 .wake = wake,
-                                                 .has_hung = has_hung,
-                                                 .rank_stats = threaded_steps_stats},
-                                 direct_ops = {.submit = direct_steps_submit,
-                                               .supply = direct_steps_supply,
-                                               .wait = direct_steps_wait,
-                                               .destroy = destroy,
-                                               .sleep = fall_asleep,
-                                               .wake = wake,
-                                               .has_hung = has_hung};
 
 static void init_sync(struct rank_executor *executor) {
     pthread_condattr_t attributes;
@@ -414,25 +399,35 @@ static void init_sync(struct rank_executor *executor) {
     pthread_condattr_destroy(&attributes);
 }
 
-bool executor_has_hung(struct executor *executor) {
-    return executor->ops->has_hung != NULL && executor->ops->has_hung(executor);
-}
-
 int executor_create(const struct model *model, const struct executor_config *config,
                     struct executor_info *info, struct executor **out, struct error *err) {
+    static const struct executor_ops ops = {
+        .submit = rank_executor_submit,
+        .supply = rank_executor_supply,
+        .wait = rank_executor_wait,
+        .destroy = destroy,
+        .step_memory = executor_takes_any_memory,
+        .check = executor_keeps_ranks,
+        .restart = executor_cannot_start_again,
+        .sleep = fall_asleep,
+        .wake = wake,
+        .rank_stats = rank_stats,
+    };
     struct rank_executor *executor = calloc(1, sizeof(*executor));
     struct error unseen;
     err = err != NULL ? err : &unseen; /* other ranks may be told */
     if (executor == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
-    executor->base.ops = &threaded_ops;
+    executor->base.ops = &ops;
+    executor->base.can_sleep = true;
     executor->num_successful = UINT64_MAX;
     executor->device_timeout_s = config->device_timeout_s;
     init_sync(executor);
     executor->model = model;
     int status = open_all(executor, config, info, err);
-    *out = executor->has_hung ? &executor->base : NULL;
-    if (status != 0 && !executor->has_hung)
+    bool has_hung = executor_has_hung(&executor->base);
+    *out = has_hung ? &executor->base : NULL;
+    if (status != 0 && !has_hung)
         free_executor(executor);
     if (status != 0)
         return -1;

@@ -12,6 +12,7 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_H
 
+#include "config/base/check.h"
 #include "config/base/error.h"
 #include "config/serving_limits.h"
 #include "engine/stats/rank_stats.h"
@@ -21,6 +22,7 @@
 #include "models/config/model.h"
 #include "models/weights/weights_reader.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -44,41 +46,85 @@ struct executor_ops {
     int (*wait)(struct executor *executor, struct error *err);
     /* Every step was waited for, and it does not hang. */
     void (*destroy)(struct executor *executor);
-    /* Returns the memory of one more step, for batches and results of this capacity
-     * (step_memory_bytes), the executor's; NULL when it is short. Of every step that is submitted,
-     * before the first of them, EXECUTOR_MAX_STEPS at most and all of the same capacity. Where this
-     * is NULL, any memory will do. */
-    void *(*step_memory)(struct executor *executor, const struct batch_capacity *capacity);
-    /* Of an executor whose ranks are other processes, else NULL: to be called every second while no
-     * step is submitted. 0, or what wait would return. */
+    /* Stores the memory of one more step, for batches and results of this capacity
+     * (step_memory_bytes), the executor's; NULL: any memory will do. Of every step that is submitted,
+     * before the first of them, EXECUTOR_MAX_STEPS at most and all of the same capacity. -1 when
+     * memory is short. */
+    int (*step_memory)(struct executor *executor, const struct batch_capacity *capacity,
+                       void **out);
+    /* While no step is submitted: 0, or what wait would return. Every second, if it can_lose_ranks. */
     int (*check)(struct executor *executor, struct error *err);
-    /* Of one that says ERROR_RESTART, else NULL; while no step is submitted. Starts the ranks again,
-     * with the same weights and limits, which takes as long as loading them: 0, -1 with
-     * ERROR_RESTART, after which it may be tried again, or -1 with another error: the executor is
-     * unusable. */
+    /* After ERROR_RESTART, while no step is submitted. Starts the ranks again, with the same weights
+     * and limits, which takes as long as loading them: 0, -1 with ERROR_RESTART, after which it may be
+     * tried again, or -1 with another error: the executor is unusable. */
     int (*restart)(struct executor *executor, struct error *err);
-    /* Likewise of one that may lose them, but from any thread: a restart that runs ends soon, and
-     * each later one at once, with ERROR_RESTART. */
-    void (*stop_restarting)(struct executor *executor);
-    /* Gives memory back until it is woken, while no step is submitted and the ranks are not lost: that
-     * of both pools, with what the KV blocks held, and with discards_weights all that the ranks have,
-     * to be read from the model's files again. One that sleeps with what its ranks have can give that
-     * back later. It may hang. NULL, as is wake: it cannot. */
+    /* Of one that can_sleep. Gives memory back until it is woken, while no step is submitted and the
+     * ranks are not lost: that of both pools, with what the KV blocks held, and with discards_weights
+     * all that the ranks have, to be read from the model's files again. One that sleeps with what its
+     * ranks have can give that back later. It may hang. */
     void (*sleep)(struct executor *executor, bool discards_weights);
     /* Of one that sleeps: takes the memory again, in the same sizes. 0, or -1: it sleeps on, unless it
      * hangs, and may be woken again. */
     int (*wake)(struct executor *executor, struct error *err);
-    /* See executor_has_hung; NULL: never. Any thread. */
-    bool (*has_hung)(struct executor *executor);
-    /* Writes what each rank has done, and returns their number, BACKEND_MAX_RANKS at most; NULL: not
+    /* Writes what each rank has done, and returns their number, BACKEND_MAX_RANKS at most; 0: not
      * known, as of a GPU alone. Of ranks in other processes it is a second old while steps run, and
      * where these were started again it begins anew. Any thread. */
     int32_t (*rank_stats)(struct executor *executor, struct rank_stats *out);
 };
 
+/* No entry of the table is NULL, and none is swapped for another while the executor lives. */
 struct executor {
     const struct executor_ops *ops;
+    bool can_lose_ranks; /* they are other processes */
+    bool can_sleep;
+    atomic_bool has_hung;         /* see executor_has_hung */
+    atomic_bool stops_restarting; /* see executor_stop_restarting */
 };
+
+/* Returns whether a device has not come back within the timeout. What it was given, executor and
+ * model included, can then never be freed, and exit(3) may wait for it: the process is to leave by
+ * _exit(2). A GPU that keeps the engine's thread in a call that enqueues ends the process itself,
+ * with status 70. Any thread. */
+static inline bool executor_has_hung(struct executor *executor) {
+    return atomic_load(&executor->has_hung);
+}
+
+/* A restart that runs ends soon, and each later one at once, with ERROR_RESTART. Any thread. */
+static inline void executor_stop_restarting(struct executor *executor) {
+    atomic_store(&executor->stops_restarting, true);
+}
+
+/* --- Entries of executors that do less --------------------------------------------------------- */
+
+static inline int executor_takes_any_memory(struct executor *executor,
+                                            const struct batch_capacity *capacity, void **out) {
+    *out = NULL;
+    return 0;
+}
+
+static inline int executor_keeps_ranks(struct executor *executor, struct error *err) {
+    return 0;
+}
+
+static inline int32_t executor_has_no_stats(struct executor *executor, struct rank_stats *out) {
+    return 0;
+}
+
+/* What is never called: a restart without ERROR_RESTART, sleep and wake without can_sleep. */
+static inline int executor_cannot_start_again(struct executor *executor, struct error *err) {
+    CHECK(false);
+    return -1;
+}
+
+static inline void executor_cannot_sleep(struct executor *executor, bool discards_weights) {
+    CHECK(false);
+}
+
+/* All of them but submit, supply, wait and destroy, for a table of one that only runs steps. */
+#define EXECUTOR_RUNS_STEPS                                                                        \
+    .step_memory = executor_takes_any_memory, .check = executor_keeps_ranks,                       \
+    .restart = executor_cannot_start_again, .sleep = executor_cannot_sleep,                        \
+    .wake = executor_cannot_start_again, .rank_stats = executor_has_no_stats
 
 #define EXECUTOR_SWAP_AUTO SIZE_MAX
 
@@ -175,12 +221,6 @@ void executor_info_fix(const struct executor_info *info, struct executor_config 
  * alone. ERROR_MODEL: the model's files are others; ERROR_DEVICE: other sizes. */
 int executor_info_compare(const struct executor_info *first, const struct executor_info *now,
                           struct error *err);
-
-/* Returns whether a device has not come back within the timeout. What it was given, executor and
- * model included, can then never be freed, and exit(3) may wait for it: the process is to leave by
- * _exit(2). A GPU that keeps the engine's thread in a call that enqueues ends the process itself,
- * with status 70. Any thread. */
-bool executor_has_hung(struct executor *executor);
 
 /* Fills in what executor_create would, from the model's headers alone: the device is opened, but
  * nothing is loaded. A GPU's overhead is what is in use now; its libraries take more. Errors as

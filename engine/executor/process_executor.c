@@ -25,7 +25,6 @@ struct process_executor {
     struct rank_start start;   /* of the next process */
     struct executor_info info; /* of the first */
     struct rank_child child;   /* where the ranks live: they are lost with it */
-    atomic_bool stops_restarting;
     struct step_files files;
     struct batch_capacity capacity; /* of a step, once there is memory */
     struct step_mapping memory;
@@ -63,7 +62,7 @@ static int await_ready(struct process_executor *executor, struct executor_info *
     const struct weights_progress *progress = &executor->config.executor.progress;
     bool is_first = info == &executor->info; /* of others nobody shows progress */
     struct rank_message message;
-    while (receive(executor, &executor->stops_restarting, &message) == 0) {
+    while (receive(executor, &executor->base.stops_restarting, &message) == 0) {
         struct error wrong;
         if (message.kind == RANK_READY) {
             if (rank_message_check_ready(&message.info, &executor->start.config, &wrong) == 0) {
@@ -127,7 +126,7 @@ static int start_again(struct process_executor *executor, struct error *err) {
 static int restart(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
     CHECK(rank_child_is_lost(&executor->child) && executor->num_submitted == 0);
-    if (atomic_load(&executor->stops_restarting))
+    if (atomic_load(&executor->base.stops_restarting))
         return error_set(err, ERROR_RESTART, "nobody waits for the ranks any more");
     if (executor->num_failed_starts > 0) /* a device may need a moment to be free again */
         sleep(1);
@@ -144,10 +143,6 @@ static int restart(struct executor *base, struct error *err) {
     return -1;
 }
 
-static void stop_restarting(struct executor *base) {
-    atomic_store(&self(base)->stops_restarting, true);
-}
-
 /* A process that has died has closed its socket; nothing else comes while no step runs. */
 static int check(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
@@ -159,16 +154,17 @@ static int check(struct executor *base, struct error *err) {
     return rank_child_check(&executor->child, err);
 }
 
-static void *step_memory(struct executor *base, const struct batch_capacity *capacity) {
+static int step_memory(struct executor *base, const struct batch_capacity *capacity, void **out) {
     struct process_executor *executor = self(base);
     CHECK(executor->num_steps < EXECUTOR_MAX_STEPS);
     if (executor->num_steps == 0) {
         if (step_mapping_create(&executor->memory, capacity, &executor->files) != 0)
-            return NULL;
+            return -1;
         executor->capacity = *capacity;
         send_memory(executor);
     }
-    return step_mapping_step(&executor->memory, executor->num_steps++);
+    *out = step_mapping_step(&executor->memory, executor->num_steps++);
+    return 0;
 }
 
 static void submit(struct executor *base, const struct batch *batch, struct step_result *result) {
@@ -293,7 +289,6 @@ int process_executor_create(const struct process_executor_config *config,
         .step_memory = step_memory,
         .check = check,
         .restart = restart,
-        .stop_restarting = stop_restarting,
         .sleep = fall_asleep,
         .wake = wake,
         .rank_stats = rank_stats,
@@ -302,7 +297,7 @@ int process_executor_create(const struct process_executor_config *config,
     *out = NULL;
     if (executor == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
-    executor->base.ops = &ops;
+    executor->base = (struct executor){.ops = &ops, .can_lose_ranks = true, .can_sleep = true};
     CHECK(pthread_mutex_init(&executor->lock, NULL) == 0);
     executor->config = *config;
     executor->child.socket = -1;

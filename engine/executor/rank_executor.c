@@ -1,16 +1,49 @@
-/* A device that never answers keeps its rank's thread in some call of its library for good. So the
+/* Either the ranks' threads run the steps, while the engine's prepares the next. The ranks of one
+ * executor need not be at the same step, but for the ops in which they wait for one another. Or the
+ * engine's thread gives its steps to the device itself, and asks whether one is done instead of
+ * waiting in a call that may never return.
+ *
+ * A device that never answers keeps its rank's thread in some call of its library for good. So the
  * engine's thread, whenever it waits for the ranks, looks at their watches, and gives up on one
- * that is late: then nobody waits for that thread any more, nor frees what it may still touch. */
+ * that is late: then nobody waits for that thread any more, nor frees what it may still touch. A
+ * call that enqueues does return, unless the device stands still and its queue is full: where the
+ * engine's thread makes it, nobody but another thread, which looks at the watch, can end the
+ * process. */
 #include "engine/executor/rank_executor.h"
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/log.h"
 #include "config/base/numbers.h"
+#include "config/base/poll_pause.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sysexits.h>
+#include <time.h>
+#include <unistd.h>
 
 /* Between two looks at the watches, while nothing changes. */
 #define LOOK_NS CLOCK_NS_PER_S
+
+/* A step of a device that takes longer is asked for now and then only. */
+static const struct poll_pace pace = {.spin_ns = CLOCK_NS_PER_MS,
+                                      .longest_nap_ns = POLL_LEAST_NAP_NS};
+
+static struct rank_executor *self(struct executor *base) {
+    return (struct rank_executor *)base;
+}
+
+static struct submitted_step *step_at(struct rank_executor *executor, uint64_t index) {
+    return &executor->steps[index % EXECUTOR_MAX_STEPS];
+}
+
+static bool has_failed(const struct rank_executor *executor) {
+    return executor->error.code != ERROR_NONE;
+}
+
+/* --- Failures --------------------------------------------------------------------------------- */
 
 void rank_executor_fail(struct rank_executor *executor, const struct error *why) {
     if (executor->error.code == ERROR_NONE)
@@ -18,21 +51,23 @@ void rank_executor_fail(struct rank_executor *executor, const struct error *why)
     pthread_cond_broadcast(&executor->changed);
 }
 
-void rank_executor_fail_step(struct rank_thread *thread, const struct error *why) {
+/* Likewise, in the thread's next step to be finished. */
+static void fail_step(struct rank_thread *thread, const struct error *why) {
     struct rank_executor *executor = thread->executor;
     if (thread->num_finished < executor->num_successful)
         executor->num_successful = thread->num_finished;
     rank_executor_fail(executor, why);
 }
 
-void rank_executor_hang(struct rank_executor *executor) {
+/* Likewise, as a device is late. */
+static void hang(struct rank_executor *executor) {
     struct error why = {0};
     error_set(&why, ERROR_DEVICE,
               "the device has not finished what it was given within %d s (--device-timeout)",
               executor->device_timeout_s);
-    executor->has_hung = true;
+    atomic_store(&executor->base.has_hung, true);
     for (int32_t r = 0; r < executor->num_ranks; r++)
-        rank_executor_fail_step(&executor->threads[r], &why);
+        fail_step(&executor->threads[r], &why);
 }
 
 bool rank_executor_await_change(struct rank_executor *executor) {
@@ -40,12 +75,265 @@ bool rank_executor_await_change(struct rank_executor *executor) {
     for (int32_t r = 0; r < executor->num_ranks; r++)
         until_ns = min_int64(until_ns, device_watch_deadline(&executor->watches[r]));
     if (until_ns <= now_ns)
-        rank_executor_hang(executor);
-    if (executor->has_hung)
+        hang(executor);
+    if (executor_has_hung(&executor->base))
         return false;
     const struct timespec until = {.tv_sec = (time_t)(until_ns / CLOCK_NS_PER_S),
                                    .tv_nsec = (long)(until_ns % CLOCK_NS_PER_S)};
     int status = pthread_cond_timedwait(&executor->changed, &executor->lock, &until);
     CHECK(status == 0 || status == ETIMEDOUT);
     return true;
+}
+
+/* --- A call of the engine's thread that does not return ---------------------------------------- */
+
+static void *run_watchdog(void *argument) {
+    struct rank_executor *executor = argument;
+    pthread_mutex_lock(&executor->lock);
+    while (executor->phase != PHASE_QUIT) {
+        struct timespec until;
+        if (device_watch_deadline(&executor->watches[0]) <= clock_now_ns()) {
+            log_error("the device has not taken what it was given within %d s (--device-timeout); "
+                      "requests are cut off",
+                      executor->device_timeout_s);
+            fflush(NULL);
+            _exit(EX_SOFTWARE);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec += LOOK_NS / CLOCK_NS_PER_S;
+        pthread_cond_timedwait(&executor->changed, &executor->lock, &until);
+    }
+    pthread_mutex_unlock(&executor->lock);
+    return NULL;
+}
+
+int rank_executor_watch(struct rank_executor *executor, struct error *err) {
+    if (executor->device_timeout_s == 0)
+        return 0;
+    int status = pthread_create(&executor->watchdog, NULL, run_watchdog, executor);
+    if (status != 0)
+        return error_set(err, ERROR_IO, "cannot start the thread that watches the device: %s",
+                         strerror(status));
+    executor->has_watchdog = true;
+    return 0;
+}
+
+void rank_executor_unwatch(struct rank_executor *executor) {
+    pthread_mutex_lock(&executor->lock);
+    executor->phase = PHASE_QUIT;
+    pthread_cond_broadcast(&executor->changed);
+    pthread_mutex_unlock(&executor->lock);
+    if (executor->has_watchdog)
+        CHECK(pthread_join(executor->watchdog, NULL) == 0);
+}
+
+/* --- The rank's thread ------------------------------------------------------------------------- */
+
+static struct rank *rank_of(struct rank_thread *thread) {
+    return &thread->executor->ranks[thread->index];
+}
+
+static uint64_t most(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* The following are called with the lock held, which is released while the rank works. */
+
+static int64_t start_work(struct rank_thread *thread) {
+    pthread_mutex_unlock(&thread->executor->lock);
+    return clock_now_ns();
+}
+
+/* What of the time is the group's is known by its end alone. */
+static void end_work(struct rank_thread *thread, int64_t start_ns) {
+    struct rank_stats *stats = &thread->stats;
+    int64_t elapsed_ns = clock_now_ns() - start_ns;
+    struct backend_group_traffic traffic = rank_traffic(rank_of(thread));
+    pthread_mutex_lock(&thread->executor->lock);
+    stats->compute_ns += elapsed_ns - (traffic.wait_ns - stats->communication_ns);
+    stats->communication_ns = traffic.wait_ns;
+    stats->bytes_sent = traffic.bytes_sent;
+}
+
+static void begin_step(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    const struct submitted_step *step = step_at(executor, thread->num_begun++);
+    executor->most_begun = most(executor->most_begun, thread->num_begun);
+    int64_t start_ns = start_work(thread);
+    rank_begin(rank_of(thread), step->batch);
+    end_work(thread, start_ns);
+}
+
+static void sample_step(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    const struct submitted_step *step = step_at(executor, thread->num_sampled++);
+    executor->most_sampled = most(executor->most_sampled, thread->num_sampled);
+    int64_t start_ns = start_work(thread);
+    rank_sample(rank_of(thread), step->batch, step->result);
+    end_work(thread, start_ns);
+}
+
+static void finish_step(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    struct error err = {0};
+    int64_t start_ns = start_work(thread);
+    int status = rank_wait(rank_of(thread), &err);
+    end_work(thread, start_ns);
+    if (status != 0)
+        fail_step(thread, &err);
+    thread->num_finished++;
+    pthread_cond_broadcast(&executor->changed);
+}
+
+/* Ends all steps after a failure, without another look at them. */
+static void fail_steps(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    fail_step(thread, &executor->error);
+    thread->num_begun = thread->num_sampled = thread->num_finished = executor->num_submitted;
+}
+
+/* Returns whether to wait for the oldest step that was sampled. A device that works by itself is
+ * given the next one first: the wait keeps the thread from doing that, so that it begins only when
+ * the engine cannot submit another, or when that one's inputs depend on this one's results. */
+static bool should_finish(struct rank_thread *thread) {
+    const struct rank_executor *executor = thread->executor;
+    uint64_t num_enqueued = thread->num_sampled - thread->num_finished;
+    if (num_enqueued == 0)
+        return false;
+    bool is_next_late = thread->num_begun > thread->num_sampled;
+    bool is_next_submitted = executor->num_submitted > thread->num_begun;
+    bool is_awaited = executor->num_waited_for > thread->num_finished;
+    return is_next_late || !rank_is_asynchronous(rank_of(thread)) ||
+           num_enqueued == EXECUTOR_MAX_STEPS || (is_awaited && !is_next_submitted);
+}
+
+/* Returns whether the rank may come to a part of a step of which it has done so many. After a
+ * failure it only keeps up with the others, which wait for it in their collective ops. */
+static bool may_go_on(const struct rank_executor *executor, uint64_t num_done,
+                      uint64_t most_of_others) {
+    return !has_failed(executor) || num_done < most_of_others;
+}
+
+/* Does what comes next; false when there is nothing to do. */
+static bool work(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    bool is_begun = thread->num_begun > thread->num_sampled;
+    if (is_begun && step_at(executor, thread->num_sampled)->is_supplied &&
+        may_go_on(executor, thread->num_sampled, executor->most_sampled))
+        sample_step(thread);
+    else if (!has_failed(executor) && should_finish(thread))
+        finish_step(thread);
+    else if (!is_begun && executor->num_submitted > thread->num_begun &&
+             may_go_on(executor, thread->num_begun, executor->most_begun))
+        begin_step(thread);
+    else if (has_failed(executor) && thread->num_finished < executor->num_submitted)
+        fail_steps(thread);
+    else
+        return false;
+    return true;
+}
+
+void rank_executor_run(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    pthread_mutex_lock(&executor->lock);
+    while (executor->phase == PHASE_RUN)
+        if (!work(thread))
+            pthread_cond_wait(&executor->changed, &executor->lock);
+    pthread_mutex_unlock(&executor->lock);
+}
+
+/* --- The engine's thread ----------------------------------------------------------------------- */
+
+/* Wakes the ranks' threads, if they run the steps; the lock is held. */
+static void tell_threads(struct rank_executor *executor) {
+    if (!executor->is_direct)
+        pthread_cond_broadcast(&executor->changed);
+}
+
+void rank_executor_submit(struct executor *base, const struct batch *batch,
+                          struct step_result *result) {
+    struct rank_executor *executor = self(base);
+    pthread_mutex_lock(&executor->lock);
+    CHECK(executor->num_submitted - executor->num_waited_for < EXECUTOR_MAX_STEPS);
+    *step_at(executor, executor->num_submitted++) = (struct submitted_step){
+        .batch = batch, .result = result, .is_supplied = !batch->has_late_inputs};
+    tell_threads(executor);
+    pthread_mutex_unlock(&executor->lock);
+    if (!executor->is_direct || has_failed(executor))
+        return;
+    rank_begin(&executor->ranks[0], batch);
+    if (!batch->has_late_inputs)
+        rank_sample(&executor->ranks[0], batch, result);
+}
+
+void rank_executor_supply(struct executor *base) {
+    struct rank_executor *executor = self(base);
+    pthread_mutex_lock(&executor->lock);
+    struct submitted_step *step = step_at(executor, executor->num_submitted - 1);
+    CHECK(executor->num_submitted > executor->num_waited_for && !step->is_supplied);
+    step->is_supplied = true;
+    tell_threads(executor);
+    pthread_mutex_unlock(&executor->lock);
+    if (executor->is_direct && !has_failed(executor))
+        rank_sample(&executor->ranks[0], step->batch, step->result);
+}
+
+static uint64_t num_finished(const struct rank_executor *executor) {
+    uint64_t least = UINT64_MAX;
+    for (int32_t r = 0; r < executor->num_ranks; r++)
+        if (executor->threads[r].num_finished < least)
+            least = executor->threads[r].num_finished;
+    return least;
+}
+
+static int wait_for_threads(struct rank_executor *executor, struct error *err) {
+    pthread_mutex_lock(&executor->lock);
+    uint64_t num_steps = ++executor->num_waited_for;
+    pthread_cond_broadcast(&executor->changed);
+    while (num_finished(executor) < num_steps && rank_executor_await_change(executor))
+        continue;
+    bool is_successful = num_steps <= executor->num_successful;
+    struct error failure = executor->error;
+    pthread_mutex_unlock(&executor->lock);
+    if (is_successful)
+        return 0;
+    return error_set(err, failure.code, "%s", failure.message);
+}
+
+/* Returns whether the oldest step is done in time. */
+static bool await_device(struct rank_executor *executor) {
+    const struct rank *rank = &executor->ranks[0];
+    int64_t began_ns = clock_now_ns(), waited_ns = 0;
+    int64_t timeout_ns = executor->device_timeout_s * CLOCK_NS_PER_S;
+    while (!rank_is_done(rank)) {
+        waited_ns = clock_now_ns() - began_ns;
+        if (timeout_ns > 0 && waited_ns > timeout_ns)
+            return false;
+        poll_pause(&pace, waited_ns);
+    }
+    return true;
+}
+
+static int wait_for_device(struct rank_executor *executor, struct error *err) {
+    struct error why = {0};
+    executor->num_waited_for++;
+    if (!has_failed(executor)) {
+        bool is_late = !await_device(executor);
+        bool has_failed = !is_late && rank_wait(&executor->ranks[0], &why) != 0;
+        pthread_mutex_lock(&executor->lock);
+        if (is_late)
+            hang(executor);
+        else if (has_failed)
+            rank_executor_fail(executor, &why);
+        pthread_mutex_unlock(&executor->lock);
+    }
+    if (!has_failed(executor))
+        return 0;
+    return error_set(err, executor->error.code, "%s", executor->error.message);
+}
+
+int rank_executor_wait(struct executor *base, struct error *err) {
+    struct rank_executor *executor = self(base);
+    CHECK(executor->num_waited_for < executor->num_submitted);
+    return executor->is_direct ? wait_for_device(executor, err) : wait_for_threads(executor, err);
 }

@@ -1,4 +1,5 @@
-/* Private to the executor of ranks: its state, and the two ways in which its ranks run steps.
+/* Private to the executor of ranks (executor.c): its state, and the two ways in which its ranks run
+ * steps.
  *
  * A thread for each rank starts it. From then on either the threads run the steps, which several
  * ranks and a CPU need: they compute in the calls. Or, where one rank's device works by itself, the
@@ -56,6 +57,8 @@ struct rank_executor {
     enum rank_rest rest;           /* the engine's thread's */
     int32_t num_ranks;
     int32_t device_timeout_s;
+    bool
+        is_direct; /* the engine's thread hands the steps to the device, once it was handed the rank */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -68,48 +71,31 @@ struct rank_executor {
     uint64_t most_begun, most_sampled;               /* by any rank */
     struct error error;      /* the first, of starting or of a step; no rank goes on after it */
     uint64_t num_successful; /* steps before the first that some rank has not finished */
-    bool has_hung;           /* a rank's device is late */
 
     struct rank_setup setup; /* unless they are closed */
     struct rank_thread threads[BACKEND_MAX_RANKS];
     struct device_watch watches[BACKEND_MAX_RANKS];
     struct rank ranks[BACKEND_MAX_RANKS]; /* each its thread's own */
-    pthread_t watchdog; /* direct_steps.c: ends the process when a call does not return in time */
+    pthread_t watchdog; /* ends the process when a call of the engine's does not return in time */
     bool has_watchdog;
 };
 
-static inline struct submitted_step *rank_executor_step(struct rank_executor *executor,
-                                                        uint64_t index) {
-    return &executor->steps[index % EXECUTOR_MAX_STEPS];
-}
-
-static inline bool rank_executor_has_failed(const struct rank_executor *executor) {
-    return executor->error.code != ERROR_NONE;
-}
-
 /* The lock is held. Keeps the first failure, and wakes whoever waits. */
 void rank_executor_fail(struct rank_executor *executor, const struct error *why);
-/* Likewise, in the thread's next step to be finished. */
-void rank_executor_fail_step(struct rank_thread *thread, const struct error *why);
-/* Likewise, as a device is late. */
-void rank_executor_hang(struct rank_executor *executor);
-/* Waits for a change, or until the next look at the watches. False when a device is late. */
+/* Likewise. Waits for a change, or until the next look at the watches. False when a device is late:
+ * the executor hangs. */
 bool rank_executor_await_change(struct rank_executor *executor);
 
-/* threaded_steps.c: runs steps until the phase ends; by a rank's thread. */
-void threaded_steps_run(struct rank_thread *thread);
-void threaded_steps_submit(struct executor *executor, const struct batch *batch,
-                           struct step_result *result);
-void threaded_steps_supply(struct executor *executor);
-int threaded_steps_wait(struct executor *executor, struct error *err);
-int32_t threaded_steps_stats(struct executor *executor, struct rank_stats *out);
+/* Runs steps until the phase ends; by a rank's thread. */
+void rank_executor_run(struct rank_thread *thread);
+/* Around the steps that the engine's thread hands to the device. -1 with ERROR_IO. */
+int rank_executor_watch(struct rank_executor *executor, struct error *err);
+void rank_executor_unwatch(struct rank_executor *executor);
 
-/* direct_steps.c: of one rank, after its thread has handed it over. start: -1 with ERROR_IO. */
-int direct_steps_start(struct rank_executor *executor, struct error *err);
-void direct_steps_stop(struct rank_executor *executor);
-void direct_steps_submit(struct executor *executor, const struct batch *batch,
-                         struct step_result *result);
-void direct_steps_supply(struct executor *executor);
-int direct_steps_wait(struct executor *executor, struct error *err);
+/* See executor_ops. */
+void rank_executor_submit(struct executor *executor, const struct batch *batch,
+                          struct step_result *result);
+void rank_executor_supply(struct executor *executor);
+int rank_executor_wait(struct executor *executor, struct error *err);
 
 #endif

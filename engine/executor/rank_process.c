@@ -94,9 +94,8 @@ static void wait_for_step(struct rank_process *process) {
     process->executor->ops->wait(process->executor, &answer.done.error);
     process->submitted[0] = process->submitted[--process->num_submitted];
     answer.done.num_sample_rows = step->result.num_sample_rows;
-    if (process->executor->ops->rank_stats != NULL)
-        answer.done.num_ranks =
-            process->executor->ops->rank_stats(process->executor, answer.done.ranks);
+    answer.done.num_ranks =
+        process->executor->ops->rank_stats(process->executor, answer.done.ranks);
     rank_message_send(RANK_SOCKET_FD, &answer);
 }
 

@@ -22,8 +22,7 @@ struct late_step {
 
 struct replay {
     struct replay_config config;
-    struct executor executor; /* the core's: fails where the recorded one did */
-    struct executor_ops ops;
+    struct executor executor;         /* the core's: fails where the recorded one did */
     struct late_step late;            /* the step submitted last, if that is one */
     int32_t num_waiting;              /* steps submitted and not waited for */
     struct mask_workers mask_workers; /* the core's: done when the recorded ones were */
@@ -110,9 +109,13 @@ static void supply(struct executor *executor) {
     replay->late.batch = NULL;
 }
 
-static void *step_memory(struct executor *executor, const struct batch_capacity *capacity) {
+static void destroy(struct executor *executor) {
+}
+
+static int step_memory(struct executor *executor, const struct batch_capacity *capacity,
+                       void **out) {
     struct executor *real = replay_of(executor)->config.executor;
-    return real->ops->step_memory(real, capacity);
+    return real->ops->step_memory(real, capacity, out);
 }
 
 /* Returns what was recorded of the step that is waited for; empty: nothing was. */
@@ -327,6 +330,18 @@ static int run_frames(struct replay *replay, struct error *err) {
 /* --- From beginning to end ---------------------------------------------------------------------- */
 
 static int begin(struct replay *replay, struct error *err) {
+    static const struct executor_ops executor_ops = {
+        .submit = submit,
+        .supply = supply,
+        .wait = wait,
+        .destroy = destroy,
+        .step_memory = step_memory,
+        .check = check,
+        .restart = restart,
+        .sleep = executor_cannot_sleep,
+        .wake = executor_cannot_start_again,
+        .rank_stats = executor_has_no_stats,
+    };
     static const struct mask_workers_ops mask_ops = {
         .add = add_mask_job, .take = take_mask_job, .stop = stop_masks};
     const struct record_header *header = replay->config.header;
@@ -350,11 +365,7 @@ static int begin(struct replay *replay, struct error *err) {
         .notify = read_events,
         .context = replay,
     };
-    replay->ops = (struct executor_ops){
-        .submit = submit, .supply = supply, .wait = wait, .check = check, .restart = restart};
-    if (replay->config.executor->ops->step_memory != NULL)
-        replay->ops.step_memory = step_memory;
-    replay->executor.ops = &replay->ops;
+    replay->executor.ops = &executor_ops;
     replay->mask_workers.ops = &mask_ops;
     tokenizer_eos_tokens(replay->config.tokenizer, &replay->num_end_tokens);
     if (block_key_secret_create(&core.secret) != 0)

@@ -41,6 +41,7 @@ static const struct executor_ops watched_ops = {
     .supply = supply,
     .wait = wait_for_step,
     .destroy = destroy,
+    EXECUTOR_RUNS_STEPS,
 };
 
 void watched_executor_init(struct watched_executor *out, struct executor *inner) {

@@ -104,12 +104,18 @@ static int wait(struct executor *executor, struct error *err) {
     return 0;
 }
 
+/* No batch has late inputs. */
+static void supply(struct executor *executor) {
+    CHECK(false);
+}
+
 static void destroy(struct executor *executor) {
     trace_executor_finish((struct trace_executor *)executor);
 }
 
 int trace_executor_init(struct trace_executor *executor, int32_t num_blocks, int32_t block_size) {
-    static const struct executor_ops ops = {.submit = submit, .wait = wait, .destroy = destroy};
+    static const struct executor_ops ops = {
+        .submit = submit, .supply = supply, .wait = wait, .destroy = destroy, EXECUTOR_RUNS_STEPS};
     *executor = (struct trace_executor){.base = {.ops = &ops}, .block_size = block_size};
     executor->histories =
         calloc((size_t)num_blocks * (size_t)block_size, sizeof(*executor->histories));

@@ -224,9 +224,17 @@ static void draw_requests(struct device_run *run, struct random *random) {
 
 /* --- A run ------------------------------------------------------------------------------------ */
 
+static void destroy_nothing(struct executor *executor) {
+}
+
 static void begin(struct device_run *run, uint64_t seed) {
     static const struct executor_ops ops = {
-        .submit = submit_watched, .supply = supply_watched, .wait = wait_watched};
+        .submit = submit_watched,
+        .supply = supply_watched,
+        .wait = wait_watched,
+        .destroy = destroy_nothing,
+        EXECUTOR_RUNS_STEPS,
+    };
     struct random random = random_from(seed);
     struct error err;
     draw_limits(run, &random);

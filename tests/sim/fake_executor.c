@@ -189,11 +189,15 @@ void fake_executor_init(struct fake_executor *fake, int32_t num_blocks, int32_t 
         .supply = supply,
         .wait = wait,
         .destroy = destroy,
+        .step_memory = executor_takes_any_memory,
         .check = check,
         .restart = restart,
+        .sleep = executor_cannot_sleep,
+        .wake = executor_cannot_start_again,
+        .rank_stats = executor_has_no_stats,
     };
     *fake = (struct fake_executor){
-        .base = {.ops = &ops},
+        .base = {.ops = &ops, .can_lose_ranks = true},
         .block_size = block_size,
         .num_blocks = num_blocks,
         .max_num_batched_tokens = max_num_batched_tokens,

@@ -393,13 +393,21 @@ static void begin_losses(struct simulation *sim) {
     sim->poison_at = random_range(&sim->loss_random, 0, sim->limits.max_model_len - 1);
 }
 
+static void destroy_nothing(struct executor *executor) {
+}
+
 static void begin_executor(struct simulation *sim) {
     static const struct executor_ops ops = {
         .submit = submit_watched,
         .supply = supply_watched,
         .wait = wait_watched,
+        .destroy = destroy_nothing,
+        .step_memory = executor_takes_any_memory,
         .check = check_watched,
         .restart = restart_watched,
+        .sleep = executor_cannot_sleep,
+        .wake = executor_cannot_start_again,
+        .rank_stats = executor_has_no_stats,
     };
     const struct serving_limits *limits = &sim->limits;
     fake_executor_init(&sim->executor, limits->num_blocks, limits->block_size,

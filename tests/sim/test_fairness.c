@@ -83,8 +83,12 @@ static int wait(struct executor *executor, struct error *err) {
     return server->executor.base.ops->wait(&server->executor.base, err);
 }
 
+static void destroy(struct executor *executor) {
+}
+
 static void start(struct server *server, int32_t num_shares, int32_t num_blocks) {
-    static const struct executor_ops ops = {.submit = submit, .supply = supply, .wait = wait};
+    static const struct executor_ops ops = {
+        .submit = submit, .supply = supply, .wait = wait, .destroy = destroy, EXECUTOR_RUNS_STEPS};
     struct error err = {0};
     memset(server, 0, sizeof(*server));
     server->limits = (struct serving_limits){

@@ -115,10 +115,14 @@ static int wait(struct executor *executor, struct error *err) {
     return status;
 }
 
+static void destroy(struct executor *executor) {
+}
+
 static int replay(const struct simulation *sim, const void *data, size_t length,
                   struct second_executor *second, struct record_frames *frames,
                   struct replay_result *result, struct error *err) {
-    static const struct executor_ops ops = {.submit = submit, .supply = supply, .wait = wait};
+    static const struct executor_ops ops = {
+        .submit = submit, .supply = supply, .wait = wait, .destroy = destroy, EXECUTOR_RUNS_STEPS};
     static struct record_header header;
     enum record_kind kind;
     struct record_input in;

@@ -46,11 +46,19 @@ static int wait_for_step(struct executor *executor, struct error *err) {
     return 0;
 }
 
+/* No batch has late inputs. */
+static void supply(struct executor *executor) {
+    CHECK(false);
+}
+
 static void destroy(struct executor *executor) {
 }
 
 void virtual_executor_init(struct virtual_executor *executor, const struct cost_model *cost) {
-    static const struct executor_ops ops = {
-        .submit = submit, .wait = wait_for_step, .destroy = destroy};
+    static const struct executor_ops ops = {.submit = submit,
+                                            .supply = supply,
+                                            .wait = wait_for_step,
+                                            .destroy = destroy,
+                                            EXECUTOR_RUNS_STEPS};
     *executor = (struct virtual_executor){.base.ops = &ops, .cost = cost};
 }

@@ -381,6 +381,7 @@ static void start_sleeper(struct fixture *f, struct engine_config *config, bool 
     sleeper.ops.sleep = sleep_when_allowed;
     sleeper.ops.wake = wake_when_allowed;
     f->executor.base.ops = &sleeper.ops;
+    f->executor.base.can_sleep = true;
     f->executor.delay_us = 100;
     if (engine_create(config, &f->executor.base, fake_tokenizer(), &f->engine, &err) != 0)
         fail_msg("%s", err.message);

@@ -48,7 +48,7 @@ static size_t heap_bytes(void) {
 }
 
 static void test_engines_stay_below(void **state) {
-    static const struct executor_ops ops;
+    static const struct executor_ops ops = {EXECUTOR_RUNS_STEPS};
     struct executor executor = {.ops = &ops};
     for (int32_t scale = 1; scale <= 16; scale *= 4) {
         const struct engine_config config = config_of(scale);

@@ -133,10 +133,19 @@ static int wait(struct executor *executor, struct error *err) {
     return remote->way == COPIES ? run_copy(remote, err) : run_extent(remote, err);
 }
 
-static void *step_memory(struct executor *executor, const struct batch_capacity *capacity) {
+static void supply(struct executor *executor) {
+    fail_msg("no batch has late inputs");
+}
+
+static void destroy(struct executor *executor) {
+}
+
+static int step_memory(struct executor *executor, const struct batch_capacity *capacity,
+                       void **out) {
     struct remote *remote = (struct remote *)executor;
     assert_null(remote->step_memory);
-    return remote->step_memory = aligned_alloc(64, step_memory_bytes(capacity));
+    *out = remote->step_memory = aligned_alloc(64, step_memory_bytes(capacity));
+    return *out != NULL ? 0 : -1;
 }
 
 static int64_t read_clock(void *context) {
@@ -173,7 +182,17 @@ static struct sampling_params params_of(int index, struct token_bias *bias) {
 
 static int32_t run_requests(enum way way, int32_t *tokens) {
     static const struct executor_ops ops = {
-        .submit = submit, .wait = wait, .step_memory = step_memory};
+        .submit = submit,
+        .supply = supply,
+        .wait = wait,
+        .destroy = destroy,
+        .step_memory = step_memory,
+        .check = executor_keeps_ranks,
+        .restart = executor_cannot_start_again,
+        .sleep = executor_cannot_sleep,
+        .wake = executor_cannot_start_again,
+        .rank_stats = executor_has_no_stats,
+    };
     static struct engine_core core;
     struct remote remote = {.base = {.ops = &ops}, .way = way};
     const struct engine_core_config config = {.limits = &limits,

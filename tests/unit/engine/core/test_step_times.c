@@ -102,6 +102,9 @@ static int restart(struct executor *executor, struct error *err) {
     return fake->base.ops->restart(&fake->base, err);
 }
 
+static void destroy(struct executor *executor) {
+}
+
 static void note_collected(void *context, const struct step *step, const struct error *failure) {
     now_ns += COMMIT_NS;
 }
@@ -139,8 +142,16 @@ static void start(struct fixture *f, bool async_scheduling) {
                        f->limits.max_num_batched_tokens);
     f->fake.loses_ranks = loses_ranks;
     f->fake.context = f;
-    f->ops =
-        (struct executor_ops){.submit = submit, .supply = supply, .wait = wait, .restart = restart};
+    f->ops = (struct executor_ops){.submit = submit,
+                                   .supply = supply,
+                                   .wait = wait,
+                                   .destroy = destroy,
+                                   .step_memory = executor_takes_any_memory,
+                                   .check = executor_keeps_ranks,
+                                   .restart = restart,
+                                   .sleep = executor_cannot_sleep,
+                                   .wake = executor_cannot_start_again,
+                                   .rank_stats = executor_has_no_stats};
     f->executor.ops = &f->ops;
     const struct engine_core_config config = {
         .limits = &f->limits,

@@ -71,7 +71,8 @@ static void start(struct fixture *f) {
                                           .vocab_size = 320,
                                           .num_blocks = f->info.limits.num_blocks};
     for (int i = 0; i < EXECUTOR_MAX_STEPS; i++) {
-        void *memory = f->executor->ops->step_memory(f->executor, &f->capacity);
+        void *memory = NULL;
+        assert_int_equal(f->executor->ops->step_memory(f->executor, &f->capacity, &memory), 0);
         assert_non_null(memory);
         step_memory_bind(&f->capacity, memory, &f->arenas[i], &f->results[i]);
         f->batches[i] = batch_arena_view(&f->arenas[i]); /* no token: nothing is computed */

@@ -286,7 +286,8 @@ static void start(struct fixture *f, const char *how) {
     struct error err = {0};
     if (create(f, how, &err) != 0)
         fail_msg("%s", err.message);
-    void *memory = f->executor->ops->step_memory(f->executor, &capacity);
+    void *memory = NULL;
+    assert_int_equal(f->executor->ops->step_memory(f->executor, &capacity, &memory), 0);
     assert_non_null(memory);
     step_memory_bind(&capacity, memory, &f->arena, &f->result);
     f->arena.counts->num_sample_rows = NUM_ROWS;
