@@ -1,7 +1,6 @@
-#include "engine/executor/dry_run.h"
+#include "engine/executor/rank.h"
 
 #include "config/base/numbers.h"
-#include "engine/executor/rank_moves.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -107,13 +106,13 @@ static void fill(struct batch_arena *a, const struct serving_limits *limits, int
 
 static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cache,
                     const struct serving_limits *limits, struct largest_step *step,
-                    int32_t num_tokens, struct device_watch *watch, struct error *err) {
+                    int32_t num_tokens, struct rank_watch *watch, struct error *err) {
     fill(&step->arena, limits, num_tokens);
     const struct batch batch = batch_arena_view(&step->arena);
-    device_watch_begin(watch);
+    rank_watch_begin(watch);
     rank_moves_enqueue(b, cache, NULL, &batch);
     int status = llama_step(llama, cache, &batch, &step->result, err);
-    device_watch_end(watch);
+    rank_watch_end(watch);
     return status;
 }
 
@@ -127,8 +126,8 @@ static int32_t next_larger(int32_t n) {
 }
 
 static int run_steps(struct backend *b, struct llama *llama, struct kv_cache *cache,
-                     const struct serving_limits *limits, int32_t largest,
-                     struct device_watch *watch, struct error *err) {
+                     const struct serving_limits *limits, int32_t largest, struct rank_watch *watch,
+                     struct error *err) {
     struct largest_step step;
     if (alloc_step(&step, limits, err) != 0)
         return -1;
@@ -142,7 +141,7 @@ static int run_steps(struct backend *b, struct llama *llama, struct kv_cache *ca
 }
 
 int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
-            const struct serving_limits *limits, struct device_watch *watch,
+            const struct serving_limits *limits, struct rank_watch *watch,
             struct tuning_report *out_tuning, struct error *err) {
     const struct tuning_ops *tuning = b->ops->tuning;
     int64_t most = (int64_t)limits->max_num_seqs * limits->max_model_len;

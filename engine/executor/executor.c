@@ -278,7 +278,7 @@ static int open_all(struct rank_executor *executor, const struct executor_config
     pthread_mutex_unlock(&executor->lock);
     executor->setup.watches = executor->watches;
     for (int32_t r = 0; r < executor->num_ranks; r++)
-        device_watch_init(&executor->watches[r], config->device_timeout_s * CLOCK_NS_PER_S);
+        rank_watch_init(&executor->watches[r], config->device_timeout_s * CLOCK_NS_PER_S);
     if (status == 0)
         status = start_ranks(executor, info, err);
     if (status == 0)

@@ -5,7 +5,6 @@
 #include "config/base/log.h"
 #include "engine/executor/rank_child.h"
 #include "engine/executor/rank_message.h"
-#include "engine/executor/step_mapping.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -95,12 +94,10 @@ static int await_ready(struct process_executor *executor, struct executor_info *
 }
 
 static int start(struct process_executor *executor, struct executor_info *info, struct error *err) {
-    static struct rank_message message;
+    const struct rank_message message = {.kind = RANK_START, .start = executor->start};
     if (rank_child_start(&executor->child, executor->config.program, executor->config.argv,
                          &executor->files, err) != 0)
         return -1;
-    message.kind = RANK_START;
-    message.start = executor->start;
     rank_child_send(&executor->child, &message);
     if (rank_child_check(&executor->child, err) != 0)
         return -1;

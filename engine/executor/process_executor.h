@@ -1,4 +1,4 @@
-/* An executor whose ranks live in a process of their own (rank_process.h), with weights, KV blocks
+/* An executor whose ranks live in a process of their own (rank_process.c), with weights, KV blocks
  * and all that a device's libraries hold. Steps lie in memory that both share. When that process
  * dies, hangs or reports that the device failed, the executor says ERROR_RESTART (executor.h), and
  * restart begins a new one: the engine's process holds nothing of the device that could be broken.
@@ -14,6 +14,7 @@
 
 #include "engine/executor/executor.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 struct process_executor_config {
@@ -43,5 +44,18 @@ pid_t process_executor_pid(const struct executor *executor);
  * in this process but makes no context (kernels/module.h). That state does not survive a fork, and
  * need not: the rank process is another program, and inherits none of the driver's files. */
 bool process_executor_is_default(const char *device);
+
+/* --- The rank process -------------------------------------------------------------------------- */
+
+/* rank_process.c: weights, KV blocks and the device, in a process that does nothing but what it is
+ * told over its socket. */
+
+/* Returns whether this process was started for it: the socket is there. */
+bool rank_process_is_expected(void);
+/* Runs until the engine's process closes its end of the socket, or is gone: 0. -1: it could not
+ * start, which the engine's process was told, or the device hangs, so that the process is to leave
+ * by _exit(2). The program's only thread. Closes every file that was inherited beyond those that the
+ * engine hands over. */
+int rank_process_run(void);
 
 #endif

@@ -15,14 +15,82 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
-#include "engine/executor/dry_run.h"
-#include "engine/executor/rank_memory.h"
-#include "engine/executor/rank_moves.h"
+#include "config/base/numbers.h"
 #include "engine/executor/sizing.h"
 #include "kernels/kv_type.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+/* --- What each part takes ---------------------------------------------------------------------- */
+
+/* Returns the bytes of the device's memory that are free now. */
+static size_t free_bytes_of(const struct rank *rank) {
+    size_t free, total;
+    rank->backend->ops->memory_info(rank->backend, &free, &total);
+    return free;
+}
+
+static int check_room(const struct rank *rank, const char *part, size_t needed, const char *remedy,
+                      struct error *err) {
+    if (!rank->backend->has_dedicated_memory)
+        return 0;
+    size_t free = free_bytes_of(rank);
+    if (needed <= free)
+        return 0;
+    return error_set(err, ERROR_MEMORY,
+                     "out of device memory for the %s: %.1f MiB needed, %.1f MiB free, %.1f MiB "
+                     "missing; %s",
+                     part, mib(needed), mib(free), mib(needed - free), remedy);
+}
+
+/* The sizes of parts are noted in rank->memory before anything of the part is allocated; one that a
+ * GPU has no room for is an ERROR_MEMORY that says how much is missing and what helps. The system's
+ * memory is given lazily and shared, so only a GPU's is accounted for here. */
+static int plan_weights(struct rank *rank, struct error *err) {
+    const struct backend *b = rank->backend;
+    if (rank->config.quantization != DTYPE_NONE && b->has_dedicated_memory)
+        return error_set(err, ERROR_CONFIG,
+                         "quantization: int8 is for the CPU; on %s every weight is held in %s: "
+                         "must be none",
+                         b->name, dtype_name(b->activation_dtype));
+    size_t bytes = weights_needed(rank->model, &rank->shard, &rank->weights_options,
+                                  b->has_dedicated_memory ? b->activation_dtype : DTYPE_NONE,
+                                  b->head_rows_step);
+    rank->memory.weight_bytes = bytes;
+    return check_room(rank, "weights", bytes,
+                      "serve a smaller model, stop what else uses the GPU, or lower "
+                      "--max-num-batched-tokens or --max-num-seqs",
+                      err);
+}
+
+/* *out_bytes: what llama_create will take, beside what the backend took when it was opened. */
+static int plan_workspace(struct rank *rank, size_t *out_bytes, struct error *err) {
+    const struct backend *b = rank->backend;
+    size_t bytes = llama_workspace_needed(&rank->model->config, &rank->shard, b->activation_dtype,
+                                          b->head_rows_step, &rank->limits);
+    rank->memory.workspace_bytes = bytes + b->workspace_bytes;
+    *out_bytes = bytes;
+    return check_room(rank, "workspace", bytes, "lower --max-num-batched-tokens or --max-num-seqs",
+                      err);
+}
+
+/* Notes what is left for the pools. planned_bytes: known to be needed and not yet taken. */
+static void measure_free(struct rank *rank, size_t planned_bytes) {
+    struct executor_memory *memory = &rank->memory;
+    size_t free, total;
+    rank->backend->ops->memory_info(rank->backend, &free, &total);
+    rank->free_bytes = free;
+    rank->total_bytes = total;
+    rank->planned_bytes = planned_bytes;
+    size_t left = free > planned_bytes ? free - planned_bytes : 0;
+    size_t used = total - left,
+           known = memory->weight_bytes + memory->workspace_bytes + memory->recorded_bytes;
+    memory->overhead_bytes = used > known ? used - known : 0;
+}
+
+/* --- Opening, loading and closing -------------------------------------------------------------- */
 
 /* The backend's own reason for a shortage knows no options. */
 static int explain(struct error *why, const char *part, const char *remedy, struct error *err) {
@@ -44,9 +112,9 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
     const struct model_config *model = &rank->model->config;
     struct serving_limits *limits = &rank->limits;
     struct error why = {0};
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     size_t device_bytes = backend_device_memory(device);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
     CHECK(sizing_choose_step(device, device_bytes, &rank->config.limits, limits, NULL) == 0);
     const struct backend_config backend_config = {
         .num_threads = rank->config.num_threads,
@@ -62,9 +130,9 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
         .pipeline = rank->pipeline,
         .stage = rank->stage,
     };
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     rank->backend = backend_open(device, &backend_config, &why);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
     if (rank->backend == NULL)
         return explain(&why, "workspace of the device's operations",
                        "lower --max-num-batched-tokens or --max-num-seqs", err);
@@ -162,18 +230,18 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
 
 static int load_weights(struct rank *rank, struct weights_reader *reader, struct error *err) {
     struct backend *b = rank->backend;
-    if (rank_memory_plan_weights(rank, err) != 0)
+    if (plan_weights(rank, err) != 0)
         return -1;
-    size_t before = rank_memory_free(rank);
+    size_t before = free_bytes_of(rank);
     if (weights_load(b, rank->model, &rank->shard, reader, &rank->weights_options, &rank->weights,
                      err) != 0)
         return -1;
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     int status = b->ops->synchronize(b, err);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
     if (status != 0)
         return -1;
-    size_t after = rank_memory_free(rank);
+    size_t after = free_bytes_of(rank);
     rank->memory.weight_bytes = rank->weights->bytes;
     if (b->has_dedicated_memory && before > after)
         rank->memory.weight_bytes = before - after;
@@ -183,12 +251,12 @@ static int load_weights(struct rank *rank, struct weights_reader *reader, struct
 static int create_llama(struct rank *rank, struct error *err) {
     struct backend *b = rank->backend;
     size_t bytes;
-    if (rank_memory_plan_workspace(rank, &bytes, err) != 0)
+    if (plan_workspace(rank, &bytes, err) != 0)
         return -1;
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     int status = llama_create(b, &rank->model->config, &rank->shard, rank->weights, &rank->limits,
                               &rank->llama, err);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
     if (status != 0)
         return -1;
     rank->memory.workspace_bytes = llama_workspace_bytes(rank->llama) + b->workspace_bytes;
@@ -207,9 +275,9 @@ static int record_steps(struct rank *rank, struct error *err) {
     if (!rank->records_steps)
         return 0;
     int64_t begin = clock_now_ns();
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     int status = llama_record(rank->llama, &rank->cache, &why);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
     rank->recording_ns += clock_now_ns() - begin;
     return status == 0 ? 0
                        : explain(&why, "recorded decode steps",
@@ -225,12 +293,12 @@ static int run_dry(struct rank *rank, size_t *out_returned, struct error *err) {
                 &why) != 0)
         return explain(&why, "largest step", "lower --max-num-batched-tokens or --max-num-seqs",
                        err);
-    size_t before = rank_memory_free(rank);
+    size_t before = free_bytes_of(rank);
     if (record_steps(rank, err) != 0)
         return -1;
-    size_t with_steps = rank_memory_free(rank);
+    size_t with_steps = free_bytes_of(rank);
     llama_forget_recorded(rank->llama);
-    size_t after = rank_memory_free(rank);
+    size_t after = free_bytes_of(rank);
     rank->memory.recorded_bytes = before > with_steps ? before - with_steps : 0;
     *out_returned = after > with_steps ? after - with_steps : 0;
     rank->backend->ops->buffer_free(rank->backend, &rank->cache.buffer);
@@ -239,10 +307,9 @@ static int run_dry(struct rank *rank, size_t *out_returned, struct error *err) {
 
 static int plan_memory(struct rank *rank, struct error *err) {
     size_t workspace_bytes;
-    if (rank_memory_plan_weights(rank, err) != 0 ||
-        rank_memory_plan_workspace(rank, &workspace_bytes, err) != 0)
+    if (plan_weights(rank, err) != 0 || plan_workspace(rank, &workspace_bytes, err) != 0)
         return -1;
-    rank_memory_measure(rank, rank->memory.weight_bytes + workspace_bytes);
+    measure_free(rank, rank->memory.weight_bytes + workspace_bytes);
     return 0;
 }
 
@@ -266,18 +333,18 @@ int rank_load(struct rank *rank, struct weights_reader *reader, struct error *er
     if (load_weights(rank, reader, err) != 0 || create_llama(rank, err) != 0 ||
         (rank->backend->has_dedicated_memory && run_dry(rank, &returned_bytes, err) != 0))
         return -1;
-    rank_memory_measure(rank, returned_bytes);
+    measure_free(rank, returned_bytes);
     return 0;
 }
 
 static int create_cache(struct rank *rank, struct error *err) {
     struct backend *b = rank->backend;
     struct error why = {0};
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     int status = alloc_blocks(rank, rank->limits.num_blocks, &why);
     if (status == 0)
         status = b->ops->synchronize(b, &why);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
     if (status != 0)
         return explain(&why, "KV cache",
                        "lower --gpu-memory-utilization or --kv-cache-memory-bytes", err);
@@ -293,10 +360,10 @@ static int create_host_pool(struct rank *rank, struct error *err) {
         return 0;
     if (b->ops->host_alloc(b, bytes, &rank->host_pool, &why) != 0)
         return explain(&why, "host pool of KV blocks", "lower --swap-space", err);
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     int status = rank_moves_measure(b, &rank->cache, rank->host_pool.data, num_blocks,
                                     &rank->swap_block_ns, err);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
     return status;
 }
 
@@ -304,7 +371,7 @@ int rank_allocate(struct rank *rank, struct error *err) {
     if (create_cache(rank, err) != 0 ||
         (rank->backend->has_dedicated_memory && record_steps(rank, err) != 0))
         return -1;
-    rank->memory.free_bytes = rank_memory_free(rank);
+    rank->memory.free_bytes = free_bytes_of(rank);
     return create_host_pool(rank, err);
 }
 
@@ -314,11 +381,11 @@ static void free_pools(struct rank *rank) {
 }
 
 void rank_release(struct rank *rank) {
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     if (rank->records_steps)
         llama_forget_recorded(rank->llama);
     free_pools(rank);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
 }
 
 void rank_close(struct rank *rank) {
@@ -331,27 +398,29 @@ void rank_close(struct rank *rank) {
     *rank = (struct rank){0};
 }
 
+/* --- Steps ------------------------------------------------------------------------------------- */
+
 void rank_begin(struct rank *rank, const struct batch *batch) {
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     rank_moves_enqueue(rank->backend, &rank->cache, rank->host_pool.data, batch);
     if (batch->inputs.num_tokens > 0)
         llama_forward(rank->llama, &rank->cache, batch);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
 }
 
 void rank_sample(struct rank *rank, const struct batch *batch, struct step_result *result) {
     CHECK(batch->inputs.num_tokens > 0 ||
           (batch->num_sample_rows == 0 && batch->num_hidden_sums == 0));
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     llama_sample(rank->llama, batch, result);
     rank->backend->ops->step_end(rank->backend);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
 }
 
 int rank_wait(struct rank *rank, struct error *err) {
-    device_watch_begin(rank->watch);
+    rank_watch_begin(rank->watch);
     int status = rank->backend->ops->step_wait(rank->backend, err);
-    device_watch_end(rank->watch);
+    rank_watch_end(rank->watch);
     return status;
 }
 

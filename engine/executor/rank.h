@@ -6,10 +6,44 @@
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
+#include "config/base/clock.h"
 #include "engine/executor/executor.h"
-#include "engine/executor/device_watch.h"
 #include "models/llama.h"
 #include "models/weights/weights.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Since when a device has owed its rank an answer. The rank's thread says when it calls for work
+ * that the device does in bounded time, and when the call has returned; another thread looks
+ * whether that was too long ago. A kernel that never ends keeps the call, whichever it is, for
+ * ever: a wait, a launch into a full queue, the release of memory. Nothing can end it but the end
+ * of the process. */
+struct rank_watch {
+    int64_t timeout_ns;          /* 0: none */
+    _Atomic int64_t deadline_ns; /* INT64_MAX: nothing is owed */
+};
+
+static inline void rank_watch_init(struct rank_watch *watch, int64_t timeout_ns) {
+    watch->timeout_ns = timeout_ns;
+    atomic_init(&watch->deadline_ns, INT64_MAX);
+}
+
+/* Called by the rank's thread, in turns. Both accept NULL: nobody looks. */
+static inline void rank_watch_begin(struct rank_watch *watch) {
+    if (watch != NULL && watch->timeout_ns > 0)
+        atomic_store(&watch->deadline_ns, clock_now_ns() + watch->timeout_ns);
+}
+
+static inline void rank_watch_end(struct rank_watch *watch) {
+    if (watch != NULL)
+        atomic_store(&watch->deadline_ns, INT64_MAX);
+}
+
+/* Returns when the device is late, INT64_MAX: not by what it owes now. Any thread. */
+static inline int64_t rank_watch_deadline(const struct rank_watch *watch) {
+    return atomic_load(&watch->deadline_ns);
+}
 
 /* What the ranks of one executor start from (rank_setup.h). */
 struct rank_setup {
@@ -24,7 +58,7 @@ struct rank_setup {
     struct backend_group *groups[BACKEND_MAX_RANKS];
     struct backend_pipeline *pipeline; /* NULL: one stage */
     struct weights_reader *reader;
-    struct device_watch *watches; /* [num_local]; NULL: nobody looks */
+    struct rank_watch *watches; /* [num_local]; NULL: nobody looks */
     char why_cpu[512];
 };
 
@@ -37,7 +71,7 @@ struct rank {
     struct model_shard shard;
     struct serving_limits limits; /* numbers of blocks once they are allocated */
     char why_cpu[512];            /* see executor_info */
-    struct device_watch *watch;   /* NULL: nobody looks, or the device is no GPU */
+    struct rank_watch *watch;     /* NULL: nobody looks, or the device is no GPU */
     struct weights_options weights_options;
     struct backend *backend;
     struct weights *weights;
@@ -84,5 +118,40 @@ bool rank_is_asynchronous(const struct rank *rank);
 struct backend_group_traffic rank_traffic(const struct rank *rank);
 /* Of an asynchronous one: whether rank_wait would return at once. */
 bool rank_is_done(const struct rank *rank);
+
+/* --- rank_moves.c: the KV blocks that a rank moves before it computes a step -------------------- */
+
+/* Enqueues the batch's swap_out, swap_in and copies on the backend, in that order; the lists stay
+ * valid until the step was waited for. host_pool is memory of the backend's host_alloc; it may be
+ * NULL when nothing is swapped. */
+void rank_moves_enqueue(struct backend *b, struct kv_cache *cache, void *host_pool,
+                        const struct batch *batch);
+
+/* Nanoseconds to move one block to the host pool or back, at least 1: the mean over the first
+ * blocks of both, a few MiB, there and back, at its best of a few times. What these blocks hold is
+ * lost. Both pools have a block or more. */
+int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_pool,
+                       int32_t num_host_blocks, int64_t *out_ns, struct error *err);
+
+/* --- dry_run.c ----------------------------------------------------------------------------------- */
+
+/* Runs steps of all sizes once before the KV block pool is allocated: whatever the device's
+ * libraries take on first use is then taken, so that memory_info says what is left for the pool,
+ * and no request waits for it. Meanwhile the algorithms of matrix products are timed, where the
+ * device has several (kernels/tuning.h). */
+
+/* For DRY_RUN_TUNING_SECONDS at most, by the device's clock, algorithms are timed. */
+#define DRY_RUN_TUNING_SECONDS 2.0
+
+/* Runs steps of 1, 2, 3, 4, 6, 8, 12, ... tokens, over max_num_seqs sequences at most, and last one
+ * of max_num_batched_tokens: what is timed is first what decodes need, which wait for products most.
+ * Each sequence samples a token with
+ * every feature of sampling on and has its hidden states summed, and the first is max_model_len
+ * long. All of them live in block 0 of the cache, which each step copies to block 1: what is
+ * computed means nothing. limits->num_blocks is not read. The watch sees each step; NULL: none.
+ * *out_tuning says what was timed. */
+int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
+            const struct serving_limits *limits, struct rank_watch *watch,
+            struct tuning_report *out_tuning, struct error *err);
 
 #endif

@@ -104,12 +104,18 @@ static int tell(struct transport *t, const struct rank_report *report, struct ra
 
 static int decide(struct transport *t, const struct rank_report *report, struct rank_decision *out,
                   struct error *err) {
-    static struct rank_report reports[BACKEND_MAX_RANKS];
+    struct rank_report *reports = calloc((size_t)t->num_ranks, sizeof(*reports));
+    if (reports == NULL)
+        return error_set(err, ERROR_MEMORY, "no memory for the reports of %d ranks", t->num_ranks);
     reports[0] = *report;
-    for (int32_t r = 1; r < t->num_ranks; r++)
-        if (transport_receive(t, TRANSPORT_STEPS, r, &reports[r], sizeof(*report), err) != 0)
-            return -1;
-    *out = rank_agreement_decide(reports, t->num_ranks);
+    int status = 0;
+    for (int32_t r = 1; r < t->num_ranks && status == 0; r++)
+        status = transport_receive(t, TRANSPORT_STEPS, r, &reports[r], sizeof(*report), err);
+    if (status == 0)
+        *out = rank_agreement_decide(reports, t->num_ranks);
+    free(reports);
+    if (status != 0)
+        return -1;
     for (int32_t r = 1; r < t->num_ranks; r++)
         if (transport_send(t, TRANSPORT_STEPS, r, out, sizeof(*out), err) != 0)
             return -1;

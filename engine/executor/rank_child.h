@@ -1,4 +1,4 @@
-/* The rank process (engine/executor/rank_process.h) as the engine's process has it: started, talked to over a
+/* The rank process (engine/executor/process_executor.h) as the engine's process has it: started, talked to over a
  * socket, watched, and ended. What the messages are about is left to the caller.
  *
  * A process that ends, answers wrongly or hangs is lost: it is killed, `lost` says why, and what is
@@ -10,7 +10,6 @@
 #define QUIRE_ENGINE_EXECUTOR_RANK_CHILD_H
 
 #include "engine/executor/rank_message.h"
-#include "engine/executor/step_mapping.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

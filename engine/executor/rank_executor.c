@@ -73,7 +73,7 @@ static void hang(struct rank_executor *executor) {
 bool rank_executor_await_change(struct rank_executor *executor) {
     int64_t now_ns = clock_now_ns(), until_ns = now_ns + LOOK_NS;
     for (int32_t r = 0; r < executor->num_ranks; r++)
-        until_ns = min_int64(until_ns, device_watch_deadline(&executor->watches[r]));
+        until_ns = min_int64(until_ns, rank_watch_deadline(&executor->watches[r]));
     if (until_ns <= now_ns)
         hang(executor);
     if (executor_has_hung(&executor->base))
@@ -92,7 +92,7 @@ static void *run_watchdog(void *argument) {
     pthread_mutex_lock(&executor->lock);
     while (executor->phase != PHASE_QUIT) {
         struct timespec until;
-        if (device_watch_deadline(&executor->watches[0]) <= clock_now_ns()) {
+        if (rank_watch_deadline(&executor->watches[0]) <= clock_now_ns()) {
             log_error("the device has not taken what it was given within %d s (--device-timeout); "
                       "requests are cut off",
                       executor->device_timeout_s);

@@ -8,7 +8,6 @@
 #define QUIRE_ENGINE_EXECUTOR_RANK_EXECUTOR_H
 
 #include "engine/executor/executor.h"
-#include "engine/executor/device_watch.h"
 #include "engine/executor/rank.h"
 #include "engine/executor/rank_setup.h"
 
@@ -74,7 +73,7 @@ struct rank_executor {
 
     struct rank_setup setup; /* unless they are closed */
     struct rank_thread threads[BACKEND_MAX_RANKS];
-    struct device_watch watches[BACKEND_MAX_RANKS];
+    struct rank_watch watches[BACKEND_MAX_RANKS];
     struct rank ranks[BACKEND_MAX_RANKS]; /* each its thread's own */
     pthread_t watchdog; /* ends the process when a call of the engine's does not return in time */
     bool has_watchdog;

@@ -1,4 +1,4 @@
-#include "engine/executor/rank_moves.h"
+#include "engine/executor/rank.h"
 
 #include "config/base/check.h"
 #include "config/base/clock.h"

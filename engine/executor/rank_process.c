@@ -1,8 +1,7 @@
-#include "engine/executor/rank_process.h"
+#include "engine/executor/process_executor.h"
 
 #include "config/base/log.h"
 #include "engine/executor/rank_message.h"
-#include "engine/executor/step_mapping.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -150,7 +149,7 @@ bool rank_process_is_expected(void) {
 }
 
 int rank_process_run(void) {
-    static struct rank_process process;
+    struct rank_process process = {0};
     struct rank_message message;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close_inherited();

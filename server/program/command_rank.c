@@ -2,7 +2,7 @@
  * nothing of the server's but the socket to it, and ends with it. */
 #include "server/program/command_line.h"
 
-#include "engine/executor/rank_process.h"
+#include "engine/executor/process_executor.h"
 #include "server/process/signals.h"
 
 #include <stdio.h>

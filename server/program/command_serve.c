@@ -9,7 +9,7 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/log.h"
-#include "engine/executor/distributed_rank.h"
+#include "engine/executor/distributed_executor.h"
 #include "engine/draft/ngram_drafter.h"
 #include "server/program/command_serve_engine.h"
 #include "server/program/command_serve_http.h"

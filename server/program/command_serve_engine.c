@@ -4,7 +4,6 @@
 #include "config/build_hash.h"
 #include "config/base/log.h"
 #include "engine/executor/distributed_executor.h"
-#include "engine/executor/distributed_rank.h"
 #include "engine/executor/process_executor.h"
 #include "kernels/dtype.h"
 #include "server/program/command_record.h"

@@ -6,7 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/executor/dry_run.h"
+#include "engine/executor/rank.h"
 #include "engine/executor/rank_setup.h"
 
 #include <stdlib.h>

@@ -8,7 +8,6 @@
 
 #include "config/base/clock.h"
 #include "engine/executor/rank_message.h"
-#include "engine/executor/step_mapping.h"
 #include "engine/executor/process_executor.h"
 
 #include <signal.h>

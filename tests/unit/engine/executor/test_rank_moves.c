@@ -1,5 +1,5 @@
 /* Blocks of one byte's value each, so that it shows where each of them came from. */
-#include "engine/executor/rank_moves.h"
+#include "engine/executor/rank.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
