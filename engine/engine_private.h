@@ -42,7 +42,8 @@ struct engine {
     bool quitting;
 };
 
-/* engine_turn.c: parts of what the thread does in a turn. Called by it, without the lock. */
+/* engine_sleep.c, as those after them: parts of what the thread does in a turn. Called by it, without
+ * the lock. */
 void engine_forget_prefixes(struct engine *engine);
 bool engine_step(struct engine *engine); /* returns whether there is more to do */
 void engine_end_kv_events(const struct engine *engine);
@@ -53,7 +54,7 @@ void engine_publish(struct engine *engine);
 /* Says what the thread does, for whoever asks where it hangs (engine_config.activity). */
 void engine_note_activity(const struct engine *engine, const char *activity);
 
-/* engine_sleep.c. By the thread: returns when it is to fall asleep by itself; 0: not, as it is. */
+/* By the thread: returns when it is to fall asleep by itself; 0: not, as it is. */
 int64_t engine_sleep_due_ns(struct engine *engine);
 /* Under the lock: returns false where the state refuses the event. */
 bool engine_take_sleep_event(struct engine *engine, enum sleep_event event);

@@ -31,7 +31,7 @@ struct step_row {
     bool lacks_mask; /* which takes longer: what is sampled means nothing */
 };
 
-/* Measured by the core (step_timer.h); what they mean stands in engine_stats.h. */
+/* Measured by the core (core_stats.h); what they mean stands in engine_stats.h. */
 struct step_times {
     int64_t gap_ns;
     int64_t host_ns[NUM_STEP_PARTS];

@@ -4,8 +4,8 @@
 #define QUIRE_ENGINE_CORE_STATS_H
 
 #include "engine/batch/step.h"
-#include "engine/stats/engine_stats.h"
 #include "engine/schedule/scheduler.h"
+#include "engine/stats/engine_stats.h"
 
 /* Notes when the sequence first ran, before the entry's tokens are computed. */
 void core_stats_scheduled(struct engine_stats *stats, const struct planned_sequence *entry,
@@ -32,5 +32,31 @@ void core_stats_step(struct engine_stats *stats, int32_t num_tokens, int64_t now
 void core_stats_step_times(struct engine_stats *stats, const struct step_times *times);
 /* Sets the gauges: what runs, waits and is held now. */
 void core_stats_gauges(struct engine_stats *stats, const struct scheduler *scheduler);
+
+/* --- Times of steps ---------------------------------------------------------------------------- */
+
+/* Measures what engine_stats.step_gap and step_host count: the engine thread's time of each step by
+ * part, and how long the executor had no step though requests could run. Each part ends where the
+ * next one begins, so that a reading of the clock is all that one costs. Engine thread only. */
+struct step_timer {
+    /* Nanoseconds, never 0, never falling; NULL: all times are 0. */
+    int64_t (*clock)(void *context);
+    void *context;
+    int64_t last_ns; /* when the last part ended; 0: stopped */
+    /* When the last step in flight was seen to be done; 0: one is in flight, or none could run. */
+    int64_t empty_since_ns;
+    struct step_times next; /* of the step that is not launched yet */
+};
+
+/* Begins the first part, unless the timer runs. */
+void step_timer_start(struct step_timer *timer);
+/* Nothing can run: what lies before the next start is no step's time, and no gap. */
+void step_timer_stop(struct step_timer *timer);
+/* Ends a part of *times: those of a step in flight, or timer->next. */
+void step_timer_end(struct step_timer *timer, enum step_part part, struct step_times *times);
+/* Ends the launch of the next step, whose times go to *out. */
+void step_timer_launched(struct step_timer *timer, struct step_times *out);
+/* Ends the wait for the step whose times these are; is_empty: no other one is in flight. */
+void step_timer_waited(struct step_timer *timer, struct step_times *times, bool is_empty);
 
 #endif

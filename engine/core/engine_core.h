@@ -6,10 +6,10 @@
 #define QUIRE_ENGINE_CORE_ENGINE_CORE_H
 
 #include "engine/batch/batch_builder.h"
-#include "engine/core/mask_jobs.h"
+#include "engine/core/mask_workers.h"
 #include "engine/core/speculation.h"
 #include "engine/core/step_output.h"
-#include "engine/core/step_timer.h"
+#include "engine/core/core_stats.h"
 #include "engine/stats/engine_stats.h"
 #include "engine/executor/executor.h"
 #include "engine/schedule/queue_limits.h"

@@ -4,8 +4,11 @@
 
 #include "config/base/check.h"
 #include "config/base/numbers.h"
-#include "engine/core/beam_group.h"
 #include "engine/core/core_stats.h"
+
+#include <string.h>
+
+#define LARGE_STEP 32 /* tokens */
 
 /* Ends a sequence that memory is too short to continue. While its siblings wait for the scores
  * that choice 0 can no longer give, they end with it; none of them is in this step. Beams end
@@ -39,10 +42,10 @@ static struct step_rows rows_of(const struct step *step, int32_t first, int32_t 
     };
 }
 
-static void append_token(struct engine_core *core, struct sequence *sequence,
-                         const struct step_rows *rows, int64_t now_ns) {
-    int32_t token = rows->outputs[0].token;
-    if (step_output_token(&core->output, sequence, rows, 0) != 0) {
+/* Does what follows a token that was appended, or one that memory was too short for. */
+static void note_token(struct engine_core *core, struct sequence *sequence, int status,
+                       int32_t token, int64_t now_ns) {
+    if (status != 0) {
         end_failed(core, sequence);
         return;
     }
@@ -51,21 +54,14 @@ static void append_token(struct engine_core *core, struct sequence *sequence,
     notify_pushed(core, sequence);
 }
 
-static void commit_token(struct engine_core *core, struct sequence *sequence,
-                         const struct step *step, int32_t row, int64_t now_ns) {
-    const struct step_rows rows = rows_of(step, row, 1);
-    if (sequence_has_mirostat(sequence))
-        sequence->mirostat_mu = rows.outputs[0].mirostat_mu;
-    append_token(core, sequence, &rows, now_ns);
-}
-
 /* Appends the tokens that are forced; the next step computes them with the last one sampled. */
 static void jump_forward(struct engine_core *core, struct sequence *sequence, int64_t now_ns) {
     while (sequence_can_jump(sequence)) {
         const struct sample_output forced = {.token = sequence->forced.tokens[0]};
         const struct step_rows rows = {.outputs = &forced, .count = 1};
         core->stats.jump_forward_tokens++;
-        append_token(core, sequence, &rows, now_ns);
+        int status = step_output_token(&core->output, sequence, &rows, 0);
+        note_token(core, sequence, status, forced.token, now_ns);
     }
 }
 
@@ -117,12 +113,16 @@ static void commit_samples(struct engine_core *core, const struct step *step,
         beam_search_set_row(sequence->group->beams, sequence->choice, &step->result.rows[first]);
         return;
     }
+    const struct step_rows rows = rows_of(step, first, num_rows);
     for (int32_t i = 0; i < num_rows; i++) {
         const struct step_row *row = &step->rows[first + i];
-        if (row->kind == STEP_ROW_VERIFY && i > num_accepted)
+        struct sequence *s = row->sequence;
+        if ((row->kind == STEP_ROW_VERIFY && i > num_accepted) || s->status == SEQUENCE_FINISHED)
             continue;
-        if (row->sequence->status != SEQUENCE_FINISHED)
-            commit_token(core, row->sequence, step, first + i, now_ns);
+        if (sequence_has_mirostat(s))
+            s->mirostat_mu = rows.outputs[i].mirostat_mu;
+        int status = step_output_token(&core->output, s, &rows, i);
+        note_token(core, s, status, rows.outputs[i].token, now_ns);
     }
     for (int32_t i = entry->num_samples - 1; i < num_rows; i++) {
         jump_forward(core, step->rows[first + i].sequence, now_ns);
@@ -142,24 +142,17 @@ static void report_progress(struct engine_core *core, struct sequence *sequence)
         engine_core_notify(core, sequence->group);
 }
 
-static void commit_rows(struct engine_core *core, const struct step *step,
-                        const struct planned_sequence *entry, int32_t num_accepted,
-                        int64_t now_ns) {
-    struct sequence *sequence = entry->sequence;
-    struct sequence_group *group = sequence->group;
-    report_progress(core, sequence);
-    if (sequence->choice == 0 && sequence_group_is_scoring(group)) {
-        const struct step_rows scores = rows_of(step, entry->first_row, entry->num_scores);
-        if (step_output_scores(&core->output, sequence, &scores) != 0) {
-            end_failed(core, sequence);
-            return;
-        }
-        engine_core_notify(core, group);
+/* Pushes the scores of the prompt's tokens that the entry has computed. Returns -1 when memory is
+ * short: the sequence has ended. */
+static int commit_scores(struct engine_core *core, const struct step *step,
+                         const struct planned_sequence *entry) {
+    const struct step_rows scores = rows_of(step, entry->first_row, entry->num_scores);
+    if (step_output_scores(&core->output, entry->sequence, &scores) != 0) {
+        end_failed(core, entry->sequence);
+        return -1;
     }
-    if (entry->num_samples > 0 && num_accepted >= 0)
-        commit_samples(core, step, entry, num_accepted, now_ns);
-    else if (sequence->num_computed == sequence->num_tokens)
-        engine_core_end_group(core, group, FINISH_LENGTH); /* max_tokens is 0: the prompt is done */
+    engine_core_notify(core, entry->sequence->group);
+    return 0;
 }
 
 /* Commits a prompt of which only the hidden states are requested; `sum` is NULL in the steps that
@@ -198,13 +191,103 @@ static void commit_entry(struct engine_core *core, const struct step *step,
     if (entry->num_drafts > 0)
         engine_stats_add_draft(&core->stats, entry->num_drafts, max_int32(num_accepted, 0));
     scheduler_commit(&core->scheduler, entry, num_accepted);
-    if (sequence_params(sequence)->pooling != POOLING_NONE)
+    if (sequence_params(sequence)->pooling != POOLING_NONE) {
         commit_hidden_sum(core, sequence, hidden_sum_of(core, step, entry));
-    else
-        commit_rows(core, step, entry, num_accepted, now_ns);
+        return;
+    }
+    report_progress(core, sequence);
+    if (sequence->choice == 0 && sequence_group_is_scoring(sequence->group) &&
+        commit_scores(core, step, entry) != 0)
+        return;
+    if (entry->num_samples > 0 && num_accepted >= 0)
+        commit_samples(core, step, entry, num_accepted, now_ns);
+    else if (sequence->num_computed == sequence->num_tokens)
+        engine_core_end_group(core, sequence->group, FINISH_LENGTH); /* max_tokens is 0 */
 }
 
 /* --- Beams ------------------------------------------------------------------------------------ */
+
+static void end_slots(struct scheduler *scheduler, struct sequence_group *group,
+                      const struct beam_move *moves) {
+    for (int32_t slot = 0; slot < group->num_sequences; slot++) {
+        struct sequence *sequence = &group->sequences[slot];
+        if (moves[slot].from >= 0 || sequence->is_idle)
+            continue;
+        scheduler_idle(scheduler, sequence);
+        sequence->is_idle = true;
+    }
+}
+
+/* The slots forked from are continued themselves, so none of them is overwritten. */
+static int fork_slots(struct scheduler *scheduler, struct sequence_group *group,
+                      const struct beam_move *moves) {
+    for (int32_t slot = 0; slot < group->num_sequences; slot++) {
+        if (moves[slot].from < 0 || moves[slot].from == slot)
+            continue;
+        const struct sequence *from = &group->sequences[moves[slot].from];
+        struct sequence *to = &group->sequences[slot];
+        if (sequence_copy_output(to, from) != 0)
+            return -1;
+        to->is_idle = false;
+        scheduler_fork(scheduler, from, to, from->num_computed);
+    }
+    return 0;
+}
+
+/* Takes one step of a group whose beams all have their row: beams fork, end and get their next
+ * tokens. Returns 0; 1 when the search is over; -1 when memory is short. */
+static int advance_group(struct scheduler *scheduler, struct sequence_group *group) {
+    struct beam_move moves[BEAM_MAX_CANDIDATES];
+    int status = beam_search_advance(group->beams, moves);
+    if (status != 0)
+        return status;
+    end_slots(scheduler, group, moves);
+    if (fork_slots(scheduler, group, moves) != 0)
+        return -1;
+    for (int32_t slot = 0; slot < group->num_sequences; slot++)
+        if (moves[slot].from >= 0 &&
+            sequence_append(&group->sequences[slot], moves[slot].token) != 0)
+            return -1;
+    return 0;
+}
+
+/* Makes a row as if the token had been sampled. */
+static struct sample_output row_of(const struct beam_hypothesis *hypothesis, int32_t index) {
+    const struct token_record *record = &hypothesis->tokens[index];
+    struct sample_output row = {
+        .token = record->token,
+        .logprob = record->logprob,
+        .rank = record->rank,
+        .num_top = record->num_top,
+    };
+    for (int32_t i = 0; i < record->num_top; i++) {
+        row.top_tokens[i] = hypothesis->top[record->first_top + i].token;
+        row.top_logprobs[i] = hypothesis->top[record->first_top + i].logprob;
+    }
+    return row;
+}
+
+/* Makes a choice's sequence the hypothesis of that rank and pushes its tokens, once the search is
+ * over and no sequence holds blocks any more. Returns how many tokens these are, or -1 when memory
+ * is short. With fewer hypotheses than choices, which a tiny vocabulary can lead to, it is 0. */
+static int32_t output_hypothesis(struct step_output *output, struct sequence *choice) {
+    struct beam_search *beams = choice->group->beams;
+    static const struct sample_row nothing_listed;
+    struct beam_hypothesis hypothesis;
+    choice->num_tokens = sequence_num_prompt(choice);
+    if (choice->choice >= beam_search_num_hypotheses(beams))
+        return 0;
+    if (beam_search_hypothesis(beams, choice->choice, &hypothesis) != 0)
+        return -1;
+    for (int32_t i = 0; i < hypothesis.num_tokens; i++) {
+        const struct sample_output row = row_of(&hypothesis, i);
+        const struct step_rows rows = {.requested = &nothing_listed, .outputs = &row, .count = 1};
+        if (step_output_token(output, choice, &rows, 0) != 0)
+            return -1;
+    }
+    CHECK(choice->finish != FINISH_NONE);
+    return hypothesis.num_tokens;
+}
 
 /* Makes the best hypotheses the choices, all at once. */
 static void finish_beams(struct engine_core *core, struct sequence_group *group, int64_t now_ns) {
@@ -213,7 +296,7 @@ static void finish_beams(struct engine_core *core, struct sequence_group *group,
         scheduler_remove(&core->scheduler, &group->sequences[i]);
     for (int32_t i = 0; i < num_choices; i++) {
         struct sequence *choice = &group->sequences[i];
-        int32_t num_tokens = beam_group_output(&core->output, choice);
+        int32_t num_tokens = output_hypothesis(&core->output, choice);
         core_stats_hypothesis(&core->stats, choice, num_tokens, now_ns);
         if (num_tokens > 0) {
             core_stats_finished(&core->stats, choice, now_ns);
@@ -234,7 +317,7 @@ static void advance_beams(struct engine_core *core, int64_t now_ns) {
         if (group->beams == NULL || group->status != GROUP_RUNNING ||
             !beam_search_is_ready(group->beams))
             continue;
-        int status = beam_group_advance(&core->scheduler, group);
+        int status = advance_group(&core->scheduler, group);
         if (status > 0)
             finish_beams(core, group, now_ns);
         else if (status < 0)
@@ -242,14 +325,44 @@ static void advance_beams(struct engine_core *core, int64_t now_ns) {
     }
 }
 
+/* --- A step ------------------------------------------------------------------------------------ */
+
+/* Keeps what a token takes when many are computed at once, as in recomputation; fewer cost more
+ * each. */
+static void note_cost(struct scheduler *scheduler, int32_t num_tokens, int64_t step_ns) {
+    if (num_tokens == 0)
+        return;
+    double token_ns = (double)step_ns / num_tokens;
+    if (scheduler->token_ns == 0)
+        scheduler->token_ns = token_ns;
+    else if (num_tokens >= LARGE_STEP || token_ns < scheduler->token_ns)
+        scheduler->token_ns += (token_ns - scheduler->token_ns) / 8;
+}
+
+/* Learns what the step took. */
+static void note_step(struct engine_core *core, const struct step *step, int64_t now_ns) {
+    int64_t step_ns = now_ns - max_int64(step->submitted_ns, core->last_collected_ns);
+    core->num_losses = 0;
+    core->last_collected_ns = now_ns;
+    note_cost(&core->scheduler, step->plan.num_tokens, step_ns);
+    step_cost_add(&core->scheduler.step_cost, &step->plan.work, step_ns);
+    speculation_note_step(&core->speculation, &step->plan, step_ns);
+    core_stats_step(&core->stats, step->plan.num_tokens, now_ns);
+}
+
 /* Entries of one group follow each other in any order; the group lives until the last of them is
  * committed. Beams advance once all of them have their row, which may take several steps. */
-void engine_core_commit(struct engine_core *core, const struct step *step, int64_t now_ns) {
+void engine_core_commit(struct engine_core *core, struct step *step) {
     CHECK(step->result.num_sample_rows == step->batch.num_sample_rows);
+    int64_t now_ns = core->config.clock(core->config.context);
+    note_step(core, step, now_ns);
     for (int32_t i = 0; i < step->plan.num_entries; i++) {
         struct sequence_group *group = step->plan.entries[i].sequence->group;
         commit_entry(core, step, &step->plan.entries[i], now_ns);
         engine_core_leave_flight(core, group);
     }
     advance_beams(core, now_ns);
+    step_timer_end(&core->timer, STEP_PART_COMMIT, &step->times);
+    if (core->config.stopwatch != NULL)
+        core_stats_step_times(&core->stats, &step->times);
 }

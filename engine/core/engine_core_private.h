@@ -30,7 +30,7 @@ void engine_core_leave_queue(struct engine_core *core, struct sequence_group *gr
 /* Takes one entry of the group out of flight. May free the group. */
 void engine_core_leave_flight(struct engine_core *core, struct sequence_group *group);
 /* Applies the results of a step that was collected. */
-void engine_core_commit(struct engine_core *core, const struct step *step, int64_t now_ns);
+void engine_core_commit(struct engine_core *core, struct step *step);
 /* Notes, of a step that was collected when the ranks were lost, what they were computing. */
 void engine_core_note_loss(struct engine_core *core, const struct step *step);
 /* Blames the group that ran alone for the loss, and ends it, or nobody. No step is in flight. */

@@ -9,7 +9,6 @@
 #include "engine/core/core_stats.h"
 
 #define LOSSES_IN_A_ROW_NS (60 * INT64_C(1000000000)) /* of an idle engine */
-#define LARGE_STEP 32                                 /* tokens */
 
 /* --- Before a step ---------------------------------------------------------------------------- */
 
@@ -141,18 +140,6 @@ static bool submit_step(struct engine_core *core) {
 
 /* --- Collecting ------------------------------------------------------------------------------- */
 
-/* Keeps what a token takes when many are computed at once, as in recomputation; fewer cost more
- * each. */
-static void note_cost(struct scheduler *scheduler, int32_t num_tokens, int64_t step_ns) {
-    if (num_tokens == 0)
-        return;
-    double token_ns = (double)step_ns / num_tokens;
-    if (scheduler->token_ns == 0)
-        scheduler->token_ns = token_ns;
-    else if (num_tokens >= LARGE_STEP || token_ns < scheduler->token_ns)
-        scheduler->token_ns += (token_ns - scheduler->token_ns) / 8;
-}
-
 /* Completes the inputs of the oldest step in flight, once all before it are committed. */
 static void supply_step(struct engine_core *core) {
     struct step *step = step_in_flight(core, 0);
@@ -180,22 +167,6 @@ static struct step *collect_step(struct engine_core *core) {
     core->num_in_flight--;
     scheduler_collect(&core->scheduler);
     return step;
-}
-
-static void commit_step(struct engine_core *core, struct step *step) {
-    core->num_losses = 0;
-    int64_t now_ns = core->config.clock(core->config.context);
-    int64_t begin_ns = max_int64(step->submitted_ns, core->last_collected_ns);
-    core->last_collected_ns = now_ns;
-    note_cost(&core->scheduler, step->plan.num_tokens, now_ns - begin_ns);
-    step_cost_add(&core->scheduler.step_cost, &step->plan.work, now_ns - begin_ns);
-    speculation_note_step(&core->speculation, &step->plan, now_ns - begin_ns);
-    core_stats_step(&core->stats, step->plan.num_tokens, now_ns);
-    engine_core_commit(core, step, now_ns);
-    step_timer_end(&core->timer, STEP_PART_COMMIT, &step->times);
-    if (core->config.stopwatch != NULL)
-        core_stats_step_times(&core->stats, &step->times);
-    supply_step(core);
 }
 
 /* Throws the results of a step away that was collected. */
@@ -264,12 +235,14 @@ bool engine_core_step(struct engine_core *core) {
         ;
     bool collects = core->num_in_flight > 0;
     struct step *step = collects ? collect_step(core) : NULL;
-    if (collects && core->is_lost)
+    if (collects && core->is_lost) {
         lose_steps(core, step);
-    else if (collects && core->failed)
+    } else if (collects && core->failed) {
         discard_step(core, step);
-    else if (collects)
-        commit_step(core, step);
+    } else if (collects) {
+        engine_core_commit(core, step);
+        supply_step(core);
+    }
     if (core->failed)
         engine_core_abort(core, FINISH_ERROR);
     if (!collects || core->is_lost || engine_core_is_idle(core))

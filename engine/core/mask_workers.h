@@ -9,6 +9,8 @@
 
 #include "config/base/error.h"
 #include "engine/grammar/machine/grammar_job.h"
+#include "engine/sequence/sequence_group.h"
+#include "engine/stats/engine_stats.h"
 
 /* What the masks of a step may cost on the engine's thread: some 10 ms. */
 #define MASK_STEP_BUDGET (1 << 20)
@@ -40,5 +42,26 @@ int mask_workers_create(const struct mask_workers_config *config, struct mask_wo
                         struct error *err);
 /* After ops->stop, with all jobs taken, or without any. Accepts NULL. */
 void mask_workers_destroy(struct mask_workers *workers);
+
+/* --- The jobs of a core ------------------------------------------------------------------------ */
+
+/* Has masks that take long found by workers. A group whose grammar is busy is left out of the plans
+ * (sequence_group_is_held); its job begins once no step in flight is about the grammar. Engine
+ * thread only. */
+struct mask_jobs {
+    struct mask_workers *workers; /* NULL: masks are found at once, whatever they cost */
+    /* Learns of a job that was taken; NULL: nobody does. */
+    void (*taken)(void *context, uint64_t id);
+    void *context;
+    uint64_t last_id;
+    int32_t num_running;
+};
+
+/* Takes the jobs that are done, by rising ids, and begins those that can begin: of the live groups,
+ * linked through their `next`. */
+void mask_jobs_update(struct mask_jobs *jobs, const struct sequence_group *groups,
+                      struct engine_stats *stats, int64_t now_ns);
+/* Ends all jobs. */
+void mask_jobs_stop(struct mask_jobs *jobs);
 
 #endif

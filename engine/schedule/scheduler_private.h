@@ -1,6 +1,6 @@
 /* Shared by the files of the scheduler: scheduler.c (life of groups, and what is computed of them),
- * scheduler_plan.c (the plan of a step), admission.c (who gets running slots, and who loses them),
- * prefix_match.c (tokens that need not be computed) and step_time.c (how long the step may take). */
+ * scheduler_plan.c (the plan of a step), admission.c (who gets running slots, and who loses them)
+ * and prefix_match.c (tokens that need not be computed). */
 #ifndef QUIRE_ENGINE_SCHEDULE_SCHEDULER_PRIVATE_H
 #define QUIRE_ENGINE_SCHEDULE_SCHEDULER_PRIVATE_H
 

@@ -18,13 +18,13 @@
 #include "engine/kv/token_view.h"
 #include "engine/request/request.h"
 #include "engine/sequence/detokenizer.h"
-#include "engine/sequence/forced_tokens.h"
 #include "engine/sequence/token_counts.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+struct grammar_state;
 struct sequence_group;
 
 enum sequence_status {
@@ -41,6 +41,19 @@ struct sequence_in_flight {
     int32_t
         num_samples; /* tokens sampled after the sequence's, apart from drafts: one of each step */
     int32_t sample_row; /* of the last step: where the token is sampled */
+};
+
+#define MAX_FORCED_TOKENS 32
+
+/* Jump-forward decoding: where a grammar lets only one text follow, its tokens are appended without
+ * being sampled, and one step computes them all.
+ *
+ * Which tokens those are follows from the tokens before alone. Where they cannot be appended at
+ * once, as a step in flight samples the first or logprobs are requested, each is sampled with a mask
+ * that has no other. These are the next ones, in order; zeroed: none. */
+struct forced_tokens {
+    int32_t count;
+    int32_t tokens[MAX_FORCED_TOKENS];
 };
 
 struct sequence {
@@ -88,7 +101,7 @@ struct sequence {
      * engine_core_step.c for one without. */
     enum finish_reason finish;
 
-    /* Written by core/beam_group.c. */
+    /* Written by core/engine_core_commit.c. */
     bool is_idle; /* a slot of a beam search in which no beam runs */
 
     /* Written by core/engine_core_restart.c. */
@@ -150,5 +163,11 @@ int sequence_keep_hidden_sum(struct sequence *sequence, const float *sum, int32_
 size_t sequence_max_bytes(const struct serving_limits *limits);
 /* Frees what an ended sequence has no use for any more: all its memory but the block table's. */
 void sequence_release(struct sequence *sequence);
+
+/* Returns whether the request's grammar forces tokens. */
+bool forced_tokens_apply(const struct sampling_params *params);
+/* The grammar has taken the token: the first of them, if there are any. Then finds those that follow
+ * the last of them, or another token. */
+void forced_tokens_note(struct forced_tokens *forced, struct grammar_state *grammar, int32_t token);
 
 #endif

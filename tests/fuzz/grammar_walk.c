@@ -1,7 +1,7 @@
 #include "tests/fuzz/grammar_walk.h"
 
 #include "engine/grammar/machine/grammar_machine.h"
-#include "engine/sequence/forced_tokens.h"
+#include "engine/sequence/sequence.h"
 #include "tests/unit/engine/grammar/machine/grammar_fixture.h"
 
 #include <stdlib.h>

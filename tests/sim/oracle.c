@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "engine/grammar/machine/grammar_machine.h"
-#include "engine/sequence/forced_tokens.h"
+#include "engine/sequence/sequence.h"
 #include "tests/sim/beam_oracle.h"
 #include "tests/sim/dry_oracle.h"
 #include "tests/sim/fake_tokenizer.h"

@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "engine/sequence/forced_tokens.h"
+#include "engine/sequence/sequence.h"
 #include "tests/unit/engine/grammar/machine/grammar_fixture.h"
 
 #include <string.h>
