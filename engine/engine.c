@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-#define DEFAULT_STALL_TIMEOUT_MS 10000
+#define DEFAULT_STALL_TIMEOUT_NS (10 * CLOCK_NS_PER_S)
 #define MAX_MASK_THREADS 4
 #define LOOK_NS CLOCK_NS_PER_S   /* at an executor that may lose its ranks, while nothing runs */
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
@@ -188,8 +188,17 @@ static struct queue_limits queue_limits_of(const struct engine_config *config) {
         .max_requests = config->max_queued_requests,
         .max_tokens = config->max_queued_tokens,
         .max_choices = config->max_choices,
-        .num_shares = max_int32(config->num_shares, 1),
+        .num_shares = config->core.schedule.num_shares,
     };
+}
+
+static struct engine_core_config core_config_of(const struct engine_config *config) {
+    struct engine_core_config core = config->core;
+    core.schedule.kv.num_tenants = max_int32(core.schedule.kv.num_tenants, 1);
+    core.schedule.num_shares = max_int32(core.schedule.num_shares, 1);
+    if (core.stall_timeout_ns <= 0)
+        core.stall_timeout_ns = DEFAULT_STALL_TIMEOUT_NS;
+    return core;
 }
 
 static void wake_for_masks(void *context) {
@@ -200,53 +209,37 @@ static void wake_for_masks(void *context) {
 static int start_mask_workers(struct engine *engine, struct error *err) {
     const struct mask_workers_config config = {
         .num_threads = max_int32(min_int32(cores_available() / 2, MAX_MASK_THREADS), 1),
-        .num_shares = max_int32(engine->config.num_shares, 1),
+        .num_shares = engine->config.core.schedule.num_shares,
         .wake = wake_for_masks,
         .context = engine,
     };
-    if (engine->config.vocabulary == NULL)
+    if (engine->config.core.vocabulary == NULL)
         return 0;
     return mask_workers_create(&config, &engine->mask_workers, err);
 }
 
 static int init_core(struct engine *engine, struct executor *executor,
                      const struct tokenizer *tokenizer, struct error *err) {
-    const struct engine_config *config = &engine->config;
-    int32_t stall_ms =
-        config->stall_timeout_ms > 0 ? config->stall_timeout_ms : DEFAULT_STALL_TIMEOUT_MS;
-    struct engine_core_config core_config = {
-        .limits = config->limits,
-        .swap_block_ns = config->swap_block_ns,
-        .max_step_ns = config->max_step_ns,
-        .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
-        .num_shares = max_int32(config->num_shares, 1),
-        .num_stages = config->num_stages,
-        .prefix_caching = config->prefix_caching,
-        .kv_events = config->kv_events,
-        .async_scheduling = config->async_scheduling,
-        .drafter = config->drafter,
-        .vocabulary = config->vocabulary,
-        .mask_workers = engine->mask_workers,
-        .mask_budget = MASK_STEP_BUDGET,
-        .masks_found = note_masks,
-        .queue = &engine->queue,
-        .stall_timeout_ns = stall_ms * CLOCK_NS_PER_MS,
-        .clock = clock_ns,
-        .stopwatch = stopwatch_ns,
-        .has_signal = has_signal,
-        .collected = note_collected,
-        .answered = note_answer,
-        .notify = mark_ready,
-        .context = engine,
-    };
-    engine->queue = queue_limits_of(config);
+    struct engine_core_config core = engine->config.core;
+    core.mask_workers = engine->mask_workers;
+    core.mask_budget = MASK_STEP_BUDGET;
+    core.masks_found = note_masks;
+    core.queue = &engine->queue;
+    core.clock = clock_ns;
+    core.stopwatch = stopwatch_ns;
+    core.has_signal = has_signal;
+    core.collected = note_collected;
+    core.answered = note_answer;
+    core.notify = mark_ready;
+    core.context = engine;
+    engine->queue = queue_limits_of(&engine->config);
     if (queue_limits_init(&engine->queue) != 0)
         return error_set(err, ERROR_MEMORY, "no memory for the queue of %d shares",
                          engine->queue.num_shares);
-    if (block_key_secret_create(&core_config.secret) != 0)
+    if (block_key_secret_create(&core.schedule.kv.secret) != 0)
         return error_set(err, ERROR_IO, "cannot read random numbers for the prefix cache: %s",
                          strerror(errno));
-    return engine_core_init(&engine->core, &core_config, executor, tokenizer, err);
+    return engine_core_init(&engine->core, &core, executor, tokenizer, err);
 }
 
 static void init_sync(struct engine *engine) {
@@ -270,13 +263,14 @@ static void free_engine(struct engine *engine) {
 
 int engine_create(const struct engine_config *config, struct executor *executor,
                   const struct tokenizer *tokenizer, struct engine **out, struct error *err) {
-    if (check_limits(config->limits, err) != 0)
+    if (check_limits(config->core.schedule.kv.limits, err) != 0)
         return -1;
     struct engine *engine = calloc(1, sizeof(*engine));
     if (engine == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the engine");
     CHECK(config->sleep_idle_ms == 0 || executor->can_sleep);
     engine->config = *config;
+    engine->config.core = core_config_of(config);
     engine->accepting = true;
     if (start_mask_workers(engine, err) != 0 || init_core(engine, executor, tokenizer, err) != 0) {
         mask_workers_destroy(engine->mask_workers);
@@ -304,7 +298,7 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
         return SUBMIT_STOPPING;
     if (sleep_machine_refuses_requests(&engine->sleep))
         return SUBMIT_ASLEEP;
-    const struct serving_limits *limits = engine->config.limits;
+    const struct serving_limits *limits = engine->config.core.schedule.kv.limits;
     const struct kv_demand demand = kv_demand_of(request, limits);
     if (!kv_demand_fits(&demand, limits))
         return SUBMIT_TOO_LARGE;
@@ -318,16 +312,9 @@ static enum submit_result try_submit(struct engine *engine, struct request *requ
 }
 
 size_t engine_memory_bytes(const struct engine_config *config, const struct tokenizer *tokenizer) {
-    const struct serving_limits *limits = config->limits;
-    const struct engine_core_config core = {
-        .limits = limits,
-        .num_tenants = config->num_tenants > 0 ? config->num_tenants : 1,
-        .num_shares = config->num_shares,
-        .num_stages = config->num_stages,
-        .prefix_caching = config->prefix_caching,
-        .async_scheduling = config->async_scheduling,
-    };
-    int32_t num_shares = max_int32(config->num_shares, 1);
+    const struct engine_core_config core = core_config_of(config);
+    const struct serving_limits *limits = core.schedule.kv.limits;
+    int32_t num_shares = core.schedule.num_shares;
     size_t seqs = (size_t)limits->max_num_seqs;
     size_t queued = (size_t)queue_limits_room(config->max_queued_requests, num_shares);
     size_t choices = (size_t)queue_limits_room(config->max_choices, num_shares);
@@ -342,7 +329,7 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
 }
 
 const struct serving_limits *engine_limits(const struct engine *engine) {
-    return engine->config.limits;
+    return engine->config.core.schedule.kv.limits;
 }
 
 enum submit_result engine_submit(struct engine *engine, struct request *request) {
@@ -400,7 +387,7 @@ void engine_resume_reading(struct engine *engine) {
 void engine_get_stats(struct engine *engine, struct engine_stats *out) {
     pthread_mutex_lock(&engine->lock);
     *out = engine->stats;
-    out->block_size = engine->config.limits->block_size;
+    out->block_size = engine->config.core.schedule.kv.limits->block_size;
     out->num_waiting += engine->inbox.num_choices;
     out->rest = sleep_machine_rest(&engine->sleep);
     out->discards_weights = sleep_machine_discards_weights(&engine->sleep);

@@ -6,41 +6,28 @@
 #define QUIRE_ENGINE_ENGINE_H
 
 #include "config/base/error.h"
+#include "engine/core/engine_core.h"
 #include "engine/stats/engine_stats.h"
 #include "engine/executor/executor.h"
 #include "engine/schedule/kv_demand.h"
 #include "engine/request/request.h"
 #include "models/tokenizer/tokenizer.h"
 
-struct drafter;
 struct engine;
-struct grammar_vocabulary;
 struct recorder;
 
 struct engine_config {
-    const struct serving_limits *limits; /* outlive the engine */
-    int64_t swap_block_ns;               /* to move one block to the host, or back */
-    int64_t max_step_ns; /* that a step is to take while sequences decode; 0: as long as it
-                                    likes; negative: three times what these take alone, 100 ms at
-                                    least */
-    int32_t num_tenants; /* who is evicted apart: a tenant modulo this; 0 means 1 */
-    int32_t num_shares;  /* whose requests are served in turn; 0 means 1 */
-    int32_t num_stages;  /* of the executor (executor_info); 0 means 1 */
-    bool prefix_caching;
-    bool async_scheduling;   /* the next step is planned and submitted while one runs */
-    struct drafter *drafter; /* outlives the engine, whose thread alone calls it; NULL: none. It
-                                proposes limits->num_speculative_tokens at most */
+    /* What it refers to outlives the engine. No tenants mean one, no stall_timeout_ns means 10 s. Not
+     * read, as the engine sets them: the secret of prefixes, what is about masks and the queue, and
+     * the callbacks. */
+    struct engine_core_config core;
     /* Of one share; with several shares twice as many in all (schedule/queue_limits.h). */
     int32_t max_queued_requests; /* requests not yet running */
     int64_t max_queued_tokens;   /* prompt tokens not yet running */
     int64_t max_choices;         /* of all requests, that have not ended; 0: any number */
-    const struct grammar_vocabulary *vocabulary; /* outlives the engine; NULL: no request has a
-                                                    grammar */
-    int64_t sleep_idle_ms;     /* without a request, until it sleeps by itself; 0: never. Of an
+    int64_t sleep_idle_ms;       /* without a request, until it sleeps by itself; 0: never. Of an
                                   executor that can (engine_can_sleep) */
-    struct recorder *recorder; /* outlives the engine, whose thread alone calls it; NULL: none */
-    const struct kv_event_sink *kv_events; /* outlive the engine; NULL: nobody is told */
-    int32_t stall_timeout_ms;    /* unread stream: abort after this long; default 10 000 */
+    struct recorder *recorder;   /* outlives the engine, whose thread alone calls it; NULL: none */
     void (*wake)(void *context); /* called by the engine thread at most once per step, when the
                                     ready list turned non-empty; must not block */
     void *wake_context;

@@ -30,7 +30,7 @@ bool engine_step(struct engine *engine) {
 }
 
 void engine_end_kv_events(const struct engine *engine) {
-    const struct kv_event_sink *events = engine->config.kv_events;
+    const struct kv_event_sink *events = engine->config.core.schedule.kv.events;
     if (events != NULL)
         events->end_step(events->context);
 }

@@ -128,7 +128,7 @@ void core_stats_finished(struct engine_stats *stats, const struct sequence *sequ
  * is shared counts in parts. */
 static double num_empty_slots(const struct scheduler *scheduler, const struct sequence *sequence) {
     const struct block_table *table = &sequence->table;
-    int32_t room = table->num_blocks * scheduler->config.limits->block_size -
+    int32_t room = table->num_blocks * scheduler->config.kv.limits->block_size -
                    sequence_num_computed_ahead(sequence);
     if (room <= 0)
         return 0;
@@ -144,7 +144,7 @@ static void count_sequences(struct engine_stats *stats, const struct sequence_gr
 }
 
 static int64_t num_held_tokens(const struct scheduler *scheduler) {
-    double held = (double)scheduler->blocks.pool.num_used * scheduler->config.limits->block_size;
+    double held = (double)scheduler->blocks.pool.num_used * scheduler->config.kv.limits->block_size;
     for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         for (int32_t i = 0; i < g->num_sequences; i++)
             if (g->sequences[i].status == SEQUENCE_RUNNING)
@@ -162,7 +162,7 @@ void core_stats_gauges(struct engine_stats *stats, const struct scheduler *sched
     const struct sequence_group *g = NULL;
     while ((g = share_queue_next(&scheduler->waiting, g)) != NULL)
         count_sequences(stats, g);
-    stats->block_size = scheduler->config.limits->block_size;
+    stats->block_size = scheduler->config.kv.limits->block_size;
     stats->num_blocks = blocks->pool.num_blocks;
     stats->num_used_blocks = blocks->pool.num_used;
     stats->num_cached_blocks = block_pool_num_cached(&blocks->pool);

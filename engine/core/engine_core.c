@@ -32,7 +32,7 @@ int32_t engine_core_num_steps(const struct engine_core_config *config) {
 
 /* In the memory of an executor that has some of its own for steps. */
 static int init_step(struct engine_core *core, struct step *step) {
-    const struct serving_limits *limits = core->config.limits;
+    const struct serving_limits *limits = core->config.schedule.kv.limits;
     const struct batch_capacity capacity = step_batch_capacity(limits, core->tokenizer);
     void *memory;
     if (core->executor->ops->step_memory(core->executor, &capacity, &memory) != 0)
@@ -49,30 +49,23 @@ static int init_steps(struct engine_core *core) {
 }
 
 static struct scheduler_config scheduler_config_of(const struct engine_core_config *config) {
-    return (struct scheduler_config){
-        .limits = config->limits,
-        .swap_block_ns = config->swap_block_ns,
-        .max_step_ns = config->max_step_ns,
-        .num_tenants = config->num_tenants,
-        .num_shares = config->num_shares,
-        .num_steps_abreast = config->num_stages > 1 ? engine_core_num_steps(config) : 1,
-        .prefix_caching = config->prefix_caching,
-        .secret = config->secret,
-        .kv_events = config->kv_events,
-    };
+    struct scheduler_config schedule = config->schedule;
+    schedule.num_steps_abreast = config->num_stages > 1 ? engine_core_num_steps(config) : 1;
+    return schedule;
 }
 
 size_t engine_core_bytes(const struct engine_core_config *config,
                          const struct tokenizer *tokenizer) {
     const struct scheduler_config scheduler = scheduler_config_of(config);
-    return scheduler_bytes(&scheduler) + batch_builder_bytes(config->limits) +
-           step_output_bytes(config->limits) +
-           (size_t)engine_core_num_steps(config) * step_bytes(config->limits, tokenizer);
+    return scheduler_bytes(&scheduler) + batch_builder_bytes(config->schedule.kv.limits) +
+           step_output_bytes(config->schedule.kv.limits) +
+           (size_t)engine_core_num_steps(config) *
+               step_bytes(config->schedule.kv.limits, tokenizer);
 }
 
 static struct speculation new_speculation(const struct engine_core *core) {
     return (struct speculation){.drafter = core->config.drafter,
-                                .limits = core->config.limits,
+                                .limits = core->config.schedule.kv.limits,
                                 .tokenizer = core->tokenizer,
                                 .vocabulary = core->config.vocabulary};
 }
@@ -84,7 +77,7 @@ static bool ask_request(void *context, struct request *request, enum request_sig
 int engine_core_init(struct engine_core *core, const struct engine_core_config *config,
                      struct executor *executor, const struct tokenizer *tokenizer,
                      struct error *err) {
-    const struct serving_limits *limits = config->limits;
+    const struct serving_limits *limits = config->schedule.kv.limits;
     const struct scheduler_config scheduler_config = scheduler_config_of(config);
     memset(core, 0, sizeof(*core));
     core->config = *config;
@@ -153,8 +146,8 @@ static void refuse(struct engine_core *core, struct request *request) {
 static struct sequence_group *create_group(struct engine_core *core, struct request *request) {
     const struct engine_core_config *config = &core->config;
     struct group_shape shape = {
-        .limits = config->limits,
-        .root = block_key_root(&config->secret, request->tenant, request->cache_salt,
+        .limits = config->schedule.kv.limits,
+        .root = block_key_root(&config->schedule.kv.secret, request->tenant, request->cache_salt,
                                request->cache_salt_bytes),
     };
     shape.end_tokens = tokenizer_eos_tokens(core->tokenizer, &shape.num_end_tokens);
@@ -162,21 +155,22 @@ static struct sequence_group *create_group(struct engine_core *core, struct requ
 }
 
 static int32_t max_logprobs(const struct engine_core *core) {
-    int32_t max = core->config.limits->max_logprobs;
+    int32_t max = core->config.schedule.kv.limits->max_logprobs;
     return max > SAMPLE_MAX_LOGPROBS ? max : SAMPLE_MAX_LOGPROBS;
 }
 
 static void check_request(const struct engine_core *core, const struct request *request) {
-    const struct serving_limits *limits = core->config.limits;
+    const struct serving_limits *limits = core->config.schedule.kv.limits;
     const struct kv_demand demand = kv_demand_of(request, limits);
     CHECK(kv_demand_fits(&demand, limits));
     CHECK(request->params.num_logprobs <= max_logprobs(core) &&
           request->params.num_prompt_logprobs <= max_logprobs(core));
     CHECK(request->tenant >= 0);
-    CHECK(request->share >= 0 && request->share < max_int32(core->config.num_shares, 1));
+    CHECK(request->share >= 0 && request->share < max_int32(core->config.schedule.num_shares, 1));
     CHECK(request->weight >= 1 && request->weight <= REQUEST_MAX_WEIGHT);
     CHECK(request->params.grammar == NULL || core->config.vocabulary != NULL);
-    CHECK(request->params.pooling == POOLING_NONE || core->config.limits->hidden_size > 0);
+    CHECK(request->params.pooling == POOLING_NONE ||
+          core->config.schedule.kv.limits->hidden_size > 0);
     CHECK(core->last_group == NULL || core->last_group->request->id < request->id);
 }
 

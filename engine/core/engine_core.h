@@ -19,19 +19,13 @@
 enum executor_answer { EXECUTOR_CHECKED, EXECUTOR_RESTARTED };
 
 struct engine_core_config {
-    const struct serving_limits *limits; /* outlive the core */
-    int64_t swap_block_ns;               /* to move one block to the host, or back */
-    int64_t max_step_ns;                 /* see scheduler_config */
-    int32_t num_tenants;                 /* >= 1, see engine_config */
-    int32_t num_shares;                  /* 0 means 1; a request's share < num_shares */
-    int32_t num_stages;                  /* of the executor (executor_info); 0 means 1 */
-    bool prefix_caching;
-    bool async_scheduling;                 /* two steps in flight instead of one */
-    struct drafter *drafter;               /* outlives the core; NULL: none. It proposes
-                                                    limits->num_speculative_tokens at most */
-    struct block_key_secret secret;        /* of the keys of cached prefixes */
-    const struct kv_event_sink *kv_events; /* outlive the core, which does not end their steps;
-                                              NULL: nobody is told */
+    /* What it refers to outlives the core, which does not end the steps of kv.events. Its
+     * num_steps_abreast is not read: it follows from the next two. */
+    struct scheduler_config schedule;
+    int32_t num_stages;      /* of the executor (executor_info); 0 means 1 */
+    bool async_scheduling;   /* two steps in flight instead of one */
+    struct drafter *drafter; /* outlives the core, whose thread alone calls it; NULL: none. It
+                                proposes limits->num_speculative_tokens at most */
     const struct grammar_vocabulary *vocabulary; /* outlives the core; NULL: no request has a
                                                     grammar */
     struct mask_workers *mask_workers;           /* outlive the core, but are stopped by it. They

@@ -158,7 +158,7 @@ static int commit_scores(struct engine_core *core, const struct step *step,
 /* Commits a prompt of which only the hidden states are requested; `sum` is NULL in the steps that
  * have nothing to add. */
 static void commit_hidden_sum(struct engine_core *core, struct sequence *sequence, float *sum) {
-    int32_t hidden_size = core->config.limits->hidden_size;
+    int32_t hidden_size = core->config.schedule.kv.limits->hidden_size;
     bool is_complete = sequence->num_computed == sequence->num_tokens;
     int status = 0;
     if (is_complete)
@@ -174,7 +174,7 @@ static void commit_hidden_sum(struct engine_core *core, struct sequence *sequenc
 /* Returns the entry's hidden sum after the step; NULL: it has none. */
 static float *hidden_sum_of(const struct engine_core *core, const struct step *step,
                             const struct planned_sequence *entry) {
-    size_t width = (size_t)core->config.limits->hidden_size;
+    size_t width = (size_t)core->config.schedule.kv.limits->hidden_size;
     return entry->hidden_sum < 0 ? NULL
                                  : step->result.hidden_sums + (size_t)entry->hidden_sum * width;
 }

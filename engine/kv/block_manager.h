@@ -26,10 +26,10 @@
 
 struct block_manager_config {
     const struct serving_limits *limits; /* blocks of both pools */
-    int32_t num_tenants;                 /* >= 1 */
+    int32_t num_tenants;                 /* >= 1; who is evicted apart: a tenant modulo this */
     bool caching;                        /* blocks are found again by content */
-    struct block_key_secret secret;
-    const struct kv_event_sink *events; /* outlive the manager; NULL: nobody is told */
+    struct block_key_secret secret;      /* of the keys of cached prefixes */
+    const struct kv_event_sink *events;  /* outlive the manager; NULL: nobody is told */
 };
 
 /* Names the block of the device that a host block was copied from. */

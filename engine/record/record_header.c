@@ -20,11 +20,16 @@ struct field {
     const char *hint; /* how to make it the same; may be NULL */
 };
 
-#define OF(type, member, low, high, compared, how)                                                 \
+#define NAMED(title, type, member, low, high, compared, how)                                       \
     {                                                                                              \
-#member, type, offsetof(struct record_header, member),                                     \
+        title, type, offsetof(struct record_header, member),                                       \
             sizeof(((struct record_header *)NULL)->member), low, high, compared, how               \
     }
+#define OF(type, member, low, high, compared, how)                                                 \
+    NAMED(#member, type, member, low, high, compared, how)
+/* Of the core, not compared. */
+#define OF_CORE(type, title, member, low, high)                                                    \
+    NAMED(title, type, core.member, low, high, false, NULL)
 
 static const struct field fields[] = {
     OF(FIELD_TEXT, options, 0, 0, false, NULL),
@@ -51,13 +56,13 @@ static const struct field fields[] = {
     OF(FIELD_INT32, limits.vocab_size, 1, INT32_MAX, true, NULL),
     OF(FIELD_INT32, limits.hidden_size, 0, INT32_MAX, true, NULL),
     OF(FIELD_INT32, limits.window, 0, INT32_MAX, true, NULL),
-    OF(FIELD_INT64, swap_block_ns, 0, RECORD_MAX_NS, false, NULL),
-    OF(FIELD_INT64, max_step_ns, -RECORD_MAX_NS, RECORD_MAX_NS, false, NULL),
-    OF(FIELD_INT64, stall_timeout_ns, 1, RECORD_MAX_NS, false, NULL),
-    OF(FIELD_INT32, num_tenants, 1, 1 << 20, false, NULL),
-    OF(FIELD_INT32, num_shares, 1, 1 << 20, false, NULL),
-    OF(FIELD_BOOL, prefix_caching, 0, 1, false, NULL),
-    OF(FIELD_BOOL, async_scheduling, 0, 1, false, NULL),
+    OF_CORE(FIELD_INT64, "swap_block_ns", schedule.swap_block_ns, 0, RECORD_MAX_NS),
+    OF_CORE(FIELD_INT64, "max_step_ns", schedule.max_step_ns, -RECORD_MAX_NS, RECORD_MAX_NS),
+    OF_CORE(FIELD_INT64, "stall_timeout_ns", stall_timeout_ns, 1, RECORD_MAX_NS),
+    OF_CORE(FIELD_INT32, "num_tenants", schedule.kv.num_tenants, 1, 1 << 20),
+    OF_CORE(FIELD_INT32, "num_shares", schedule.num_shares, 1, 1 << 20),
+    OF_CORE(FIELD_BOOL, "prefix_caching", schedule.kv.caching, 0, 1),
+    OF_CORE(FIELD_BOOL, "async_scheduling", async_scheduling, 0, 1),
 };
 
 #define NUM_FIELDS (sizeof(fields) / sizeof(fields[0]))

@@ -4,7 +4,7 @@
 #define QUIRE_ENGINE_RECORD_HEADER_H
 
 #include "config/serving_limits.h"
-#include "engine/executor/executor.h"
+#include "engine/core/engine_core.h"
 #include "engine/record/record_codec.h"
 
 #define RECORD_VERSION 3
@@ -27,15 +27,10 @@ struct record_header {
     bool batch_invariant;
     int64_t kv_bytes, swap_bytes; /* of the two pools */
 
-    /* Of the core (engine_core_config): decide the plans of steps. */
+    /* Decide the plans of steps. Of the core's configuration that is what the table in
+     * record_header.c names: nothing else, and no pointer, means anything. */
     struct serving_limits limits;
-    int64_t swap_block_ns;
-    int64_t max_step_ns;
-    int64_t stall_timeout_ns;
-    int32_t num_tenants;
-    int32_t num_shares;
-    bool prefix_caching;
-    bool async_scheduling;
+    struct engine_core_config core;
 };
 
 /* Appends its values. */

@@ -4,6 +4,7 @@
 #include "config/base/utf8.h"
 #include "engine/grammar/machine/grammar.h"
 #include "engine/schedule/kv_demand.h"
+#include "models/config/sampling_fields.h"
 
 #include <float.h>
 #include <math.h>
@@ -22,27 +23,13 @@ static void write_tokens(const int32_t *tokens, int32_t count, struct byte_buffe
         record_put_signed(out, tokens[i]);
 }
 
+/* In the table's order, which is part of the format (RECORD_VERSION). */
+#define PUT_FLOAT(value) record_put_float(out, value)
+#define PUT_INT32(value) record_put_signed(out, value)
+#define WRITE(member, type, min, least, max, key) PUT_##type(settings->member);
+
 static void write_settings(const struct sampling_settings *settings, struct byte_buffer *out) {
-    record_put_float(out, settings->temperature);
-    record_put_float(out, settings->top_p);
-    record_put_signed(out, settings->top_k);
-    record_put_float(out, settings->min_p);
-    record_put_float(out, settings->presence_penalty);
-    record_put_float(out, settings->frequency_penalty);
-    record_put_float(out, settings->repetition_penalty);
-    record_put_float(out, settings->typical_p);
-    record_put_float(out, settings->xtc_probability);
-    record_put_float(out, settings->xtc_threshold);
-    record_put_float(out, settings->dynatemp_range);
-    record_put_float(out, settings->dynatemp_exponent);
-    record_put_float(out, settings->top_n_sigma);
-    record_put_signed(out, settings->mirostat);
-    record_put_float(out, settings->mirostat_tau);
-    record_put_float(out, settings->mirostat_eta);
-    record_put_float(out, settings->dry_multiplier);
-    record_put_float(out, settings->dry_base);
-    record_put_signed(out, settings->dry_allowed_length);
-    record_put_signed(out, settings->dry_penalty_last_n);
+    FOR_SAMPLING_FIELDS(WRITE)
 }
 
 static void write_texts(const struct stop_string *texts, int32_t count, struct byte_buffer *out) {
@@ -120,7 +107,7 @@ void record_request_write(const struct request *request, const struct grammar *l
 /* --- Reading ---------------------------------------------------------------------------------- */
 
 /* What a request is made from. */
-struct draft {
+struct request_parts {
     const struct record_header *header;
     struct record_markers *markers;
     struct sampling_params params;
@@ -134,21 +121,22 @@ struct draft {
     bool lacks_memory;
 };
 
-static void free_draft(struct draft *draft) {
-    free(draft->prompt);
-    free(draft->stop_tokens);
-    free(draft->allowed);
-    free(draft->logprob_tokens);
-    grammar_unref(draft->params.grammar);
-    free(draft);
+static void free_parts(struct request_parts *parts) {
+    free(parts->prompt);
+    free(parts->stop_tokens);
+    free(parts->allowed);
+    free(parts->logprob_tokens);
+    grammar_unref(parts->params.grammar);
+    free(parts);
 }
 
-static int32_t read_token(const struct draft *draft, struct record_input *in, const char *name) {
-    return record_get_int32(in, name, 0, draft->header->limits.vocab_size - 1);
+static int32_t read_token(const struct request_parts *parts, struct record_input *in,
+                          const char *name) {
+    return record_get_int32(in, name, 0, parts->header->limits.vocab_size - 1);
 }
 
 /* Returns a list of min..max tokens; NULL: there are none, or something was wrong. */
-static int32_t *read_tokens(struct draft *draft, struct record_input *in, const char *name,
+static int32_t *read_tokens(struct request_parts *parts, struct record_input *in, const char *name,
                             int32_t min, int32_t max, int32_t *out_count) {
     int32_t count = record_get_count(in, name, max);
     if (count < min)
@@ -157,37 +145,22 @@ static int32_t *read_tokens(struct draft *draft, struct record_input *in, const 
         return NULL;
     int32_t *tokens = malloc((size_t)count * sizeof(*tokens));
     if (tokens == NULL) {
-        draft->lacks_memory = true;
+        parts->lacks_memory = true;
         record_input_refuse(in, name);
         return NULL;
     }
     for (int32_t i = 0; i < count; i++)
-        tokens[i] = read_token(draft, in, name);
+        tokens[i] = read_token(parts, in, name);
     *out_count = count;
     return tokens;
 }
 
+#define GET_FLOAT(name, least, max) record_get_float(in, name, (float)(least), (float)(max))
+#define GET_INT32(name, least, max) record_get_int32(in, name, least, max)
+#define READ(member, type, min, least, max, key) out->member = GET_##type(#member, least, max);
+
 static void read_settings(struct record_input *in, struct sampling_settings *out) {
-    out->temperature = record_get_float(in, "temperature", 0, FLT_MAX);
-    out->top_p = record_get_float(in, "top_p", FLT_MIN, 1);
-    out->top_k = record_get_int32(in, "top_k", INT32_MIN, INT32_MAX);
-    out->min_p = record_get_float(in, "min_p", 0, 1);
-    out->presence_penalty = record_get_float(in, "presence_penalty", -FLT_MAX, FLT_MAX);
-    out->frequency_penalty = record_get_float(in, "frequency_penalty", -FLT_MAX, FLT_MAX);
-    out->repetition_penalty = record_get_float(in, "repetition_penalty", FLT_MIN, FLT_MAX);
-    out->typical_p = record_get_float(in, "typical_p", 0, 1);
-    out->xtc_probability = record_get_float(in, "xtc_probability", 0, 1);
-    out->xtc_threshold = record_get_float(in, "xtc_threshold", 0, 1);
-    out->dynatemp_range = record_get_float(in, "dynatemp_range", 0, FLT_MAX);
-    out->dynatemp_exponent = record_get_float(in, "dynatemp_exponent", 0, FLT_MAX);
-    out->top_n_sigma = record_get_float(in, "top_n_sigma", -FLT_MAX, FLT_MAX);
-    out->mirostat = record_get_int32(in, "mirostat", 0, 2);
-    out->mirostat_tau = record_get_float(in, "mirostat_tau", 0, FLT_MAX);
-    out->mirostat_eta = record_get_float(in, "mirostat_eta", 0, FLT_MAX);
-    out->dry_multiplier = record_get_float(in, "dry_multiplier", 0, FLT_MAX);
-    out->dry_base = record_get_float(in, "dry_base", 0, FLT_MAX);
-    out->dry_allowed_length = record_get_int32(in, "dry_allowed_length", 0, INT32_MAX);
-    out->dry_penalty_last_n = record_get_int32(in, "dry_penalty_last_n", -1, DRY_MAX_WINDOW);
+    FOR_SAMPLING_FIELDS(READ)
 }
 
 static bool is_utf8(struct text text) {
@@ -210,67 +183,67 @@ static int32_t read_texts(struct record_input *in, const char *name, int32_t max
     return count;
 }
 
-static void read_biases(struct draft *draft, struct record_input *in) {
-    struct sampling_params *params = &draft->params;
+static void read_biases(struct request_parts *parts, struct record_input *in) {
+    struct sampling_params *params = &parts->params;
     int32_t count = record_get_count(in, "biases", MAX_LOGIT_BIASES);
     for (int32_t i = 0; i < count; i++) {
-        draft->biases[i].token = read_token(draft, in, "a bias");
-        draft->biases[i].bias = record_get_float(in, "a bias", -INFINITY, FLT_MAX);
+        parts->biases[i].token = read_token(parts, in, "a bias");
+        parts->biases[i].bias = record_get_float(in, "a bias", -INFINITY, FLT_MAX);
         for (int32_t j = 0; j < i; j++)
-            if (draft->biases[j].token == draft->biases[i].token)
+            if (parts->biases[j].token == parts->biases[i].token)
                 record_input_refuse(in, "a second bias of a token");
     }
-    params->biases = draft->biases;
+    params->biases = parts->biases;
     params->num_biases = count;
 }
 
-static void read_bad_runs(struct draft *draft, struct record_input *in) {
-    struct sampling_params *params = &draft->params;
+static void read_bad_runs(struct request_parts *parts, struct record_input *in) {
+    struct sampling_params *params = &parts->params;
     int32_t count = record_get_count(in, "bad_runs", MAX_BAD_RUNS);
     for (int32_t i = 0; i < count; i++) {
         int32_t length = record_get_count(in, "a bad run", MAX_BAD_RUN_TOKENS);
         if (length == 0)
             record_input_refuse(in, "a bad run");
         for (int32_t j = 0; j < length; j++)
-            draft->run_tokens[i][j] = read_token(draft, in, "a bad run");
-        draft->runs[i] = (struct token_run){draft->run_tokens[i], length};
+            parts->run_tokens[i][j] = read_token(parts, in, "a bad run");
+        parts->runs[i] = (struct token_run){parts->run_tokens[i], length};
     }
-    params->bad_runs = draft->runs;
+    params->bad_runs = parts->runs;
     params->num_bad_runs = count;
 }
 
-static void read_logprob_tokens(struct draft *draft, struct record_input *in) {
-    struct sampling_params *params = &draft->params;
+static void read_logprob_tokens(struct request_parts *parts, struct record_input *in) {
+    struct sampling_params *params = &parts->params;
     int32_t count = 0;
-    int32_t *tokens = read_tokens(draft, in, "logprob_tokens", 0, MAX_LOGPROB_TOKENS, &count);
+    int32_t *tokens = read_tokens(parts, in, "logprob_tokens", 0, MAX_LOGPROB_TOKENS, &count);
     for (int32_t i = 0; i < count; i++)
         for (int32_t j = 0; j < i; j++)
             if (tokens[j] == tokens[i])
                 record_input_refuse(in, "a second logprob of a token");
-    draft->logprob_tokens = tokens;
+    parts->logprob_tokens = tokens;
     params->logprob_tokens = tokens;
     params->num_logprob_tokens = count;
     if (count > 0 && params->num_logprobs < 0)
         record_input_refuse(in, "num_logprobs");
 }
 
-static void read_arrays(struct draft *draft, struct record_input *in) {
-    struct sampling_params *params = &draft->params;
-    params->stop_strings = draft->stops;
+static void read_arrays(struct request_parts *parts, struct record_input *in) {
+    struct sampling_params *params = &parts->params;
+    params->stop_strings = parts->stops;
     params->num_stop_strings =
-        read_texts(in, "stop_strings", MAX_STOP_STRINGS, MAX_STOP_STRING_BYTES, draft->stops);
-    params->dry_breakers = draft->breakers;
+        read_texts(in, "stop_strings", MAX_STOP_STRINGS, MAX_STOP_STRING_BYTES, parts->stops);
+    params->dry_breakers = parts->breakers;
     params->num_dry_breakers =
-        read_texts(in, "dry_breakers", MAX_DRY_BREAKERS, MAX_DRY_BREAKER_BYTES, draft->breakers);
-    read_biases(draft, in);
-    read_bad_runs(draft, in);
-    draft->stop_tokens =
-        read_tokens(draft, in, "stop_tokens", 0, MAX_STOP_TOKENS, &params->num_stop_tokens);
-    draft->allowed =
-        read_tokens(draft, in, "allowed_tokens", 0, INT32_MAX, &params->num_allowed_tokens);
-    params->stop_tokens = draft->stop_tokens;
-    params->allowed_tokens = draft->allowed;
-    read_logprob_tokens(draft, in);
+        read_texts(in, "dry_breakers", MAX_DRY_BREAKERS, MAX_DRY_BREAKER_BYTES, parts->breakers);
+    read_biases(parts, in);
+    read_bad_runs(parts, in);
+    parts->stop_tokens =
+        read_tokens(parts, in, "stop_tokens", 0, MAX_STOP_TOKENS, &params->num_stop_tokens);
+    parts->allowed =
+        read_tokens(parts, in, "allowed_tokens", 0, INT32_MAX, &params->num_allowed_tokens);
+    params->stop_tokens = parts->stop_tokens;
+    params->allowed_tokens = parts->allowed;
+    read_logprob_tokens(parts, in);
 }
 
 void record_markers_finish(struct record_markers *markers) {
@@ -281,8 +254,9 @@ void record_markers_finish(struct record_markers *markers) {
 }
 
 /* Its first character occurs in it only once. */
-static const char *read_marker(struct draft *draft, struct record_input *in, const char *name) {
-    struct record_markers *known = draft->markers;
+static const char *read_marker(struct request_parts *parts, struct record_input *in,
+                               const char *name) {
+    struct record_markers *known = parts->markers;
     char marker[MAX_MARKER_BYTES];
     record_get_text(in, name, marker, sizeof(marker));
     if (marker[0] == '\0' || strchr(marker + 1, marker[0]) != NULL)
@@ -298,47 +272,48 @@ static const char *read_marker(struct draft *draft, struct record_input *in, con
     return known->markers[known->count++] = copy;
 }
 
-static void read_thinking(struct draft *draft, struct record_input *in) {
-    struct thinking_budget *thinking = &draft->params.thinking;
+static void read_thinking(struct request_parts *parts, struct record_input *in) {
+    struct thinking_budget *thinking = &parts->params.thinking;
     int32_t count = record_get_count(in, "thinking.end_tokens", MAX_THINKING_END_TOKENS);
     if (count == 0)
         return;
     for (int32_t i = 0; i < count; i++)
-        thinking->end_tokens[i] = read_token(draft, in, "thinking.end_tokens");
+        thinking->end_tokens[i] = read_token(parts, in, "thinking.end_tokens");
     thinking->num_end_tokens = count;
-    thinking->begin = read_marker(draft, in, "thinking.begin");
-    thinking->end = read_marker(draft, in, "thinking.end");
+    thinking->begin = read_marker(parts, in, "thinking.begin");
+    thinking->end = read_marker(parts, in, "thinking.end");
     thinking->begins_inside = record_get_bool(in, "thinking.begins_inside");
     thinking->max_tokens = record_get_int32(in, "thinking.max_tokens", 0, INT32_MAX);
 }
 
-static int read_new_grammar(struct draft *draft, struct record_input *in, struct error *err) {
+static int read_new_grammar(struct request_parts *parts, struct record_input *in,
+                            struct error *err) {
     struct text bytes = {(const char *)in->at, (size_t)(in->end - in->at)};
-    struct grammar **known = &draft->markers->grammar;
+    struct grammar **known = &parts->markers->grammar;
     in->at = in->end;
     grammar_unref(*known);
     *known = NULL;
-    return grammar_read(bytes, draft->header->limits.vocab_size, known, err);
+    return grammar_read(bytes, parts->header->limits.vocab_size, known, err);
 }
 
 /* What is left is the grammar, if there is one. */
-static void read_grammar(struct draft *draft, struct record_input *in) {
+static void read_grammar(struct request_parts *parts, struct record_input *in) {
     struct error err = {0};
     if (in->wrong != NULL || in->at == in->end)
         return;
     bool is_last = record_get_bool(in, "shares_grammar");
-    if (in->wrong == NULL && (is_last || read_new_grammar(draft, in, &err) == 0) &&
-        draft->markers->grammar != NULL) {
-        draft->params.grammar = grammar_ref(draft->markers->grammar);
+    if (in->wrong == NULL && (is_last || read_new_grammar(parts, in, &err) == 0) &&
+        parts->markers->grammar != NULL) {
+        parts->params.grammar = grammar_ref(parts->markers->grammar);
         return;
     }
-    draft->lacks_memory = draft->lacks_memory || err.code == ERROR_MEMORY;
+    parts->lacks_memory = parts->lacks_memory || err.code == ERROR_MEMORY;
     record_input_refuse(in, "grammar");
 }
 
-static void read_params(struct draft *draft, struct record_input *in) {
-    const struct serving_limits *limits = &draft->header->limits;
-    struct sampling_params *params = &draft->params;
+static void read_params(struct request_parts *parts, struct record_input *in) {
+    const struct serving_limits *limits = &parts->header->limits;
+    struct sampling_params *params = &parts->params;
     int32_t max_logprobs = max_int32(limits->max_logprobs, SAMPLE_MAX_LOGPROBS);
     params->pooling = (enum pooling)record_get_int32(in, "pooling", POOLING_NONE, POOLING_LAST);
     params->num_choices = record_get_int32(in, "num_choices", 1, MAX_CHOICES);
@@ -355,9 +330,9 @@ static void read_params(struct draft *draft, struct record_input *in) {
     params->ignore_eos = record_get_bool(in, "ignore_eos");
     params->include_stop_string = record_get_bool(in, "include_stop_string");
     params->skip_special_tokens = record_get_bool(in, "skip_special_tokens");
-    read_arrays(draft, in);
-    read_thinking(draft, in);
-    read_grammar(draft, in);
+    read_arrays(parts, in);
+    read_thinking(parts, in);
+    read_grammar(parts, in);
 }
 
 /* --- What may not come together ----------------------------------------------------------------- */
@@ -380,23 +355,23 @@ static bool is_beam_search(const struct sampling_params *params, int32_t num_end
 }
 
 /* See sampling_params.h. */
-static void check_params(const struct draft *draft, int32_t num_end_tokens,
+static void check_params(const struct request_parts *parts, int32_t num_end_tokens,
                          struct record_input *in) {
-    const struct sampling_params *params = &draft->params;
+    const struct sampling_params *params = &parts->params;
     bool is_pooled = params->pooling != POOLING_NONE;
     if (is_pooled && (params->num_choices != 1 || params->max_tokens != 0 ||
                       params->num_prompt_logprobs >= 0 || params->beam_width > 0))
         record_input_refuse(in, "pooling");
-    if (is_pooled && draft->header->limits.hidden_size == 0)
+    if (is_pooled && parts->header->limits.hidden_size == 0)
         record_input_refuse(in, "pooling");
     if (params->beam_width > 0 && !is_beam_search(params, num_end_tokens))
         record_input_refuse(in, "beam_width");
 }
 
-static int create(struct draft *draft, const struct request *scope, struct text salt,
+static int create(struct request_parts *parts, const struct request *scope, struct text salt,
                   struct request **out, struct error *err) {
     struct request *request =
-        request_create(draft->prompt, draft->num_prompt_tokens, &draft->params);
+        request_create(parts->prompt, parts->num_prompt_tokens, &parts->params);
     if (request == NULL ||
         request_set_cache_scope(request, scope->tenant, salt.data, salt.length) != 0) {
         request_unref(request);
@@ -409,8 +384,8 @@ static int create(struct draft *draft, const struct request *scope, struct text 
     request->deadline_ns = scope->deadline_ns;
     request->queue_deadline_ns = scope->queue_deadline_ns;
     request->priority = scope->priority;
-    const struct kv_demand demand = kv_demand_of(request, &draft->header->limits);
-    if (!kv_demand_fits(&demand, &draft->header->limits)) {
+    const struct kv_demand demand = kv_demand_of(request, &parts->header->limits);
+    if (!kv_demand_fits(&demand, &parts->header->limits)) {
         request_unref(request);
         return error_set(err, ERROR_SYNTAX, "request %llu: is larger than the engine takes",
                          (unsigned long long)scope->id);
@@ -419,38 +394,38 @@ static int create(struct draft *draft, const struct request *scope, struct text 
     return 0;
 }
 
-static int read_draft(struct draft *draft, struct record_input *in, int32_t num_end_tokens,
+static int read_parts(struct request_parts *parts, struct record_input *in, int32_t num_end_tokens,
                       struct request **out, struct error *err) {
-    const struct record_header *header = draft->header;
+    const struct record_header *header = parts->header;
     struct request scope = {.id = record_get_unsigned(in, "id", UINT64_MAX)};
     scope.arrival_ns = record_get_signed(in, "arrival_ns", 0, RECORD_MAX_NS);
     scope.deadline_ns = record_get_signed(in, "deadline_ns", 0, RECORD_MAX_NS);
     scope.queue_deadline_ns = record_get_signed(in, "queue_deadline_ns", 0, RECORD_MAX_NS);
     scope.priority = record_get_int32(in, "priority", INT32_MIN, INT32_MAX);
-    scope.share = record_get_int32(in, "share", 0, header->num_shares - 1);
+    scope.share = record_get_int32(in, "share", 0, header->core.schedule.num_shares - 1);
     scope.weight = record_get_int32(in, "weight", 1, REQUEST_MAX_WEIGHT);
     scope.tenant = record_get_int32(in, "tenant", 0, INT32_MAX);
     struct text salt = record_get_bytes(in, "cache_salt", MAX_SALT_BYTES);
-    draft->prompt = read_tokens(draft, in, "prompt", 1, INT32_MAX / 2, &draft->num_prompt_tokens);
-    read_params(draft, in);
+    parts->prompt = read_tokens(parts, in, "prompt", 1, INT32_MAX / 2, &parts->num_prompt_tokens);
+    read_params(parts, in);
     if (in->wrong == NULL)
-        check_params(draft, num_end_tokens, in);
-    if (draft->lacks_memory)
+        check_params(parts, num_end_tokens, in);
+    if (parts->lacks_memory)
         return error_set(err, ERROR_MEMORY, "no memory for a request");
     if (record_input_finish(in, "request", err) != 0)
         return -1;
-    return create(draft, &scope, salt, out, err);
+    return create(parts, &scope, salt, out, err);
 }
 
 int record_request_read(struct record_input *in, const struct record_header *header,
                         int32_t num_end_tokens, struct record_markers *markers,
                         struct request **out, struct error *err) {
-    struct draft *draft = calloc(1, sizeof(*draft));
-    if (draft == NULL)
+    struct request_parts *parts = calloc(1, sizeof(*parts));
+    if (parts == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for a request");
-    draft->header = header;
-    draft->markers = markers;
-    int status = read_draft(draft, in, num_end_tokens, out, err);
-    free_draft(draft);
+    parts->header = header;
+    parts->markers = markers;
+    int status = read_parts(parts, in, num_end_tokens, out, err);
+    free_parts(parts);
     return status;
 }

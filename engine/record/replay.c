@@ -345,30 +345,22 @@ static int begin(struct replay *replay, struct error *err) {
     static const struct mask_workers_ops mask_ops = {
         .add = add_mask_job, .take = take_mask_job, .stop = stop_masks};
     const struct record_header *header = replay->config.header;
-    struct engine_core_config core = {
-        .limits = &header->limits,
-        .swap_block_ns = header->swap_block_ns,
-        .max_step_ns = header->max_step_ns,
-        .num_tenants = header->num_tenants,
-        .num_shares = header->num_shares,
-        .num_stages = header->num_stages,
-        .prefix_caching = header->prefix_caching,
-        .async_scheduling = header->async_scheduling,
-        .drafter = replay->config.drafter,
-        .vocabulary = replay->config.vocabulary,
-        .mask_workers = &replay->mask_workers,
-        .mask_budget = replay->config.mask_budget,
-        .stall_timeout_ns = header->stall_timeout_ns,
-        .clock = read_clock,
-        .has_signal = has_signal,
-        .collected = note_collected,
-        .notify = read_events,
-        .context = replay,
-    };
+    struct engine_core_config core = header->core;
+    core.schedule.kv.limits = &header->limits;
+    core.num_stages = header->num_stages;
+    core.drafter = replay->config.drafter;
+    core.vocabulary = replay->config.vocabulary;
+    core.mask_workers = &replay->mask_workers;
+    core.mask_budget = replay->config.mask_budget;
+    core.clock = read_clock;
+    core.has_signal = has_signal;
+    core.collected = note_collected;
+    core.notify = read_events;
+    core.context = replay;
     replay->executor.ops = &executor_ops;
     replay->mask_workers.ops = &mask_ops;
     tokenizer_eos_tokens(replay->config.tokenizer, &replay->num_end_tokens);
-    if (block_key_secret_create(&core.secret) != 0)
+    if (block_key_secret_create(&core.schedule.kv.secret) != 0)
         return error_set(err, ERROR_IO, "cannot read random numbers");
     return engine_core_init(&replay->core, &core, &replay->executor, replay->config.tokenizer, err);
 }

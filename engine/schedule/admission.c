@@ -25,7 +25,7 @@ static int32_t list_tables(struct scheduler *scheduler, struct sequence_group *g
     for (int32_t i = 0; i < group->num_sequences; i++) {
         if (group->sequences[i].status != status)
             continue;
-        CHECK(count < scheduler->config.limits->max_num_seqs);
+        CHECK(count < scheduler->config.kv.limits->max_num_seqs);
         scheduler->tables[count++] = &group->sequences[i].table;
     }
     return count;
@@ -65,7 +65,7 @@ static bool swap_out(struct scheduler *scheduler, struct sequence_group *group) 
               (unsigned long long)group->request->id, num_blocks,
               swaps ? "swapped out" : "to be recomputed", swap * 1e-6, recompute * 1e-6,
               block_pool_num_free(&scheduler->blocks.host),
-              scheduler->config.limits->num_host_blocks);
+              scheduler->config.kv.limits->num_host_blocks);
     if (swaps)
         set_status(group, SEQUENCE_RUNNING, SEQUENCE_SWAPPED);
     return swaps;
@@ -158,7 +158,7 @@ static int32_t num_slots(const struct sequence_group *group) {
 }
 
 static int32_t num_free_slots(const struct scheduler *scheduler) {
-    int32_t left = scheduler->config.limits->max_num_seqs;
+    int32_t left = scheduler->config.kv.limits->max_num_seqs;
     for (const struct sequence_group *g = scheduler->running.first; g != NULL; g = g->list_next)
         left -= num_slots(g);
     return left;
@@ -167,7 +167,7 @@ static int32_t num_free_slots(const struct scheduler *scheduler) {
 /* Counts for the tokens it has, and the copy of a shared block it is about to write to. */
 static int32_t missing_blocks(const struct scheduler *scheduler, const struct sequence *sequence) {
     int32_t needed = block_table_blocks_for(sequence_num_tokens_ahead(sequence),
-                                            scheduler->config.limits->block_size);
+                                            scheduler->config.kv.limits->block_size);
     return max_int32(needed - sequence->table.num_blocks, 0) +
            block_manager_needs_copy(&scheduler->blocks, &sequence->table,
                                     sequence_num_computed_ahead(sequence));
@@ -176,7 +176,7 @@ static int32_t missing_blocks(const struct scheduler *scheduler, const struct se
 /* Counts for those that are to fork from a leader, with one block each to grow by. */
 static int64_t blocks_of_forks(const struct scheduler *scheduler,
                                const struct sequence_group *group, int32_t num_leaders) {
-    const struct serving_limits *limits = scheduler->config.limits;
+    const struct serving_limits *limits = scheduler->config.kv.limits;
     const struct sequence *leader = sequence_group_leader(group);
     int32_t left = num_slots(group) - num_leaders;
     int32_t num_shared = kv_demand_shared_blocks(group->request, limits);
@@ -315,7 +315,7 @@ static int32_t max_running_beside(const struct scheduler *scheduler,
     if (next == NULL || (is_own && group->request->priority < next->request->priority))
         return group->num_sequences;
     int32_t num_ended = group->num_sequences - group->num_unfinished;
-    int32_t few = min_int32(scheduler->config.limits->max_num_seqs / 2, CHOICES_IN_TURN);
+    int32_t few = min_int32(scheduler->config.kv.limits->max_num_seqs / 2, CHOICES_IN_TURN);
     if (!is_own && !share_queue_is_due(&scheduler->waiting, group, next))
         few = 1;
     return max_int32(CHOICES_IN_TURN - num_ended, max_int32(few, 1));
@@ -335,7 +335,8 @@ static void narrow_groups(struct scheduler *scheduler, const struct sequence_gro
 static bool can_widen(const struct scheduler *scheduler, const struct sequence_group *group) {
     int32_t num_kept = scheduler->num_plans < scheduler->shared_until;
     return group->beams == NULL && !group->stalled && group->num_unfinished > group->max_running &&
-           group->max_running < kv_demand_max_running(group->request, scheduler->config.limits) &&
+           group->max_running <
+               kv_demand_max_running(group->request, scheduler->config.kv.limits) &&
            num_free_slots(scheduler) > num_kept;
 }
 

@@ -13,7 +13,7 @@ struct holding {
 /* The blocks of a prompt that choices or beams share count once. */
 static struct holding holding_of(const struct scheduler *scheduler,
                                  const struct sequence_group *group) {
-    int32_t num_shared = kv_demand_shared_blocks(group->request, scheduler->config.limits);
+    int32_t num_shared = kv_demand_shared_blocks(group->request, scheduler->config.kv.limits);
     struct holding holding = {.num_slots = min_int32(group->num_unfinished, group->max_running)};
     int64_t num_counted = 0;
     for (int32_t i = 0; i < group->num_sequences; i++) {
@@ -32,7 +32,7 @@ static struct holding demand_of(const struct scheduler *scheduler,
     return (struct holding){
         .num_slots = group->beams != NULL ? group->num_sequences : 1,
         .num_blocks = block_table_blocks_for(sequence_group_leader(group)->num_tokens,
-                                             scheduler->config.limits->block_size),
+                                             scheduler->config.kv.limits->block_size),
     };
 }
 
@@ -50,7 +50,7 @@ static struct holding holding_of_share(const struct scheduler *scheduler, int32_
 
 static double dominant(const struct scheduler *scheduler, const struct sequence_group *group,
                        const struct holding *holding) {
-    const struct serving_limits *limits = scheduler->config.limits;
+    const struct serving_limits *limits = scheduler->config.kv.limits;
     double part = fmax((double)holding->num_slots / limits->max_num_seqs,
                        (double)holding->num_blocks / limits->num_blocks);
     return part / scheduler->waiting.shares[group->request->share].weight;
@@ -74,7 +74,7 @@ struct sequence_group *fair_preemption_victim(struct scheduler *scheduler,
                                               const struct sequence_group *next,
                                               bool lacks_blocks) {
     bool is_urgent = scheduler->waiting.shares[next->request->share].num_running == 0;
-    bool is_free = is_urgent && !lacks_blocks && scheduler->config.prefix_caching;
+    bool is_free = is_urgent && !lacks_blocks && scheduler->config.kv.caching;
     struct holding wanted = holding_of_share(scheduler, next->request->share);
     const struct holding demand = demand_of(scheduler, next);
     wanted.num_slots += demand.num_slots;

@@ -49,7 +49,7 @@ void prefix_match_rollback(struct scheduler *scheduler, struct sequence *sequenc
 
 void prefix_match_extend(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t before = sequence->num_computed;
-    int32_t covered = sequence->table.num_blocks * scheduler->config.limits->block_size;
+    int32_t covered = sequence->table.num_blocks * scheduler->config.kv.limits->block_size;
     if (before == covered && sequence->in_flight.num_tokens == 0 &&
         sequence_num_pending(sequence) > 1 && find(scheduler, sequence) > 0)
         count_hits(scheduler, sequence, before);
@@ -58,10 +58,10 @@ void prefix_match_extend(struct scheduler *scheduler, struct sequence *sequence)
 /* The first comparisons only spare the others. */
 bool prefix_match_is_next_of(struct scheduler *scheduler, struct sequence *sequence,
                              struct sequence *other) {
-    int32_t size = scheduler->config.limits->block_size;
+    int32_t size = scheduler->config.kv.limits->block_size;
     int32_t begin = sequence->num_computed;
     int32_t num_new = other->in_flight.num_tokens + other->num_scheduled_tokens;
-    if (!scheduler->config.prefix_caching || sequence->in_flight.num_tokens > 0 ||
+    if (!scheduler->config.kv.caching || sequence->in_flight.num_tokens > 0 ||
         other->num_computed != begin || begin % size != 0 || num_new < size ||
         other->num_tokens < begin + size || sequence_group_reusable(sequence) < begin + size ||
         sequence_token(sequence, begin) != sequence_token(other, begin))

@@ -9,35 +9,23 @@
 
 #define SHARED_PLANS 1024 /* for which several shares are expected after two came */
 
-static struct block_manager_config blocks_config(const struct scheduler_config *config) {
-    return (struct block_manager_config){
-        .limits = config->limits,
-        .num_tenants = config->num_tenants,
-        .caching = config->prefix_caching,
-        .secret = config->secret,
-        .events = config->kv_events,
-    };
-}
-
 static int32_t num_shares(const struct scheduler_config *config) {
     return max_int32(config->num_shares, 1);
 }
 
 size_t scheduler_bytes(const struct scheduler_config *config) {
-    const struct block_manager_config blocks = blocks_config(config);
-    return block_manager_bytes(&blocks) + share_queue_bytes(num_shares(config)) +
-           (size_t)config->limits->max_num_seqs * sizeof(struct block_table *);
+    return block_manager_bytes(&config->kv) + share_queue_bytes(num_shares(config)) +
+           (size_t)config->kv.limits->max_num_seqs * sizeof(struct block_table *);
 }
 
 int scheduler_init(struct scheduler *scheduler, const struct scheduler_config *config) {
-    const struct serving_limits *limits = config->limits;
+    const struct serving_limits *limits = config->kv.limits;
     CHECK(limits->max_num_seqs >= 1 && limits->block_size >= 1);
     CHECK(limits->max_num_batched_tokens >= limits->max_num_seqs);
     struct scheduler made = {.config = *config, .last_share = -1};
-    const struct block_manager_config blocks = blocks_config(config);
     made.tables = calloc((size_t)limits->max_num_seqs, sizeof(struct block_table *));
     if (made.tables == NULL || share_queue_init(&made.waiting, num_shares(config)) != 0 ||
-        block_manager_init(&made.blocks, &blocks) != 0) {
+        block_manager_init(&made.blocks, &config->kv) != 0) {
         share_queue_finish(&made.waiting);
         free(made.tables);
         return -1;
@@ -76,7 +64,7 @@ bool scheduler_renew(struct scheduler *scheduler) {
 
 void scheduler_add(struct scheduler *scheduler, struct sequence_group *group) {
     CHECK(group->status == GROUP_NEW);
-    group->max_running = kv_demand_max_running(group->request, scheduler->config.limits);
+    group->max_running = kv_demand_max_running(group->request, scheduler->config.kv.limits);
     CHECK(group->max_running >= 1);
     group->status = GROUP_WAITING;
     if (scheduler->last_share >= 0 && scheduler->last_share != group->request->share)
@@ -109,7 +97,7 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
  * sees. */
 static bool holds_window(const struct scheduler *scheduler, const struct sequence *sequence,
                          int32_t num_tokens) {
-    const struct serving_limits *limits = scheduler->config.limits;
+    const struct serving_limits *limits = scheduler->config.kv.limits;
     int32_t num_dropped = sequence->table.num_dropped;
     return num_dropped == 0 || num_dropped * limits->block_size <= num_tokens - limits->window + 1;
 }

@@ -58,19 +58,15 @@
 #define SCHEDULER_LEAST_PROMPT_STEP_NS 200000000 /* of prompts alone */
 
 struct scheduler_config {
-    const struct serving_limits *limits; /* without host blocks preemption is by recomputation */
+    struct block_manager_config kv; /* without host blocks preemption is by recomputation */
     /* That a step is to take while sequences decode; 0: as long as it likes; negative: three times
      * what these take, SCHEDULER_LEAST_STEP_NS at least. Unless it is 0, one of prompts alone takes
      * at most the largest of this, ten steps of one token and SCHEDULER_LEAST_PROMPT_STEP_NS. */
     int64_t max_step_ns;
-    int64_t swap_block_ns; /* to move one block to the host, or back */
-    int32_t num_tenants;
-    int32_t num_shares;        /* 0 means 1 */
+    int64_t swap_block_ns;     /* to move one block to the host, or back */
+    int32_t num_shares;        /* whose requests are served in turn; 0 means 1 */
     int32_t num_steps_abreast; /* that the stages of a pipeline compute at a time; 0 means 1: one
                                   after the other */
-    bool prefix_caching;
-    struct block_key_secret secret;        /* of the keys of prefixes */
-    const struct kv_event_sink *kv_events; /* outlive the scheduler; NULL: nobody is told */
 };
 
 /* Read by others, written by the scheduler alone, but for token_ns and step_cost. */

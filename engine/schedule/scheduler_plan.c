@@ -53,14 +53,14 @@ static bool preempt_for(struct scheduler *scheduler, const struct sequence *sequ
 }
 
 static int32_t budget_left(const struct scheduler *scheduler) {
-    return scheduler->config.limits->max_num_batched_tokens - scheduler->plan->num_tokens;
+    return scheduler->config.kv.limits->max_num_batched_tokens - scheduler->plan->num_tokens;
 }
 
 /* Schedules up to `most` further pending tokens of the sequence: as many as it gets blocks for. */
 static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_t most) {
     CHECK(sequence->status == SEQUENCE_RUNNING);
     struct block_manager *blocks = &scheduler->blocks;
-    int32_t block_size = scheduler->config.limits->block_size;
+    int32_t block_size = scheduler->config.kv.limits->block_size;
     int32_t begin = sequence_num_computed_ahead(sequence) + sequence->num_scheduled_tokens;
     int32_t pending = sequence_num_pending(sequence) - sequence->num_scheduled_tokens;
     int32_t wanted = pending < most ? pending : most;
@@ -90,7 +90,7 @@ static struct step_chunk chunk_of(const struct scheduler *scheduler,
     return (struct step_chunk){.begin = begin,
                                .num_tokens = num_tokens,
                                .num_rows = is_scored ? num_tokens : samples,
-                               .window = scheduler->config.limits->window};
+                               .window = scheduler->config.kv.limits->window};
 }
 
 static struct step_work scheduled_work(const struct scheduler *scheduler) {
@@ -167,7 +167,7 @@ static bool can_run(const struct scheduler *scheduler, const struct sequence *se
 
 static bool can_grow(struct scheduler *scheduler, const struct sequence *sequence) {
     int32_t begin = sequence_num_computed_ahead(sequence) + sequence->num_scheduled_tokens;
-    int32_t covered = sequence->table.num_blocks * scheduler->config.limits->block_size;
+    int32_t covered = sequence->table.num_blocks * scheduler->config.kv.limits->block_size;
     bool has_room =
         covered > begin && !block_manager_needs_copy(&scheduler->blocks, &sequence->table, begin);
     return has_room || block_pool_num_free(&scheduler->blocks.pool) > 0 ||
@@ -257,7 +257,7 @@ static int32_t room_for(const struct scheduler *scheduler, const struct sequence
         return most;
     int32_t fitting = fit_tokens(scheduler, sequence, most, limit_ns, part);
     int32_t begin = sequence_num_computed_ahead(sequence) + sequence->num_scheduled_tokens;
-    int32_t beyond = (begin + fitting) % scheduler->config.limits->block_size;
+    int32_t beyond = (begin + fitting) % scheduler->config.kv.limits->block_size;
     return fitting < most && beyond < fitting ? fitting - beyond : fitting;
 }
 
@@ -337,7 +337,7 @@ static void plan_prefills(struct scheduler *scheduler) {
 /* Schedules drafts behind the only pending token, if that is known. They preempt nobody. Returns how
  * many. */
 static int32_t grant_drafts(struct scheduler *scheduler, struct sequence *sequence) {
-    int32_t block_size = scheduler->config.limits->block_size;
+    int32_t block_size = scheduler->config.kv.limits->block_size;
     int32_t begin = sequence->num_tokens;
     if (sequence->num_scheduled_tokens != 1 || sequence->num_computed + 1 != begin ||
         sequence->in_flight.num_tokens > 0)

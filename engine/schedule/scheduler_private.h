@@ -9,7 +9,7 @@
 /* Releases the blocks that lie before the window of the next token to be computed. */
 static inline void scheduler_release_window(struct scheduler *scheduler,
                                             struct sequence *sequence) {
-    int32_t window = scheduler->config.limits->window;
+    int32_t window = scheduler->config.kv.limits->window;
     if (window > 0 && sequence->num_computed >= window)
         block_manager_drop_before(&scheduler->blocks, &sequence->table,
                                   sequence->num_computed - window + 1);

@@ -113,14 +113,14 @@ static void open_engine(struct engine_bench *bench, char **argv) {
     open_executor(bench, argv[1], argv[2]);
     sem_init(&bench->ready, 0, 0);
     const struct engine_config config = {
-        .limits = &bench->info.limits,
-        .swap_block_ns = bench->info.swap_block_ns,
-        .num_tenants = 1,
-        .prefix_caching = true,
-        .async_scheduling = bench->settings->async_scheduling != 0,
+        .core.schedule.kv.limits = &bench->info.limits,
+        .core.schedule.swap_block_ns = bench->info.swap_block_ns,
+        .core.schedule.kv.num_tenants = 1,
+        .core.schedule.kv.caching = true,
+        .core.async_scheduling = bench->settings->async_scheduling != 0,
         .max_queued_requests = ENGINE_SETTINGS_MAX_CONCURRENCY,
         .max_queued_tokens = INT64_MAX,
-        .stall_timeout_ms = 120000,
+        .core.stall_timeout_ns = 120000 * CLOCK_NS_PER_MS,
         .wake = wake,
         .wake_context = bench,
     };

@@ -125,9 +125,9 @@ static void begin(struct paged *paged) {
         .vocab_size = FAKE_VOCAB_SIZE,
     };
     struct engine_core_config config = {
-        .limits = limits,
-        .num_tenants = 1,
-        .prefix_caching = paged->setup.prefix_caching,
+        .schedule.kv.limits = limits,
+        .schedule.kv.num_tenants = 1,
+        .schedule.kv.caching = paged->setup.prefix_caching,
         .stall_timeout_ns = STALL_TIMEOUT_NS,
         .clock = read_clock,
         .notify = read_events,

@@ -59,13 +59,7 @@ int command_record_describe(const struct options *options, const struct executor
         .kv_bytes = (int64_t)info->memory.kv_bytes,
         .swap_bytes = (int64_t)info->memory.swap_bytes,
         .limits = info->limits,
-        .swap_block_ns = engine->swap_block_ns,
-        .max_step_ns = engine->max_step_ns,
-        .stall_timeout_ns = engine->stall_timeout_ms * CLOCK_NS_PER_MS,
-        .num_tenants = max_int32(engine->num_tenants, 1),
-        .num_shares = max_int32(engine->num_shares, 1),
-        .prefix_caching = engine->prefix_caching,
-        .async_scheduling = engine->async_scheduling,
+        .core = engine->core,
     };
     memcpy(out->model_digest, info->model_digest, sizeof(out->model_digest));
     snprintf(out->build, sizeof(out->build), "%s", build_hash());

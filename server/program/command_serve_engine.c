@@ -115,9 +115,9 @@ int command_serve_engine_start(struct serve *serve, struct error *err) {
     struct engine_config config = engine_options_read(&serve->options, &serve->info);
     if (engine_options_drafter(&serve->options, &serve->drafter, err) != 0)
         return -1;
-    config.drafter = serve->drafter;
-    config.vocabulary = serve->vocabulary.vocabulary;
-    config.stall_timeout_ms = STALL_TIMEOUT_MS;
+    config.core.drafter = serve->drafter;
+    config.core.vocabulary = serve->vocabulary.vocabulary;
+    config.core.stall_timeout_ns = STALL_TIMEOUT_MS * CLOCK_NS_PER_MS;
     config.sleep_idle_ms = serve->options.sleep_idle_seconds * 1000;
     config.wake = wake_http;
     config.wake_context = serve;
@@ -125,7 +125,7 @@ int command_serve_engine_start(struct serve *serve, struct error *err) {
     if (start_recording(serve, &config, err) != 0)
         return -1;
     config.recorder = serve->recorder;
-    config.kv_events = kv_event_publisher_sink(serve->kv_events);
+    config.core.schedule.kv.events = kv_event_publisher_sink(serve->kv_events);
     serve->memory.engine_bytes = engine_memory_bytes(&config, serve->tokenizer);
     serve->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (serve->wake_fd < 0)

@@ -122,17 +122,18 @@ static int64_t max_choices(const struct options *options, int32_t max_num_seqs) 
 struct engine_config engine_options_read(const struct options *options,
                                          const struct executor_info *info) {
     return (struct engine_config){
-        .limits = &info->limits,
-        .swap_block_ns = info->swap_block_ns,
-        .num_shares = AUTH_MAX_TENANTS,
+        .core.schedule.kv.limits = &info->limits,
+        .core.schedule.swap_block_ns = info->swap_block_ns,
+        .core.schedule.num_shares = AUTH_MAX_TENANTS,
         /* OPTIONS_AUTO stays negative */
-        .max_step_ns = (int64_t)(options->max_inter_token_ms * (double)CLOCK_NS_PER_MS),
-        .num_tenants = options->api_key_file != NULL ? AUTH_MAX_TENANTS
-                       : options->api_keys.count > 0 ? options->api_keys.count
-                                                     : 1,
-        .num_stages = info->num_stages,
-        .prefix_caching = options->enable_prefix_caching,
-        .async_scheduling = options->async_scheduling,
+        .core.schedule.max_step_ns =
+            (int64_t)(options->max_inter_token_ms * (double)CLOCK_NS_PER_MS),
+        .core.schedule.kv.num_tenants = options->api_key_file != NULL ? AUTH_MAX_TENANTS
+                                        : options->api_keys.count > 0 ? options->api_keys.count
+                                                                      : 1,
+        .core.num_stages = info->num_stages,
+        .core.schedule.kv.caching = options->enable_prefix_caching,
+        .core.async_scheduling = options->async_scheduling,
         .max_queued_requests = (int32_t)options->max_queued_requests,
         .max_queued_tokens = options->max_queued_tokens,
         .max_choices = max_choices(options, info->limits.max_num_seqs),

@@ -167,14 +167,17 @@ static void draw_config(struct device_run *run, struct random *random) {
     static const int64_t costs[] = {0, 0, 0, INT64_C(1000000000)};
     static const int64_t times[] = {0, 1, 3, -1};
     struct error err;
+    int64_t swap_block_ns = costs[random_range(random, 0, 3)];
+    int64_t max_step_ns = times[random_range(random, 0, 3)];
+    bool caching = !random_once_in(random, 4), async_scheduling = !random_once_in(random, 4);
     run->config = (struct engine_core_config){
-        .limits = &run->limits,
-        .swap_block_ns = costs[random_range(random, 0, 3)],
-        .max_step_ns = times[random_range(random, 0, 3)],
-        .num_tenants = 1,
-        .num_shares = 1,
-        .prefix_caching = !random_once_in(random, 4),
-        .async_scheduling = !random_once_in(random, 4),
+        .schedule.kv.limits = &run->limits,
+        .schedule.swap_block_ns = swap_block_ns,
+        .schedule.max_step_ns = max_step_ns,
+        .schedule.kv.num_tenants = 1,
+        .schedule.num_shares = 1,
+        .schedule.kv.caching = caching,
+        .async_scheduling = async_scheduling,
         .vocabulary = run->device->vocabulary,
         .stall_timeout_ns = MAX_TICKS,
         .clock = read_clock,

@@ -23,8 +23,7 @@ static const struct record_header engine = {
                .num_blocks = 64,
                .vocab_size = 100,
                .hidden_size = 4},
-    .num_tenants = 3,
-    .num_shares = 4,
+    .core.schedule = {.kv.num_tenants = 3, .num_shares = 4},
 };
 
 static void check_tokens(const int32_t *tokens, int32_t count) {
@@ -41,8 +40,8 @@ static void check_request(const struct request *request) {
     check_tokens(params->logprob_tokens, params->num_logprob_tokens);
     require(params->num_stop_strings <= MAX_STOP_STRINGS && params->num_biases <= MAX_LOGIT_BIASES);
     require(params->settings.temperature >= 0 && params->settings.top_p > 0);
-    require(request->tenant >= 0 && request->tenant < engine.num_tenants);
-    require(request->share >= 0 && request->share < engine.num_shares);
+    require(request->tenant >= 0 && request->tenant < engine.core.schedule.kv.num_tenants);
+    require(request->share >= 0 && request->share < engine.core.schedule.num_shares);
     require(params->thinking.num_end_tokens == 0 || params->thinking.begin[0] != '\0');
 }
 

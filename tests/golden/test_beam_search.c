@@ -182,9 +182,9 @@ static void start(struct fixture *f, const char *path, const struct machine *mac
     if (memory != ROOMY)
         f->limits.num_blocks = TIGHT_BLOCKS;
     struct engine_config config = {
-        .limits = &f->limits,
-        .num_tenants = 1,
-        .prefix_caching = true,
+        .core.schedule.kv.limits = &f->limits,
+        .core.schedule.kv.num_tenants = 1,
+        .core.schedule.kv.caching = true,
         .max_queued_requests = NUM_PLAIN + MAX_SEARCHES,
         .max_queued_tokens = (NUM_PLAIN + MAX_SEARCHES) * MAX_PROMPT,
         .wake = wake,

@@ -80,7 +80,7 @@ int32_t flight_watch_submit(struct flight_watch *watch, const struct engine_core
     CHECK(core->scheduler.blocks.pool.num_blocks <= FLIGHT_WATCH_MAX_BLOCKS);
     int32_t taken = -1;
     for (uint64_t i = watch->num_collected; i < watch->num_submitted && taken < 0; i++)
-        taken = find_taken(step_at(watch, i), step, core->config.limits->block_size);
+        taken = find_taken(step_at(watch, i), step, core->config.schedule.kv.limits->block_size);
     struct watched_step *watched = step_at(watch, watch->num_submitted++);
     watched->serial = watch->num_submitted;
     note_used(watched, step);

@@ -204,8 +204,8 @@ static void check_cache(struct simulation *sim) {
     for (int32_t b = 0; b < pool->num_blocks; b++) {
         if (!pool->blocks[b].cached)
             continue;
-        EXPECT(sim, sim->config.prefix_caching, b);
-        if (!sim->config.prefix_caching)
+        EXPECT(sim, sim->config.schedule.kv.caching, b);
+        if (!sim->config.schedule.kv.caching)
             return;
         check_cached_block(sim, b);
         const struct shadow_slot *last = &sim->executor.slots[(int64_t)(b + 1) * size - 1];
@@ -369,7 +369,7 @@ static void check_sequences(struct simulation *sim) {
         num_groups += g->status == GROUP_RUNNING;
         num_waiting += g->status == GROUP_WAITING;
     }
-    EXPECT(sim, num_running <= core->config.limits->max_num_seqs, num_running);
+    EXPECT(sim, num_running <= core->config.schedule.kv.limits->max_num_seqs, num_running);
     EXPECT(sim, num_running == core->stats.num_running, num_running);
     EXPECT(sim, num_groups == core->scheduler.running.count, num_groups);
     EXPECT(sim, num_waiting == core->scheduler.waiting.count, num_waiting);

@@ -233,8 +233,7 @@ struct request *random_request(struct random *random, const struct request_shape
         .max_tokens = random_once_in(random, 10)
                           ? random_range(random, 0, 1)
                           : random_range(random, 1, shape->max_output_tokens),
-        .settings.temperature = 1,
-        .settings.top_p = 1,
+        .settings = SAMPLING_SETTINGS_NEUTRAL,
         .seed = random_next(random),
         .num_logprobs = draw_logprobs(random, shape),
         .num_prompt_logprobs = draw_logprobs(random, shape),

@@ -225,13 +225,13 @@ static void draw_memory(struct simulation *sim, enum load load) {
     if (!random_once_in(random, 3))
         limits->num_host_blocks = random_range(random, 1, 2 * limits->num_blocks);
     static const int64_t costs[] = {0, 0, 1, INT64_C(1000000000)};
-    config->swap_block_ns = costs[random_range(random, 0, 3)];
+    config->schedule.swap_block_ns = costs[random_range(random, 0, 3)];
     static const int64_t times[] = {0, 1, 3, -1}; /* of a step of a tick, or of none */
-    config->max_step_ns = times[sim->seed % 4];
-    config->prefix_caching = !random_once_in(random, 4);
-    config->num_tenants = random_range(random, 1, 3);
+    config->schedule.max_step_ns = times[sim->seed % 4];
+    config->schedule.kv.caching = !random_once_in(random, 4);
+    config->schedule.kv.num_tenants = random_range(random, 1, 3);
     for (int i = 0; i < BLOCK_KEY_SECRET_BYTES; i++)
-        config->secret.bytes[i] = (unsigned char)random_range(random, 0, 255);
+        config->schedule.kv.secret.bytes[i] = (unsigned char)random_range(random, 0, 255);
     if (random_once_in(random, 4))
         limits->window = random_range(random, 2, 40);
 }
@@ -271,8 +271,8 @@ static void draw_server(struct simulation *sim, enum load load) {
         share_prefixes(sim);
     draw_memory(sim, load);
     if (load == LOAD_SHARED)
-        sim->config.prefix_caching = true;
-    sim->config.limits = limits;
+        sim->config.schedule.kv.caching = true;
+    sim->config.schedule.kv.limits = limits;
     sim->config.async_scheduling = sim->variant.async_scheduling;
     sim->config.num_stages = sim->variant.num_stages;
     sim->config.vocabulary = sim->vocabulary;
@@ -289,7 +289,7 @@ static void draw_server(struct simulation *sim, enum load load) {
 /* Without a cache nobody shares with anybody else. */
 static uint64_t find_scope(const struct simulation *sim, int32_t index) {
     const struct request *request = sim->requests[index].checker.request;
-    if (!sim->config.prefix_caching)
+    if (!sim->config.schedule.kv.caching)
         return (uint64_t)index;
     uint64_t scope = fake_model_hash(0, request->tenant);
     for (size_t i = 0; i < request->cache_salt_bytes; i++)
@@ -319,7 +319,7 @@ static struct request_shape draw_shape(struct simulation *sim, enum load load) {
         .many_beams = load == LOAD_MIXED,
         .num_texts = load == LOAD_SHARED ? 1 : random_range(random, 0, 3),
         .text_seed = random_next(random),
-        .num_tenants = sim->config.num_tenants,
+        .num_tenants = sim->config.schedule.kv.num_tenants,
     };
 }
 
@@ -329,7 +329,7 @@ static void draw_request(struct simulation *sim, const struct request_shape *sha
     struct simulated_request *request = &sim->requests[index];
     stream_checker_init(&request->checker, random_request(random, shape), sim->limits.max_model_len,
                         sim->vocabulary);
-    request->checker.caching = sim->config.prefix_caching;
+    request->checker.caching = sim->config.schedule.kv.caching;
     request->checker.request->user = request;
     request->scope = find_scope(sim, index);
     request->cancel_at = random_once_in(random, 5) ? random_range(random, 0, 60) : -1;
@@ -363,10 +363,10 @@ static void draw_requests(struct simulation *sim, enum load load) {
 /* Of every second seed one share, so that orders with and without others are tried. */
 static void draw_shares(struct simulation *sim) {
     struct random random = random_from(sim->seed + 3);
-    sim->config.num_shares = sim->seed % 2 == 0 ? 1 : random_range(&random, 2, 5);
+    sim->config.schedule.num_shares = sim->seed % 2 == 0 ? 1 : random_range(&random, 2, 5);
     for (int32_t i = 0; i < sim->num_requests; i++)
         request_set_share(sim->requests[i].checker.request,
-                          random_range(&random, 0, sim->config.num_shares - 1),
+                          random_range(&random, 0, sim->config.schedule.num_shares - 1),
                           random_once_in(&random, 2) ? 1 : random_range(&random, 1, 9));
 }
 
@@ -472,8 +472,9 @@ void simulation_begin(struct simulation *sim, uint64_t seed,
     draw_requests(sim, load);
     draw_shares(sim);
     draw_deadlines(sim);
-    sim->queue = (struct queue_limits){
-        .max_requests = INT64_MAX, .max_tokens = INT64_MAX, .num_shares = sim->config.num_shares};
+    sim->queue = (struct queue_limits){.max_requests = INT64_MAX,
+                                       .max_tokens = INT64_MAX,
+                                       .num_shares = sim->config.schedule.num_shares};
     CHECK(queue_limits_init(&sim->queue) == 0);
     sim->config.queue = &sim->queue;
     begin_executor(sim);

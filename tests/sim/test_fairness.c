@@ -107,11 +107,11 @@ static void start(struct server *server, int32_t num_shares, int32_t num_blocks)
     fake_executor_init(&server->executor, num_blocks, 4, 64);
     fake_executor_add_host(&server->executor, num_blocks / 4);
     const struct engine_core_config config = {
-        .limits = &server->limits,
-        .swap_block_ns = 1,
-        .prefix_caching = true,
-        .num_tenants = 1,
-        .num_shares = num_shares,
+        .schedule.kv.limits = &server->limits,
+        .schedule.swap_block_ns = 1,
+        .schedule.kv.caching = true,
+        .schedule.kv.num_tenants = 1,
+        .schedule.num_shares = num_shares,
         .stall_timeout_ns = INT64_MAX / 2,
         .clock = read_clock,
         .notify = on_news,

@@ -41,13 +41,7 @@ static struct record_header header_of(const struct simulation *sim) {
         .num_stages = config->num_stages,
         .kv_bytes = 1,
         .limits = sim->limits,
-        .swap_block_ns = config->swap_block_ns,
-        .max_step_ns = config->max_step_ns,
-        .stall_timeout_ns = config->stall_timeout_ns,
-        .num_tenants = config->num_tenants,
-        .num_shares = config->num_shares,
-        .prefix_caching = config->prefix_caching,
-        .async_scheduling = config->async_scheduling,
+        .core = *config,
     };
 }
 

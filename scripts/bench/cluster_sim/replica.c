@@ -31,11 +31,11 @@ struct replica *replica_create(const struct replica_config *config) {
     if (replica == NULL)
         return NULL;
     const struct engine_core_config core = {
-        .limits = &config->device->limits,
-        .max_step_ns = -1, /* --max-inter-token-ms auto */
-        .num_tenants = 1,
-        .prefix_caching = config->prefix_caching,
-        .secret = config->secret,
+        .schedule.kv.limits = &config->device->limits,
+        .schedule.max_step_ns = -1, /* --max-inter-token-ms auto */
+        .schedule.kv.num_tenants = 1,
+        .schedule.kv.caching = config->prefix_caching,
+        .schedule.kv.secret = config->secret,
         .async_scheduling = true,
         .clock = read_clock,
         .has_signal = has_signal,

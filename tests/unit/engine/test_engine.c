@@ -47,10 +47,10 @@ static struct engine_config base_config(struct fixture *f) {
         .hidden_size = FAKE_HIDDEN_SIZE,
     };
     return (struct engine_config){
-        .limits = &f->limits,
+        .core.schedule.kv.limits = &f->limits,
         .max_queued_requests = 1000,
         .max_queued_tokens = 100000,
-        .stall_timeout_ms = 60000,
+        .core.stall_timeout_ns = 60000 * CLOCK_NS_PER_MS,
         .wake = wake,
         .wake_context = &f->woken,
     };
@@ -367,7 +367,7 @@ static void start_sleeper(struct fixture *f, struct engine_config *config, bool 
                           int64_t sleep_idle_ms, unsigned num_allowed) {
     struct error err = {0};
     *config = base_config(f);
-    config->prefix_caching = prefix_caching;
+    config->core.schedule.kv.caching = prefix_caching;
     config->sleep_idle_ms = sleep_idle_ms;
     sem_init(&f->woken, 0, 0);
     fake_executor_init(&f->executor, f->limits.num_blocks, f->limits.block_size,

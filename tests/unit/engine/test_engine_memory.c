@@ -31,10 +31,10 @@ static struct engine_config config_of(int32_t scale) {
         .hidden_size = 64,
     };
     return (struct engine_config){
-        .limits = &limits,
-        .swap_block_ns = 1000,
-        .num_tenants = 1,
-        .prefix_caching = true,
+        .core.schedule.kv.limits = &limits,
+        .core.schedule.swap_block_ns = 1000,
+        .core.schedule.kv.num_tenants = 1,
+        .core.schedule.kv.caching = true,
         .max_queued_requests = 10,
         .max_queued_tokens = 1000,
         .wake = wake,
@@ -84,14 +84,15 @@ static void test_queue_counts(void **state) {
 /* What another step in flight pushes before a reader is found to be behind. */
 static void test_steps_in_flight_count(void **state) {
     struct engine_config config = config_of(1);
-    const struct engine_core_config one = {.limits = &limits, .num_tenants = 1},
-                                    two = {.limits = &limits,
-                                           .num_tenants = 1,
+    const struct engine_core_config one = {.schedule.kv.limits = &limits,
+                                           .schedule.kv.num_tenants = 1},
+                                    two = {.schedule.kv.limits = &limits,
+                                           .schedule.kv.num_tenants = 1,
                                            .async_scheduling = true};
     size_t bytes = engine_memory_bytes(&config, fake_tokenizer());
     size_t of_step =
         engine_core_bytes(&two, fake_tokenizer()) - engine_core_bytes(&one, fake_tokenizer());
-    config.async_scheduling = true;
+    config.core.async_scheduling = true;
     assert_int_equal(engine_memory_bytes(&config, fake_tokenizer()) - bytes,
                      of_step + logprob_lists_event_bytes(&limits));
 }

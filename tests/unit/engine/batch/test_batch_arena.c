@@ -195,9 +195,9 @@ static int32_t run_requests(enum way way, int32_t *tokens) {
     };
     static struct engine_core core;
     struct remote remote = {.base = {.ops = &ops}, .way = way};
-    const struct engine_core_config config = {.limits = &limits,
-                                              .num_tenants = 1,
-                                              .prefix_caching = true,
+    const struct engine_core_config config = {.schedule.kv.limits = &limits,
+                                              .schedule.kv.num_tenants = 1,
+                                              .schedule.kv.caching = true,
                                               .stall_timeout_ns = INT64_MAX / 4,
                                               .clock = read_clock,
                                               .notify = ignore};

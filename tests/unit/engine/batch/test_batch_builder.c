@@ -30,7 +30,7 @@ static void start(struct fixture *f, int32_t budget) {
                                         .num_blocks = 32,
                                         .vocab_size = FAKE_VOCAB_SIZE,
                                         .hidden_size = 2};
-    const struct scheduler_config config = {.limits = &f->limits, .num_tenants = 1};
+    const struct scheduler_config config = {.kv.limits = &f->limits, .kv.num_tenants = 1};
     assert_int_equal(scheduler_init(&f->scheduler, &config), 0);
     assert_int_equal(batch_builder_init(&f->builder, &f->limits, fake_tokenizer(), NULL), 0);
     assert_int_equal(step_init(&f->step, &f->limits, fake_tokenizer(), NULL), 0);

@@ -165,9 +165,9 @@ static void start(struct fixture *f, const struct setup *setup) {
         assert_int_equal(ngram_drafter_create(2, 1, &f->drafter, &err), 0);
     }
     const struct engine_core_config config = {
-        .limits = &f->limits,
-        .num_tenants = 1,
-        .prefix_caching = true,
+        .schedule.kv.limits = &f->limits,
+        .schedule.kv.num_tenants = 1,
+        .schedule.kv.caching = true,
         .async_scheduling = setup->planning != AFTER,
         .drafter = f->drafter,
         .vocabulary = f->vocabulary,

@@ -50,7 +50,7 @@ struct fixture {
 };
 
 static void start(struct fixture *f, const struct sampling_params *params) {
-    const struct scheduler_config config = {.limits = &limits, .num_tenants = 1};
+    const struct scheduler_config config = {.kv.limits = &limits, .kv.num_tenants = 1};
     *f = (struct fixture){.drafter = {.base = {.ops = &ops}, .tokens = {10, 11, 12, 13}}};
     f->speculation = (struct speculation){
         .drafter = &f->drafter.base, .limits = &limits, .tokenizer = fake_tokenizer()};

@@ -154,8 +154,8 @@ static void start(struct fixture *f, bool async_scheduling) {
                                    .rank_stats = executor_has_no_stats};
     f->executor.ops = &f->ops;
     const struct engine_core_config config = {
-        .limits = &f->limits,
-        .num_tenants = 1,
+        .schedule.kv.limits = &f->limits,
+        .schedule.kv.num_tenants = 1,
         .async_scheduling = async_scheduling,
         .stall_timeout_ns = INT64_MAX / 4,
         .clock = read_clock,

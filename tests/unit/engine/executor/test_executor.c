@@ -68,11 +68,11 @@ static void start(struct fixture *f, size_t kv_memory_bytes, bool async_scheduli
     if (executor_create(f->model, &requested, &f->info, &f->executor, &err) != 0)
         fail_msg("%s", err.message);
     struct engine_config config = {
-        .limits = &f->info.limits,
+        .core.schedule.kv.limits = &f->info.limits,
         .max_queued_requests = 100,
         .max_queued_tokens = 10000,
-        .async_scheduling = async_scheduling,
-        .num_stages = f->info.num_stages,
+        .core.async_scheduling = async_scheduling,
+        .core.num_stages = f->info.num_stages,
         .wake = wake,
     };
     if (engine_create(&config, f->executor, f->tokenizer, &f->engine, &err) != 0)

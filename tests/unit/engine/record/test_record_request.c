@@ -39,13 +39,12 @@ static struct record_header header(void) {
                    .vocab_size = 100,
                    .hidden_size = 4,
                    .window = 9},
-        .swap_block_ns = 11,
-        .max_step_ns = -1,
-        .stall_timeout_ns = 12,
-        .num_tenants = 3,
-        .num_shares = 4,
-        .prefix_caching = true,
-        .async_scheduling = true,
+        .core = {.schedule = {.kv = {.num_tenants = 3, .caching = true},
+                              .max_step_ns = -1,
+                              .swap_block_ns = 11,
+                              .num_shares = 4},
+                 .async_scheduling = true,
+                 .stall_timeout_ns = 12},
     };
 }
 
@@ -69,12 +68,12 @@ static void a_header_comes_back(void **state) {
     assert_string_equal(read.build, written.build);
     assert_int_equal(read.kv_bytes, written.kv_bytes);
     assert_int_equal(read.swap_bytes, 5);
-    assert_int_equal(read.swap_block_ns, 11);
-    assert_int_equal(read.max_step_ns, -1);
-    assert_int_equal(read.stall_timeout_ns, 12);
-    assert_int_equal(read.num_tenants, 3);
-    assert_int_equal(read.num_shares, 4);
-    assert_true(read.prefix_caching && read.async_scheduling);
+    assert_int_equal(read.core.schedule.swap_block_ns, 11);
+    assert_int_equal(read.core.schedule.max_step_ns, -1);
+    assert_int_equal(read.core.stall_timeout_ns, 12);
+    assert_int_equal(read.core.schedule.kv.num_tenants, 3);
+    assert_int_equal(read.core.schedule.num_shares, 4);
+    assert_true(read.core.schedule.kv.caching && read.core.async_scheduling);
     for (size_t length = 0; length < bytes.length; length++) {
         in = record_input_of((struct text){bytes.data, length});
         assert_int_equal(record_header_read(&in, &read, &err), -1);

@@ -29,8 +29,8 @@ static struct scheduler_config config_of(int32_t slots, int32_t budget, int32_t 
                                      .max_num_batched_tokens = budget,
                                      .max_model_len = 1000};
     return (struct scheduler_config){
-        .limits = &limits,
-        .num_tenants = 1,
+        .kv.limits = &limits,
+        .kv.num_tenants = 1,
     };
 }
 

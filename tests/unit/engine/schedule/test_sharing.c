@@ -28,9 +28,9 @@ static struct scheduler_config config_of(int32_t num_blocks, int32_t num_host_bl
                                      .max_num_batched_tokens = 64,
                                      .max_model_len = 1000};
     return (struct scheduler_config){
-        .limits = &limits,
-        .num_tenants = 2,
-        .prefix_caching = true,
+        .kv.limits = &limits,
+        .kv.num_tenants = 2,
+        .kv.caching = true,
     };
 }
 
@@ -183,7 +183,7 @@ static void test_a_prefix_in_flight_is_waited_for(void **state) {
 static void test_swapping_keeps_what_is_computed(void **state) {
     struct scheduler_config config = config_of(12, 12);
     struct fixture f;
-    config.prefix_caching = false;
+    config.kv.caching = false;
     start(&f, &config);
     for (int i = 0; i < 3; i++)
         add(&f, 9, 1);
@@ -225,7 +225,7 @@ static int32_t dropped_after(struct fixture *f, const struct scheduler_config *c
 static void test_the_cheaper_way_is_taken(void **state) {
     struct scheduler_config config = config_of(12, 12);
     struct fixture f;
-    config.prefix_caching = false;
+    config.kv.caching = false;
     config.swap_block_ns = 1000;
     assert_int_equal(dropped_after(&f, &config, 10), 1);
     assert_int_equal(dropped_after(&f, &config, 10000), 0);
