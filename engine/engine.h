@@ -17,9 +17,9 @@ struct engine;
 struct recorder;
 
 struct engine_config {
-    /* What it refers to outlives the engine. No tenants mean one, no stall_timeout_ns means 10 s. Not
-     * read, as the engine sets them: the secret of prefixes, what is about masks and the queue, and
-     * the callbacks. */
+    /* What it refers to outlives the engine. No tenants mean one, no stall_timeout_ns means 10 s.
+     * Not read, as the engine sets them: the secret of prefixes, what is about masks and the queue,
+     * and the callbacks. */
     struct engine_core_config core;
     /* Of one share; with several shares twice as many in all (schedule/queue_limits.h). */
     int32_t max_queued_requests; /* requests not yet running */

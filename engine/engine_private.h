@@ -42,8 +42,8 @@ struct engine {
     bool quitting;
 };
 
-/* engine_sleep.c, as those after them: parts of what the thread does in a turn. Called by it, without
- * the lock. */
+/* engine_sleep.c, as those after them: parts of what the thread does in a turn. Called by it,
+ * without the lock. */
 void engine_forget_prefixes(struct engine *engine);
 bool engine_step(struct engine *engine); /* returns whether there is more to do */
 void engine_end_kv_events(const struct engine *engine);

@@ -9,7 +9,7 @@
 #include "config/base/log.h"
 #include "engine/record/recorder.h"
 
-/* --- Parts of a turn of the thread, awake or about to sleep ------------------------------------- */
+/* --- Parts of a turn of the thread, awake or about to sleep ----------------------------------- */
 
 void engine_forget_prefixes(struct engine *engine) {
     recorder_flush(engine->config.recorder);
@@ -55,7 +55,7 @@ void engine_publish(struct engine *engine) {
         engine->config.wake(engine->config.wake_context);
 }
 
-/* --- Falling asleep ---------------------------------------------------------------------------- */
+/* --- Falling asleep --------------------------------------------------------------------------- */
 
 static void wake_front_end(const struct engine *engine) {
     engine->config.wake(engine->config.wake_context);
@@ -141,7 +141,7 @@ static void give_memory_back(struct engine *engine, bool discards_weights) {
     wake_front_end(engine);
 }
 
-/* --- Waking up ---------------------------------------------------------------------------------- */
+/* --- Waking up -------------------------------------------------------------------------------- */
 
 /* Ends what was submitted for an executor that does not wake, of which nothing runs and so nothing
  * is recorded. */
@@ -207,7 +207,7 @@ void engine_sleep_if_due(struct engine *engine) {
     engine_note_activity(engine, ENGINE_BETWEEN_STEPS);
 }
 
-/* --- What the front end asks ------------------------------------------------------------------- */
+/* --- What the front end asks ------------------------------------------------------------------ */
 
 bool engine_can_sleep(const struct engine *engine) {
     return engine->core.executor->can_sleep;

@@ -192,7 +192,7 @@ void core_stats_step_times(struct engine_stats *stats, const struct step_times *
         histogram_add(&stats->step_host[i], seconds(0, times->host_ns[i]));
 }
 
-/* --- Times of steps ---------------------------------------------------------------------------- */
+/* --- Times of steps --------------------------------------------------------------------------- */
 
 static int64_t read_clock(const struct step_timer *timer) {
     return timer->clock != NULL ? timer->clock(timer->context) : 0;

@@ -325,7 +325,7 @@ static void advance_beams(struct engine_core *core, int64_t now_ns) {
     }
 }
 
-/* --- A step ------------------------------------------------------------------------------------ */
+/* --- A step ----------------------------------------------------------------------------------- */
 
 /* Keeps what a token takes when many are computed at once, as in recomputation; fewer cost more
  * each. */

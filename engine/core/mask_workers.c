@@ -192,7 +192,7 @@ int mask_workers_create(const struct mask_workers_config *config, struct mask_wo
                      strerror(status));
 }
 
-/* --- The jobs of a core ------------------------------------------------------------------------ */
+/* --- The jobs of a core ----------------------------------------------------------------------- */
 
 static void end_job(struct mask_jobs *jobs, struct grammar_job *job) {
     jobs->num_running--;

@@ -43,7 +43,7 @@ int mask_workers_create(const struct mask_workers_config *config, struct mask_wo
 /* After ops->stop, with all jobs taken, or without any. Accepts NULL. */
 void mask_workers_destroy(struct mask_workers *workers);
 
-/* --- The jobs of a core ------------------------------------------------------------------------ */
+/* --- The jobs of a core ----------------------------------------------------------------------- */
 
 /* Has masks that take long found by workers. A group whose grammar is busy is left out of the plans
  * (sequence_group_is_held); its job begins once no step in flight is about the grammar. Engine

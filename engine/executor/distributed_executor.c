@@ -34,7 +34,7 @@ struct step_message {
     struct batch_capacity capacity;
 };
 
-/* --- Rank 0: its executor ---------------------------------------------------------------------- */
+/* --- Rank 0: its executor --------------------------------------------------------------------- */
 
 /* What some of the other ranks are sent of a batch. */
 struct step_copy {
@@ -422,7 +422,7 @@ int distributed_executor_create(const struct model *model, const struct executor
     return 0;
 }
 
-/* --- Another rank's process -------------------------------------------------------------------- */
+/* --- Another rank's process ------------------------------------------------------------------- */
 
 struct distributed_rank {
     struct transport *transport;
@@ -446,8 +446,8 @@ static int send_result(struct distributed_rank *rank, const struct batch_capacit
                           step_memory_bytes(capacity) - offset, err);
 }
 
-/* Each step is computed to its end before the next is taken: meanwhile rank 0 says nothing else that
- * anybody waits for. */
+/* Each step is computed to its end before the next is taken: meanwhile rank 0 says nothing else
+ * that anybody waits for. */
 static int compute(struct distributed_rank *rank, const struct step_message *message,
                    struct error *err) {
     const struct executor_ops *ops = rank->executor->ops;
@@ -520,7 +520,7 @@ int distributed_rank_run(const struct model *model, const struct executor_config
     return status;
 }
 
-/* --- The way to the others ---------------------------------------------------------------------- */
+/* --- The way to the others -------------------------------------------------------------------- */
 
 int distributed_rank_open(int32_t timeout_s, struct transport **out, struct error *err) {
     *out = NULL;

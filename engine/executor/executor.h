@@ -47,21 +47,21 @@ struct executor_ops {
     /* Every step was waited for, and it does not hang. */
     void (*destroy)(struct executor *executor);
     /* Stores the memory of one more step, for batches and results of this capacity
-     * (step_memory_bytes), the executor's; NULL: any memory will do. Of every step that is submitted,
-     * before the first of them, EXECUTOR_MAX_STEPS at most and all of the same capacity. -1 when
-     * memory is short. */
+     * (step_memory_bytes), the executor's; NULL: any memory will do. Of every step that is
+     * submitted, before the first of them, EXECUTOR_MAX_STEPS at most and all of the same capacity.
+     * -1 when memory is short. */
     int (*step_memory)(struct executor *executor, const struct batch_capacity *capacity,
                        void **out);
     /* While no step is submitted: 0, or what wait would return. Every second, if it can_lose_ranks. */
     int (*check)(struct executor *executor, struct error *err);
-    /* After ERROR_RESTART, while no step is submitted. Starts the ranks again, with the same weights
-     * and limits, which takes as long as loading them: 0, -1 with ERROR_RESTART, after which it may be
-     * tried again, or -1 with another error: the executor is unusable. */
+    /* After ERROR_RESTART, while no step is submitted. Starts the ranks again, with the same
+     * weights and limits, which takes as long as loading them: 0, -1 with ERROR_RESTART, after
+     * which it may be tried again, or -1 with another error: the executor is unusable. */
     int (*restart)(struct executor *executor, struct error *err);
-    /* Of one that can_sleep. Gives memory back until it is woken, while no step is submitted and the
-     * ranks are not lost: that of both pools, with what the KV blocks held, and with discards_weights
-     * all that the ranks have, to be read from the model's files again. One that sleeps with what its
-     * ranks have can give that back later. It may hang. */
+    /* Of one that can_sleep. Gives memory back until it is woken, while no step is submitted and
+     * the ranks are not lost: that of both pools, with what the KV blocks held, and with
+     * discards_weights all that the ranks have, to be read from the model's files again. One that
+     * sleeps with what its ranks have can give that back later. It may hang. */
     void (*sleep)(struct executor *executor, bool discards_weights);
     /* Of one that sleeps: takes the memory again, in the same sizes. 0, or -1: it sleeps on, unless it
      * hangs, and may be woken again. */
@@ -94,7 +94,7 @@ static inline void executor_stop_restarting(struct executor *executor) {
     atomic_store(&executor->stops_restarting, true);
 }
 
-/* --- Entries of executors that do less --------------------------------------------------------- */
+/* --- Entries of executors that do less -------------------------------------------------------- */
 
 static inline int executor_takes_any_memory(struct executor *executor,
                                             const struct batch_capacity *capacity, void **out) {

@@ -135,7 +135,7 @@ int rank_agreement_reach(struct transport *t, const struct rank_report *report,
     return why->code == ERROR_NONE ? 0 : error_set(err, why->code, "%s", why->message);
 }
 
-/* --- The model --------------------------------------------------------------------------------- */
+/* --- The model -------------------------------------------------------------------------------- */
 
 static int gather_model(struct transport *t, struct weights_digest *model, size_t bytes,
                         struct error *err) {

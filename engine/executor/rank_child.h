@@ -1,9 +1,9 @@
-/* The rank process (engine/executor/process_executor.h) as the engine's process has it: started, talked to over a
- * socket, watched, and ended. What the messages are about is left to the caller.
+/* The rank process (engine/executor/process_executor.h) as the engine's process has it: started,
+ * talked to over a socket, watched, and ended. What the messages are about is left to the caller.
  *
  * A process that ends, answers wrongly or hangs is lost: it is killed, `lost` says why, and what is
- * sent from then on goes nowhere, until another one is started. It hangs when it has neither answered
- * nor used processor time for a while; one that computes for long is left alone.
+ * sent from then on goes nowhere, until another one is started. It hangs when it has neither
+ * answered nor used processor time for a while; one that computes for long is left alone.
  *
  * One thread at a time; the pid may be read by any. */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_CHILD_H

@@ -56,8 +56,7 @@ struct rank_executor {
     enum rank_rest rest;           /* the engine's thread's */
     int32_t num_ranks;
     int32_t device_timeout_s;
-    bool
-        is_direct; /* the engine's thread hands the steps to the device, once it was handed the rank */
+    bool is_direct; /* the engine's thread was handed the rank, and hands its steps to the device */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;

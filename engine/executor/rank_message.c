@@ -183,7 +183,7 @@ int rank_message_check_done(const struct rank_message *message, const struct bat
     return 0;
 }
 
-/* --- The memory of steps ----------------------------------------------------------------------- */
+/* --- The memory of steps ---------------------------------------------------------------------- */
 
 /* What is not there with the C library's headers, of a kernel since 5.1. */
 #ifndef F_SEAL_FUTURE_WRITE
@@ -260,8 +260,8 @@ static int map_steps(struct step_mapping *mapping, const struct step_files *file
     return 0;
 }
 
-/* An older kernel knows no seal that leaves the mappings that are there alone: the rank process then
- * maps the batches read-only of its own accord. */
+/* An older kernel knows no seal that leaves the mappings that are there alone: the rank process
+ * then maps the batches read-only of its own accord. */
 static int seal(const struct step_files *files) {
     const int size = F_SEAL_SHRINK | F_SEAL_GROW;
     if (fcntl(files->results, F_ADD_SEALS, size | F_SEAL_SEAL) != 0)

@@ -82,11 +82,11 @@ int rank_message_check_done(const struct rank_message *message, const struct bat
                             const struct step_result *result, int32_t vocab_size,
                             struct error *err);
 
-/* --- The memory of steps ----------------------------------------------------------------------- */
+/* --- The memory of steps ---------------------------------------------------------------------- */
 
 /* The memory of the steps that the engine's process and the rank process share: two files, of which
- * the first holds the batches of all steps and the second their results. Both processes map the files
- * so that each step is one piece of memory as step_memory_bind wants it.
+ * the first holds the batches of all steps and the second their results. Both processes map the
+ * files so that each step is one piece of memory as step_memory_bind wants it.
  *
  * The rank process can write to the results alone: a stray write to a batch is a SIGSEGV there, and
  * the first file is sealed against any mapping that could be written to (memfd_create(2),

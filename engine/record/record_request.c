@@ -335,7 +335,7 @@ static void read_params(struct request_parts *parts, struct record_input *in) {
     read_grammar(parts, in);
 }
 
-/* --- What may not come together ----------------------------------------------------------------- */
+/* --- What may not come together --------------------------------------------------------------- */
 
 static bool edits_logits(const struct sampling_params *params) {
     const struct sampling_settings *settings = &params->settings;

@@ -79,7 +79,7 @@ static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_
     scheduler->plan->num_tokens += granted;
 }
 
-/* --- How much of the time a chunk of a prompt may take ----------------------------------------- */
+/* --- How much of the time a chunk of a prompt may take ---------------------------------------- */
 
 /* Returns the sequence's first num_tokens pending tokens as work of the step. */
 static struct step_chunk chunk_of(const struct scheduler *scheduler,

@@ -49,8 +49,8 @@ struct sequence_in_flight {
  * being sampled, and one step computes them all.
  *
  * Which tokens those are follows from the tokens before alone. Where they cannot be appended at
- * once, as a step in flight samples the first or logprobs are requested, each is sampled with a mask
- * that has no other. These are the next ones, in order; zeroed: none. */
+ * once, as a step in flight samples the first or logprobs are requested, each is sampled with a
+ * mask that has no other. These are the next ones, in order; zeroed: none. */
 struct forced_tokens {
     int32_t count;
     int32_t tokens[MAX_FORCED_TOKENS];
@@ -166,8 +166,8 @@ void sequence_release(struct sequence *sequence);
 
 /* Returns whether the request's grammar forces tokens. */
 bool forced_tokens_apply(const struct sampling_params *params);
-/* The grammar has taken the token: the first of them, if there are any. Then finds those that follow
- * the last of them, or another token. */
+/* The grammar has taken the token: the first of them, if there are any. Then finds those that
+ * follow the last of them, or another token. */
 void forced_tokens_note(struct forced_tokens *forced, struct grammar_state *grammar, int32_t token);
 
 #endif
