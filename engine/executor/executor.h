@@ -15,7 +15,7 @@
 #include "config/base/check.h"
 #include "config/base/error.h"
 #include "config/serving_limits.h"
-#include "engine/stats/rank_stats.h"
+#include "engine/stats/engine_stats.h"
 #include "kernels/tuning.h"
 #include "models/batch.h"
 #include "models/files/content_hash.h"

@@ -10,7 +10,6 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "config/base/log.h"
-#include "engine/schedule/fair_preemption.h"
 #include "engine/schedule/scheduler_private.h"
 
 #define CHOICES_IN_TURN 16

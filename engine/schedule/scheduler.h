@@ -41,7 +41,7 @@
  * (stalled ones first): that one loses all blocks, by swapping or recomputation, whichever is
  * estimated to cost less time. A sequence never takes from its own group or one before it; the
  * last in order just waits for its turn. So the first in order always advances. A share that waits
- * takes slots and blocks from one that holds more (fair_preemption.h). Who is before a
+ * takes slots and blocks from one that holds more (fair_preemption.c). Who is before a
  * running group stays so until it ends, but for groups that are admitted with an earlier place:
  * of shares that were served less, each of which is served more by it, and urgent ones of its own
  * share. So there is no livelock, and every share's turn comes. In a step where decoding preempted

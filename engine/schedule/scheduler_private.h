@@ -1,6 +1,7 @@
 /* Shared by the files of the scheduler: scheduler.c (life of groups, and what is computed of them),
- * scheduler_plan.c (the plan of a step), admission.c (who gets running slots, and who loses them)
- * and prefix_match.c (tokens that need not be computed). */
+ * scheduler_plan.c (the plan of a step), admission.c (who gets running slots, and who loses them),
+ * fair_preemption.c (who gives way to a share that waits) and prefix_match.c (tokens that need not
+ * be computed). */
 #ifndef QUIRE_ENGINE_SCHEDULE_SCHEDULER_PRIVATE_H
 #define QUIRE_ENGINE_SCHEDULE_SCHEDULER_PRIVATE_H
 
@@ -50,6 +51,12 @@ void admission_leave(struct scheduler *scheduler, struct sequence_group *group);
 void admission_clear(struct scheduler *scheduler);
 /* Makes all blocks of a group, on the device and the host, free. It then waits to be recomputed. */
 void admission_forget(struct scheduler *scheduler, struct sequence_group *group);
+
+/* Returns the last group of the share that holds most, of those that are to give way to `next`,
+ * which waits and finds no room: it lacks blocks, or slots alone. NULL: there is none. It may be in
+ * flight. */
+struct sequence_group *fair_preemption_victim(struct scheduler *scheduler,
+                                              const struct sequence_group *next, bool lacks_blocks);
 
 /* Gives a sequence that holds nothing the cached blocks of its first tokens, and counts these as
  * computed. Returns how many they are. Must be followed by one of the next two: commit when the

@@ -13,7 +13,7 @@
  * first time it gets its PLACE: that least sum. Places order the groups of different shares from
  * then on, whatever their shares are served later, and a preempted group waits with its place: a
  * group never loses its turn to one of another share whose turn came later, but where its share holds
- * more than that one (fair_preemption.h) or runs others, and that one nothing. In one share an
+ * more than that one (fair_preemption.c) or runs others, and that one nothing. In one share an
  * urgent group takes the earlier place, and the others move back by one each.
  *
  * An idle share gains no credit: one that begins to wait is lifted to the virtual time of who is

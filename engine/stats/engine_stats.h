@@ -3,7 +3,6 @@
 #define QUIRE_ENGINE_ENGINE_STATS_H
 
 #include "config/serving_limits.h"
-#include "engine/stats/rank_stats.h"
 #include "engine/request/token_stream.h"
 #include "kernels/backend.h"
 
@@ -11,6 +10,14 @@
 #include <stdint.h>
 
 #define HISTOGRAM_MAX_BUCKETS 32
+
+/* What a rank has done since it was started. */
+struct rank_stats {
+    int64_t compute_ns;       /* in steps, but for what follows */
+    int64_t communication_ns; /* with the other ranks, waiting for them included */
+    uint64_t bytes_sent;      /* to them, in messages of collective ops; threads of one process send
+                                 none */
+};
 
 /* counts[i]: observations <= bounds[i] and > bounds[i-1]; the last one is above all bounds. */
 struct histogram {

@@ -231,6 +231,22 @@ static void every_field_comes_back(void **state) {
     byte_buffer_finish(&again);
 }
 
+/* Recordings of this version exist: whoever changes what is written, or the order of the sampling
+ * fields, raises RECORD_VERSION and takes the new sum (FNV-1a). */
+static void the_bytes_are_those_of_the_version(void **state) {
+    const struct sampling_params params = all_fields();
+    struct request *request = make_request(&params);
+    struct byte_buffer bytes = {0};
+    uint32_t sum = 2166136261U;
+    record_request_write(request, NULL, &bytes);
+    for (size_t i = 0; i < bytes.length; i++)
+        sum = (sum ^ (uint8_t)bytes.data[i]) * 16777619U;
+    assert_int_equal(RECORD_VERSION, 3);
+    assert_int_equal(sum, 0x16b7ba96);
+    request_unref(request);
+    byte_buffer_finish(&bytes);
+}
+
 /* Without what comes after its last op a grammar is none; anything shorter lacks a field. */
 static void what_is_cut_off_is_refused(void **state) {
     struct sampling_params params = all_fields();
@@ -323,6 +339,7 @@ int main(void) {
         cmocka_unit_test(a_header_comes_back),
         cmocka_unit_test(differences_of_headers_are_named),
         cmocka_unit_test(every_field_comes_back),
+        cmocka_unit_test(the_bytes_are_those_of_the_version),
         cmocka_unit_test(what_is_cut_off_is_refused),
         cmocka_unit_test(what_no_engine_takes_is_refused),
         cmocka_unit_test(a_grammar_that_was_changed_is_refused_or_sound),
