@@ -150,8 +150,8 @@ struct option_value {
     const struct option_list *list;
 };
 
-/* Fills in the option with this index, in the order of --help. Returns false behind the last. Secret
- * are options that are marked so, and URLs that name a user or a password. */
+/* Fills in the option with this index, in the order of --help. Returns false behind the last.
+ * Secret are options that are marked so, and URLs that name a user or a password. */
 bool options_get(const struct options *options, size_t index, struct option_value *out);
 
 /* Releases what options_load put in; accepts a zeroed struct. */

@@ -35,7 +35,8 @@ static inline int32_t serving_limits_max_blocks(const struct serving_limits *lim
            (limits->max_model_len % limits->block_size != 0);
 }
 
-/* Returns how many rows of a step sample at most: one of each sequence, and one after each draft. */
+/* Returns how many rows of a step sample at most: one of each sequence, and one after each draft.
+ */
 static inline int32_t serving_limits_max_sampled(const struct serving_limits *limits) {
     int64_t most = (int64_t)limits->max_num_seqs * (1 + (int64_t)limits->num_speculative_tokens);
     int64_t computed = (int64_t)limits->max_num_seqs + limits->max_num_batched_tokens;

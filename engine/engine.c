@@ -23,7 +23,7 @@
 #define LOOK_NS CLOCK_NS_PER_S   /* at an executor that may lose its ranks, while nothing runs */
 #define CHOICE_RECORD_BYTES 1024 /* of one that has not begun, here and in the front end */
 
-/* --- What the core asks ----------------------------------------------------------------------- */
+/* --- What the core asks --- */
 
 static struct recorder *recorder_of(void *context) {
     return ((struct engine *)context)->config.recorder;
@@ -137,7 +137,7 @@ static void add_requests(struct engine *engine, struct request_list *inbox) {
     }
 }
 
-/* --- The thread ------------------------------------------------------------------------------- */
+/* --- The thread --- */
 
 static void *engine_thread(void *argument) {
     struct engine *engine = argument;

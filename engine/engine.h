@@ -80,8 +80,8 @@ bool engine_can_sleep(const struct engine *engine);
 /* Any thread; of one that can. From now on nothing is taken; when all that was taken has ended, the
  * executor gives its memory back: that of the KV blocks, which the prefix cache then knows nothing
  * of, and with discards_weights the weights too. `wake` of the configuration is called when it
- * sleeps. One that sleeps by itself (sleep_idle_ms: with its weights) sleeps on from now on; one that
- * has its weights gives them back as well where that is requested. Returns false, and nothing
+ * sleeps. One that sleeps by itself (sleep_idle_ms: with its weights) sleeps on from now on; one
+ * that has its weights gives them back as well where that is requested. Returns false, and nothing
  * happens, while it wakes, and where it sleeps without weights and is to have them. Writes what it
  * has come to. */
 bool engine_sleep(struct engine *engine, bool discards_weights, struct engine_rest_view *out);

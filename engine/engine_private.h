@@ -1,6 +1,6 @@
-/* What the files of the engine's thread have in common. `lock` guards everything the front end shares
- * with it: the inbox, the ready list, a copy of the counters, and what the thread has to wake up for.
- * The lock is never held while a step runs. */
+/* What the files of the engine's thread have in common. `lock` guards everything the front end
+ * shares with it: the inbox, the ready list, a copy of the counters, and what the thread has to
+ * wake up for. The lock is never held while a step runs. */
 #ifndef QUIRE_ENGINE_ENGINE_PRIVATE_H
 #define QUIRE_ENGINE_ENGINE_PRIVATE_H
 

@@ -1,7 +1,7 @@
-/* Sleep: the executor gives its memory back while nothing runs, and takes it again when the engine is
- * woken. All that lies in the blocks is forgotten before. Somebody puts the engine to sleep, and wakes
- * it; or it falls asleep by itself for want of requests, and the next one wakes it. The states are
- * the machine's (sleep_machine.h); what is here does what they say. */
+/* Sleep: the executor gives its memory back while nothing runs, and takes it again when the engine
+ * is woken. All that lies in the blocks is forgotten before. Somebody puts the engine to sleep, and
+ * wakes it; or it falls asleep by itself for want of requests, and the next one wakes it. The
+ * states are the machine's (sleep_machine.h); what is here does what they say. */
 #include "engine/engine_private.h"
 
 #include "config/base/check.h"
@@ -9,7 +9,7 @@
 #include "config/base/log.h"
 #include "engine/record/recorder.h"
 
-/* --- Parts of a turn of the thread, awake or about to sleep ----------------------------------- */
+/* --- Parts of a turn of the thread, awake or about to sleep --- */
 
 void engine_forget_prefixes(struct engine *engine) {
     recorder_flush(engine->config.recorder);
@@ -55,7 +55,7 @@ void engine_publish(struct engine *engine) {
         engine->config.wake(engine->config.wake_context);
 }
 
-/* --- Falling asleep --------------------------------------------------------------------------- */
+/* --- Falling asleep --- */
 
 static void wake_front_end(const struct engine *engine) {
     engine->config.wake(engine->config.wake_context);
@@ -96,8 +96,8 @@ static bool is_due(struct engine *engine) {
     return (is_requested || is_idle) && !has_inbox;
 }
 
-/* What the cache knows lies in blocks that are about to go. Returns whether the executor has no more
- * to do than before. */
+/* What the cache knows lies in blocks that are about to go. Returns whether the executor has no
+ * more to do than before. */
 static bool forget_blocks(struct engine *engine) {
     engine_forget_prefixes(engine);
     bool runnable = engine_step(engine);
@@ -141,7 +141,7 @@ static void give_memory_back(struct engine *engine, bool discards_weights) {
     wake_front_end(engine);
 }
 
-/* --- Waking up -------------------------------------------------------------------------------- */
+/* --- Waking up --- */
 
 /* Ends what was submitted for an executor that does not wake, of which nothing runs and so nothing
  * is recorded. */
@@ -207,7 +207,7 @@ void engine_sleep_if_due(struct engine *engine) {
     engine_note_activity(engine, ENGINE_BETWEEN_STEPS);
 }
 
-/* --- What the front end asks ------------------------------------------------------------------ */
+/* --- What the front end asks --- */
 
 bool engine_can_sleep(const struct engine *engine) {
     return engine->core.executor->can_sleep;

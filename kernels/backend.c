@@ -38,7 +38,7 @@ size_t backend_device_memory(const char *name) {
     return is_in_module(name) ? module_device_memory(name) : 0;
 }
 
-/* --- Groups ----------------------------------------------------------------------------------- */
+/* --- Groups --- */
 
 static int check_num_ranks(int32_t num_ranks, struct error *err) {
     if (num_ranks < 1 || num_ranks > BACKEND_MAX_RANKS)
@@ -77,7 +77,7 @@ void backend_group_get_traffic(const struct backend_group *group, int32_t rank,
     *out = group->counts[rank].traffic;
 }
 
-/* --- Backends --------------------------------------------------------------------------------- */
+/* --- Backends --- */
 
 void backend_close(struct backend *b) {
     if (b != NULL)

@@ -51,15 +51,15 @@ struct transport;
 /* The backends that compute one model together, each with its share of it, are a group; each is a
  * rank of it, with a thread of its own. The ops named collective are called by every rank of the
  * group, in the same order and with the same shapes, and wait for the others; their sums are taken
- * in float (of a norm, on the CPU, in double) and in the order of the ranks, so that each rank has the
- * same bits, and the same in every run. The first is called before anything is recorded. */
+ * in float (of a norm, on the CPU, in double) and in the order of the ranks, so that each rank has
+ * the same bits, and the same in every run. The first is called before anything is recorded. */
 #define BACKEND_MAX_RANKS 8
 struct backend_group;
 
 /* Or its layers are divided among the stages of a pipeline, one after the other, each of which is
- * one backend, or a group of as many ranks as every other stage. Each rank of a stage hands what its
- * layers compute to the rank of that number in the next stage, while the stage before computes the
- * step after. */
+ * one backend, or a group of as many ranks as every other stage. Each rank of a stage hands what
+ * its layers compute to the rank of that number in the next stage, while the stage before computes
+ * the step after. */
 struct backend_pipeline;
 
 /* Device memory; `data` is a device pointer, aligned to 64 bytes at least. Zeroed by
@@ -246,8 +246,8 @@ struct all_reduce_args {
     bool accumulate; /* += ; out is not x then */
 };
 
-/* Collective: brings the columns that each rank has to rank 0, in the order of the ranks. A rank has
- * the same width in every call. */
+/* Collective: brings the columns that each rank has to rank 0, in the order of the ranks. A rank
+ * has the same width in every call. */
 struct gather_columns_args {
     const float *x; /* [num_rows, width] */
     float *out;     /* [num_rows, sum of the ranks' widths] on rank 0; else not read */
@@ -288,10 +288,11 @@ struct sample_args {
     float *listed_logprobs;    /* each row has a range of its own */
 };
 
-/* Collective, of two ranks or more: as gather_columns, and then sample on rank 0, to the same tokens. Of rows whose token
- * follows from temperature, top_k, top_p and min_p alone only what may be sampled is brought; on CUDA, where no
- * host waits for what a rank finds, that is of greedy rows, of those with a top_k of up to 256, and of those with
- * neither top_k nor top_p; the others are brought whole. */
+/* Collective, of two ranks or more: as gather_columns, and then sample on rank 0, to the same
+ * tokens. Of rows whose token follows from temperature, top_k, top_p and min_p alone only what may
+ * be sampled is brought; on CUDA, where no host waits for what a rank finds, that is of greedy
+ * rows, of those with a top_k of up to 256, and of those with neither top_k nor top_p; the others
+ * are brought whole. */
 struct vocab_parallel_sample_args {
     float *share;        /* [num_sample_rows, num_tokens] of this rank; the op may overwrite it */
     int32_t first_token; /* of the vocabulary, after those of the ranks before */
@@ -443,36 +444,38 @@ struct backend_config {
     int32_t stage;                     /* in the pipeline */
 };
 
-/* A group of num_ranks backends of that device, to be opened with it, each once. On CUDA rank r is the
- * GPU of number r; what one rank's failure, or its closing, keeps others from is a failure of theirs.
- * ERROR_CONFIG when there cannot be so many, ERROR_DEVICE, ERROR_MEMORY. */
+/* A group of num_ranks backends of that device, to be opened with it, each once. On CUDA rank r is
+ * the GPU of number r; what one rank's failure, or its closing, keeps others from is a failure of
+ * theirs. ERROR_CONFIG when there cannot be so many, ERROR_DEVICE, ERROR_MEMORY. */
 int backend_group_create(const char *device, int32_t num_ranks, struct backend_group **out,
                          struct error *err);
 /* Likewise of backends that are processes: its ranks are those of the transport from first_rank on,
- * of which this process opens that of the transport alone, which is one of them. Collective ops are messages of TRANSPORT_SUMS, to the
- * same bits as within a process, and from the rank's thread. One that fails, or takes longer than
- * transport->timeout_ns, is a failure of the backend. What the others send is received in memory taken at
- * backend_open, by the limits' tokens, hidden_size, rows of logits and vocab_size. Its messages may still read and write the
- * memory of its operands and of the group: after a failure the transport is destroyed before these
- * are freed, or the process leaves by _exit(2). The transport is the caller's, and outlives the
- * backend. ERROR_CONFIG when there are too many ranks, ERROR_MEMORY. */
+ * of which this process opens that of the transport alone, which is one of them. Collective ops are
+ * messages of TRANSPORT_SUMS, to the same bits as within a process, and from the rank's thread. One
+ * that fails, or takes longer than transport->timeout_ns, is a failure of the backend. What the
+ * others send is received in memory taken at backend_open, by the limits' tokens, hidden_size, rows
+ * of logits and vocab_size. Its messages may still read and write the memory of its operands and of
+ * the group: after a failure the transport is destroyed before these are freed, or the process
+ * leaves by _exit(2). The transport is the caller's, and outlives the backend. ERROR_CONFIG when
+ * there are too many ranks, ERROR_MEMORY. */
 int backend_group_create_remote(const char *device, struct transport *transport, int32_t first_rank,
                                 int32_t num_ranks, struct backend_group **out, struct error *err);
 /* Accepts NULL. The backends were closed. */
 void backend_group_destroy(struct backend_group *group);
 
-/* What a rank has sent to others and received since its group was created, without what the transport
- * adds to it: nothing within a process. Of R ranks that are processes, each sends and receives in an all_reduce of n floats
- * 8 (R-1)/R n bytes: the other ranks' slices and its own sum to all (a slice is a whole number of
- * 64 bytes but for the end of n: with s floats in the rank's own, it is 4 (n - s + (R-1) s)); with 2 ranks, or up to 2048
- * floats, 4 (R-1) n: the other ranks' parts whole, in one round. In a
- * norm across ranks 8 (R-1) num_rows bytes; in gather_columns each rank but 0 sends to it
- * 4 + 4 num_rows width bytes, in share_samples rank 0 sends to each 4 num_sample_rows. In
- * sample_vocab_parallel each rank but 0 sends 24 num_sample_rows up to three times: once where each token is the
- * likeliest, a second time where any are drawn, a third where any are by what all tokens weigh (top_p alone, or no
- * filter); rank 0 sends to each 40 num_sample_rows once, or twice in the third case. Tokens that top_k, top_p or min_p may
- * keep are 16 bytes each, but 4 num_tokens at most a row, as much as a row that is brought whole, with 4 more bytes
- * where there are any. */
+/* What a rank has sent to others and received since its group was created, without what the
+ * transport adds to it: nothing within a process. Of R ranks that are processes, each sends and
+ * receives in an all_reduce of n floats 8 (R-1)/R n bytes: the other ranks' slices and its own sum
+ * to all (a slice is a whole number of 64 bytes but for the end of n: with s floats in the rank's
+ * own, it is 4 (n - s + (R-1) s)); with 2 ranks, or up to 2048 floats, 4 (R-1) n: the other ranks'
+ * parts whole, in one round. In a norm across ranks 8 (R-1) num_rows bytes; in gather_columns each
+ * rank but 0 sends to it 4 + 4 num_rows width bytes, in share_samples rank 0 sends to each 4
+ * num_sample_rows. In sample_vocab_parallel each rank but 0 sends 24 num_sample_rows up to three
+ * times: once where each token is the likeliest, a second time where any are drawn, a third where
+ * any are by what all tokens weigh (top_p alone, or no filter); rank 0 sends to each 40
+ * num_sample_rows once, or twice in the third case. Tokens that top_k, top_p or min_p may keep are
+ * 16 bytes each, but 4 num_tokens at most a row, as much as a row that is brought whole, with 4
+ * more bytes where there are any. */
 struct backend_group_traffic {
     uint64_t bytes_sent, bytes_received;
     int64_t wait_ns; /* from the beginning of messages to their end; within a process, for others to

@@ -14,12 +14,12 @@
  * Quantised types keep each token's K and V of a head as codes times one scale, a float; quotients
  * are rounded to float, then to the nearest code (ties to even), which is at most the largest:
  *   INT8   code = x / scale in -127 .. 127, scale = largest magnitude / 127
- *   E4M3   code = x / scale as an 8-bit float (dtype.h), scale = largest magnitude / 448 times one of
- *          the factors 1, 1 + 1/16 .. 1 + 15/16: the one that makes the errors least, as 3 bits of
- *          mantissa are few. The error is factor^2 * sum of (code - quotient)^2; each square is rounded
- *          to a multiple of 2^-8, so that the sum is exact in any order; the first of equals is taken
- * Where the scale is 0 (all zeros, or hardly more) the codes are 0. A token whose values are not
- * all finite has codes 0 and the scale NaN, so that every value read back is NaN. */
+ *   E4M3   code = x / scale as an 8-bit float (dtype.h), scale = largest magnitude / 448 times one
+ * of the factors 1, 1 + 1/16 .. 1 + 15/16: the one that makes the errors least, as 3 bits of
+ *          mantissa are few. The error is factor^2 * sum of (code - quotient)^2; each square is
+ * rounded to a multiple of 2^-8, so that the sum is exact in any order; the first of equals is
+ * taken Where the scale is 0 (all zeros, or hardly more) the codes are 0. A token whose values are
+ * not all finite has codes 0 and the scale NaN, so that every value read back is NaN. */
 #ifndef QUIRE_KERNELS_KV_LAYOUT_H
 #define QUIRE_KERNELS_KV_LAYOUT_H
 

@@ -7,18 +7,18 @@
  *      does not allow are banned;
  *   3. repetition penalty on every token of prompt or output: logit > 0 ? logit / r : logit * r;
  *      frequency: logit -= f * output_count; presence: logit -= p * (output_count > 0);
- *   4. temperature 0: argmax, ties to the lowest id, and none of what follows; otherwise top_n_sigma:
- *      drop tokens whose logit is below max - n * sigma, sigma the standard deviation of the logits
- *      that are not -INFINITY; one further than SAMPLE_MAX_DEVIATION below the largest counts as
- *      that far below; then logits / temperature;
+ *   4. temperature 0: argmax, ties to the lowest id, and none of what follows; otherwise
+ * top_n_sigma: drop tokens whose logit is below max - n * sigma, sigma the standard deviation of
+ * the logits that are not -INFINITY; one further than SAMPLE_MAX_DEVIATION below the largest counts
+ * as that far below; then logits / temperature;
  *   5. min_p: drop tokens with probability below min_p * max probability;
  *   6. top_k, then top_p on what is left (the smallest set of most probable tokens whose mass
  *      reaches top_p); equal values are kept or dropped together only by token id order;
  *   7. typical_p: of what is left, the tokens whose -log(probability) is nearest to the entropy,
  *      until their mass reaches typical_p; tokens equally near are kept together;
- *   8. XTC: if a second random number is below xtc_probability, of the tokens left whose probability
- *      is xtc_threshold or more all but the last, in the order of falling logit and rising id, are
- *      dropped;
+ *   8. XTC: if a second random number is below xtc_probability, of the tokens left whose
+ * probability is xtc_threshold or more all but the last, in the order of falling logit and rising
+ * id, are dropped;
  *   9. dynamic temperature: with dynatemp_range r > 0, probabilities up to here are of temperature
  *      1, and now the logits of what is left are divided by low + (high - low) * h^exponent, where
  *      low and high are temperature -+ r, low at least 0, and h is the entropy of what is left over
@@ -29,22 +29,20 @@
  *      which the sum of the kept weights exceeds u times their total. The second random number, of
  *      step 8, is the top 53 of the other 64 bits.
  * Mirostat takes the place of steps 4's sigma and 5 to 9, with a number mu that goes from token to
- * token: before the first it is 2 tau, and a token of surprise s = -log2(probability), among what is
- * kept, makes it mu - eta * (s - tau). Version 2 keeps tokens whose surprise is at most mu, the
+ * token: before the first it is 2 tau, and a token of surprise s = -log2(probability), among what
+ * is kept, makes it mu - eta * (s - tau). Version 2 keeps tokens whose surprise is at most mu, the
  * likeliest in any case. Version 1 estimates Zipf's exponent from the SAMPLE_MIROSTAT_TOKENS
- * likeliest (those of e^-SAMPLE_SPAN at least), and from it and mu a top_k (Basu et al., "Mirostat",
- * arXiv 2007.14966, equations 30 and 9).
- * The steps before 7 have vLLM's order, where the temperature comes first. Those of llama.cpp stand
- * where they do not change that, and in their own order: top_n_sigma, which a temperature does not
- * change, before all; typical_p (Meister et al., arXiv 2202.00666) and XTC on what the others leave;
- * the dynamic temperature last, as its entropy is that of what is left. (top_n_sigma: Tang et al.,
- * arXiv 2411.07641; XTC: pull request 6335 of text-generation-webui.) DRY is not here: whoever makes
- * the rows turns it into token_bias entries.
- * A NaN logit counts as -INFINITY, +INFINITY as the largest float; when every token is banned the
- * answer is token 0.
- * The token depends on nothing else: not on the batch, the step, the thread or the backend.
- * Random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
- * SC'11), key = seed, counter = position. */
+ * likeliest (those of e^-SAMPLE_SPAN at least), and from it and mu a top_k (Basu et al.,
+ * "Mirostat", arXiv 2007.14966, equations 30 and 9). The steps before 7 have vLLM's order, where
+ * the temperature comes first. Those of llama.cpp stand where they do not change that, and in their
+ * own order: top_n_sigma, which a temperature does not change, before all; typical_p (Meister et
+ * al., arXiv 2202.00666) and XTC on what the others leave; the dynamic temperature last, as its
+ * entropy is that of what is left. (top_n_sigma: Tang et al., arXiv 2411.07641; XTC: pull request
+ * 6335 of text-generation-webui.) DRY is not here: whoever makes the rows turns it into token_bias
+ * entries. A NaN logit counts as -INFINITY, +INFINITY as the largest float; when every token is
+ * banned the answer is token 0. The token depends on nothing else: not on the batch, the step, the
+ * thread or the backend. Random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers:
+ * as easy as 1, 2, 3", SC'11), key = seed, counter = position. */
 #ifndef QUIRE_KERNELS_SAMPLING_H
 #define QUIRE_KERNELS_SAMPLING_H
 
@@ -163,9 +161,9 @@ struct sample_output {
 };
 
 /* Both take the `count` <= n first ones by falling logprob and rising id, where a row reports more
- * than SAMPLE_MAX_LOGPROBS: for the sample op, and for lists that an op leaves unsorted. Select moves
- * them to the front, the last of them to its place, the others in no order. Sort puts them in order;
- * the rest means nothing. */
+ * than SAMPLE_MAX_LOGPROBS: for the sample op, and for lists that an op leaves unsorted. Select
+ * moves them to the front, the last of them to its place, the others in no order. Sort puts them in
+ * order; the rest means nothing. */
 void top_logprobs_select(struct top_logprob *items, int32_t n, int32_t count);
 void top_logprobs_sort(struct top_logprob *items, int32_t n, int32_t count);
 

@@ -32,8 +32,8 @@ struct transport_ops {
                                       struct error *err);
     struct transport_request *(*receive)(struct transport *t, enum transport_channel channel,
                                          int32_t rank, void *data, size_t bytes, struct error *err);
-    /* 1: it is done, and gone; 0: not yet; -1 with ERROR_DEVICE: it never will be, and is gone. Does
-     * not wait. By the channel's thread. */
+    /* 1: it is done, and gone; 0: not yet; -1 with ERROR_DEVICE: it never will be, and is gone.
+     * Does not wait. By the channel's thread. */
     int (*test)(struct transport *t, struct transport_request *request, struct error *err);
     /* No message is begun any more. Every rank calls it, or leaves by _exit(2). */
     void (*destroy)(struct transport *t);

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* --- What a rank reads ------------------------------------------------------------------------ */
+/* --- What a rank reads --- */
 
 /* Pairs of KV block ids, from[i] -> to[i]. Within a list no block is both a source and a
  * destination, and none is a destination twice. */
@@ -68,7 +68,7 @@ struct step_result {
     float *hidden_sums;     /* [num_hidden_sums, hidden_size]; NULL while no batch has any */
 };
 
-/* --- Where it is written ---------------------------------------------------------------------- */
+/* --- Where it is written --- */
 
 /* The largest batch that fits an arena, and what a step of it returns. */
 struct batch_capacity {
@@ -132,8 +132,8 @@ void batch_arena_finish(struct batch_arena *arena); /* accepts a zeroed one */
 /* Returns the capacity that holds just what ranks read of the arena's batch that do not sample:
  * nothing of how tokens are chosen, and no hidden sums. */
 struct batch_capacity batch_arena_shape(const struct batch_arena *arena);
-/* Returns the capacity that holds just what the rank that samples reads and returns, for an arena of
- * this capacity whose batch is complete. */
+/* Returns the capacity that holds just what the rank that samples reads and returns, for an arena
+ * of this capacity whose batch is complete. */
 struct batch_capacity batch_arena_extent(const struct batch_arena *arena,
                                          const struct batch_capacity *capacity);
 /* Copies as much of each array as `to`, of this capacity, holds; no more than `from` does. */

@@ -18,11 +18,11 @@
  * parallel_residual both branches read the same norm of hidden, taken before either is added.
  *
  * What a rank has of the model is in struct model_shard: each computes its heads, its part of the
- * FFN and its rows of the vocabulary, and forward_pass_add_to_hidden, the embedding and the gathered
- * logits bring the parts together.
+ * FFN and its rows of the vocabulary, and forward_pass_add_to_hidden, the embedding and the
+ * gathered logits bring the parts together.
  *
- * In a pipeline a stage does its layers' part of this: but for the first it receives `hidden` instead
- * of the embedding, and but for the last it sends it on instead of sampling.
+ * In a pipeline a stage does its layers' part of this: but for the first it receives `hidden`
+ * instead of the embedding, and but for the last it sends it on instead of sampling.
  *
  * A decode step that was recorded is one replay of all of this up to the logits. */
 #include "models/llama.h"
@@ -187,7 +187,7 @@ size_t llama_workspace_bytes(const struct llama *llama) {
     return llama->workspace_bytes;
 }
 
-/* --- The layers ------------------------------------------------------------------------------- */
+/* --- The layers --- */
 
 /* Each token's vector; of a row that another rank has, zeros, to which that rank adds it. */
 static void embed(const struct forward_pass *pass) {
@@ -282,7 +282,7 @@ void llama_forward(struct llama *llama, struct kv_cache *cache, const struct bat
         run_layers(llama);
 }
 
-/* --- The head --------------------------------------------------------------------------------- */
+/* --- The head --- */
 
 static int32_t logits_width(const struct llama *llama) {
     const struct forward_pass *pass = &llama->pass;
@@ -360,7 +360,8 @@ static void sample_divided(struct llama *llama, int32_t count, const struct samp
         b->ops->sample(b, args);
 }
 
-/* Samples in rows first .. first + count - 1. Rank 0 has the results; the others learn its tokens. */
+/* Samples in rows first .. first + count - 1. Rank 0 has the results; the others learn its tokens.
+ */
 static void sample_rows(struct llama *llama, const struct batch *batch, int32_t first,
                         int32_t count, const struct step_result *result) {
     const struct model_shard *shard = llama->pass.shard;
@@ -440,7 +441,7 @@ int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *
     return b->ops->synchronize(b, err);
 }
 
-/* --- Recorded steps --------------------------------------------------------------------------- */
+/* --- Recorded steps --- */
 
 /* A decode step of num_rows sequences up to the logits, after its step_begin. Each sequence has one
  * token, so that the hidden states are the rows of the head. */

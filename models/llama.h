@@ -43,8 +43,8 @@ int32_t llama_num_recorded(const struct llama *llama);
  * (batch.h). With several stages no token is one that the step before sampled (token_rows). */
 void llama_forward(struct llama *llama, struct kv_cache *cache, const struct batch *batch);
 /* Goes on with the batch that llama_forward was last called for: result->rows of every sample row
- * and result->hidden_sums of every span are complete once the backend was waited for. Only rank 0 of
- * the stage with the head writes the result; others may have NULL. */
+ * and result->hidden_sums of every span are complete once the backend was waited for. Only rank 0
+ * of the stage with the head writes the result; others may have NULL. */
 void llama_sample(struct llama *llama, const struct batch *batch, struct step_result *result);
 /* Does both, and waits: 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
 int llama_step(struct llama *llama, struct kv_cache *cache, const struct batch *batch,

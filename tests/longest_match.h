@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-/* Returns the number of tokens, of which `capacity` are written at most. Bytes that no token begins with are left out. */
+/* Returns the number of tokens, of which `capacity` are written at most. Bytes that no token begins
+ * with are left out. */
 static inline int64_t longest_match_encode(const struct tokenizer *tokenizer, const char *text,
                                            size_t length, int32_t *out, size_t capacity) {
     size_t count = 0;

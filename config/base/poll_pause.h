@@ -1,7 +1,7 @@
 /* Pauses between two looks at what only looking shows: whether a device or another process is done.
- * At first they yield the processor and no more, since most waits are short; later they sleep, and leave
- * the core to others. A sleep is a 64th of what was waited so far, which is the most by which it makes
- * the wait longer, but 50 us at least. */
+ * At first they yield the processor and no more, since most waits are short; later they sleep, and
+ * leave the core to others. A sleep is a 64th of what was waited so far, which is the most by which
+ * it makes the wait longer, but 50 us at least. */
 #ifndef QUIRE_CONFIG_BASE_POLL_PAUSE_H
 #define QUIRE_CONFIG_BASE_POLL_PAUSE_H
 

@@ -79,8 +79,8 @@ void json_fields_list_unknown(const cJSON *object, const struct json_table *tabl
                               bool (*skips)(const cJSON *item), const char *prefix,
                               struct byte_buffer *out);
 
-/* Of an option that is an object: -1 and *err, status 400, when it has such keys, with their names and
- * those of the table. */
+/* Of an option that is an object: -1 and *err, status 400, when it has such keys, with their names
+ * and those of the table. */
 int json_fields_refuse_unknown(const cJSON *object, struct json_table table, struct api_error *err);
 
 /* Appends one such name; false: the list is cut, and further ones would be left out. */

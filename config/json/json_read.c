@@ -162,7 +162,8 @@ static uint32_t hex4(const char *digits) {
     return code;
 }
 
-/* Undoes the checked escape at text[0]; returns its length, and that of the character in *out_bytes. */
+/* Undoes the checked escape at text[0]; returns its length, and that of the character in
+ * *out_bytes. */
 static size_t undo_escape(const char *text, size_t length, char *out, size_t *out_bytes) {
     if (text[1] != 'u') {
         out[0] = (char)json_unescape_letter((unsigned char)text[1]);

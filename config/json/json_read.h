@@ -1,9 +1,9 @@
 /* Strict JSON as a cJSON tree, in one pass over its bytes.
  *
- * cJSON's own parser (1.7.15) cuts strings at \u0000, takes raw control bytes, invalid UTF-8, numbers
- * such as 01, 1. and 1e400, bytes after the value and doubled keys, rounds integers above 2^53, and
- * knows no bound on values. Here the bytes are checked against RFC 8259 and the limits while the
- * tree is built, in O(n log n) time; cJSON writes, copies and frees what this makes. */
+ * cJSON's own parser (1.7.15) cuts strings at \u0000, takes raw control bytes, invalid UTF-8,
+ * numbers such as 01, 1. and 1e400, bytes after the value and doubled keys, rounds integers above
+ * 2^53, and knows no bound on values. Here the bytes are checked against RFC 8259 and the limits
+ * while the tree is built, in O(n log n) time; cJSON writes, copies and frees what this makes. */
 #ifndef QUIRE_CONFIG_JSON_READ_H
 #define QUIRE_CONFIG_JSON_READ_H
 
@@ -31,8 +31,8 @@ struct json_limits {
  * a subject ("unexpected '}' at byte 4 where ':' is expected"), or ERROR_MEMORY.
  *
  * The caller frees it with cJSON_Delete. A number whose double does not say all keeps its text
- * (json_integer.h). Use only cJSON_GetObjectItemCaseSensitive, cJSON_ArrayForEach and valuedouble on
- * the result: the others ignore case, are quadratic, or saturate. */
+ * (json_integer.h). Use only cJSON_GetObjectItemCaseSensitive, cJSON_ArrayForEach and valuedouble
+ * on the result: the others ignore case, are quadratic, or saturate. */
 cJSON *json_read(const char *data, size_t length, const struct json_limits *limits,
                  struct error *err);
 

@@ -38,7 +38,7 @@ void batch_builder_finish(struct batch_builder *builder) {
     memset(builder, 0, sizeof(*builder));
 }
 
-/* --- Sample rows ------------------------------------------------------------------------------ */
+/* --- Sample rows --- */
 
 /* The row belongs to the token added last. */
 static void add_row(struct batch_builder *builder, struct step *step, struct sequence *sequence,
@@ -83,7 +83,7 @@ static void add_rows_after(struct batch_builder *builder, struct step *step,
     }
 }
 
-/* --- The inputs of sampling ------------------------------------------------------------------- */
+/* --- The inputs of sampling --- */
 
 static uint32_t *next_mask(const struct batch_builder *builder, const struct step *step) {
     return step->arena.token_masks +
@@ -172,7 +172,7 @@ void batch_builder_supply(struct batch_builder *builder, struct step *step) {
     step->awaits_supply = false;
 }
 
-/* --- Sequences -------------------------------------------------------------------------------- */
+/* --- Sequences --- */
 
 /* Returns the token at that position, and -1 in *out_row; or any, where a step in flight samples it
  * in that row. */
@@ -249,7 +249,7 @@ static void add_entry(struct batch_builder *builder, struct step *step,
         counts->has_late_inputs |= sampling_inputs_need_tokens(entry->sequence);
 }
 
-/* --- The step --------------------------------------------------------------------------------- */
+/* --- The step --- */
 
 /* Rows of block tables are as long as this step needs: a device is sent them whole. */
 static int32_t longest_table(const struct step_plan *plan) {

@@ -71,7 +71,7 @@ static int32_t find_matches(const int32_t *tokens, int32_t n, int32_t *matches) 
     return longest;
 }
 
-/* --- Breakers --------------------------------------------------------------------------------- */
+/* --- Breakers --- */
 
 static bool ends_in(const struct stop_string *breaker, const char *text, size_t length,
                     size_t from) {
@@ -113,7 +113,7 @@ static int32_t count_unbroken(const struct sampling_params *params,
     return count;
 }
 
-/* --- Penalties -------------------------------------------------------------------------------- */
+/* --- Penalties --- */
 
 /* The longest repetition that each token would continue. */
 struct repeats {

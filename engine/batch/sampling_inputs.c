@@ -61,7 +61,7 @@ int32_t sampling_inputs_fill_counts(const struct sampling_position *at, struct t
     return token_counts_fill(&sequence->counts, at->drafts, num_after(at), out);
 }
 
-/* --- Biases ----------------------------------------------------------------------------------- */
+/* --- Biases --- */
 
 int32_t sampling_inputs_max_biases(const struct tokenizer *tokenizer) {
     int num_eos;
@@ -149,7 +149,7 @@ int32_t sampling_inputs_fill_biases(const struct sampling_position *at,
     return add_dry(at, tokenizer, scratch, out, count);
 }
 
-/* --- Masks ------------------------------------------------------------------------------------ */
+/* --- Masks --- */
 
 /* Returns the state of the grammar after the sequence's tokens; NULL when memory is short. */
 static struct grammar_state *ensure_grammar(struct sequence *sequence,
@@ -286,7 +286,7 @@ int32_t sampling_inputs_drop_bans(const uint32_t *mask, int32_t vocab_size,
     return kept;
 }
 
-/* --- Tokens ahead ----------------------------------------------------------------------------- */
+/* --- Tokens ahead --- */
 
 bool sampling_inputs_need_tokens(const struct sequence *sequence) {
     const struct sampling_params *params = sequence_params(sequence);

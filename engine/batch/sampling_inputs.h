@@ -30,8 +30,8 @@ struct sampling_position {
 };
 
 /* Returns whether the inputs at num_tokens + 1 depend on which token comes before: there is a
- * penalty, DRY, Mirostat or a grammar, or that token could begin or continue a bad run, or use up a thinking
- * budget. It may be false at one position and true at a later one. */
+ * penalty, DRY, Mirostat or a grammar, or that token could begin or continue a bad run, or use up a
+ * thinking budget. It may be false at one position and true at a later one. */
 bool sampling_inputs_need_tokens(const struct sequence *sequence);
 
 /* Returns a row that samples the token at the position. The ranges of counts and biases are left
@@ -65,8 +65,8 @@ enum sampling_mask {
  * and of a request's allowed tokens, or the one that ends its reasoning (thinking_budget.h);
  * `scratch` is as long. Allowed tokens are ignored where the grammar takes none of them. The
  * grammar's costs no more than *budget (grammar_state_try_mask), from which that is taken; where it
- * would cost more it is found by a job (grammar_job.h), if no drafts come before. There is none when
- * none is needed, or memory is too short for the grammar: sequence_append then refuses a token
+ * would cost more it is found by a job (grammar_job.h), if no drafts come before. There is none
+ * when none is needed, or memory is too short for the grammar: sequence_append then refuses a token
  * that does not match. A grammar that does not take the drafts is ignored: the rows before cannot
  * sample them. Without a vocabulary no request has a grammar. */
 enum sampling_mask sampling_inputs_fill_mask(const struct sampling_position *at,

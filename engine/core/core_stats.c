@@ -99,8 +99,8 @@ static void observe_group(struct engine_stats *stats, const struct sequence_grou
     histogram_add(&stats->request_max_generation_tokens, most);
 }
 
-/* Returns whether the client gets the sequence's tokens, however few; beams have none to give before
- * their end. */
+/* Returns whether the client gets the sequence's tokens, however few; beams have none to give
+ * before their end. */
 static bool is_answered(const struct sequence *sequence) {
     return sequence->finish == FINISH_STOP || sequence->finish == FINISH_LENGTH ||
            (sequence->finish == FINISH_DEADLINE && sequence->group->beams == NULL);
@@ -192,7 +192,7 @@ void core_stats_step_times(struct engine_stats *stats, const struct step_times *
         histogram_add(&stats->step_host[i], seconds(0, times->host_ns[i]));
 }
 
-/* --- Times of steps --------------------------------------------------------------------------- */
+/* --- Times of steps --- */
 
 static int64_t read_clock(const struct step_timer *timer) {
     return timer->clock != NULL ? timer->clock(timer->context) : 0;

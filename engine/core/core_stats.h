@@ -33,7 +33,7 @@ void core_stats_step_times(struct engine_stats *stats, const struct step_times *
 /* Sets the gauges: what runs, waits and is held now. */
 void core_stats_gauges(struct engine_stats *stats, const struct scheduler *scheduler);
 
-/* --- Times of steps --------------------------------------------------------------------------- */
+/* --- Times of steps --- */
 
 /* Measures what engine_stats.step_gap and step_host count: the engine thread's time of each step by
  * part, and how long the executor had no step though requests could run. Each part ends where the

@@ -120,7 +120,7 @@ void engine_core_finish(struct engine_core *core) {
     memset(core, 0, sizeof(*core));
 }
 
-/* --- How a group begins ----------------------------------------------------------------------- */
+/* --- How a group begins --- */
 
 /* Ends a request that never became a group, for instance because no memory is left to run it. Its
  * stream has room for these events since request_create. */
@@ -185,7 +185,7 @@ void engine_core_add(struct engine_core *core, struct request *request) {
     scheduler_add(&core->scheduler, group);
 }
 
-/* --- How a group ends ------------------------------------------------------------------------- */
+/* --- How a group ends --- */
 
 void engine_core_notify(struct engine_core *core, const struct sequence_group *group) {
     core->config.notify(core->config.context, group->request);

@@ -43,8 +43,8 @@ struct engine_core_config {
     /* Says whether the signal is set; asked in engine_core_step only, as the clock is, before
      * anything is planned. NULL: request_has_signal. */
     bool (*has_signal)(void *context, struct request *request, enum request_signal signal);
-    /* Reports a step that was waited for, before anything of it is committed; failure: why it has no
-     * results, or ERROR_NONE. NULL: nobody asks. */
+    /* Reports a step that was waited for, before anything of it is committed; failure: why it has
+     * no results, or ERROR_NONE. NULL: nobody asks. */
     void (*collected)(void *context, const struct step *step, const struct error *failure);
     /* Reports a check that failed, and how a restart went. NULL: nobody asks. */
     void (*answered)(void *context, enum executor_answer answer, const struct error *err);
@@ -97,8 +97,8 @@ void engine_core_finish(struct engine_core *core);
  * call. Ends it at once with FINISH_ERROR when memory is short or the core has failed. */
 void engine_core_add(struct engine_core *core, struct request *request);
 /* Takes note of the masks that workers have found, submits as many steps as may be in flight, and
- * applies the results of the oldest. Returns false when there was nothing that could run: nothing is
- * in flight then, and if anything is left to do it waits for readers (num_stalled) or masks
+ * applies the results of the oldest. Returns false when there was nothing that could run: nothing
+ * is in flight then, and if anything is left to do it waits for readers (num_stalled) or masks
  * (mask_jobs.num_running).
  *
  * When the executor has lost its ranks, is_lost is set, and the next call begins by restarting

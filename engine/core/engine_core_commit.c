@@ -30,7 +30,7 @@ static void notify_pushed(struct engine_core *core, struct sequence *sequence) {
     engine_core_close(core, sequence);
 }
 
-/* --- Sampled tokens --------------------------------------------------------------------------- */
+/* --- Sampled tokens --- */
 
 static struct step_rows rows_of(const struct step *step, int32_t first, int32_t count) {
     return (struct step_rows){
@@ -73,7 +73,8 @@ static void fork_sequence(struct engine_core *core, const struct sequence *from,
 
 /* Forks those that wait for a running slot, or lost their blocks: they continue from what the
  * leader has computed. One that has sampled nothing yet computes the prompt's last token again, for
- * its logits. Not while the leader is in flight, from which nothing forks: it then waits for them. */
+ * its logits. Not while the leader is in flight, from which nothing forks: it then waits for them.
+ */
 static void fork_waiting(struct engine_core *core, const struct sequence *leader) {
     const struct sequence_group *group = leader->group;
     if (leader->in_flight.num_tokens > 0)
@@ -130,7 +131,7 @@ static void commit_samples(struct engine_core *core, const struct step *step,
     }
 }
 
-/* --- Entries of the plan ---------------------------------------------------------------------- */
+/* --- Entries of the plan --- */
 
 /* Tells how far the prompt is, until there is a token. */
 static void report_progress(struct engine_core *core, struct sequence *sequence) {
@@ -205,7 +206,7 @@ static void commit_entry(struct engine_core *core, const struct step *step,
         engine_core_end_group(core, sequence->group, FINISH_LENGTH); /* max_tokens is 0 */
 }
 
-/* --- Beams ------------------------------------------------------------------------------------ */
+/* --- Beams --- */
 
 static void end_slots(struct scheduler *scheduler, struct sequence_group *group,
                       const struct beam_move *moves) {
@@ -325,7 +326,7 @@ static void advance_beams(struct engine_core *core, int64_t now_ns) {
     }
 }
 
-/* --- A step ----------------------------------------------------------------------------------- */
+/* --- A step --- */
 
 /* Keeps what a token takes when many are computed at once, as in recomputation; fewer cost more
  * each. */

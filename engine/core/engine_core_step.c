@@ -10,7 +10,7 @@
 
 #define LOSSES_IN_A_ROW_NS (60 * INT64_C(1000000000)) /* of an idle engine */
 
-/* --- Before a step ---------------------------------------------------------------------------- */
+/* --- Before a step --- */
 
 static bool has_signal(const struct engine_core *core, const struct sequence_group *group,
                        enum request_signal signal) {
@@ -82,7 +82,7 @@ static void sweep_groups(struct engine_core *core, int64_t now_ns) {
     }
 }
 
-/* --- Submitting ------------------------------------------------------------------------------- */
+/* --- Submitting --- */
 
 static struct step *step_in_flight(struct engine_core *core, int32_t index) {
     return &core->steps[(core->first_in_flight + index) % core->num_steps];
@@ -138,7 +138,7 @@ static bool submit_step(struct engine_core *core) {
     return true;
 }
 
-/* --- Collecting ------------------------------------------------------------------------------- */
+/* --- Collecting --- */
 
 /* Completes the inputs of the oldest step in flight, once all before it are committed. */
 static void supply_step(struct engine_core *core) {
@@ -205,7 +205,7 @@ static void check_executor(struct engine_core *core) {
     scheduler_restart(&core->scheduler);
 }
 
-/* --- A step ----------------------------------------------------------------------------------- */
+/* --- A step --- */
 
 /* Steps in flight come last: late inputs are needed only for what has not ended. */
 void engine_core_abort(struct engine_core *core, enum finish_reason reason) {

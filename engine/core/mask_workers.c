@@ -54,7 +54,7 @@ static void remove_job(struct job_list *list, const struct grammar_job *job) {
     *at = job->next;
 }
 
-/* --- Threads ---------------------------------------------------------------------------------- */
+/* --- Threads --- */
 
 /* Returns the job whose turn it is, no longer waiting; NULL: the thread is to end. */
 static struct grammar_job *wait_for_turn(struct worker_threads *threads) {
@@ -95,7 +95,7 @@ static void *thread_main(void *argument) {
     return NULL;
 }
 
-/* --- Operations ------------------------------------------------------------------------------- */
+/* --- Operations --- */
 
 static void add_job(struct mask_workers *workers, struct grammar_job *job) {
     struct worker_threads *threads = threads_of(workers);
@@ -135,7 +135,7 @@ static void stop(struct mask_workers *workers) {
     pthread_mutex_unlock(&threads->lock);
 }
 
-/* --- Life ------------------------------------------------------------------------------------- */
+/* --- Life --- */
 
 void mask_workers_destroy(struct mask_workers *workers) {
     if (workers == NULL)
@@ -192,7 +192,7 @@ int mask_workers_create(const struct mask_workers_config *config, struct mask_wo
                      strerror(status));
 }
 
-/* --- The jobs of a core ----------------------------------------------------------------------- */
+/* --- The jobs of a core --- */
 
 static void end_job(struct mask_jobs *jobs, struct grammar_job *job) {
     jobs->num_running--;

@@ -1,6 +1,6 @@
 /* Finds masks that take long on threads of low priority, so that a grammar that is slow to follow
- * keeps nobody else waiting (engine/grammar/machine/grammar_job.h). Each thread goes on with a job for some
- * milliseconds and then with the next: the one whose share has had the least.
+ * keeps nobody else waiting (engine/grammar/machine/grammar_job.h). Each thread goes on with a job
+ * for some milliseconds and then with the next: the one whose share has had the least.
  *
  * An interface, so that tests decide when a job is done. Engine thread, but for mask_workers_create
  * and _destroy. */
@@ -43,7 +43,7 @@ int mask_workers_create(const struct mask_workers_config *config, struct mask_wo
 /* After ops->stop, with all jobs taken, or without any. Accepts NULL. */
 void mask_workers_destroy(struct mask_workers *workers);
 
-/* --- The jobs of a core ----------------------------------------------------------------------- */
+/* --- The jobs of a core --- */
 
 /* Has masks that take long found by workers. A group whose grammar is busy is left out of the plans
  * (sequence_group_is_held); its job begins once no step in flight is about the grammar. Engine

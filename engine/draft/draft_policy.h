@@ -1,12 +1,13 @@
 /* Decides how many tokens to draft for a sequence, from how often its drafts were right and from
- * what a token more costs the step. Where neither the text repeats nor the device has time to spare,
- * that is none, and speculation costs a lookup.
+ * what a token more costs the step. Where neither the text repeats nor the device has time to
+ * spare, that is none, and speculation costs a lookup.
  *
  * A step of T tokens takes a + b T: `a` reads the weights, `b` computes a token. Of T tokens that
  * yield one each, b T / (a + b T) is the share s of the time that grows with their number: near 0
- * while reading the weights takes it all, near 1 in full batches. Where each is followed by k drafts,
- * the step takes 1 + s k times as long. Draft i is accepted if it and all before it are right, with
- * probability r^i, so that the step yields 1 + r + ... + r^k times as many tokens. Draft k raises
+ * while reading the weights takes it all, near 1 in full batches. Where each is followed by k
+ * drafts, the step takes 1 + s k times as long. Draft i is accepted if it and all before it are
+ * right, with probability r^i, so that the step yields 1 + r + ... + r^k times as many tokens.
+ * Draft k raises
  *
  *     (1 + r + ... + r^k) / (1 + s k)
  *
@@ -51,8 +52,8 @@ struct draft_cost {
  * says nothing and is passed over. While steps have equally many tokens, what is known of b is
  * forgotten little by little, until a draft is tried again. */
 void draft_cost_add(struct draft_cost *cost, int32_t num_tokens, int64_t ns);
-/* Returns b T / (a + b T), from 0 to 1, for a step of T = num_tokens > 0 without its drafts; a small
- * share while nothing is known, so that drafting is tried. */
+/* Returns b T / (a + b T), from 0 to 1, for a step of T = num_tokens > 0 without its drafts; a
+ * small share while nothing is known, so that drafting is tried. */
 float draft_cost_share(const struct draft_cost *cost, int32_t num_tokens);
 
 /* Returns how many drafts make the most of a step, at most max; 0: none pays. share: of

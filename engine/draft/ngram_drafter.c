@@ -62,8 +62,8 @@ static int32_t find_start(const struct ngram_search *search, const int32_t *toke
     return end - 1;
 }
 
-/* Goes on through tokens[0..count) backwards; position: of tokens[0] in the history. True: the whole
- * pattern was found. */
+/* Goes on through tokens[0..count) backwards; position: of tokens[0] in the history. True: the
+ * whole pattern was found. */
 static bool search_back(struct ngram_search *search, const int32_t *tokens, int32_t count,
                         int32_t position) {
     for (int32_t i = count - 1; i >= 0; i--) {

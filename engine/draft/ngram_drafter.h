@@ -11,8 +11,8 @@
  * n-gram of lookup_max tokens. Where a text is copied, the two differ little once lookup_max is 16
  * or so.
  *
- * Where the history ends before enough tokens followed, the proposal goes on with its own beginning:
- * the history repeats itself with that period ("ab ab ab" is followed by "ab ab").
+ * Where the history ends before enough tokens followed, the proposal goes on with its own
+ * beginning: the history repeats itself with that period ("ab ab ab" is followed by "ab ab").
  *
  * A pure function of the history, in one pass over it. */
 #ifndef QUIRE_ENGINE_DRAFT_NGRAM_DRAFTER_H

@@ -34,7 +34,7 @@ struct step_message {
     struct batch_capacity capacity;
 };
 
-/* --- Rank 0: its executor --------------------------------------------------------------------- */
+/* --- Rank 0: its executor --- */
 
 /* What some of the other ranks are sent of a batch. */
 struct step_copy {
@@ -92,7 +92,7 @@ static void fail(struct distributed_executor *executor, const struct error *why)
     atomic_store(&executor->base.has_hung, true); /* what waits for lost ranks waits for ever */
 }
 
-/* --- What the others answer ------------------------------------------------------------------- */
+/* --- What the others answer --- */
 
 static int test(struct transport *t, struct transport_request **request, struct error *err) {
     int status = *request != NULL ? t->ops->test(t, *request, err) : 1;
@@ -149,7 +149,7 @@ static int32_t rank_stats(struct executor *base, struct rank_stats *out) {
     return executor->transport->num_ranks;
 }
 
-/* --- Steps ------------------------------------------------------------------------------------ */
+/* --- Steps --- */
 
 /* The other ranks take the memory that the largest step needs before there is one. */
 static int announce_steps(struct distributed_executor *executor,
@@ -321,7 +321,7 @@ static int wait_for_step(struct executor *base, struct error *err) {
     return executor_has_hung(&executor->base) ? report_failure(executor, err) : 0;
 }
 
-/* --- Between steps ---------------------------------------------------------------------------- */
+/* --- Between steps --- */
 
 static int ask(struct distributed_executor *executor, int32_t rank, struct error *err) {
     struct transport *t = executor->transport;
@@ -363,7 +363,7 @@ static int check(struct executor *base, struct error *err) {
     return executor_has_hung(&executor->base) ? report_failure(executor, err) : 0;
 }
 
-/* --- Beginning and end ------------------------------------------------------------------------ */
+/* --- Beginning and end --- */
 
 static void dismiss(struct distributed_executor *executor) {
     static const struct step_message quit = {.kind = STEP_QUIT};
@@ -422,7 +422,7 @@ int distributed_executor_create(const struct model *model, const struct executor
     return 0;
 }
 
-/* --- Another rank's process ------------------------------------------------------------------- */
+/* --- Another rank's process --- */
 
 struct distributed_rank {
     struct transport *transport;
@@ -520,7 +520,7 @@ int distributed_rank_run(const struct model *model, const struct executor_config
     return status;
 }
 
-/* --- The way to the others -------------------------------------------------------------------- */
+/* --- The way to the others --- */
 
 int distributed_rank_open(int32_t timeout_s, struct transport **out, struct error *err) {
     *out = NULL;

@@ -18,7 +18,7 @@ int distributed_executor_create(const struct model *model, const struct executor
                                 struct executor_info *info, struct executor **out,
                                 struct error *err);
 
-/* --- The processes ---------------------------------------------------------------------------- */
+/* --- The processes --- */
 
 struct transport;
 

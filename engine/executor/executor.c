@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- A rank's thread: starting ---------------------------------------------------------------- */
+/* --- A rank's thread: starting --- */
 
 /* Notes that the rank is done with the phase, and returns the one that follows. */
 static enum phase await_phase_after(enum phase done, struct rank_executor *executor,
@@ -96,7 +96,7 @@ static void *run_thread(void *argument) {
     return NULL;
 }
 
-/* --- The engine's thread: starting and ending ------------------------------------------------- */
+/* --- The engine's thread: starting and ending --- */
 
 static void enter(struct rank_executor *executor, enum phase phase) {
     pthread_mutex_lock(&executor->lock);
@@ -304,7 +304,7 @@ static void destroy(struct executor *base) {
     free_executor(executor);
 }
 
-/* --- Sleep ------------------------------------------------------------------------------------ */
+/* --- Sleep --- */
 
 static void release_pools(struct rank_executor *executor) {
     struct error err;

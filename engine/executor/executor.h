@@ -7,8 +7,8 @@
  * one, executor_create, computes a model on one device, in one rank or, on a CPU, several that each
  * have a share of it: backend, weights, workspace and KV cache (engine/executor/rank.h). Each has a
  * thread; the steps of one GPU alone are enqueued by the engine's. Ranks share each layer, or the
- * layers are shared out among stages of so many ranks: stages compute different steps at a time, and
- * no token of a step is one that a step before it, which was not waited for, samples. */
+ * layers are shared out among stages of so many ranks: stages compute different steps at a time,
+ * and no token of a step is one that a step before it, which was not waited for, samples. */
 #ifndef QUIRE_ENGINE_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_H
 
@@ -52,7 +52,8 @@ struct executor_ops {
      * -1 when memory is short. */
     int (*step_memory)(struct executor *executor, const struct batch_capacity *capacity,
                        void **out);
-    /* While no step is submitted: 0, or what wait would return. Every second, if it can_lose_ranks. */
+    /* While no step is submitted: 0, or what wait would return. Every second, if it can_lose_ranks.
+     */
     int (*check)(struct executor *executor, struct error *err);
     /* After ERROR_RESTART, while no step is submitted. Starts the ranks again, with the same
      * weights and limits, which takes as long as loading them: 0, -1 with ERROR_RESTART, after
@@ -63,8 +64,8 @@ struct executor_ops {
      * discards_weights all that the ranks have, to be read from the model's files again. One that
      * sleeps with what its ranks have can give that back later. It may hang. */
     void (*sleep)(struct executor *executor, bool discards_weights);
-    /* Of one that sleeps: takes the memory again, in the same sizes. 0, or -1: it sleeps on, unless it
-     * hangs, and may be woken again. */
+    /* Of one that sleeps: takes the memory again, in the same sizes. 0, or -1: it sleeps on, unless
+     * it hangs, and may be woken again. */
     int (*wake)(struct executor *executor, struct error *err);
     /* Writes what each rank has done, and returns their number, BACKEND_MAX_RANKS at most; 0: not
      * known, as of a GPU alone. Of ranks in other processes it is a second old while steps run, and
@@ -94,7 +95,7 @@ static inline void executor_stop_restarting(struct executor *executor) {
     atomic_store(&executor->stops_restarting, true);
 }
 
-/* --- Entries of executors that do less -------------------------------------------------------- */
+/* --- Entries of executors that do less --- */
 
 static inline int executor_takes_any_memory(struct executor *executor,
                                             const struct batch_capacity *capacity, void **out) {
@@ -143,8 +144,9 @@ struct executor_config {
     int32_t num_ranks;             /* of a CPU, that share each layer; 0: one */
     int32_t num_stages;            /* of a CPU, that share out the layers, each of num_ranks ranks,
                                       at most BACKEND_MAX_RANKS in all; 0: one */
-    struct transport *transport;   /* the ranks are that many processes, this one is rank
-                                      transport->rank; outlives the executor. NULL: they are threads */
+    /* The ranks are that many processes, this one is rank transport->rank; outlives the executor.
+     * NULL: they are threads. */
+    struct transport *transport;
     enum weights_load_mode load_mode; /* with a transport */
     const char *build;                /* with a transport: of this program (config/build_hash.h) */
     int32_t device_timeout_s; /* for what a GPU is given at once, a step above all, before it
@@ -215,7 +217,8 @@ int executor_create(const struct model *model, const struct executor_config *con
                     struct executor_info *info, struct executor **out, struct error *err);
 
 /* Leaves nothing in the configuration open that was chosen for ranks that have started, so that
- * others choose the same, though the memory at hand has changed. config->device points into *info. */
+ * others choose the same, though the memory at hand has changed. config->device points into *info.
+ */
 void executor_info_fix(const struct executor_info *info, struct executor_config *config);
 /* Checks that ranks which were started again are as the first were, and logs what differs in bits
  * alone. ERROR_MODEL: the model's files are others; ERROR_DEVICE: other sizes. */

@@ -47,7 +47,7 @@ static int receive(struct process_executor *executor, const atomic_bool *gives_u
                               gives_up, out);
 }
 
-/* --- Starting --------------------------------------------------------------------------------- */
+/* --- Starting --- */
 
 static void send_memory(struct process_executor *executor) {
     const struct rank_message message = {.kind = RANK_MEMORY, .capacity = executor->capacity};
@@ -117,7 +117,7 @@ static int start_again(struct process_executor *executor, struct error *err) {
     return 0;
 }
 
-/* --- The engine's thread ---------------------------------------------------------------------- */
+/* --- The engine's thread --- */
 
 /* A start that failed may be tried again; one that brought other ranks may not. */
 static int restart(struct executor *base, struct error *err) {
@@ -250,7 +250,7 @@ static int32_t rank_stats(struct executor *base, struct rank_stats *out) {
     return num_ranks;
 }
 
-/* --- Creating --------------------------------------------------------------------------------- */
+/* --- Creating --- */
 
 static int copy_text(const char *option, const char *text, char *out, size_t size,
                      struct error *err) {

@@ -7,8 +7,8 @@
  * answers wrongly is killed, as if it had crashed.
  *
  * A process that has neither answered nor used processor time for device_timeout_s is taken to
- * hang, on the CPU too: it was stopped, or waits for ever. A device that does not come back is found
- * in the rank process, as in any. */
+ * hang, on the CPU too: it was stopped, or waits for ever. A device that does not come back is
+ * found in the rank process, as in any. */
 #ifndef QUIRE_ENGINE_PROCESS_EXECUTOR_H
 #define QUIRE_ENGINE_PROCESS_EXECUTOR_H
 
@@ -45,7 +45,7 @@ pid_t process_executor_pid(const struct executor *executor);
  * need not: the rank process is another program, and inherits none of the driver's files. */
 bool process_executor_is_default(const char *device);
 
-/* --- The rank process ------------------------------------------------------------------------- */
+/* --- The rank process --- */
 
 /* rank_process.c: weights, KV blocks and the device, in a process that does nothing but what it is
  * told over its socket. */

@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- What each part takes --------------------------------------------------------------------- */
+/* --- What each part takes --- */
 
 /* Returns the bytes of the device's memory that are free now. */
 static size_t free_bytes_of(const struct rank *rank) {
@@ -90,7 +90,7 @@ static void measure_free(struct rank *rank, size_t planned_bytes) {
     memory->overhead_bytes = used > known ? used - known : 0;
 }
 
-/* --- Opening, loading and closing ------------------------------------------------------------- */
+/* --- Opening, loading and closing --- */
 
 /* The backend's own reason for a shortage knows no options. */
 static int explain(struct error *why, const char *part, const char *remedy, struct error *err) {
@@ -398,7 +398,7 @@ void rank_close(struct rank *rank) {
     *rank = (struct rank){0};
 }
 
-/* --- Steps ------------------------------------------------------------------------------------ */
+/* --- Steps --- */
 
 void rank_begin(struct rank *rank, const struct batch *batch) {
     rank_watch_begin(rank->watch);

@@ -119,7 +119,7 @@ struct backend_group_traffic rank_traffic(const struct rank *rank);
 /* Of an asynchronous one: whether rank_wait would return at once. */
 bool rank_is_done(const struct rank *rank);
 
-/* --- rank_moves.c: the KV blocks that a rank moves before it computes a step ------------------ */
+/* --- rank_moves.c: the KV blocks that a rank moves before it computes a step --- */
 
 /* Enqueues the batch's swap_out, swap_in and copies on the backend, in that order; the lists stay
  * valid until the step was waited for. host_pool is memory of the backend's host_alloc; it may be
@@ -133,7 +133,7 @@ void rank_moves_enqueue(struct backend *b, struct kv_cache *cache, void *host_po
 int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_pool,
                        int32_t num_host_blocks, int64_t *out_ns, struct error *err);
 
-/* --- dry_run.c -------------------------------------------------------------------------------- */
+/* --- dry_run.c --- */
 
 /* Runs steps of all sizes once before the KV block pool is allocated: whatever the device's
  * libraries take on first use is then taken, so that memory_info says what is left for the pool,

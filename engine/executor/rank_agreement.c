@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- Comparing -------------------------------------------------------------------------------- */
+/* --- Comparing --- */
 
 #define CONFIG(name, member)                                                                       \
     {                                                                                              \
@@ -92,7 +92,7 @@ struct rank_decision rank_agreement_decide(const struct rank_report *reports, in
     return decision;
 }
 
-/* --- Telling ---------------------------------------------------------------------------------- */
+/* --- Telling --- */
 
 static int tell(struct transport *t, const struct rank_report *report, struct rank_decision *out,
                 struct error *err) {
@@ -135,7 +135,7 @@ int rank_agreement_reach(struct transport *t, const struct rank_report *report,
     return why->code == ERROR_NONE ? 0 : error_set(err, why->code, "%s", why->message);
 }
 
-/* --- The model -------------------------------------------------------------------------------- */
+/* --- The model --- */
 
 static int gather_model(struct transport *t, struct weights_digest *model, size_t bytes,
                         struct error *err) {

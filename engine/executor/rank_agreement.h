@@ -34,8 +34,8 @@ struct rank_decision rank_agreement_decide(const struct rank_report *reports, in
 int rank_agreement_reach(struct transport *transport, const struct rank_report *report,
                          struct rank_decision *out, struct error *err);
 
-/* Once they have agreed: rank 0 learns what the others know of the model's bytes. ERROR_CONFIG there
- * when two ranks have read one piece, and not the same bytes; ERROR_MEMORY, ERROR_DEVICE. */
+/* Once they have agreed: rank 0 learns what the others know of the model's bytes. ERROR_CONFIG
+ * there when two ranks have read one piece, and not the same bytes; ERROR_MEMORY, ERROR_DEVICE. */
 int rank_agreement_share_model(struct transport *transport, struct weights_digest *model,
                                struct error *err);
 

@@ -24,13 +24,13 @@ struct rank_child {
     struct error lost; /* ERROR_RESTART; ERROR_DEVICE: it cannot be killed; ERROR_NONE: it is not */
 };
 
-/* Starts the program, as posix_spawn(3) takes it; argv ends with NULL. The process gets its end of a
- * socket, the files, whose numbers are RANK_CHILD_MIN_FD at least, and the environment without the API
- * keys. The system kills it when the thread that calls this ends (PR_SET_PDEATHSIG). */
+/* Starts the program, as posix_spawn(3) takes it; argv ends with NULL. The process gets its end of
+ * a socket, the files, whose numbers are RANK_CHILD_MIN_FD at least, and the environment without
+ * the API keys. The system kills it when the thread that calls this ends (PR_SET_PDEATHSIG). */
 int rank_child_start(struct rank_child *child, const char *program, const char *const *argv,
                      const struct step_files *files, struct error *err);
-/* Kills the process, if it has not ended by itself. Returns -1 when it does not go. Accepts that there
- * is none, as does the next one. */
+/* Kills the process, if it has not ended by itself. Returns -1 when it does not go. Accepts that
+ * there is none, as does the next one. */
 int rank_child_end(struct rank_child *child, struct error *err);
 /* Lets the process end by itself, for a while. */
 void rank_child_dismiss(struct rank_child *child);
@@ -45,8 +45,8 @@ int rank_child_check(const struct rank_child *child, struct error *err);
 
 /* Sends a message, unless the process is lost. One that cannot be sent loses it. */
 void rank_child_send(struct rank_child *child, const struct rank_message *message);
-/* Waits for a message. timeout_s: without any processor time used, 0: for ever. gives_up: set by any
- * thread, ends the wait; NULL: nothing does. Returns -1 when the process is lost. */
+/* Waits for a message. timeout_s: without any processor time used, 0: for ever. gives_up: set by
+ * any thread, ends the wait; NULL: nothing does. Returns -1 when the process is lost. */
 int rank_child_receive(struct rank_child *child, int32_t timeout_s, const atomic_bool *gives_up,
                        struct rank_message *out);
 

@@ -43,7 +43,7 @@ static bool has_failed(const struct rank_executor *executor) {
     return executor->error.code != ERROR_NONE;
 }
 
-/* --- Failures --------------------------------------------------------------------------------- */
+/* --- Failures --- */
 
 void rank_executor_fail(struct rank_executor *executor, const struct error *why) {
     if (executor->error.code == ERROR_NONE)
@@ -85,7 +85,7 @@ bool rank_executor_await_change(struct rank_executor *executor) {
     return true;
 }
 
-/* --- A call of the engine's thread that does not return --------------------------------------- */
+/* --- A call of the engine's thread that does not return --- */
 
 static void *run_watchdog(void *argument) {
     struct rank_executor *executor = argument;
@@ -127,7 +127,7 @@ void rank_executor_unwatch(struct rank_executor *executor) {
         CHECK(pthread_join(executor->watchdog, NULL) == 0);
 }
 
-/* --- The rank's thread ------------------------------------------------------------------------ */
+/* --- The rank's thread --- */
 
 static struct rank *rank_of(struct rank_thread *thread) {
     return &thread->executor->ranks[thread->index];
@@ -242,7 +242,7 @@ void rank_executor_run(struct rank_thread *thread) {
     pthread_mutex_unlock(&executor->lock);
 }
 
-/* --- The engine's thread ---------------------------------------------------------------------- */
+/* --- The engine's thread --- */
 
 /* Wakes the ranks' threads, if they run the steps; the lock is held. */
 static void tell_threads(struct rank_executor *executor) {

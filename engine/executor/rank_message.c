@@ -183,7 +183,7 @@ int rank_message_check_done(const struct rank_message *message, const struct bat
     return 0;
 }
 
-/* --- The memory of steps ---------------------------------------------------------------------- */
+/* --- The memory of steps --- */
 
 /* What is not there with the C library's headers, of a kernel since 5.1. */
 #ifndef F_SEAL_FUTURE_WRITE

@@ -1,6 +1,7 @@
 /* What the engine's process and the rank process say to each other, over a socket whose ends keep
  * messages apart (SOCK_SEQPACKET). Both run the same program file, so a message is the struct as it
- * lies in memory. A socket whose other end is closed is how either learns that the other has ended. */
+ * lies in memory. A socket whose other end is closed is how either learns that the other has ended.
+ */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_MESSAGE_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_MESSAGE_H
 
@@ -82,7 +83,7 @@ int rank_message_check_done(const struct rank_message *message, const struct bat
                             const struct step_result *result, int32_t vocab_size,
                             struct error *err);
 
-/* --- The memory of steps ---------------------------------------------------------------------- */
+/* --- The memory of steps --- */
 
 /* The memory of the steps that the engine's process and the rank process share: two files, of which
  * the first holds the batches of all steps and the second their results. Both processes map the

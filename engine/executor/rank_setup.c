@@ -189,7 +189,7 @@ void rank_setup_describe_place(const struct rank_setup *setup, const struct rank
              where[0] != '\0' ? ", " : "", place->num_threads, place->num_threads == 1 ? "" : "s");
 }
 
-/* --- Blocks ------------------------------------------------------------------------------------ */
+/* --- Blocks --- */
 
 static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
     size_t bytes = 0;
@@ -362,7 +362,7 @@ void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_bl
     }
 }
 
-/* --- What is said of them ---------------------------------------------------------------------- */
+/* --- What is said of them --- */
 
 static void add_memory(struct executor_memory *sum, const struct executor_memory *more) {
     sum->weight_bytes += more->weight_bytes;

@@ -2,8 +2,8 @@
  * adds and takes away what he is told has the set itself. A value of functions, given in the
  * configuration; nothing that the engine does follows from it.
  *
- * Called by the engine's thread, and, once that has ended, by whoever destroys the engine: the cache
- * says at its end that it is cleared. No function may wait. */
+ * Called by the engine's thread, and, once that has ended, by whoever destroys the engine: the
+ * cache says at its end that it is cleared. No function may wait. */
 #ifndef QUIRE_ENGINE_KV_EVENT_SINK_H
 #define QUIRE_ENGINE_KV_EVENT_SINK_H
 

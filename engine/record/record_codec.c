@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* --- Values ----------------------------------------------------------------------------------- */
+/* --- Values --- */
 
 void record_put_unsigned(struct byte_buffer *out, uint64_t value) {
     unsigned char bytes[10];
@@ -178,7 +178,7 @@ int record_input_finish(const struct record_input *in, const char *what, struct 
     return 0;
 }
 
-/* --- Frames ----------------------------------------------------------------------------------- */
+/* --- Frames --- */
 
 #define HEAD_BYTES 5 /* kind, length */
 #define CHECKSUM_BYTES 8

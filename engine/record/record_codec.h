@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* --- Values ----------------------------------------------------------------------------------- */
+/* --- Values --- */
 
 void record_put_unsigned(struct byte_buffer *out, uint64_t value);
 void record_put_signed(struct byte_buffer *out, int64_t value);
@@ -53,7 +53,7 @@ void record_input_refuse(struct record_input *in, const char *name);
 /* Returns -1 with ERROR_SYNTAX, "WHAT: NAME ...", when something was wrong or bytes are left. */
 int record_input_finish(const struct record_input *in, const char *what, struct error *err);
 
-/* --- Frames ----------------------------------------------------------------------------------- */
+/* --- Frames --- */
 
 #define RECORD_MAX_FRAME_BYTES ((size_t)64 << 20) /* of its values */
 #define RECORD_FRAME_EXTRA_BYTES 13               /* around its values */

@@ -15,7 +15,7 @@
 #define MAX_SALT_BYTES (1 << 20)
 #define MAX_CHOICES 16384 /* the most of --max-n */
 
-/* --- Writing ---------------------------------------------------------------------------------- */
+/* --- Writing --- */
 
 static void write_tokens(const int32_t *tokens, int32_t count, struct byte_buffer *out) {
     record_put_signed(out, count);
@@ -104,7 +104,7 @@ void record_request_write(const struct request *request, const struct grammar *l
     write_params(&request->params, last, out);
 }
 
-/* --- Reading ---------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 /* What a request is made from. */
 struct request_parts {
@@ -335,7 +335,7 @@ static void read_params(struct request_parts *parts, struct record_input *in) {
     read_grammar(parts, in);
 }
 
-/* --- What may not come together --------------------------------------------------------------- */
+/* --- What may not come together --- */
 
 static bool edits_logits(const struct sampling_params *params) {
     const struct sampling_settings *settings = &params->settings;

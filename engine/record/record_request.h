@@ -14,8 +14,9 @@ struct record_markers {
 };
 void record_markers_finish(struct record_markers *markers);
 
-/* Appends the values of a request that was submitted. `last`: the grammar of the one before that had
- * one, or NULL: one that both share is written once, since what was found for one serves both. */
+/* Appends the values of a request that was submitted. `last`: the grammar of the one before that
+ * had one, or NULL: one that both share is written once, since what was found for one serves both.
+ */
 void record_request_write(const struct request *request, const struct grammar *last,
                           struct byte_buffer *out);
 

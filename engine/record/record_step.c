@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- Writing ---------------------------------------------------------------------------------- */
+/* --- Writing --- */
 
 /* Of the step's listed logprobs, those that the row has filled. */
 static size_t listed_bytes(const struct sample_row *requested,
@@ -82,7 +82,7 @@ void record_step_write(const struct step *step, enum error_code failure, int32_t
         out->failed = true;
 }
 
-/* --- Reading ---------------------------------------------------------------------------------- */
+/* --- Reading --- */
 
 struct head {
     int32_t num_swap_out, num_swap_in, num_copies, num_entries;
@@ -141,7 +141,7 @@ void record_step_count(struct text recorded, uint64_t *num_entries, uint64_t *nu
     }
 }
 
-/* --- Differences ------------------------------------------------------------------------------ */
+/* --- Differences --- */
 
 /* Two steps that are read side by side. */
 struct comparison {
@@ -214,8 +214,8 @@ static bool explain_bits(struct comparison *c, const struct entry *entry) {
     return true;
 }
 
-/* The sequence's samples come after its tokens and before those of the drafts; forks are of the same
- * position as its own. */
+/* The sequence's samples come after its tokens and before those of the drafts; forks are of the
+ * same position as its own. */
 static bool explain_next(struct comparison *c) {
     struct entry entry;
     int32_t num_drafts, num_samples;

@@ -1,5 +1,6 @@
 /* What a step computed, in a recording: who took part with which tokens, what was sampled, and a
- * hash of the bits of what else came of it (logprobs, hidden sums). Equal steps have equal bytes. */
+ * hash of the bits of what else came of it (logprobs, hidden sums). Equal steps have equal bytes.
+ */
 #ifndef QUIRE_ENGINE_RECORD_STEP_H
 #define QUIRE_ENGINE_RECORD_STEP_H
 

@@ -1,12 +1,12 @@
 /* Records what enters the core from outside, and what its steps computed, so that replay.h can run
  * them again: requests, when they were added; in each step the readings of the clock, the signals
- * that were seen (cancelled, not read), the jobs that had found masks, the steps that were waited for
- * and ranks that were lost. All else follows from these, since the core is deterministic
+ * that were seen (cancelled, not read), the jobs that had found masks, the steps that were waited
+ * for and ranks that were lost. All else follows from these, since the core is deterministic
  * (engine/core/engine_core.h).
  *
  * A recording begins with a core that is new, or as good as (engine_core_renew), so that it can be
- * replayed from its beginning. When it has become long its successor begins as soon as nothing runs;
- * until then, at its very bound, recording pauses.
+ * replayed from its beginning. When it has become long its successor begins as soon as nothing
+ * runs; until then, at its very bound, recording pauses.
  *
  * Engine thread only, but for recorder_create and _destroy. */
 #ifndef QUIRE_ENGINE_RECORD_RECORDER_H
@@ -33,7 +33,8 @@ void recorder_destroy(struct recorder *recorder); /* accepts NULL */
 
 /* All of these accept NULL, and then do nothing. */
 
-/* Returns whether a recording is to begin with the next recorder_begin: the first, or a successor. */
+/* Returns whether a recording is to begin with the next recorder_begin: the first, or a successor.
+ */
 bool recorder_is_due(const struct recorder *recorder);
 /* Begins a recording with this core, to which nothing was ever added. */
 void recorder_begin(struct recorder *recorder, const struct engine_core *core);

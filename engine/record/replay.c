@@ -57,7 +57,7 @@ static bool take_mark(struct replay *replay, enum record_mark mark) {
     return true;
 }
 
-/* --- What enters the core --------------------------------------------------------------------- */
+/* --- What enters the core --- */
 
 static int64_t read_clock(void *context) {
     struct replay *replay = context;
@@ -206,7 +206,7 @@ static void stop_masks(struct mask_workers *workers) {
     replay_of_workers(workers)->masks_stopped = true;
 }
 
-/* --- What leaves it --------------------------------------------------------------------------- */
+/* --- What leaves it --- */
 
 static void note_collected(void *context, const struct step *step, const struct error *failure) {
     struct replay *replay = context;
@@ -240,7 +240,7 @@ static void read_events(void *context, struct request *request) {
         replay->result->num_events++;
 }
 
-/* --- Frames ----------------------------------------------------------------------------------- */
+/* --- Frames --- */
 
 static int add_request(struct replay *replay, struct record_input *in, struct error *err) {
     struct request *request;
@@ -327,7 +327,7 @@ static int run_frames(struct replay *replay, struct error *err) {
     return status;
 }
 
-/* --- From beginning to end -------------------------------------------------------------------- */
+/* --- From beginning to end --- */
 
 static int begin(struct replay *replay, struct error *err) {
     static const struct executor_ops executor_ops = {

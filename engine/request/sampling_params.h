@@ -1,5 +1,6 @@
 /* Says how one request has its tokens sampled and when it ends. A value: filled and validated once
- * by the front end, then const. The arrays are owned by the request (request_create copies them). */
+ * by the front end, then const. The arrays are owned by the request (request_create copies them).
+ */
 #ifndef QUIRE_ENGINE_SAMPLING_PARAMS_H
 #define QUIRE_ENGINE_SAMPLING_PARAMS_H
 

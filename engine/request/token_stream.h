@@ -42,9 +42,9 @@ struct token_record {
 };
 
 enum token_event_kind {
-    TOKEN_EVENT_PROMPT,    /* scored prompt tokens, in order, in one or more events per choice 0;
-                              before any TEXT event of the request; only with num_prompt_logprobs >= 0
-                            */
+    /* Scored prompt tokens, in order, in one or more events per choice 0; before any TEXT event of
+     * the request; only with num_prompt_logprobs >= 0. */
+    TOKEN_EVENT_PROMPT,
     TOKEN_EVENT_PROGRESS,  /* more of the prompt is computed; only with request.reports_progress */
     TOKEN_EVENT_TEXT,      /* generated tokens and/or text, and the end of a choice */
     TOKEN_EVENT_EMBEDDING, /* the pooled hidden states, with FINISH_STOP: the only event */

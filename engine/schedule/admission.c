@@ -15,7 +15,7 @@
 #define CHOICES_IN_TURN 16
 #define HELD_UP_STEPS 16 /* for slots that end by themselves to become free */
 
-/* --- Moving a group's blocks ------------------------------------------------------------------ */
+/* --- Moving a group's blocks --- */
 
 /* Fills scheduler->tables. */
 static int32_t list_tables(struct scheduler *scheduler, struct sequence_group *group,
@@ -149,7 +149,7 @@ void admission_forget(struct scheduler *scheduler, struct sequence_group *group)
     share_queue_return(&scheduler->waiting, group);
 }
 
-/* --- Room ------------------------------------------------------------------------------------- */
+/* --- Room --- */
 
 /* Returns how many running slots the group has use for. */
 static int32_t num_slots(const struct sequence_group *group) {
@@ -228,7 +228,7 @@ static bool has_room_for(struct scheduler *scheduler, struct sequence_group *gro
             needed_blocks(scheduler, group) <= unreserved_blocks(scheduler));
 }
 
-/* --- Admission -------------------------------------------------------------------------------- */
+/* --- Admission --- */
 
 /* Blocks that the cache has of the leader's tokens are not needed once more. */
 static bool start_leader(struct scheduler *scheduler, struct sequence_group *group) {
@@ -303,7 +303,7 @@ static bool preempt_for_fairness(struct scheduler *scheduler, struct sequence_gr
     return true;
 }
 
-/* --- Choices of one group --------------------------------------------------------------------- */
+/* --- Choices of one group --- */
 
 /* Returns how many of the group may run while `next` waits; NULL: nobody waits. Beyond the first
  * ones each choice is a turn of its share. */

@@ -1,10 +1,11 @@
 /* Bounds what waits to run, and how many choices there are at all: in sum, and of each share.
  *
  * One share may fill the whole queue while nobody else wants it, and others find room all the same:
- * with several shares the room is twice the limit, and of it a share may hold as much as is left for
- * the others (the dynamic threshold of shared packet buffers with alpha = 1: Choudhury and Hahne,
- * IEEE/ACM Transactions on Networking 6(2), 1998). So one greedy share gets the limit, n of them get
- * 2/(n+1) of it each, and a share that holds nothing is let in as long as anything is left.
+ * with several shares the room is twice the limit, and of it a share may hold as much as is left
+ * for the others (the dynamic threshold of shared packet buffers with alpha = 1: Choudhury and
+ * Hahne, IEEE/ACM Transactions on Networking 6(2), 1998). So one greedy share gets the limit, n of
+ * them get 2/(n+1) of it each, and a share that holds nothing is let in as long as anything is
+ * left.
  *
  * One thread at a time takes; any thread gives back, and reads. */
 #ifndef QUIRE_ENGINE_SCHEDULE_QUEUE_LIMITS_H

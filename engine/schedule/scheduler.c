@@ -91,7 +91,7 @@ void scheduler_remove(struct scheduler *scheduler, struct sequence *sequence) {
     group->status = GROUP_ENDED;
 }
 
-/* --- Computed tokens -------------------------------------------------------------------------- */
+/* --- Computed tokens --- */
 
 /* Returns whether the sequence still has the blocks that a token after the first num_tokens
  * sees. */

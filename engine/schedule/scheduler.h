@@ -5,16 +5,16 @@
  * A step can be planned while others are IN FLIGHT: submitted, and not committed yet. What they
  * compute and sample is then taken for granted, and what depends on it is left out
  * (sequence_group_can_run). Nothing in flight is preempted: see must_collect. Steps of a pipeline
- * that are in flight run abreast: a sequence that one of them samples for is left out of the others,
- * and those that decode are dealt out to them all, so that no stage waits for another.
+ * that are in flight run abreast: a sequence that one of them samples for is left out of the
+ * others, and those that decode are dealt out to them all, so that no stage waits for another.
  *
  * A group is WAITING or RUNNING. Each running sequence takes one of the max_num_seqs RUNNING SLOTS.
  * A waiting group is ADMITTED when it gets slots; PREEMPTION takes slots and blocks away again.
  *
  * Requests belong to SHARES, which are served in tokens by their weights (share_queue.h). ORDER is
- * this: groups of one share by priority and arrival; of different shares by their places, which they
- * got when they were admitted; after these, those never admitted, the least served share first.
- * With one share it is priority and arrival alone.
+ * this: groups of one share by priority and arrival; of different shares by their places, which
+ * they got when they were admitted; after these, those never admitted, the least served share
+ * first. With one share it is priority and arrival alone.
  *
  * Rules of a step, in this order:
  *   - Every running sequence with one pending token gets it, or of a pipeline its part of them: a

@@ -11,7 +11,7 @@
 /* Tokens of a prompt that are computed in a step although there is no time for them. */
 #define LEAST_CHUNK 4
 
-/* --- Blocks ----------------------------------------------------------------------------------- */
+/* --- Blocks --- */
 
 static bool holds_blocks(const struct sequence_group *group) {
     for (int32_t i = 0; i < group->num_sequences; i++)
@@ -79,7 +79,7 @@ static void grant(struct scheduler *scheduler, struct sequence *sequence, int32_
     scheduler->plan->num_tokens += granted;
 }
 
-/* --- How much of the time a chunk of a prompt may take ---------------------------------------- */
+/* --- How much of the time a chunk of a prompt may take --- */
 
 /* Returns the sequence's first num_tokens pending tokens as work of the step. */
 static struct step_chunk chunk_of(const struct scheduler *scheduler,
@@ -153,7 +153,7 @@ static int32_t fit_tokens(const struct scheduler *scheduler, const struct sequen
                          used_ns + (limit_ns - used_ns) * part);
 }
 
-/* --- Planning --------------------------------------------------------------------------------- */
+/* --- Planning --- */
 
 static bool is_pipelined(const struct scheduler *scheduler) {
     return scheduler->config.num_steps_abreast > 1;
@@ -188,8 +188,8 @@ static struct sequence *first_schedulable(struct scheduler *scheduler) {
     return s;
 }
 
-/* Returns whether the sequence is of its share's most urgent priority among those of this walk, which
- * goes through the running groups in order. */
+/* Returns whether the sequence is of its share's most urgent priority among those of this walk,
+ * which goes through the running groups in order. */
 static bool is_most_urgent(struct scheduler *scheduler, const struct sequence *sequence,
                            uint64_t walk) {
     struct share *share = &scheduler->waiting.shares[sequence->request->share];
@@ -293,8 +293,8 @@ static void begin_plan(struct scheduler *scheduler, struct step_plan *plan) {
         s->waits_for_prefix = false;
 }
 
-/* Returns how many sequences decode in the step being planned: their part of those that do, in flight
- * or not. */
+/* Returns how many sequences decode in the step being planned: their part of those that do, in
+ * flight or not. */
 static int32_t most_decodes(const struct scheduler *scheduler) {
     int32_t num_steps = scheduler->config.num_steps_abreast, count = 0;
     if (!is_pipelined(scheduler))
@@ -334,8 +334,8 @@ static void plan_prefills(struct scheduler *scheduler) {
     grant_shortest_first(scheduler, limit_ns, false);
 }
 
-/* Schedules drafts behind the only pending token, if that is known. They preempt nobody. Returns how
- * many. */
+/* Schedules drafts behind the only pending token, if that is known. They preempt nobody. Returns
+ * how many. */
 static int32_t grant_drafts(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t block_size = scheduler->config.kv.limits->block_size;
     int32_t begin = sequence->num_tokens;

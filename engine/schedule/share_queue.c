@@ -1,5 +1,6 @@
-/* Shares with waiting groups are in a binary heap. A share moves in it when its first group changes,
- * or its sum of virtual time and reserved tokens; groups of any number cost nothing per step. */
+/* Shares with waiting groups are in a binary heap. A share moves in it when its first group
+ * changes, or its sum of virtual time and reserved tokens; groups of any number cost nothing per
+ * step. */
 #include "engine/schedule/share_queue.h"
 
 #include "config/base/check.h"
@@ -45,7 +46,7 @@ static struct share *share_of(const struct share_queue *queue, const struct sequ
     return &queue->shares[group->request->share];
 }
 
-/* --- Order of shares -------------------------------------------------------------------------- */
+/* --- Order of shares --- */
 
 static double sum_of(const struct share *share) {
     return share->virtual_time + (double)share->num_reserved / share->weight;
@@ -112,7 +113,7 @@ static void lift(struct share_queue *queue, struct share *share) {
     share->virtual_time = fmax(share->virtual_time, queue->current);
 }
 
-/* --- Order in a share ------------------------------------------------------------------------- */
+/* --- Order in a share --- */
 
 static void exchange(struct sequence_group *a, struct sequence_group *b) {
     double place = a->place;
@@ -155,7 +156,7 @@ void share_queue_insert_running(struct group_list *running, struct sequence_grou
     group_list_insert(running, group);
 }
 
-/* --- Groups that wait ------------------------------------------------------------------------- */
+/* --- Groups that wait --- */
 
 void share_queue_return(struct share_queue *queue, struct sequence_group *group) {
     struct share *share = share_of(queue, group);
@@ -277,7 +278,7 @@ bool share_queue_is_due(const struct share_queue *queue, const struct sequence_g
     return sum_of(share_of(queue, group)) <= order_of(share_of(queue, next), next);
 }
 
-/* --- Service ---------------------------------------------------------------------------------- */
+/* --- Service --- */
 
 void share_queue_charge(struct share_queue *queue, struct sequence_group *group,
                         int32_t num_tokens) {

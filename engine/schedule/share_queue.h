@@ -1,20 +1,22 @@
-/* The groups that wait, by shares: whose turn it is. Weighted fair queueing by virtual time, counted
- * in tokens, for requests whose length nobody knows before they end: VTC ("Fairness in Serving Large
- * Language Models", Sheng et al., OSDI 2024), with its weights and its predicted length.
+/* The groups that wait, by shares: whose turn it is. Weighted fair queueing by virtual time,
+ * counted in tokens, for requests whose length nobody knows before they end: VTC ("Fairness in
+ * Serving Large Language Models", Sheng et al., OSDI 2024), with its weights and its predicted
+ * length.
  *
  * A share's VIRTUAL TIME is the tokens that were computed for it, divided by its weight: tokens of
  * prompts and of outputs alike, each once. What the prefix cache has is free, and so is what is
  * computed again after a preemption, or for drafts that are not accepted. Tokens that an admitted
- * group is expected to take, its prompt and outputs as long as the share's last ones, count ahead as
- * RESERVED: so its slots count from the start, and what it does not take is given back at its end.
+ * group is expected to take, its prompt and outputs as long as the share's last ones, count ahead
+ * as RESERVED: so its slots count from the start, and what it does not take is given back at its
+ * end.
  *
  * The share with the least of both is next, and in it the group of most urgent priority, then the
  * first that arrived: a priority means nothing to other shares. When a group is admitted for the
  * first time it gets its PLACE: that least sum. Places order the groups of different shares from
  * then on, whatever their shares are served later, and a preempted group waits with its place: a
- * group never loses its turn to one of another share whose turn came later, but where its share holds
- * more than that one (fair_preemption.c) or runs others, and that one nothing. In one share an
- * urgent group takes the earlier place, and the others move back by one each.
+ * group never loses its turn to one of another share whose turn came later, but where its share
+ * holds more than that one (fair_preemption.c) or runs others, and that one nothing. In one share
+ * an urgent group takes the earlier place, and the others move back by one each.
  *
  * An idle share gains no credit: one that begins to wait is lifted to the virtual time of who is
  * served then, as start-time fair queueing does (Goyal, Vin and Cheng, SIGCOMM 1996); while nobody

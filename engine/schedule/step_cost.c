@@ -18,7 +18,7 @@ static const double units[STEP_WORK_NUM_KINDS] = {1, 32, 32, 32768, 32768};
 #define CARE 2.0         /* standard deviations of a step's time */
 #define OUTLIER 3.0      /* standard deviations */
 
-/* --- Work ------------------------------------------------------------------------------------- */
+/* --- Work --- */
 
 /* Returns how many tokens those at [0, end) see, all together. */
 static double num_seen_before(int32_t end, int32_t window) {
@@ -42,7 +42,7 @@ static void scale(const struct step_work *work, double x[STEP_WORK_NUM_KINDS]) {
         x[i] = work->amounts[i] / units[i];
 }
 
-/* --- The fit ---------------------------------------------------------------------------------- */
+/* --- The fit --- */
 
 static double dot(const double a[STEP_WORK_NUM_KINDS], const double b[STEP_WORK_NUM_KINDS]) {
     double sum = 0;
@@ -113,7 +113,7 @@ double step_cost_careful_ns(const struct step_cost *cost, const struct step_work
     return expected + CARE * sqrt(spread(cost, x, shared) + cost->noise * expected * expected);
 }
 
-/* --- Sizing ----------------------------------------------------------------------------------- */
+/* --- Sizing --- */
 
 static bool fits(const struct step_cost *cost, const struct step_work *work,
                  const struct step_chunk *largest, int32_t num_tokens, double ns) {

@@ -7,10 +7,10 @@
  * `width` before it that do not end, so it is in neither set; and banning end tokens only takes
  * away some of the at most num_end_tokens others.
  *
- * Equal sums: the better beam of the step before first, as in Transformers, whichever slots they are
- * in; within a slot the row's order. The search is over by the
- * heuristic only when `width` have finished, since until then the worst of Transformers' finished
- * scores is a placeholder of -1e9. */
+ * Equal sums: the better beam of the step before first, as in Transformers, whichever slots they
+ * are in; within a slot the row's order. The search is over by the heuristic only when `width` have
+ * finished, since until then the worst of Transformers' finished scores is a placeholder of -1e9.
+ */
 #include "engine/sequence/beam_search.h"
 
 #include "config/base/check.h"
@@ -101,7 +101,7 @@ bool beam_search_is_ready(const struct beam_search *search) {
     return !search->over;
 }
 
-/* --- Candidates ------------------------------------------------------------------------------- */
+/* --- Candidates --- */
 
 static bool is_end(const struct beam_params *params, int32_t token) {
     for (int32_t i = 0; i < params->num_end_tokens; i++)
@@ -190,7 +190,7 @@ static int32_t add_node(struct beam_search *search, const struct candidate *cand
     return index;
 }
 
-/* --- Finished beams --------------------------------------------------------------------------- */
+/* --- Finished beams --- */
 
 static double length_score(const struct beam_search *search, double sum, int32_t num_tokens) {
     double score = sum / pow(num_tokens, search->params.length_penalty);
@@ -226,7 +226,7 @@ static bool is_settled(const struct beam_search *search, double best_sum) {
     return length_score(search, best_sum, num_tokens) <= search->finished[params->width - 1].score;
 }
 
-/* --- Steps ------------------------------------------------------------------------------------ */
+/* --- Steps --- */
 
 /* Finishes and continues candidates; returns how many of out[width] continue, best first. */
 static int32_t choose(struct beam_search *search, struct continuation *out) {
@@ -301,7 +301,7 @@ int beam_search_advance(struct beam_search *search, struct beam_move *out) {
     return 0;
 }
 
-/* --- What was found --------------------------------------------------------------------------- */
+/* --- What was found --- */
 
 int32_t beam_search_num_hypotheses(const struct beam_search *search) {
     CHECK(search->over);

@@ -136,8 +136,8 @@ bool sequence_can_jump(const struct sequence *sequence) {
     return may_jump(sequence) && sequence->in_flight.num_tokens == 0;
 }
 
-/* The step in flight samples the first one. To leave out the next step pays where it would not sample
- * the last. */
+/* The step in flight samples the first one. To leave out the next step pays where it would not
+ * sample the last. */
 bool sequence_waits_to_jump(const struct sequence *sequence) {
     return may_jump(sequence) && sequence->forced.count > 2 && sequence->in_flight.num_samples > 0;
 }

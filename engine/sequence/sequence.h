@@ -139,10 +139,11 @@ bool sequence_is_complete(const struct sequence *sequence);
 
 /* Returns whether a penalty needs its tokens counted. */
 bool sequence_has_penalty(const struct sequence *sequence);
-/* Returns whether the first forced token is to be appended without being sampled, now that no step in
- * flight does. */
+/* Returns whether the first forced token is to be appended without being sampled, now that no step
+ * in flight does. */
 bool sequence_can_jump(const struct sequence *sequence);
-/* Returns whether it is to be in no further step before the one in flight is committed, to jump then. */
+/* Returns whether it is to be in no further step before the one in flight is committed, to jump
+ * then. */
 bool sequence_waits_to_jump(const struct sequence *sequence);
 /* Returns whether what its next token is drawn from depends on the surprise of those before. */
 bool sequence_has_mirostat(const struct sequence *sequence);

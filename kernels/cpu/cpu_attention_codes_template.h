@@ -1,9 +1,9 @@
-/* Included by cpu_attention_template.h: attention over an int8 cache. A query row is quantised as the
- * cache's rows are, and a row's weights of a step, times V's scales, to 0 .. 255 relative to the
- * largest of them. Both products are then exact in integers, and the rest is done by unfused
- * operations: the same bits on every level. The sum that divides the result is of the weights before
- * they are quantised: roundings cancel in the one sum, and an error in the other would be common to
- * the whole row. */
+/* Included by cpu_attention_template.h: attention over an int8 cache. A query row is quantised as
+ * the cache's rows are, and a row's weights of a step, times V's scales, to 0 .. 255 relative to
+ * the largest of them. Both products are then exact in integers, and the rest is done by unfused
+ * operations: the same bits on every level. The sum that divides the result is of the weights
+ * before they are quantised: roundings cancel in the one sum, and an error in the other would be
+ * common to the whole row. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_CODES_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_CODES_TEMPLATE_H
 

@@ -2,9 +2,9 @@
  *
  * Per step of 64 tokens: the scores of every row ([rows][64]), their softmax relative to the
  * running maximum, and the weighted sum of V. Each goes over all rows before the next begins, in
- * register tiles of the level's VF_ sizes. Tiles do not change the bits. Where some row does not see
- * all of a step, weights outside its visible tokens are 0 and V is not read for it there, so that
- * nothing outside is ever read into its result.
+ * register tiles of the level's VF_ sizes. Tiles do not change the bits. Where some row does not
+ * see all of a step, weights outside its visible tokens are 0 and V is not read for it there, so
+ * that nothing outside is ever read into its result.
  *
  * The products, of queries with K and of weights with V, are written per kind of cache: by
  * cpu_attention_float_template.h what is widened to float; by cpu_attention_codes_template.h int8;

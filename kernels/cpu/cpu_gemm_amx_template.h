@@ -1,8 +1,8 @@
 /* The matrix product on AMX: tile registers of 16 rows of 64 bytes. Included once, after
  *
  * - tile_configure(p), tile_release(), tile_zero(t), tile_load(t, p, stride), tile_store(t, p,
- *   stride), tile_dot_bytes(c, a, b) (TDPBSUD) and tile_dot_bf16(c, a, b) (TDPBF16PS), of which t, a,
- *   b and c are constants: the processor's, or a model of them
+ *   stride), tile_dot_bytes(c, a, b) (TDPBSUD) and tile_dot_bf16(c, a, b) (TDPBF16PS), of which t,
+ * a, b and c are constants: the processor's, or a model of them
  * - PACK_BLOCKS (cpu_gemm_quantised_template.h)
  *
  * A tile A is up to 16 rows of activations, B a block of a panel's columns, C their products. The
@@ -47,7 +47,7 @@ static const struct cpu_row_packing amx_block_rows = {
 static const struct cpu_row_packing amx_pair_rows = {
     .tile_rows = {AMX_ROWS}, .row_bytes = cpu_gemm_pair_row_bytes, .pack = cpu_gemm_pack_pairs};
 
-/* --- Quantised weights: tile 0 is C, 1 A, 2 B ------------------------------------------------- */
+/* --- Quantised weights: tile 0 is C, 1 A, 2 B --- */
 
 static void configure_bytes(int num_rows) {
     uint8_t n = (uint8_t)num_rows;
@@ -130,7 +130,7 @@ SIMD_INLINE void bytes_tile(enum dtype dtype, const struct gemm_job *job, int32_
                    rows_at_once, STRIPS_PER_PANEL);
 }
 
-/* --- BF16 weights: tiles 0 to 3 are C of as many panels, 4 is A, 5 B -------------------------- */
+/* --- BF16 weights: tiles 0 to 3 are C of as many panels, 4 is A, 5 B --- */
 
 static void configure_pairs(int num_rows) {
     uint8_t n = (uint8_t)num_rows;
@@ -190,7 +190,7 @@ static void pairs_tile(const struct gemm_job *job, int32_t panel, int32_t row, i
     STORE_PAIRS(3)
 }
 
-/* --- Formats ---------------------------------------------------------------------------------- */
+/* --- Formats --- */
 
 /* All rows of some panels before the next ones, so that these stay in the caches. A tile that is
  * partly filled needs a configuration of its own, and comes last. */

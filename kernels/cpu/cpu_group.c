@@ -11,7 +11,7 @@
 #define CHUNK_TILES 16                 /* handed to a thread at a time */
 #define CHUNK_FLOATS 16384             /* likewise */
 
-/* --- Ranks ------------------------------------------------------------------------------------ */
+/* --- Ranks --- */
 
 static int check_rank(const struct backend_group *group, int32_t rank, struct error *err) {
     if (rank < 0 || rank >= group->num_ranks)
@@ -50,7 +50,7 @@ int cpu_rank_status(const struct cpu_rank *rank, struct error *err) {
     return -1;
 }
 
-/* --- The ops ---------------------------------------------------------------------------------- */
+/* --- The ops --- */
 
 static void add_alone(const struct all_reduce_args *args) {
     size_t n = (size_t)args->num_rows * (size_t)args->width;
@@ -103,7 +103,7 @@ const double *cpu_group_sum_rows(const struct cpu_rank *rank, int32_t num_rows) 
     return sums;
 }
 
-/* --- What all groups compute alike ------------------------------------------------------------ */
+/* --- What all groups compute alike --- */
 
 int64_t cpu_group_slice(int64_t n, int32_t rank, int32_t num_ranks) {
     int64_t num_lines = (n + LINE_FLOATS - 1) / LINE_FLOATS;

@@ -1,14 +1,15 @@
-/* Private to kernels/cpu: the collective ops, for both CPU backends. The ranks of a group are threads
- * of one process, or processes that send messages (cpu_group_private.h); results have the same bits.
- * A sum is taken in the order of the ranks, by the rank whose slice it is, which brings it to all:
- * so there is one result, whoever is late. */
+/* Private to kernels/cpu: the collective ops, for both CPU backends. The ranks of a group are
+ * threads of one process, or processes that send messages (cpu_group_private.h); results have the
+ * same bits. A sum is taken in the order of the ranks, by the rank whose slice it is, which brings
+ * it to all: so there is one result, whoever is late. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GROUP_H
 #define QUIRE_KERNELS_CPU_CPU_GROUP_H
 
 #include "kernels/backend.h"
 #include "kernels/thread_pool.h"
 
-/* As backend_group_create and backend_group_create_remote, for a number of ranks that was checked. */
+/* As backend_group_create and backend_group_create_remote, for a number of ranks that was checked.
+ */
 int cpu_group_create(int32_t num_ranks, struct backend_group **out, struct error *err);
 int cpu_group_create_remote(struct transport *transport, int32_t first_rank, int32_t num_ranks,
                             struct backend_group **out, struct error *err);

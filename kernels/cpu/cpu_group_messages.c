@@ -63,7 +63,7 @@ static void *receive_memory(const struct cpu_rank *rank, size_t bytes) {
     return group->received.data;
 }
 
-/* --- Rounds of messages ----------------------------------------------------------------------- */
+/* --- Rounds of messages --- */
 
 /* Messages that are under way together. */
 struct round {
@@ -124,7 +124,7 @@ static bool round_end(struct round *round) {
     return group->failure.code == ERROR_NONE;
 }
 
-/* --- The ops ---------------------------------------------------------------------------------- */
+/* --- The ops --- */
 
 /* Returns the i-th of the other ranks, each rank beginning with the one after it, so that not all
  * send to the same one. */

@@ -1,6 +1,6 @@
 /* Private to cpu_group*.c: what the groups have in common, those whose ranks are threads of one
- * process and reach one another's memory (cpu_group_memory.c), and those of ranks that send messages
- * (cpu_group_messages.c). */
+ * process and reach one another's memory (cpu_group_memory.c), and those of ranks that send
+ * messages (cpu_group_messages.c). */
 #ifndef QUIRE_KERNELS_CPU_CPU_GROUP_PRIVATE_H
 #define QUIRE_KERNELS_CPU_CPU_GROUP_PRIVATE_H
 

@@ -32,7 +32,7 @@ void backend_pipeline_destroy(struct backend_pipeline *pipeline) {
         pipeline->ops->destroy(pipeline);
 }
 
-/* --- One end ---------------------------------------------------------------------------------- */
+/* --- One end --- */
 
 static bool is_of_this_process(const struct backend_pipeline *pipeline, int32_t stage,
                                int32_t rank) {

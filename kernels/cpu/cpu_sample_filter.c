@@ -1,5 +1,5 @@
-/* Which tokens of a row are kept, and which of them is drawn: steps 5, 6 and 10 of sampling.h, without
- * sorting the vocabulary.
+/* Which tokens of a row are kept, and which of them is drawn: steps 5, 6 and 10 of sampling.h,
+ * without sorting the vocabulary.
  *
  * Without filters sampling walks sums of chunks of the row, then one chunk. With filters, tokens
  * above a bound are collected that leaves out none that is kept: for top_k from the largest logits

@@ -1,8 +1,8 @@
-/* Sampling where each rank has the logits of a part of the vocabulary. Rank 0, which knows the rows,
- * asks for what it needs of each: the largest logit; where all tokens count, what they weigh; then
- * the tokens that may be kept, or the one at a point of the sum. Weights and their sums are exact
- * (cpu_sample_private.h), so the token is the one that the whole row would have given. Rows of other
- * kinds are brought whole.
+/* Sampling where each rank has the logits of a part of the vocabulary. Rank 0, which knows the
+ * rows, asks for what it needs of each: the largest logit; where all tokens count, what they weigh;
+ * then the tokens that may be kept, or the one at a point of the sum. Weights and their sums are
+ * exact (cpu_sample_private.h), so the token is the one that the whole row would have given. Rows
+ * of other kinds are brought whole.
  *
  * What is asked for is the same on all ranks, and so is how often. */
 #include "kernels/cpu/cpu_sample_parallel.h"
@@ -51,7 +51,7 @@ struct parallel_call {
     const struct vocab_parallel_sample_args *args;
 };
 
-/* --- What a rank answers ------------------------------------------------------------------------ */
+/* --- What a rank answers --- */
 
 static float *share_of(const struct parallel_call *call, int64_t row) {
     return call->args->share + row * call->args->num_tokens;
@@ -166,7 +166,7 @@ static void bring(const struct parallel_call *call) {
         lengths);
 }
 
-/* --- What rank 0 asks for ----------------------------------------------------------------------- */
+/* --- What rank 0 asks for --- */
 
 static const struct sample_row *row_of(const struct parallel_call *call, int64_t row) {
     return &call->args->sample->rows[row];
@@ -281,7 +281,7 @@ static void plan_sums(const struct parallel_call *call) {
         plan_rows(call);
 }
 
-/* --- Tokens ------------------------------------------------------------------------------------- */
+/* --- Tokens --- */
 
 /* Appends what a rank has brought of the row to its candidates. */
 static int32_t add_candidates(const struct parallel_call *call, const struct cpu_sampler *s,
@@ -332,7 +332,7 @@ static void finish_rows(void *context, int64_t begin, int64_t end, int worker) {
         finish_row(call, row, call->backend->op_scratch->workers[worker].data);
 }
 
-/* --- The op ------------------------------------------------------------------------------------- */
+/* --- The op --- */
 
 /* Brings what rank 0 asks for to all. */
 static void ask(const struct parallel_call *call, void (*plan)(const struct parallel_call *call)) {

@@ -49,8 +49,8 @@ void cpu_sample_row(const struct cpu_sample_call *call, int64_t row, void *memor
 
 /* cpu_sample_filter.c. */
 
-/* Returns the token of the row, which has tokens of the whole vocabulary: steps 4 to 10. *mu is what
- * struct sample_output has. */
+/* Returns the token of the row, which has tokens of the whole vocabulary: steps 4 to 10. *mu is
+ * what struct sample_output has. */
 int32_t cpu_sample_choose(const struct cpu_sampler *s, float *mu);
 
 /* How tokens of a row that is not shaped are kept. */
@@ -75,8 +75,8 @@ int32_t cpu_sample_top_k(const struct cpu_sampler *s);
 float cpu_sample_bound_of_min_p(const struct cpu_sampler *s);
 float cpu_sample_bound_of_top_k(const struct cpu_sampler *s, int32_t k);
 float cpu_sample_bound_of_mass(const struct cpu_sampler *s, double total);
-/* Leaves of the n candidates, which are all that reach the bound, what top_k and top_p keep; returns
- * how many. total: with SAMPLE_BY_MASS, what all tokens weigh. */
+/* Leaves of the n candidates, which are all that reach the bound, what top_k and top_p keep;
+ * returns how many. total: with SAMPLE_BY_MASS, what all tokens weigh. */
 int32_t cpu_sample_filter(const struct cpu_sampler *s, int32_t n, double total);
 /* Draws a token of the n candidates. */
 int32_t cpu_sample_draw(const struct cpu_sampler *s, int32_t n);
@@ -97,8 +97,8 @@ bool cpu_sample_find_last(const struct cpu_sampler *s, int32_t n, float top,
 /* Cuts the n candidates down to the limit, leaving them in id order; returns how many are left. */
 int32_t cpu_sample_keep_top(const struct cpu_sampler *s, int32_t n, struct cpu_sample_cut limit);
 double cpu_sample_mass(const struct sample_candidate *c, int32_t n);
-/* Fills `candidates` with the tokens whose exponents are at least `lowest`, in id order; returns how
- * many there are. */
+/* Fills `candidates` with the tokens whose exponents are at least `lowest`, in id order; returns
+ * how many there are. */
 int32_t cpu_sample_collect(const struct cpu_sampler *s, float lowest);
 
 /* cpu_sample_shape.c: steps 4, 7 to 9 of sampling.h, and Mirostat. */

@@ -29,7 +29,7 @@ struct vf {
 #include "kernels/cpu/simd_neon_template.h"
 #endif
 
-/* --- One register: RF_LANES floats (rf) or 32-bit integers (ri) ------------------------------- */
+/* --- One register: RF_LANES floats (rf) or 32-bit integers (ri) --- */
 
 SIMD_INLINE rf rf_set1(float x) {
     return (rf){x, x, x, x};
@@ -153,7 +153,7 @@ SIMD_INLINE ri ri_lookup(ri table, ri indices) {
 }
 #endif
 
-/* --- Sixteen floats --------------------------------------------------------------------------- */
+/* --- Sixteen floats --- */
 
 /* Rows, columns (of 16) and token groups (of 16) of the attention tiles kept in registers. */
 enum { VF_ROW_TILE = 2, VF_COLUMN_TILE = 1, VF_GROUP_TILE = 1 };
@@ -371,7 +371,7 @@ SIMD_INLINE void vf_store_e4m3(uint8_t *p, struct vf a) {
         p[i] = e4m3_from_f32(a.v[i / 4][i % 4]);
 }
 
-/* --- Sixteen 32-bit integers, or sixteen times four bytes ------------------------------------- */
+/* --- Sixteen 32-bit integers, or sixteen times four bytes --- */
 
 struct vi {
     ri v[4];

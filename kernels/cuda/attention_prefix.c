@@ -11,7 +11,8 @@
 
 #define NO_BLOCK (-1)
 #define NO_CLASS (-1)
-/* How often classes are told apart. Deeper trees are rare: sequences that end where others go on. */
+/* How often classes are told apart. Deeper trees are rare: sequences that end where others go on.
+ */
 #define MAX_DEPTH 4
 
 struct search {
@@ -76,7 +77,8 @@ static const int32_t *table_of(const struct search *s, int32_t sequence) {
 }
 
 /* Tokens of the sequence that may be in a prefix: the last one is its own. The table bounds them
- * where the plan is made for layers with a cache of smaller blocks, which this step does not have. */
+ * where the plan is made for layers with a cache of smaller blocks, which this step does not have.
+ */
 static int32_t shareable_tokens(const struct search *s, int32_t sequence) {
     const int32_t *start = s->step->query_start + sequence, window = s->shape->window;
     int32_t length = s->step->context_lens[sequence];

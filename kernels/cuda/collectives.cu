@@ -52,7 +52,7 @@ cudaError_t launch_sum_parts(cudaStream_t stream, bool bf16, const void *parts, 
     return cudaGetLastError();
 }
 
-/* --- Norm: a block has a row -------------------------------------------------------------------- */
+/* --- Norm: a block has a row --- */
 
 template <class T> __global__ void square_sums_kernel(const norm_over_ranks_launch a, float *sums) {
     const T *x = static_cast<const T *>(a.x) + (size_t)blockIdx.x * a.row_stride;

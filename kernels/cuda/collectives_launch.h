@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* out[i] = or += the sum of parts[part * n + i] over the parts, in their order and in float; bf16, or
- * else f16. out may be the first part, where it is the only one. */
+/* out[i] = or += the sum of parts[part * n + i] over the parts, in their order and in float; bf16,
+ * or else f16. out may be the first part, where it is the only one. */
 cudaError_t launch_sum_parts(cudaStream_t stream, bool bf16, const void *parts, int32_t num_parts,
                              void *out, int64_t n, bool accumulate);
 

@@ -1,7 +1,7 @@
 /* The collective ops. NCCL only carries: every rank gets the parts of all and adds them itself, in
- * float and in the order of the ranks. So the bits do not depend on NCCL's choice of algorithm, which
- * follows the size of the step, nor on the other rows of it. For two ranks that moves as much as
- * NCCL's own sum does, for R ranks R/2 times as much.
+ * float and in the order of the ranks. So the bits do not depend on NCCL's choice of algorithm,
+ * which follows the size of the step, nor on the other rows of it. For two ranks that moves as much
+ * as NCCL's own sum does, for R ranks R/2 times as much.
  *
  * What is larger than the memory for the parts goes in pieces. */
 #include "kernels/cuda/cuda_collectives.h"
@@ -76,7 +76,7 @@ void cuda_all_reduce(struct backend *base, const struct all_reduce_args *args) {
     }
 }
 
-/* --- Norm --------------------------------------------------------------------------------------- */
+/* --- Norm --- */
 
 /* Each rank's sums are written where NCCL leaves them. */
 static void norm_rows(struct cuda_backend *b, const struct norm_over_ranks_launch *rows) {
@@ -109,7 +109,7 @@ void cuda_norm_over_ranks(struct cuda_backend *b, const struct norm_args *args) 
     }
 }
 
-/* --- Columns ------------------------------------------------------------------------------------ */
+/* --- Columns --- */
 
 bool cuda_learn_widths(struct cuda_backend *b, int32_t width) {
     struct cuda_comm *comm = b->comm;
@@ -195,7 +195,7 @@ void cuda_gather_columns(struct backend *base, const struct gather_columns_args 
     }
 }
 
-/* --- Sampled tokens ----------------------------------------------------------------------------- */
+/* --- Sampled tokens --- */
 
 void cuda_share_samples(struct backend *base, const struct share_samples_args *args) {
     struct cuda_backend *b = cuda_state_of(base);

@@ -14,8 +14,8 @@ void cuda_norm_over_ranks(struct cuda_backend *b, const struct norm_args *args);
  *
  * Leaves the parts of all ranks, `bytes` of each, in `parts`. */
 bool cuda_all_gather(struct cuda_backend *b, const void *own, size_t bytes, void *parts);
-/* Brings every rank's part to rank 0, one behind the other in comm->parts, where rank 0's own may be;
- * rank r's is part_bytes[r] long, of which all know their own, and rank 0 knows all. */
+/* Brings every rank's part to rank 0, one behind the other in comm->parts, where rank 0's own may
+ * be; rank r's is part_bytes[r] long, of which all know their own, and rank 0 knows all. */
 bool cuda_bring_parts(struct cuda_backend *b, const void *own, const size_t *part_bytes);
 /* Once: every rank learns how wide the others' columns are (comm->widths). Waits for the device. */
 bool cuda_learn_widths(struct cuda_backend *b, int32_t width);

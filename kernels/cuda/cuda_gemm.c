@@ -2,10 +2,10 @@
  *
  * The heuristic is asked once per power of two and one and a half powers of two of M, the number of
  * rows, at the upper end; the first algorithm it names, or at start the fastest (cuda_tuning.h), is
- * kept with the shape and serves all M of the bucket, M itself being passed as it is. The library may refuse an algorithm for an M it did
- * not name it for. Then what it names for that M is tried in turn, and the first that is taken is
- * remembered for that M alone: the bucket keeps its own, so that two M that refuse each other's
- * never ask again.
+ * kept with the shape and serves all M of the bucket, M itself being passed as it is. The library
+ * may refuse an algorithm for an M it did not name it for. Then what it names for that M is tried
+ * in turn, and the first that is taken is remembered for that M alone: the bucket keeps its own, so
+ * that two M that refuse each other's never ask again.
  *
  * Batch invariance: every M uses one algorithm, one that sums each dot product in one sequence.
  * Split K is excluded by its reduction schemes and checked for in the result; without a workspace
@@ -181,7 +181,7 @@ static void choose(struct cuda_backend *b, const struct linear_args *args, int32
     }
 }
 
-/* --- Batch invariance ------------------------------------------------------------------------- */
+/* --- Batch invariance --- */
 
 /* The most rows of any product. */
 static int32_t most_rows(const struct cuda_backend *b) {
@@ -267,7 +267,7 @@ static void choose_invariant(struct cuda_backend *b, const struct linear_args *a
     fail_invariant(b, args, &refusal);
 }
 
-/* --- Products --------------------------------------------------------------------------------- */
+/* --- Products --- */
 
 /* NULL after a failure. */
 static struct choice *choice_for(struct cuda_backend *b, const struct linear_args *args) {

@@ -26,7 +26,7 @@ struct cuda_group {
     int32_t num_entering;
 };
 
-/* --- The group ---------------------------------------------------------------------------------- */
+/* --- The group --- */
 
 static void destroy(struct backend_group *base) {
     struct cuda_group *group = (struct cuda_group *)base;
@@ -108,7 +108,7 @@ static bool meet(struct cuda_backend *b, ncclUniqueId *out_id) {
     return CUDA_OK(b);
 }
 
-/* --- A rank's end ------------------------------------------------------------------------------- */
+/* --- A rank's end --- */
 
 int cuda_comm_create(struct cuda_backend *b, struct error *err) {
     struct cuda_group *group = (struct cuda_group *)b->config.group;
@@ -183,7 +183,7 @@ void cuda_comm_count_replayed(struct cuda_backend *b, uint64_t num_ops) {
         b->comm->num_ops += num_ops;
 }
 
-/* --- Failures ----------------------------------------------------------------------------------- */
+/* --- Failures --- */
 
 bool cuda_comm_keep(struct cuda_backend *b, ncclResult_t result, const char *operation,
                     const char *file, int line) {

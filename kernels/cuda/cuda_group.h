@@ -1,10 +1,11 @@
-/* Private to kernels/cuda: ranks that are threads of one process, each with the GPU of its number, and
- * NCCL between them.
+/* Private to kernels/cuda: ranks that are threads of one process, each with the GPU of its number,
+ * and NCCL between them.
  *
- * A rank enters NCCL's communicator with its first collective op, when all others do: a backend that is
- * only opened needs none. What a rank enqueues for the others ends on its device only when they come to
- * it, so that a rank never waits in a call of CUDA while one of them may be lost: it asks
- * (cuda_comm_await), and aborts its communicator when another rank has failed or NCCL says so. */
+ * A rank enters NCCL's communicator with its first collective op, when all others do: a backend
+ * that is only opened needs none. What a rank enqueues for the others ends on its device only when
+ * they come to it, so that a rank never waits in a call of CUDA while one of them may be lost: it
+ * asks (cuda_comm_await), and aborts its communicator when another rank has failed or NCCL says so.
+ */
 #ifndef QUIRE_KERNELS_CUDA_CUDA_GROUP_H
 #define QUIRE_KERNELS_CUDA_CUDA_GROUP_H
 
@@ -40,8 +41,8 @@ bool cuda_comm_begin(struct cuda_backend *b);
 uint64_t cuda_comm_num_ops(const struct cuda_backend *b);
 uint64_t cuda_comm_take_recorded(struct cuda_backend *b, uint64_t num_ops);
 void cuda_comm_count_replayed(struct cuda_backend *b, uint64_t num_ops);
-/* Looks whether another rank, or NCCL, has failed: then so has this one, and the others learn of its
- * failure, whichever it is. */
+/* Looks whether another rank, or NCCL, has failed: then so has this one, and the others learn of
+ * its failure, whichever it is. */
 void cuda_comm_look(struct cuda_backend *b);
 /* Waits for the event, or with NULL for the compute stream, or for a failure. */
 void cuda_comm_await(struct cuda_backend *b, cudaEvent_t event);

@@ -1,15 +1,15 @@
-/* Sampling where each rank has the logits of a part of the vocabulary. All ranks know the rows, so each
- * tells rank 0 of a row what its kind asks for, in a message whose size all know, and no rank waits on the
- * host for what another finds. Rank 0 makes rows of what it is told, and samples from them as from any.
+/* Sampling where each rank has the logits of a part of the vocabulary. All ranks know the rows, so
+ * each tells rank 0 of a row what its kind asks for, in a message whose size all know, and no rank
+ * waits on the host for what another finds. Rank 0 makes rows of what it is told, and samples from
+ * them as from any.
  *
  *   greedy                  the likeliest token
  *   top_k, up to a bound    that many of the likeliest: those of the whole row are among them
- *   neither top_k nor top_p the token that is drawn. Before, the ranks bring one another their largest
- *                           logits, and then what their tokens weigh by the largest of these
- *   all others              the logits
+ *   neither top_k nor top_p the token that is drawn. Before, the ranks bring one another their
+ * largest logits, and then what their tokens weigh by the largest of these all others the logits
  *
- * A call's rows go in as many messages as the memory for the parts takes, one unless they are many whole
- * ones. */
+ * A call's rows go in as many messages as the memory for the parts takes, one unless they are many
+ * whole ones. */
 #include "config/base/check.h"
 #include "kernels/cuda/cuda_check.h"
 #include "kernels/cuda/cuda_collectives.h"
@@ -50,7 +50,7 @@ void cuda_sample_parallel_destroy(struct cuda_backend *b) {
     b->sample_parallel = NULL;
 }
 
-/* --- Excerpts ----------------------------------------------------------------------------------- */
+/* --- Excerpts --- */
 
 /* What comes before a row in a message, or all that is in it. */
 struct message_size {
@@ -107,9 +107,10 @@ static void plan_messages(const struct cuda_comm *comm, const struct sample_row 
     }
 }
 
-/* --- What is sent ------------------------------------------------------------------------------- */
+/* --- What is sent --- */
 
-/* The ranks learn where in their sums the rows are drawn that are drawn from all tokens, if any is. */
+/* The ranks learn where in their sums the rows are drawn that are drawn from all tokens, if any is.
+ */
 static void weigh_drawn(struct cuda_backend *b, const struct sample_columns *columns) {
     unsigned long long *own = b->sample_parallel->own.data;
     size_t bytes = (size_t)columns->num_rows * sizeof(*own);
@@ -138,7 +139,8 @@ static void place_messages(struct cuda_backend *b, const size_t *part_bytes,
     }
 }
 
-/* Tells rank 0 of rows first_row to first_row + num_rows - 1. logits: on rank 0, of the first of them. */
+/* Tells rank 0 of rows first_row to first_row + num_rows - 1. logits: on rank 0, of the first of
+ * them. */
 static void send_message(struct cuda_backend *b, const struct sample_columns *columns,
                          int32_t first_row, int32_t num_rows, float *logits) {
     const struct cuda_comm *comm = b->comm;

@@ -81,7 +81,7 @@ void cuda_step_destroy(struct cuda_backend *b) {
     b->step.known_tables = b->step.known_context_lens = NULL;
 }
 
-/* --- What is sent ----------------------------------------------------------------------------- */
+/* --- What is sent --- */
 
 struct packed_size {
     size_t num_arrays, num_words;

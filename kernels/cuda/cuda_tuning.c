@@ -58,7 +58,7 @@ struct trial {
     float *first, *other; /* results, [num_seen][form.rows] */
 };
 
-/* --- Begin and end ---------------------------------------------------------------------------- */
+/* --- Begin and end --- */
 
 static int create_event(cudaEvent_t *out, struct error *err) {
     return CUDA_START(cudaEventCreateWithFlags(out, cudaEventDefault), err);
@@ -128,7 +128,7 @@ static void tuning_end(struct backend *base, struct tuning_report *out) {
 
 const struct tuning_ops cuda_tuning_ops = {.begin = tuning_begin, .end = tuning_end};
 
-/* --- Turns ------------------------------------------------------------------------------------ */
+/* --- Turns --- */
 
 /* False when the algorithm is refused, and after a failure. */
 static bool run(struct cuda_backend *b, struct trial *t, const cublasLtMatmulAlgo_t *algorithm) {
@@ -193,8 +193,8 @@ static bool is_spent(const struct cuda_tuning *tuning) {
     return tuning->report.seconds >= tuning->budget;
 }
 
-/* Waits for a turn, whose time is taken from the budget. False when that was spent before, and after
- * a failure. */
+/* Waits for a turn, whose time is taken from the budget. False when that was spent before, and
+ * after a failure. */
 static bool run_turn(struct cuda_backend *b, struct trial *t) {
     struct cuda_tuning *tuning = b->tuning;
     if (is_spent(tuning))
@@ -207,7 +207,7 @@ static bool run_turn(struct cuda_backend *b, struct trial *t) {
     return CUDA_OK(b);
 }
 
-/* --- Results ---------------------------------------------------------------------------------- */
+/* --- Results --- */
 
 static double tolerance_of(cudaDataType_t out_type) {
     return out_type == CUDA_R_32F ? 1e-4 : out_type == CUDA_R_16F ? 0x1p-10 : 0x1p-7;
@@ -246,7 +246,7 @@ static int compare(const struct cuda_backend *b, struct trial *t) {
     return num_same;
 }
 
-/* --- Times ------------------------------------------------------------------------------------ */
+/* --- Times --- */
 
 static void read_times(struct cuda_backend *b, struct trial *t, int turn) {
     for (int i = 0; i < t->count; i++)
@@ -280,7 +280,7 @@ static int pick(struct trial *t) {
     return picked;
 }
 
-/* --- All of it -------------------------------------------------------------------------------- */
+/* --- All of it --- */
 
 /* -1: not found out. */
 static int find_fastest(struct cuda_backend *b, struct trial *t) {

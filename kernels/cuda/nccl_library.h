@@ -1,5 +1,5 @@
-/* The functions of NCCL in use. NCCL is found at run time, as libnccl.so.2, where a group of ranks is
- * created: with one GPU it need not be there. */
+/* The functions of NCCL in use. NCCL is found at run time, as libnccl.so.2, where a group of ranks
+ * is created: with one GPU it need not be there. */
 #ifndef QUIRE_KERNELS_CUDA_NCCL_LIBRARY_H
 #define QUIRE_KERNELS_CUDA_NCCL_LIBRARY_H
 

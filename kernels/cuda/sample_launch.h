@@ -1,5 +1,6 @@
-/* The kernels of the sample op: sample_edit.cu, sample_choose.cu, sample_shape.cu, sample_report.cu. Each launcher
- * enqueues on `stream` and returns cudaGetLastError(); num_rows > 0. */
+/* The kernels of the sample op: sample_edit.cu, sample_choose.cu, sample_shape.cu,
+ * sample_report.cu. Each launcher enqueues on `stream` and returns cudaGetLastError(); num_rows >
+ * 0. */
 #ifndef QUIRE_KERNELS_CUDA_SAMPLE_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_SAMPLE_LAUNCH_H
 
@@ -152,8 +153,9 @@ cudaError_t launch_sample_mask(cudaStream_t stream, const struct sample_tensors 
 /* Changes the logits the rows are sampled from; biases go before penalties. */
 cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors *tensors,
                                const struct sample_edits *edits, enum sample_edit_kind kind);
-/* Writes out[].token and sampled_tokens, but of rows that sample_is_shaped, the same whatever the number of ranges. One launch when
- * rows have one range or none is drawn, else two, or three when one is cut. */
+/* Writes out[].token and sampled_tokens, but of rows that sample_is_shaped, the same whatever the
+ * number of ranges. One launch when rows have one range or none is drawn, else two, or three when
+ * one is cut. */
 cudaError_t launch_sample_choose(cudaStream_t stream, const struct sample_tensors *tensors,
                                  const struct sample_choice *choice);
 /* The same for the rows that sample_is_shaped, with mirostat_mu, in one launch. */

@@ -1,7 +1,7 @@
 /* What a rank that has a part of the vocabulary tells of a row, one block a row: the sampler's own
- * passes and cuts (sample_row.cuh, sample_cut.cuh) on a row that is shorter. Weights are of the largest
- * logit of all ranks, and their sums exact, so the point of the sum that is drawn lies with the token
- * with which it lies in the whole row. */
+ * passes and cuts (sample_row.cuh, sample_cut.cuh) on a row that is shorter. Weights are of the
+ * largest logit of all ranks, and their sums exact, so the point of the sum that is drawn lies with
+ * the token with which it lies in the whole row. */
 #include "kernels/cuda/sample_parallel_launch.h"
 #include "kernels/cuda/sample_undecided.cuh"
 
@@ -72,7 +72,7 @@ extern "C" cudaError_t launch_sample_mass(cudaStream_t stream, const struct samp
     return cudaGetLastError();
 }
 
-/* --- Excerpts ----------------------------------------------------------------------------------- */
+/* --- Excerpts --- */
 
 /* The whole row's first tokens, that many, are among these of the ranks. */
 __device__ __forceinline__ void list_top(const struct logit_row &row, int32_t num_candidates,

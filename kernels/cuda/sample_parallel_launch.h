@@ -1,6 +1,6 @@
-/* The kernels of the sample_vocab_parallel op: sample_parallel.cu. A rank has the logits of a part of the
- * vocabulary; of each row it makes an EXCERPT for rank 0, which all ranks know the size of, since they
- * know the rows. Tokens in excerpts are numbered from the rank's first.
+/* The kernels of the sample_vocab_parallel op: sample_parallel.cu. A rank has the logits of a part
+ * of the vocabulary; of each row it makes an EXCERPT for rank 0, which all ranks know the size of,
+ * since they know the rows. Tokens in excerpts are numbered from the rank's first.
  *
  * Each launcher enqueues on `stream` and returns cudaGetLastError(). */
 #ifndef QUIRE_KERNELS_CUDA_SAMPLE_PARALLEL_LAUNCH_H
@@ -61,9 +61,9 @@ cudaError_t launch_sample_mass(cudaStream_t stream, const struct sample_columns 
 cudaError_t launch_sample_excerpt(cudaStream_t stream, const struct sample_columns *columns,
                                   int32_t first_row, int32_t num_rows,
                                   struct sample_logit *message);
-/* Fills in the columns of the rank that has sent the message, which begin at `logits`. From rows of what all
- * ranks have sent the sampler gets the tokens that the rows' own logits would give: what no excerpt has
- * is -INFINITY. */
+/* Fills in the columns of the rank that has sent the message, which begin at `logits`. From rows of
+ * what all ranks have sent the sampler gets the tokens that the rows' own logits would give: what
+ * no excerpt has is -INFINITY. */
 cudaError_t launch_sample_place(cudaStream_t stream, const struct sample_logit *message,
                                 int32_t width, const struct row_excerpt *excerpts, int32_t num_rows,
                                 float *logits, int32_t row_stride);

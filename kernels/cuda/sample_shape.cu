@@ -54,8 +54,8 @@ __device__ __forceinline__ float depth_of(const struct weighing &w, float temper
     return (w.max - logit) / temperature;
 }
 
-/* The mean of the depths, by weight, of what is left, which has that mass. The entropy is the log of
- * the mass more. */
+/* The mean of the depths, by weight, of what is left, which has that mass. The entropy is the log
+ * of the mass more. */
 __device__ __forceinline__ double mean_depth(const struct kept_row &source,
                                              const struct weighing &w, float temperature,
                                              uint64_t mass, struct shape_memory *memory) {
@@ -69,7 +69,7 @@ __device__ __forceinline__ double mean_depth(const struct kept_row &source,
     return static_cast<double>(sum) / static_cast<double>(mass);
 }
 
-/* --- Steps 4 to 6 ----------------------------------------------------------------------------- */
+/* --- Steps 4 to 6 --- */
 
 #define DISTANCE_STEPS 0x1p26f /* in one: the squares of 2^21 tokens fit in 63 bits */
 static_assert(SAMPLE_MAX_DEVIATION == 256);
@@ -116,7 +116,7 @@ __device__ __forceinline__ struct kept keep_filtered(const struct sample_row *r,
     return kept_by(row, choose_cut(r, source, w, &memory->cut), memory);
 }
 
-/* --- Steps 7 and 8 ---------------------------------------------------------------------------- */
+/* --- Steps 7 and 8 --- */
 
 /* The key of the token at which the mass is reached, in the order of falling keys; 0 when it is
  * not. */
@@ -194,7 +194,7 @@ __device__ __forceinline__ void exclude_top(const struct sample_row *r, struct k
     source->kept.first_of_high = unpack_logit(last).token;
 }
 
-/* --- Step 9 ----------------------------------------------------------------------------------- */
+/* --- Step 9 --- */
 
 /* What is left weighs at the dynamic temperature; `w` is of temperature 1. */
 __device__ __forceinline__ struct weighing weigh_dynamically(const struct sample_row *r,
@@ -215,7 +215,7 @@ __device__ __forceinline__ struct weighing weigh_dynamically(const struct sample
     return weighing_of(max, memory->temperature, fmaxf(source.kept.low, max - SAMPLE_SPAN));
 }
 
-/* --- Mirostat --------------------------------------------------------------------------------- */
+/* --- Mirostat --- */
 
 /* Returns the top_k of version 1, from the most probable tokens. */
 __device__ __forceinline__ int32_t mirostat_top_k(const struct sample_row *r,
@@ -264,7 +264,7 @@ keep_surprising(const struct sample_row *r, const struct logit_row &row, const s
     return source.kept;
 }
 
-/* --- A row ------------------------------------------------------------------------------------ */
+/* --- A row --- */
 
 __device__ __forceinline__ void shape(const struct sample_row *r, struct kept_row *source,
                                       struct weighing *w, struct shape_memory *memory) {

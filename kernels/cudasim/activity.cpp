@@ -75,7 +75,7 @@ template <class T> static void append(const T &record) {
     r.used += sizeof record;
 }
 
-/* --- Work of the device ----------------------------------------------------------------------- */
+/* --- Work of the device --- */
 
 static uint32_t number_of(cudaStream_t stream) {
     std::map<cudaStream_t, uint32_t> &streams = the_recorder().streams;
@@ -133,7 +133,7 @@ std::function<void()> replayed(const api_call &call, uint32_t graph, std::functi
     };
 }
 
-/* --- Calls ------------------------------------------------------------------------------------ */
+/* --- Calls --- */
 
 static CUpti_CallbackDomain domain_of(const char *name) {
     return strncmp(name, "cuda", 4) == 0 ? CUPTI_CB_DOMAIN_RUNTIME_API : CUPTI_CB_DOMAIN_DRIVER_API;
@@ -205,7 +205,7 @@ void load_injection() {
 
 } // namespace cudasim
 
-/* --- CUPTI ------------------------------------------------------------------------------------ */
+/* --- CUPTI --- */
 
 using namespace cudasim;
 

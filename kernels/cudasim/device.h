@@ -49,12 +49,11 @@ struct device {
     uint64_t hang_after;  /* QUIRE_CUDASIM_HANG_AFTER */
     size_t memory_bytes;  /* QUIRE_CUDASIM_MEMORY */
     size_t allocated_bytes;
-    int num_multiprocessors; /* QUIRE_CUDASIM_SMS */
-    std::chrono::nanoseconds
-        worked;      /* its clock: time for which it was at work, and more where that
-                                        was simulated */
-    bool unfinished; /* the work that ran last is to go on */
-    std::vector<awaited_queue> awaited;              /* then: after some of these went on */
+    int num_multiprocessors;            /* QUIRE_CUDASIM_SMS */
+    std::chrono::nanoseconds worked;    /* its clock: time for which it was at work, and more where
+                                           that    was simulated */
+    bool unfinished;                    /* the work that ran last is to go on */
+    std::vector<awaited_queue> awaited; /* then: after some of these went on */
     std::shared_ptr<work_queue> default_queue;       /* of every stream that is not non-blocking */
     std::vector<std::shared_ptr<work_queue>> queues; /* the default one, then as created */
     std::map<uintptr_t, memory_range> device_memory; /* by start */
@@ -101,8 +100,8 @@ class api_call {
 /* The device's clock, which events have. */
 std::chrono::nanoseconds device_time(const device &dev);
 
-/* Within a piece of work of the device at work: by its clock the block takes that time, whatever it takes the
- * host. */
+/* Within a piece of work of the device at work: by its clock the block takes that time, whatever it
+ * takes the host. */
 class simulated_duration {
   public:
     explicit simulated_duration(std::chrono::nanoseconds duration);

@@ -12,7 +12,8 @@ namespace cudasim {
 char *map_device_memory(size_t bytes);
 void unmap_device_memory(char *start, size_t bytes);
 
-/* While one lives, this device works, and no other's memory can be touched; or none does. They nest. */
+/* While one lives, this device works, and no other's memory can be touched; or none does. They
+ * nest. */
 class device_at_work {
   public:
     explicit device_at_work(device &worker);
@@ -33,7 +34,8 @@ bool holds_page(const device &dev, const void *address);
 /* Of all its allocations, which are open: PROT_READ, or with PROT_WRITE. */
 void protect_memory(const device &dev, int protection);
 
-/* Copies from an allocation of one device to one of another, as a device that reaches the other's does. */
+/* Copies from an allocation of one device to one of another, as a device that reaches the other's
+ * does. */
 void copy_across(device &to, void *dst, device &from, const void *src, size_t bytes);
 
 } // namespace cudasim

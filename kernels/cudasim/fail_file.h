@@ -17,7 +17,8 @@ struct fail_file {
     uint64_t num_left; /* before it fails */
 };
 
-/* Counts what runs; returns whether it is what fails: a kernel or product, or an operation of NCCL. */
+/* Counts what runs; returns whether it is what fails: a kernel or product, or an operation of NCCL.
+ */
 bool fails_next(fail_file &file, bool in_graph);
 bool fails_next_collective(fail_file &file);
 

@@ -1,6 +1,6 @@
-/* NCCL between the simulated devices of one process. An operation is a piece of work on the stream of
- * each rank: it stays there until the other ranks have come to theirs, and the last to come does the
- * copies. Captured ones are operations anew in every launch of the graph. */
+/* NCCL between the simulated devices of one process. An operation is a piece of work on the stream
+ * of each rank: it stays there until the other ranks have come to theirs, and the last to come does
+ * the copies. Captured ones are operations anew in every launch of the graph. */
 #include "device.h"
 #include "device_memory.h"
 
@@ -63,7 +63,7 @@ struct unique_id {
 
 static const char MARK[] = "cudasim nccl";
 
-/* --- What a rank's stream does ------------------------------------------------------------------ */
+/* --- What a rank's stream does --- */
 
 static const char *name_of(operation kind) {
     return kind == operation::all_gather  ? "ncclAllGather"
@@ -197,7 +197,7 @@ static void run(communicator &all, int rank, const rank_work &work, bool is_abor
         wait_for_devices(*state.dev, others_of(all, rank));
 }
 
-/* --- Calls -------------------------------------------------------------------------------------- */
+/* --- Calls --- */
 
 /* Of this thread, between ncclGroupStart and ncclGroupEnd. */
 static thread_local struct {
@@ -318,7 +318,7 @@ const char *ncclGetErrorString(ncclResult_t result) {
     return "unknown result code";
 }
 
-/* --- Communicators ------------------------------------------------------------------------------ */
+/* --- Communicators --- */
 
 static std::map<uint64_t, std::shared_ptr<communicator>> &communicators() {
     static auto *const all = new std::map<uint64_t, std::shared_ptr<communicator>>();

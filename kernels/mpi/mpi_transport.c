@@ -39,7 +39,7 @@ static int unreachable(int32_t rank, int status, struct error *err) {
                      text_of(status).text);
 }
 
-/* --- Messages --------------------------------------------------------------------------------- */
+/* --- Messages --- */
 
 /* What MPI counts in an int is one element of this type where it has more bytes than that. */
 static int create_large_type(size_t bytes, MPI_Datatype *out) {
@@ -140,7 +140,7 @@ static int mpi_test(struct transport *t, struct transport_request *request, stru
     return is_done;
 }
 
-/* --- Start and end ---------------------------------------------------------------------------- */
+/* --- Start and end --- */
 
 static void mpi_destroy(struct transport *base) {
     struct mpi_transport *t = (struct mpi_transport *)base;

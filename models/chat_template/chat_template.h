@@ -16,8 +16,8 @@
 #define CHAT_TEMPLATE_MAX_BYTES (1 << 20) /* of the source */
 #define CHAT_TEMPLATE_MAX_STEPS 2000000
 
-/* Of a template that a client brings, which may be made to cost as much as it can: a rendering takes
- * some ten milliseconds at most. */
+/* Of a template that a client brings, which may be made to cost as much as it can: a rendering
+ * takes some ten milliseconds at most. */
 #define CHAT_TEMPLATE_CLIENT_MAX_BYTES (64 << 10)
 #define CHAT_TEMPLATE_CLIENT_MAX_STEPS 200000
 

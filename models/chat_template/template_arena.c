@@ -72,7 +72,8 @@ uint64_t template_arena_seed(const struct template_arena *arena) {
     return arena->seed;
 }
 
-/* Makes a new chunk, or gives `old` another size. NULL without memory; `old` stays as it is then. */
+/* Makes a new chunk, or gives `old` another size. NULL without memory; `old` stays as it is then.
+ */
 static struct chunk *resize_chunk(struct template_arena *arena, struct chunk *old, size_t bytes) {
     size_t had = old != NULL ? old->bytes : 0;
     if (bytes > arena->max_bytes - (arena->bytes - had)) {

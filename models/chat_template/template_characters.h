@@ -16,7 +16,8 @@ int32_t template_characters_next(struct text text, size_t *at);
 size_t template_characters_encode(int32_t character, char out[TEMPLATE_MAX_CHARACTER_BYTES]);
 
 size_t template_characters_count(struct text text);
-/* Returns the byte at which the character of that index begins; the text's length beyond its end. */
+/* Returns the byte at which the character of that index begins; the text's length beyond its end.
+ */
 size_t template_characters_offset(struct text text, size_t index);
 /* Returns the byte at which the last character of text[0..end) begins; end > 0. */
 size_t template_characters_before(struct text text, size_t end);

@@ -1,9 +1,9 @@
-/* Private to chat_template/: the place in the tokens that the parser's files share, and what each of
- * them does there: look at the current token, move on, expect, make a node, fail.
+/* Private to chat_template/: the place in the tokens that the parser's files share, and what each
+ * of them does there: look at the current token, move on, expect, make a node, fail.
  *
  * The first failure is kept: from then on the current token is the template's end, whatever is made
- * is lost, and nothing else fails. So a function of the grammar need not look for failures, but where
- * it loops: a loop ends at the end of the template, or at template_cursor_closes. */
+ * is lost, and nothing else fails. So a function of the grammar need not look for failures, but
+ * where it loops: a loop ends at the end of the template, or at template_cursor_closes. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_CURSOR_H
 
@@ -12,8 +12,8 @@
 #include "models/chat_template/template_parser.h"
 
 /* --- Tokens (template_lexer.c) ---
- * A template's source as tokens, one after the other, with Jinja's rules for white space around tags
- * (trim_blocks, lstrip_blocks, the signs - and +). */
+ * A template's source as tokens, one after the other, with Jinja's rules for white space around
+ * tags (trim_blocks, lstrip_blocks, the signs - and +). */
 
 enum template_token_kind {
     TOKEN_END,

@@ -1,6 +1,6 @@
-/* Operands, then a function for each level of precedence, the loosest last. What may come many times
- * over at one level becomes a list within one node, so that neither parsing nor evaluating a long
- * chain nests. */
+/* Operands, then a function for each level of precedence, the loosest last. What may come many
+ * times over at one level becomes a list within one node, so that neither parsing nor evaluating a
+ * long chain nests. */
 #include "models/chat_template/template_cursor.h"
 
 #include "models/chat_template/template_run.h"

@@ -61,7 +61,8 @@ TEMPLATE_BODY(last) {
     return 0;
 }
 
-/* Gives the key to compare an item by: an attribute or itself, with or without its letters' case. */
+/* Gives the key to compare an item by: an attribute or itself, with or without its letters' case.
+ */
 static int key_of(struct template_run *run, const struct template_value *item,
                   const struct template_value *attribute, bool case_sensitive,
                   struct template_value *out) {

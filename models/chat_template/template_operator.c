@@ -433,8 +433,8 @@ static int add_strings(struct template_run *run, const struct template_value *a,
     return template_run_finish(run, &builder, out);
 }
 
-/* In the memory of a, where no other list continues behind it yet: a list that grows in a loop is not
- * copied each time. */
+/* In the memory of a, where no other list continues behind it yet: a list that grows in a loop is
+ * not copied each time. */
 static int add_lists(struct template_run *run, const struct template_value *a,
                      const struct template_value *b, struct template_value *out) {
     const struct template_sequence *left = a->sequence, *right = b->sequence;

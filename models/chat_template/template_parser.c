@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* Parses statements up to a tag that begins with one of the words, which end with NULL; that word is
- * the current token then. Without words: to the template's end. */
+/* Parses statements up to a tag that begins with one of the words, which end with NULL; that word
+ * is the current token then. Without words: to the template's end. */
 static struct template_node *parse_body(struct template_cursor *cursor, const char *const *words);
 
 /* Parses what is between a tag that begins a block and one of the words. */

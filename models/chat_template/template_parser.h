@@ -81,8 +81,8 @@ struct template_names {
     struct text loop, caller;
 };
 
-/* Parses a whole template. The source may go afterwards; the nodes lie in the arena. A filter, test,
- * function or method that neither the builtins nor the template has is an error, wherever it
+/* Parses a whole template. The source may go afterwards; the nodes lie in the arena. A filter,
+ * test, function or method that neither the builtins nor the template has is an error, wherever it
  * stands. */
 int template_parser_run(struct template_arena *arena, struct text source,
                         const struct template_builtins *builtins, struct template_names *out_names,

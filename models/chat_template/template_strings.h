@@ -1,5 +1,5 @@
-/* Private to chat_template/: values as text, and what filters, methods and operators of strings have
- * in common. */
+/* Private to chat_template/: values as text, and what filters, methods and operators of strings
+ * have in common. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
 
@@ -30,7 +30,8 @@ int64_t template_strings_find(struct text text, struct text part, bool from_end)
 int template_strings_replace(struct template_run *run, const struct template_value *string,
                              struct text old, const struct template_value *by, int64_t most,
                              struct template_value *out);
-/* Joins strings, with the separator between them; values that are no strings are written as str(). */
+/* Joins strings, with the separator between them; values that are no strings are written as str().
+ */
 int template_strings_join(struct template_run *run, const struct template_value *separator,
                           const struct template_sequence *items, struct template_value *out);
 /* Splits into lines, without their ends unless they are to be kept. */

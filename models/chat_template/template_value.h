@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The memory of one rendering, or of one parsed template: bounded, given back at once. After a first
- * failure every further allocation fails too. */
+/* The memory of one rendering, or of one parsed template: bounded, given back at once. After a
+ * first failure every further allocation fails too. */
 struct template_arena;
 
 /* Holds at most max_bytes. NULL when memory is short. */
@@ -34,8 +34,8 @@ enum template_origin {
 
 struct template_value;
 
-/* Beyond the arena's bound every constructor returns NULL, and so does each that is given NULL for a
- * value, so that a tree is checked once at its end. */
+/* Beyond the arena's bound every constructor returns NULL, and so does each that is given NULL for
+ * a value, so that a tree is checked once at its end. */
 struct template_value *template_none(struct template_arena *arena);
 struct template_value *template_bool(struct template_arena *arena, bool value);
 struct template_value *template_int(struct template_arena *arena, int64_t value);

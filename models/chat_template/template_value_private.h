@@ -51,7 +51,8 @@ enum template_kind {
     TEMPLATE_MACRO,
 };
 
-/* Sequences may share their items' memory: one begins as the other, and continues where that ends. */
+/* Sequences may share their items' memory: one begins as the other, and continues where that ends.
+ */
 struct template_sequence {
     struct template_value *items;
     size_t length, capacity;
@@ -145,8 +146,8 @@ static inline bool template_value_is_sequence(const struct template_value *value
     return value->kind >= TEMPLATE_LIST && value->kind <= TEMPLATE_ITERATOR;
 }
 
-/* Makes a name that stands for nothing: a variable's, until `origin` is set to the kind of the value
- * that lacks it. */
+/* Makes a name that stands for nothing: a variable's, until `origin` is set to the kind of the
+ * value that lacks it. */
 static inline struct template_value template_value_undefined(struct text name) {
     struct template_value value = template_value_text(name, TEMPLATE_ORIGIN_SERVER);
     value.kind = TEMPLATE_UNDEFINED;
@@ -168,8 +169,8 @@ bool template_value_items(struct template_arena *arena, enum template_kind kind,
                           struct template_value *out);
 
 /* --- Maps ---
- * A map keeps the order of its keys, as Python's dict. A key is a string, a number, a truth value or
- * none; 1, 1.0 and true are the same key. */
+ * A map keeps the order of its keys, as Python's dict. A key is a string, a number, a truth value
+ * or none; 1, 1.0 and true are the same key. */
 
 struct template_entry {
     struct template_value key, item;

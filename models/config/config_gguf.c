@@ -86,7 +86,7 @@ static int read_yarn(const struct metadata_source *s, const struct architecture 
     return metadata_field_float(s, ".rope.scaling.yarn_beta_slow", 1e-3, 1e6, &rope->beta_slow);
 }
 
-/* --- Tensors of divisors ---------------------------------------------------------------------- */
+/* --- Tensors of divisors --- */
 
 static int read_divisors(const struct metadata_source *s, const struct tensor_info *tensor,
                          const char *name, int32_t count, float *out) {
@@ -128,7 +128,7 @@ static int read_tensors(const struct metadata_source *s, int32_t count, struct r
     return read_divisors(s, long_factors, long_name, count, rope->long_factors);
 }
 
-/* --- All together ----------------------------------------------------------------------------- */
+/* --- All together --- */
 
 static int read_scaling(const struct metadata_source *s, const struct architecture *architecture,
                         struct model_config *out, struct rope_config *rope) {

@@ -70,7 +70,7 @@ static int read_type(const struct config_object *o, const struct architecture *a
                                shown);
 }
 
-/* --- One rope --------------------------------------------------------------------------------- */
+/* --- One rope --- */
 
 /* The sources of a rope: the file's object, the rope's own (which may have no keys), and defaults
  * for what neither has. */
@@ -197,7 +197,7 @@ static int read_rope(const struct rope_source *s, float theta, struct rope_confi
     return out->scaling == ROPE_SCALING_YARN ? read_yarn(s, out) : 0;
 }
 
-/* --- Both ------------------------------------------------------------------------------------- */
+/* --- Both --- */
 
 /* Reads the rope of layers that see everything, and of those with a window where the two differ. */
 static int find_objects(const struct config_object *o, struct config_object *full,

@@ -18,7 +18,7 @@
 
 enum { COMPARED_BYTES = 64 * 1024 };
 
-/* --- Ids that end a text ---------------------------------------------------------------------- */
+/* --- Ids that end a text --- */
 
 /* An id the vocabulary does not have is never sampled: real files name the defaults of a class. */
 static int add_eos(struct model *model, const struct config_object *o, const cJSON *item) {
@@ -53,10 +53,10 @@ static int read_eos(struct model *model, const struct config_object *o) {
     return 0;
 }
 
-/* --- Embeddings that may be cut ---------------------------------------------------------------- */
+/* --- Embeddings that may be cut --- */
 
-/* The two keys are those that vLLM reads (vllm/config/model.py). A list goes before is_matryoshka, as
- * there; sizes that are no part of an embedding are left out. */
+/* The two keys are those that vLLM reads (vllm/config/model.py). A list goes before is_matryoshka,
+ * as there; sizes that are no part of an embedding are left out. */
 static int read_embedding_sizes(struct model *model, const struct config_object *o) {
     static const char key[] = "matryoshka_dimensions";
     struct embedding_sizes *out = &model->embedding_sizes;
@@ -77,7 +77,7 @@ static int read_embedding_sizes(struct model *model, const struct config_object 
     return 0;
 }
 
-/* --- config.json ------------------------------------------------------------------------------ */
+/* --- config.json --- */
 
 /* Names the model for people: the last part of the folder's path. */
 static void name_model(struct model_config *config, const char *folder) {
@@ -126,7 +126,7 @@ static int read_config(struct model *model, struct error *err) {
     return status;
 }
 
-/* --- What only the tensors say ---------------------------------------------------------------- */
+/* --- What only the tensors say --- */
 
 /* A model with more parts than its language model has that below another name. */
 static void find_prefix(const struct tensor_file *file, struct model_config *config) {
@@ -166,7 +166,7 @@ static int check_tied(const struct tensor_file *file, struct model_config *confi
     return 0;
 }
 
-/* --- generation_config.json ------------------------------------------------------------------- */
+/* --- generation_config.json --- */
 
 static void read_sampling_default(const struct config_object *o, const struct sampling_field *field,
                                   struct sampling_settings *out) {
@@ -199,7 +199,7 @@ static int read_generation(struct model *model, struct error *err) {
     return status;
 }
 
-/* --- The chat template ------------------------------------------------------------------------ */
+/* --- The chat template --- */
 
 /* Reads one of a list: { name, template }, of which "default" and "tool_use" are taken. */
 static int read_named_template(struct model *model, const struct config_object *o,

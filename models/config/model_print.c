@@ -21,7 +21,7 @@ static void print_bytes(FILE *out, const char *label, double bytes) {
     fprintf(out, "%-24s%.*f %s\n", label, unit == 0 ? 0 : 1, bytes, units[unit]);
 }
 
-/* --- Ropes and layers ------------------------------------------------------------------------- */
+/* --- Ropes and layers --- */
 
 /* Returns whether the rope of short contexts differs from that of long ones. */
 static bool begins_somewhere(const struct rope_config *rope) {
@@ -87,7 +87,7 @@ static void print_layers(const struct model_config *config, FILE *out) {
         fprintf(out, "%-24s%d of %d layers\n", "no rotation in", num_still, config->num_layers);
 }
 
-/* --- Switches that are not as in a Llama ------------------------------------------------------ */
+/* --- Switches that are not as in a Llama --- */
 
 static void print_factor(const char *label, float value, float neutral, FILE *out) {
     if (value != neutral)
@@ -176,7 +176,7 @@ static void print_config(const struct model *model, FILE *out) {
     fprintf(out, "%-24s%d tokens\n", "context length", config->max_position);
 }
 
-/* --- Text ------------------------------------------------------------------------------------- */
+/* --- Text --- */
 
 static void print_generation(const struct sampling_settings *defaults, FILE *out) {
     const char *separator = "";
@@ -210,7 +210,7 @@ static void print_text(const struct model *model, FILE *out) {
     print_generation(&model->generation, out);
 }
 
-/* --- Sizes ------------------------------------------------------------------------------------ */
+/* --- Sizes --- */
 
 static void print_tensors(const struct model *model, FILE *out) {
     uint64_t parameters = 0, counts[DTYPE_NONE + 1] = {0}; /* unsupported types last */

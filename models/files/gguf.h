@@ -10,10 +10,10 @@
  * (Source: GGUF specification, ggml/docs/gguf.md.)
  *
  * A model may be split into several files, as llama.cpp's gguf-split does: they are named
- * NAME-00001-of-00003.gguf and so on, and lie beside each other. Each is a GGUF file of its own with
- * the keys split.no (from 0), split.count and split.tensors.count (of all parts together); the first
- * holds the model's metadata. A file with a count of 0, which parts merged again have, or 1 is whole.
- * (Source: llama.cpp, tools/gguf-split.)
+ * NAME-00001-of-00003.gguf and so on, and lie beside each other. Each is a GGUF file of its own
+ * with the keys split.no (from 0), split.count and split.tensors.count (of all parts together); the
+ * first holds the model's metadata. A file with a count of 0, which parts merged again have, or 1
+ * is whole. (Source: llama.cpp, tools/gguf-split.)
  *
  * A file is not trusted: whatever it holds, the answer is a table whose every pointer stays
  * inside the image, or ERROR_MODEL with one line that names the field. */

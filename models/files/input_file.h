@@ -1,5 +1,6 @@
 /* Paths of model files, and a regular file that is read and never mapped, so that a file cut while
- * it is in use is an error of a call and not a signal. Opened once; reading is safe from any thread.
+ * it is in use is an error of a call and not a signal. Opened once; reading is safe from any
+ * thread.
  *
  * Messages are one line that begins with the path. */
 #ifndef QUIRE_MODELS_FILES_INPUT_FILE_H

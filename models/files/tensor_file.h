@@ -1,9 +1,9 @@
 /* The files of a model: named tensors and metadata, whatever the format.
  *
- * A path is a GGUF file (gguf.c), the first of several it is split into, or a folder with safetensors
- * (safetensors.c), whose metadata is empty. Files are read, never mapped: one that is cut while it is
- * open makes a call fail and does not end the process. Names and metadata are copies in memory of
- * ours.
+ * A path is a GGUF file (gguf.c), the first of several it is split into, or a folder with
+ * safetensors (safetensors.c), whose metadata is empty. Files are read, never mapped: one that is
+ * cut while it is open makes a call fail and does not end the process. Names and metadata are
+ * copies in memory of ours.
  *
  * Opened once at start and immutable afterwards, so any thread may use it. Every tensor's place has
  * been checked against the size of its file when tensor_file_open returns. */

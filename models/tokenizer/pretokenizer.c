@@ -42,7 +42,7 @@ struct pretokenizer_scratch {
     struct split_deadline deadline;
 };
 
-/* --- Opening ---------------------------------------------------------------------------------- */
+/* --- Opening --- */
 
 static struct text literal(const char *text) {
     return (struct text){text, strlen(text)};
@@ -149,7 +149,7 @@ void pretokenizer_scratch_destroy(struct pretokenizer_scratch *scratch) {
     free(scratch);
 }
 
-/* --- Splitting -------------------------------------------------------------------------------- */
+/* --- Splitting --- */
 
 struct run {
     const struct pretokenizer *pretokenizer;

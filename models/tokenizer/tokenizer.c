@@ -44,7 +44,7 @@ struct tokenizer {
     char description[160];
 };
 
-/* --- Opening ---------------------------------------------------------------------------------- */
+/* --- Opening --- */
 
 static int check_id(const struct tokenizer *t, int32_t token, const char *what, struct error *err) {
     if (token >= 0 && token < t->vocabulary.size)
@@ -199,7 +199,7 @@ void tokenizer_close(struct tokenizer *tokenizer) {
     free(tokenizer);
 }
 
-/* --- Encoding --------------------------------------------------------------------------------- */
+/* --- Encoding --- */
 
 struct encoding {
     const struct tokenizer *tokenizer;
@@ -392,7 +392,7 @@ void tokenizer_num_added(const struct tokenizer *tokenizer, int *out_before, int
     *out_behind = tokenizer->num_suffix;
 }
 
-/* --- Tokens ----------------------------------------------------------------------------------- */
+/* --- Tokens --- */
 
 struct text tokenizer_piece(const struct tokenizer *tokenizer, int32_t token) {
     return vocabulary_piece(&tokenizer->vocabulary, token);

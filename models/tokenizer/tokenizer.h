@@ -16,7 +16,8 @@
 
 /* The parts of a text with a gap, and the order in which a model reads them. */
 enum fim_part { FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, NUM_FIM_PARTS };
-/* Besides them: what fills a row, and what stands in front of a repository's name and of a file's. */
+/* Besides them: what fills a row, and what stands in front of a repository's name and of a file's.
+ */
 enum fim_mark { FIM_PAD, FIM_REPO, FIM_FILE, NUM_FIM_MARKS };
 #define FIM_MAX_ENDS 32
 
@@ -65,12 +66,13 @@ int64_t tokenizer_encode(const struct tokenizer *tokenizer, const char *text, si
 
 /* Encodes text of which parts come from a client: with TOKENIZER_PARSE_SPECIAL a control token is
  * matched only where none of its bytes lies in one of the spans (rising, apart); so is a token of
- * type 4 that is written as <|...|> or <｜...｜>, as DeepSeek's that begin a turn. Everything else is
- * as if there were none, so that a client's text without control tokens is encoded the same: text
- * merges across the edge of a span, and a control token that swallows white space does so there. A
- * client's part of a control token does not keep one that the rest of the text has beside it from
- * being matched. Control tokens that a model matches in its normalised text are not matched at all
- * in a run whose normalised form is not that of its parts in a row (an accent at an edge). */
+ * type 4 that is written as <|...|> or <｜...｜>, as DeepSeek's that begin a turn. Everything else
+ * is as if there were none, so that a client's text without control tokens is encoded the same:
+ * text merges across the edge of a span, and a control token that swallows white space does so
+ * there. A client's part of a control token does not keep one that the rest of the text has beside
+ * it from being matched. Control tokens that a model matches in its normalised text are not matched
+ * at all in a run whose normalised form is not that of its parts in a row (an accent at an edge).
+ */
 int64_t tokenizer_encode_spans(const struct tokenizer *tokenizer, const char *text, size_t length,
                                const struct text_span *client_spans, size_t num_client_spans,
                                unsigned flags, int32_t *out, size_t capacity);
@@ -104,14 +106,14 @@ const struct named_token *tokenizer_named_tokens(const struct tokenizer *tokeniz
 bool tokenizer_is_eos(const struct tokenizer *tokenizer, int32_t token);
 /* Returns the ids that tokenizer_is_eos accepts, *out_count of them, owned by the tokenizer. */
 const int32_t *tokenizer_eos_tokens(const struct tokenizer *tokenizer, int *out_count);
-/* Returns the tokens that stand in front of the parts of a text with a gap, by enum fim_part, owned by
- * the tokenizer: those that the model's file names, else those of known families by their text
+/* Returns the tokens that stand in front of the parts of a text with a gap, by enum fim_part, owned
+ * by the tokenizer: those that the model's file names, else those of known families by their text
  * (fim_tokens.c). NULL: the model has none. */
 const int32_t *tokenizer_fim(const struct tokenizer *tokenizer);
 /* Returns the tokens by enum fim_mark, found as the others are; -1: there is none. */
 const int32_t *tokenizer_fim_marks(const struct tokenizer *tokenizer);
-/* Returns the tokens that end a text which fills a gap, besides tokenizer_eos_tokens: those marks, for
- * another file begins with them, and what ends a text by its name. *out_count of them, at most
+/* Returns the tokens that end a text which fills a gap, besides tokenizer_eos_tokens: those marks,
+ * for another file begins with them, and what ends a text by its name. *out_count of them, at most
  * FIM_MAX_ENDS; none for a model that fills no gaps. */
 const int32_t *tokenizer_fim_ends(const struct tokenizer *tokenizer, int *out_count);
 /* Describes it for people: "byte-level BPE, pre-tokenizer smollm"; "BPE over characters,

@@ -216,7 +216,7 @@ static void encode_short(const struct bpe *bpe, int32_t *symbols, size_t n, int3
                               memory_order_relaxed);
 }
 
-/* --- Over bytes ------------------------------------------------------------------------------- */
+/* --- Over bytes --- */
 
 static int encode_bytes(const struct bpe *bpe, const char *piece, size_t length,
                         struct bpe_scratch *scratch, struct token_sink *sink) {
@@ -237,7 +237,7 @@ static int encode_bytes(const struct bpe *bpe, const char *piece, size_t length,
     return 0;
 }
 
-/* --- Over characters -------------------------------------------------------------------------- */
+/* --- Over characters --- */
 
 /* A part of a piece on its way into symbols: text[0..length) has become cells[0..n). */
 struct part {

@@ -23,7 +23,7 @@ static const char *const eos_names[] = {
     "<|end|>",    "<|eot|>",       "<|end_of_turn|>", "<EOT>",      "<end_of_turn>",
 };
 
-/* --- Values ----------------------------------------------------------------------------------- */
+/* --- Values --- */
 
 static int read_string(const struct tensor_file *file, const char *key, struct text *out,
                        struct error *err) {
@@ -71,7 +71,7 @@ static int read_id(const struct tensor_file *file, const char *key,
     return 0;
 }
 
-/* --- Vocabulary ------------------------------------------------------------------------------- */
+/* --- Vocabulary --- */
 
 static int read_tokens(const struct tensor_file *file, struct tokenizer_spec *spec,
                        struct error *err) {
@@ -213,7 +213,7 @@ static int list_added(const struct tensor_file *file, struct tokenizer_spec *spe
     return 0;
 }
 
-/* --- Special tokens --------------------------------------------------------------------------- */
+/* --- Special tokens --- */
 
 static int read_template(const struct tensor_file *file, bool adds_bos, struct tokenizer_spec *spec,
                          struct error *err) {
@@ -321,7 +321,7 @@ static int read_fim(const struct tensor_file *file, struct tokenizer_spec *spec,
     return read_fim_marks(file, spec, err);
 }
 
-/* --- Kinds ------------------------------------------------------------------------------------ */
+/* --- Kinds --- */
 
 static int read_bytes_kind(const struct tensor_file *file, struct tokenizer_spec *spec,
                            struct error *err) {

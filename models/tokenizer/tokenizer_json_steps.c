@@ -31,7 +31,7 @@ static int no_room(struct tokenizer_json *json, const char *where) {
                                  TOKENIZER_MAX_STEPS);
 }
 
-/* --- normalizer ------------------------------------------------------------------------------- */
+/* --- normalizer --- */
 
 enum { SEQUENCE, STRIP, PREPEND, REPLACE, LOWERCASE, NFC, NFKC, NUM_NORMALIZERS };
 static const char *const normalizers[NUM_NORMALIZERS] = {"Sequence",  "Strip", "Prepend", "Replace",
@@ -94,7 +94,7 @@ int tokenizer_json_normalizer(struct tokenizer_json *json, const cJSON *section)
     return 0;
 }
 
-/* --- pre_tokenizer ---------------------------------------------------------------------------- */
+/* --- pre_tokenizer --- */
 
 static const char *const behaviours[] = {
     [SPLIT_ISOLATED] = "Isolated",
@@ -225,7 +225,7 @@ int tokenizer_json_pretokenizer(struct tokenizer_json *json, const cJSON *sectio
     return 0;
 }
 
-/* --- decoder ---------------------------------------------------------------------------------- */
+/* --- decoder --- */
 
 /* The tokenizer decodes by the alphabet (bytes, or characters with U+2581 for a space and byte
  * tokens); here is checked that the section means just that. A file without one gets that too. */

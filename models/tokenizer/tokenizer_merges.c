@@ -80,7 +80,7 @@ static int add_list(struct bpe *bpe, const struct tokenizer_spec *spec, struct e
     return status;
 }
 
-/* --- Merges from scores ----------------------------------------------------------------------- */
+/* --- Merges from scores --- */
 
 struct scored_merge {
     float score;
@@ -171,7 +171,7 @@ static int add_scored(struct bpe *bpe, const struct tokenizer_spec *spec, struct
     return status;
 }
 
-/* --- Characters ------------------------------------------------------------------------------- */
+/* --- Characters --- */
 
 /* Returns the symbol of the last character of a token, -1 if it has none. */
 static int32_t last_symbol(const struct vocabulary *v, struct text text) {

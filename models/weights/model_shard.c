@@ -189,7 +189,7 @@ int64_t model_shard_row_traffic(const struct model_shard *shard) {
                            : (shard->num_ranks - 1) * (num_requests * request_bytes + token_bytes);
 }
 
-/* --- Stages ----------------------------------------------------------------------------------- */
+/* --- Stages --- */
 
 /* Returns how many layers have as many weights as the head. */
 static double head_in_layers(const struct model_config *config) {

@@ -1,9 +1,9 @@
 /* The share of a model that one rank computes, under tensor parallelism as Megatron-LM has it
  * (Shoeybi et al., 2019): each rank has some of the query heads with the KV heads that they read,
  * some of the FFN's inner elements, and some rows of the embedding and the head. What is as wide as
- * the hidden states, and every norm, each rank has whole. Under pipeline parallelism as GPipe has it
- * (Huang et al., 2019) the layers are divided besides, among stages: each has consecutive ones, the
- * first the embedding as well, and the last the output norm and the head.
+ * the hidden states, and every norm, each rank has whole. Under pipeline parallelism as GPipe has
+ * it (Huang et al., 2019) the layers are divided besides, among stages: each has consecutive ones,
+ * the first the embedding as well, and the last the output norm and the head.
  *
  * Shares need not be equal. Several ranks may have the same KV head, when there are more ranks than
  * KV heads. Immutable, for any thread. */

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-/* --- Rope tables ------------------------------------------------------------------------------ */
+/* --- Rope tables --- */
 
 static bool rope_table_bytes(const struct model_config *config,
                              const struct weights_options *options, size_t *out) {
@@ -75,7 +75,7 @@ static int load_rope_table(struct weights_loader *l, int32_t rope) {
     return 0;
 }
 
-/* --- Layers and ends --------------------------------------------------------------------------- */
+/* --- Layers and ends --- */
 
 /* In the order in which files have them. */
 static const struct {
@@ -169,7 +169,8 @@ static int load_layer(struct weights_loader *l, const struct model_shard *shard,
     return 0;
 }
 
-/* The first stage of a pipeline has the embedding, and the last one, where that is also the head. */
+/* The first stage of a pipeline has the embedding, and the last one, where that is also the head.
+ */
 static bool keeps_embedding(const struct model_config *config, const struct model_shard *shard) {
     return shard->has_embedding || (config->tied_embeddings && shard->has_head);
 }
@@ -192,7 +193,7 @@ static int load_ends(struct weights_loader *l, const struct model_shard *shard) 
     return weights_loader_load_norm(l, &norm, shard->has_head ? &w->output_norm : NULL);
 }
 
-/* --- All -------------------------------------------------------------------------------------- */
+/* --- All --- */
 
 static int load_all(struct weights_loader *l, const struct model_shard *shard) {
     const struct model_config *config = &l->model->config;
@@ -253,7 +254,7 @@ int weights_load_alone(struct backend *backend, const struct model *model,
     return status;
 }
 
-/* --- What it takes ---------------------------------------------------------------------------- */
+/* --- What it takes --- */
 
 /* A tensor that is missing, or cannot be used, takes nothing: loading says so. */
 static size_t matrix_bytes(const struct model *model, const struct weights_options *options,

@@ -31,7 +31,7 @@ void weights_loader_finish(struct weights_loader *loader) {
     free(loader->requantised);
 }
 
-/* --- Tensors ---------------------------------------------------------------------------------- */
+/* --- Tensors --- */
 
 static void print_shape(char *out, size_t capacity, const struct tensor_info *tensor) {
     size_t used = 0;
@@ -137,7 +137,7 @@ int weights_loader_load_norm(struct weights_loader *l, const struct weights_norm
     return status;
 }
 
-/* --- Matrices --------------------------------------------------------------------------------- */
+/* --- Matrices --- */
 
 /* What is known of a matrix once its tensors were found. */
 struct matrix_source {
@@ -369,7 +369,7 @@ int weights_loader_load_matrix(struct weights_loader *l, const struct weights_ma
     return status;
 }
 
-/* --- All of them ------------------------------------------------------------------------------ */
+/* --- All of them --- */
 
 /* A tensor that is left (another bias, another norm) means that the model computes something which
  * this code does not. */

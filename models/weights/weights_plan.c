@@ -3,7 +3,7 @@
 #include "config/base/check.h"
 #include "models/weights/weights.h"
 
-/* --- What the file has ------------------------------------------------------------------------ */
+/* --- What the file has --- */
 
 static const struct tensor_info *find(const struct model *model, enum tensor_role role,
                                       const char *suffix) {
@@ -15,7 +15,7 @@ static int64_t num_rows(const struct model *model, enum tensor_role role) {
     return tensor != NULL ? tensor->shape[0] : 0;
 }
 
-/* --- Matrices --------------------------------------------------------------------------------- */
+/* --- Matrices --- */
 
 /* Matrices below one another, which the file has one by one or in one, and what is kept of each. */
 struct stacked {
@@ -186,7 +186,7 @@ size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
     return bytes;
 }
 
-/* --- Norms ------------------------------------------------------------------------------------ */
+/* --- Norms --- */
 
 static struct weights_norm norm_of_hidden(const struct model_config *config, enum tensor_role role,
                                           int32_t layer, float scale, size_t offset) {

@@ -1,4 +1,5 @@
-/* Reads the tensors of a model for the ranks that load a share of it, and takes the digest on the way.
+/* Reads the tensors of a model for the ranks that load a share of it, and takes the digest on the
+ * way.
  *
  * Ranks that are threads of one process: every one asks for the same pieces in the same order; a
  * piece is read when the last has asked for it, and is there for all until they ask for the next.
@@ -31,9 +32,9 @@ int weights_reader_create(const struct model *model, int32_t num_ranks, struct w
 int weights_reader_create_remote(const struct model *model, struct transport *transport,
                                  enum weights_load_mode mode, struct weights_reader **out,
                                  struct error *err);
-/* Reports, after every piece, how many of the bytes that make up the model have been read, here or by
- * another process; the last time it is all of them. Called by the thread of any rank, one at a time;
- * it is to return at once, since all ranks wait. Set before the first read, or never. */
+/* Reports, after every piece, how many of the bytes that make up the model have been read, here or
+ * by another process; the last time it is all of them. Called by the thread of any rank, one at a
+ * time; it is to return at once, since all ranks wait. Set before the first read, or never. */
 struct weights_progress {
     void (*report)(void *context, size_t bytes_read, size_t num_bytes); /* NULL: nobody asks */
     void *context;
@@ -54,7 +55,8 @@ struct weights_piece {
  * that of a rank which has abandoned its load, in this process or rank 0. */
 int weights_reader_read(struct weights_reader *reader, const struct weights_piece *piece,
                         const void **out, struct error *err);
-/* Every rank calls it behind its last piece: ERROR_MODEL when rank 0 of another process reads more. */
+/* Every rank calls it behind its last piece: ERROR_MODEL when rank 0 of another process reads more.
+ */
 int weights_reader_end(struct weights_reader *reader, struct error *err);
 /* Ends the reads of every rank with this error: a rank that failed, or will not load at all, calls
  * it so that the others do not wait for it. Any number of times; the first error stays. */

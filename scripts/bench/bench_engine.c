@@ -15,11 +15,12 @@
  *   seed                of lengths and prompts
  *
  * A prompt's tokens are random, so that no two begin alike. An answer of another length than
- * requested ends the program with status 1, a device that is not there with 77. `wait_us` is how long the engine waited for a step,
- * `empty_us` how long no step was submitted, so that the device had nothing to do; both of a step.
- * `mean_batch` is the output tokens of a step, `step_tokens` all that it computed. `gap_p50_us` and `gap_p99_us` are of the gap
- * before a step, `host_p50_us` has the median of each part of the engine thread's time for a step (engine_stats.h), all
- * interpolated in the buckets of /metrics; null: there was no step. */
+ * requested ends the program with status 1, a device that is not there with 77. `wait_us` is how
+ * long the engine waited for a step, `empty_us` how long no step was submitted, so that the device
+ * had nothing to do; both of a step. `mean_batch` is the output tokens of a step, `step_tokens` all
+ * that it computed. `gap_p50_us` and `gap_p99_us` are of the gap before a step, `host_p50_us` has
+ * the median of each part of the engine thread's time for a step (engine_stats.h), all interpolated
+ * in the buckets of /metrics; null: there was no step. */
 #include "config/base/clock.h"
 #include "engine/engine.h"
 #include "kernels/backend.h"
@@ -40,7 +41,7 @@
 
 enum { BLOCK_SIZE = 16, POLL_MS = 50, DEVICE_TIMEOUT_S = 60, EXIT_ABSENT = 77 };
 
-/* --- An engine ready to run ------------------------------------------------------------------- */
+/* --- An engine ready to run --- */
 
 struct engine_bench {
     const struct engine_settings *settings;
@@ -136,7 +137,7 @@ static void close_engine(struct engine_bench *bench) {
     sem_destroy(&bench->ready);
 }
 
-/* --- Requests --------------------------------------------------------------------------------- */
+/* --- Requests --- */
 
 /* Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014). */
 static uint64_t next_random(struct engine_bench *bench) {
@@ -302,7 +303,7 @@ static void run_until(struct point *point, int64_t deadline_ns) {
     token_buffer_finish(&buffer);
 }
 
-/* --- One number of requests at once ----------------------------------------------------------- */
+/* --- One number of requests at once --- */
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;

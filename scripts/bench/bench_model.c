@@ -72,7 +72,7 @@ static double now_us(void) {
     return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
 }
 
-/* --- A model ready to run --------------------------------------------------------------------- */
+/* --- A model ready to run --- */
 
 static enum kv_type choose_kv_type(const struct backend *b, enum dtype dtype, const char *name) {
     if (name == NULL)
@@ -156,7 +156,7 @@ static void close_model(struct model_bench *m) {
     model_close(m->model);
 }
 
-/* --- A step ----------------------------------------------------------------------------------- */
+/* --- A step --- */
 
 static void set_mark(struct model_bench *m, struct mark *mark) {
     if (mark != NULL)
@@ -253,7 +253,7 @@ static void measure(struct model_bench *m, const char *op, const struct bench_mo
     end_step(m);
 }
 
-/* --- The program ------------------------------------------------------------------------------ */
+/* --- The program --- */
 
 static void begin_tuning(struct model_bench *m) {
     struct backend *b = m->bench.backend;

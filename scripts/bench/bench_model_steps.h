@@ -14,9 +14,8 @@ extern const char *const bench_model_sampling_names[NUM_SAMPLINGS];
 
 struct bench_model_step {
     int32_t num_seqs, query, context; /* each sequence adds `query` tokens, the last of `context` */
-    int32_t
-        chunk; /* tokens of one more sequence, the first of its prompt, which samples nothing; 0:
-                      there is none */
+    int32_t chunk; /* tokens of one more sequence, the first of its prompt, which samples nothing;
+                      0: there is none */
     enum bench_model_sampling sampling;
 };
 

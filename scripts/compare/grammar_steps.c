@@ -1,12 +1,12 @@
-/* grammar_steps MODEL.gguf|FOLDER: what grammars allow, token by token, and how long that takes, for
- * compare_grammars.py. Reads a JSON object a line,
+/* grammar_steps MODEL.gguf|FOLDER: what grammars allow, token by token, and how long that takes,
+ * for compare_grammars.py. Reads a JSON object a line,
  *     {"kind": "json", "regex" or "grammar", "grammar": ..., "texts": [[ids], ...]}
  * (JSON without white space; a grammar in a notation of grammar_text.h) and writes for each a line,
- *     {"error": "..."} or {"build_ns": N, "texts": [{"accepted": N, "cold_ns": [...], "warm_ns": [...]}]},
- * and then the masks: for each text one in front of every token that was accepted and one behind the
- * last, (tokens of the vocabulary + 31) / 32 words each. A time is that of a mask and of the token
- * behind it; cold with a grammar that was just built (its first time includes the state's), warm with one that followed the
- * text before. build_ns is the first text's. */
+ *     {"error": "..."} or {"build_ns": N, "texts": [{"accepted": N, "cold_ns": [...], "warm_ns":
+ * [...]}]}, and then the masks: for each text one in front of every token that was accepted and one
+ * behind the last, (tokens of the vocabulary + 31) / 32 words each. A time is that of a mask and of
+ * the token behind it; cold with a grammar that was just built (its first time includes the
+ * state's), warm with one that followed the text before. build_ns is the first text's. */
 #include "engine/grammar/read/grammar_regex.h"
 #include "engine/grammar/read/grammar_text.h"
 #include "scripts/compare/open_tokenizer.h"

@@ -102,7 +102,7 @@ static uint64_t now(void) {
     return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
 }
 
-/* --- Records ---------------------------------------------------------------------------------- */
+/* --- Records --- */
 
 /* CUPTI gives the same kernel or call the same pointer; two of one name get two lines. */
 static int name_id(const char *name) {
@@ -206,7 +206,7 @@ static void take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer, siz
     free(buffer);
 }
 
-/* --- Start and end ---------------------------------------------------------------------------- */
+/* --- Start and end --- */
 
 static void refuse(const char *what, const char *why) {
     fprintf(stderr, "no timeline: %s: %s\n", what, why);

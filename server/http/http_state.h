@@ -190,9 +190,8 @@ struct http_server {
     int epoll_fd, signal_fd;
     struct connection *connections;
     struct connection *background; /* of calls without a client (http_background.h) */
-    int64_t
-        num_pending; /* exchanges handed to a worker, or that follow another one, and not completed;
-                        stopping waits for them */
+    int64_t num_pending;   /* exchanges handed to a worker, or that follow another one, and not
+                              completed;   stopping waits for them */
     int64_t num_api_calls; /* of them: what is computed, by workers alone or the engine too */
     int64_t num_awaiting;  /* exchanges with awaits_rest */
     unsigned woken_tags;   /* of a server that sleeps: bits of http_control.c */

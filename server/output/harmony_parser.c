@@ -5,7 +5,8 @@
 #define RECIPIENT "to="
 #define FUNCTIONS "functions."
 
-/* What a message may begin with, and what its text ends at; those of the first may begin the next. */
+/* What a message may begin with, and what its text ends at; those of the first may begin the next.
+ */
 static const char *const beginnings[] = {"<|start|>", CHANNEL, MESSAGE, " to="};
 static const char *const ends[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", CHANNEL};
 #define NUM_BEGINNINGS (sizeof(beginnings) / sizeof(beginnings[0]))

@@ -3,7 +3,8 @@
  *
  *     <|channel|>analysis<|message|>...<|end|>                                     reasoning
  *     <|start|>assistant<|channel|>commentary<|message|>...<|end|>                 content
- *     <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>
+ *     <|start|>assistant<|channel|>commentary to=functions.f
+ * <|constrain|>json<|message|>{...}<|call|>
  *     <|start|>assistant<|channel|>final<|message|>...<|return|>                   content
  *
  * (cookbook.openai.com/articles/openai-harmony; the recipient may also stand in front of the

@@ -10,7 +10,8 @@ struct format_name {
     int format;
 };
 
-/* "none" is a name too. A form's first name is the one it is shown by; vLLM has several for some. */
+/* "none" is a name too. A form's first name is the one it is shown by; vLLM has several for some.
+ */
 static const struct format_name tool_names[] = {
     {"none", TOOL_CALL_FORMAT_NONE},
     {"hermes", TOOL_CALL_FORMAT_HERMES},

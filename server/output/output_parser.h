@@ -31,8 +31,9 @@ enum tool_call_format {
                                    */
     TOOL_CALL_FORMAT_MISTRAL,     /* [TOOL_CALLS][{"name":...,"arguments":{...}}, ...] and the newer
                                      [TOOL_CALLS]name[ARGS]{...} */
-    TOOL_CALL_FORMAT_QWEN3_CODER, /* <tool_call><function=name><parameter=key>value</parameter>... */
-    TOOL_CALL_FORMAT_DEEPSEEK_V3,  /* tool_sections.c, V3's and R1's */
+    TOOL_CALL_FORMAT_QWEN3_CODER, /* <tool_call><function=name><parameter=key>value</parameter>...
+                                   */
+    TOOL_CALL_FORMAT_DEEPSEEK_V3, /* tool_sections.c, V3's and R1's */
     TOOL_CALL_FORMAT_DEEPSEEK_V31, /* the same, V3.1's */
     TOOL_CALL_FORMAT_KIMI_K2,      /* the same with functions.name:0 */
     TOOL_CALL_FORMAT_GRANITE,      /* <|tool_call|>[{"name":...,"arguments":{...}}, ...] */

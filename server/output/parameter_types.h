@@ -19,7 +19,8 @@ void parameter_types_begin(struct byte_buffer *types, const char *function);
 void parameter_types_add(struct byte_buffer *types, enum parameter_type type, const char *name);
 void parameter_types_end(struct byte_buffer *types);
 
-/* Returns the parameters of a function, for parameter_types_of; NULL: it has none that are strings. */
+/* Returns the parameters of a function, for parameter_types_of; NULL: it has none that are strings.
+ */
 const char *parameter_types_find(struct text types, const char *function, size_t length);
 /* Accepts NULL: no parameter's type is known. */
 enum parameter_type parameter_types_of(const char *parameters, const char *name, size_t length);

@@ -1,5 +1,5 @@
-/* One Python literal that comes byte by byte, as JSON: strings (either quote, three of them, 'r' and
- * 'u' in front, neighbours joined), integers, floats, True, False, None, and lists and dicts of
+/* One Python literal that comes byte by byte, as JSON: strings (either quote, three of them, 'r'
+ * and 'u' in front, neighbours joined), integers, floats, True, False, None, and lists and dicts of
  * them (docs.python.org/3/reference/lexical_analysis.html, sections 2.5 and 2.6). JSON's own words
  * and its \/ are taken too, for models write them. Other expressions are no literal.
  *

@@ -1,6 +1,6 @@
 /* Separates a model's reasoning from its answer, byte by byte: what stands between the format's
- * markers (<think>...</think>) at the text's beginning is reasoning, what follows it content, and all
- * is content where they are missing. */
+ * markers (<think>...</think>) at the text's beginning is reasoning, what follows it content, and
+ * all is content where they are missing. */
 #ifndef QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 #define QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 
@@ -23,8 +23,8 @@ struct reasoning_parser {
     struct text_marker marker;   /* the first, then the second */
     bool has_frame;              /* the answer stands in the markers that frame takes out */
     struct answer_frame frame;
-    bool
-        has_response; /* the answer behind the reasoning stands in the tags that response takes out */
+    bool has_response; /* the answer behind the reasoning stands in the tags that response takes out
+                        */
     struct response_frame response;
 };
 

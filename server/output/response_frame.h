@@ -1,6 +1,6 @@
-/* Takes out the tags that Granite 3.3 puts around the answer that follows its reasoning, byte by byte:
- * <response>...</response>. The first is the answer's beginning and the last its end: anywhere else
- * they are its text. */
+/* Takes out the tags that Granite 3.3 puts around the answer that follows its reasoning, byte by
+ * byte: <response>...</response>. The first is the answer's beginning and the last its end:
+ * anywhere else they are its text. */
 #ifndef QUIRE_SERVER_OUTPUT_RESPONSE_FRAME_H
 #define QUIRE_SERVER_OUTPUT_RESPONSE_FRAME_H
 

@@ -1,13 +1,13 @@
 /* <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>
  * <|tool_call|>[{"name": "f", "arguments": {"a": 1}}, ...]
- * <|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}}, ...]<|END_ACTION|>
- * <function_call> {"name": "f", "arguments": {"a": 1}}
+ * <|START_ACTION|>[{"tool_call_id": "0", "tool_name": "f", "parameters": {"a": 1}},
+ * ...]<|END_ACTION|> <function_call> {"name": "f", "arguments": {"a": 1}}
  *
  * The forms that the chat templates of Hermes 2 Pro, Qwen 2.5 and 3, of Granite 3, of Command R7B
- * and Command A, and of granite-20b-functioncalling request; the first and the last have a marker in
- * front of each call. A list and one object are taken of all. The end marker may be missing: some
- * models leave it out before the next call and at the end; so may the last brace of one object in
- * front of it, and there may be braces more. */
+ * and Command A, and of granite-20b-functioncalling request; the first and the last have a marker
+ * in front of each call. A list and one object are taken of all. The end marker may be missing:
+ * some models leave it out before the next call and at the end; so may the last brace of one object
+ * in front of it, and there may be braces more. */
 #include "server/output/tool_parser.h"
 
 enum list_state {

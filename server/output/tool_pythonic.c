@@ -2,8 +2,8 @@
  *
  * The form that the chat templates for Python calls request (Llama 3.2 and 4 in vLLM's examples,
  * ToolACE): a list of calls with named arguments that are literals, as the whole of the message.
- * Llama 4 puts <|python_start|> and <|python_end|> around it at times. A list of anything else is an
- * answer that begins with a list. */
+ * Llama 4 puts <|python_start|> and <|python_end|> around it at times. A list of anything else is
+ * an answer that begins with a list. */
 #include "server/output/tool_parser.h"
 
 enum pythonic_state {

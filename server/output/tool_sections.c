@@ -1,4 +1,5 @@
-/* <|tool_calls_begin|><|tool_call_begin|>f<|tool_sep|>{"a": 1}<|tool_call_end|>...<|tool_calls_end|>
+/* <|tool_calls_begin|><|tool_call_begin|>f<|tool_sep|>{"a":
+ * 1}<|tool_call_end|>...<|tool_calls_end|>
  *
  * The forms of DeepSeek V3.1 (its markers have full-width bars and U+2581 for the underscores), and
  * with other markers of Kimi K2, whose name is an id: functions.f:0. DeepSeek V3 and R1 write

@@ -1,7 +1,8 @@
-/* The subcommands that know the engine or its files; client.h has those of a client. Each takes the arguments behind its name and returns the exit
- * status: 0, EX_USAGE (64), EX_SOFTWARE (70: the device failed), EX_OSERR (71: the system refused,
- * for instance a port in use) EX_CONFIG (78: configuration or model refused)
- * or EX_UNAVAILABLE (69: the server that was asked does not answer). */
+/* The subcommands that know the engine or its files; client.h has those of a client. Each takes the
+ * arguments behind its name and returns the exit status: 0, EX_USAGE (64), EX_SOFTWARE (70: the
+ * device failed), EX_OSERR (71: the system refused, for instance a port in use) EX_CONFIG (78:
+ * configuration or model refused) or EX_UNAVAILABLE (69: the server that was asked does not
+ * answer). */
 #ifndef QUIRE_SERVER_COMMAND_LINE_H
 #define QUIRE_SERVER_COMMAND_LINE_H
 

@@ -50,7 +50,7 @@ struct list {
     size_t machine_bytes;
 };
 
-/* --- One model -------------------------------------------------------------------------------- */
+/* --- One model --- */
 
 static void say_missing_memory(struct row *row, size_t machine_bytes) {
     char needed[HUB_SIZE_BYTES], there[HUB_SIZE_BYTES];
@@ -110,7 +110,7 @@ static int add(struct list *list, const char *name, const char *path, const char
     return 0;
 }
 
-/* --- Where models are looked for -------------------------------------------------------------- */
+/* --- Where models are looked for --- */
 
 static int add_cached(void *context, const struct hub_inventory_item *item, struct error *err) {
     return add(context, item->name, item->path, item->problem, err);
@@ -157,7 +157,7 @@ static int add_path(struct list *list, const char *path, struct error *err) {
     return count != 0 ? (count < 0 ? -1 : 0) : add(list, path, path, "", err);
 }
 
-/* --- What is printed -------------------------------------------------------------------------- */
+/* --- What is printed --- */
 
 static void print_row(const struct row *row, int width) {
     char size[HUB_SIZE_BYTES] = "-", line[PATH_MAX + sizeof(row->problem) + 256];
@@ -217,7 +217,7 @@ static int print_json(const struct list *list, struct error *err) {
     return is_whole ? 0 : error_set(err, ERROR_MEMORY, "no memory for a list of models");
 }
 
-/* --- The command ------------------------------------------------------------------------------ */
+/* --- The command --- */
 
 static int list_all(int argc, char *const *argv, struct list *list, struct error *err) {
     bool as_json = false;

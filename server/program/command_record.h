@@ -7,8 +7,8 @@
 #include "engine/executor/executor.h"
 #include "engine/record/record_header.h"
 
-/* Describes an engine and its executor. ERROR_CONFIG for a model or a speculative-config that is too
- * long. */
+/* Describes an engine and its executor. ERROR_CONFIG for a model or a speculative-config that is
+ * too long. */
 int command_record_describe(const struct options *options, const struct executor_info *info,
                             const struct engine_config *engine, struct record_header *out,
                             struct error *err);

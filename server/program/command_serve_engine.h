@@ -1,5 +1,5 @@
-/* Steps of `quire serve`'s start: the ranks, the engine on top of them, and what it writes to beside
- * its streams. Each returns -1 with err. */
+/* Steps of `quire serve`'s start: the ranks, the engine on top of them, and what it writes to
+ * beside its streams. Each returns -1 with err. */
 #ifndef QUIRE_SERVER_COMMAND_SERVE_ENGINE_H
 #define QUIRE_SERVER_COMMAND_SERVE_ENGINE_H
 

@@ -12,8 +12,8 @@ int command_serve_http_open_keys(struct serve *serve, struct error *err);
 int command_serve_http_open_logs(struct serve *serve, struct error *err);
 int command_serve_http_open_tls(struct serve *serve, struct error *err);
 int command_serve_http_open_responses(struct serve *serve, struct error *err);
-/* Takes the socket that the service manager has passed, if it has; else opens one: clients can wait in
- * its backlog from then on. */
+/* Takes the socket that the service manager has passed, if it has; else opens one: clients can wait
+ * in its backlog from then on. */
 int command_serve_http_open_socket(struct serve *serve, struct error *err);
 /* Whoever may write to it commands the server: its user alone. */
 int command_serve_http_open_admin_socket(struct serve *serve, struct error *err);

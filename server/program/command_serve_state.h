@@ -1,5 +1,6 @@
-/* What `quire serve` has, from its start to its end: the command_serve*.c files share it, nobody else
- * includes this. A step of the start fills in its part, command_serve.c gives all of it back. */
+/* What `quire serve` has, from its start to its end: the command_serve*.c files share it, nobody
+ * else includes this. A step of the start fills in its part, command_serve.c gives all of it back.
+ */
 #ifndef QUIRE_SERVER_COMMAND_SERVE_STATE_H
 #define QUIRE_SERVER_COMMAND_SERVE_STATE_H
 

@@ -24,7 +24,7 @@ enum {
     MAX_TICKS = 10000
 };
 
-/* --- The device ------------------------------------------------------------------------------- */
+/* --- The device --- */
 
 int run_device_open(struct run_device *device, const char *model_path, const char *name,
                     struct error *err) {
@@ -72,7 +72,7 @@ void run_device_close(struct run_device *device) {
     model_close(device->model);
 }
 
-/* --- One seed's load ---------------------------------------------------------------------------- */
+/* --- One seed's load --- */
 
 struct run_request {
     struct noted_request noted;
@@ -112,7 +112,7 @@ static void on_collected(void *context, const struct step *step, const struct er
     note_collected(run->log, run->now, step);
 }
 
-/* --- The watched executor --------------------------------------------------------------------- */
+/* --- The watched executor --- */
 
 static struct device_run *watching(struct executor *executor) {
     return (struct device_run *)((char *)executor - offsetof(struct device_run, watched));
@@ -139,7 +139,7 @@ static int wait_watched(struct executor *executor, struct error *err) {
     return real->ops->wait(real, err);
 }
 
-/* --- Drawing a load --------------------------------------------------------------------------- */
+/* --- Drawing a load --- */
 
 static void draw_limits(struct device_run *run, struct random *random) {
     struct serving_limits *limits = &run->limits;
@@ -225,7 +225,7 @@ static void draw_requests(struct device_run *run, struct random *random) {
     }
 }
 
-/* --- A run ------------------------------------------------------------------------------------ */
+/* --- A run --- */
 
 static void destroy_nothing(struct executor *executor) {
 }

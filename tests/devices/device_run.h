@@ -1,6 +1,6 @@
 /* engine_core on the real executor, driven by a load that follows from a seed alone. What happens,
- * and in which order, is noted; what the device computes is not, so that the notes of a seed are the
- * same on every device. */
+ * and in which order, is noted; what the device computes is not, so that the notes of a seed are
+ * the same on every device. */
 #ifndef QUIRE_TESTS_DEVICES_DEVICE_RUN_H
 #define QUIRE_TESTS_DEVICES_DEVICE_RUN_H
 

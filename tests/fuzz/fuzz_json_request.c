@@ -1,6 +1,6 @@
 /* Any bytes as the body of /v1/completions, /v1/chat/completions, /v1/responses, /v1/messages,
- * /v1/embeddings, /tokenize and /detokenize, and of those that count tokens. A body that is taken is answered with made-up engine events; whatever
- * comes out must be valid JSON. */
+ * /v1/embeddings, /tokenize and /detokenize, and of those that count tokens. A body that is taken
+ * is answered with made-up engine events; whatever comes out must be valid JSON. */
 #include "config/base/utf8.h"
 #include "server/api/call/endpoints.h"
 #include "tests/unit/server/api/chat_fixture.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a file of API keys. Whatever is taken keeps to the bounds of key_entry.h; whatever is
- * refused leaves nothing behind, and the message is one line of printable characters. */
+/* Any bytes as a file of API keys. Whatever is taken keeps to the bounds of key_entry.h; whatever
+ * is refused leaves nothing behind, and the message is one line of printable characters. */
 #include "server/keys/key_file.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
-/* Any JSON object as a JSON schema. What is refused gets a 400; what is taken always lets some token
- * come next, all the way to an end. */
+/* Any JSON object as a JSON schema. What is refused gets a 400; what is taken always lets some
+ * token come next, all the way to an end. */
 #include "engine/grammar/read/json_schema.h"
 #include "config/json/json_read.h"
 #include "tests/fuzz/grammar_walk.h"

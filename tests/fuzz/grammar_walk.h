@@ -7,8 +7,8 @@
 
 /* Aborts, which is a finding, unless the condition holds. */
 void fuzz_require(bool condition);
-/* Takes up to num_tokens tokens, each the one of those allowed that the choice falls on, and requires
- * that there always is one, until nothing but the end can follow. */
+/* Takes up to num_tokens tokens, each the one of those allowed that the choice falls on, and
+ * requires that there always is one, until nothing but the end can follow. */
 void grammar_walk(struct grammar *grammar, unsigned choice, int num_tokens);
 
 #endif

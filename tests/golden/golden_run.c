@@ -1,5 +1,6 @@
-/* Logits never leave the device in the product. Here the op table is copied with the ops that sample
- * replaced by ones that download them first, so that the forward pass runs exactly as it is. */
+/* Logits never leave the device in the product. Here the op table is copied with the ops that
+ * sample replaced by ones that download them first, so that the forward pass runs exactly as it is.
+ */
 #include "tests/golden/golden_run.h"
 
 #include "config/base/check.h"
@@ -96,7 +97,7 @@ static void watch(struct golden_run *run) {
         run->ranks[r].backend->ops = &run->ops;
 }
 
-/* --- What every rank does, each in a thread of its own ------------------------------------------ */
+/* --- What every rank does, each in a thread of its own --- */
 
 struct rank_call {
     struct golden_run *run;

@@ -41,7 +41,7 @@ static _Noreturn void give_up(const char *message) {
     exit(1);
 }
 
-/* --- The file -------------------------------------------------------------------------------- */
+/* --- The file --- */
 
 static const cJSON *member(const cJSON *item, const char *name) {
     const cJSON *found = cJSON_GetObjectItemCaseSensitive(item, name);
@@ -126,7 +126,7 @@ static struct request *make_plain_request(int index) {
     return request;
 }
 
-/* --- The engine ------------------------------------------------------------------------------ */
+/* --- The engine --- */
 
 enum memory { ROOMY, TIGHT, TIGHT_WITH_SWAP, NUM_MEMORIES };
 
@@ -200,7 +200,7 @@ static void stop(struct fixture *f) {
     model_close(f->model);
 }
 
-/* --- What a search found --------------------------------------------------------------------- */
+/* --- What a search found --- */
 
 struct answer {
     int32_t tokens[MAX_TOKENS];
@@ -266,7 +266,7 @@ static int check_answers(const cJSON *search, const struct answer *answers, doub
     return num_wrong;
 }
 
-/* --- Searches of one model ------------------------------------------------------------------- */
+/* --- Searches of one model --- */
 
 struct outcome {
     int num_wrong, num_choices;

@@ -7,8 +7,9 @@
  * to 16 bits is given a tolerance; a greedy choice of it may differ from Transformers' where its
  * own logits have the two tokens as close as that; and only when it is opened as batch-invariant
  * are bits compared. With RANKS the model is computed by so many together, and compared with one,
- * too; with STAGES its layers are divided among so many times as many, which changes no bit. With quantised keys and values there is a wider tolerance, and the same freedom of choice.
- * Exit status 77 when the machine lacks ISA, or a GPU.
+ * too; with STAGES its layers are divided among so many times as many, which changes no bit. With
+ * quantised keys and values there is a wider tolerance, and the same freedom of choice. Exit status
+ * 77 when the machine lacks ISA, or a GPU.
  */
 #include "kernels/kv_type.h"
 #include "tests/golden/golden_run.h"

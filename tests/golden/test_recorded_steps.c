@@ -2,7 +2,8 @@
  * pool, for every size that is recorded and for one more and one less; without batch invariance for
  * the sizes alone, as padding may change the order of a product's sums. Steps follow each other two
  * at a time, tokens go from step to step on the device, and what a step read on the host is
- * overwritten once it was waited for. Rows have edits, masks and logprobs, late in one of the steps. */
+ * overwritten once it was waited for. Rows have edits, masks and logprobs, late in one of the
+ * steps. */
 #include "models/llama.h"
 #include "models/recorded_steps.h"
 

@@ -1,5 +1,5 @@
-/* A model of AMX's tile instructions, for machines without them: what Intel's documentation says that
- * they do (Software Developer's Manual, volume 2: LDTILECFG, TILELOADD, TILESTORED, TILEZERO,
+/* A model of AMX's tile instructions, for machines without them: what Intel's documentation says
+ * that they do (Software Developer's Manual, volume 2: LDTILECFG, TILELOADD, TILESTORED, TILEZERO,
  * TDPBSUD, TDPBF16PS), one element at a time. What the processor would refuse with an exception
  * fails a CHECK. Each thread has tiles of its own. */
 #ifndef QUIRE_TESTS_KERNELS_AMX_MODEL_H
@@ -22,9 +22,9 @@ void amx_model_store(int tile, void *base, ptrdiff_t stride);
  * ones of b; the sum wraps. */
 void amx_model_dot_bytes(int c, int a, int b);
 /* Likewise of pairs of BF16 into float. The products of the even elements and those of the odd ones
- * are summed apart, in order of k from zero, by fused multiply-adds; then the two sums are added, and
- * that to c. Each operation rounds to nearest even, takes denormals for zeros, and gives zero for a
- * denormal result. */
+ * are summed apart, in order of k from zero, by fused multiply-adds; then the two sums are added,
+ * and that to c. Each operation rounds to nearest even, takes denormals for zeros, and gives zero
+ * for a denormal result. */
 void amx_model_dot_bf16(int c, int a, int b);
 
 #endif

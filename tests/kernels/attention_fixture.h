@@ -1,6 +1,6 @@
-/* Steps of rope_store_kv and paged_attention on any backend, against the oracle: scenes of sequences,
- * pools of KV blocks in disorder with NaN in every place that holds no token, and blocks that the window
- * has left NaN too. Ends the test where memory is short. */
+/* Steps of rope_store_kv and paged_attention on any backend, against the oracle: scenes of
+ * sequences, pools of KV blocks in disorder with NaN in every place that holds no token, and blocks
+ * that the window has left NaN too. Ends the test where memory is short. */
 #ifndef QUIRE_TESTS_KERNELS_ATTENTION_FIXTURE_H
 #define QUIRE_TESTS_KERNELS_ATTENTION_FIXTURE_H
 
@@ -32,7 +32,8 @@ struct attention_chunk {
     int32_t num_tokens;
 };
 
-/* Prefills, decodes and chunks around the borders of blocks (16) and tiles (64); and a few of them. */
+/* Prefills, decodes and chunks around the borders of blocks (16) and tiles (64); and a few of them.
+ */
 extern const struct attention_chunk attention_mixed[12], attention_small[3];
 
 /* A set of sequences with all their tokens' q, k, v, before any rotation. */
@@ -120,7 +121,8 @@ void attention_run_chunks(const struct attention_scene *scene, struct backend *b
 void attention_run_whole(const struct attention_scene *scene, struct backend *b, uint64_t seed,
                          float **out);
 
-/* How far from the oracle a result may be. A rotation rounded the other way moves a stored K by one unit of the cache's type. */
+/* How far from the oracle a result may be. A rotation rounded the other way moves a stored K by one
+ * unit of the cache's type. */
 double attention_tolerance_of(enum kv_type type);
 
 /* On the CPU, queries and weights of an int8 cache are rounded to 8 bits, on some levels those of a
@@ -150,7 +152,8 @@ bool attention_is_taken(enum kv_type type);
  * max_multiprocessors: of a device, 0 for all. */
 void attention_fixture_open(int argc, char **argv, int32_t max_multiprocessors);
 
-/* Whether the backends under test cut attention by the shape of a step: a device that is not batch-invariant. */
+/* Whether the backends under test cut attention by the shape of a step: a device that is not
+ * batch-invariant. */
 bool attention_is_cut(void);
 
 #endif

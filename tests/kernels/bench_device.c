@@ -5,15 +5,13 @@
  *   hidden heads kv-heads head-dim ffn vocab layers   the model; default: a tiny one
  *   max-tokens max-seqs max-context max-logits     what is larger is left out
  *   pool-mib         of the KV cache; what needs more is left out
- *   kv-type          of the KV cache: f32, f16, bf16, int8 or fp8; default: the second argument, or what
- *                    the device takes instead
- *   rotate-mib       memory that calls go through before they come back to the same; default: 256,
- *                    more than a cache holds
- *   batch-us         length of a timed batch
+ *   kv-type          of the KV cache: f32, f16, bf16, int8 or fp8; default: the second argument, or
+ * what the device takes instead rotate-mib       memory that calls go through before they come back
+ * to the same; default: 256, more than a cache holds batch-us         length of a timed batch
  *   batch-invariant  1: the device is opened so
- *   isa threads      of the CPU; default: auto, one per core. With one thread its own processor time is
- *                    measured, which other work on the machine disturbs less
- *   only             linear, rows, kv or sample: this group alone
+ *   isa threads      of the CPU; default: auto, one per core. With one thread its own processor
+ * time is measured, which other work on the machine disturbs less only             linear, rows, kv
+ * or sample: this group alone
  *
  * On "cuda-sim" it shows only that every op runs at these shapes. */
 #include "kernels/kv_type.h"

@@ -40,7 +40,7 @@ static int32_t qkv_width(const struct bench_shape *shape) {
     return (shape->heads + 2 * shape->kv_heads) * shape->head_dim;
 }
 
-/* --- A step ----------------------------------------------------------------------------------- */
+/* --- A step --- */
 
 /* False when the step or its cache is larger than the shape allows. */
 static bool lay_out(struct context *c, const struct group groups[2]) {
@@ -137,7 +137,7 @@ static void free_step(const struct step_inputs *step) {
     free((void *)step->block_tables);
 }
 
-/* --- Attention and rope ----------------------------------------------------------------------- */
+/* --- Attention and rope --- */
 
 static void call_attention(void *context, int64_t i) {
     struct context *c = context;
@@ -262,7 +262,7 @@ static void bench_steps(struct context *c) {
         false);
 }
 
-/* --- Blocks ----------------------------------------------------------------------------------- */
+/* --- Blocks --- */
 
 /* Where call i's blocks start, each call's 2 num_moved blocks after the last's. */
 static int32_t first_block(const struct context *c, int64_t i) {

@@ -60,7 +60,7 @@ static struct settings read_settings(int argc, char **argv) {
     return s;
 }
 
-/* --- Memory ----------------------------------------------------------------------------------- */
+/* --- Memory --- */
 
 /* Random words, a tile of them over and over. */
 static void fill_source(struct limits_bench *bench) {
@@ -149,7 +149,7 @@ static void check_sum(struct limits_bench *bench, const void *memory, const char
         product_timer_fail("%s: the sum of its words is %u, not %u", what, sum, bench->expected);
 }
 
-/* --- The product ------------------------------------------------------------------------------ */
+/* --- The product --- */
 
 static double time_product(const struct settings *s) {
     const struct cuda_product_form form = {.type = CUDA_R_16BF,

@@ -66,7 +66,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* --- Options ---------------------------------------------------------------------------------- */
+/* --- Options --- */
 
 static int64_t read_number(const char *name, const char *text, char end, int64_t most,
                            const char **out_end) {
@@ -152,7 +152,7 @@ static void read_settings(struct settings *s, int argc, char **argv) {
         product_timer_fail("a size is zero, or rows of weights are not a multiple of 8");
 }
 
-/* --- One product ------------------------------------------------------------------------------ */
+/* --- One product --- */
 
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;

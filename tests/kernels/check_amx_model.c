@@ -1,5 +1,5 @@
-/* The model of AMX's tiles against cases worked out by hand: where bytes come from and go to, and in
- * which order and how BF16 products are rounded. */
+/* The model of AMX's tiles against cases worked out by hand: where bytes come from and go to, and
+ * in which order and how BF16 products are rounded. */
 #include "tests/kernels/amx_model.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* rope_store_kv and paged_attention against the oracle: steps of prefills, decodes and chunks
- * together, with lengths around the borders of blocks and tiles. On the CPU, and on a device opened as
- * batch-invariant, a row's result has the same bits alone, in any batch, in prefill or decode, in
- * whatever physical blocks, and on any number of threads. */
+ * together, with lengths around the borders of blocks and tiles. On the CPU, and on a device opened
+ * as batch-invariant, a row's result has the same bits alone, in any batch, in prefill or decode,
+ * in whatever physical blocks, and on any number of threads. */
 #include "tests/kernels/attention_fixture.h"
 
 #include "kernels/kv_type.h"

@@ -1,4 +1,5 @@
-/* Attention of sequences that begin with the same blocks: near the oracle whatever they read together. */
+/* Attention of sequences that begin with the same blocks: near the oracle whatever they read
+ * together. */
 #include "tests/kernels/attention_fixture.h"
 
 #include "kernels/kv_type.h"
@@ -189,8 +190,8 @@ static void test_shared_prefixes(void **state) {
         }
 }
 
-/* num_seqs with one prefix and tails of different lengths; behind the prefix, those from `nested` on
- * have more in common. */
+/* num_seqs with one prefix and tails of different lengths; behind the prefix, those from `nested`
+ * on have more in common. */
 static struct family large_family(int num_seqs, int32_t shared, int nested, int32_t also_shared) {
     struct family family = {.num_seqs = num_seqs};
     for (int s = 0; s < num_seqs; s++)

@@ -2,8 +2,9 @@
  * taken here in the order of the ranks. Every rank has the same bits, and the same in every run,
  * whether ranks reach one another's memory or send messages.
  *
- * check_group: of the CPU. check_group DEVICE TYPE [RANKS]: of "cuda" or "cuda-sim" with activations of
- * TYPE, with as many ranks as there are devices, RANKS at least; 77 (skip) where there is none. */
+ * check_group: of the CPU. check_group DEVICE TYPE [RANKS]: of "cuda" or "cuda-sim" with
+ * activations of TYPE, with as many ranks as there are devices, RANKS at least; 77 (skip) where
+ * there is none. */
 #include "kernels/transport.h"
 #include "tests/kernels/group_fixture.h"
 #include "tests/kernels/kernel_fixture.h"
@@ -55,7 +56,7 @@ static void *put(struct group_member *member, const float *values, size_t n) {
     return kernel_fixture_put(member->backend, numbers.dtype, values, n);
 }
 
-/* --- all_reduce ------------------------------------------------------------------------------- */
+/* --- all_reduce --- */
 
 enum { IN_PLACE, ELSEWHERE, ADDED, NUM_MODES };
 
@@ -136,7 +137,7 @@ static void test_all_reduce(void **state) {
     for_all_groups(check_reduce);
 }
 
-/* --- gather_columns --------------------------------------------------------------------------- */
+/* --- gather_columns --- */
 
 struct gather_case {
     int32_t num_rows, widths[GROUP_MAX_RANKS], total_width;
@@ -189,7 +190,7 @@ static void test_gather_columns(void **state) {
     for_all_groups(check_gather);
 }
 
-/* --- share_samples, and embed of a part of the rows ------------------------------------------- */
+/* --- share_samples, and embed of a part of the rows --- */
 
 #define VOCAB 24
 #define NUM_SAMPLES 5
@@ -202,8 +203,8 @@ struct sample_case {
     float *out[GROUP_MAX_RANKS]; /* [NUM_SAMPLES, WIDTH] embedded by each rank */
 };
 
-/* Rank 0 scores tokens, in two calls, as sampled; the next step embeds them by their rows, each rank
- * from its share of the table. */
+/* Rank 0 scores tokens, in two calls, as sampled; the next step embeds them by their rows, each
+ * rank from its share of the table. */
 static void share(struct group_member *member, void *context) {
     struct sample_case *c = context;
     struct backend *b = member->backend;
@@ -285,7 +286,7 @@ static void test_share_samples(void **state) {
     for_all_groups(check_share);
 }
 
-/* --- norm over all ranks ---------------------------------------------------------------------- */
+/* --- norm over all ranks --- */
 
 struct norm_case {
     int32_t num_rows, widths[GROUP_MAX_RANKS], total_width;
@@ -395,7 +396,7 @@ static void test_norm(void **state) {
     for_all_groups(check_norm);
 }
 
-/* --- Groups ----------------------------------------------------------------------------------- */
+/* --- Groups --- */
 
 /* Ranks of which one or another is late, one op after the other: nobody goes on early, and nobody
  * is left asleep. */
@@ -487,7 +488,7 @@ static void test_remote_refused(void **state) {
     backend_group_destroy(group);
 }
 
-/* --- Devices ---------------------------------------------------------------------------------- */
+/* --- Devices --- */
 
 /* One rank more than there are devices. */
 static void test_too_many_ranks(void **state) {
@@ -529,7 +530,7 @@ static void choose_device(int argc, char **argv) {
     norm_tolerance = numbers.dtype == DTYPE_BF16 ? 0x1p-8 : 0x1p-11;
 }
 
-/* --- A rank that is lost ---------------------------------------------------------------------- */
+/* --- A rank that is lost --- */
 
 #define LOST_S 30 /* a rank that waits for ever ends the program */
 

@@ -1,5 +1,6 @@
 /* Groups by messages whose ranks are silent or gone: the first failure of an op is kept, later ops
- * come back and do nothing, and every wait says which rank it was. And what of messages is counted. */
+ * come back and do nothing, and every wait says which rank it was. And what of messages is counted.
+ */
 #include "tests/kernels/fake_transport.h"
 #include "tests/kernels/kernel_fixture.h"
 
@@ -72,7 +73,7 @@ static void close_member(struct member *member) {
     backend_group_destroy(member->group);
 }
 
-/* --- The ops ---------------------------------------------------------------------------------- */
+/* --- The ops --- */
 
 static void all_reduce(struct member *m) {
     m->backend->ops->all_reduce(
@@ -109,7 +110,8 @@ static void norm(struct member *m) {
                                                           .epsilon = 1});
 }
 
-/* A row that is drawn of all tokens, the likeliest of another, and one of which all logits are needed. */
+/* A row that is drawn of all tokens, the likeliest of another, and one of which all logits are
+ * needed. */
 static void sample(struct member *m) {
     struct sample_row rows[ROWS];
     struct sample_output outputs[ROWS];
@@ -140,7 +142,7 @@ static void (*const ops[])(struct member *member) = {all_reduce,    reduce_large
                                                      share_samples, norm,         sample};
 #define NUM_OPS (sizeof(ops) / sizeof(ops[0]))
 
-/* --- Failures --------------------------------------------------------------------------------- */
+/* --- Failures --- */
 
 static void assert_failed(struct member *member, const char *message) {
     struct backend *b = member->backend;
@@ -190,8 +192,8 @@ static void test_silent_rank(void **state) {
             }
 }
 
-/* Begins what rank 1 sends rank 0 in reduce_large, and receives, of slices of 44, 44 and 44 lines of 16 floats but for the
- * end: it is not late. */
+/* Begins what rank 1 sends rank 0 in reduce_large, and receives, of slices of 44, 44 and 44 lines
+ * of 16 floats but for the end: it is not late. */
 static void begin_parts(struct transport *t, float *x) {
     assert_non_null(t->ops->send(t, TRANSPORT_SUMS, 0, x, (size_t)44 * 16 * 4, NULL));
     assert_non_null(t->ops->receive(t, TRANSPORT_SUMS, 0, x + 44 * 16, (size_t)44 * 16 * 4, NULL));
@@ -262,7 +264,7 @@ static void test_closed_while_waited_for(void **state) {
     close_member(&member);
 }
 
-/* --- Traffic ---------------------------------------------------------------------------------- */
+/* --- Traffic --- */
 
 static void (*counted_op)(struct member *member);
 

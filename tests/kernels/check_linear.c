@@ -4,8 +4,8 @@
  *
  * The CPU rounds the activations of quantised weights (32-blocks of signed bytes), so its products
  * are compared twice: nearly equal to the product of the activations as they are rounded, and
- * within the bound of that rounding of cpu-ref, which rounds nothing. Likewise those of BF16 weights
- * where a level rounds activations to BF16 before them. */
+ * within the bound of that rounding of cpu-ref, which rounds nothing. Likewise those of BF16
+ * weights where a level rounds activations to BF16 before them. */
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/random_weights.h"
 #include "tests/kernels/weights_fixture.h"
@@ -395,7 +395,8 @@ static void test_special_activations(void **state) {
     }
 }
 
-/* The bits of the rows, on the oracle too; zeros for tokens before and behind those of the table. */
+/* The bits of the rows, on the oracle too; zeros for tokens before and behind those of the table.
+ */
 static void test_embed(void **state) {
     uint64_t seed = 8;
     for (int repeat = 0; repeat < 3 * DTYPE_COUNT; repeat++) {

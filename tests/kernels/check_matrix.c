@@ -135,8 +135,8 @@ static void test_fill_in_chunks(void **state) {
     }
 }
 
-/* More at a time than a device converts at a time, and than is staged: rows that repeat, so that none
- * of what is dealt to threads equals what comes before or after it. */
+/* More at a time than a device converts at a time, and than is staged: rows that repeat, so that
+ * none of what is dealt to threads equals what comes before or after it. */
 static void check_large_chunks(enum dtype dtype) {
     enum { ROWS = 40000, PERIOD = 997, FIRST = 12345, TOKENS = 256 };
     struct backend *b = fixture.backends[0];

@@ -1,8 +1,8 @@
 /* Block moves beside the forward passes of two steps in flight, against one call at a time: the
  * same bits in both pools, in what attention gave, and in what was downloaded. Random steps first,
- * then what these do not have: transfers, new memory, moves within a step. A device that moves blocks
- * in a stream of its own shows a missing event here in one order or another of the simulator's
- * streams. */
+ * then what these do not have: transfers, new memory, moves within a step. A device that moves
+ * blocks in a stream of its own shows a missing event here in one order or another of the
+ * simulator's streams. */
 #include "tests/kernels/moves_fixture.h"
 
 #include "kernels/kv_type.h"
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-/* --- Random steps ----------------------------------------------------------------------------- */
+/* --- Random steps --- */
 
 /* Distinct blocks. */
 static void draw_tables(struct moves_step *s, uint64_t *seed) {
@@ -93,7 +93,7 @@ static void test_random_steps(void **state) {
     }
 }
 
-/* --- One hazard each -------------------------------------------------------------------------- */
+/* --- One hazard each --- */
 
 /* What was swapped out is there after the wait for a step that did nothing else. */
 static void swap_out_alone(struct moves_parts *p) {

@@ -18,7 +18,7 @@ enum { BLOCK_SIZE = 16, BLOCKS = 8, HEAD_DIM = 64, BUFFER_BYTES = 1 << 16 };
 
 static const int32_t numbers[BLOCKS] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-/* --- The record ------------------------------------------------------------------------------- */
+/* --- The record --- */
 
 /* Of the module, which has a simulator of its own. */
 static struct simulator {
@@ -87,7 +87,7 @@ static void start_recording(void) {
     assert_int_equal(simulator.enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), CUPTI_SUCCESS);
 }
 
-/* --- Steps and moves -------------------------------------------------------------------------- */
+/* --- Steps and moves --- */
 
 struct parts {
     struct backend *backend;
@@ -169,7 +169,7 @@ static void read_order(void) {
     assert_int_not_equal(ran.move_stream, ran.step_stream);
 }
 
-/* --- Tests ------------------------------------------------------------------------------------ */
+/* --- Tests --- */
 
 /* A move of the next step, given while this one is in flight. */
 static bool moves_before_running_step(struct parts *p, enum swap_direction direction,

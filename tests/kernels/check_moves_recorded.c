@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* --- Recordings ------------------------------------------------------------------------------- */
+/* --- Recordings --- */
 
 static void begin_recording(struct moves_parts *p) {
     struct error err = {0};

@@ -47,7 +47,7 @@ static float sum_at(int64_t i) {
     return sum;
 }
 
-/* --- The ops ---------------------------------------------------------------------------------- */
+/* --- The ops --- */
 
 static void check_all_reduce(int32_t num_rows) {
     int64_t n = (int64_t)num_rows * WIDTH;
@@ -151,7 +151,7 @@ static void check_share(void) {
     backend->ops->matrix_destroy(backend, matrix);
 }
 
-/* --- Messages --------------------------------------------------------------------------------- */
+/* --- Messages --- */
 
 static uint8_t byte_at(size_t i) {
     return (uint8_t)(i * 7 + (i >> 20));
@@ -193,7 +193,7 @@ static void check_sums(void) {
         fail(err.message);
 }
 
-/* --- Ranks that are lost ---------------------------------------------------------------------- */
+/* --- Ranks that are lost --- */
 
 /* Says on stdout how far it came. */
 static void lose_last_rank(int signal_number) {

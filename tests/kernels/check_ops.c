@@ -849,7 +849,7 @@ static void test_no_rope(void **state) {
     free(qkv);
 }
 
-/* --- Quantised KV ----------------------------------------------------------------------------- */
+/* --- Quantised KV --- */
 
 enum { CODE_TOKENS = 24, CODE_SLOTS = BLOCKS * 16, CODE_HEADS = 2 };
 

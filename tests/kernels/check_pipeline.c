@@ -48,7 +48,7 @@ static struct backend *open_backend(const struct member *member) {
     return backend_open(member->form->device, &config, NULL);
 }
 
-/* --- Rows that go through all stages ---------------------------------------------------------- */
+/* --- Rows that go through all stages --- */
 
 static float value(const struct member *member, int step, int32_t stage, size_t i) {
     return (float)(step * 8 + member->rank) + (float)i / MAX_WIDTH + (float)stage * 1000.0F;
@@ -176,7 +176,7 @@ static void test_rows_go_through(void **state) {
             }
 }
 
-/* --- Failures --------------------------------------------------------------------------------- */
+/* --- Failures --- */
 
 /* Of three stages the one in the middle, the others of which are silent. */
 static void test_silent_stage(void **state) {
@@ -239,7 +239,7 @@ static void test_nothing_is_sent_after_a_failed_sum(void **state) {
     backend_pipeline_destroy(pipeline);
 }
 
-/* --- Refused ---------------------------------------------------------------------------------- */
+/* --- Refused --- */
 
 static void assert_refused(const char *device, int32_t num_stages, int32_t num_ranks,
                            const char *piece) {

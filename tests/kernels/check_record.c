@@ -108,7 +108,7 @@ static void *array_of(const struct parts *p, enum array which) {
     return (char *)p->arrays.data + array_offset(p, which);
 }
 
-/* --- Parts ------------------------------------------------------------------------------------ */
+/* --- Parts --- */
 
 static struct matrix *random_matrix(struct backend *b, uint64_t *seed, int32_t rows) {
     float *values = kernel_fixture_random_floats(seed, (size_t)rows * WIDTH);
@@ -172,7 +172,7 @@ static void put_back(struct parts *p, struct results *results) {
     free(zeros);
 }
 
-/* --- The batch -------------------------------------------------------------------------------- */
+/* --- The batch --- */
 
 static void fill_step(struct inputs *in, uint64_t *seed) {
     for (int t = 0; t < TOKENS; t++) {
@@ -337,7 +337,7 @@ static void enqueue_batch(struct parts *p, const struct inputs *in, struct resul
     enqueue_swap(p, in, SWAP_OUT);
 }
 
-/* --- What it wrote ---------------------------------------------------------------------------- */
+/* --- What it wrote --- */
 
 static struct state read_state(struct parts *p, const struct results *results) {
     struct state s = {.arrays = kernel_fixture_memory(p->arrays.bytes),
@@ -396,7 +396,7 @@ static struct recording *record(struct parts *p, struct results *results) {
     return recording;
 }
 
-/* --- Tests ------------------------------------------------------------------------------------ */
+/* --- Tests --- */
 
 static void test_cpu_has_none(void **state) {
     assert_null(fixture.oracle->ops->recording);
@@ -572,8 +572,8 @@ static void test_forbidden_call(void **state) {
     free(in);
 }
 
-/* The simulator's first launch of a graph takes longer than this, where the graph is not on the device
- * before. */
+/* The simulator's first launch of a graph takes longer than this, where the graph is not on the
+ * device before. */
 #define PREPARATION_S 100
 
 static void test_first_replay_is_prepared(void **state) {

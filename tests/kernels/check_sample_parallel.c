@@ -1,5 +1,6 @@
-/* Sampling where each rank has the logits of a part of the vocabulary: groups of 2 to 4 ranks, by memory and by
- * messages, give what one backend gives that has the whole rows, to the byte; and bring less than those.
+/* Sampling where each rank has the logits of a part of the vocabulary: groups of 2 to 4 ranks, by
+ * memory and by messages, give what one backend gives that has the whole rows, to the byte; and
+ * bring less than those.
  *
  * check_sample_parallel: of the CPU. check_sample_parallel DEVICE TYPE [RANKS]: as
  * check_group; 77 (skip) where there is one device. */
@@ -257,7 +258,7 @@ static void test_odd_logits(void **state) {
     for_all_groups(check_odd_logits);
 }
 
-/* --- What is sent ------------------------------------------------------------------------------- */
+/* --- What is sent --- */
 
 /* Rows of a vocabulary with few likely tokens: a rank sends at most this share of its logits. */
 static void check_traffic(float temperature, int32_t top_k, float top_p, float min_p, double most) {

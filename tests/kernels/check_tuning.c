@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-/* BUCKET_ROWS ends the bucket of SAME_ROWS. Of each product NUM_TIMED algorithms run once, and then in
- * NUM_TURNS turns that are timed. */
+/* BUCKET_ROWS ends the bucket of SAME_ROWS. Of each product NUM_TIMED algorithms run once, and then
+ * in NUM_TURNS turns that are timed. */
 enum { BUCKET_ROWS = 96, SAME_ROWS = 68, NUM_TIMED = 8, NUM_TURNS = 5 };
 #define BUDGET 10.0
 

@@ -1,6 +1,6 @@
-/* The levels of a program that checks the tiles of AMX on any machine: it is linked with this list in
- * place of the product's (cpu_levels.h). The level "amx-model" is the source of "amx", on a model of
- * the tile instructions and the vectors of "portable". */
+/* The levels of a program that checks the tiles of AMX on any machine: it is linked with this list
+ * in place of the product's (cpu_levels.h). The level "amx-model" is the source of "amx", on a
+ * model of the tile instructions and the vectors of "portable". */
 #include "tests/kernels/amx_model.h"
 
 #include "kernels/cpu/cpu_levels.h"

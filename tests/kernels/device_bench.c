@@ -52,7 +52,7 @@ void device_bench_wait(struct device_bench *bench) {
         device_bench_fail("the device failed: %s", err.message);
 }
 
-/* --- Time ------------------------------------------------------------------------------------- */
+/* --- Time --- */
 
 static double now(const struct device_bench *bench) {
     struct timespec t;
@@ -140,7 +140,7 @@ struct device_bench_time device_bench_run(struct device_bench *bench,
                                       .by_device = by_device};
 }
 
-/* --- Memory ----------------------------------------------------------------------------------- */
+/* --- Memory --- */
 
 void *device_bench_host(size_t count, size_t bytes) {
     void *p = calloc(count > 0 ? count : 1, bytes);

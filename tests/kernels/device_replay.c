@@ -9,7 +9,7 @@ enum {
     FILLER = 0x41, /* neither what an op gives nor what it leaves alone: 12 as a float or a bf16 */
 };
 
-/* --- The check -------------------------------------------------------------------------------- */
+/* --- The check --- */
 
 static size_t compared_bytes(const struct device_bench_result *result) {
     return result->bytes < COMPARED_BYTES ? result->bytes : COMPARED_BYTES;
@@ -60,7 +60,7 @@ static void check_replay(struct device_bench *bench, const struct device_bench_j
         device_bench_fail("a replay left other results than the calls that were recorded");
 }
 
-/* --- Recording and time ----------------------------------------------------------------------- */
+/* --- Recording and time --- */
 
 /* NULL: it cannot be. */
 static struct recording *record(struct device_bench *bench, const struct device_bench_job *job,

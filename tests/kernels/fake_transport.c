@@ -65,7 +65,7 @@ static struct fake_network *network_of(struct transport *t) {
     return ((struct fake_rank *)t)->network;
 }
 
-/* --- The ops ---------------------------------------------------------------------------------- */
+/* --- The ops --- */
 
 static int check_open(const struct fake_network *network, int32_t rank, int32_t peer,
                       struct error *err) {
@@ -164,7 +164,7 @@ static void fake_destroy(struct transport *t) {
 static const struct transport_ops fake_ops = {
     .send = fake_send, .receive = fake_receive, .test = fake_test, .destroy = fake_destroy};
 
-/* --- The network ------------------------------------------------------------------------------ */
+/* --- The network --- */
 
 struct fake_network *fake_network_create(int32_t num_ranks, int64_t timeout_ns) {
     struct fake_network *network = calloc(1, sizeof(*network));

@@ -1,4 +1,5 @@
-/* Groups of backends, each rank of which is a thread: by memory, or by the messages of a network that is made up. */
+/* Groups of backends, each rank of which is a thread: by memory, or by the messages of a network
+ * that is made up. */
 #ifndef QUIRE_TESTS_KERNELS_GROUP_FIXTURE_H
 #define QUIRE_TESTS_KERNELS_GROUP_FIXTURE_H
 
@@ -40,9 +41,9 @@ struct group_member {
     pthread_t thread;
 };
 
-/* Returns the device of a program's arguments, DEVICE TYPE [RANKS], and how many ranks it can have, up to
- * GROUP_MAX_RANKS. Leaves the program when the arguments are others, when it can have fewer than RANKS,
- * and with GROUP_EXIT_SKIPPED when it is not here and there are no RANKS. */
+/* Returns the device of a program's arguments, DEVICE TYPE [RANKS], and how many ranks it can have,
+ * up to GROUP_MAX_RANKS. Leaves the program when the arguments are others, when it can have fewer
+ * than RANKS, and with GROUP_EXIT_SKIPPED when it is not here and there are no RANKS. */
 struct group_kind group_fixture_choose_device(int argc, char **argv, int32_t *out_max_ranks);
 
 /* Opens a backend for each rank, runs the body in the thread of each, and closes them. */

@@ -113,7 +113,7 @@ void kernel_fixture_close(struct kernel_fixture *f) {
     backend_close(f->oracle);
 }
 
-/* --- Numbers ---------------------------------------------------------------------------------- */
+/* --- Numbers --- */
 
 /* splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
 uint32_t kernel_fixture_random(uint64_t *seed) {
@@ -156,7 +156,7 @@ void kernel_fixture_round(const struct kernel_fixture *f, float *values, size_t 
     free(narrow);
 }
 
-/* --- Memory ----------------------------------------------------------------------------------- */
+/* --- Memory --- */
 
 void *kernel_fixture_memory(size_t bytes) {
     void *memory = malloc(bytes);
@@ -285,7 +285,7 @@ struct matrix *kernel_fixture_matrix(struct backend *b, const struct matrix_part
     return matrix;
 }
 
-/* --- Runs and results ------------------------------------------------------------------------- */
+/* --- Runs and results --- */
 
 typedef int (*set_order_function)(const char *spelling);
 

@@ -11,7 +11,7 @@
 
 struct kernel_fixture moves_fixture;
 
-/* --- Parts ------------------------------------------------------------------------------------ */
+/* --- Parts --- */
 
 static size_t block_bytes(const struct moves_parts *p) {
     return kv_block_bytes(&p->cache.layout);
@@ -76,7 +76,7 @@ void moves_parts_finish(struct moves_parts *p) {
     kernel_fixture_free(b, p->qkv);
 }
 
-/* --- What is enqueued ------------------------------------------------------------------------- */
+/* --- What is enqueued --- */
 
 void moves_may_wait(struct moves_parts *p) {
     if (p->one_at_a_time && !p->is_recording)
@@ -152,7 +152,7 @@ void moves_end_step(struct moves_parts *p) {
     moves_may_wait(p);
 }
 
-/* --- What comes of it ------------------------------------------------------------------------- */
+/* --- What comes of it --- */
 
 struct outcome {
     char *pool, *host_pool, *attended, *downloaded;

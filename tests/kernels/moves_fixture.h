@@ -49,8 +49,8 @@ struct moves_step {
 void moves_upload_random(struct moves_parts *p, void *data, size_t bytes, uint64_t seed);
 void moves_parts_init(struct moves_parts *p, struct backend *b);
 void moves_parts_finish(struct moves_parts *p);
-/* Enqueue one call, and wait for it where the script runs one call at a time; after a call of another
- * op, moves_may_wait does that. */
+/* Enqueue one call, and wait for it where the script runs one call at a time; after a call of
+ * another op, moves_may_wait does that. */
 void moves_may_wait(struct moves_parts *p);
 void moves_swap(struct moves_parts *p, enum swap_direction direction, const int32_t *device_blocks,
                 const int32_t *host_blocks, int32_t num_blocks);

@@ -53,7 +53,7 @@ static float value_of(const struct product_timer *timer, const uint16_t *tile, s
     return value;
 }
 
-/* --- Memory ----------------------------------------------------------------------------------- */
+/* --- Memory --- */
 
 static size_t align(size_t bytes) {
     return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -162,7 +162,7 @@ void product_timer_finish(struct product_timer *timer) {
     CUBLAS(cublasLtDestroy(timer->handle));
 }
 
-/* --- Results ---------------------------------------------------------------------------------- */
+/* --- Results --- */
 
 void product_timer_set(struct product_timer *timer, int32_t num_rows) {
     timer->num_rows = num_rows;
@@ -258,7 +258,7 @@ double product_timer_error(const struct product_timer *timer, const float *seen)
     return worst;
 }
 
-/* --- Time ------------------------------------------------------------------------------------- */
+/* --- Time --- */
 
 cudaGraphExec_t product_timer_capture(struct product_timer *timer,
                                       const cublasLtMatmulAlgo_t *algorithm) {

@@ -1,7 +1,7 @@
-/* sample_lines DEVICE VOCAB: samples what its input asks for, for sample_reference.py. Each line is a
- * row: the settings in the order of models/config/sampling_fields.h up to mirostat_eta, then mu, seed,
- * position, and the logits, all as numbers; there are VOCAB logits. Each line of the output is a
- * token and the mu after it. */
+/* sample_lines DEVICE VOCAB: samples what its input asks for, for sample_reference.py. Each line is
+ * a row: the settings in the order of models/config/sampling_fields.h up to mirostat_eta, then mu,
+ * seed, position, and the logits, all as numbers; there are VOCAB logits. Each line of the output
+ * is a token and the mu after it. */
 #include "kernels/backend.h"
 
 #include <stdio.h>

@@ -2,9 +2,10 @@
  *     {"schema": ..., "texts": ["..."], "samples": N, "seed": N, "strict": false}
  * and writes for each a line
  *     {"error": "...", "code": "..."} or {"accepted": [true, ...], "samples": ["..."]},
- * with "microseconds", the processor's time that compiling took. `texts` are tried byte by byte; samples are written by
- * taking allowed bytes at random, an end where one is allowed with one chance in three; one that has
- * become long takes the shortest way to its end. Used by check_schemas.py. */
+ * with "microseconds", the processor's time that compiling took. `texts` are tried byte by byte;
+ * samples are written by taking allowed bytes at random, an end where one is allowed with one
+ * chance in three; one that has become long takes the shortest way to its end. Used by
+ * check_schemas.py. */
 #include "engine/grammar/machine/grammar_machine.h"
 #include "engine/grammar/read/json_schema.h"
 #include "config/json/json_read.h"

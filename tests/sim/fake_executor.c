@@ -37,7 +37,7 @@ static int run(struct fake_executor *fake, const struct batch *batch, struct ste
     return 0;
 }
 
-/* --- Steps in flight -------------------------------------------------------------------------- */
+/* --- Steps in flight --- */
 
 static void add_ints(uint64_t *hash, const int32_t *items, int64_t count) {
     *hash = fake_model_hash(*hash, (int32_t)count);

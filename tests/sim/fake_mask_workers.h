@@ -1,5 +1,5 @@
-/* Workers without threads: each job is done some ticks after it was begun, drawn at random, and found
- * in slices as thin as can be. */
+/* Workers without threads: each job is done some ticks after it was begun, drawn at random, and
+ * found in slices as thin as can be. */
 #ifndef QUIRE_TESTS_SIM_FAKE_MASK_WORKERS_H
 #define QUIRE_TESTS_SIM_FAKE_MASK_WORKERS_H
 

@@ -1,7 +1,7 @@
 /* A model without weights: what follows a history is a hash of it. The next token depends on the
  * history, the seed, the position, the penalties' counts, the biases, Mirostat's mu and the mask;
- * log probabilities and hidden states depend on the history alone. So an oracle knows what a request
- * must produce from the request alone. */
+ * log probabilities and hidden states depend on the history alone. So an oracle knows what a
+ * request must produce from the request alone. */
 #ifndef QUIRE_TESTS_SIM_FAKE_MODEL_H
 #define QUIRE_TESTS_SIM_FAKE_MODEL_H
 

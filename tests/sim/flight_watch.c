@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* --- Who held what ---------------------------------------------------------------------------- */
+/* --- Who held what --- */
 
 /* Returns where the pair is, or would be added. */
 static struct block_holder *find_holder(struct watched_step *step,
@@ -37,7 +37,7 @@ static void note_holders(struct watched_step *step, const struct sequence_group 
     }
 }
 
-/* --- Steps ------------------------------------------------------------------------------------ */
+/* --- Steps --- */
 
 static void note_used(struct watched_step *watched, const struct step *step) {
     for (int32_t e = 0; e < step->plan.num_entries; e++) {

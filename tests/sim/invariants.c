@@ -37,7 +37,7 @@ static const struct owners *count_owners(struct simulation *sim) {
     return &owners;
 }
 
-/* --- Writes ----------------------------------------------------------------------------------- */
+/* --- Writes --- */
 
 void invariants_check_batch(struct simulation *sim, const struct batch *batch) {
     const struct owners *owners = count_owners(sim);
@@ -70,7 +70,7 @@ void invariants_check_capacity(struct simulation *sim, const struct batch *batch
     EXPECT(sim, batch->num_hidden_sums <= most.num_seqs, batch->num_hidden_sums);
 }
 
-/* --- Pools ------------------------------------------------------------------------------------ */
+/* --- Pools --- */
 
 static int32_t walk_free(struct simulation *sim, const struct block_pool *pool,
                          const struct free_list *list, int32_t queue) {
@@ -159,7 +159,7 @@ static bool has_failed(const struct simulation *sim) {
     return fake->is_lost || (fake->fail_at_call > 0 && fake->num_calls >= fake->fail_at_call);
 }
 
-/* --- Content ---------------------------------------------------------------------------------- */
+/* --- Content --- */
 
 /* A set of hashes. */
 struct hash_set {
@@ -214,7 +214,7 @@ static void check_cache(struct simulation *sim) {
     }
 }
 
-/* --- Sequences -------------------------------------------------------------------------------- */
+/* --- Sequences --- */
 
 struct place {
     bool on_host;
@@ -375,8 +375,8 @@ static void check_sequences(struct simulation *sim) {
     EXPECT(sim, num_waiting == core->scheduler.waiting.count, num_waiting);
 }
 
-/* Groups stand in order, in a share by priority and arrival, and so do the places of those that run;
- * what a share has reserved is what its groups have. */
+/* Groups stand in order, in a share by priority and arrival, and so do the places of those that
+ * run; what a share has reserved is what its groups have. */
 static void check_shares(struct simulation *sim) {
     const struct share_queue *queue = &sim->core.scheduler.waiting;
     const struct sequence_group *running = sim->core.scheduler.running.first;

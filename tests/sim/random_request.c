@@ -78,8 +78,8 @@ static void draw_constraints(struct random *random, struct sampling_params *para
     }
 }
 
-/* Chooses a grammar: of letters without an end, of some letters and an end of several tokens, or of a
- * text known but for its length, with a start of several tokens. */
+/* Chooses a grammar: of letters without an end, of some letters and an end of several tokens, or of
+ * a text known but for its length, with a start of several tokens. */
 static struct grammar *draw_grammar(struct random *random) {
     static const struct character_range letters = {'a', 'c'};
     struct grammar_builder *builder = grammar_builder_create();

@@ -1,7 +1,7 @@
 /* Shares that all want more than the server has, on the fake executor: each must be served by its
  * weight, whatever it sends. What is served is counted here from the batches: tokens of prompts and
- * outputs that are computed for the first time. Fairness is Jain's index of it by weight (Jain, Chiu
- * and Hawe, DEC-TR-301, 1984): 1 when all are served alike, 1/n when one is served alone. */
+ * outputs that are computed for the first time. Fairness is Jain's index of it by weight (Jain,
+ * Chiu and Hawe, DEC-TR-301, 1984): 1 when all are served alike, 1/n when one is served alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -166,7 +166,8 @@ static void arrive(struct server *server, const struct load *loads, double *due)
                 send(server, i, &loads[i]);
 }
 
-/* Returns the longest time, in steps, in which a share that had something to run computed nothing. */
+/* Returns the longest time, in steps, in which a share that had something to run computed nothing.
+ */
 static int64_t run(struct server *server, const struct load *loads, int64_t num_steps) {
     double due[MAX_SHARES] = {0};
     int64_t longest = 0;
@@ -323,8 +324,8 @@ static void test_slots_settle(void **state) {
     stop(&server);
 }
 
-/* Returns the most steps that one of 40 short requests of the last share takes to its only token, one
- * after the other. */
+/* Returns the most steps that one of 40 short requests of the last share takes to its only token,
+ * one after the other. */
 static int64_t first_token(struct server *server, const struct load *loads) {
     const struct load newcomer = {
         .weight = 1, .num_prompt_tokens = 12, .max_tokens = 1, .num_choices = 1};

@@ -71,7 +71,7 @@ static void record(struct simulation *sim, struct recordings *recordings) {
     sim->recorder = NULL;
 }
 
-/* --- The replay's executor ---------------------------------------------------------------------- */
+/* --- The replay's executor --- */
 
 /* Runs steps on a fake one of its own, and may change a token of one of them. */
 struct second_executor {
@@ -145,7 +145,7 @@ static int replay(const struct simulation *sim, const void *data, size_t length,
     return status;
 }
 
-/* --- What must hold ----------------------------------------------------------------------------- */
+/* --- What must hold --- */
 
 struct totals {
     uint64_t recordings, successors, steps, requests, tokens, events, changed, cut, open;

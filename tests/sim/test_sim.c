@@ -241,7 +241,7 @@ static void add_flights(const struct simulation *sim, struct totals *totals) {
     totals->jumped += sim->core.stats.jump_forward_tokens;
 }
 
-/* --- Runs that must be alike ------------------------------------------------------------------ */
+/* --- Runs that must be alike --- */
 
 #define MAX_ENDS (SIMULATION_MAX_REQUESTS * SIMULATION_MAX_CHOICES)
 
@@ -299,7 +299,7 @@ static void check_stages(struct simulation *sim) {
     EXPECT(sim, sim->executor.num_supplied == 0, (int64_t)sim->executor.num_supplied);
 }
 
-/* --- Seeds ------------------------------------------------------------------------------------ */
+/* --- Seeds --- */
 
 static void run_variant(struct simulation *sim, struct ends *ends, struct totals *totals) {
     run_steps(sim, totals);

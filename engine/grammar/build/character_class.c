@@ -79,8 +79,8 @@ static const struct {
 
 #define NUM_ESCAPES ((int)(sizeof(json_escapes) / sizeof(json_escapes[0])))
 
-/* Control characters that have no short escape, as \u00 and two digits. GRAMMAR_FAILED: the class has
- * none of them. */
+/* Control characters that have no short escape, as \u00 and two digits. GRAMMAR_FAILED: the class
+ * has none of them. */
 static grammar_node long_escapes(struct grammar_builder *builder,
                                  const struct character_class *set) {
     grammar_node items[2];

@@ -1,5 +1,5 @@
-/* Character classes of regular expressions, [a-z] and \d, as sets of ranges, and the nodes of a grammar
- * that are one of their characters: as it is, or as it stands in a JSON string. */
+/* Character classes of regular expressions, [a-z] and \d, as sets of ranges, and the nodes of a
+ * grammar that are one of their characters: as it is, or as it stands in a JSON string. */
 #ifndef QUIRE_ENGINE_GRAMMAR_CHARACTER_CLASS_H
 #define QUIRE_ENGINE_GRAMMAR_CHARACTER_CLASS_H
 
@@ -21,14 +21,15 @@ struct character_class {
 
 /* Return false when there are too many ranges: the class is of no use then. */
 bool character_class_add(struct character_class *set, uint32_t first, uint32_t last);
-/* Adds the class that is written \d, \w or \s, or its opposite (a capital letter), as in ECMA-262. */
+/* Adds the class that is written \d, \w or \s, or its opposite (a capital letter), as in ECMA-262.
+ */
 bool character_class_add_named(struct character_class *set, char name);
 /* Makes it all characters that are not in it. */
 bool character_class_complement(struct character_class *set);
 
-/* Makes the node of a character of the class; in a JSON string of what JSON writes for it: characters
- * that it escapes have their short escape, or else \u00 and two digits. Changes the set. Returns NULL,
- * or what is wrong with it: it is empty, or has too many ranges. */
+/* Makes the node of a character of the class; in a JSON string of what JSON writes for it:
+ * characters that it escapes have their short escape, or else \u00 and two digits. Changes the set.
+ * Returns NULL, or what is wrong with it: it is empty, or has too many ranges. */
 const char *character_class_node(struct grammar_builder *builder, struct character_class *set,
                                  bool in_json_string, grammar_node *out);
 

@@ -12,9 +12,9 @@ struct free_text_trigger {
     grammar_node behind;
 };
 
-/* Returns text without any trigger, then a trigger and what is behind it; with may_end, or that text
- * alone. Where several triggers end at a place, what is behind each may follow. GRAMMAR_FAILED where
- * a trigger is empty or no UTF-8, or their characters are too many. */
+/* Returns text without any trigger, then a trigger and what is behind it; with may_end, or that
+ * text alone. Where several triggers end at a place, what is behind each may follow. GRAMMAR_FAILED
+ * where a trigger is empty or no UTF-8, or their characters are too many. */
 grammar_node grammar_free_text(struct grammar_builder *builder,
                                const struct free_text_trigger *triggers, int count, bool may_end);
 

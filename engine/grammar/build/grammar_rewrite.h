@@ -9,8 +9,8 @@
 /* Rewrites what is below *root, which may become another node; nothing where nothing need be. On
  * failure -1, and the builder has failed. */
 int grammar_rewrite(struct grammar_builder *builder, grammar_node *root);
-/* Finds the nodes that have a text: out[id] is 1, or -1 where there is none, as of a rule that always
- * contains itself. All rules are defined. On failure -1, and the builder has failed. */
+/* Finds the nodes that have a text: out[id] is 1, or -1 where there is none, as of a rule that
+ * always contains itself. All rules are defined. On failure -1, and the builder has failed. */
 int grammar_find_texts(struct grammar_builder *builder, int8_t *out);
 
 #endif

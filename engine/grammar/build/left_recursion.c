@@ -5,11 +5,12 @@
  * a text of A is a seed of some C, followed by the tails that lead from C up to A.
  *
  *     A = seed(A) | A tail                  A = seed (tail)*
- *     A = seed(C) rest(A, C) | ...          rest(A, D) = tail(D in C) rest(A, C) | ... | "" if D is A
+ *     A = seed(C) rest(A, C) | ...          rest(A, D) = tail(D in C) rest(A, C) | ... | "" if D is
+ * A
  *
- * Where the end of a lone rule's seed or tail is the rule itself (A "+" A), its own tails may follow
- * on several levels with the same text: the seed alone stands there instead, so that such a text
- * has one way to be read. */
+ * Where the end of a lone rule's seed or tail is the rule itself (A "+" A), its own tails may
+ * follow on several levels with the same text: the seed alone stands there instead, so that such a
+ * text has one way to be read. */
 #include "engine/grammar/build/left_recursion.h"
 
 #include <stdlib.h>

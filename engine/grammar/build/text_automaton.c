@@ -393,8 +393,8 @@ static int64_t add_bounded(int64_t a, int64_t b, int64_t most) {
     return a < most - b ? a + b : most;
 }
 
-/* How many beginnings lead to a state, in an order in which edges lead on; a circle has none. Returns
- * how many states there is an order for. */
+/* How many beginnings lead to a state, in an order in which edges lead on; a circle has none.
+ * Returns how many states there is an order for. */
 static int32_t count_beginnings(const struct text_automaton *automaton, int64_t most,
                                 int64_t *counts, int32_t *num_missing, int32_t *order) {
     int32_t num_ordered = 0;

@@ -59,8 +59,8 @@ int text_automaton_combine(const struct text_automaton *a, const struct text_aut
                            enum automaton_operation operation, int64_t *budget,
                            struct text_automaton **out, struct error *err);
 
-/* *out: how many texts there are; `most` also where there are more, or no end of them. -1: memory is
- * short. */
+/* *out: how many texts there are; `most` also where there are more, or no end of them. -1: memory
+ * is short. */
 int text_automaton_count(const struct text_automaton *automaton, int64_t most, int64_t *out);
 
 /* `text` is UTF-8. */

@@ -1,8 +1,9 @@
 /* Private to engine/grammar/: kinds of characters, as bits of 64.
  *
- * Lower case letters, upper case letters and digits of ASCII are a kind each, every other character of ASCII is one by itself but
- * most of the control characters, which share one. Characters beyond ASCII are of some kinds by their first byte; those part what patterns
- * leave out, which are spaces and ends of lines (U+00A0, U+1680, U+2000 to U+205F, U+3000, U+FEFF), from the rest. */
+ * Lower case letters, upper case letters and digits of ASCII are a kind each, every other character
+ * of ASCII is one by itself but most of the control characters, which share one. Characters beyond
+ * ASCII are of some kinds by their first byte; those part what patterns leave out, which are spaces
+ * and ends of lines (U+00A0, U+1680, U+2000 to U+205F, U+3000, U+FEFF), from the rest. */
 #ifndef QUIRE_ENGINE_GRAMMAR_CHARACTER_KINDS_H
 #define QUIRE_ENGINE_GRAMMAR_CHARACTER_KINDS_H
 

@@ -1,4 +1,5 @@
-/* Finds tokens that a grammar leaves no choice about (jump-forward decoding: Zheng et al. 2024, arXiv:2312.07104, section 4). */
+/* Finds tokens that a grammar leaves no choice about (jump-forward decoding: Zheng et al. 2024,
+ * arXiv:2312.07104, section 4). */
 #include "engine/grammar/machine/grammar_machine.h"
 #include "engine/grammar/machine/grammar_vocabulary.h"
 
@@ -54,8 +55,8 @@ static int32_t count_spelled(const struct tokenizer *tokenizer, const int32_t *t
     return count;
 }
 
-/* Encodes the text as it stands within a longer one: behind a line break, whose tokens are left out again. Returns as
- * tokenizer_encode; 0 where the line break is not apart from the text. */
+/* Encodes the text as it stands within a longer one: behind a line break, whose tokens are left out
+ * again. Returns as tokenizer_encode; 0 where the line break is not apart from the text. */
 static int64_t encode_within(const struct grammar_vocabulary *v, const char *text, size_t length,
                              int32_t *out, int32_t most) {
     const int64_t num_before = v->num_line_break;

@@ -31,10 +31,10 @@
 
 struct grammar;
 
-/* Freezes the builder's nodes below root, of which rules that are left-recursive, and repetitions of
- * what may be empty, are rewritten: the builder is of no use any more but to be destroyed.
- * ERROR_SYNTAX when the grammar has an undefined rule or no text, or met a bound: of its size, or of
- * how many rules are left-recursive by each other (32). */
+/* Freezes the builder's nodes below root, of which rules that are left-recursive, and repetitions
+ * of what may be empty, are rewritten: the builder is of no use any more but to be destroyed.
+ * ERROR_SYNTAX when the grammar has an undefined rule or no text, or met a bound: of its size, or
+ * of how many rules are left-recursive by each other (32). */
 int grammar_build(struct grammar_builder *builder, grammar_node root, struct grammar **out,
                   struct error *err);
 struct grammar *grammar_ref(struct grammar *grammar);
@@ -70,21 +70,22 @@ struct grammar_state *grammar_state_clone(const struct grammar_state *state);
  *
  * Within an object that grammar_open_object began, tokens that would end a name which its object
  * already has are not allowed, of all objects down to the innermost; unless none is left then. Not
- * seen: where the '{' may also be read as one of several characters (prose), names beyond the bounds
- * of object_names.h, and two names in the very token that has the '{'. */
+ * seen: where the '{' may also be read as one of several characters (prose), names beyond the
+ * bounds of object_names.h, and two names in the very token that has the '{'. */
 int grammar_state_mask(struct grammar_state *state, uint32_t *mask);
-/* Does so if it costs no more than *budget, from which it takes what it cost: 1 for each node of the
- * vocabulary's tree (less where whole subtrees are allowed), GRAMMAR_WORK_COST for each parse state followed, and nothing for a mask that is
- * known. Otherwise returns 1, and a job is to find the mask (grammar_job.h): not tried at all where
- * the grammar's last mask cost more. */
+/* Does so if it costs no more than *budget, from which it takes what it cost: 1 for each node of
+ * the vocabulary's tree (less where whole subtrees are allowed), GRAMMAR_WORK_COST for each parse
+ * state followed, and nothing for a mask that is known. Otherwise returns 1, and a job is to find
+ * the mask (grammar_job.h): not tried at all where the grammar's last mask cost more. */
 int grammar_state_try_mask(struct grammar_state *state, int64_t *budget, uint32_t *mask);
 /* Moves on by a token that the mask allowed, or would if it did not repeat a name (an end token
- * changes nothing). -1: it was not allowed, or memory was short; the state is unchanged. An end token
- * that is allowed for want of others is taken only after the mask was requested. */
+ * changes nothing). -1: it was not allowed, or memory was short; the state is unchanged. An end
+ * token that is allowed for want of others is taken only after the mask was requested. */
 int grammar_state_accept(struct grammar_state *state, int32_t token);
-/* Fills out[0..most) with the next tokens where only one text may follow: as the tokenizer splits that text within a
- * longer one, but for its last token, unless the text ends there. Returns how many; 0 where several texts may
- * follow, the tokenizer has no tokens for it, or memory is short. They are tokens that the mask would allow. */
+/* Fills out[0..most) with the next tokens where only one text may follow: as the tokenizer splits
+ * that text within a longer one, but for its last token, unless the text ends there. Returns how
+ * many; 0 where several texts may follow, the tokenizer has no tokens for it, or memory is short.
+ * They are tokens that the mask would allow. */
 int32_t grammar_state_forced(struct grammar_state *state, int32_t *out, int32_t most);
 /* Nothing but an end can follow: the sequence is finished. */
 bool grammar_state_is_final(const struct grammar_state *state);

@@ -21,8 +21,8 @@ struct grammar_cache_stats {
 struct grammar_cache *grammar_cache_create(size_t max_bytes);
 void grammar_cache_destroy(struct grammar_cache *cache); /* accepts NULL */
 
-/* Returns the grammar, with a reference for the caller; NULL: it is not there, or one of its masks was
- * given up: that one is not shared any more, as what such masks have depends on those who came
+/* Returns the grammar, with a reference for the caller; NULL: it is not there, or one of its masks
+ * was given up: that one is not shared any more, as what such masks have depends on those who came
  * before. */
 struct grammar *grammar_cache_find(struct grammar_cache *cache, struct text key);
 /* Takes a reference; keeps nothing where memory is short, or the key is there by now. */

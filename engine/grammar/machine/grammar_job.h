@@ -1,6 +1,7 @@
 /* Finds the masks of a grammar that take long on a thread of their own. A job is a grammar lent to
  * that thread: it finds what the grammar's states want, one mask after the other, and can be
- * interrupted and go on, so that several jobs share a thread. What is found does not depend on that.
+ * interrupted and go on, so that several jobs share a thread. What is found does not depend on
+ * that.
  *
  * grammar_state_try_mask makes a grammar busy; from then on none of its sequences takes part in a
  * step. Once they have left those in flight, a job begins, during which nothing is done with the

@@ -27,8 +27,8 @@ struct grammar_state {
 };
 
 /* The search for a mask: a walk through the vocabulary's tree, which can be interrupted anywhere.
- * The mask that is found is the same wherever that was; whether one is found may depend on it, where
- * memory is short or the cost is bounded. */
+ * The mask that is found is the same wherever that was; whether one is found may depend on it,
+ * where memory is short or the cost is bounded. */
 struct mask_walk {
     struct grammar_state *state; /* whose mask; NULL: none is searched */
     uint32_t *mask;              /* the tokens found so far */

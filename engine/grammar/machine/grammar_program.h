@@ -36,7 +36,7 @@ struct grammar {
     struct grammar_op *ops; /* [num_ops] */
     int32_t num_ops, entry;
     int16_t *needs;           /* [num_ops] frames it takes at least to come from there to OP_RETURN;
-                           * GRAMMAR_MAX_DEPTH + 1: more than there may be, or no text does */
+                               * GRAMMAR_MAX_DEPTH + 1: more than there may be, or no text does */
     uint8_t classes[256];     /* bytes that no op distinguishes have one class */
     int num_classes;          /* 1..256 */
     uint8_t class_bytes[256]; /* [num_classes] a byte of each */

@@ -133,8 +133,8 @@ int grammar_state_mask(struct grammar_state *state, uint32_t *mask) {
 
 /* --- Moving on --- */
 
-/* Returns whether the '{' that is next begins an object: it does where it may be part of prose only if
- * the prose has no other character there. */
+/* Returns whether the '{' that is next begins an object: it does where it may be part of prose only
+ * if the prose has no other character there. */
 static bool begins_object(const struct grammar_machine *machine, int32_t set) {
     const struct parse_set *at = machine->store.sets[set];
     bool begins = false;

@@ -18,9 +18,8 @@ struct vocabulary_node {
     uint16_t num_tokens;
     uint16_t depth; /* 0: the first byte of a token */
     uint8_t byte;
-    uint8_t
-        tail_length; /* behind it: token_tails.h. VOCABULARY_NO_TAIL: of no whole characters, or more
-                          * than VOCABULARY_MAX_TAIL */
+    uint8_t tail_length; /* behind it: token_tails.h. VOCABULARY_NO_TAIL: of no whole characters, or
+                          * more than VOCABULARY_MAX_TAIL */
 };
 
 struct vocabulary_tree {
@@ -45,7 +44,7 @@ struct grammar_vocabulary {
      * characters. */
     struct vocabulary_tree others; /* that are not plain */
     uint32_t *plain_masks; /* [VOCABULARY_MAX_TAIL][(vocab_size + 31) / 32] bits of the plain
-                                    * ones of at most 1, 2, ... characters */
+                            * ones of at most 1, 2, ... characters */
     int32_t num_plain[VOCABULARY_MAX_TAIL]; /* bits that are set */
 };
 

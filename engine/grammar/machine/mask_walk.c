@@ -32,8 +32,8 @@ void mask_walk_drop(struct grammar_machine *machine) {
     machine->walk.state = NULL;
 }
 
-/* Where it is known which plain tokens are allowed, only the others are walked through. -1: memory is
- * short. */
+/* Where it is known which plain tokens are allowed, only the others are walked through. -1: memory
+ * is short. */
 static int take_plain(struct grammar_machine *machine) {
     const struct grammar_vocabulary *vocabulary = machine->vocabulary;
     struct mask_walk *walk = &machine->walk;
@@ -81,8 +81,8 @@ static inline bool is_worth_asking(const struct vocabulary_node *nodes, int32_t 
     return nodes[id].tail_length != VOCABULARY_NO_TAIL && nodes[id].end - id > MIN_PASSED;
 }
 
-/* Visits nodes as long as it is known where their bytes lead, and no subtree is worth asking about: at
- * most so many. Returns how many, each of which costs 1. */
+/* Visits nodes as long as it is known where their bytes lead, and no subtree is worth asking about:
+ * at most so many. Returns how many, each of which costs 1. */
 static int64_t visit_known(struct grammar_machine *machine, int64_t most) {
     struct mask_walk *walk = &machine->walk;
     const struct vocabulary_node *nodes = walk->tree->nodes;

@@ -261,7 +261,8 @@ static bool is_endless(const struct name_search *s, int32_t set) {
     return s->num_on_path == MAX_PATH;
 }
 
-/* Returns whether a name that goes on with the byte can become one that its object does not have. */
+/* Returns whether a name that goes on with the byte can become one that its object does not have.
+ */
 static bool is_new_by(struct name_search *s, int32_t set, uint8_t byte) {
     const struct json_place place = s->names->place;
     int32_t to = grammar_machine_step(s->machine, set, byte);

@@ -1,6 +1,6 @@
-/* Private to engine/grammar/: the names in the JSON objects that a text is within, so that no object
- * gets one twice. An automaton that sequences share cannot remember names: each state of a sequence
- * has its own (grammar_state). It follows JSON from the '{' of an object with open names
+/* Private to engine/grammar/: the names in the JSON objects that a text is within, so that no
+ * object gets one twice. An automaton that sequences share cannot remember names: each state of a
+ * sequence has its own (grammar_state). It follows JSON from the '{' of an object with open names
  * (grammar_open_object) to its '}', and all objects between them. Whoever has the state. */
 #ifndef QUIRE_ENGINE_GRAMMAR_OBJECT_NAMES_H
 #define QUIRE_ENGINE_GRAMMAR_OBJECT_NAMES_H

@@ -24,7 +24,8 @@ struct question {
     bool is_given_up;
 };
 
-/* Returns where the byte leads; -1 when memory is short, and PARSE_SET_EMPTY once it is given up. */
+/* Returns where the byte leads; -1 when memory is short, and PARSE_SET_EMPTY once it is given up.
+ */
 static int32_t step(struct question *q, int32_t set, uint8_t byte) {
     struct grammar_machine *machine = q->machine;
     if (q->is_given_up)
@@ -38,8 +39,8 @@ static int32_t step(struct question *q, int32_t set, uint8_t byte) {
     return q->is_given_up && to != -1 ? PARSE_SET_EMPTY : to;
 }
 
-/* Returns the set that the bytes first..last lead to, each with num_more continuation bytes behind it;
- * MIXED: there are several. */
+/* Returns the set that the bytes first..last lead to, each with num_more continuation bytes behind
+ * it; MIXED: there are several. */
 static int32_t target_of_bytes(struct question *q, int32_t set, uint8_t first, uint8_t last,
                                int num_more) {
     const uint8_t *classes = q->machine->grammar->classes;
@@ -209,9 +210,9 @@ static uint64_t add_targets(struct question *q, struct open_sets *open, int32_t 
     return closed;
 }
 
-/* Returns kinds of which any characters may follow the set, in any number. A kind that is closed in a set
- * that others lead to is left out, and the search begins again; at first that is done with those that end
- * a JSON string or are escaped in it, as they would close all others. */
+/* Returns kinds of which any characters may follow the set, in any number. A kind that is closed in
+ * a set that others lead to is left out, and the search begins again; at first that is done with
+ * those that end a JSON string or are escaped in it, as they would close all others. */
 static uint64_t find_open(struct question *q, int32_t set) {
     uint64_t kinds = UINT64_MAX & ~(KIND_BIT(KIND_CONTROLS));
     bool has_quotes = true;

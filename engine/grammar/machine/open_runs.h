@@ -1,8 +1,11 @@
-/* Private to engine/grammar/: how many characters of which kinds may follow a set, whichever they are.
+/* Private to engine/grammar/: how many characters of which kinds may follow a set, whichever they
+ * are.
  *
- * A run: from a set all characters of some kinds lead to one and the same next set, from there again, and so on, as in strings
- * with a bound of their length or without. Or a few sets lead to nothing but each other by some kinds, which are open then: strings with
- * a pattern, names but some. What is found is kept with the sets (parse_store.h). It counts as the machine's work, and may drop sets like a step. */
+ * A run: from a set all characters of some kinds lead to one and the same next set, from there
+ * again, and so on, as in strings with a bound of their length or without. Or a few sets lead to
+ * nothing but each other by some kinds, which are open then: strings with a pattern, names but
+ * some. What is found is kept with the sets (parse_store.h). It counts as the machine's work, and
+ * may drop sets like a step. */
 #ifndef QUIRE_ENGINE_GRAMMAR_OPEN_RUNS_H
 #define QUIRE_ENGINE_GRAMMAR_OPEN_RUNS_H
 
@@ -11,13 +14,15 @@
 #define OPEN_RUNS_UNKNOWN (-2)
 #define OPEN_RUNS_FAILED (-1) /* memory is short */
 
-/* Returns 1 when any `count` characters of the kinds may follow in the set; 0 when that is not so, or would
- * take long to find out; or OPEN_RUNS_FAILED. */
+/* Returns 1 when any `count` characters of the kinds may follow in the set; 0 when that is not so,
+ * or would take long to find out; or OPEN_RUNS_FAILED. */
 int open_runs_may_follow(struct grammar_machine *machine, int32_t set, uint64_t kinds, int count);
-/* Returns a number of characters, at most VOCABULARY_MAX_TAIL: the plain tokens of no more than that may all follow in the set,
- * and no longer ones. OPEN_RUNS_UNKNOWN: it is not so, or would take long to find out; or OPEN_RUNS_FAILED. */
+/* Returns a number of characters, at most VOCABULARY_MAX_TAIL: the plain tokens of no more than
+ * that may all follow in the set, and no longer ones. OPEN_RUNS_UNKNOWN: it is not so, or would
+ * take long to find out; or OPEN_RUNS_FAILED. */
 int open_runs_plain(struct grammar_machine *machine, int32_t set);
-/* The byte leads from one set to the other: keeps with that what is known of the first one's run. */
+/* The byte leads from one set to the other: keeps with that what is known of the first one's run.
+ */
 void open_runs_pass(struct grammar_machine *machine, int32_t from, int32_t to, uint8_t byte);
 
 #endif

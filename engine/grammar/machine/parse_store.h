@@ -26,7 +26,8 @@ struct parse_state {
     int32_t op, frame;
 };
 
-/* What is known of the characters that may follow a set, of kinds (character_kinds.h): see open_runs.h. */
+/* What is known of the characters that may follow a set, of kinds (character_kinds.h): see
+ * open_runs.h. */
 struct parse_run {
     bool is_known;
     bool ends;      /* the set behind it branches in another way; else it is as long as any token */

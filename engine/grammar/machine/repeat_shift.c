@@ -1,6 +1,7 @@
-/* Why that is so: let f add 1 to the count of every frame of one OP_REPEAT with one parent, and to = f(from). A step
- * passes the same ops from f(set) as from the set, since counts matter only where push_repeat compares them, and no comparison
- * changes (num_alike). Frames that the step makes for a repetition entered anew start at 1 from either set; none of those may be in `to`, because f
+/* Why that is so: let f add 1 to the count of every frame of one OP_REPEAT with one parent, and to
+ * = f(from). A step passes the same ops from f(set) as from the set, since counts matter only where
+ * push_repeat compares them, and no comparison changes (num_alike). Frames that the step makes for
+ * a repetition entered anew start at 1 from either set; none of those may be in `to`, because f
  * would have had to make it of a count of 0. So the step from f(from) ends in f(to). */
 #include "engine/grammar/machine/repeat_shift.h"
 
@@ -8,7 +9,8 @@
 
 #define MAX_STATES 64 /* far below GRAMMAR_MAX_PARSE_STATES: no step from such sets drops any */
 
-/* The frames that differ: of the repetition `op` above `parent`, from the lowest count to the highest. */
+/* The frames that differ: of the repetition `op` above `parent`, from the lowest count to the
+ * highest. */
 struct shifted {
     int32_t op, parent;
     int32_t lowest, highest;
@@ -18,8 +20,8 @@ static bool is_shifted(const struct shifted *s, const struct parse_frame *frame)
     return frame->op == s->op && frame->parent == s->parent;
 }
 
-/* Compares the stack `from` with `to`, which differ. Returns false when it is in more than one count that is
- * higher by one. */
+/* Compares the stack `from` with `to`, which differ. Returns false when it is in more than one
+ * count that is higher by one. */
 static bool add_difference(const struct parse_store *store, int32_t from, int32_t to,
                            struct shifted *s) {
     while (from != PARSE_NO_FRAME && to != PARSE_NO_FRAME) {
@@ -71,8 +73,8 @@ static bool find_shifted(const struct parse_store *store, const struct parse_set
 }
 
 /* Returns how many items more may come, at most `most`, before any count could be compared with the
- * minimum or the maximum with another outcome than now. A text of an item may be the bytes of several
- * items in a stack that ends with it. */
+ * minimum or the maximum with another outcome than now. A text of an item may be the bytes of
+ * several items in a stack that ends with it. */
 static int32_t num_alike(const struct grammar_op *repeat, const struct shifted *s, int32_t most) {
     int32_t after = s->highest + 1 + REPEAT_SHIFT_MAX_BYTES;
     if (s->lowest < repeat->min)

@@ -3,7 +3,8 @@
 #include "engine/grammar/machine/character_kinds.h"
 
 struct tail {
-    int length; /* characters of the longest one; VOCABULARY_NO_TAIL: some are no whole characters */
+    int length; /* characters of the longest one; VOCABULARY_NO_TAIL: some are no whole characters
+                 */
     uint64_t kinds;
 };
 

@@ -1,8 +1,10 @@
-/* Private to engine/grammar/: what tokens are made of, so that masks of strings and other long runs of characters are cheap.
+/* Private to engine/grammar/: what tokens are made of, so that masks of strings and other long runs
+ * of characters are cheap.
  *
- * The tail of a token is what is behind a node of the vocabulary's tree. Where all tails behind a node are of whole
- * characters, their kinds (character_kinds.h) and their greatest length say whether a set takes them all (open_runs.h); the walk passes
- * such a node's subtree. Of plain tokens, texts of a JSON string without escapes, there are masks by their length. */
+ * The tail of a token is what is behind a node of the vocabulary's tree. Where all tails behind a
+ * node are of whole characters, their kinds (character_kinds.h) and their greatest length say
+ * whether a set takes them all (open_runs.h); the walk passes such a node's subtree. Of plain
+ * tokens, texts of a JSON string without escapes, there are masks by their length. */
 #ifndef QUIRE_ENGINE_GRAMMAR_TOKEN_TAILS_H
 #define QUIRE_ENGINE_GRAMMAR_TOKEN_TAILS_H
 

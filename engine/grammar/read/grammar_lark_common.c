@@ -1,5 +1,5 @@
-/* The terminals of Lark's library "common" (lark/grammars/common.lark). Where that looks behind (the
- * strings) or is lazy (the comments), the expressions here say what is meant. */
+/* The terminals of Lark's library "common" (lark/grammars/common.lark). Where that looks behind
+ * (the strings) or is lazy (the comments), the expressions here say what is meant. */
 #include "engine/grammar/read/notation_reader.h"
 
 #define INT "[0-9]+"

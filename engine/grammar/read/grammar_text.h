@@ -34,8 +34,8 @@
 int grammar_text(struct grammar_builder *builder, const char *text, grammar_node *out,
                  struct error *err);
 
-/* The same of the content of a JSON string, without its quotes, that stands for a text of the grammar. Characters are
- * written as they are, those that cannot be by their shortest escape. */
+/* The same of the content of a JSON string, without its quotes, that stands for a text of the
+ * grammar. Characters are written as they are, those that cannot be by their shortest escape. */
 int grammar_text_json(struct grammar_builder *builder, const char *text, grammar_node *out,
                       struct error *err);
 

@@ -1,4 +1,5 @@
-/* Copies the nodes of a grammar, with each character that JSON does not take as it is replaced by its escape (RFC 8259, section 7). */
+/* Copies the nodes of a grammar, with each character that JSON does not take as it is replaced by
+ * its escape (RFC 8259, section 7). */
 #include "engine/grammar/build/grammar_nodes.h"
 #include "engine/grammar/read/grammar_text.h"
 

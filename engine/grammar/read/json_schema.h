@@ -8,28 +8,30 @@
  * | keywords | |
  * |---|---|
  * | type, enum, const, allOf, anyOf, not, if | all |
- * | oneOf | where no value matches two of the schemas (by type, value, or a property that both require), or the opposite of one can be written |
- * | $ref, $dynamicRef, $recursiveRef | a JSON pointer or an anchor within the schema, also recursive; not beside an $id within it |
- * | minimum, maximum, exclusive ones | up to 6 digits behind the point |
- * | multipleOf | up to 4096 units of its last digit; large ones only with bounds |
- * | minLength, maxLength, pattern | in any combination that is not too large; pattern as in grammar_regex.h |
- * | format | date-time, date, time, duration, uuid, email, hostname, ipv4, ipv6, uri, uri-reference, json-pointer; of JSON Schema's others none, and any word that is none of those says nothing |
- * | items, prefixItems, additionalItems, minItems, maxItems | all |
- * | contains, minContains, maxContains | once for an array, with small bounds |
- * | uniqueItems | items of an enum (or const, boolean, null) of at most 10 values, or at most one item |
- * | properties, required, patternProperties, propertyNames, additionalProperties | all |
- * | minProperties, maxProperties | all, but beside hundreds of properties; no object has a name twice |
- * | dependentRequired, dependentSchemas, dependencies | all |
- * | unevaluatedProperties, unevaluatedItems | beside allOf and $ref |
+ * | oneOf | where no value matches two of the schemas (by type, value, or a property that both
+ * require), or the opposite of one can be written | | $ref, $dynamicRef, $recursiveRef | a JSON
+ * pointer or an anchor within the schema, also recursive; not beside an $id within it | | minimum,
+ * maximum, exclusive ones | up to 6 digits behind the point | | multipleOf | up to 4096 units of
+ * its last digit; large ones only with bounds | | minLength, maxLength, pattern | in any
+ * combination that is not too large; pattern as in grammar_regex.h | | format | date-time, date,
+ * time, duration, uuid, email, hostname, ipv4, ipv6, uri, uri-reference, json-pointer; of JSON
+ * Schema's others none, and any word that is none of those says nothing | | items, prefixItems,
+ * additionalItems, minItems, maxItems | all | | contains, minContains, maxContains | once for an
+ * array, with small bounds | | uniqueItems | items of an enum (or const, boolean, null) of at most
+ * 10 values, or at most one item | | properties, required, patternProperties, propertyNames,
+ * additionalProperties | all | | minProperties, maxProperties | all, but beside hundreds of
+ * properties; no object has a name twice | | dependentRequired, dependentSchemas, dependencies |
+ * all | | unevaluatedProperties, unevaluatedItems | beside allOf and $ref |
  *
  * Within not, if and overlapping oneOf, these have no opposite: additionalProperties,
- * patternProperties, propertyNames, uniqueItems, unevaluated*, counted contains, enum of objects and
- * arrays. Annotations, and words that are no keywords, are ignored; the latter are refused with
+ * patternProperties, propertyNames, uniqueItems, unevaluated*, counted contains, enum of objects
+ * and arrays. Annotations, and words that are no keywords, are ignored; the latter are refused with
  * `strict`.
  *
  * What is meant, where a schema does not say it: an object that has `properties` or
- * `patternProperties` has no others (but if minProperties asks for more), and an array that has prefixItems no further items, unless a
- * keyword speaks of them; without any type, the keywords imply it.
+ * `patternProperties` has no others (but if minProperties asks for more), and an array that has
+ * prefixItems no further items, unless a keyword speaks of them; without any type, the keywords
+ * imply it.
  *
  * How texts are written: properties come in the schema's order and others behind them; without
  * json_whitespace.h one space may follow a comma or colon and there is no other white space (small
@@ -46,14 +48,15 @@
 #include <stdbool.h>
 
 #define JSON_SCHEMA_MAX_DEPTH 64
-#define JSON_SCHEMA_MAX_SCHEMAS 5000 /* sets of schemas that one value must match; values of enum */
+/* Sets of schemas that one value must match; values of enum. */
+#define JSON_SCHEMA_MAX_SCHEMAS 5000
 #define JSON_SCHEMA_MAX_BRANCHES 256 /* of one anyOf, oneOf, allOf or list of types */
 
 /* `path` names the schema in messages ("response_format.json_schema.schema"). `whitespace` is what
- * json_whitespace_read gave; NULL without it. The schema is not kept. -1 and *err: 400 naming the place and what is wrong there (invalid_json_schema, or
- * unsupported_json_schema for a schema that is none of this server's), or 503. What only the whole
- * grammar shows, $ref loops for instance, is left to grammar_build; *out is GRAMMAR_FAILED when the
- * builder met a bound. */
+ * json_whitespace_read gave; NULL without it. The schema is not kept. -1 and *err: 400 naming the
+ * place and what is wrong there (invalid_json_schema, or unsupported_json_schema for a schema that
+ * is none of this server's), or 503. What only the whole grammar shows, $ref loops for instance, is
+ * left to grammar_build; *out is GRAMMAR_FAILED when the builder met a bound. */
 int json_schema_node(struct grammar_builder *builder, const cJSON *schema, const char *path,
                      bool strict, const char *whitespace, grammar_node *out, struct api_error *err);
 /* Returns whether a 400 of json_schema_node is for a schema that may well be valid. */

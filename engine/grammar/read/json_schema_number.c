@@ -1,5 +1,5 @@
-/* Numbers. A range alone is written digit by digit (json_schema_range.c); multiples, and values that
- * are not meant, are taken into it or out of it as automata over the decimal texts. */
+/* Numbers. A range alone is written digit by digit (json_schema_range.c); multiples, and values
+ * that are not meant, are taken into it or out of it as automata over the decimal texts. */
 #include "engine/grammar/read/json_schema_private.h"
 
 #include "engine/grammar/read/grammar_regex.h"

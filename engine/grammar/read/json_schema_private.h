@@ -2,14 +2,14 @@
  *
  * 1. A goal is a list of schemas, some negated, all of which a value must match: what stands at one
  *    place of the text. Goals are compiled once each (json_schema_goal.c).
- * 2. For each type of value, json_schema_expand.c writes a goal in disjunctive normal form: cases of
- *    facts, which are keywords of that type, some negated. allOf, anyOf, oneOf, not, if and $ref
+ * 2. For each type of value, json_schema_expand.c writes a goal in disjunctive normal form: cases
+ * of facts, which are keywords of that type, some negated. allOf, anyOf, oneOf, not, if and $ref
  *    are gone then (json_schema_combine.c).
  * 3. A case becomes nodes by its type (json_schema_string.c, _number.c, _array.c, _object.c), whose
  *    parts are goals again: the schemas that a case's facts have for one property, for instance.
  *
- * Functions that return int give -1 with *context->err filled; a grammar_node is GRAMMAR_FAILED once
- * the builder has failed, which grammar_build reports. */
+ * Functions that return int give -1 with *context->err filled; a grammar_node is GRAMMAR_FAILED
+ * once the builder has failed, which grammar_build reports. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PRIVATE_H
 #define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PRIVATE_H
 
@@ -147,7 +147,8 @@ int schema_find(struct schema_context *c, const cJSON *object, const char *name,
 int schema_expand_goal(struct schema_context *c, const struct schema_goal *goal,
                        enum json_type type, struct schema_cases *out);
 enum json_type schema_type_of(const cJSON *value);
-/* The types that `type` names, as bits of enum json_type; *out_integers: of numbers only integers. */
+/* The types that `type` names, as bits of enum json_type; *out_integers: of numbers only integers.
+ */
 int schema_read_types(struct schema_context *c, const char *path, const cJSON *type, unsigned *out,
                       bool *out_integers);
 /* Returns whether the schema says nothing but this keyword, annotations aside. */

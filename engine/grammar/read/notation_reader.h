@@ -45,7 +45,8 @@ void notation_describe(const char *at, char out[static 16]);
 struct notation_rule *notation_rule(struct notation *n, struct text name);
 /* Defines the rule of the name, which stands there in the text. */
 int notation_define(struct notation *n, struct text name, grammar_node body);
-/* Refuses rules that are used and not defined, and a start without any text. *out: the node of the rule to start with. */
+/* Refuses rules that are used and not defined, and a start without any text. *out: the node of the
+ * rule to start with. */
 int notation_start(struct notation *n, const char *name, grammar_node *out);
 
 int notation_push(struct notation *n, grammar_node node);

@@ -8,8 +8,8 @@ static grammar_node other_than(struct grammar_builder *builder, char first, char
     return grammar_characters(builder, ranges, 2, true);
 }
 
-/* Returns what may stand between a marker's first byte and the next such byte without completing the
- * marker: nothing, or what leaves the marker at its second byte or a later one. Of "</t":
+/* Returns what may stand between a marker's first byte and the next such byte without completing
+ * the marker: nothing, or what leaves the marker at its second byte or a later one. Of "</t":
  *     (nothing | other text* | '/' (nothing | other text*)) */
 static grammar_node broken_marker(struct grammar_builder *builder, const char *marker,
                                   grammar_node text) {

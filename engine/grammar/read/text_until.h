@@ -4,8 +4,8 @@
 
 #include "engine/grammar/machine/grammar.h"
 
-/* Returns everything up to the first `marker`, and that. Its first byte, ASCII as all of it is, comes
- * in it once only. */
+/* Returns everything up to the first `marker`, and that. Its first byte, ASCII as all of it is,
+ * comes in it once only. */
 grammar_node text_until_node(struct grammar_builder *builder, const char *marker);
 
 #endif

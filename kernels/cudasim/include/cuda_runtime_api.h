@@ -3,15 +3,16 @@
  *
  * The device is adversarial. Work on a stream (kernels, memset, copies from and to pinned memory)
  * is queued and runs only when the host waits for it: a synchronize, a blocking call, or a query,
- * which runs one piece of a stream, or what comes before an event, and says that it was not done. How
- * far another stream goes meanwhile that it does not wait for is a choice (cudasim/order.h). A copy
- * from pageable memory reads its source at the call; a
- * copy to pageable memory waits for the stream first. Streams created with flags 0 are one queue
- * with the default stream. Device memory can be touched by the device's work only: the host faults
- * on it. New memory is filled with 0xff (NaN).
+ * which runs one piece of a stream, or what comes before an event, and says that it was not done.
+ * How far another stream goes meanwhile that it does not wait for is a choice (cudasim/order.h). A
+ * copy from pageable memory reads its source at the call; a copy to pageable memory waits for the
+ * stream first. Streams created with flags 0 are one queue with the default stream. Device memory
+ * can be touched by the device's work only: the host faults on it. New memory is filled with 0xff
+ * (NaN).
  *
- * Devices have memories of their own: work of one cannot touch another's, but for NCCL's (kernels/cuda/nccl),
- * whose ranks are threads of this process here. A stream belongs to the device that its thread had set.
+ * Devices have memories of their own: work of one cannot touch another's, but for NCCL's
+ * (kernels/cuda/nccl), whose ranks are threads of this process here. A stream belongs to the device
+ * that its thread had set.
  *
  * Environment, read at the first call:
  *   QUIRE_CUDASIM_DEVICES=N         devices (1), all alike
@@ -20,24 +21,19 @@
  *   QUIRE_CUDASIM_SMS=N             multiprocessors (4)
  *   QUIRE_CUDASIM_FAIL_AFTER=N      the (N+1)th kernel or product fails: cudaErrorIllegalAddress
  *                                   from it on
- *   QUIRE_CUDASIM_FAIL_FILE=PATH    so does the (N+1)th after this file is there: "graph N" of those in
- *                                   graphs, "kernel N" of the others; "nccl N": the (N+1)th operation
- *                                   of NCCL that the device comes to is an error of all its ranks.
- *                                   The file is removed
- *   QUIRE_CUDASIM_SKIP=TEXT         kernels whose name holds the text are not run, so that results
- *                                   are wrong without an error; products are "cublasLtMatmul",
- *                                   copies "cudaMemcpyAsync", waits of a stream for an event
- *                                   "cudaStreamWaitEvent", operations of NCCL "ncclAllGather",
- *                                   "ncclBroadcast" and "ncclSend", fences "__threadfence release"
- *                                   and, those after an atomic, "__threadfence acquire"; so is
- *                                   "cudaGraphUpload", and "cudaGraphExecDestroy" leaves the graph
- *                                   alive
- *   QUIRE_CUDASIM_PRODUCTS=...      algorithms of cuBLASLt that refuse or err, cudasim/products.h
- *   QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th kernel or product never ends: no stream goes on,
- *                                   queries say cudaErrorNotReady, and a call that waits for work
- *                                   does not return (but aborts after five minutes)
- *   QUIRE_CUDASIM_ORDER=...         order of threads, blocks and streams, cudasim/order.h
- *   QUIRE_CUDASIM_BLOCKS=...        interleaved: several blocks of a grid in flight, likewise
+ *   QUIRE_CUDASIM_FAIL_FILE=PATH    so does the (N+1)th after this file is there: "graph N" of
+ * those in graphs, "kernel N" of the others; "nccl N": the (N+1)th operation of NCCL that the
+ * device comes to is an error of all its ranks. The file is removed QUIRE_CUDASIM_SKIP=TEXT kernels
+ * whose name holds the text are not run, so that results are wrong without an error; products are
+ * "cublasLtMatmul", copies "cudaMemcpyAsync", waits of a stream for an event "cudaStreamWaitEvent",
+ * operations of NCCL "ncclAllGather", "ncclBroadcast" and "ncclSend", fences "__threadfence
+ * release" and, those after an atomic, "__threadfence acquire"; so is "cudaGraphUpload", and
+ * "cudaGraphExecDestroy" leaves the graph alive QUIRE_CUDASIM_PRODUCTS=...      algorithms of
+ * cuBLASLt that refuse or err, cudasim/products.h QUIRE_CUDASIM_HANG_AFTER=N      the (N+1)th
+ * kernel or product never ends: no stream goes on, queries say cudaErrorNotReady, and a call that
+ * waits for work does not return (but aborts after five minutes) QUIRE_CUDASIM_ORDER=... order of
+ * threads, blocks and streams, cudasim/order.h QUIRE_CUDASIM_BLOCKS=...        interleaved: several
+ * blocks of a grid in flight, likewise
  *
  * All calls may be made from any thread; the devices do one thing at a time together. */
 #ifndef CUDASIM_CUDA_RUNTIME_API_H

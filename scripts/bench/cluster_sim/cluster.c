@@ -12,7 +12,7 @@ static void add_event(struct cluster *cluster, struct event event) {
     CHECK(event_queue_add(&cluster->events, event) == 0);
 }
 
-/* --- Sending ---------------------------------------------------------------------------------- */
+/* --- Sending --- */
 
 /* Fills in how many of the prompt's tokens each replica has cached. */
 static void look_up_prefixes(struct cluster *cluster, const struct call *call) {
@@ -100,7 +100,7 @@ static void send_call(struct cluster *cluster, struct call *call) {
     wake_replica(cluster, replica);
 }
 
-/* --- Conversations ---------------------------------------------------------------------------- */
+/* --- Conversations --- */
 
 /* Has the conversation's next turn sent after the time to think, or ends it. */
 static void go_on(struct cluster *cluster, struct call *call) {
@@ -125,7 +125,7 @@ static void expect_conversation(struct cluster *cluster) {
                                       .call = call});
 }
 
-/* --- Replicas --------------------------------------------------------------------------------- */
+/* --- Replicas --- */
 
 static void take_ended(struct cluster *cluster, int32_t replica) {
     struct call *call = replica_take_ended(cluster->replicas[replica]), *next;
@@ -190,7 +190,7 @@ static void return_replica(struct cluster *cluster, int32_t index) {
     router_set_open(&cluster->router, index, true);
 }
 
-/* --- Events ----------------------------------------------------------------------------------- */
+/* --- Events --- */
 
 static void plan_faults(struct cluster *cluster) {
     const struct cluster_faults *faults = &cluster->config.faults;
@@ -247,7 +247,7 @@ void cluster_run(struct cluster *cluster) {
             stop_replica(cluster, i);
 }
 
-/* --- Its life --------------------------------------------------------------------------------- */
+/* --- Its life --- */
 
 static void *allocate(size_t count, size_t bytes) {
     return calloc(count + 1, bytes);

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* --- What the core asks ----------------------------------------------------------------------- */
+/* --- What the core asks --- */
 
 static int64_t read_clock(void *context) {
     return ((struct replica *)context)->executor.now_ns;
@@ -24,7 +24,7 @@ static void note_news(void *context, struct request *request) {
     replica->ready[replica->num_ready++] = request->user;
 }
 
-/* --- Its life --------------------------------------------------------------------------------- */
+/* --- Its life --- */
 
 struct replica *replica_create(const struct replica_config *config) {
     struct replica *replica = calloc(1, sizeof(*replica));
@@ -73,7 +73,7 @@ struct block_key replica_prefix_root(const struct replica_config *config) {
     return block_key_root(&config->secret, 0, NULL, 0);
 }
 
-/* --- Requests --------------------------------------------------------------------------------- */
+/* --- Requests --- */
 
 static struct request *make_request(const struct call *call) {
     int32_t count = call->turn.num_prompt_tokens;
@@ -163,7 +163,7 @@ struct call *replica_take_ended(struct replica *replica) {
     return ended;
 }
 
-/* --- What a router that follows the cache sees ------------------------------------------------ */
+/* --- What a router that follows the cache sees --- */
 
 int32_t replica_cached_tokens(const struct replica *replica, const int32_t *prompt,
                               const struct block_key *keys, int32_t num_blocks) {

@@ -19,7 +19,7 @@ void results_finish(struct results *results) {
     *results = (struct results){0};
 }
 
-/* --- Figures ---------------------------------------------------------------------------------- */
+/* --- Figures --- */
 
 static int compare(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;

@@ -34,7 +34,7 @@ void router_finish(struct router *router) {
     *router = (struct router){0};
 }
 
-/* --- Choosing --------------------------------------------------------------------------------- */
+/* --- Choosing --- */
 
 /* Rounded up, with the request that is to be sent: as HAProxy's chash_server_is_eligible. */
 static bool is_below_bound(const void *context, int32_t replica) {
@@ -94,7 +94,7 @@ int32_t router_choose(struct router *router, uint64_t conversation, const int32_
     return chosen;
 }
 
-/* --- What it knows ---------------------------------------------------------------------------- */
+/* --- What it knows --- */
 
 void router_sent(struct router *router, int32_t replica) {
     router->num_waiting[replica]++;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- Numbers ---------------------------------------------------------------------------------- */
+/* --- Numbers --- */
 
 enum number {
     REPLICAS,
@@ -74,7 +74,7 @@ static bool set_number(struct number_option *options, const char *name, const ch
     return false;
 }
 
-/* --- Names ------------------------------------------------------------------------------------ */
+/* --- Names --- */
 
 static enum router_kind find_router(const char *name) {
     for (int i = 0; i < NUM_ROUTERS; i++)
@@ -90,7 +90,7 @@ static struct simulated_device find_device(const char *name) {
     return *device;
 }
 
-/* --- All of them ------------------------------------------------------------------------------ */
+/* --- All of them --- */
 
 /* -1 stays -1: never. */
 static int64_t ns_of(double seconds) {

@@ -168,7 +168,7 @@ static void test_a_small_pool_preempts_and_loses_nothing(void **state) {
     cluster_finish(&cluster);
 }
 
-/* --- A replica that is lost or drained --------------------------------------------------------- */
+/* --- A replica that is lost or drained --- */
 
 static int64_t fault_ns(void) {
     return CLUSTER_START_NS + FAULT_S * CLOCK_NS_PER_S;

@@ -26,7 +26,7 @@ static void assert_near(double value, double expected, double tolerance) {
         fail_msg("%g is not within %g of %g", value, tolerance, expected);
 }
 
-/* --- Ring ------------------------------------------------------------------------------------- */
+/* --- Ring --- */
 
 static bool takes_all(const void *context, int32_t replica) {
     return true;
@@ -71,7 +71,7 @@ static void test_a_ring_may_have_nobody(void **state) {
     hash_ring_finish(&ring);
 }
 
-/* --- Router ----------------------------------------------------------------------------------- */
+/* --- Router --- */
 
 static struct router make_router(enum router_kind kind, int32_t num_replicas) {
     struct router router;
@@ -171,7 +171,7 @@ static void test_the_longest_prefix_below_the_bound(void **state) {
     router_finish(&router);
 }
 
-/* --- Trace ------------------------------------------------------------------------------------ */
+/* --- Trace --- */
 
 static const struct trace_settings settings = {
     .seed = 3,
@@ -310,7 +310,7 @@ static void test_texts_begin_alike_as_far_as_the_system_prompt(void **state) {
     assert_int_equal(conversation_token(&a, 50), of_a[50]);
 }
 
-/* --- Cost model ------------------------------------------------------------------------------- */
+/* --- Cost model --- */
 
 static void test_a_step_costs_the_sum_of_its_parts(void **state) {
     static const int32_t query_start[] = {0, 1, 4}, context_lens[] = {100, 10};
@@ -349,7 +349,7 @@ static void test_the_paper_model_is_near_what_it_was_fitted_to(void **state) {
     assert_null(simulated_device_find("h100"));
 }
 
-/* --- Queue of events -------------------------------------------------------------------------- */
+/* --- Queue of events --- */
 
 static void test_events_come_by_time_and_then_in_order(void **state) {
     struct event_queue queue = {0};
@@ -367,7 +367,7 @@ static void test_events_come_by_time_and_then_in_order(void **state) {
     event_queue_finish(&queue);
 }
 
-/* --- Results ---------------------------------------------------------------------------------- */
+/* --- Results --- */
 
 static void test_figures_are_of_what_was_sent_in_time(void **state) {
     struct results results = {0};

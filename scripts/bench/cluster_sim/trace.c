@@ -11,7 +11,7 @@
 #define CONVERSATION_SALT UINT64_C(0xc0)
 #define SYSTEM_SALT UINT64_C(0x5e)
 
-/* --- Draws ------------------------------------------------------------------------------------ */
+/* --- Draws --- */
 
 /* In [0, 1). */
 static double draw_uniform(uint64_t *random) {
@@ -42,7 +42,7 @@ static int32_t draw_length(uint64_t *random, double log_median, double deviation
     }
 }
 
-/* --- Conversations ---------------------------------------------------------------------------- */
+/* --- Conversations --- */
 
 static void add_up_shares(double *shares, int32_t count) {
     double sum = 0.0;

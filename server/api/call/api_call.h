@@ -52,9 +52,9 @@ bool api_call_error(const struct api_call *call, struct api_error *err);
 /* Ends a call that has not failed with this error: a stream gets it as its last event. */
 void api_call_fail(struct api_call *call, const struct api_error *err, struct byte_buffer *out);
 
-/* Returns whether the call is to run on without its client, who gets api_call_write_state at once and
- * comes back for the rest. Its errors then become part of what is kept. A stream's output is then
- * kept as a whole: what these functions append goes to one buffer, of which nothing is taken
+/* Returns whether the call is to run on without its client, who gets api_call_write_state at once
+ * and comes back for the rest. Its errors then become part of what is kept. A stream's output is
+ * then kept as a whole: what these functions append goes to one buffer, of which nothing is taken
  * away. */
 bool api_call_is_background(const struct api_call *call);
 /* Returns the id of the answer. */

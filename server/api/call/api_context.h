@@ -47,8 +47,8 @@ int api_context_check_model(const struct api_context *context, const char *name,
                             struct api_error *err);
 
 /* Writes the name of a model that was given none: its file's without ".gguf" and the
- * "-00001-of-00003" of a split one, or its folder's; "model" where there is none, as for "/". out is
- * NUL-terminated. */
+ * "-00001-of-00003" of a split one, or its folder's; "model" where there is none, as for "/". out
+ * is NUL-terminated. */
 void api_context_model_name(const char *path, char *out, size_t capacity);
 
 #endif

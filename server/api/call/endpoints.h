@@ -35,16 +35,17 @@ typedef int api_transform(const struct api_context *context, const char *body, s
 /* /tokenize: a prompt, or the messages of a chat with what else makes its prompt, in vLLM's shape
  * or llama.cpp's. */
 api_transform tokenize_endpoint_encode;
-/* /apply-template: the text of the prompt that these messages give the model, in llama.cpp's shape. */
+/* /apply-template: the text of the prompt that these messages give the model, in llama.cpp's shape.
+ */
 api_transform tokenize_endpoint_apply_template;
-/* /v1/chat/completions/render and /v1/completions/render: what such a body gives the engine, in vLLM's
- * shape; a list of them for the second. */
+/* /v1/chat/completions/render and /v1/completions/render: what such a body gives the engine, in
+ * vLLM's shape; a list of them for the second. */
 api_transform render_endpoint_chat;
 api_transform render_endpoint_completion;
 /* /detokenize: the text of token ids. */
 api_transform tokenize_endpoint_decode;
-/* /v1/messages/count_tokens and /v1/responses/input_tokens: the tokens of the prompt that such a body
- * gives the model. */
+/* /v1/messages/count_tokens and /v1/responses/input_tokens: the tokens of the prompt that such a
+ * body gives the model. */
 api_transform messages_count_tokens;
 api_transform responses_input_tokens;
 /* The table of /tokenize's fields; static. */

@@ -39,9 +39,10 @@ struct chat_model_config {
  * unknown. */
 int chat_model_create(const struct tokenizer *tokenizer, const struct chat_model_config *config,
                       struct chat_model **out, struct error *err);
-/* Makes *out the model with a template that a client brings, for chats with tools too; it shares the
- * rest with the model: tool calls and reasoning are written as there. ERROR_SYNTAX, ERROR_MEMORY as
- * chat_template_create_client. chat_template_destroy(out->chat_template) is all that it takes. */
+/* Makes *out the model with a template that a client brings, for chats with tools too; it shares
+ * the rest with the model: tool calls and reasoning are written as there. ERROR_SYNTAX,
+ * ERROR_MEMORY as chat_template_create_client. chat_template_destroy(out->chat_template) is all
+ * that it takes. */
 int chat_model_with_template(const struct chat_model *model, const char *source,
                              struct chat_model *out, struct error *err);
 void chat_model_destroy(struct chat_model *model); /* accepts NULL */

@@ -34,8 +34,8 @@ struct chat_prompt_fields {
 int chat_prompt_read_end(const cJSON *body, struct chat_prompt_fields *fields,
                          struct api_error *err);
 
-/* Reads chat_template. -1 and *err, 400: the server trusts no request's, it is no text, or longer than
- * a client's may be. */
+/* Reads chat_template. -1 and *err, 400: the server trusts no request's, it is no text, or longer
+ * than a client's may be. */
 int chat_prompt_read_template(const struct api_context *context, const cJSON *body,
                               struct chat_prompt_fields *fields, struct api_error *err);
 

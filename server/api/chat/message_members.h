@@ -8,8 +8,8 @@
 #include <cjson/cJSON.h>
 
 /* Returns -1 and *err (400, param the path) for a member that would change the answer if it was
- * ignored: of other servers' (prefix, tools), sound, and a function_call that function_form.h has not
- * translated. `path` names the message. */
+ * ignored: of other servers' (prefix, tools), sound, and a function_call that function_form.h has
+ * not translated. `path` names the message. */
 int message_members_check(const cJSON *message, const char *path, struct api_error *err);
 
 /* Appends the names of the others that nobody reads here ("messages[].foo", "messages[].content[].

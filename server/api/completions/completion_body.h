@@ -37,7 +37,8 @@ int completion_body_parse(const struct api_context *context, const char *text, s
                           struct api_error *err);
 /* Names the fields of an error as the form does. */
 void completion_body_rename_error(enum completion_form form, struct api_error *err);
-/* Returns whether the text is to be filled in before a suffix (fim_prompt.h), or one that is empty. */
+/* Returns whether the text is to be filled in before a suffix (fim_prompt.h), or one that is empty.
+ */
 bool completion_body_has_suffix(const struct completion_body *body);
 /* Makes the tokens of a prompt of its list, which the caller frees; those of its text are
  * [*out_begin, *out_end). -1 and *err: as prompt_read_tokens. */

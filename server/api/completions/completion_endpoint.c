@@ -270,7 +270,8 @@ static int add_text(struct api_call *base, int32_t index, const struct token_eve
     return failed ? -1 : 0;
 }
 
-/* --- From there to bytes: a text_completion object, whole or as a chunk; the keys are vLLM's --- */
+/* --- From there to bytes: a text_completion object, whole or as a chunk; the keys are vLLM's ---
+ */
 
 /* Writes choice number `index` as number `shown` of the answer. */
 static void write_choice(const struct completion_api_call *call, int32_t index, int32_t shown,

@@ -64,7 +64,8 @@ static int read_item(const struct api_context *context, const struct fim_prompt 
                               out, err);
 }
 
-/* Copies the tokens that the tokenizer puts in front; returns how many, or -1 when memory is short. */
+/* Copies the tokens that the tokenizer puts in front; returns how many, or -1 when memory is short.
+ */
 static int32_t write_added(const struct api_context *context, const struct fim_prompt *prompt,
                            int32_t out[MAX_ADDED]) {
     int before = 0, behind = 0;

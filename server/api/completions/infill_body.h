@@ -3,11 +3,11 @@
  * has no place for is kept here: the prompt, which stands between the prefix and the gap, and the
  * files of input_extra, which stand in front of all.
  *
- * Of a model that knows what stands in front of a repository's name and a file's (tokenizer_fim_marks)
- * the files are, as llama.cpp's format_prompt_infill writes them,
- *     REPO myproject, a line feed, for each FILE filename, a line feed and its text, and at last
- *     FILE filename, a line feed, of the file with the gap;
- * where there is no FILE each text stands behind a line that says "snippet". */
+ * Of a model that knows what stands in front of a repository's name and a file's
+ * (tokenizer_fim_marks) the files are, as llama.cpp's format_prompt_infill writes them, REPO
+ * myproject, a line feed, for each FILE filename, a line feed and its text, and at last FILE
+ * filename, a line feed, of the file with the gap; where there is no FILE each text stands behind a
+ * line that says "snippet". */
 #ifndef QUIRE_SERVER_API_COMPLETIONS_INFILL_BODY_H
 #define QUIRE_SERVER_API_COMPLETIONS_INFILL_BODY_H
 
@@ -25,9 +25,9 @@ struct infill_body {
 };
 
 /* Gives the members of the body the names that those of a completion have, but for what out takes
- * over, and appends the names of those that are dropped to `ignored`. Without truncate_prompt_tokens
- * the prompt is cut to leave the context n_predict tokens, or a quarter of it, which is the most.
- * -1 and *err: 400, param the field; infill_body_finish all the same. */
+ * over, and appends the names of those that are dropped to `ignored`. Without
+ * truncate_prompt_tokens the prompt is cut to leave the context n_predict tokens, or a quarter of
+ * it, which is the most. -1 and *err: 400, param the field; infill_body_finish all the same. */
 int infill_body_take(const struct api_context *context, cJSON *json, struct infill_body *out,
                      struct byte_buffer *ignored, struct api_error *err);
 /* Encodes what was taken over. -1 and *err: 400, param the field, or 503. */

@@ -1,5 +1,5 @@
-/* The forms that an output can be held to, each as a node of a grammar: a JSON schema, any object, a
- * regular expression, a choice of texts, a grammar, a structural tag. */
+/* The forms that an output can be held to, each as a node of a grammar: a JSON schema, any object,
+ * a regular expression, a choice of texts, a grammar, a structural tag. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_OUTPUT_FORM_H
 #define QUIRE_SERVER_API_CONSTRAINT_OUTPUT_FORM_H
 
@@ -12,8 +12,8 @@
 #define OUTPUT_FORM_MAX_CHOICES 5000
 
 /* Reads a field's value; `path` names it in messages. -1 and *err: 400 (param the path, or a place
- * below it), or 503 when memory is short. *out is GRAMMAR_FAILED when the builder met a bound, which
- * json_schema_build reports. `whitespace` is that of JSON: see json_schema_node. */
+ * below it), or 503 when memory is short. *out is GRAMMAR_FAILED when the builder met a bound,
+ * which json_schema_build reports. `whitespace` is that of JSON: see json_schema_node. */
 typedef int (*output_form_reader)(const cJSON *value, const char *path,
                                   struct grammar_builder *builder, const char *whitespace,
                                   grammar_node *out, struct api_error *err);
@@ -40,9 +40,9 @@ int output_form_optional_grammar(const cJSON *value, const char *path,
                                  grammar_node *out, struct api_error *err);
 
 /* xgrammar's structural tags, an object or its text: {"type": "structural_tag"} with
- *     "structures": [{"begin", "schema", "end"}, ...], "triggers": [...]   any text, in which a trigger
- *         begins one of the structures whose begin starts with it; or
- *     "format": one of {"type": "const_string", "value"}, {"type": "json_schema", "json_schema"},
+ *     "structures": [{"begin", "schema", "end"}, ...], "triggers": [...]   any text, in which a
+ * trigger begins one of the structures whose begin starts with it; or "format": one of {"type":
+ * "const_string", "value"}, {"type": "json_schema", "json_schema"},
  *         {"type": "regex", "pattern"}, {"type": "grammar", "grammar"}, {"type": "any_text"},
  *         {"type": "sequence" or "or", "elements"}, {"type": "tag", "begin", "content", "end"},
  *         {"type": "triggered_tags", "triggers", "tags", "at_least_one", "stop_after_first"},

@@ -1,7 +1,8 @@
 /* The form that a body requests for its output: OpenAI's response_format (text, json_object,
  * json_schema; structural_tag is vLLM's and SGLang's), vLLM's structured_outputs (json, regex,
  * choice, grammar, structural_tag) and its older guided_json, guided_regex, guided_choice and
- * guided_grammar, SGLang's regex, json_schema and ebnf, llama.cpp's json_schema and grammar; with the white space of json_whitespace.h. */
+ * guided_grammar, SGLang's regex, json_schema and ebnf, llama.cpp's json_schema and grammar; with
+ * the white space of json_whitespace.h. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 #define QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 
@@ -20,8 +21,8 @@ struct response_frame {
     const void *context;
 };
 
-/* Builds the grammar, or takes it from the cache (NULL: there is none), where all that it depends on
- * is the same. frame NULL: the output is nothing but the form. `ignored` takes the names of
+/* Builds the grammar, or takes it from the cache (NULL: there is none), where all that it depends
+ * on is the same. frame NULL: the output is nothing but the form. `ignored` takes the names of
  * keywords of schemas that are left out of it, which then is not put into the cache; NULL: they are
  * refused. The caller unrefs *out; NULL: any text. -1 and *err: 400 (param the path) for a wrong
  * form, one that is not supported, and more than one; 503 when memory is short. */

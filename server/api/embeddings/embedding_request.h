@@ -17,8 +17,8 @@ struct embedding_settings {
 /* Reads the field `pooling`; absent or null leaves *out. -1 and *err, 400. */
 int embedding_pooling_read(const cJSON *body, enum pooling *out, struct api_error *err);
 
-/* Makes the request of one prompt (prompt_field.h), whose path names it in errors. -1 and *err; *out may
- * be set then, and is the caller's. */
+/* Makes the request of one prompt (prompt_field.h), whose path names it in errors. -1 and *err;
+ * *out may be set then, and is the caller's. */
 int embedding_request_create(const struct api_context *context,
                              const struct embedding_settings *settings, const cJSON *item,
                              const char *path, struct request **out, struct api_error *err);

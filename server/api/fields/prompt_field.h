@@ -28,8 +28,8 @@ struct prompt_tokens {
 };
 
 /* Checks the shape of the body's field: a string, an array of strings, an array of ids, or an array
- * of arrays of ids; nothing empty (code empty_prompt) unless allows_empty, and no empty list; at most
- * context->max_prompts. */
+ * of arrays of ids; nothing empty (code empty_prompt) unless allows_empty, and no empty list; at
+ * most context->max_prompts. */
 int prompt_list_read(const struct api_context *context, const cJSON *body, const char *name,
                      bool allows_empty, struct prompt_list *out, struct api_error *err);
 /* Writes the path of prompt number index for messages. */
@@ -62,7 +62,8 @@ struct prompt_limits {
     struct prompt_truncation truncation;
 };
 
-/* Returns all tokens of a text, however many: an array of just that size, which the caller frees. */
+/* Returns all tokens of a text, however many: an array of just that size, which the caller frees.
+ */
 int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_text *text,
                        const char *path, int32_t **out, size_t *out_count, struct api_error *err);
 
@@ -84,7 +85,8 @@ int64_t prompt_truncation_limit(const struct api_context *context,
 int prompt_check_length(const struct api_context *context, const char *path,
                         const struct prompt_limits *limits, int64_t num_tokens,
                         struct api_error *err);
-/* Returns the flags of a text that is all the client's own, whose control tokens are its to place. */
+/* Returns the flags of a text that is all the client's own, whose control tokens are its to place.
+ */
 unsigned prompt_text_flags(bool add_special, bool parse_special);
 
 /* Refuses prompts that could never be queued as a whole at once, before more is encoded:

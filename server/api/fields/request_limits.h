@@ -1,5 +1,6 @@
-/* Bounds that options and the vocabulary set, beside the bounds that the field tables (json_field.h)
- * hold: numeric fields, the same for all endpoints, and what one request takes of the engine. */
+/* Bounds that options and the vocabulary set, beside the bounds that the field tables
+ * (json_field.h) hold: numeric fields, the same for all endpoints, and what one request takes of
+ * the engine. */
 #ifndef QUIRE_SERVER_API_FIELDS_REQUEST_LIMITS_H
 #define QUIRE_SERVER_API_FIELDS_REQUEST_LIMITS_H
 

@@ -1,4 +1,5 @@
-/* llama.cpp's `samplers`: the order of the steps of sampling, which here is one (kernels/sampling.h).
+/* llama.cpp's `samplers`: the order of the steps of sampling, which here is one
+ * (kernels/sampling.h).
  */
 #ifndef QUIRE_SERVER_API_FIELDS_SAMPLER_ORDER_H
 #define QUIRE_SERVER_API_FIELDS_SAMPLER_ORDER_H

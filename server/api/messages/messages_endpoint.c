@@ -89,8 +89,8 @@ static void write_stop(const struct messages_api_call *call, bool is_end, struct
         json_write_null(out);
 }
 
-/* What is cached is not counted among the input_tokens, as Anthropic has it; nothing is written to a
- * cache on demand. */
+/* What is cached is not counted among the input_tokens, as Anthropic has it; nothing is written to
+ * a cache on demand. */
 static void write_usage(const struct messages_api_call *call, struct byte_buffer *out) {
     struct api_call_usage usage = api_call_total_usage(&call->base);
     json_write_key(out, "usage");

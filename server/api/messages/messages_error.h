@@ -1,6 +1,6 @@
 /* Errors in the shape of Anthropic's API:
- * {"type":"error","error":{"type","message","details":{"error_code"}},"request_id"}. The code is that of
- * api_error; without one there are no details. */
+ * {"type":"error","error":{"type","message","details":{"error_code"}},"request_id"}. The code is
+ * that of api_error; without one there are no details. */
 #ifndef QUIRE_SERVER_API_MESSAGES_MESSAGES_ERROR_H
 #define QUIRE_SERVER_API_MESSAGES_MESSAGES_ERROR_H
 

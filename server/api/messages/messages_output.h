@@ -1,5 +1,5 @@
-/* The output of a message: content blocks that come one after the other, each of them thinking, text
- * or tool_use; kept to be written whole, or written as the events of a stream at once. */
+/* The output of a message: content blocks that come one after the other, each of them thinking,
+ * text or tool_use; kept to be written whole, or written as the events of a stream at once. */
 #ifndef QUIRE_SERVER_API_MESSAGES_MESSAGES_OUTPUT_H
 #define QUIRE_SERVER_API_MESSAGES_MESSAGES_OUTPUT_H
 
@@ -35,8 +35,8 @@ int messages_output_add(struct messages_output *output, const struct output_part
                         struct byte_buffer *events);
 /* Ends the last block. */
 void messages_output_close(struct messages_output *output, struct byte_buffer *events);
-/* Writes the array of all blocks; of no stream. The input of a call that is no whole JSON object, as
- * it was cut off, is {}. */
+/* Writes the array of all blocks; of no stream. The input of a call that is no whole JSON object,
+ * as it was cut off, is {}. */
 void messages_output_format(const struct messages_output *output, struct byte_buffer *out);
 
 /* Write event: TYPE, and the start of its object: "type"; then the end of both. */

@@ -1,5 +1,5 @@
-/* /v1/chat/completions/render and /v1/completions/render: a body is read, rendered and tokenised as if
- * it were to be answered, and what the engine would be given is written in the shape of vLLM's
+/* /v1/chat/completions/render and /v1/completions/render: a body is read, rendered and tokenised as
+ * if it were to be answered, and what the engine would be given is written in the shape of vLLM's
  * GenerateRequest (vllm/entrypoints/serve/disagg/protocol.py). */
 #include "server/api/call/endpoints.h"
 

@@ -129,8 +129,8 @@ void response_store_destroy(struct response_store *store) {
     free(store);
 }
 
-/* Makes room for so many bytes beside those that cannot go for them; false when there is not as much in
- * all, or others hold it. */
+/* Makes room for so many bytes beside those that cannot go for them; false when there is not as
+ * much in all, or others hold it. */
 static bool make_room(struct response_store *store, size_t bytes, size_t needed_bytes) {
     size_t fixed =
         stored_memory_bytes(sizeof(*store) + store->num_buckets * sizeof(struct stored_entry *));

@@ -88,9 +88,9 @@ void response_reader_close(struct response_reader *reader); /* zeroes it; accept
  * out_input_bytes: of all items, without its output. */
 bool response_store_read_items(struct response_store *store, int32_t tenant, struct text id,
                                struct byte_buffer *out, size_t *out_input_bytes);
-/* Appends the items of a response, which is then the one used last, and returns them, to be continued
- * and given back: so long their bytes are counted, whatever becomes of the response. NULL: it is not
- * there. */
+/* Appends the items of a response, which is then the one used last, and returns them, to be
+ * continued and given back: so long their bytes are counted, whatever becomes of the response.
+ * NULL: it is not there. */
 struct stored_items *response_store_hold_items(struct response_store *store, int32_t tenant,
                                                struct text id, struct byte_buffer *out);
 /* Appends the items that a response added and one of which has this id: of those responses the one

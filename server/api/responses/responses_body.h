@@ -9,9 +9,9 @@
 
 #include <cjson/cJSON.h>
 
-/* Reads the body as a chat's, behind what it continues; the errors name this body's fields. On success
- * *out refers into body and conversation, which must outlive it. On failure -1 and *err, nothing to
- * free. */
+/* Reads the body as a chat's, behind what it continues; the errors name this body's fields. On
+ * success *out refers into body and conversation, which must outlive it. On failure -1 and *err,
+ * nothing to free. */
 int responses_body_read(const struct api_context *context, const cJSON *body,
                         const struct responses_conversation *conversation, struct chat_body *out,
                         struct api_error *err);

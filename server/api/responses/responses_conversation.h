@@ -26,8 +26,8 @@ int responses_conversation_read(const struct api_context *context, cJSON *body,
 void responses_conversation_finish(struct responses_conversation *conversation);
 
 /* Appends the items of a body's input, which has been read as a chat's (responses_input_read): each
- * with an id, its own or a new one, and a message's content as parts. Without random bytes or memory
- * items->failed is set. */
+ * with an id, its own or a new one, and a message's content as parts. Without random bytes or
+ * memory items->failed is set. */
 void responses_conversation_add_input(const cJSON *input, struct byte_buffer *items);
 
 #endif

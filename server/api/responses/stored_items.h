@@ -17,8 +17,8 @@ size_t stored_memory_bytes(size_t bytes);
 size_t stored_items_memory_bytes(size_t length);
 size_t stored_items_total_memory_bytes(const struct stored_items *items);
 
-/* Copies the items into a block behind `previous`, which may be NULL and is shared. The caller has a
- * reference to it; NULL when memory is short. */
+/* Copies the items into a block behind `previous`, which may be NULL and is shared. The caller has
+ * a reference to it; NULL when memory is short. */
 struct stored_items *stored_items_create(struct stored_items *previous, struct text items);
 struct stored_items *stored_items_share(struct stored_items *items); /* accepts NULL */
 /* Gives a reference back, and returns the bytes of memory that this freed. Accepts NULL. */

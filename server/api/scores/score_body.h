@@ -1,5 +1,6 @@
-/* The bodies of POST /v1/score (vLLM's) and of /v1/rerank and /v2/rerank (vLLM's, Jina's and Cohere's)
- * as native values, every one checked. A rerank is a score of one text, the query, and its documents. */
+/* The bodies of POST /v1/score (vLLM's) and of /v1/rerank and /v2/rerank (vLLM's, Jina's and
+ * Cohere's) as native values, every one checked. A rerank is a score of one text, the query, and
+ * its documents. */
 #ifndef QUIRE_SERVER_API_SCORES_SCORE_BODY_H
 #define QUIRE_SERVER_API_SCORES_SCORE_BODY_H
 
@@ -9,8 +10,8 @@
 /* Absent fields hold vLLM's default, or the server's where the field is of embeddings. */
 struct score_body {
     cJSON *json; /* owns every string and the texts below */
-    /* Each with one text or more: as many in both, or one in the first (text_1, the query). An element
-     * of the second (text_2, documents) may be {"text": ...} where it is a rerank's. */
+    /* Each with one text or more: as many in both, or one in the first (text_1, the query). An
+     * element of the second (text_2, documents) may be {"text": ...} where it is a rerank's. */
     struct prompt_list first, second;
     struct embedding_settings settings;
     struct byte_buffer ignored; /* names of unknown fields, comma-separated */

@@ -1,7 +1,7 @@
 /* /v1/score, /v1/rerank and /v2/rerank: each text is a prompt whose embedding is made as that of
  * /v1/embeddings; the score of a pair is the cosine of the angle between its two. It is computed as
- * soon as both are there, and a document's JSON is written when the body is read, so that a long list
- * does not hold up the I/O thread at its end. */
+ * soon as both are there, and a document's JSON is written when the body is read, so that a long
+ * list does not hold up the I/O thread at its end. */
 #include "server/api/call/endpoints.h"
 
 #include "config/base/check.h"

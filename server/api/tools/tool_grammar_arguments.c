@@ -199,8 +199,8 @@ static int argument(const struct arguments_builder *arguments, const cJSON *prop
     return status;
 }
 
-/* Puts an argument in front of those that may follow: `first` are they where none comes before them,
- * `next` where one does. */
+/* Puts an argument in front of those that may follow: `first` are they where none comes before
+ * them, `next` where one does. */
 static void prepend(const struct arguments_builder *arguments, grammar_node one, bool is_needed,
                     grammar_node *first, grammar_node *next) {
     struct grammar_builder *builder = arguments->builder;

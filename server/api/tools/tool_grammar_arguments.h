@@ -18,9 +18,9 @@ struct argument_form {
     const char *not_in_keys; /* bytes that the name of an argument cannot have */
 };
 
-/* Makes the arguments of a function, whose parameters are a JSON schema of an object: the properties
- * in their order, those that are not required optional. -1 and *err: a 400 for what the schema has
- * that this form cannot force, or 503. */
+/* Makes the arguments of a function, whose parameters are a JSON schema of an object: the
+ * properties in their order, those that are not required optional. -1 and *err: a 400 for what the
+ * schema has that this form cannot force, or 503. */
 int tool_grammar_arguments(const struct argument_form *form, struct grammar_builder *builder,
                            const cJSON *schema, const char *path, bool is_strict, grammar_node *out,
                            struct api_error *err);

@@ -324,7 +324,7 @@ static void test_device_failure(void **state) {
     stream_checker_finish(&checker);
 }
 
-/* --- Sleep -------------------------------------------------------------------------------------- */
+/* --- Sleep --- */
 
 /* The fake executor's ops, with sleep and wake; guarded by nothing but the order of calls. */
 static struct {

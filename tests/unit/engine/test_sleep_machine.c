@@ -1,5 +1,5 @@
-/* Drives the machine of sleep through every state by every event that can come there, beside what an
- * executor would have of its memory, and checks what must hold in each. */
+/* Drives the machine of sleep through every state by every event that can come there, beside what
+ * an executor would have of its memory, and checks what must hold in each. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

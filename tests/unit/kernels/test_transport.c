@@ -17,7 +17,7 @@
 
 #define NUM_MESSAGES (TRANSPORT_MAX_REQUESTS / 2)
 
-/* --- Messages --------------------------------------------------------------------------------- */
+/* --- Messages --- */
 
 static void *echo(void *argument) {
     struct transport *t = argument;
@@ -117,7 +117,7 @@ static void test_not_begun(void **state) {
     assert_string_equal(err.message, "rank 1 cannot be reached");
 }
 
-/* --- The environment -------------------------------------------------------------------------- */
+/* --- The environment --- */
 
 struct environment {
     const char *variables[6][2];

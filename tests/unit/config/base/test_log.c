@@ -227,7 +227,8 @@ static void test_status_is_for_terminals(void **state) {
     assert_int_equal(capture_stop(&capture, text, sizeof(text)), 0);
 }
 
-/* A disk that is full takes the begin of a line alone: the next one that it takes stands on its own. */
+/* A disk that is full takes the begin of a line alone: the next one that it takes stands on its
+ * own. */
 static void test_a_cut_line_is_ended(void **state) {
     char path[] = "/tmp/test_log_XXXXXX", text[4096];
     int file = mkstemp(path), saved = dup(STDERR_FILENO);

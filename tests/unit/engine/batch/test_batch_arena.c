@@ -1,6 +1,6 @@
-/* Whatever a batch says lies in its arena, at no address of its own: an executor that is sent copies
- * of the bytes, and runs them while the originals are overwritten, answers what one does that reads
- * the originals. */
+/* Whatever a batch says lies in its arena, at no address of its own: an executor that is sent
+ * copies of the bytes, and runs them while the originals are overwritten, answers what one does
+ * that reads the originals. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

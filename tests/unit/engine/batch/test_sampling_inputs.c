@@ -326,7 +326,8 @@ static void test_bans_give_way(void **state) {
     assert_int_equal(sampling_inputs_drop_bans(second_word, 40, biases, 1), 0);
 }
 
-/* With a penalty, every row of a step repeats the counts: all of them fit, with drafts as without. */
+/* With a penalty, every row of a step repeats the counts: all of them fit, with drafts as without.
+ */
 static void test_drafts_that_counts_have_room_for(void **state) {
     const struct serving_limits limits = {.max_num_seqs = 1,
                                           .max_model_len = 20,

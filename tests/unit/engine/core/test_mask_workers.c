@@ -133,8 +133,8 @@ static void test_masks(void **unused) {
     end(&stage, workers);
 }
 
-/* While the only thread is held, a share brings three jobs, and then another share one as long: it is
- * done first, as it has every second turn. */
+/* While the only thread is held, a share brings three jobs, and then another share one as long: it
+ * is done first, as it has every second turn. */
 static void test_turns(void **unused) {
     struct stage stage = {.holds = true};
     struct mask_workers *workers = create(&stage, 1);

@@ -45,7 +45,7 @@ struct fixture {
 
 static int64_t now_ns;
 
-/* --- Where time goes by ----------------------------------------------------------------------- */
+/* --- Where time goes by --- */
 
 void __real_scheduler_plan(struct scheduler *scheduler, struct step_plan *plan);
 void __wrap_scheduler_plan(struct scheduler *scheduler, struct step_plan *plan);
@@ -109,7 +109,7 @@ static void note_collected(void *context, const struct step *step, const struct 
     now_ns += COMMIT_NS;
 }
 
-/* --- The core --------------------------------------------------------------------------------- */
+/* --- The core --- */
 
 static int64_t read_clock(void *context) {
     return now_ns;
@@ -237,7 +237,7 @@ static void assert_parts(const struct fixture *f) {
     assert_int_equal(part_ns(f, STEP_PART_COMMIT), NUM_TOKENS * COMMIT_NS);
 }
 
-/* --- The tests -------------------------------------------------------------------------------- */
+/* --- The tests --- */
 
 static void test_one_step_at_a_time_leaves_gaps(void **state) {
     struct fixture f;

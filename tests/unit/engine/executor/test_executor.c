@@ -1,6 +1,7 @@
 /* The whole engine on a small real model: what a request gets must not depend on who shares its
- * steps, on how often it lost its blocks, or on how many steps are in flight; nor, but for rounding,
- * on how many ranks compute it, and on how many stages not at all. test_executor [DEVICE TYPE]: cpu-ref by default. */
+ * steps, on how often it lost its blocks, or on how many steps are in flight; nor, but for
+ * rounding, on how many ranks compute it, and on how many stages not at all. test_executor [DEVICE
+ * TYPE]: cpu-ref by default. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -17,7 +17,7 @@
 
 enum { NUM_STEPS = 2, BLOCK_SIZE = 16 };
 
-/* --- The stage ---------------------------------------------------------------------------------- */
+/* --- The stage --- */
 
 static struct {
     int32_t failing_rank;
@@ -104,7 +104,7 @@ struct backend *__wrap_backend_open(const char *name, const struct backend_confi
     return b;
 }
 
-/* --- Tests -------------------------------------------------------------------------------------- */
+/* --- Tests --- */
 
 static struct executor *create(const struct model *model, int32_t num_ranks) {
     const struct executor_config config = {

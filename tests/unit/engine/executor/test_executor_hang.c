@@ -1,8 +1,8 @@
 /* A device that never comes back, wherever it is called: the engine's thread gets an error instead,
- * at start and in a step; where it gives the steps to the device itself, a call that does not return
- * ends the process. backend_open is replaced: "cuda" is the scalar backend with memory of its
- * own, whose calls return no more where a test says. The threads that stand in them stay until the
- * process ends, and so does the model. */
+ * at start and in a step; where it gives the steps to the device itself, a call that does not
+ * return ends the process. backend_open is replaced: "cuda" is the scalar backend with memory of
+ * its own, whose calls return no more where a test says. The threads that stand in them stay until
+ * the process ends, and so does the model. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -16,7 +16,7 @@
 enum { NUM_RANKS = 2, BLOCK_SIZE = 16, MAX_SEQS = 32, GIB = 1 << 30 };
 enum { BLOCK_BYTES = 8192, NUM_BLOCKS = 50 }; /* of both ranks; fewer than MAX_SEQS can need */
 
-/* --- Memory at hand ----------------------------------------------------------------------------- */
+/* --- Memory at hand --- */
 
 static struct {
     struct backend_ops ops[NUM_RANKS];
@@ -51,7 +51,7 @@ size_t __wrap_backend_host_free_bytes(void) {
     return machine.host_free_bytes;
 }
 
-/* --- Executors ---------------------------------------------------------------------------------- */
+/* --- Executors --- */
 
 static struct executor_config config_of(const struct model *model) {
     return (struct executor_config){
@@ -106,7 +106,7 @@ static int reset(void **state) {
     return 0;
 }
 
-/* --- Tests -------------------------------------------------------------------------------------- */
+/* --- Tests --- */
 
 /* A quarter of what is left is for blocks. */
 static void test_planned(void **state) {

@@ -1,6 +1,6 @@
-/* An executor of several ranks: what they hold together, that moved blocks are moved on each of them,
- * where they run, and that whichever fails, and when, all end. backend_open is replaced by one whose
- * ranks fail on request, and the machine has the NUMA nodes that a test says. */
+/* An executor of several ranks: what they hold together, that moved blocks are moved on each of
+ * them, where they run, and that whichever fails, and when, all end. backend_open is replaced by
+ * one whose ranks fail on request, and the machine has the NUMA nodes that a test says. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +23,7 @@
 
 enum { BLOCK_SIZE = 16, NUM_BLOCKS = 12, VOCAB = 320, MAX_TOKENS = 24, MIB = 1 << 20 };
 
-/* --- Ranks that fail ---------------------------------------------------------------------------- */
+/* --- Ranks that fail --- */
 
 enum failure {
     NO_FAILURE,
@@ -166,7 +166,7 @@ static struct executor_config config_for_stages(int32_t num_stages) {
     return config;
 }
 
-/* --- What they hold ----------------------------------------------------------------------------- */
+/* --- What they hold --- */
 
 static void assert_sums(const struct executor_info *info, int32_t num_ranks) {
     struct executor_memory sum = {0};
@@ -226,7 +226,8 @@ static void test_memory_of_stages(void **state) {
                         offsetof(struct executor_memory, overhead_bytes));
     assert_int_equal(info.limits.num_blocks, one.limits.num_blocks);
     assert_int_equal(info.rank_memory[0].kv_bytes, info.rank_memory[1].kv_bytes);
-    /* but for what both have: the embedding, which is the head, and the table of rotary embeddings */
+    /* but for what both have: the embedding, which is the head, and the table of rotary embeddings
+     */
     size_t both = (VOCAB * 64 + 4 * BLOCK_SIZE * 16) * sizeof(float);
     assert_int_equal(info.memory.weight_bytes, one.memory.weight_bytes + both);
     assert_true(info.rank_memory[0].workspace_bytes < info.rank_memory[1].workspace_bytes);
@@ -277,7 +278,7 @@ static void test_auto_is_the_cpu(void **state) {
     assert_memory_equal(info.description, "2 ranks, each ", strlen("2 ranks, each "));
 }
 
-/* --- Where they run ----------------------------------------------------------------------------- */
+/* --- Where they run --- */
 
 static int core_at(const cpu_set_t *set, int index) {
     int core = -1;
@@ -343,7 +344,7 @@ static void test_threads_are_shared_out(void **state) {
         }
 }
 
-/* --- Steps -------------------------------------------------------------------------------------- */
+/* --- Steps --- */
 
 struct step {
     struct batch batch;
@@ -474,10 +475,10 @@ static void test_stats(void **state) {
     }
 }
 
-/* --- Failures ----------------------------------------------------------------------------------- */
+/* --- Failures --- */
 
-/* Each rank of two and three, and each of two stages, at its first calls and later ones: the cause is reported, all threads
- * end, and nothing is left behind, which the address sanitizer sees. */
+/* Each rank of two and three, and each of two stages, at its first calls and later ones: the cause
+ * is reported, all threads end, and nothing is left behind, which the address sanitizer sees. */
 static void test_a_rank_fails_to_start(void **state) {
     static const struct {
         enum failure failure;
@@ -557,7 +558,7 @@ static void test_a_rank_fails_in_a_step(void **state) {
     }
 }
 
-/* --- Sleep -------------------------------------------------------------------------------------- */
+/* --- Sleep --- */
 
 static void assert_same_answer(struct executor *executor, const struct sample_output *expected) {
     static const struct batch nothing = {0};
@@ -565,7 +566,8 @@ static void assert_same_answer(struct executor *executor, const struct sample_ou
     assert_memory_equal(&now, expected, sizeof(now));
 }
 
-/* Of one to three ranks and of two stages, at both levels, again and again; also destroyed asleep. */
+/* Of one to three ranks and of two stages, at both levels, again and again; also destroyed asleep.
+ */
 static void test_sleep(void **state) {
     static const struct batch nothing = {0};
     const struct executor_config configs[] = {config_for(1), config_for(2), config_for(3),

@@ -21,7 +21,7 @@ enum { BLOCK_SIZE = 16, MASK_WORDS = SAMPLE_MASK_WORDS(VOCAB), MAX_TRACE = 64 };
 static const char *device = "cpu-ref";
 static enum dtype dtype = DTYPE_AUTO;
 
-/* --- The watched backend ---------------------------------------------------------------------- */
+/* --- The watched backend --- */
 
 static struct {
     pthread_mutex_t lock;
@@ -109,7 +109,7 @@ static void allow(int count) {
     pthread_mutex_unlock(&watched.lock);
 }
 
-/* --- The executor ----------------------------------------------------------------------------- */
+/* --- The executor --- */
 
 struct fixture {
     struct model *model;
@@ -148,7 +148,7 @@ static void stop(struct fixture *f) {
     watched.is_asynchronous = false;
 }
 
-/* --- Steps ------------------------------------------------------------------------------------ */
+/* --- Steps --- */
 
 struct step {
     struct batch batch;
@@ -222,8 +222,8 @@ static void build(struct step *s, int index, const struct step *before, bool ahe
     memset(s->out, 0xff, sizeof(s->out));
 }
 
-/* A mask leaves every third token out: of one, of several rests, which one the token before says, as
- * that of a grammar would. */
+/* A mask leaves every third token out: of one, of several rests, which one the token before says,
+ * as that of a grammar would. */
 static void fill_mask(uint32_t *mask, int index, const int32_t *token_before) {
     int32_t banned = token_before != NULL ? *token_before % 3 : index % 3;
     for (int32_t t = 0; t < VOCAB; t++)

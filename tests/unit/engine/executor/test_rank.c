@@ -366,8 +366,8 @@ static void test_a_plan_is_what_loading_becomes(void **state) {
     }
 }
 
-/* A GPU that has no room for the longest sequence: a tenth of the blocks is left to what its first step
- * takes, and once it is loaded the length fits. */
+/* A GPU that has no room for the longest sequence: a tenth of the blocks is left to what its first
+ * step takes, and once it is loaded the length fits. */
 static void test_the_length_that_fits_a_gpu(void **state) {
     struct executor_config config = config_for("cuda");
     struct executor_info planned = {0};

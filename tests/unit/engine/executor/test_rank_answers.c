@@ -23,7 +23,7 @@
 #define NUM_ROWS 3 /* the last one wants no logprobs */
 #define NUM_LOGPROBS 2
 
-/* --- The process ------------------------------------------------------------------------------ */
+/* --- The process --- */
 
 struct answer {
     struct rank_message *message;
@@ -90,7 +90,7 @@ static const struct lie {
     {fill_what_nobody_reads, NULL},
     {say_ready, "a message of kind 6"},
     {say_submit, "a message of kind 2"},
-    {say_no_kind, "no message"},
+    {say_no_kind, "not a message"},
     {leave_error_open, "an error has no end"},
     {add_row, "4 rows came for a step of 3"},
     {take_row, "2 rows came for a step of 3"},
@@ -248,7 +248,7 @@ static int run_process(const char *how) {
     return 0;
 }
 
-/* --- The engine's side ------------------------------------------------------------------------ */
+/* --- The engine's side --- */
 
 struct fixture {
     struct executor *executor;

@@ -19,7 +19,7 @@ static void assert_says(const struct error *err, enum error_code code, const cha
             fail_msg("\"%s\" lacks \"%s\"", err->message, *pieces);
 }
 
-/* --- The size of a step ---------------------------------------------------------------------- */
+/* --- The size of a step --- */
 
 static void assert_step_with(size_t memory_bytes, const char *device, int32_t requested_seqs,
                              int32_t requested_tokens, int32_t seqs, int32_t tokens,
@@ -78,7 +78,7 @@ static void test_contradiction(void **state) {
     assert_int_equal(limits.max_num_seqs, -1);
 }
 
-/* --- The KV block pool ----------------------------------------------------------------------- */
+/* --- The KV block pool --- */
 
 static struct serving_limits limits;
 
@@ -211,7 +211,7 @@ static void test_too_small_names_both_flags(void **state) {
     assert_refused(&budget, ERROR_MEMORY, PIECES(""));
 }
 
-/* --- The host block pool --------------------------------------------------------------------- */
+/* --- The host block pool --- */
 
 static int32_t host_blocks_of(struct swap_budget budget) {
     struct error err = {0};

@@ -105,7 +105,7 @@ static struct token_view tokens_of(const struct model_sequence *s) {
     return (struct token_view){s->tokens, half, s->tokens + half, s->num_tokens - half};
 }
 
-/* --- Histories -------------------------------------------------------------------------------- */
+/* --- Histories --- */
 
 /* Makes tokens of one of two texts, changed in few places: many histories share their
  * beginnings. */
@@ -131,7 +131,7 @@ static struct block_key root_of(const struct model *model, int32_t scope) {
                           sizeof(scope));
 }
 
-/* --- Events ----------------------------------------------------------------------------------- */
+/* --- Events --- */
 
 static struct told_block *find_told(struct model *model, const struct block_key *key) {
     for (int32_t i = 0; i < model->num_told; i++)
@@ -183,7 +183,7 @@ static void audit_events(struct model *model) {
     }
 }
 
-/* --- Audits ----------------------------------------------------------------------------------- */
+/* --- Audits --- */
 
 static int32_t count_owners(const struct model *model, bool of_host, int32_t block) {
     int32_t owners = 0;
@@ -293,7 +293,7 @@ static void audit_contents(const struct model *model) {
     }
 }
 
-/* --- Operations while a step is planned ------------------------------------------------------- */
+/* --- Operations while a step is planned --- */
 
 static void match(struct model *model, struct model_sequence *s) {
     const struct token_view view = tokens_of(s);
@@ -538,7 +538,7 @@ static void plan_something(struct model *model) {
     operations[below(model, (int32_t)(sizeof(operations) / sizeof(operations[0])))](model);
 }
 
-/* --- Running a step --------------------------------------------------------------------------- */
+/* --- Running a step --- */
 
 static void move(const struct model *model, const struct move_list *moves,
                  const uint64_t from[][MAX_BLOCK_SIZE], uint64_t to[][MAX_BLOCK_SIZE]) {

@@ -96,7 +96,7 @@ static void lengths_stay_within_the_input(void **state) {
     assert_string_equal(in.wrong, "items");
 }
 
-/* --- Frames ------------------------------------------------------------------------------------- */
+/* --- Frames --- */
 
 static struct byte_buffer two_frames(void) {
     struct byte_buffer all = {0}, frame = {0};

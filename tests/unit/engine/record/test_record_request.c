@@ -48,7 +48,7 @@ static struct record_header header(void) {
     };
 }
 
-/* --- Headers ------------------------------------------------------------------------------------ */
+/* --- Headers --- */
 
 static struct record_input input_of(const struct byte_buffer *bytes) {
     assert_false(bytes->failed);
@@ -101,7 +101,7 @@ static void differences_of_headers_are_named(void **state) {
     assert_non_null(strstr(err.message, "the weights are not the same"));
 }
 
-/* --- Requests ----------------------------------------------------------------------------------- */
+/* --- Requests --- */
 
 static const int32_t prompt[] = {0, 99, 5, 5};
 static const struct stop_string stops[] = {{"END", 3}, {"\xe2\x82\xac", 3}};

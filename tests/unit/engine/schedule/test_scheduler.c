@@ -291,8 +291,8 @@ static void test_the_next_step_is_planned_ahead(void **state) {
     collect_all(&f);
 }
 
-/* Who decodes is dealt out to two steps, in neither of which anyone is that the other samples for; a
- * prompt goes on in both. */
+/* Who decodes is dealt out to two steps, in neither of which anyone is that the other samples for;
+ * a prompt goes on in both. */
 static void test_steps_of_a_pipeline_are_disjoint(void **state) {
     struct fixture f;
     struct scheduler_config config = config_of(4, 10, 100);
@@ -426,7 +426,8 @@ static void test_drafts_take_what_is_left(void **state) {
     stop(&f);
 }
 
-/* A machine on which a step takes fixed_ns, a token 1 ms, and what a token of a chunk sees 10 us. */
+/* A machine on which a step takes fixed_ns, a token 1 ms, and what a token of a chunk sees 10 us.
+ */
 static void learn_costs(struct fixture *f, double fixed_ns) {
     for (int32_t i = 0; i < 200; i++) {
         struct step_work work = {0};

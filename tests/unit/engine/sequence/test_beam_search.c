@@ -16,7 +16,7 @@
 
 #define NUM_SEEDS 6000
 
-/* --- Random problems ------------------------------------------------------------------------- */
+/* --- Random problems --- */
 
 /* splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014). */
 static uint64_t mix(uint64_t x) {
@@ -87,7 +87,7 @@ static void random_model(const void *data, const int32_t *tokens, int32_t num_to
         out_logprobs[t] = (float)(logits[t] - log(sum));
 }
 
-/* --- A search and the tokens of its slots ---------------------------------------------------- */
+/* --- A search and the tokens of its slots --- */
 
 /* Makes the row that the sampler would for these log probabilities. */
 static struct sample_output make_row(const float *logprobs, int32_t vocab, int32_t num_top) {
@@ -253,7 +253,7 @@ static void test_short_memory(void **state) {
     }
 }
 
-/* --- By hand --------------------------------------------------------------------------------- */
+/* --- By hand --- */
 
 struct entry {
     int32_t token;

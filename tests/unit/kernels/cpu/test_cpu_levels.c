@@ -80,7 +80,7 @@ static void test_unknown_names_list_the_known(void **state) {
     assert_non_null(strstr(err.message, "portable"));
 }
 
-/* --- The probe's rows ------------------------------------------------------------------------- */
+/* --- The probe's rows --- */
 
 static bool is_multiplied[64]; /* by number of rows */
 static int32_t smallest_packed, largest_packed;

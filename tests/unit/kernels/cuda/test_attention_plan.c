@@ -1,5 +1,5 @@
-/* The plan of a step's attention: every row over all it sees exactly once, partial results in rows of
- * their own, no piece too short, blocks evenly loaded; prefixes that several sequences share are
+/* The plan of a step's attention: every row over all it sees exactly once, partial results in rows
+ * of their own, no piece too short, blocks evenly loaded; prefixes that several sequences share are
  * read once for many of them, where that pays. */
 #include "kernels/cuda/attention_plan.h"
 
@@ -220,8 +220,8 @@ static int32_t cost_of(const struct attention_item *item) {
     return (item->kv_end - item->kv_begin + 63) / 64 + 1;
 }
 
-/* Of the blocks of one grid, which have items with its kind of tile alone. Longest first to the least
- * loaded: no block has more than the mean and one item above it. */
+/* Of the blocks of one grid, which have items with its kind of tile alone. Longest first to the
+ * least loaded: no block has more than the mean and one item above it. */
 static void check_balance(const struct attention_plan *plan, enum attention_tile tile) {
     const int32_t *starts = plan->block_items + attention_plan_first_start(plan, tile);
     const int32_t num_blocks = plan->num_blocks[tile];

@@ -34,7 +34,7 @@ static struct moves_order *new_order(void) {
     return order;
 }
 
-/* --- What waits, and what does not ------------------------------------------------------------ */
+/* --- What waits, and what does not --- */
 
 static void test_moves_after_a_step(void **state) {
     struct moves_order *order = new_order();
@@ -126,7 +126,7 @@ static void test_block_sizes(void **state) {
     free(order);
 }
 
-/* --- Random steps ----------------------------------------------------------------------------- */
+/* --- Random steps --- */
 
 enum { BLOCKS = 10, MAX_WORK = 4096, STEPS = 200, TABLE = 2 };
 

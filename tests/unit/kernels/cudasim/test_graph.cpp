@@ -144,7 +144,8 @@ static void test_upload(void **) {
 }
 
 /* Of a stream that is captured, and of the thread that captures. */
-/* What a launch leaves out, the next one may do again; the graph's own nodes name those of what it became. */
+/* What a launch leaves out, the next one may do again; the graph's own nodes name those of what it
+ * became. */
 static void test_disabled_nodes(void **) {
     recorder r;
     cudaStreamCaptureStatus status;

@@ -1,4 +1,5 @@
-/* Several simulated devices, and NCCL between them: each rank's operations from a thread of its own. */
+/* Several simulated devices, and NCCL between them: each rank's operations from a thread of its
+ * own. */
 #include "sim_test.h"
 
 #include <nccl.h>
@@ -263,7 +264,7 @@ static void test_refused(void **) {
     cudaGetLastError();
 }
 
-/* --- Faults that it catches --------------------------------------------------------------------- */
+/* --- Faults that it catches --- */
 
 struct hidden_pointer {
     float *to;

@@ -37,7 +37,7 @@ static void assert_refused(struct gguf_writer *w, const char *reason) {
     gguf_finish(w);
 }
 
-/* --- Whole, good files ------------------------------------------------------------------------ */
+/* --- Whole, good files --- */
 
 static void put_all_value_types(struct gguf_writer *w) {
     const uint16_t array[3] = {1, 2, 65535};
@@ -167,7 +167,7 @@ static void test_alignment_key(void **state) {
     gguf_finish(&w);
 }
 
-/* --- Truncation ------------------------------------------------------------------------------- */
+/* --- Truncation --- */
 
 static void assert_every_cut_refused(const struct gguf_writer *w, size_t step) {
     for (size_t bytes = 0; bytes < w->bytes; bytes += step) {
@@ -226,7 +226,7 @@ static void test_any_byte_changed(void **state) {
     gguf_finish(&w);
 }
 
-/* --- Header ----------------------------------------------------------------------------------- */
+/* --- Header --- */
 
 /* Little-endian files of version 2 are laid out as those of version 3. */
 static void test_version_2_is_read(void **state) {
@@ -263,7 +263,7 @@ static void test_header_refused(void **state) {
     }
 }
 
-/* --- Metadata --------------------------------------------------------------------------------- */
+/* --- Metadata --- */
 
 /* A header for one key, which the caller continues. */
 static struct gguf_writer one_key(void) {
@@ -358,7 +358,7 @@ static void test_alignment_refused(void **state) {
     assert_refused(&w, "not an unsigned number");
 }
 
-/* --- Tensors ---------------------------------------------------------------------------------- */
+/* --- Tensors --- */
 
 static struct gguf_writer one_tensor(uint32_t num_dims, const uint64_t *dims, uint32_t type,
                                      uint64_t offset, size_t data_bytes) {

@@ -88,7 +88,7 @@ static void assert_folder_refused(void **state, const char *reason) {
     assert_message(&err, reason);
 }
 
-/* --- One file --------------------------------------------------------------------------------- */
+/* --- One file --- */
 
 static void assert_good_tensors(const struct tensor_file *file) {
     uint8_t bytes[24];
@@ -204,7 +204,7 @@ static void an_unsupported_type_is_refused_where_it_is_needed(void **state) {
     free(image.data);
 }
 
-/* --- What is refused -------------------------------------------------------------------------- */
+/* --- What is refused --- */
 
 #define A(rest) "{\"a\":{\"dtype\":\"F32\"," rest "}}"
 #define TWO(a, b)                                                                                  \
@@ -281,7 +281,7 @@ static void bad_header_lengths_are_refused(void **state) {
     assert_image_refused(make_image(GOOD_HEADER, 32, 1), "not valid JSON");
 }
 
-/* --- Folders ---------------------------------------------------------------------------------- */
+/* --- Folders --- */
 
 static void a_folder_with_one_file_is_opened(void **state) {
     struct tensor_file *file;
@@ -398,7 +398,7 @@ static void other_folders_say_what_is_missing(void **state) {
     assert_folder_refused(state, "header: the file ends at byte 2");
 }
 
-/* --- Files that are cut ----------------------------------------------------------------------- */
+/* --- Files that are cut --- */
 
 #define LARGE_HEADER "{\"t\":{\"dtype\":\"F32\",\"shape\":[32,256],\"data_offsets\":[0,32768]}}"
 

@@ -266,7 +266,7 @@ static void test_without_the_flag_nothing_is_parsed(void **state) {
                      2);
 }
 
-/* --- Any text and spans ----------------------------------------------------------------------- */
+/* --- Any text and spans --- */
 
 static uint32_t next_random(uint32_t *random) {
     *random = *random * 1664525 + 1013904223;

@@ -175,7 +175,7 @@ static void test_traffic_of_stages(void **state) {
     assert_int_equal(model_shard_row_traffic(&last), 80);
 }
 
-/* --- Stages ----------------------------------------------------------------------------------- */
+/* --- Stages --- */
 
 static void check_stages(const struct model *model, int32_t num_ranks, int32_t num_stages) {
     struct model_shard last = {0};

@@ -118,7 +118,7 @@ static void close_fleet(struct fleet *fleet) {
     fake_network_destroy(fleet->network);
 }
 
-/* --- Against threads of one process ------------------------------------------------------------- */
+/* --- Against threads of one process --- */
 
 static void multiply(struct backend *backend, const struct matrix *matrix, int32_t rows,
                      float *out) {
@@ -241,7 +241,8 @@ static void test_each_reads_its_shards(void **state) {
     check_shards(2, 2);
 }
 
-/* A byte of a row that both read, and one of a row that only rank 1 reads: the first of a matrix. */
+/* A byte of a row that both read, and one of a row that only rank 1 reads: the first of a matrix.
+ */
 static void test_files_that_differ_are_noticed(void **state) {
     const struct model_config config = config_of_three_layers();
     if (!has_content_hash())
@@ -263,7 +264,7 @@ static void test_files_that_differ_are_noticed(void **state) {
     }
 }
 
-/* --- Rank 0 reads for all ------------------------------------------------------------------------ */
+/* --- Rank 0 reads for all --- */
 
 /* The bytes of every tensor of the file become zeros. */
 static void erase(struct model_image *image) {

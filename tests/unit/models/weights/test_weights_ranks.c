@@ -100,7 +100,7 @@ static struct reports load_ranks(struct rank *ranks, const struct model *model, 
     return load_stages(ranks, model, num_ranks, 1, abandoned);
 }
 
-/* --- Products ---------------------------------------------------------------------------------- */
+/* --- Products --- */
 
 static void multiply(const struct rank *r, const struct matrix *matrix, const float *x,
                      float *out) {
@@ -315,7 +315,7 @@ static void test_reports_leave_out_what_is_not_read(void **state) {
     model_image_finish(&image);
 }
 
-/* --- Failures ----------------------------------------------------------------------------------- */
+/* --- Failures --- */
 
 static void check_all_failed(struct rank *ranks, int32_t num_ranks, int32_t except,
                              enum error_code code, const char *piece) {

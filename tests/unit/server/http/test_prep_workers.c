@@ -168,7 +168,8 @@ static void test_owners_take_turns(void **state) {
     prep_workers_destroy(workers, drop);
 }
 
-/* Whoever was idle for long has no credit: it does not keep others waiting until it has had as much. */
+/* Whoever was idle for long has no credit: it does not keep others waiting until it has had as
+ * much. */
 static void test_idle_owners_gain_no_credit(void **state) {
     enum { BEFORE = 30, EACH = 10, BUSY = 1, IDLE = 2 };
     struct spending_job jobs[BEFORE + 2 * EACH];

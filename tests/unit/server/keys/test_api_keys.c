@@ -1,4 +1,5 @@
-/* What becomes of keys and of what they used when the file is replaced, and what their limits say. */
+/* What becomes of keys and of what they used when the file is replaced, and what their limits say.
+ */
 #include "server/keys/api_keys.h"
 
 #include "config/base/clock.h"

@@ -186,7 +186,8 @@ static void test_bad_files(void **state) {
     }
 }
 
-/* Every beginning of a good file, and each of its bytes replaced: refused or read, and never more. */
+/* Every beginning of a good file, and each of its bytes replaced: refused or read, and never more.
+ */
 static void test_damaged_files(void **state) {
     static const char text[] = KEY_1 "  models: [x, y]\n  expires: 2027-01-31\n  weight: 3\n"
                                      "- {name: b, hash: " HASH_2 ", min-priority: -1}\n";

@@ -52,8 +52,8 @@ static void test_lines(void **state) {
               "  rank 1   sends 2000 bytes for a token, 2300 for one sampled\n");
 }
 
-/* With much memory, what a token takes decides; without enough for the rest, there is room for none,
- * and of what is left only whole blocks count. */
+/* With much memory, what a token takes decides; without enough for the rest, there is room for
+ * none, and of what is left only whole blocks count. */
 static void test_the_smallest_decides(void **state) {
     struct executor_info info = info_of(993 * MIB);
     char text[2048];

@@ -1,5 +1,5 @@
-/* Masks that are found in parts and by jobs are those that are found at once, wherever the search was
- * interrupted, and also where it was given up after MAX_MASK_WORK or the store was swept
+/* Masks that are found in parts and by jobs are those that are found at once, wherever the search
+ * was interrupted, and also where it was given up after MAX_MASK_WORK or the store was swept
  * meanwhile. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -115,8 +115,8 @@ static void test_parts(void **unused) {
     assert_true(num_jobs > 100);
 }
 
-/* What many states want is found by one job; each keeps its mask although the store is swept for the
- * others. */
+/* What many states want is found by one job; each keeps its mask although the store is swept for
+ * the others. */
 static void test_many_states(void **unused) {
     struct grammar *grammar = build(patterns[1], 0);
     struct grammar_state *states[8];

@@ -274,7 +274,8 @@ static void test_bounds(void **unused) {
     assert_true(allows(state, "\""));
     assert_true(state->names.place.num_names <= OBJECT_NAMES_MAX);
     grammar_state_destroy(state);
-    /* Those of objects that have ended are forgotten, with too many objects all of the outermost. */
+    /* Those of objects that have ended are forgotten, with too many objects all of the outermost.
+     */
     state = grammar_state_create(grammar, vocabulary);
     take(state, "{\"a\":[{\"b\":1}");
     for (int i = 0; i < 2 * OBJECT_NAMES_MAX; i++)

@@ -27,8 +27,8 @@ static uint32_t draw(uint32_t below) {
     return (uint32_t)((random_state >> 33) % below);
 }
 
-/* All words of one to three of these characters, of one to four bytes; and of the first two more that
- * end with what is not plain, or within a character. */
+/* All words of one to three of these characters, of one to four bytes; and of the first two more
+ * that end with what is not plain, or within a character. */
 static int set_up(void **state) {
     static const char *const characters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
                                              "b"};
@@ -127,8 +127,8 @@ static void test_masks(void **unused) {
     }
 }
 
-/* Every jump leads to where as many single characters do, from all sets on the way; returns how many it passes in
- * all. */
+/* Every jump leads to where as many single characters do, from all sets on the way; returns how
+ * many it passes in all. */
 static int32_t check_jumps(const char *pattern, const char *text) {
     struct grammar *grammar = fixture_regex(pattern);
     struct grammar_state *state = grammar_state_create(grammar, vocabulary);

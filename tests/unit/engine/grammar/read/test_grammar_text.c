@@ -379,7 +379,8 @@ static struct text unescape(struct text written, char *out) {
     return (struct text){out, length + json_unescape_end(&string, out + length)};
 }
 
-/* What json.dumps(text, ensure_ascii=False) of Python writes between the quotes. Out has room for six times the text. */
+/* What json.dumps(text, ensure_ascii=False) of Python writes between the quotes. Out has room for
+ * six times the text. */
 static struct text escape(struct text text, char *out) {
     static const char *const shorts[128] = {
         ['\b'] = "\\b", ['\f'] = "\\f", ['\n'] = "\\n", ['\r'] = "\\r",
@@ -397,7 +398,8 @@ static struct text escape(struct text text, char *out) {
     return (struct text){out, length};
 }
 
-/* The grammar of the strings that stand for texts takes those alone, and the text itself only where that is the same. */
+/* The grammar of the strings that stand for texts takes those alone, and the text itself only where
+ * that is the same. */
 static void check_json(struct grammar *json, struct text text, bool belongs, const char *path) {
     char escaped[6 * 1024 + 1];
     struct text string = escape(text, escaped);

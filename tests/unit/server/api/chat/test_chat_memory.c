@@ -1,6 +1,6 @@
 /* Fails the first, second, third ... allocation of a whole chat, as one of /v1/chat/completions, of
- * /v1/responses and of /v1/messages, until one run needs no more: each run answers in full or with status 500, and
- * frees what it took. */
+ * /v1/responses and of /v1/messages, until one run needs no more: each run answers in full or with
+ * status 500, and frees what it took. */
 #include "server/api/call/endpoints.h"
 
 #include "server/api/responses/response_store.h"

@@ -19,8 +19,8 @@
 #define BLOCK_SIZE 64
 #define PATIENCE_MS 20000
 
-/* libzmq is not built with ThreadSanitizer, which would take its memory, handed from thread to thread
- * by atomics that it does not see, for races: thousands of reports, of minutes. */
+/* libzmq is not built with ThreadSanitizer, which would take its memory, handed from thread to
+ * thread by atomics that it does not see, for races: thousands of reports, of minutes. */
 const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void) {
     return "called_from_lib:libzmq.so.5";
@@ -98,8 +98,8 @@ static uint64_t receive(void *socket) {
     return kv_event_number_read(number);
 }
 
-/* Publishes until the subscriber, whose connection takes a while, gets something. Returns the number
- * that it got first. */
+/* Publishes until the subscriber, whose connection takes a while, gets something. Returns the
+ * number that it got first. */
 static uint64_t join(struct fixture *f) {
     set_int(f->subscriber, ZMQ_RCVTIMEO, 10);
     for (int i = 0; i < PATIENCE_MS / 10; i++) {
