@@ -6,6 +6,7 @@
 
 #include "config/base/check.h"
 #include "config/base/checked.h"
+#include "config/base/log.h"
 #include "config/base/numbers.h"
 #include "engine/core/core_stats.h"
 #include "engine/core/engine_core_private.h"
@@ -183,6 +184,9 @@ void engine_core_add(struct engine_core *core, struct request *request) {
     }
     link_group(core, group);
     scheduler_add(&core->scheduler, group);
+    log_debug("request %llu: waits, %d tokens of prompt, %d sequence%s",
+              (unsigned long long)request->id, request->num_prompt_tokens, group->num_sequences,
+              group->num_sequences == 1 ? "" : "s");
 }
 
 /* --- How a group ends --- */
@@ -211,6 +215,9 @@ void engine_core_leave_queue(struct engine_core *core, struct sequence_group *gr
 
 void engine_core_retire(struct engine_core *core, struct sequence *sequence) {
     scheduler_remove(&core->scheduler, sequence);
+    log_debug("request %llu: choice %d ends after %d tokens, %s",
+              (unsigned long long)sequence->request->id, sequence->choice,
+              sequence_num_generated(sequence), token_stream_finish_name(sequence->finish));
     core_stats_finished(&core->stats, sequence, core->config.clock(core->config.context));
 }
 

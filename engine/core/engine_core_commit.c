@@ -3,6 +3,7 @@
 #include "engine/core/engine_core_private.h"
 
 #include "config/base/check.h"
+#include "config/base/log.h"
 #include "config/base/numbers.h"
 #include "engine/core/core_stats.h"
 
@@ -351,12 +352,21 @@ static void note_step(struct engine_core *core, const struct step *step, int64_t
     core_stats_step(&core->stats, step->plan.num_tokens, now_ns);
 }
 
+static void log_step(const struct engine_core *core, const struct step *step, int64_t now_ns) {
+    const struct block_pool *pool = &core->scheduler.blocks.pool;
+    log_debug("step %llu: sequences %d, tokens %d, rows %d, blocks %d of %d, %lld us",
+              (unsigned long long)core->stats.step, step->plan.num_entries, step->plan.num_tokens,
+              step->batch.num_sample_rows, pool->num_used, pool->num_blocks,
+              (long long)(now_ns - step->submitted_ns) / 1000);
+}
+
 /* Entries of one group follow each other in any order; the group lives until the last of them is
  * committed. Beams advance once all of them have their row, which may take several steps. */
 void engine_core_commit(struct engine_core *core, struct step *step) {
     CHECK(step->result.num_sample_rows == step->batch.num_sample_rows);
     int64_t now_ns = core->config.clock(core->config.context);
     note_step(core, step, now_ns);
+    log_step(core, step, now_ns);
     for (int32_t i = 0; i < step->plan.num_entries; i++) {
         struct sequence_group *group = step->plan.entries[i].sequence->group;
         commit_entry(core, step, &step->plan.entries[i], now_ns);

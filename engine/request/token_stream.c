@@ -46,6 +46,21 @@ void token_buffer_finish(struct token_buffer *buffer) {
     memset(buffer, 0, sizeof(*buffer));
 }
 
+const char *token_stream_finish_name(enum finish_reason reason) {
+    static const char *const names[] = {
+        [FINISH_NONE] = "none",
+        [FINISH_STOP] = "stop",
+        [FINISH_LENGTH] = "length",
+        [FINISH_DEADLINE] = "deadline",
+        [FINISH_QUEUE_TIMEOUT] = "queue timeout",
+        [FINISH_ASLEEP] = "asleep",
+        [FINISH_ABORT] = "aborted",
+        [FINISH_CRASHED] = "device crashed",
+        [FINISH_ERROR] = "error",
+    };
+    return names[reason];
+}
+
 static bool record_bytes(const struct token_event *event, size_t *out) {
     size_t tokens, top, floats, sum;
     if (!checked_mul((size_t)event->num_tokens, sizeof(struct token_record), &tokens) ||

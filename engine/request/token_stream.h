@@ -32,6 +32,9 @@ enum finish_reason {
     FINISH_ERROR,         /* the device failed, or memory was short */
 };
 
+/* Returns the reason's word in the log: "stop", "length", "queue timeout". */
+const char *token_stream_finish_name(enum finish_reason reason);
+
 /* A token with its logprob and its share of the event's `top` array. */
 struct token_record {
     int32_t token;

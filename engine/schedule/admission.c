@@ -59,7 +59,7 @@ static bool swap_out(struct scheduler *scheduler, struct sequence_group *group) 
     double recompute = recompute_ns(scheduler, group);
     bool swaps = num_blocks > 0 && swap <= recompute &&
                  block_manager_swap_out(&scheduler->blocks, tables, num_tables);
-    log_debug("preempted request %llu, %d blocks: %s (swapping estimated at %.3f ms, recomputation "
+    log_debug("request %llu: preempted, %d blocks %s (swapping estimated at %.3f ms, recomputation "
               "at %.3f ms, %d of %d host blocks free)",
               (unsigned long long)group->request->id, num_blocks,
               swaps ? "swapped out" : "to be recomputed", swap * 1e-6, recompute * 1e-6,
@@ -259,6 +259,8 @@ static bool admit(struct scheduler *scheduler, struct sequence_group *group) {
                                            : min_int32(group->num_sequences, CHOICES_IN_TURN));
     group->status = GROUP_RUNNING;
     share_queue_insert_running(&scheduler->running, group);
+    log_debug("request %llu: admitted, %d of its %d tokens are there",
+              (unsigned long long)group->request->id, leader->num_computed, leader->num_tokens);
     return true;
 }
 

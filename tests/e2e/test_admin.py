@@ -1,5 +1,6 @@
 """--admin-socket: drain, resume, flush the prefix cache, change the log's level, say how things are."""
 
+import re
 import socket
 import stat
 
@@ -81,6 +82,14 @@ def test_the_logs_level(served):
         sock.recv(4096)
     assert "admin: log level debug" in server.read_log()
     assert admin.get("/admin/status").json()["log_level"] == "debug"
+    before = server.log_path.stat().st_size
+    server.post("/v1/completions", {**GOOD, "max_tokens": 3, "ignore_eos": True})
+    server.wait_idle()
+    said = server.log_path.read_bytes()[before:].decode()
+    number = re.search(r"request (\d+): waits, \d+ tokens of prompt, 1 sequence\n", said)[1]
+    assert re.search(rf"request {number}: admitted, \d+ of its \d+ tokens are there\n", said)
+    assert len(re.findall(r"step \d+: sequences 1, tokens \d+, rows 1, blocks \d+ of \d+, \d+ us\n", said)) >= 3
+    assert f"request {number}: choice 0 ends after 3 tokens, length\n" in said
     refused = admin.post("/admin/log-level", json={"level": "loud"})
     assert refused.status_code == 400 and refused.json()["error"]["param"] == "level"
     assert admin.get("/admin/status").json()["log_level"] == "debug"
