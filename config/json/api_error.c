@@ -5,15 +5,29 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int api_error_set(struct api_error *err, int status, const char *type, const char *code,
-                  const char *param, const char *format, ...) {
+static void set(struct api_error *err, int status, const char *type, const char *code,
+                const char *param, const char *format, va_list args) {
     err->status = status;
     err->type = type;
     err->code = code;
     snprintf(err->param, sizeof(err->param), "%s", param != NULL ? param : "");
+    vsnprintf(err->message, sizeof(err->message), format, args);
+}
+
+int api_error_set(struct api_error *err, int status, const char *type, const char *code,
+                  const char *param, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    vsnprintf(err->message, sizeof(err->message), format, args);
+    set(err, status, type, code, param, format, args);
+    va_end(args);
+    return -1;
+}
+
+int bad_request(struct api_error *err, const char *code, const char *param, const char *format,
+                ...) {
+    va_list args;
+    va_start(args, format);
+    set(err, 400, "invalid_request_error", code, param, format, args);
     va_end(args);
     return -1;
 }

@@ -19,6 +19,10 @@ struct api_error {
 int api_error_set(struct api_error *err, int status, const char *type, const char *code,
                   const char *param, const char *format, ...) __attribute__((format(printf, 6, 7)));
 
+/* Does so for a 400 of OpenAI's type invalid_request_error. */
+int bad_request(struct api_error *err, const char *code, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 /* Fills *err for a system that has no memory for the request: a 503, as it may have later. */
 int api_error_set_memory(struct api_error *err);
 

@@ -46,8 +46,7 @@ static int refuse(const cJSON *item, const char *path, const char *code, const c
                   struct api_error *err) {
     char value[6 * MAX_SHOWN_BYTES + 8]; /* every byte may be escaped */
     describe_value(item, value, sizeof(value));
-    return api_error_set(err, 400, "invalid_request_error", code, path, "%s must be %s, not %s",
-                         path, allowed, value);
+    return bad_request(err, code, path, "%s must be %s, not %s", path, allowed, value);
 }
 
 int json_refuse(const cJSON *item, const char *path, const char *allowed, struct api_error *err) {
@@ -227,10 +226,9 @@ int json_fields_refuse_unknown(const cJSON *object, struct json_table table,
     if (unknown.failed || known.failed)
         status = api_error_set_memory(err);
     else if (unknown.length > 0)
-        status = api_error_set(err, 400, "invalid_request_error", NULL, NULL,
-                               "%.*s must not be given; known are %.*s",
-                               (int)min_size(unknown.length, MAX_REFUSED_BYTES), unknown.data,
-                               (int)known.length, known.data);
+        status = bad_request(err, NULL, NULL, "%.*s must not be given; known are %.*s",
+                             (int)min_size(unknown.length, MAX_REFUSED_BYTES), unknown.data,
+                             (int)known.length, known.data);
     byte_buffer_finish(&known);
     byte_buffer_finish(&unknown);
     return status;

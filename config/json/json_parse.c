@@ -16,9 +16,9 @@ static int check_fields(const cJSON *json, struct api_error *err) {
     int num_fields = cJSON_IsObject(json) ? cJSON_GetArraySize(json) : 0;
     if (num_fields <= JSON_PARSE_MAX_FIELDS)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "too_many_fields", NULL,
-                         "The body has %d fields: at most %d are allowed", num_fields,
-                         JSON_PARSE_MAX_FIELDS);
+    return bad_request(err, "too_many_fields", NULL,
+                       "The body has %d fields: at most %d are allowed", num_fields,
+                       JSON_PARSE_MAX_FIELDS);
 }
 
 /* --- Doubled keys --- */
@@ -87,8 +87,7 @@ static cJSON *parse(const char *data, size_t length, bool takes_doubled_keys,
     if (json == NULL && why.code == ERROR_MEMORY)
         return fail_memory(err);
     if (json == NULL)
-        api_error_set(err, 400, "invalid_request_error", "invalid_json", NULL,
-                      "The body is not valid JSON: %s", why.message);
+        bad_request(err, "invalid_json", NULL, "The body is not valid JSON: %s", why.message);
     if (json == NULL)
         return NULL;
     bool is_whole = !takes_doubled_keys || merge_doubled(json) == 0;

@@ -342,9 +342,9 @@ int http_admission_read_timeout(const char *text, int64_t *out_ms, struct api_er
     for (size_t i = 0; is_number && i < 3; i++)
         ms = 10 * ms + (i < num_places ? places[i] - '0' : 0);
     if (ms < 1 || ms > MAX_TIMEOUT_MS)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "X-Request-Timeout",
-                             "X-Request-Timeout is \"%.24s\": seconds from 0.001 to %d are allowed",
-                             text, MAX_TIMEOUT_MS / 1000);
+        return bad_request(err, "out_of_range", "X-Request-Timeout",
+                           "X-Request-Timeout is \"%.24s\": seconds from 0.001 to %d are allowed",
+                           text, MAX_TIMEOUT_MS / 1000);
     *out_ms = ms;
     return 0;
 }

@@ -27,8 +27,8 @@ struct query {
 
 static int refuse_value(const struct query *query, const char *name, const char *value,
                         const char *what) {
-    return api_error_set(query->err, 400, "invalid_request_error", "unsupported_value", name,
-                         "%.40s is \"%.40s\", must be %s", name, value != NULL ? value : "", what);
+    return bad_request(query->err, "unsupported_value", name, "%.40s is \"%.40s\", must be %s",
+                       name, value != NULL ? value : "", what);
 }
 
 static int take_value(const struct query *query, struct argument *argument, const char *value) {
@@ -151,9 +151,8 @@ int http_control_sleep(struct connection *connection) {
         return -1;
     bool discards_weights = (arguments[0].given & 2) != 0;
     if (!engine_can_sleep(server->engine))
-        return api_error_set(&connection->exchange.error, 400, "invalid_request_error",
-                             "unsupported_value", NULL,
-                             "ranks that mpirun has started cannot sleep");
+        return bad_request(&connection->exchange.error, "unsupported_value", NULL,
+                           "ranks that mpirun has started cannot sleep");
     struct engine_rest_view now;
     if (!engine_sleep(server->engine, discards_weights, &now))
         return refuse_state(connection, now.rest == ENGINE_WAKING

@@ -150,9 +150,8 @@ static int submit_all(struct connection *connection) {
 }
 
 static int refuse_too_large(struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "answer_too_large", NULL,
-                         "the answer would have more than %d bytes; request less",
-                         MAX_ANSWER_BYTES);
+    return bad_request(err, "answer_too_large", NULL,
+                       "the answer would have more than %d bytes; request less", MAX_ANSWER_BYTES);
 }
 
 /* Says whose fault it is: an answer that is alone, or holds as much as any may, was not kept from

@@ -232,8 +232,8 @@ static int answer_response_items(struct connection *connection) {
         .after = query_of(connection, "after"),
     };
     if (background_of(connection) != NULL)
-        return api_error_set(&exchange->error, 400, "invalid_request_error", "response_in_progress",
-                             NULL, "The items of a response can be listed when it has ended.");
+        return bad_request(&exchange->error, "response_in_progress", NULL,
+                           "The items of a response can be listed when it has ended.");
     return responses_stored_items(context_of(connection, &models), exchange->argument, &query,
                                   &exchange->out, &exchange->error);
 }

@@ -81,6 +81,7 @@ def errors_of_source():
     """(status, code) of each refusal that is written out in the source."""
     pattern = re.compile(r'\b([45]\d\d),\s*"[a-z_]+",\s*"([a-z_]+)"')
     found = {pair for text in sources() for pair in pattern.findall(text)}
+    found |= {("400", code) for text in sources() for code in re.findall(r'\bbad_request\([^,]+,\s*"([a-z_]+)"', text)}
     assert len(found) > 35
     return found
 

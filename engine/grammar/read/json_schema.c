@@ -24,8 +24,7 @@ static int refuse(struct schema_context *c, const char *path, const char *code, 
                   va_list args) {
     char text[256];
     vsnprintf(text, sizeof(text), format, args);
-    return api_error_set(c->err, 400, "invalid_request_error", code, path, "%.200s: %s", path,
-                         text);
+    return bad_request(c->err, code, path, "%.200s: %s", path, text);
 }
 
 int schema_refuse(struct schema_context *c, const char *path, const char *format, ...) {
@@ -52,9 +51,9 @@ int schema_decline_error(struct schema_context *c, const char *path, const char 
 }
 
 int schema_decline_depth(struct schema_context *c, const char *path) {
-    return api_error_set(c->err, 400, "invalid_request_error", too_deep, path,
-                         "%.200s: the JSON schema is nested deeper than %d, or refers to itself",
-                         path, JSON_SCHEMA_MAX_DEPTH);
+    return bad_request(c->err, too_deep, path,
+                       "%.200s: the JSON schema is nested deeper than %d, or refers to itself",
+                       path, JSON_SCHEMA_MAX_DEPTH);
 }
 
 /* Returns whether the names, separated by commas, have this one. */
@@ -249,6 +248,5 @@ int json_schema_build(struct grammar_builder *builder, grammar_node root, const 
         return 0;
     if (error.code == ERROR_MEMORY)
         return api_error_set_memory(err);
-    return api_error_set(err, 400, "invalid_request_error", "invalid_json_schema", path, "%s: %s",
-                         path, error.message);
+    return bad_request(err, "invalid_json_schema", path, "%s: %s", path, error.message);
 }

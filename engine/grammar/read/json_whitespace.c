@@ -40,8 +40,7 @@ static int is_whitespace(const char *pattern, bool *out, struct error *error) {
 }
 
 static int refuse(const char *path, const char *why, struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", path,
-                         "%s is not supported: %s", path, why);
+    return bad_request(err, "unsupported_value", path, "%s is not supported: %s", path, why);
 }
 
 static int check_pattern(const cJSON *item, const char *path, struct api_error *err) {
@@ -50,8 +49,8 @@ static int check_pattern(const cJSON *item, const char *path, struct api_error *
     if (!cJSON_IsString(item))
         return json_refuse(item, path, "a string", err);
     if (strlen(item->valuestring) > JSON_WHITESPACE_MAX_PATTERN)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
-                             "%s must have at most %d bytes", path, JSON_WHITESPACE_MAX_PATTERN);
+        return bad_request(err, "out_of_range", path, "%s must have at most %d bytes", path,
+                           JSON_WHITESPACE_MAX_PATTERN);
     if (is_whitespace(item->valuestring, &is_white, &error) != 0)
         return error.code == ERROR_MEMORY ? api_error_set_memory(err)
                                           : refuse(path, error.message, err);

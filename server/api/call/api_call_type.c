@@ -40,9 +40,9 @@ int api_call_set_id(struct api_call *call, const char *request_id, struct api_er
         return 0;
     size_t length = strlen(request_id);
     if (length == 0 || length > MAX_REQUEST_ID_BYTES || strspn(request_id, allowed) < length)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "request_id",
-                             "request_id must be 1 to %d characters of A-Z a-z 0-9 . _ : -",
-                             MAX_REQUEST_ID_BYTES);
+        return bad_request(err, "out_of_range", "request_id",
+                           "request_id must be 1 to %d characters of A-Z a-z 0-9 . _ : -",
+                           MAX_REQUEST_ID_BYTES);
     snprintf(call->head.id, sizeof(call->head.id), "%s%s", call->operations->id_prefix, request_id);
     return 0;
 }
@@ -63,9 +63,9 @@ int api_call_set_priority_and_salt(struct request *request, int64_t priority,
                                    const char *cache_salt, struct api_error *err) {
     size_t length = cache_salt != NULL ? strlen(cache_salt) : 0;
     if (cache_salt != NULL && (length == 0 || length > MAX_CACHE_SALT_BYTES))
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "cache_salt",
-                             "cache_salt has %zu bytes: a text of 1 to %d bytes is allowed", length,
-                             MAX_CACHE_SALT_BYTES);
+        return bad_request(err, "out_of_range", "cache_salt",
+                           "cache_salt has %zu bytes: a text of 1 to %d bytes is allowed", length,
+                           MAX_CACHE_SALT_BYTES);
     request->priority = (int32_t)priority;
     if (request_set_cache_scope(request, request->tenant, cache_salt, length) != 0)
         return api_error_set_memory(err);

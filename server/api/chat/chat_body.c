@@ -46,8 +46,7 @@ int32_t chat_body_num_logprobs(const struct chat_body *body) {
 }
 
 static int refuse(struct api_error *err, const char *param, const char *message) {
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
-                         message);
+    return bad_request(err, "unsupported_value", param, "%s", message);
 }
 
 static const cJSON *member(const struct chat_body *body, const char *name) {
@@ -64,9 +63,9 @@ static int read_max_tokens(struct chat_body *body, struct api_error *err) {
         return refuse(err, "max_tokens", "max_tokens must be at least 1, not 0");
     if (sampling->max_tokens == SAMPLING_TO_THE_END || sampling->min_tokens <= sampling->max_tokens)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "min_tokens",
-                         "min_tokens must be at most max_completion_tokens (%lld), not %lld",
-                         (long long)sampling->max_tokens, (long long)sampling->min_tokens);
+    return bad_request(err, "out_of_range", "min_tokens",
+                       "min_tokens must be at most max_completion_tokens (%lld), not %lld",
+                       (long long)sampling->max_tokens, (long long)sampling->min_tokens);
 }
 
 /* Refuses fields that would change the answer's meaning if they were ignored. */

@@ -147,9 +147,8 @@ int chat_calls_read(const cJSON *calls, const char *path, const struct chat_mess
     if (calls->child == NULL)
         return 0;
     if (cJSON_GetArraySize(calls) > MAX_TOOL_CALLS)
-        return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", path,
-                             "%s has too many entries: at most %d are allowed", path,
-                             MAX_TOOL_CALLS);
+        return bad_request(err, "array_above_max_length", path,
+                           "%s has too many entries: at most %d are allowed", path, MAX_TOOL_CALLS);
     struct template_value *list = template_list(arena);
     int index = 0;
     const cJSON *call;

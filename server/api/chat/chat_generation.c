@@ -56,11 +56,10 @@ static int set_thinking(const struct api_context *context, const struct chat_bod
     if (body->thinking_token_budget < 0)
         return 0;
     if (context->chat->reasoning == REASONING_FORMAT_NONE)
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
-                             "thinking_token_budget",
-                             "thinking_token_budget is %lld, but this model's reasoning is not "
-                             "known here: leave it out or set it to -1 (--reasoning-parser)",
-                             (long long)body->thinking_token_budget);
+        return bad_request(err, "unsupported_value", "thinking_token_budget",
+                           "thinking_token_budget is %lld, but this model's reasoning is not "
+                           "known here: leave it out or set it to -1 (--reasoning-parser)",
+                           (long long)body->thinking_token_budget);
     if (config->reasoning == REASONING_FORMAT_NONE)
         return 0;
     const struct reasoning_markers *markers = reasoning_format_markers(config->reasoning);
@@ -110,11 +109,10 @@ static int check_logprobs(const struct chat_body *body, const struct request *ma
                           (int64_t)made->num_prompt_tokens * (body->sampling.prompt_logprobs + 1);
     if (num_entries <= MAX_LOGPROB_ENTRIES)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range",
-                         num_logprobs >= 0 ? "top_logprobs" : "prompt_logprobs",
-                         "the call may produce %lld logprob entries: at most %d are allowed; "
-                         "request fewer logprobs, tokens or choices",
-                         (long long)num_entries, MAX_LOGPROB_ENTRIES);
+    return bad_request(err, "out_of_range", num_logprobs >= 0 ? "top_logprobs" : "prompt_logprobs",
+                       "the call may produce %lld logprob entries: at most %d are allowed; "
+                       "request fewer logprobs, tokens or choices",
+                       (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
 /* Copies what the parsers of the choices may still need of the tools when the body is gone: the

@@ -25,8 +25,8 @@ struct reader {
 
 int chat_messages_fail_arena(const struct template_arena *arena, struct api_error *err) {
     if (template_arena_is_full(arena))
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "messages",
-                             "messages and tools together are too large for the chat template");
+        return bad_request(err, "out_of_range", "messages",
+                           "messages and tools together are too large for the chat template");
     return api_error_set_memory(err);
 }
 
@@ -46,8 +46,8 @@ static const char *const system_roles[] = {"system", "developer"};
 static int refuse_content(const struct reader *reader, const char *path, const char *type) {
     char at[PATH_BYTES];
     snprintf(at, sizeof(at), "%.40s.type", path);
-    return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_content", at,
-                         "%s is \"%.40s\": this server takes text only", at, type);
+    return bad_request(reader->err, "unsupported_content", at,
+                       "%s is \"%.40s\": this server takes text only", at, type);
 }
 
 /* Reads the text of one part; NULL with *err. */
@@ -325,9 +325,9 @@ static int read_messages(struct reader *reader, const cJSON *messages, struct ch
     const cJSON *message;
     cJSON_ArrayForEach(message, messages) {
         if (index == CHAT_MESSAGES_MAX)
-            return api_error_set(
-                err, 400, "invalid_request_error", "array_above_max_length", "messages",
-                "messages has too many entries: at most %d are allowed", CHAT_MESSAGES_MAX);
+            return bad_request(err, "array_above_max_length", "messages",
+                               "messages has too many entries: at most %d are allowed",
+                               CHAT_MESSAGES_MAX);
         char path[PATH_BYTES];
         snprintf(path, sizeof(path), "messages[%d]", index);
         if (read_message(reader, message, path, index++ == 0, turns) != 0)

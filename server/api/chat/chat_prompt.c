@@ -26,10 +26,9 @@ int chat_prompt_read_end(const cJSON *body, struct chat_prompt_fields *fields,
     if (json_is_given(go_on) && !cJSON_IsBool(go_on))
         return json_refuse(go_on, "continue_final_message", "true or false", err);
     if (cJSON_IsTrue(add) && cJSON_IsTrue(go_on))
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
-                             "continue_final_message",
-                             "continue_final_message and add_generation_prompt exclude each other: "
-                             "set one of them to false");
+        return bad_request(err, "unsupported_value", "continue_final_message",
+                           "continue_final_message and add_generation_prompt exclude each other: "
+                           "set one of them to false");
     fields->continue_final_message = cJSON_IsTrue(go_on);
     fields->add_generation_prompt = !cJSON_IsFalse(add) && !cJSON_IsTrue(go_on);
     return 0;
@@ -42,16 +41,16 @@ int chat_prompt_read_template(const struct api_context *context, const cJSON *bo
     if (source == NULL)
         return 0;
     if (!context->trusts_chat_template)
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", name,
-                             "a request brings no chat_template here: the server has the model's, "
-                             "or that of --chat-template; --trust-request-chat-template allows it");
+        return bad_request(err, "unsupported_value", name,
+                           "a request brings no chat_template here: the server has the model's, "
+                           "or that of --chat-template; --trust-request-chat-template allows it");
     if (!cJSON_IsString(source))
         return json_refuse(source, name, "a string", err);
     size_t length = strlen(source->valuestring);
     if (length > CHAT_TEMPLATE_CLIENT_MAX_BYTES)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", name,
-                             "chat_template has %zu bytes, must have %d at most", length,
-                             CHAT_TEMPLATE_CLIENT_MAX_BYTES);
+        return bad_request(err, "out_of_range", name,
+                           "chat_template has %zu bytes, must have %d at most", length,
+                           CHAT_TEMPLATE_CLIENT_MAX_BYTES);
     fields->chat_template = source->valuestring;
     return 0;
 }
@@ -106,10 +105,10 @@ static int set_kwargs(struct template_arena *arena, const cJSON *kwargs,
     const cJSON *item;
     cJSON_ArrayForEach(item, kwargs) {
         if (is_reserved(item->string))
-            return api_error_set(err, 400, "invalid_request_error", "unsupported_value", field,
-                                 "%s must not have \"%s\": that is not a template's variable, or a "
-                                 "field of its own",
-                                 field, item->string);
+            return bad_request(err, "unsupported_value", field,
+                               "%s must not have \"%s\": that is not a template's variable, or a "
+                               "field of its own",
+                               field, item->string);
         chat_value_set(arena, map, item->string, chat_value_of(arena, item));
     }
     return 0;
@@ -193,10 +192,9 @@ static int cut_final(struct chat_text *text, struct api_error *err) {
     struct text all = {.data = text->data, .length = text->length};
     size_t at = find_last(all, CONTINUE_MARK);
     if (at == text->length)
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
-                             "continue_final_message",
-                             "the model's chat template leaves the content of the final message "
-                             "out, so it cannot be continued");
+        return bad_request(err, "unsupported_value", "continue_final_message",
+                           "the model's chat template leaves the content of the final message "
+                           "out, so it cannot be continued");
     size_t behind = at + strlen(CONTINUE_MARK);
     bool is_trimmed = behind == text->length || text->data[behind] != ' ';
     while (is_trimmed && at > 0 && is_space(text->data[at - 1]))
@@ -252,10 +250,10 @@ static int refuse_template(const struct chat_prompt_fields *fields,
     if (why->code == ERROR_MEMORY && !template_arena_is_full(arena))
         return chat_messages_fail_arena(arena, err);
     if (fields->chat_template != NULL)
-        return api_error_set(err, 400, "invalid_request_error", "chat_template_error",
-                             "chat_template", "chat_template cannot be used: %.300s", why->message);
-    return api_error_set(err, 400, "invalid_request_error", "chat_template_error", "messages",
-                         "the model's chat template refuses the messages: %.300s", why->message);
+        return bad_request(err, "chat_template_error", "chat_template",
+                           "chat_template cannot be used: %.300s", why->message);
+    return bad_request(err, "chat_template_error", "messages",
+                       "the model's chat template refuses the messages: %.300s", why->message);
 }
 
 static int render_text(const struct chat_model *model, const struct chat_prompt_fields *fields,
@@ -303,9 +301,8 @@ static int render_with_template(const struct chat_model *model,
     if (chat_model_with_template(model, fields->chat_template, &own, &why) != 0)
         return why.code == ERROR_MEMORY
                    ? api_error_set_memory(err)
-                   : api_error_set(err, 400, "invalid_request_error", "chat_template_error",
-                                   "chat_template", "chat_template cannot be used: %.300s",
-                                   why.message);
+                   : bad_request(err, "chat_template_error", "chat_template",
+                                 "chat_template cannot be used: %.300s", why.message);
     int status = render(&own, fields, out, err);
     chat_template_destroy(own.chat_template);
     return status;
@@ -317,9 +314,9 @@ int chat_prompt_render(const struct api_context *context, const struct chat_prom
     if (model != NULL && fields->chat_template != NULL)
         return render_with_template(model, fields, out, err);
     if (model == NULL || model->chat_template == NULL)
-        return api_error_set(err, 400, "invalid_request_error", "no_chat_template", NULL,
-                             "%s: give the server one with --chat-template",
-                             model != NULL ? model->problem : "the model has no chat template");
+        return bad_request(err, "no_chat_template", NULL,
+                           "%s: give the server one with --chat-template",
+                           model != NULL ? model->problem : "the model has no chat template");
     return render(model, fields, out, err);
 }
 

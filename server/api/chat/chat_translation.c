@@ -66,9 +66,9 @@ static int pass_on_one(cJSON *chat, const cJSON *item, const char *prefix, struc
     if (json_member(chat, path) != NULL)
         return 0;
     if (cJSON_GetArraySize(chat) >= MAX_MEMBERS)
-        return api_error_set(err, 400, "invalid_request_error", "unknown_parameter", path,
-                             "%s is not known here, and there are more than %d like it", path,
-                             MAX_MEMBERS);
+        return bad_request(err, "unknown_parameter", path,
+                           "%s is not known here, and there are more than %d like it", path,
+                           MAX_MEMBERS);
     return chat_translation_refer(chat, path, item, err);
 }
 

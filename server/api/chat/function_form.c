@@ -53,9 +53,9 @@ static int check_alone(const cJSON *body, const char *old, struct api_error *err
     static const char *const replacing[] = {"tools", "tool_choice", "parallel_tool_calls"};
     for (size_t i = 0; i < sizeof(replacing) / sizeof(replacing[0]); i++)
         if (json_given_member(body, replacing[i]) != NULL)
-            return api_error_set(err, 400, "invalid_request_error", "unsupported_value", old,
-                                 "%s is not allowed with %s: use one form or the other", old,
-                                 replacing[i]);
+            return bad_request(err, "unsupported_value", old,
+                               "%s is not allowed with %s: use one form or the other", old,
+                               replacing[i]);
     return 0;
 }
 
@@ -112,8 +112,8 @@ static int check_call(const struct message_reader *reader, const cJSON *message,
     if (!cJSON_IsObject(call))
         return json_refuse(call, path, "an object with name and arguments", reader->err);
     if (calls != NULL && (!cJSON_IsArray(calls) || calls->child != NULL))
-        return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_value", path,
-                             "%s is not allowed with tool_calls: use one form or the other", path);
+        return bad_request(reader->err, "unsupported_value", path,
+                           "%s is not allowed with tool_calls: use one form or the other", path);
     snprintf(path, sizeof(path), "messages[%d].function_call.name", reader->index);
     if (!cJSON_IsString(name) || name->valuestring[0] == '\0')
         return json_refuse(name, path, "the name of a function", reader->err);

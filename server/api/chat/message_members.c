@@ -43,8 +43,7 @@ int message_members_check(const cJSON *message, const char *path, struct api_err
         if (member == NULL || is_empty(member))
             continue;
         snprintf(at, sizeof(at), "%.40s.%s", path, refused[i].name);
-        return api_error_set(err, 400, "invalid_request_error", refused[i].code, at, "%s%s", at,
-                             refused[i].why);
+        return bad_request(err, refused[i].code, at, "%s%s", at, refused[i].why);
     }
     return 0;
 }

@@ -27,8 +27,7 @@ struct json_table completion_body_table(void) {
 }
 
 static int refuse(struct api_error *err, const char *param, const char *message) {
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
-                         message);
+    return bad_request(err, "unsupported_value", param, "%s", message);
 }
 
 bool completion_body_has_suffix(const struct completion_body *body) {
@@ -73,9 +72,9 @@ static int read_prompts(const struct api_context *context, struct completion_bod
     if (num_choices <= context->max_choices)
         return 0;
     const char *name = has_best_of ? "best_of" : "n";
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", name,
-                         "%s times the number of prompts must be at most %d, not %lld", name,
-                         (int)context->max_choices, (long long)num_choices);
+    return bad_request(err, "out_of_range", name,
+                       "%s times the number of prompts must be at most %d, not %lld", name,
+                       (int)context->max_choices, (long long)num_choices);
 }
 
 /* Before beams are counted, which each of them may end. */

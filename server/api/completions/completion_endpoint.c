@@ -123,10 +123,10 @@ static int check_logprobs(const struct completion_api_call *call, struct api_err
     if (num_entries <= MAX_LOGPROB_ENTRIES)
         return 0;
     const char *field = call->num_logprobs >= 0 ? "logprobs" : "prompt_logprobs";
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", field,
-                         "the call may produce %lld logprob entries: at most %d are allowed; "
-                         "request fewer logprobs, tokens, choices or prompts",
-                         (long long)num_entries, MAX_LOGPROB_ENTRIES);
+    return bad_request(err, "out_of_range", field,
+                       "the call may produce %lld logprob entries: at most %d are allowed; "
+                       "request fewer logprobs, tokens, choices or prompts",
+                       (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
 static int add_prompts(const struct api_context *context, const struct completion_body *body,

@@ -11,9 +11,9 @@
 int fim_prompt_check(const struct api_context *context, bool is_infill, struct api_error *err) {
     if (tokenizer_fim(context->tokenizer) != NULL)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "suffix",
-                         "suffix %s: this model has no tokens for filling in the middle",
-                         is_infill ? "cannot be used" : "must be left out or empty");
+    return bad_request(err, "unsupported_value", "suffix",
+                       "suffix %s: this model has no tokens for filling in the middle",
+                       is_infill ? "cannot be used" : "must be left out or empty");
 }
 
 static bool has_stop(const struct sampling_lists *lists, int32_t token) {
@@ -28,9 +28,9 @@ int fim_prompt_add_ends(const struct api_context *context, struct sampling_lists
     int num_ends, num_given = (int)lists->num_stop_tokens;
     const int32_t *ends = tokenizer_fim_ends(context->tokenizer, &num_ends);
     if (num_given + num_ends > MAX_STOP_TOKENS)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "stop_token_ids",
-                             "stop_token_ids must have at most %d where a gap is filled, not %d",
-                             MAX_STOP_TOKENS - num_ends, num_given);
+        return bad_request(err, "out_of_range", "stop_token_ids",
+                           "stop_token_ids must have at most %d where a gap is filled, not %d",
+                           MAX_STOP_TOKENS - num_ends, num_given);
     for (int i = 0; i < num_ends; i++)
         if (!has_stop(lists, ends[i]))
             lists->stop_tokens[lists->num_stop_tokens++] = ends[i];
@@ -113,10 +113,9 @@ static int join(const struct api_context *context, const struct fim_prompt *prom
     if (num_added < 0)
         return api_error_set_memory(err);
     if (most > 0 && most < fixed)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range",
-                             "truncate_prompt_tokens",
-                             "truncate_prompt_tokens must be at least %d with suffix, not %lld",
-                             (int)fixed, (long long)most);
+        return bad_request(err, "out_of_range", "truncate_prompt_tokens",
+                           "truncate_prompt_tokens must be at least %d with suffix, not %lld",
+                           (int)fixed, (long long)most);
     if (most > 0)
         share((int32_t)most - fixed, item, &num_behind);
     int64_t count = (int64_t)fixed + item->count + num_behind;

@@ -12,8 +12,8 @@
 #define PATH_BYTES 48
 
 static int refuse_name(const char *name, const char *instead, struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", name,
-                         "%s is not a field of /infill: use %s", name, instead);
+    return bad_request(err, "unsupported_parameter", name, "%s is not a field of /infill: use %s",
+                       name, instead);
 }
 
 /* Refuses what a completion has by the names that the fields are given. */
@@ -63,8 +63,8 @@ static int check_file(const cJSON *file, int index, struct api_error *err) {
     if (name != NULL && !cJSON_IsString(name))
         return json_refuse(name, path, "a string", err);
     if (name != NULL && strlen(name->valuestring) > INFILL_MAX_NAME_BYTES)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
-                             "%s must have at most %d bytes", path, INFILL_MAX_NAME_BYTES);
+        return bad_request(err, "out_of_range", path, "%s must have at most %d bytes", path,
+                           INFILL_MAX_NAME_BYTES);
     return 0;
 }
 
@@ -74,9 +74,9 @@ static int check_files(const cJSON *files, struct api_error *err) {
     if (files != NULL && !cJSON_IsArray(files))
         return json_refuse(files, "input_extra", "an array of objects", err);
     if (cJSON_GetArraySize(files) > INFILL_MAX_FILES)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "input_extra",
-                             "input_extra must have at most %d items, not %d", INFILL_MAX_FILES,
-                             cJSON_GetArraySize(files));
+        return bad_request(err, "out_of_range", "input_extra",
+                           "input_extra must have at most %d items, not %d", INFILL_MAX_FILES,
+                           cJSON_GetArraySize(files));
     cJSON_ArrayForEach(file, files) {
         if (check_file(file, index++, err) != 0)
             return -1;
@@ -180,10 +180,10 @@ static int check_prompt(const struct api_context *context, const struct prompt_l
     int64_t most = prompt_truncation_limit(context, limits) - before - NUM_FIM_PARTS;
     if (body->between.count == 0 || body->between.count <= most)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", "prompt",
-                         "prompt has %d tokens, which are not cut: at most %lld have room beside "
-                         "the output",
-                         (int)body->between.count, (long long)(most > 0 ? most : 0));
+    return bad_request(err, "context_length_exceeded", "prompt",
+                       "prompt has %d tokens, which are not cut: at most %lld have room beside "
+                       "the output",
+                       (int)body->between.count, (long long)(most > 0 ? most : 0));
 }
 
 int infill_body_read_tokens(const struct api_context *context, const struct prompt_limits *limits,

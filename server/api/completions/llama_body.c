@@ -117,14 +117,14 @@ static int check_fields(const cJSON *fields, struct api_error *err) {
         char path[PROMPT_PATH_BYTES];
         snprintf(path, sizeof(path), "response_fields[%d]", index++);
         if (index > MAX_FIELDS)
-            return api_error_set(
-                err, 400, "invalid_request_error", "array_above_max_length", "response_fields",
-                "response_fields has too many entries: at most %d are allowed", MAX_FIELDS);
+            return bad_request(err, "array_above_max_length", "response_fields",
+                               "response_fields has too many entries: at most %d are allowed",
+                               MAX_FIELDS);
         if (!cJSON_IsString(item))
             return json_refuse(item, path, "a string", err);
         if (strlen(item->valuestring) > MAX_FIELD_BYTES)
-            return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
-                                 "%s must have at most %d bytes", path, MAX_FIELD_BYTES);
+            return bad_request(err, "out_of_range", path, "%s must have at most %d bytes", path,
+                               MAX_FIELD_BYTES);
     }
     return 0;
 }
@@ -155,8 +155,8 @@ struct bias_reader {
 
 static int set_named(struct bias_reader *reader, const char *id, const cJSON *value) {
     if (reader->num_set++ == MAX_LOGIT_BIASES)
-        return api_error_set(
-            reader->err, 400, "invalid_request_error", "array_above_max_length", "logit_bias",
+        return bad_request(
+            reader->err, "array_above_max_length", "logit_bias",
             "logit_bias has too many entries: at most %d are allowed, and a text has as many as it "
             "has tokens",
             MAX_LOGIT_BIASES);
@@ -291,8 +291,8 @@ static cJSON *make_prompt(const struct api_context *context, cJSON *item, struct
     if (!cJSON_IsObject(item))
         return item;
     if (data != NULL && !(cJSON_IsArray(data) && data->child == NULL)) {
-        api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", "prompt",
-                      "prompt has multimodal_data: this server takes texts only");
+        bad_request(err, "unsupported_parameter", "prompt",
+                    "prompt has multimodal_data: this server takes texts only");
         return NULL;
     }
     if (!cJSON_IsString(text)) {

@@ -33,9 +33,8 @@ int output_form_regex(const cJSON *value, const char *path, struct grammar_build
         return 0;
     if (error.code == ERROR_MEMORY)
         return api_error_set_memory(err);
-    return api_error_set(err, 400, "invalid_request_error", "invalid_regex", path,
-                         "%s is not a regular expression that is supported: %s", path,
-                         error.message);
+    return bad_request(err, "invalid_regex", path,
+                       "%s is not a regular expression that is supported: %s", path, error.message);
 }
 
 static int read_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
@@ -49,8 +48,8 @@ static int read_grammar(const cJSON *value, const char *path, struct grammar_bui
         return 0;
     if (error.code == ERROR_MEMORY)
         return api_error_set_memory(err);
-    return api_error_set(err, 400, "invalid_request_error", "invalid_grammar", path,
-                         "%s is not a grammar that is supported: %s", path, error.message);
+    return bad_request(err, "invalid_grammar", path, "%s is not a grammar that is supported: %s",
+                       path, error.message);
 }
 
 int output_form_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
@@ -78,8 +77,8 @@ int output_form_choice(const cJSON *value, const char *path, struct grammar_buil
     if (!cJSON_IsArray(value) || count == 0)
         return json_refuse(value, path, "an array of strings that is not empty", err);
     if (count > OUTPUT_FORM_MAX_CHOICES)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
-                             "%s must have at most %d strings", path, OUTPUT_FORM_MAX_CHOICES);
+        return bad_request(err, "out_of_range", path, "%s must have at most %d strings", path,
+                           OUTPUT_FORM_MAX_CHOICES);
     grammar_node *nodes = malloc((size_t)count * sizeof(*nodes));
     const cJSON *item;
     if (nodes == NULL)

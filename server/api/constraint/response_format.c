@@ -13,8 +13,8 @@
 #define MAX_PATH 64
 
 static int unsupported(const char *path, struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", path,
-                         "%s is not supported: json, regex, choice and grammar are", path);
+    return bad_request(err, "unsupported_value", path,
+                       "%s is not supported: json, regex, choice and grammar are", path);
 }
 
 /* --- OpenAI's response_format --- */
@@ -126,8 +126,8 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
         if (node == OUTPUT_FORM_NONE)
             continue;
         if (++found->count > 1)
-            return api_error_set(err, 400, "invalid_request_error", "unsupported_value", path,
-                                 "%s is not allowed beside another form of the output", path);
+            return bad_request(err, "unsupported_value", path,
+                               "%s is not allowed beside another form of the output", path);
         found->node = node;
         memcpy(found->path, path, sizeof(path));
     }

@@ -20,8 +20,7 @@ struct reader {
 };
 
 static int refuse(const struct reader *r, const char *path, const char *what) {
-    return api_error_set(r->err, 400, "invalid_request_error", "unsupported_value", path,
-                         "%s is not supported: %s", path, what);
+    return bad_request(r->err, "unsupported_value", path, "%s is not supported: %s", path, what);
 }
 
 static grammar_node literal(const struct reader *r, const char *text) {
@@ -180,9 +179,9 @@ static int behind_trigger(const struct reader *r, const struct triggered *t, con
         if (strncmp(t->tags[i].begin, trigger->valuestring, length) == 0)
             choices[count++] = tag_node(r, &t->tags[i], length);
     if (count == 0)
-        return api_error_set(r->err, 400, "invalid_request_error", "unsupported_value", path,
-                             "%s has a trigger with which no tag begins: \"%.64s\"", path,
-                             trigger->valuestring);
+        return bad_request(r->err, "unsupported_value", path,
+                           "%s has a trigger with which no tag begins: \"%.64s\"", path,
+                           trigger->valuestring);
     grammar_node items[] = {grammar_alternatives(r->builder, choices, count), after};
     *out = grammar_sequence(r->builder, items, 2);
     return 0;
@@ -196,8 +195,8 @@ static int check_tags_have_triggers(const struct reader *r, const struct trigger
         cJSON_ArrayForEach(trigger, t->triggers) is_found |=
             strncmp(t->tags[i].begin, trigger->valuestring, strlen(trigger->valuestring)) == 0;
         if (!is_found)
-            return api_error_set(r->err, 400, "invalid_request_error", "unsupported_value", path,
-                                 "%s has no trigger that begins \"%.64s\"", path, t->tags[i].begin);
+            return bad_request(r->err, "unsupported_value", path,
+                               "%s has no trigger that begins \"%.64s\"", path, t->tags[i].begin);
     }
     return 0;
 }

@@ -69,12 +69,12 @@ static int check_dimensions(const struct api_context *context, const struct embe
         snprintf(allowed, sizeof(allowed), "from 1 to %d", (int)whole);
     else
         list_sizes(sizes, whole, allowed, sizeof(allowed));
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "dimensions",
-                         "dimensions must be %s, not %lld%s", allowed, (long long)body->dimensions,
-                         sizes->any || sizes->num_sizes > 0
-                             ? ""
-                             : ": this model's files do not say that its embeddings can be "
-                               "shortened");
+    return bad_request(err, "unsupported_value", "dimensions", "dimensions must be %s, not %lld%s",
+                       allowed, (long long)body->dimensions,
+                       sizes->any || sizes->num_sizes > 0
+                           ? ""
+                           : ": this model's files do not say that its embeddings can be "
+                             "shortened");
 }
 
 static int read_all(const struct api_context *context, struct embedding_body *body,

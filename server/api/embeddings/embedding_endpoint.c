@@ -52,9 +52,9 @@ static int check_size(int32_t num_dimensions, int32_t num_inputs, struct api_err
     int32_t most = MAX_NUMBERS / num_dimensions;
     if (num_inputs <= most || num_inputs == 1)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", "input",
-                         "input must have at most %d entries with embeddings of %d numbers, not %d",
-                         (int)most, (int)num_dimensions, (int)num_inputs);
+    return bad_request(err, "array_above_max_length", "input",
+                       "input must have at most %d entries with embeddings of %d numbers, not %d",
+                       (int)most, (int)num_dimensions, (int)num_inputs);
 }
 
 static int fill(const struct api_context *context, void *parsed, struct api_call *base,

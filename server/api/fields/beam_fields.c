@@ -122,10 +122,10 @@ static int check_width(const struct api_context *context, const struct sampling_
     if (width + num_ends <= BEAM_MAX_CANDIDATES)
         return 0;
     const char *name = body->best_of != 0 ? "best_of" : "n";
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", name,
-                         "%s, the width of the beam search, is %d, and %d tokens end a beam (the "
-                         "model's and stop_token_ids): at most %d are allowed together",
-                         name, width, num_ends, BEAM_MAX_CANDIDATES);
+    return bad_request(err, "out_of_range", name,
+                       "%s, the width of the beam search, is %d, and %d tokens end a beam (the "
+                       "model's and stop_token_ids): at most %d are allowed together",
+                       name, width, num_ends, BEAM_MAX_CANDIDATES);
 }
 
 int beam_fields_read(const struct api_context *context, const cJSON *json,

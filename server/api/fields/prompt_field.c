@@ -9,8 +9,8 @@
 /* Bound the text that is to be cut: many times what the context holds. */
 int prompt_field_refuse(int code, const char *path, struct api_error *err) {
     if (code == TOKENIZER_TOO_COSTLY)
-        return api_error_set(err, 400, "invalid_request_error", "text_too_costly", path,
-                             "The text takes the model's tokenizer too long");
+        return bad_request(err, "text_too_costly", path,
+                           "The text takes the model's tokenizer too long");
     return api_error_set_memory(err);
 }
 
@@ -48,8 +48,8 @@ static const char allowed_shapes[] =
     "a string, an array of strings, an array of token ids or an array of arrays of token ids";
 
 static int refuse_empty(const char *path, struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "empty_prompt", path,
-                         "%s is empty: at least one token is needed", path);
+    return bad_request(err, "empty_prompt", path, "%s is empty: at least one token is needed",
+                       path);
 }
 
 static int refuse_length(const struct api_context *context, const char *path, const char *about,
@@ -57,11 +57,11 @@ static int refuse_length(const struct api_context *context, const char *path, co
     char output[48] = "";
     if (max_tokens > 0)
         snprintf(output, sizeof(output), " and max_tokens is %lld", (long long)max_tokens);
-    return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", path,
-                         "This model's maximum context length is %d tokens, but %s has %s%lld "
-                         "tokens%s",
-                         (int)context->limits->max_model_len, path, about, (long long)num_tokens,
-                         output);
+    return bad_request(err, "context_length_exceeded", path,
+                       "This model's maximum context length is %d tokens, but %s has %s%lld "
+                       "tokens%s",
+                       (int)context->limits->max_model_len, path, about, (long long)num_tokens,
+                       output);
 }
 
 static int check_prompt(const cJSON *item, const char *path, bool allows_empty,
@@ -84,8 +84,8 @@ int prompt_list_read(const struct api_context *context, const cJSON *body, const
                      bool allows_empty, struct prompt_list *out, struct api_error *err) {
     const cJSON *prompt = cJSON_GetObjectItemCaseSensitive(body, name);
     if (prompt == NULL)
-        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter", name,
-                             "%s is missing: it must be %s", name, allowed_shapes);
+        return bad_request(err, "missing_required_parameter", name, "%s is missing: it must be %s",
+                           name, allowed_shapes);
     if (check_prompt(prompt, name, allows_empty && cJSON_IsString(prompt), err) != 0)
         return -1;
     struct prompt_list list = {.name = name, .first = prompt, .num_prompts = 1};
@@ -95,9 +95,9 @@ int prompt_list_read(const struct api_context *context, const cJSON *body, const
         cJSON_ArrayForEach(item, prompt) {
             char path[PROMPT_PATH_BYTES];
             if (list.num_prompts == context->max_prompts)
-                return api_error_set(err, 400, "invalid_request_error", "array_above_max_length",
-                                     name, "%s has more than %d entries, the most allowed", name,
-                                     (int)context->max_prompts);
+                return bad_request(err, "array_above_max_length", name,
+                                   "%s has more than %d entries, the most allowed", name,
+                                   (int)context->max_prompts);
             prompt_list_path(&list, list.num_prompts, path);
             if (check_prompt(item, path, allows_empty, err) != 0)
                 return -1;
@@ -222,9 +222,9 @@ static int check_cut_bytes(const struct prompt_reader *reader, size_t length,
         most = LEAST_CUT_BYTES;
     if (length <= most)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", reader->path,
-                         "%s has %zu bytes: at most %zu are cut by truncate_prompt_tokens",
-                         reader->path, length, most);
+    return bad_request(err, "out_of_range", reader->path,
+                       "%s has %zu bytes: at most %zu are cut by truncate_prompt_tokens",
+                       reader->path, length, most);
 }
 
 static int encode_and_cut(const struct prompt_reader *reader, const struct prompt_text *text,
@@ -323,8 +323,8 @@ int prompt_list_check_total(const struct api_context *context, const struct prom
                             int64_t num_tokens, struct api_error *err) {
     if (list->num_prompts == 1 || num_tokens <= context->max_prompt_tokens)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", list->name,
-                         "the prompts of one call may have %lld tokens together, and these have "
-                         "more; send them in several calls",
-                         (long long)context->max_prompt_tokens);
+    return bad_request(err, "out_of_range", list->name,
+                       "the prompts of one call may have %lld tokens together, and these have "
+                       "more; send them in several calls",
+                       (long long)context->max_prompt_tokens);
 }

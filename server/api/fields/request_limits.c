@@ -51,20 +51,20 @@ int request_limits_refuse(const struct request *request, const struct serving_li
     const struct kv_demand demand = kv_demand_of(request, limits);
     const char *width_field = params->beam_width > params->num_choices ? "best_of" : "n";
     if (demand.num_tokens > limits->max_model_len)
-        return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", "prompt",
-                             "the prompt and the requested tokens have at least %d tokens; the "
-                             "maximum context length is %d tokens (--max-model-len)",
-                             (int)demand.num_tokens, (int)limits->max_model_len);
+        return bad_request(err, "context_length_exceeded", "prompt",
+                           "the prompt and the requested tokens have at least %d tokens; the "
+                           "maximum context length is %d tokens (--max-model-len)",
+                           (int)demand.num_tokens, (int)limits->max_model_len);
     if (demand.num_seqs > limits->max_num_seqs)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", width_field,
-                             "a beam search of width %d runs as many sequences at once; this "
-                             "server runs at most %d (--max-num-seqs)",
-                             (int)demand.num_seqs, (int)limits->max_num_seqs);
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", width_field,
-                         "%d sequences of up to %d tokens after a prompt of %d may need %lld KV "
-                         "blocks of %d tokens; the pool has %d (--kv-cache-memory-bytes). Fewer "
-                         "beams or a smaller max_tokens need less",
-                         (int)demand.num_seqs, (int)params->max_tokens,
-                         (int)request->num_prompt_tokens, (long long)demand.num_blocks,
-                         (int)limits->block_size, (int)limits->num_blocks);
+        return bad_request(err, "out_of_range", width_field,
+                           "a beam search of width %d runs as many sequences at once; this "
+                           "server runs at most %d (--max-num-seqs)",
+                           (int)demand.num_seqs, (int)limits->max_num_seqs);
+    return bad_request(err, "out_of_range", width_field,
+                       "%d sequences of up to %d tokens after a prompt of %d may need %lld KV "
+                       "blocks of %d tokens; the pool has %d (--kv-cache-memory-bytes). Fewer "
+                       "beams or a smaller max_tokens need less",
+                       (int)demand.num_seqs, (int)params->max_tokens,
+                       (int)request->num_prompt_tokens, (long long)demand.num_blocks,
+                       (int)limits->block_size, (int)limits->num_blocks);
 }

@@ -94,8 +94,7 @@ struct json_table sampling_body_table(void) {
 }
 
 static int refuse(struct api_error *err, const char *param, const char *message) {
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
-                         message);
+    return bad_request(err, "unsupported_value", param, "%s", message);
 }
 
 static int read_stream_options(const cJSON *json, struct sampling_body *body,
@@ -119,9 +118,9 @@ static int read_stream_options(const cJSON *json, struct sampling_body *body,
 /* Checks what the table cannot say: fields that depend on others. */
 static int check_combinations(const struct sampling_body *body, struct api_error *err) {
     if (body->best_of != 0 && body->best_of < body->n)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "best_of",
-                             "best_of must be at least n (%lld), not %lld", (long long)body->n,
-                             (long long)body->best_of);
+        return bad_request(err, "out_of_range", "best_of",
+                           "best_of must be at least n (%lld), not %lld", (long long)body->n,
+                           (long long)body->best_of);
     if (sampling_body_has_best_of(body) && body->stream)
         return refuse(err, "best_of",
                       "best_of above n is not allowed with stream: true: the best are known only "
@@ -130,9 +129,9 @@ static int check_combinations(const struct sampling_body *body, struct api_error
         return refuse(err, "prompt_logprobs",
                       "prompt_logprobs above 0 is not allowed with stream: true");
     if (body->max_tokens != SAMPLING_TO_THE_END && body->min_tokens > body->max_tokens)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "min_tokens",
-                             "min_tokens must be at most max_tokens (%lld), not %lld",
-                             (long long)body->max_tokens, (long long)body->min_tokens);
+        return bad_request(err, "out_of_range", "min_tokens",
+                           "min_tokens must be at most max_tokens (%lld), not %lld",
+                           (long long)body->max_tokens, (long long)body->min_tokens);
     return 0;
 }
 
@@ -243,12 +242,12 @@ uint64_t sampling_body_seed(const struct api_context *context, const struct samp
 
 static int refuse_room(const struct api_context *context, const char *name, int64_t value,
                        const char *prompt, int32_t num_prompt_tokens, struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "context_length_exceeded", name,
-                         "%s must be at most %d, not %lld: this model's maximum context length is "
-                         "%d tokens, and %s has %d",
-                         name, (int)context->limits->max_model_len - (int)num_prompt_tokens,
-                         (long long)value, (int)context->limits->max_model_len, prompt,
-                         (int)num_prompt_tokens);
+    return bad_request(err, "context_length_exceeded", name,
+                       "%s must be at most %d, not %lld: this model's maximum context length is "
+                       "%d tokens, and %s has %d",
+                       name, (int)context->limits->max_model_len - (int)num_prompt_tokens,
+                       (long long)value, (int)context->limits->max_model_len, prompt,
+                       (int)num_prompt_tokens);
 }
 
 int sampling_body_check_room(const struct sampling_body *body, const struct api_context *context,

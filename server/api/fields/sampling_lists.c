@@ -12,8 +12,8 @@
 #define MAX_PATH 64
 
 static int refuse_count(const char *path, int max, struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", path,
-                         "%s has too many entries: at most %d are allowed", path, max);
+    return bad_request(err, "array_above_max_length", path,
+                       "%s has too many entries: at most %d are allowed", path, max);
 }
 
 static int read_stop_string(const cJSON *item, const char *path, struct sampling_lists *lists,
@@ -24,9 +24,9 @@ static int read_stop_string(const cJSON *item, const char *path, struct sampling
         return refuse_count("stop", MAX_STOP_STRINGS, err);
     size_t length = strlen(item->valuestring);
     if (length == 0 || length > MAX_STOP_STRING_BYTES)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
-                             "%s has %zu bytes: a stop string of 1 to %d bytes is allowed", path,
-                             length, MAX_STOP_STRING_BYTES);
+        return bad_request(err, "out_of_range", path,
+                           "%s has %zu bytes: a stop string of 1 to %d bytes is allowed", path,
+                           length, MAX_STOP_STRING_BYTES);
     lists->stop_strings[lists->num_stop_strings++] =
         (struct stop_string){.data = item->valuestring, .length = length};
     return 0;
@@ -69,9 +69,9 @@ static int read_breakers(const cJSON *breakers, struct sampling_lists *lists,
             return json_refuse(item, path, "a string", err);
         size_t length = strlen(item->valuestring);
         if (length == 0 || length > MAX_DRY_BREAKER_BYTES)
-            return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
-                                 "%s has %zu bytes: a breaker of 1 to %d bytes is allowed", path,
-                                 length, MAX_DRY_BREAKER_BYTES);
+            return bad_request(err, "out_of_range", path,
+                               "%s has %zu bytes: a breaker of 1 to %d bytes is allowed", path,
+                               length, MAX_DRY_BREAKER_BYTES);
         lists->dry_breakers[lists->num_dry_breakers++] =
             (struct stop_string){.data = item->valuestring, .length = length};
     }
@@ -130,10 +130,10 @@ static int read_biases(const cJSON *map, int32_t vocab_size, struct sampling_lis
         if (lists->num_biases == MAX_LOGIT_BIASES)
             return refuse_count("logit_bias", MAX_LOGIT_BIASES, err);
         if (!parse_token(item->string, vocab_size, &token))
-            return api_error_set(err, 400, "invalid_request_error", "out_of_range", "logit_bias",
-                                 "logit_bias has the key \"%.32s\": keys must be token ids from 0 "
-                                 "to %d",
-                                 item->string, (int)vocab_size - 1);
+            return bad_request(err, "out_of_range", "logit_bias",
+                               "logit_bias has the key \"%.32s\": keys must be token ids from 0 "
+                               "to %d",
+                               item->string, (int)vocab_size - 1);
         snprintf(path, sizeof(path), "logit_bias.%d", (int)token);
         if (json_read_number(item, path, -MAX_BIAS, MAX_BIAS, &bias, err) != 0)
             return -1;
@@ -200,9 +200,9 @@ static int add_bad_run(const struct tokenizer *tokenizer, const char *word, cons
     if (count < 0)
         return prompt_field_refuse((int)count, path, err);
     if (count == 0 || count > MAX_BAD_RUN_TOKENS)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
-                             "%s is %lld tokens: a word of 1 to %d tokens is allowed", path,
-                             (long long)count, MAX_BAD_RUN_TOKENS);
+        return bad_request(err, "out_of_range", path,
+                           "%s is %lld tokens: a word of 1 to %d tokens is allowed", path,
+                           (long long)count, MAX_BAD_RUN_TOKENS);
     lists->bad_runs[lists->num_bad_runs++] =
         (struct token_run){.tokens = tokens, .count = (int32_t)count};
     return 0;
@@ -214,9 +214,9 @@ static int read_bad_word(const cJSON *item, const struct tokenizer *tokenizer, c
         return json_refuse(item, path, "a string", err);
     size_t length = strlen(item->valuestring);
     if (length == 0 || length > MAX_BAD_WORD_BYTES)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", path,
-                             "%s has %zu bytes: a word of 1 to %d bytes is allowed", path, length,
-                             MAX_BAD_WORD_BYTES);
+        return bad_request(err, "out_of_range", path,
+                           "%s has %zu bytes: a word of 1 to %d bytes is allowed", path, length,
+                           MAX_BAD_WORD_BYTES);
     char behind_space[MAX_BAD_WORD_BYTES + 2];
     snprintf(behind_space, sizeof(behind_space), " %s", item->valuestring);
     if (add_bad_run(tokenizer, item->valuestring, path, lists, err) != 0)

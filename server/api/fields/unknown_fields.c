@@ -230,10 +230,10 @@ static int check_item(const cJSON *item, struct api_error *err) {
     if (field == NULL || is_neutral(field, item))
         return 0;
     describe_neutral(field, neutral, sizeof(neutral));
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_parameter", field->name,
-                         "%s is not supported: leave it out%s%s%s", field->name, neutral,
-                         field->instead != NULL ? "; " : "",
-                         field->instead != NULL ? field->instead : "");
+    return bad_request(err, "unsupported_parameter", field->name,
+                       "%s is not supported: leave it out%s%s%s", field->name, neutral,
+                       field->instead != NULL ? "; " : "",
+                       field->instead != NULL ? field->instead : "");
 }
 
 int unknown_fields_read(const cJSON *json, const struct json_table *tables, int num_tables,
@@ -256,8 +256,7 @@ int unknown_fields_check(const struct api_context *context, const struct byte_bu
         first++;
     char param[sizeof(err->param)];
     snprintf(param, sizeof(param), "%.*s", (int)first, names->data);
-    return api_error_set(err, 400, "invalid_request_error", "unknown_parameter", param,
-                         "this server refuses fields it does not know: %.*s",
-                         names->length < MAX_SHOWN_BYTES ? (int)names->length : MAX_SHOWN_BYTES,
-                         names->data);
+    return bad_request(
+        err, "unknown_parameter", param, "this server refuses fields it does not know: %.*s",
+        names->length < MAX_SHOWN_BYTES ? (int)names->length : MAX_SHOWN_BYTES, names->data);
 }

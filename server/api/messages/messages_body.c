@@ -30,17 +30,16 @@ static const cJSON *given(const struct translation *t, const char *name) {
 static int check_stateless(struct translation *t) {
     if (given(t, "thread") == NULL)
         return 0;
-    return api_error_set(t->err, 400, "invalid_request_error", "thread_unsupported_request",
-                         "thread",
-                         "thread is not supported: this server stores nothing between requests; "
-                         "send all messages");
+    return bad_request(t->err, "thread_unsupported_request", "thread",
+                       "thread is not supported: this server stores nothing between requests; "
+                       "send all messages");
 }
 
 static int translate_bounds(struct translation *t, bool counts_only) {
     const cJSON *max_tokens = given(t, "max_tokens"), *stop = given(t, "stop_sequences");
     if (max_tokens == NULL && !counts_only)
-        return api_error_set(t->err, 400, "invalid_request_error", "missing_required_parameter",
-                             "max_tokens", "max_tokens is missing: this endpoint requires it");
+        return bad_request(t->err, "missing_required_parameter", "max_tokens",
+                           "max_tokens is missing: this endpoint requires it");
     if (stop != NULL && !cJSON_IsArray(stop))
         return json_refuse(stop, "stop_sequences", "an array of strings", t->err);
     if (refer(t, "max_tokens", max_tokens) != 0)
@@ -58,10 +57,9 @@ static int translate_metadata(struct translation *t) {
     if (user != NULL && !cJSON_IsString(user))
         return json_refuse(user, "metadata.user_id", "a string", t->err);
     if (user != NULL && strlen(user->valuestring) > MESSAGES_MAX_USER_ID_BYTES)
-        return api_error_set(t->err, 400, "invalid_request_error", "out_of_range",
-                             "metadata.user_id",
-                             "metadata.user_id has %zu bytes: at most %d are allowed",
-                             strlen(user->valuestring), MESSAGES_MAX_USER_ID_BYTES);
+        return bad_request(t->err, "out_of_range", "metadata.user_id",
+                           "metadata.user_id has %zu bytes: at most %d are allowed",
+                           strlen(user->valuestring), MESSAGES_MAX_USER_ID_BYTES);
     return refer(t, "metadata", metadata);
 }
 
@@ -86,10 +84,9 @@ static int check_context_management(struct translation *t) {
         return json_refuse(management, "context_management", "an object", t->err);
     cJSON_ArrayForEach(edit, json_member(management, "edits")) {
         if (!is_idle_edit(edit))
-            return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value",
-                                 "context_management",
-                                 "context_management is not supported but for clear_thinking that "
-                                 "keeps all: the client decides what it sends");
+            return bad_request(t->err, "unsupported_value", "context_management",
+                               "context_management is not supported but for clear_thinking that "
+                               "keeps all: the client decides what it sends");
     }
     return 0;
 }
@@ -253,9 +250,8 @@ static int translate_others(struct translation *t) {
         if (!json_is_given(item) || CHAT_TRANSLATION_HAS(taken, item->string))
             continue;
         if (CHAT_TRANSLATION_HAS(chat_fields, item->string))
-            return api_error_set(t->err, 400, "invalid_request_error", "unknown_parameter",
-                                 item->string, "%s is a field of /v1/chat/completions, not of this",
-                                 item->string);
+            return bad_request(t->err, "unknown_parameter", item->string,
+                               "%s is a field of /v1/chat/completions, not of this", item->string);
         bool is_made = strcmp(item->string, "chat_template_kwargs") == 0 &&
                        json_member(t->chat, item->string) != NULL;
         if (!is_made && refer(t, item->string, item) != 0)

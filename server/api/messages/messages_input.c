@@ -133,8 +133,8 @@ static bool is_type(const struct block *block, const char *type) {
 static int refuse_type(struct reader *reader, const struct block *block, const char *allowed) {
     char path[MAX_PATH];
     snprintf(path, sizeof(path), "%.56s.type", block->path);
-    return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_content", path,
-                         "%s is \"%.40s\": this server takes %s here", path, block->type, allowed);
+    return bad_request(reader->err, "unsupported_content", path,
+                       "%s is \"%.40s\": this server takes %s here", path, block->type, allowed);
 }
 
 static int read_text(struct reader *reader, const struct block *block, const char *prefix,
@@ -225,10 +225,9 @@ static int read_tool_use(struct reader *reader, const struct block *block) {
     if (calls == NULL)
         return -1;
     if (cJSON_GetArraySize(calls) == OUTPUT_MAX_TOOL_CALLS)
-        return api_error_set(reader->err, 400, "invalid_request_error", "array_above_max_length",
-                             block->path,
-                             "%s is one tool_use too many: at most %d are allowed in a turn",
-                             block->path, OUTPUT_MAX_TOOL_CALLS);
+        return bad_request(reader->err, "array_above_max_length", block->path,
+                           "%s is one tool_use too many: at most %d are allowed in a turn",
+                           block->path, OUTPUT_MAX_TOOL_CALLS);
     if (add_call(reader, calls, id, name, input) != 0)
         return -1;
     return pass_on(reader, block, "messages[].content[]", known, sizeof(known) / sizeof(known[0]));
@@ -378,9 +377,8 @@ static int read_end(struct reader *reader) {
     if (!has_role(last, "assistant"))
         return 0;
     if (json_member(last, "tool_calls") != NULL)
-        return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_value",
-                             "messages",
-                             "messages must not end with a tool_use: its tool_result is missing");
+        return bad_request(reader->err, "unsupported_value", "messages",
+                           "messages must not end with a tool_use: its tool_result is missing");
     return chat_translation_add(reader->chat, "continue_final_message", cJSON_CreateTrue(),
                                 reader->err);
 }

@@ -35,10 +35,10 @@ static int check_tool(struct reader *reader, const cJSON *tool, const char *path
     if (type != NULL && !cJSON_IsString(type))
         return json_refuse(type, inner, "\"custom\"", reader->err);
     if (type != NULL && strcmp(type->valuestring, "custom") != 0)
-        return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_value", inner,
-                             "%s is \"%.40s\": this server runs no tools and knows none by name; "
-                             "only tools with an input_schema (\"custom\") are taken",
-                             inner, type->valuestring);
+        return bad_request(reader->err, "unsupported_value", inner,
+                           "%s is \"%.40s\": this server runs no tools and knows none by name; "
+                           "only tools with an input_schema (\"custom\") are taken",
+                           inner, type->valuestring);
     snprintf(inner, sizeof(inner), "%s.input_schema", path);
     return cJSON_IsObject(schema)
                ? 0

@@ -129,8 +129,8 @@ static int write_request(const struct rendered *rendered, const char *path,
 }
 
 static int refuse_beams(struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "use_beam_search",
-                         "use_beam_search must be false: a beam search is more than one request");
+    return bad_request(err, "unsupported_value", "use_beam_search",
+                       "use_beam_search must be false: a beam search is more than one request");
 }
 
 static void take_ignored(struct byte_buffer *from, struct byte_buffer *to) {

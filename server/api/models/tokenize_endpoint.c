@@ -211,8 +211,8 @@ static int check_form(const cJSON *json, enum tokenize_form form, struct api_err
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (json_given_member(json, fields[i].name) == NULL || (fields[i].forms & (int)form) != 0)
             continue;
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", fields[i].name,
-                             "%s is not allowed with %s", fields[i].name, subject);
+        return bad_request(err, "unsupported_value", fields[i].name, "%s is not allowed with %s",
+                           fields[i].name, subject);
     }
     return 0;
 }
@@ -236,8 +236,8 @@ static int tokenize_parsed(const struct api_context *context, cJSON *json, struc
         return tokenize_chat(context, json, &body, out, err);
     struct prompt_text text = {.data = body.prompt != NULL ? body.prompt : body.content};
     if (text.data == NULL)
-        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
-                             "prompt", "prompt is missing: it must be a string");
+        return bad_request(err, "missing_required_parameter", "prompt",
+                           "prompt is missing: it must be a string");
     text.length = strlen(text.data);
     text.flags = prompt_text_flags(body.prompt != NULL ? body.add_special_tokens : body.add_special,
                                    body.parse_special);
@@ -270,9 +270,9 @@ static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size
                   bool skip_special, struct byte_buffer *text, struct api_error *err) {
     size_t length = tokenizer_decode(tokenizer, tokens, count, skip_special, NULL, 0);
     if (length > MAX_DETOKENIZED_BYTES)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "tokens",
-                             "tokens stand for more than %d bytes of text, the most allowed",
-                             MAX_DETOKENIZED_BYTES);
+        return bad_request(err, "out_of_range", "tokens",
+                           "tokens stand for more than %d bytes of text, the most allowed",
+                           MAX_DETOKENIZED_BYTES);
     char *bytes = malloc(length + 1);
     if (bytes == NULL)
         return api_error_set_memory(err);

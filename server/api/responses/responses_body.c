@@ -29,8 +29,7 @@ static int refer(struct translation *t, cJSON *object, const char *name, const c
 }
 
 static int refuse(struct translation *t, const char *param, const char *message) {
-    return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value", param, "%s",
-                         message);
+    return bad_request(t->err, "unsupported_value", param, "%s", message);
 }
 
 static int check_object(struct translation *t, const char *name) {
@@ -49,11 +48,10 @@ static int check_absent(struct translation *t) {
     static const char *const stored[] = {"conversation", "prompt"};
     for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++)
         if (json_is_given(json_member(t->body, stored[i])))
-            return api_error_set(t->err, 400, "invalid_request_error", "unsupported_value",
-                                 stored[i],
-                                 "%s is not supported: this server has no objects of its own; "
-                                 "send the whole input, or previous_response_id",
-                                 stored[i]);
+            return bad_request(t->err, "unsupported_value", stored[i],
+                               "%s is not supported: this server has no objects of its own; "
+                               "send the whole input, or previous_response_id",
+                               stored[i]);
     if (cJSON_IsTrue(json_member(json_member(t->body, "stream_options"), "continuous_usage_stats")))
         return refuse(t, "stream_options.continuous_usage_stats",
                       "stream_options.continuous_usage_stats is not supported: usage comes with "
@@ -230,9 +228,8 @@ static int translate_others(struct translation *t) {
         if (CHAT_TRANSLATION_HAS(taken, item->string))
             continue;
         if (CHAT_TRANSLATION_HAS(unsupported_items, item->string) && json_is_given(item))
-            return api_error_set(t->err, 400, "invalid_request_error", "unknown_parameter",
-                                 item->string, "%s is a field of /v1/chat/completions, not of this",
-                                 item->string);
+            return bad_request(t->err, "unknown_parameter", item->string,
+                               "%s is a field of /v1/chat/completions, not of this", item->string);
         if (refer(t, t->chat, item->string, item) != 0)
             return -1;
     }

@@ -24,8 +24,7 @@ static int read_bool(const cJSON *body, const char *name, bool *out, struct api_
 }
 
 static int refuse(struct api_error *err, const char *param, const char *message) {
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", param, "%s",
-                         message);
+    return bad_request(err, "unsupported_value", param, "%s", message);
 }
 
 static int check_background(const struct api_context *context, bool is_kept,
@@ -81,8 +80,8 @@ static int read_previous(const struct api_context *context, const cJSON *body,
     out->store = context->responses;
     out->items = response_store_hold_items(out->store, context->tenant, id, &lines);
     if (out->items == NULL)
-        return api_error_set(err, 400, "invalid_request_error", "previous_response_not_found", name,
-                             "Previous response with id '%.100s' not found.", id.data);
+        return bad_request(err, "previous_response_not_found", name,
+                           "Previous response with id '%.100s' not found.", id.data);
     if (lines.failed)
         api_error_set_memory(err);
     else
@@ -140,10 +139,10 @@ static int refuse_reference(const cJSON *reference, int index, bool has_store,
     const cJSON *id = json_member(reference, "id");
     snprintf(path, sizeof(path), "input[%d].type", index);
     if (!has_store)
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", path,
-                             "%s is \"item_reference\": this server stores nothing between "
-                             "requests (its option response-store-bytes); send the item itself",
-                             path);
+        return bad_request(err, "unsupported_value", path,
+                           "%s is \"item_reference\": this server stores nothing between "
+                           "requests (its option response-store-bytes); send the item itself",
+                           path);
     snprintf(path, sizeof(path), "input[%d].id", index);
     if (!cJSON_IsString(id) || id->valuestring[0] == '\0' ||
         id->valuestring[strspn(id->valuestring, allowed)] != '\0')
@@ -166,10 +165,10 @@ static int resolve_references(const struct api_context *context, cJSON *input,
         const char *id = json_member(reference, "id")->valuestring;
         const struct text text = {id, strlen(id)};
         if (num_rounds++ == MAX_REFERRED_RESPONSES)
-            return api_error_set(err, 400, "invalid_request_error", "out_of_range", "input",
-                                 "input refers to items of more than %d responses, the most "
-                                 "allowed: send some of them whole",
-                                 MAX_REFERRED_RESPONSES);
+            return bad_request(err, "out_of_range", "input",
+                               "input refers to items of more than %d responses, the most "
+                               "allowed: send some of them whole",
+                               MAX_REFERRED_RESPONSES);
         if (!response_store_find_item(context->responses, context->tenant, text, &lines)) {
             byte_buffer_finish(&lines);
             return api_error_set(err, 404, "invalid_request_error", "item_not_found", "input",

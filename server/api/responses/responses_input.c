@@ -22,8 +22,8 @@ struct reader {
 };
 
 static int refuse_content(struct reader *reader, const char *path, const char *type) {
-    return api_error_set(reader->err, 400, "invalid_request_error", "unsupported_content", path,
-                         "%s is \"%.32s\": this server takes text only", path, type);
+    return bad_request(reader->err, "unsupported_content", path,
+                       "%s is \"%.32s\": this server takes text only", path, type);
 }
 
 static int add(struct reader *reader, cJSON *object, const char *name, cJSON *member) {
@@ -289,8 +289,8 @@ static int read_item(struct reader *reader, const cJSON *item, const char *path)
 int responses_input_check_size(const cJSON *input, struct api_error *err) {
     return cJSON_GetArraySize(input) <= MAX_ITEMS
                ? 0
-               : api_error_set(err, 400, "invalid_request_error", "array_above_max_length", "input",
-                               "input has more than %d items, the most allowed", MAX_ITEMS);
+               : bad_request(err, "array_above_max_length", "input",
+                             "input has more than %d items, the most allowed", MAX_ITEMS);
 }
 
 static int read_items(struct reader *reader, const cJSON *input) {

@@ -45,8 +45,8 @@ int responses_stored_cancel(const struct api_context *context, struct text id,
     if (is_background)
         return 0;
     response_reader_close(out);
-    return api_error_set(err, 400, "invalid_request_error", "response_not_in_background", NULL,
-                         "Cannot cancel a response that was not made with background: true.");
+    return bad_request(err, "response_not_in_background", NULL,
+                       "Cannot cancel a response that was not made with background: true.");
 }
 
 int responses_stored_delete(const struct api_context *context, struct text id,
@@ -66,10 +66,10 @@ int responses_stored_delete(const struct api_context *context, struct text id,
 static int read_after(const char *text, int64_t *out, struct api_error *err) {
     bool is_number = *text != '\0' && strspn(text, "0123456789") == strlen(text);
     if (!is_number || strlen(text) > MAX_SEQUENCE_DIGITS)
-        return api_error_set(err, 400, "invalid_request_error", "out_of_range", "starting_after",
-                             "starting_after is \"%.24s\": the sequence_number of an event is "
-                             "allowed",
-                             text);
+        return bad_request(err, "out_of_range", "starting_after",
+                           "starting_after is \"%.24s\": the sequence_number of an event is "
+                           "allowed",
+                           text);
     *out = strtoll(text, NULL, 10);
     return 0;
 }
@@ -79,20 +79,20 @@ int responses_stored_read_query(const char *stream, const char *starting_after, 
     *out_is_stream = stream != NULL && strcmp(stream, "true") == 0;
     *out_after = -1;
     if (stream != NULL && !*out_is_stream && strcmp(stream, "false") != 0)
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "stream",
-                             "stream is \"%.24s\": true or false is allowed", stream);
+        return bad_request(err, "unsupported_value", "stream",
+                           "stream is \"%.24s\": true or false is allowed", stream);
     if (starting_after == NULL)
         return 0;
     if (!*out_is_stream)
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
-                             "starting_after", "starting_after is allowed with stream=true alone");
+        return bad_request(err, "unsupported_value", "starting_after",
+                           "starting_after is allowed with stream=true alone");
     return read_after(starting_after, out_after, err);
 }
 
 int responses_stored_refuse_stream(struct api_error *err) {
-    return api_error_set(err, 400, "invalid_request_error", "unsupported_value", "stream",
-                         "stream must be false: only a response that was made with background: "
-                         "true and stream: true has events");
+    return bad_request(err, "unsupported_value", "stream",
+                       "stream must be false: only a response that was made with background: "
+                       "true and stream: true has events");
 }
 
 /* --- Events --- */
@@ -145,9 +145,9 @@ int responses_stored_find_event(struct text events, int64_t after, size_t *out_a
     *out_at = after < 0 ? 0 : find_following(events, after, &last);
     if (last >= after)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "out_of_range", "starting_after",
-                         "starting_after is %lld: the last event so far is %lld", (long long)after,
-                         (long long)last);
+    return bad_request(err, "out_of_range", "starting_after",
+                       "starting_after is %lld: the last event so far is %lld", (long long)after,
+                       (long long)last);
 }
 
 struct event_search {
@@ -193,9 +193,8 @@ static int read_query(const struct response_items_query *query, struct listing *
         bool is_number = strspn(query->limit, "0123456789") == strlen(query->limit);
         unsigned long limit = is_number ? strtoul(query->limit, &end, 10) : 0;
         if (limit < 1 || limit > MAX_LIMIT)
-            return api_error_set(err, 400, "invalid_request_error", "out_of_range", "limit",
-                                 "limit is \"%.24s\": 1 to %d are allowed", query->limit,
-                                 MAX_LIMIT);
+            return bad_request(err, "out_of_range", "limit",
+                               "limit is \"%.24s\": 1 to %d are allowed", query->limit, MAX_LIMIT);
         out->limit = limit;
     }
     if (query->order == NULL || strcmp(query->order, "desc") == 0)
@@ -203,8 +202,8 @@ static int read_query(const struct response_items_query *query, struct listing *
     out->is_ascending = strcmp(query->order, "asc") == 0;
     return out->is_ascending
                ? 0
-               : api_error_set(err, 400, "invalid_request_error", "unsupported_value", "order",
-                               "order is \"%.24s\": \"asc\" or \"desc\" is allowed", query->order);
+               : bad_request(err, "unsupported_value", "order",
+                             "order is \"%.24s\": \"asc\" or \"desc\" is allowed", query->order);
 }
 
 static int split(const struct byte_buffer *lines, size_t num_bytes, struct listing *out,
@@ -249,8 +248,8 @@ static int find_after(const struct listing *listing, const char *after, size_t *
     bool has_memory = !id.failed;
     byte_buffer_finish(&id);
     return has_memory
-               ? api_error_set(err, 400, "invalid_request_error", "item_not_found", "after",
-                               "after is \"%.100s\", which is not an item of this response", after)
+               ? bad_request(err, "item_not_found", "after",
+                             "after is \"%.100s\", which is not an item of this response", after)
                : api_error_set_memory(err);
 }
 

@@ -54,9 +54,8 @@ static int find_name(const cJSON *body, const struct text_rule *rule, const char
         if (json_given_member(body, rule->names[i]) == NULL)
             continue;
         if (found != NULL)
-            return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
-                                 rule->names[i], "%s is %s by another name: leave one out",
-                                 rule->names[i], found);
+            return bad_request(err, "unsupported_value", rule->names[i],
+                               "%s is %s by another name: leave one out", rule->names[i], found);
         found = rule->names[i];
     }
     *out = found != NULL ? found : rule->names[0];
@@ -70,8 +69,8 @@ static int check_text(const cJSON *item, const char *path, const struct text_rul
         return json_refuse(item, path, rule->allowed, err);
     if (text->valuestring[0] != '\0')
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "empty_prompt", path,
-                         "%s is empty: at least one token is needed", path);
+    return bad_request(err, "empty_prompt", path, "%s is empty: at least one token is needed",
+                       path);
 }
 
 /* Reads one text, or a list of them. */
@@ -84,8 +83,8 @@ static int read_texts(const struct api_context *context, const cJSON *body,
     const cJSON *given = json_given_member(body, name), *item;
     struct prompt_list list = {.name = name, .first = given, .num_prompts = 1};
     if (given == NULL)
-        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter", name,
-                             "%s is missing: it must be %s", name, rule->allowed);
+        return bad_request(err, "missing_required_parameter", name, "%s is missing: it must be %s",
+                           name, rule->allowed);
     if (!cJSON_IsArray(given) || !rule->is_list) {
         *out = list;
         return check_text(given, name, rule, err);
@@ -96,9 +95,9 @@ static int read_texts(const struct api_context *context, const cJSON *body,
     cJSON_ArrayForEach(item, given) {
         char path[PROMPT_PATH_BYTES];
         if (list.num_prompts == context->max_prompts)
-            return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", name,
-                                 "%s has more than %d entries, the most allowed", name,
-                                 (int)context->max_prompts);
+            return bad_request(err, "array_above_max_length", name,
+                               "%s has more than %d entries, the most allowed", name,
+                               (int)context->max_prompts);
         prompt_list_path(&list, list.num_prompts, path);
         if (check_text(item, path, rule, err) != 0)
             return -1;
@@ -122,17 +121,15 @@ static int read_pairs(const struct api_context *context, struct score_body *body
         return -1;
     int32_t num_first = body->first.num_prompts, num_second = body->second.num_prompts;
     if (num_first != 1 && num_first != num_second)
-        return api_error_set(err, 400, "invalid_request_error", "unsupported_value",
-                             body->second.name,
-                             "%s must have as many entries as %s (%d), where that has more than "
-                             "one, not %d",
-                             body->second.name, body->first.name, (int)num_first, (int)num_second);
+        return bad_request(err, "unsupported_value", body->second.name,
+                           "%s must have as many entries as %s (%d), where that has more than "
+                           "one, not %d",
+                           body->second.name, body->first.name, (int)num_first, (int)num_second);
     if (num_first + num_second <= context->max_prompts)
         return 0;
-    return api_error_set(
-        err, 400, "invalid_request_error", "array_above_max_length", body->second.name,
-        "%s and %s must have at most %d entries together, not %d", body->first.name,
-        body->second.name, (int)context->max_prompts, (int)(num_first + num_second));
+    return bad_request(err, "array_above_max_length", body->second.name,
+                       "%s and %s must have at most %d entries together, not %d", body->first.name,
+                       body->second.name, (int)context->max_prompts, (int)(num_first + num_second));
 }
 
 static int read_all(const struct api_context *context, struct score_body *body, bool is_rerank,

@@ -50,10 +50,10 @@ static int add_texts(const struct api_context *context, const struct score_body 
             return -1;
         *num_tokens += (*made)->num_prompt_tokens;
         if (*num_tokens > context->max_prompt_tokens)
-            return api_error_set(err, 400, "invalid_request_error", "out_of_range", list->name,
-                                 "the texts of one call may have %lld tokens together, and these "
-                                 "have more; send them in several calls",
-                                 (long long)context->max_prompt_tokens);
+            return bad_request(err, "out_of_range", list->name,
+                               "the texts of one call may have %lld tokens together, and these "
+                               "have more; send them in several calls",
+                               (long long)context->max_prompt_tokens);
     }
     return 0;
 }
@@ -79,9 +79,9 @@ static int check_size(const struct score_api_call *call, const char *name, struc
     int32_t count = call->num_first + call->num_scores, most = MAX_NUMBERS / call->num_dimensions;
     if (count <= most || count == 2)
         return 0;
-    return api_error_set(err, 400, "invalid_request_error", "array_above_max_length", name,
-                         "a call must have at most %d texts with embeddings of %d numbers, not %d",
-                         (int)most, (int)call->num_dimensions, (int)count);
+    return bad_request(err, "array_above_max_length", name,
+                       "a call must have at most %d texts with embeddings of %d numbers, not %d",
+                       (int)most, (int)call->num_dimensions, (int)count);
 }
 
 static int fill_any(const struct api_context *context, struct score_body *body,

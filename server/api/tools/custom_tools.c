@@ -195,9 +195,9 @@ static int convert_named(cJSON *parent, cJSON *item, const char *path,
         return json_refuse(name, at, "the name of a custom tool", err);
     if (!custom_tools_have(names->data, count_names(names), name->valuestring,
                            strlen(name->valuestring)))
-        return api_error_set(err, 400, "invalid_request_error", "unknown_tool", at,
-                             "%s is \"%.128s\", which is not a custom tool in tools", at,
-                             name->valuestring);
+        return bad_request(err, "unknown_tool", at,
+                           "%s is \"%.128s\", which is not a custom tool in tools", at,
+                           name->valuestring);
     struct byte_buffer json = {0};
     json_write_begin_object(&json);
     json_write_text_member(&json, "type", "function");

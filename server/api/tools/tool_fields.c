@@ -77,18 +77,18 @@ static int read_tools(const cJSON *tools, struct tool_fields *fields, struct api
     const cJSON *tool;
     cJSON_ArrayForEach(tool, tools) {
         if (fields->num_tools == TOOL_FIELDS_MAX_TOOLS)
-            return api_error_set(err, 400, "invalid_request_error", "array_above_max_length",
-                                 "tools", "tools has too many entries: at most %d are allowed",
-                                 TOOL_FIELDS_MAX_TOOLS);
+            return bad_request(err, "array_above_max_length", "tools",
+                               "tools has too many entries: at most %d are allowed",
+                               TOOL_FIELDS_MAX_TOOLS);
         if (check_tool(tool, fields->num_tools, err) != 0)
             return -1;
         const char *name = tool_fields_name(tool);
         if (find_tool(tools, fields->num_tools, name) != NULL) {
             char path[PATH_BYTES];
             snprintf(path, sizeof(path), "tools[%d].function.name", (int)fields->num_tools);
-            return api_error_set(err, 400, "invalid_request_error", "duplicate_name", path,
-                                 "%s is \"%s\" as another tool's: names must be distinct", path,
-                                 name);
+            return bad_request(err, "duplicate_name", path,
+                               "%s is \"%s\" as another tool's: names must be distinct", path,
+                               name);
         }
         fields->num_tools++;
     }
@@ -113,8 +113,8 @@ static const cJSON *find_named(const cJSON *item, const char *path,
         return NULL;
     const cJSON *tool = find_tool(fields->tools, fields->num_tools, name->valuestring);
     if (tool == NULL)
-        api_error_set(err, 400, "invalid_request_error", "unknown_tool", at,
-                      "%s is \"%s\", which is not in tools", at, name->valuestring);
+        bad_request(err, "unknown_tool", at, "%s is \"%s\", which is not in tools", at,
+                    name->valuestring);
     return tool;
 }
 
@@ -132,11 +132,10 @@ static int read_named(const cJSON *choice, struct tool_fields *fields, struct ap
 static int read_allowed_tool(const cJSON *item, struct tool_fields *fields, struct api_error *err) {
     char path[PATH_BYTES], at[PATH_BYTES];
     if (fields->num_allowed == TOOL_FIELDS_MAX_TOOLS)
-        return api_error_set(err, 400, "invalid_request_error", "array_above_max_length",
-                             "tool_choice.allowed_tools.tools",
-                             "tool_choice.allowed_tools.tools has too many entries: at most %d are "
-                             "allowed",
-                             TOOL_FIELDS_MAX_TOOLS);
+        return bad_request(err, "array_above_max_length", "tool_choice.allowed_tools.tools",
+                           "tool_choice.allowed_tools.tools has too many entries: at most %d are "
+                           "allowed",
+                           TOOL_FIELDS_MAX_TOOLS);
     snprintf(path, sizeof(path), "tool_choice.allowed_tools.tools[%d]", (int)fields->num_allowed);
     if (!cJSON_IsObject(item))
         return json_refuse(item, path, "an object", err);
@@ -211,8 +210,8 @@ static int read_choice(const cJSON *body, struct tool_fields *fields, struct api
     if (is_auto && fields->tools == NULL && json_given_member(body, "tools") != NULL)
         return 0; /* none of no tools */
     if (fields->tools == NULL)
-        return api_error_set(err, 400, "invalid_request_error", "missing_required_parameter",
-                             "tools", "tool_choice needs tools, and there are none");
+        return bad_request(err, "missing_required_parameter", "tools",
+                           "tool_choice needs tools, and there are none");
     if (cJSON_IsObject(choice))
         return read_object(choice, fields, err);
     fields->choice = is_auto ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;

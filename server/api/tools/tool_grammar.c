@@ -73,9 +73,8 @@ static int custom_input(const struct calls_builder *calls, const cJSON *grammar,
     grammar_node input;
     snprintf(path, sizeof(path), "tools[%d].function.parameters", index);
     if (tool_grammar_argument_form(calls->form.format) != NULL)
-        return api_error_set(calls->err, 400, "invalid_request_error", "unsupported_json_schema",
-                             path, "%s cannot be forced in the form of this model's tool calls",
-                             path);
+        return bad_request(calls->err, "unsupported_json_schema", path,
+                           "%s cannot be forced in the form of this model's tool calls", path);
     if (output_form_json_grammar(grammar, path, builder, NULL, &input, calls->err) != 0)
         return -1;
     grammar_node items[] = {

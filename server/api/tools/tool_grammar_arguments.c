@@ -25,9 +25,9 @@ static grammar_node literal(const struct arguments_builder *arguments, const cha
 }
 
 static int refuse(const struct arguments_builder *arguments, const char *path, const char *what) {
-    return api_error_set(arguments->err, 400, "invalid_request_error", "unsupported_json_schema",
-                         path, "%s: %s cannot be forced in the form of this model's tool calls",
-                         path, what);
+    return bad_request(arguments->err, "unsupported_json_schema", path,
+                       "%s: %s cannot be forced in the form of this model's tool calls", path,
+                       what);
 }
 
 /* Returns the first of the keywords, which end with NULL, that a schema has; NULL: none. */
