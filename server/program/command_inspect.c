@@ -3,7 +3,6 @@
 
 #include "server/program/command_plan.h"
 #include "server/program/command_verify.h"
-#include "server/program/rank_plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +27,7 @@ static int plan(const struct model *model, const struct tokenizer *tokenizer,
     putchar('\n');
     memory_table_write(&made.memory, print_line, NULL);
     if (made.info.num_ranks > 1)
-        rank_plan_write(&(struct rank_plan){&made.memory, made.traffic}, print_line, NULL);
+        command_plan_write_ranks(&(struct rank_plan){&made.memory, made.traffic}, print_line, NULL);
     return 0;
 }
 

@@ -22,4 +22,16 @@ int command_plan_options(const char *path, int argc, char *const *argv, struct o
 int command_plan_make(const struct model *model, const struct tokenizer *tokenizer,
                       const struct options *options, struct command_plan *out, struct error *err);
 
+/* What ranks need that are processes on machines of their own (docs/scale.md), for `quire inspect
+ * --plan`: each its memory, and all of them a network. */
+
+struct rank_plan {
+    const struct memory_table *table;       /* of two ranks or more, without a GPU */
+    const struct executor_traffic *traffic; /* [table->executor->num_ranks] */
+};
+
+/* Writes lines as memory_table_write does. */
+void command_plan_write_ranks(const struct rank_plan *plan,
+                              void (*write)(void *context, const char *line), void *context);
+
 #endif

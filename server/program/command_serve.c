@@ -11,9 +11,7 @@
 #include "config/base/log.h"
 #include "engine/executor/distributed_executor.h"
 #include "engine/draft/ngram_drafter.h"
-#include "server/program/command_serve_engine.h"
-#include "server/program/command_serve_http.h"
-#include "server/program/command_serve_model.h"
+#include "server/program/command_serve_private.h"
 #include "server/process/service.h"
 #include "server/process/signals.h"
 

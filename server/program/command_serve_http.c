@@ -1,4 +1,4 @@
-#include "server/program/command_serve_http.h"
+#include "server/program/command_serve_private.h"
 
 #include "kernels/dtype.h"
 #include "kernels/kv_type.h"

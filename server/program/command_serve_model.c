@@ -1,4 +1,4 @@
-#include "server/program/command_serve_model.h"
+#include "server/program/command_serve_private.h"
 
 #include "config/base/log.h"
 #include "models/config/model_parts.h"

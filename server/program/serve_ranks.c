@@ -6,6 +6,8 @@
 #include "engine/executor/distributed_executor.h"
 #include "server/program/command_line.h"
 #include "server/program/engine_options.h"
+#include "engine/executor/process_executor.h"
+#include "server/process/signals.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -76,4 +78,17 @@ int serve_ranks_compute(const struct options *options, struct transport *transpo
     log_error("rank %d: %s", distributed_rank_number(transport), err.message);
     fflush(NULL);
     _exit(client_exit_status(&err));
+}
+
+/* Signals to the whole group are the server's, which ends this process when it ends itself. */
+int command_rank(int argc, char *const *argv) {
+    if (argc > 0 || !rank_process_is_expected()) {
+        fputs("quire: rank-process is for quire serve alone\n", stderr);
+        return EX_USAGE;
+    }
+    signals_block();
+    if (rank_process_run() == 0)
+        return EX_OK;
+    fflush(NULL);
+    _exit(EX_SOFTWARE);
 }

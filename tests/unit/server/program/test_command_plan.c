@@ -1,4 +1,4 @@
-#include "server/program/rank_plan.h"
+#include "server/program/command_plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static void write_plan(const struct executor_info *info, char *out) {
                                        .http_bytes = 40 * MIB,
                                        .program_bytes = 7 * MIB};
     out[0] = '\0';
-    rank_plan_write(&(struct rank_plan){&table, traffic}, collect, out);
+    command_plan_write_ranks(&(struct rank_plan){&table, traffic}, collect, out);
 }
 
 static void test_lines(void **state) {

@@ -1,5 +1,5 @@
 /* Where the SHA-256 of a file is searched, and in which order. */
-#include "server/program/command_checksum.h"
+#include "server/program/command_verify.h"
 
 #include "tests/unit/temporary_files.h"
 
@@ -37,7 +37,7 @@ static int find(const char *name, const char *source) {
     struct error err = {0};
     char path[600];
     snprintf(path, sizeof(path), "%s", temporary_file(&folder, name));
-    int found = command_checksum_find(path, &checksum, &err);
+    int found = command_verify_checksum_find(path, &checksum, &err);
     if (found < 0)
         assert_non_null(strstr(err.message, source));
     if (found <= 0)
@@ -107,7 +107,7 @@ static void test_record_of_a_download(void **state) {
 static void test_print(void **state) {
     unsigned char digest[CHECKSUM_BYTES] = {0x00, 0x9f, 0xa0};
     char text[CHECKSUM_HEX_BYTES];
-    command_checksum_print(digest, text);
+    command_verify_checksum_print(digest, text);
     assert_int_equal(strlen(text), 64);
     assert_int_equal(strncmp(text, "009fa000", 8), 0);
 }

@@ -1,4 +1,4 @@
-#include "server/program/speculative_config.h"
+#include "server/program/engine_options.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@ static void assert_read(const char *text, int32_t num_tokens, int32_t lookup_max
                         int32_t lookup_min) {
     struct speculative_config config;
     struct error err = {0};
-    if (speculative_config_read(text, &config, &err) != 0)
+    if (engine_options_read_speculative(text, &config, &err) != 0)
         fail_msg("%s", err.message);
     assert_int_equal(config.num_speculative_tokens, num_tokens);
     assert_int_equal(config.prompt_lookup_max, lookup_max);
@@ -44,7 +44,7 @@ static void lookups_default_as_in_vllm(void **state) {
 static void assert_refused(const char *text, const char *message) {
     struct speculative_config config;
     struct error err = {0};
-    assert_int_equal(speculative_config_read(text, &config, &err), -1);
+    assert_int_equal(engine_options_read_speculative(text, &config, &err), -1);
     assert_int_equal(err.code, ERROR_CONFIG);
     assert_string_equal(err.message, message);
 }
@@ -97,7 +97,7 @@ static void what_is_no_json_is_refused(void **state) {
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct speculative_config config;
         struct error err = {0};
-        assert_int_equal(speculative_config_read(texts[i], &config, &err), -1);
+        assert_int_equal(engine_options_read_speculative(texts[i], &config, &err), -1);
         assert_int_equal(err.code, ERROR_CONFIG);
         assert_memory_equal(err.message, "speculative-config: must be a JSON object: ", 43);
     }
