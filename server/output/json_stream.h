@@ -2,15 +2,33 @@
  * models write besides: raw control characters, \' and unknown escapes (\$, \d: the backslash is
  * the text's) in a string, strings in single quotes, True, False and None, and a comma behind the
  * last item. Strict JSON is written as it stands, but for numbers that no reader here takes
- * (json_number.h). A number is written when it has ended. Depth costs no C stack. */
+ * (struct json_number). A number is written when it has ended. Depth costs no C stack. */
 #ifndef QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 #define QUIRE_SERVER_OUTPUT_JSON_STREAM_H
 
-#include "server/output/json_number.h"
+#include "config/json/json_read.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* A number that comes character by character, of any length, as one that a request's reader takes
+ * (config/json/json_read.h): what is longer than that, or beyond the doubles, becomes the nearest
+ * double. */
+/* A zeroed struct is no number yet. */
+struct json_number {
+    char text[JSON_MAX_NUMBER_CHARS + 1];      /* its first characters */
+    size_t length;                             /* of all that came */
+    long num_dropped;                          /* digits in front of the point that text lacks */
+    long exponent;                             /* as far as it counts */
+    bool has_point, has_exponent, is_negative; /* the last one: the exponent */
+};
+
+/* Adds the next character of a JSON number. */
+void json_number_push(struct json_number *number, char byte);
+/* Writes the number, at most JSON_MAX_NUMBER_CHARS characters without a NUL, and returns their
+ * count. The next one begins. */
+size_t json_number_end(struct json_number *number, char out[static JSON_MAX_NUMBER_CHARS + 1]);
 
 /* Of nested arrays and objects: a call's arguments come back inside a request's messages. */
 #define JSON_STREAM_MAX_DEPTH (JSON_MAX_DEPTH - 16)

@@ -50,9 +50,9 @@ enum reasoning_format {
     REASONING_FORMAT_THINK,      /* <think>...</think>; also where the prompt's end has opened it */
     REASONING_FORMAT_GRANITE,    /* Here is my thought process:... Here is my response: */
     REASONING_FORMAT_COHERE,     /* <|START_THINKING|>...<|END_THINKING|>; around the answer see
-                                 answer_frame.h */
+                                 reasoning_parser.h */
     REASONING_FORMAT_HARMONY,    /* gpt-oss: harmony_parser.h */
-    REASONING_FORMAT_GRANITE_33, /* as THINK; around the answer see response_frame.h */
+    REASONING_FORMAT_GRANITE_33, /* as THINK; around the answer see reasoning_parser.h */
 };
 
 /* Find the format of a name that --tool-call-parser or --reasoning-parser takes; false: there is
@@ -90,7 +90,7 @@ struct output_parser_config {
     const char *bare_names;
     int num_bare_names;
     bool is_forced;              /* a grammar writes the calls: they are released as they come */
-    struct text parameter_types; /* of the tools: parameter_types.h; borrowed as the names are */
+    struct text parameter_types; /* of the tools: tool_members.h; borrowed as the names are */
     int32_t max_tool_calls;      /* further ones are content; 0: OUTPUT_MAX_TOOL_CALLS */
 };
 

@@ -9,10 +9,18 @@
 
 #include "config/base/byte_buffer.h"
 #include "server/output/json_stream.h"
+#include "config/base/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Python's numbers as JSON has them. */
+/* Appends a number, which a sign may stand in front of: underscores between digits are left out, a
+ * missing 0 at a point is put in, hexadecimal, octal and binary integers of up to 64 bits become
+ * decimal. False: the word is none (docs.python.org/3/reference/lexical_analysis.html, section
+ * 2.6), and nothing is appended. */
+bool python_number_append(struct text word, struct byte_buffer *out);
 
 #define PYTHON_LITERAL_MAX_DEPTH JSON_STREAM_MAX_DEPTH /* of nested lists and dicts */
 #define PYTHON_LITERAL_MAX_WORD_BYTES 320              /* of a number */

@@ -4,8 +4,30 @@
 #ifndef QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 #define QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 
-#include "server/output/answer_frame.h"
-#include "server/output/response_frame.h"
+#include "server/output/tool_parser.h"
+
+/* Takes out the markers that Cohere's models put around an answer, byte by byte:
+ * <|START_RESPONSE|>...<|END_RESPONSE|>, or with TEXT for RESPONSE. Zeroed: nothing has come. */
+struct answer_frame {
+    char held[24]; /* the beginning of a marker */
+    size_t length;
+};
+
+/* Takes out the tags that Granite 3.3 puts around the answer that follows its reasoning, byte by
+ * byte: <response>...</response>. The first is the answer's beginning and the last its end:
+ * anywhere else they are its text. */
+enum response_frame_state {
+    RESPONSE_FRAME_START,
+    RESPONSE_FRAME_INSIDE,
+    RESPONSE_FRAME_ENDED, /* unless more than white space follows */
+    RESPONSE_FRAME_NONE,  /* the first tag is missing */
+};
+
+struct response_frame {
+    enum response_frame_state state;
+    struct text_marker marker; /* the first tag, then the last */
+    struct byte_buffer end;    /* the last tag, and the white space around it */
+};
 
 enum reasoning_state {
     REASONING_START, /* only white space and the beginning of the first marker so far */

@@ -80,7 +80,7 @@ struct tool_parser {
     const char *expected; /* what is left of a literal */
     char name[OUTPUT_MAX_TOOL_NAME_BYTES];
     size_t name_length;
-    struct text parameter_types; /* borrowed: parameter_types.h */
+    struct text parameter_types; /* borrowed: tool_members.h */
     struct tool_members members;
     struct byte_buffer key;     /* an argument's name */
     char tail[TOOL_TAIL_BYTES]; /* of an argument's value: may be its end */

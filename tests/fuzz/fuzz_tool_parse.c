@@ -23,7 +23,7 @@ static void require_same(const struct byte_buffer *left, const struct byte_buffe
 }
 
 static struct output_parser_config config_of(uint8_t byte) {
-    static const char types[] = "f\0ss\0nn\0"; /* parameter_types.h */
+    static const char types[] = "f\0ss\0nn\0"; /* tool_members.h */
     static const char names[] = "f";
     return (struct output_parser_config){
         .tools = (enum tool_call_format)((byte & 15) % (TOOL_CALL_FORMAT_GRANITE_20B + 1)),

@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_API_CHAT_TOOL_TYPES_H
 
 #include "config/base/byte_buffer.h"
-#include "server/output/parameter_types.h"
+#include "server/output/tool_members.h"
 
 #include <cjson/cJSON.h>
 
