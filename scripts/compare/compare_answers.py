@@ -71,7 +71,7 @@ class Server:
 
 
 def requests():
-    sys.path[:0] = [str(ROOT / "tests/e2e")]
+    sys.path[:0] = [str(ROOT / "tests/e2e"), str(ROOT / "tests/e2e/api")]
     from test_fields import body_of, read_rows  # what FIELDS.md says
     seen = set()
     for row in read_rows():

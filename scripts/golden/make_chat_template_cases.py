@@ -25,7 +25,7 @@ expressions.json has
     cases           topic -> pairs of a template and its text, null where Jinja2 ends with an error. To add one, write
                     it with null for its text and run this script
 
-texts.json has some of these texts whole, for tests/e2e/test_templates.py: template -> conversation -> text.
+texts.json has some of these texts whole, for tests/e2e/api/test_templates.py: template -> conversation -> text.
 """
 import argparse
 import datetime

@@ -19,7 +19,7 @@ NOT_RUN = {
     "container": "there is no container engine in the tests; scripts/package/check_container does what the Containerfile says",
     "cluster": "there is no Kubernetes cluster in the tests",
     "gpu": "needs an NVIDIA GPU",
-    "machines": "needs Open MPI on several machines; tests/e2e/test_mpirun.py runs the same on one",
+    "machines": "needs Open MPI on several machines; tests/e2e/device/test_mpirun.py runs the same on one",
     "program": "starts a program that is not among those installed for the tests",
     "sdk": "needs a package of npm, which the tests do not install",
     "peer": "a command of another server",

@@ -2,9 +2,14 @@
 log of every server that a failed test used is shown with the failure."""
 
 import os
+import sys
 import tempfile
+from pathlib import Path
 
 import pytest
+
+# Tests use each other's helpers, whatever folder they lie in.
+sys.path[:0] = [str(Path(__file__).resolve().parent / name) for name in ("api", "operation", "device")]
 
 from quire_server import BINARY, MODEL, QuireServer
 

@@ -57,7 +57,7 @@ def run_all(scenarios, binary, is_short):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", default=ROOT / "build-release/server/quire", help="default %(default)s")
-    parser.add_argument("--short", action="store_true", help="small counts, as tests/e2e/test_faults.py has them")
+    parser.add_argument("--short", action="store_true", help="small counts, as tests/e2e/operation/test_faults.py has them")
     parser.add_argument("--only", default="", help="names or numbers, separated by commas")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--list", action="store_true")

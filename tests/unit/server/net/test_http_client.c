@@ -1,4 +1,4 @@
-/* URLs, and answers that a peer of the test's sends. TLS: tests/e2e/test_top.py. */
+/* URLs, and answers that a peer of the test's sends. TLS: tests/e2e/operation/test_top.py. */
 #include "server/net/http_client.h"
 
 #include <arpa/inet.h>

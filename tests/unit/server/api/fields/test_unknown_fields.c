@@ -1,4 +1,4 @@
-/* The table itself; that a running server keeps to it is in tests/e2e/test_unsupported.py. */
+/* The table itself; that a running server keeps to it is in tests/e2e/api/test_unsupported.py. */
 #include "server/api/fields/unknown_fields.h"
 
 #include "server/api/chat/chat_body.h"

@@ -7,7 +7,7 @@ from pathlib import Path
 from quire_server import MODEL
 
 PROMPT = "The capital of France is"
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).resolve().parents[1] / "data"
 
 
 def test_generated_tokens(server):

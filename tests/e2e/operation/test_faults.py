@@ -7,7 +7,7 @@ import pytest
 
 from quire_server import BINARY, MODEL
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "faults"))
 import faults  # noqa: E402
 from scenario import run_scenario  # noqa: E402
 

@@ -16,7 +16,7 @@ from quire_server import BINARY, MODEL, NAME
 from raw_http import connect, open_stream, read_until, request_bytes, wait_until
 from test_admin_endpoints import SIZES, TINY, ask, call, error_of, post, resident, sleep_state, statuses
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "soak"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "soak"))
 from sleeps import OPTIONS, sleeps  # noqa: E402
 
 IDLE = ("--sleep-idle-seconds", 1)

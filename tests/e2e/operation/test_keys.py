@@ -13,7 +13,7 @@ import pytest
 
 from quire_server import BINARY, NAME, ROOT
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attacks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "attacks"))
 import key_file  # noqa: E402
 
 PATH = "/v1/completions"

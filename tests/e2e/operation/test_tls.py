@@ -18,7 +18,7 @@ from raw_http import (connect, open_stream, read_response, read_until, read_unti
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of old versions, which are tried
 
-DATA = Path(__file__).parent / "data/tls"
+DATA = Path(__file__).resolve().parents[1] / "data/tls"
 GOOD = {"model": NAME, "prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
 
 

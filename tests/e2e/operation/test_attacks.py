@@ -7,7 +7,7 @@ import pytest
 
 from quire_server import BINARY
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "attacks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "attacks"))
 from arena import run_attack  # noqa: E402
 from run import chosen  # noqa: E402
 from victim import write_model  # noqa: E402

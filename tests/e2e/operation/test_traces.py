@@ -20,7 +20,7 @@ LATENCIES = {"time_in_queue", "time_to_first_token", "e2e", "time_in_model_prefi
              "time_in_model_inference"}
 
 
-TLS = Path(__file__).parent / "data/tls"
+TLS = Path(__file__).resolve().parents[1] / "data/tls"
 
 
 class Collector:

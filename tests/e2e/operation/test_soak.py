@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quire_server import BINARY
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "soak"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "soak"))
 from soak import soak  # noqa: E402
 
 
