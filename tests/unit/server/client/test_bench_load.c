@@ -1,4 +1,5 @@
-/* Quantiles, and a load that nobody answers. What servers do: tests/e2e/operation/test_bench_command.py. */
+/* Quantiles, and a load that nobody answers. What servers do:
+ * tests/e2e/operation/test_bench_command.py. */
 #include "server/client/bench_load.h"
 
 #include <setjmp.h>
