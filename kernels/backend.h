@@ -407,7 +407,7 @@ struct backend {
     uint32_t kv_types;         /* KV_TYPE_BIT of each type that its KV cache takes; never 0 */
     bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
     int32_t head_rows_step;    /* the product that gives the logits is fastest with a matrix of a
-                                  multiple of so many rows; >= 1 */
+                                  multiple of so many rows, filled up with zeros; >= 1 */
     size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
     struct backend_paths paths;
     const char *name;      /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
