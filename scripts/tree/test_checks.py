@@ -43,6 +43,36 @@ class Conflicts(unittest.TestCase):
         self.assertEqual(status, 0, out)
 
 
+class Readmes(unittest.TestCase):
+    def check(self, page, **more):
+        files = {"engine/README.md": page, "engine/kv/block_pool.c": "", "server/page.html": "", **more}
+        return run("check_readmes.py", files)
+
+    def test_what_is_there_is_right(self):
+        page = ("# A `b`: c\n`engine/kv`, `kv/block_pool.c`, `block_*.c`, `block_NAME.c`, [a](kv/block_pool.c), [b](https://a.b), [c](#a-b-c)\n"
+                "| file | job |\n|---|---|\n| `block_pool`, `kv/` | `any_word` |\n\n    block_pool    blocks\n    tokens -> a\n")
+        status, out = self.check(page)
+        self.assertEqual(status, 0, out)
+
+    def test_what_is_not_there_is_wrong(self):
+        table = "| file | job |\n|---|---|\n"
+        for page, place in (("`block_tool.c`", 1), ("`engine/kw`", 1), ("`./kv/block.h`", 1), ("`block_x*.c`", 1),
+                            ("[a](kw/block_pool.c)", 1), ("# a\n[a](README.md#b)", 2), (table + "| `block_tool` | job |", 3), (table + "| `page` | job |", 3), ("a\n\n    block_tool   blocks", 3),
+                            ("a\n\n    a -> b    block_tool.c", 3)):
+            status, out = self.check(page)
+            self.assertEqual(status, 1, page)
+            self.assertIn(f"engine/README.md:{place}: there is no ", out)
+        status, out = run("check_readmes.py", {"docs/a.md": "`engine/kv/block_pool.h`", "engine/kv/block_pool.c": ""})
+        self.assertEqual(status, 1)
+
+    def test_a_readme_has_80_lines(self):
+        self.assertEqual(self.check("a\n" * 80)[0], 0)
+        status, out = self.check("a\n" * 81)
+        self.assertEqual(status, 1)
+        self.assertIn("engine/README.md:81: more than 80 lines", out)
+        self.assertEqual(run("check_readmes.py", {"README.md": "a\n" * 81, "docs/a.md": "a\n" * 81})[0], 0)
+
+
 class Layers(unittest.TestCase):
     def test_downwards_is_right(self):
         status, out = run("check_layers.py", {"models/a.c": '#include "kernels/b.h"\n', "kernels/b.h": ""})
