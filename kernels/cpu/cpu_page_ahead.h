@@ -25,7 +25,8 @@ void cpu_page_ahead_follow(struct cpu_page_ahead *ahead, const struct buffer *bu
 /* Returns when nothing more is done to the buffer, which may then be freed. */
 void cpu_page_ahead_forget(struct cpu_page_ahead *ahead, const struct buffer *buffer);
 
-/* Returns how far the pages of such a buffer are to be ready. */
+/* Returns how far the pages of such a buffer are to be ready: an eighth of what is used ahead of
+ * it, at least 4 MiB and at most 64. */
 size_t cpu_page_ahead_goal(size_t used_bytes, size_t buffer_bytes);
 
 #endif

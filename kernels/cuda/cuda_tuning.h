@@ -1,5 +1,11 @@
 /* Private to cuda_gemm.c and cuda_backend.c: the fastest of cuBLASLt's algorithms for a product, by
- * the device's clock (kernels/tuning.h). */
+ * the device's clock (kernels/tuning.h).
+ *
+ * Each algorithm runs once for its result, which must be the first one's but for rounding, and five
+ * times for its time, in turns with the others, with an L2 cache that holds nothing of the product,
+ * as in a step, where the weights of all other products were read meanwhile. The median decides,
+ * and another one than the first is taken only where it is 2 % faster, so that starts seldom
+ * differ. */
 #ifndef QUIRE_KERNELS_CUDA_CUDA_TUNING_H
 #define QUIRE_KERNELS_CUDA_CUDA_TUNING_H
 

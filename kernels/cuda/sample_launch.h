@@ -13,7 +13,10 @@
 #define SAMPLE_WEIGHT_BITS 42
 #define SAMPLE_MAX_VOCAB ((1 << (63 - SAMPLE_WEIGHT_BITS)) - 1)
 
-/* A row of logits is cut into ranges, a block each, and a range into chunks, a warp each. */
+/* A row of logits is cut into ranges, a block each, and a range into chunks, a warp each. Greedy
+ * rows take one launch, sampled ones two, those with top-k or top-p three; with one range a block
+ * goes through all stages in one launch. Reports of logprobs take one block a row, and so do rows
+ * that llama.cpp's steps have a part in (sample_shape.cu), in a launch of their own. */
 #define SAMPLE_MAX_RANGES 32
 #define SAMPLE_MIN_RANGE 4096 /* tokens of one, where there are several */
 #define SAMPLE_WARPS 16       /* of a block */
