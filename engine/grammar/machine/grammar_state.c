@@ -91,17 +91,10 @@ static int want_mask(struct grammar_state *state) {
     return 1;
 }
 
-/* A mask without any token stays as it was. */
 static int hand_out(struct grammar_state *state, const uint32_t *found, uint32_t *mask) {
     size_t words = ((size_t)state->vocabulary->vocab_size + 31) / 32;
-    memcpy(mask, found, words * sizeof(*mask));
-    if (!state->names.place.is_within)
-        return 0;
-    if (object_names_forbid(state, mask) != 0)
-        return -1;
-    for (size_t i = 0; i < words; i++)
-        if (mask[i] != 0)
-            return 0;
+    if (state->names.place.is_within)
+        return object_names_forbid(state, found, mask);
     memcpy(mask, found, words * sizeof(*mask));
     return 0;
 }

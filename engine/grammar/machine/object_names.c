@@ -13,6 +13,7 @@
 #define HASH_PRIME UINT64_C(0x100000001b3)
 #define MAX_CHECKED 512     /* tokens of a mask whose names may be few */
 #define MAX_STEPS (1 << 14) /* bytes of names tried for a mask */
+#define MAX_WORK (1 << 17)  /* parse states followed for that */
 #define MAX_PATH 256        /* of a name */
 
 void object_names_finish(struct object_names *names) {
@@ -246,6 +247,7 @@ struct name_search {
     struct object_names *names;
     uint32_t num_sweeps; /* when it began: after another one its sets are gone */
     int32_t steps_left;
+    int64_t max_work;       /* of the machine's: no further */
     int32_t path[MAX_PATH]; /* the sets behind which the search is */
     int num_on_path;
     bool has_failed;
@@ -267,9 +269,11 @@ static bool is_new_by(struct name_search *s, int32_t set, uint8_t byte) {
     const struct json_place place = s->names->place;
     int32_t to = grammar_machine_step(s->machine, set, byte);
     s->has_failed = s->has_failed || to < 0;
+    if (to < 0 || s->machine->num_sweeps != s->num_sweeps)
+        return true;
     if (to == PARSE_SET_EMPTY)
         return false;
-    if (to < 0 || s->machine->num_sweeps != s->num_sweeps || s->steps_left-- == 0)
+    if (s->steps_left-- == 0 || s->machine->work > s->max_work)
         return true;
     bool is_known = step(s->names, byte, true);
     bool is_new = !is_known && (!s->names->place.in_string || can_become_new(s, to));
@@ -306,55 +310,65 @@ static bool is_dead_end(struct name_search *s, int32_t set, struct text piece) {
     return result;
 }
 
-static int check_dead_end(struct grammar_state *state, int32_t token, int32_t *steps_left,
-                          uint32_t *mask) {
-    struct text piece = tokenizer_piece(state->vocabulary->tokenizer, token);
-    struct name_search search;
-    bool is_dead;
-    if (object_names_reserve(&state->names, piece.length + 1) != 0)
-        return -1;
-    do {
-        struct grammar_machine *machine = state->grammar->machine;
-        search.machine = machine;
-        search.names = &state->names;
-        search.num_sweeps = machine->num_sweeps;
-        search.steps_left = *steps_left;
-        search.num_on_path = 0;
-        search.has_failed = false;
-        is_dead = is_dead_end(&search, state->set, piece);
-    } while (!search.has_failed && search.machine->num_sweeps != search.num_sweeps);
-    *steps_left = search.steps_left > 0 ? search.steps_left : 0;
-    if (is_dead)
-        forbid(mask, token);
-    return search.has_failed ? -1 : 0;
+/* Of a search that a sweep ended there is another one, which has the whole cache; of one that needs
+ * more than that it is not known that it is a dead end. */
+static bool ends_dead(struct name_search *s, const struct grammar_state *state, struct text piece) {
+    bool is_dead = false, is_swept = true;
+    for (int i = 0; i < 2 && is_swept && !s->has_failed; i++) {
+        s->num_sweeps = s->machine->num_sweeps;
+        s->num_on_path = 0;
+        is_dead = is_dead_end(s, state->set, piece);
+        is_swept = s->machine->num_sweeps != s->num_sweeps;
+    }
+    s->steps_left = s->steps_left > 0 ? s->steps_left : 0;
+    return is_dead;
 }
 
-/* Where many tokens may come, there are many names. */
-static bool are_few(const uint32_t *mask, size_t num_words) {
-    int count = 0;
-    for (size_t i = 0; i < num_words && count <= MAX_CHECKED; i++)
-        for (uint32_t word = mask[i]; word != 0 && count <= MAX_CHECKED; word &= word - 1)
-            count++;
-    return count <= MAX_CHECKED;
+static int32_t count_tokens(const uint32_t *mask, int32_t num_words) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < num_words; i++)
+        count += __builtin_popcount(mask[i]);
+    return count;
 }
 
+/* Where many tokens may come, there are many names. Where each is a dead end, none is forbidden. */
 static int forbid_dead_ends(struct grammar_state *state, uint32_t *mask) {
     const struct grammar_vocabulary *v = state->vocabulary;
-    const struct json_place *place = &state->names.place;
-    int32_t num_words = (v->vocab_size + 31) / 32, steps_left = MAX_STEPS;
-    if (place->num_names == 0 || !are_few(mask, (size_t)num_words))
+    struct grammar_machine *machine = state->grammar->machine;
+    int32_t num_words = (v->vocab_size + 31) / 32, count = count_tokens(mask, num_words);
+    int32_t dead[MAX_CHECKED], num_dead = 0;
+    struct name_search search = {.machine = machine,
+                                 .names = &state->names,
+                                 .steps_left = MAX_STEPS,
+                                 .max_work = machine->work + MAX_WORK};
+    if (state->names.place.num_names == 0 || count > MAX_CHECKED)
         return 0;
     for (int32_t i = 0; i < num_words; i++) {
         for (uint32_t word = mask[i]; word != 0; word &= word - 1) {
             int32_t token = i * 32 + __builtin_ctz(word);
-            if (grammar_vocabulary_has_text(v->tokenizer, token) &&
-                check_dead_end(state, token, &steps_left, mask) != 0)
+            if (!grammar_vocabulary_has_text(v->tokenizer, token))
+                continue;
+            struct text piece = tokenizer_piece(v->tokenizer, token);
+            if (object_names_reserve(&state->names, piece.length + 1) != 0)
+                return -1;
+            if (ends_dead(&search, state, piece))
+                dead[num_dead++] = token;
+            if (search.has_failed)
                 return -1;
         }
     }
+    for (int32_t i = 0; i < num_dead && num_dead < count; i++)
+        forbid(mask, dead[i]);
     return 0;
 }
 
-int object_names_forbid(struct grammar_state *state, uint32_t *mask) {
-    return forbid_repeated(state, mask) != 0 ? -1 : forbid_dead_ends(state, mask);
+/* A search may sweep the found mask away. */
+int object_names_forbid(struct grammar_state *state, const uint32_t *found, uint32_t *mask) {
+    int32_t num_words = (state->vocabulary->vocab_size + 31) / 32;
+    memcpy(mask, found, (size_t)num_words * sizeof(*mask));
+    if (forbid_repeated(state, mask) != 0)
+        return -1;
+    if (count_tokens(mask, num_words) == 0)
+        memcpy(mask, found, (size_t)num_words * sizeof(*mask));
+    return forbid_dead_ends(state, mask);
 }

@@ -53,8 +53,9 @@ int object_names_reserve(struct object_names *names, size_t num_bytes);
 void object_names_open(struct object_names *names);
 /* A byte of JSON within an object that is followed. There is room. */
 void object_names_step(struct object_names *names, uint8_t byte);
-/* Within an object: clears the bits of tokens that would repeat a name, and where names are few, of
- * those after which only a repeated one can come. Perhaps of all. -1: memory is short. */
-int object_names_forbid(struct grammar_state *state, uint32_t *mask);
+/* Within an object: writes the mask that was found without tokens that would repeat a name, and
+ * where names are few, without those after which only a repeated one can come; unless no token is
+ * left then. The found mask is of the machine or the state. -1: memory is short. */
+int object_names_forbid(struct grammar_state *state, const uint32_t *found, uint32_t *mask);
 
 #endif

@@ -286,6 +286,40 @@ static void test_bounds(void **unused) {
     grammar_unref(grammar);
 }
 
+/* A search through more names than the cache of steps holds ends. When no name is new, the mask
+ * stays as it was found; such a search has dropped that. */
+static void test_small_cache(void **unused) {
+    enum { NUM_NAMES = 300 }; /* more than a grammar counts */
+    struct byte_buffer schema = {0}, text = {0};
+    uint32_t mask[FIXTURE_WORDS];
+    for (int i = 0; i < NUM_NAMES; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "%d%c%d%c%d", i * 7919 % 997, 'a' + i % 26, i * 31,
+                 'A' + i % 26, i);
+        byte_buffer_printf(&schema, "%s\"%s\"", i > 0 ? "," : "{\"propertyNames\":{\"enum\":[",
+                           name);
+        byte_buffer_printf(&text, "%s\"%s\":1", i > 0 ? "," : "{", name);
+    }
+    byte_buffer_append_text(&schema, "]},\"additionalProperties\":{\"type\":\"integer\"}}");
+    byte_buffer_append(&schema, "", 1);
+    byte_buffer_append(&text, "", 1);
+    struct grammar *grammar = must_build(schema.data);
+    grammar->cache_bytes = 0;
+    struct grammar_state *state = grammar_state_create(grammar, longer_vocabulary);
+    take(state, text.data);
+    take(state, ",");
+    assert_int_equal(grammar_state_mask(state, mask), 0);
+    assert_true(fixture_allows(mask, '"'));
+    take(state, "\"");
+    assert_int_equal(grammar_state_mask(state, mask), 0);
+    assert_true(fixture_allows(mask, '1'));
+    assert_false(fixture_allows(mask, 'a'));
+    grammar_state_destroy(state);
+    grammar_unref(grammar);
+    byte_buffer_finish(&schema);
+    byte_buffer_finish(&text);
+}
+
 /* --- Random walks --- */
 
 static uint32_t draw(uint32_t below) {
@@ -426,10 +460,10 @@ static void test_contradictions(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks),          cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_prose),          cmocka_unit_test(test_sequences_share_nothing),
-        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_walks),
-        cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_masks),  cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_prose),  cmocka_unit_test(test_sequences_share_nothing),
+        cmocka_unit_test(test_bounds), cmocka_unit_test(test_small_cache),
+        cmocka_unit_test(test_walks),  cmocka_unit_test(test_contradictions),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
