@@ -11,7 +11,8 @@
 
 #define FIRST_HASH UINT64_C(0xcbf29ce484222325) /* FNV-1a */
 #define HASH_PRIME UINT64_C(0x100000001b3)
-#define MAX_CHECKED 512     /* tokens of a mask whose names may be few */
+#define MAX_CHECKED 512     /* tokens of a mask that are all looked at, and that are forbidden */
+#define SHORT_NAME 3        /* bytes of names that are few, however many tokens may come */
 #define MAX_STEPS (1 << 14) /* bytes of names tried for a mask */
 #define MAX_WORK (1 << 17)  /* parse states followed for that */
 #define MAX_PATH 256        /* of a name */
@@ -331,7 +332,39 @@ static int32_t count_tokens(const uint32_t *mask, int32_t num_words) {
     return count;
 }
 
-/* Where many tokens may come, there are many names. Where each is a dead end, none is forbidden. */
+/* Follows the first character that a name may have from the set on, as often as it goes. Returns
+ * how many bytes that is; 0: there is no end of them, or the name cannot go on. */
+static size_t bytes_left(struct name_search *s, int32_t set) {
+    size_t count = 0;
+    for (s->num_on_path = 0; !is_endless(s, set); count++) {
+        int32_t to = PARSE_SET_EMPTY;
+        for (int byte = ' '; byte < 0x7f && to == PARSE_SET_EMPTY; byte++)
+            if (byte != '"' && byte != '\\')
+                to = grammar_machine_step(s->machine, set, (uint8_t)byte);
+        if (to <= PARSE_SET_EMPTY)
+            return to == PARSE_SET_EMPTY ? count : 0;
+        s->path[s->num_on_path++] = set;
+        set = to;
+    }
+    return 0;
+}
+
+static size_t min_bytes_of(size_t num_left) {
+    return num_left > SHORT_NAME ? num_left : num_left > 0;
+}
+
+/* Where many tokens may come, there are many names, but one that is as long as names may be is a
+ * dead end if the object has it. Returns how long tokens are that may lead to one; 0: none can. */
+static size_t min_bytes(struct name_search *s, const struct grammar_state *state) {
+    const struct json_place *place = &state->names.place;
+    if (place->in_string)
+        return place->is_name ? min_bytes_of(bytes_left(s, state->set)) : 0;
+    int32_t set = place->expects_name ? grammar_machine_step(s->machine, state->set, '"') : -1;
+    size_t count = set > PARSE_SET_EMPTY ? min_bytes_of(bytes_left(s, set)) : 0;
+    return count > 0 ? 1 + count : 0; /* with the quote */
+}
+
+/* Where each token is a dead end, none is forbidden. */
 static int forbid_dead_ends(struct grammar_state *state, uint32_t *mask) {
     const struct grammar_vocabulary *v = state->vocabulary;
     struct grammar_machine *machine = state->grammar->machine;
@@ -341,14 +374,17 @@ static int forbid_dead_ends(struct grammar_state *state, uint32_t *mask) {
                                  .names = &state->names,
                                  .steps_left = MAX_STEPS,
                                  .max_work = machine->work + MAX_WORK};
-    if (state->names.place.num_names == 0 || count > MAX_CHECKED)
+    if (state->names.place.num_names == 0)
         return 0;
-    for (int32_t i = 0; i < num_words; i++) {
+    size_t least = count > MAX_CHECKED ? min_bytes(&search, state) : 1;
+    for (int32_t i = 0; i < num_words && least > 0; i++) {
         for (uint32_t word = mask[i]; word != 0; word &= word - 1) {
             int32_t token = i * 32 + __builtin_ctz(word);
             if (!grammar_vocabulary_has_text(v->tokenizer, token))
                 continue;
             struct text piece = tokenizer_piece(v->tokenizer, token);
+            if (piece.length < least || num_dead == MAX_CHECKED)
+                continue;
             if (object_names_reserve(&state->names, piece.length + 1) != 0)
                 return -1;
             if (ends_dead(&search, state, piece))

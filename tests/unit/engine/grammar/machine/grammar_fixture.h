@@ -5,7 +5,7 @@
 
 #include "engine/grammar/machine/grammar.h"
 
-#define FIXTURE_MAX_TOKENS 512
+#define FIXTURE_MAX_TOKENS 1024
 #define FIXTURE_WORDS (FIXTURE_MAX_TOKENS / 32)
 
 struct tokenizer {

@@ -320,6 +320,42 @@ static void test_small_cache(void **unused) {
     byte_buffer_finish(&text);
 }
 
+/* Many tokens may come, and names are short: one that the object has cannot be begun as a whole. */
+static void test_short_names(void **unused) {
+    static struct tokenizer pairs;
+    struct grammar_vocabulary *of_pairs;
+    struct error err;
+    uint32_t mask[FIXTURE_WORDS];
+    fixture_init_bytes(&pairs);
+    for (char a = 'A'; a <= 'Z'; a++)
+        for (char b = 'A'; b <= 'Z'; b++)
+            fixture_add(&pairs, (char[]){a, b}, 2);
+    const int32_t first = pairs.num_tokens - 26 * 26;
+    assert_int_equal(grammar_vocabulary_create(&pairs, &of_pairs, &err), 0);
+    static const char *const schemas[] = {
+        "{\"propertyNames\":{\"pattern\":\"^[A-Z]{2}$\"}}",
+        "{\"propertyNames\":{\"maxLength\":2}}",
+        "{\"type\":\"object\"}",
+        "{\"propertyNames\":{\"maxLength\":3}}",
+    };
+    for (int i = 0; i < 4; i++) {
+        struct grammar *grammar = must_build(schemas[i]);
+        struct grammar_state *state = grammar_state_create(grammar, of_pairs);
+        take(state, "{\"AC\":1,\"");
+        assert_int_equal(grammar_state_mask(state, mask), 0);
+        assert_true(fixture_allows(mask, first + 1));
+        assert_int_equal(fixture_allows(mask, first + 2), i >= 2);
+        assert_true(fixture_allows(mask, first + 3));
+        assert_true(fixture_allows(mask, 'A'));
+        take(state, "A");
+        assert_int_equal(grammar_state_mask(state, mask), 0);
+        assert_int_equal(fixture_allows(mask, 'C'), i >= 2);
+        grammar_state_destroy(state);
+        grammar_unref(grammar);
+    }
+    grammar_vocabulary_destroy(of_pairs);
+}
+
 /* --- Random walks --- */
 
 static uint32_t draw(uint32_t below) {
@@ -460,10 +496,11 @@ static void test_contradictions(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_masks),  cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_prose),  cmocka_unit_test(test_sequences_share_nothing),
-        cmocka_unit_test(test_bounds), cmocka_unit_test(test_small_cache),
-        cmocka_unit_test(test_walks),  cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_masks),          cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_prose),          cmocka_unit_test(test_sequences_share_nothing),
+        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_small_cache),
+        cmocka_unit_test(test_short_names),    cmocka_unit_test(test_walks),
+        cmocka_unit_test(test_contradictions),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
