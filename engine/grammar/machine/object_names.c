@@ -325,9 +325,10 @@ static bool ends_dead(struct name_search *s, const struct grammar_state *state, 
     return is_dead;
 }
 
-static int32_t count_tokens(const uint32_t *mask, int32_t num_words) {
+/* Stops where there are more. */
+static int32_t count_tokens(const uint32_t *mask, int32_t num_words, int32_t most) {
     int32_t count = 0;
-    for (int32_t i = 0; i < num_words; i++)
+    for (int32_t i = 0; i < num_words && count <= most; i++)
         count += __builtin_popcount(mask[i]);
     return count;
 }
@@ -368,7 +369,8 @@ static size_t min_bytes(struct name_search *s, const struct grammar_state *state
 static int forbid_dead_ends(struct grammar_state *state, uint32_t *mask) {
     const struct grammar_vocabulary *v = state->vocabulary;
     struct grammar_machine *machine = state->grammar->machine;
-    int32_t num_words = (v->vocab_size + 31) / 32, count = count_tokens(mask, num_words);
+    int32_t num_words = (v->vocab_size + 31) / 32;
+    int32_t count = count_tokens(mask, num_words, MAX_CHECKED);
     int32_t dead[MAX_CHECKED], num_dead = 0;
     struct name_search search = {.machine = machine,
                                  .names = &state->names,
@@ -404,7 +406,7 @@ int object_names_forbid(struct grammar_state *state, const uint32_t *found, uint
     memcpy(mask, found, (size_t)num_words * sizeof(*mask));
     if (forbid_repeated(state, mask) != 0)
         return -1;
-    if (count_tokens(mask, num_words) == 0)
+    if (count_tokens(mask, num_words, 0) == 0)
         memcpy(mask, found, (size_t)num_words * sizeof(*mask));
     return forbid_dead_ends(state, mask);
 }
