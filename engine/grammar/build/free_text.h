@@ -1,4 +1,5 @@
-/* Text of any kind up to one of several triggers: what tools of models look like among prose. */
+/* Text of any kind up to one of several triggers, which is what tools of models look like among
+ * prose, or up to a marker. */
 #ifndef QUIRE_ENGINE_GRAMMAR_FREE_TEXT_H
 #define QUIRE_ENGINE_GRAMMAR_FREE_TEXT_H
 
@@ -17,5 +18,9 @@ struct free_text_trigger {
  * where a trigger is empty or no UTF-8, or their characters are too many. */
 grammar_node grammar_free_text(struct grammar_builder *builder,
                                const struct free_text_trigger *triggers, int count, bool may_end);
+
+/* Returns everything up to the first `marker`, and that. Its first byte, ASCII as all of it is,
+ * comes in it once only. */
+grammar_node text_until_node(struct grammar_builder *builder, const char *marker);
 
 #endif

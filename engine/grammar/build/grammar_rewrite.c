@@ -3,8 +3,6 @@
  * left-recursive exactly when its body begins with itself, with nothing that hides it. */
 #include "engine/grammar/build/grammar_rewrite.h"
 
-#include "engine/grammar/build/left_recursion.h"
-
 #include <stdlib.h>
 #include <string.h>
 

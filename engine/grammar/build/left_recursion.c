@@ -11,7 +11,7 @@
  * Where the end of a lone rule's seed or tail is the rule itself (A "+" A), its own tails may
  * follow on several levels with the same text: the seed alone stands there instead, so that such a
  * text has one way to be read. */
-#include "engine/grammar/build/left_recursion.h"
+#include "engine/grammar/build/grammar_rewrite.h"
 
 #include <stdlib.h>
 

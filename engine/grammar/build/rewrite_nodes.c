@@ -1,5 +1,5 @@
 /* Nodes are made anew where something below them changed; rules keep theirs. */
-#include "engine/grammar/build/rewrite_nodes.h"
+#include "engine/grammar/build/grammar_rewrite.h"
 
 #include <stdlib.h>
 

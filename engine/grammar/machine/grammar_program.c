@@ -7,7 +7,7 @@
 #include "engine/grammar/machine/grammar_program.h"
 #include "config/base/array.h"
 #include "config/base/numbers.h"
-#include "engine/grammar/build/utf8_ranges.h"
+#include "engine/grammar/build/character_class.h"
 
 #include <stdlib.h>
 #include <string.h>

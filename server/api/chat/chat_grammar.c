@@ -2,7 +2,7 @@
 
 #include "engine/grammar/read/json_schema.h"
 #include "server/api/constraint/response_format.h"
-#include "engine/grammar/read/text_until.h"
+#include "engine/grammar/build/free_text.h"
 #include "server/api/tools/tool_grammar.h"
 #include "server/api/tools/tool_grammar_form.h"
 

@@ -2,7 +2,7 @@
 
 #include "server/api/tools/tool_types.h"
 #include "engine/grammar/read/json_schema.h"
-#include "engine/grammar/read/text_until.h"
+#include "engine/grammar/build/free_text.h"
 #include "config/json/json_field.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@
 struct argument_form {
     const char *key_begin, *key_end; /* around the name, in front of the value */
     const char *feed;        /* in front of value_end, where the value is none of the text's */
-    const char *value_end;   /* a marker of text_until.h, and no text of a string */
+    const char *value_end;   /* a marker of free_text.h, and no text of a string */
     const char *behind;      /* the argument */
     const char *separator;   /* between two arguments */
     bool is_python;          /* values are literals of Python: strings have quotes */
