@@ -7,6 +7,7 @@
 #ifndef QUIRE_ENGINE_GRAMMAR_CHARACTER_KINDS_H
 #define QUIRE_ENGINE_GRAMMAR_CHARACTER_KINDS_H
 
+#include "engine/grammar/machine/grammar_vocabulary.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,5 +44,17 @@ uint8_t character_of_single(int kind);
 size_t character_length(const uint8_t *bytes, size_t length);
 /* The kinds of the characters of a JSON string that need no escape. */
 uint64_t character_plain_kinds(void);
+
+/* --- Tails of tokens, which make masks of strings and other long runs of characters cheap ---
+ *
+ * The tail of a token is what is behind a node of the vocabulary's tree. Where all tails behind a
+ * node are of whole characters, their kinds and their greatest length say
+ * whether a set takes them all (open_runs.h); the walk passes such a node's subtree. Of plain
+ * tokens, texts of a JSON string without escapes, there are masks by their length. */
+
+/* Fills tail_length of all nodes and tail_kinds; what else the tree has is there. */
+void token_tails_mark(struct vocabulary_tree *tree);
+/* Returns the characters of a plain token; 0 of others. */
+int token_tails_plain_length(struct text piece);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "engine/grammar/machine/grammar_vocabulary.h"
-#include "engine/grammar/machine/mask_walk.h"
+#include "engine/grammar/machine/grammar_machine.h"
 
 #include <stdlib.h>
 #include <string.h>

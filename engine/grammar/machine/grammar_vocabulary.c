@@ -1,7 +1,7 @@
 #include "engine/grammar/machine/grammar_vocabulary.h"
 
 #include "config/base/numbers.h"
-#include "engine/grammar/machine/token_tails.h"
+#include "engine/grammar/machine/character_kinds.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -18,8 +18,8 @@ struct vocabulary_node {
     uint16_t num_tokens;
     uint16_t depth; /* 0: the first byte of a token */
     uint8_t byte;
-    uint8_t tail_length; /* behind it: token_tails.h. VOCABULARY_NO_TAIL: of no whole characters, or
-                          * more than VOCABULARY_MAX_TAIL */
+    uint8_t tail_length; /* behind it: character_kinds.h. VOCABULARY_NO_TAIL: of no whole
+                          * characters, or more than VOCABULARY_MAX_TAIL */
 };
 
 struct vocabulary_tree {

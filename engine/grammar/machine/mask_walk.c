@@ -1,4 +1,4 @@
-#include "engine/grammar/machine/mask_walk.h"
+#include "engine/grammar/machine/grammar_machine.h"
 
 #include "config/base/check.h"
 #include "engine/grammar/machine/grammar_vocabulary.h"

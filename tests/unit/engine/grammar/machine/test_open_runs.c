@@ -6,10 +6,9 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "engine/grammar/machine/character_kinds.h"
 #include "engine/grammar/machine/grammar_machine.h"
 #include "engine/grammar/machine/open_runs.h"
-#include "engine/grammar/machine/repeat_shift.h"
-#include "engine/grammar/machine/token_tails.h"
 #include "tests/unit/engine/grammar/machine/grammar_fixture.h"
 
 #include <stdio.h>
