@@ -1,7 +1,6 @@
 /* Lark's notation (lark/grammars/lark.lark). Rules and terminals are both rules of the grammar;
  * they differ in that what %ignore names may follow each piece of text in a rule. */
 #include "engine/grammar/read/grammar_regex.h"
-#include "engine/grammar/read/lark_pattern.h"
 #include "engine/grammar/read/notation_reader.h"
 
 #include <string.h>
@@ -303,7 +302,7 @@ static int read_definition(struct lark *l) {
 }
 
 static int import_terminal(struct notation *n, struct text terminal, struct text name) {
-    const char *pattern = grammar_lark_common(terminal);
+    const char *pattern = lark_common(terminal);
     grammar_node node;
     if (pattern == NULL)
         return notation_refuse(n, terminal.data, "common has no terminal %.*s",

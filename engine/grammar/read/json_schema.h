@@ -34,10 +34,10 @@
  * imply it.
  *
  * How texts are written: properties come in the schema's order and others behind them; without
- * json_whitespace.h one space may follow a comma or colon and there is no other white space (small
- * models would never stop writing it); numbers have at most 20 digits before the point and 22
- * behind it, 15 in all where values are excluded, and exponents only without bounds; characters are
- * written escaped only where JSON asks for it, or where every string matches. */
+ * whitespace fields (below) one space may follow a comma or colon and there is no other white space
+ * (small models would never stop writing it); numbers have at most 20 digits before the point and
+ * 22 behind it, 15 in all where values are excluded, and exponents only without bounds; characters
+ * are written escaped only where JSON asks for it, or where every string matches. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_H
 #define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_H
 
@@ -53,7 +53,7 @@
 #define JSON_SCHEMA_MAX_BRANCHES 256 /* of one anyOf, oneOf, allOf or list of types */
 
 /* `path` names the schema in messages ("response_format.json_schema.schema"). `whitespace` is what
- * json_whitespace_read gave; NULL without it. The schema is not kept. -1 and *err: 400 naming the
+ * json_schema_whitespace gave; NULL without it. The schema is not kept. -1 and *err: 400 naming the
  * place and what is wrong there (invalid_json_schema, or unsupported_json_schema for a schema that
  * is none of this server's), or 503. What only the whole grammar shows, $ref loops for instance, is
  * left to grammar_build; *out is GRAMMAR_FAILED when the builder met a bound. */
@@ -67,5 +67,20 @@ grammar_node json_schema_any_object(struct grammar_builder *builder, const char 
 /* grammar_build, with its error as a client gets it. */
 int json_schema_build(struct grammar_builder *builder, grammar_node root, const char *path,
                       struct grammar **out, struct api_error *err);
+
+/* --- The white space between the tokens of a JSON text, as vLLM's clients request it ---
+ *
+ * structured_outputs.whitespace_pattern, or its older guided_whitespace_pattern, a regular
+ * expression that what stands between two tokens matches;
+ * structured_outputs.disable_any_whitespace, that there is none. Without them one space may follow
+ * a comma or colon. */
+
+#define JSON_SCHEMA_MAX_WHITESPACE 256 /* bytes */
+
+/* Reads the fields of a body. *out lives as long as the body; NULL: none of them is given; "": no
+ * white space. -1 and *err: 400 naming the field, for a pattern that also matches what JSON has no
+ * room for between its tokens, one that is too long, and for two of the fields; 503 when memory is
+ * short. */
+int json_schema_whitespace(const cJSON *body, const char **out, struct api_error *err);
 
 #endif

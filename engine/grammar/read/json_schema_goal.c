@@ -1,8 +1,6 @@
 /* Goals to nodes. Each goal is compiled once and found again by its schemas, which ends the
  * recursion of schemas that contain themselves: a goal that is met while it is being compiled
  * becomes a rule. */
-#include "engine/grammar/read/json_schema_choice.h"
-#include "engine/grammar/read/json_schema_hints.h"
 #include "engine/grammar/read/json_schema_table.h"
 
 #include "config/json/json_field.h"
@@ -11,13 +9,206 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* --- Values that an enum or a const names --- */
+
+/* The values of one enum, or one const, of which those are chosen that match all else. */
+struct schema_choice {
+    const cJSON *item, *first; /* its first value: of a const the item itself */
+    bool is_const;
+};
+
+/* The values of a choice that a goal, or else a case, admits. */
+struct schema_admission {
+    const struct schema_goal *goal;
+    enum json_type type;
+    const struct schema_case *one;
+};
+
+static const cJSON null_value = {.type = cJSON_NULL}, true_value = {.type = cJSON_True},
+                   false_value = {.type = cJSON_False};
+
+static bool find_choice(const cJSON *item, bool negated, struct schema_choice *out) {
+    if (item == NULL || negated)
+        return false;
+    out->item = item;
+    out->is_const = strcmp(item->string, "const") == 0;
+    out->first = out->is_const ? item : item->child;
+    return out->is_const || (strcmp(item->string, "enum") == 0 && cJSON_IsArray(item));
+}
+
+static const cJSON *next_value(const struct schema_choice *choice, const cJSON *value) {
+    return choice->is_const ? NULL : value->next;
+}
+
+/* Finds a schema of the goal, or a fact of the case, that names its values. */
+static bool goal_choice(const struct schema_context *c, const struct schema_goal *goal,
+                        struct schema_choice *out) {
+    for (int i = 0; i < goal->count; i++) {
+        const struct schema_literal *literal = &goal->literals[i];
+        if (c->ignores_ref_siblings && json_member(literal->schema, "$ref") != NULL)
+            continue;
+        if (find_choice(json_member(literal->schema, "const"), literal->negated, out) ||
+            find_choice(json_member(literal->schema, "enum"), literal->negated, out))
+            return out->first != NULL;
+    }
+    return false;
+}
+
+static bool case_choice(const struct schema_case *one, struct schema_choice *out) {
+    for (int i = 0; i < one->count; i++)
+        if (one->facts[i]->kind == FACT_KEYWORD &&
+            find_choice(one->facts[i]->item, one->facts[i]->of.negated, out))
+            return true;
+    return false;
+}
+
+static int goal_admits(struct schema_context *c, const struct schema_goal *goal, const cJSON *value,
+                       bool *out) {
+    *out = true;
+    for (int i = 0; i < goal->count && *out; i++)
+        if (schema_value_matches(c, &goal->literals[i], value, out) != 0)
+            return -1;
+    return 0;
+}
+
+static int case_admits(struct schema_context *c, enum json_type type, const struct schema_case *one,
+                       const cJSON *value, bool *out) {
+    *out = schema_type_of(value) == type;
+    for (int i = 0; i < one->count && *out; i++)
+        if (schema_fact_holds(c, one->facts[i], value, out) != 0)
+            return -1;
+    return 0;
+}
+
+static int admits(struct schema_context *c, const struct schema_choice *choice,
+                  const struct schema_admission *admission, const cJSON *value, bool *out) {
+    c->choice = choice->item;
+    c->chosen = value;
+    return admission->goal != NULL ? goal_admits(c, admission->goal, value, out)
+                                   : case_admits(c, admission->type, admission->one, value, out);
+}
+
+/* The admitted values as nodes, and whether there is none. */
+static int choice_node(struct schema_context *c, const struct schema_choice *choice,
+                       const struct schema_admission *admission, grammar_node *out) {
+    size_t capacity = 1;
+    int count = 0, result = 0;
+    for (const cJSON *value = choice->first; value != NULL; value = next_value(choice, value))
+        capacity++;
+    grammar_node *items = malloc(capacity * sizeof(*items));
+    if (items == NULL)
+        return api_error_set_memory(c->err);
+    for (const cJSON *value = choice->first; value != NULL && result == 0;
+         value = next_value(choice, value)) {
+        bool is_admitted;
+        result = admits(c, choice, admission, value, &is_admitted);
+        if (result == 0 && is_admitted)
+            result = schema_literal(c, value, &items[count++]);
+    }
+    if (result == 0)
+        *out = count > 0 ? grammar_alternatives(c->builder, items, count) : schema_nothing(c);
+    free(items);
+    return result;
+}
+
+static int choice_is_empty(struct schema_context *c, const struct schema_choice *choice,
+                           const struct schema_admission *admission, bool *out) {
+    const char *path = admission->goal != NULL ? admission->goal->literals[0].path
+                                               : admission->one->facts[0]->of.path;
+    *out = true;
+    for (const cJSON *value = choice->first; value != NULL && *out;
+         value = next_value(choice, value)) {
+        bool is_admitted;
+        if (admits(c, choice, admission, value, &is_admitted) != 0)
+            return -1;
+        *out = !is_admitted;
+    }
+    if (*out)
+        schema_note_empty(c, path, "no value of enum or const matches all else");
+    return 0;
+}
+
+/* --- All values of a goal --- */
+
+struct value_list {
+    const cJSON **values;
+    int count, max;
+    bool is_known;
+};
+
+static int add_value(struct schema_context *c, struct value_list *list, const cJSON *value) {
+    for (int i = 0; i < list->count; i++)
+        if (schema_values_equal(c, list->values[i], value))
+            return schema_add_steps(c, 0);
+    list->is_known = list->is_known && list->count < list->max;
+    if (list->is_known)
+        list->values[list->count++] = value;
+    return schema_add_steps(c, 0);
+}
+
+static int add_choice(struct schema_context *c, struct value_list *list,
+                      const struct schema_choice *choice,
+                      const struct schema_admission *admission) {
+    for (const cJSON *value = choice->first; value != NULL; value = next_value(choice, value)) {
+        bool is_admitted;
+        if (admits(c, choice, admission, value, &is_admitted) != 0 ||
+            (is_admitted && add_value(c, list, value) != 0))
+            return -1;
+    }
+    return 0;
+}
+
+static int add_values_of_case(struct schema_context *c, struct value_list *list,
+                              enum json_type type, const struct schema_case *one) {
+    static const cJSON *const plain[] = {&null_value, &false_value, &true_value};
+    const struct schema_admission admission = {NULL, type, one};
+    struct schema_choice choice;
+    if (case_choice(one, &choice))
+        return add_choice(c, list, &choice, &admission);
+    list->is_known = list->is_known && (type == NULL_TYPE || type == BOOLEAN);
+    for (int i = 0; i < 3; i++) {
+        bool is_admitted;
+        if (case_admits(c, type, one, plain[i], &is_admitted) != 0 ||
+            (is_admitted && add_value(c, list, plain[i]) != 0))
+            return -1;
+    }
+    return 0;
+}
+
+int schema_goal_values(struct schema_context *c, const struct schema_goal *goal,
+                       const cJSON **values, int max, int *out_count) {
+    struct value_list list = {values, 0, max, true};
+    struct schema_entry *entry = schema_find_entry(c, goal);
+    if (entry == NULL)
+        return -1;
+    const struct schema_admission admission = {&entry->goal, NUM_TYPES, NULL};
+    struct schema_choice choice;
+    bool has_choice = goal_choice(c, &entry->goal, &choice);
+    if (has_choice && add_choice(c, &list, &choice, &admission) != 0)
+        return -1;
+    for (int type = 0; type < NUM_TYPES && !has_choice && list.is_known; type++) {
+        struct schema_cases cases;
+        if (schema_expand_goal(c, &entry->goal, (enum json_type)type, &cases) != 0)
+            return -1;
+        for (int i = 0; i < cases.count && list.is_known; i++) {
+            bool is_empty;
+            if (schema_case_is_empty(c, (enum json_type)type, &cases.items[i], &is_empty) != 0 ||
+                (!is_empty &&
+                 add_values_of_case(c, &list, (enum json_type)type, &cases.items[i]) != 0))
+                return -1;
+        }
+    }
+    *out_count = list.is_known ? list.count : -1;
+    return 0;
+}
+
 #define MAX_NESTING 12 /* deeper goals are deferred, so that no call nests deep */
 
 /* --- Cases --- */
 
 static int booleans_of(struct schema_context *c, const struct schema_case *one, bool out[2]) {
-    return schema_case_admits(c, BOOLEAN, one, &schema_false, &out[0]) != 0 ||
-                   schema_case_admits(c, BOOLEAN, one, &schema_true, &out[1]) != 0
+    return case_admits(c, BOOLEAN, one, &false_value, &out[0]) != 0 ||
+                   case_admits(c, BOOLEAN, one, &true_value, &out[1]) != 0
                ? -1
                : 0;
 }
@@ -40,7 +231,7 @@ static int node_of_boolean(struct schema_context *c, const struct schema_case *o
 static int node_of_null(struct schema_context *c, const struct schema_case *one,
                         grammar_node *out) {
     bool is_admitted;
-    if (schema_case_admits(c, NULL_TYPE, one, &schema_null, &is_admitted) != 0)
+    if (case_admits(c, NULL_TYPE, one, &null_value, &is_admitted) != 0)
         return -1;
     *out = is_admitted ? schema_text(c, "null") : schema_nothing(c);
     return 0;
@@ -53,8 +244,8 @@ static int node_of_case(struct schema_context *c, enum json_type type,
         node_of_null, node_of_boolean, schema_number, schema_string, schema_array, schema_object};
     const struct schema_admission admission = {NULL, type, one};
     struct schema_choice choice;
-    if (schema_case_choice(one, &choice))
-        return schema_choice_node(c, &choice, &admission, out);
+    if (case_choice(one, &choice))
+        return choice_node(c, &choice, &admission, out);
     return of_type[type](c, one, out);
 }
 
@@ -67,7 +258,7 @@ static int boolean_is_empty(struct schema_context *c, const struct schema_case *
 
 static int null_is_empty(struct schema_context *c, const struct schema_case *one, bool *out) {
     bool is_admitted;
-    int result = schema_case_admits(c, NULL_TYPE, one, &schema_null, &is_admitted);
+    int result = case_admits(c, NULL_TYPE, one, &null_value, &is_admitted);
     *out = result == 0 && !is_admitted;
     return result;
 }
@@ -84,8 +275,8 @@ int schema_case_is_empty(struct schema_context *c, enum json_type type,
         *out = false;
         return 0;
     }
-    if (schema_case_choice(one, &choice))
-        return schema_choice_is_empty(c, &choice, &admission, out);
+    if (case_choice(one, &choice))
+        return choice_is_empty(c, &choice, &admission, out);
     return of_type[type](c, one, out);
 }
 
@@ -202,8 +393,8 @@ static int compile(struct schema_context *c, const struct schema_goal *goal, gra
         *out = schema_any_value(c);
         return 0;
     }
-    if (schema_goal_choice(c, goal, &choice))
-        return schema_choice_node(c, &choice, &admission, out);
+    if (goal_choice(c, goal, &choice))
+        return choice_node(c, &choice, &admission, out);
     if (find_branches(c, goal, &branches) != 0)
         return -1;
     if (branches != NULL)
@@ -264,8 +455,8 @@ static int search_emptiness(struct schema_context *c, const struct schema_goal *
     const struct schema_admission admission = {goal, NUM_TYPES, NULL};
     struct schema_choice choice;
     *out = goal->count > 0;
-    if (goal->count > 0 && schema_goal_choice(c, goal, &choice))
-        return schema_choice_is_empty(c, &choice, &admission, out);
+    if (goal->count > 0 && goal_choice(c, goal, &choice))
+        return choice_is_empty(c, &choice, &admission, out);
     for (int type = 0; type < NUM_TYPES && *out; type++) {
         struct schema_cases cases;
         if ((types >> type & 1u) == 0)
@@ -282,8 +473,8 @@ static int search_emptiness(struct schema_context *c, const struct schema_goal *
 int schema_goal_is_empty(struct schema_context *c, const struct schema_goal *goal, bool *out) {
     const struct schema_admission admission = {goal, NUM_TYPES, NULL};
     struct schema_choice choice;
-    if (goal->count > 0 && schema_goal_choice(c, goal, &choice)) /* not worth an entry */
-        return schema_choice_is_empty(c, &choice, &admission, out);
+    if (goal->count > 0 && goal_choice(c, goal, &choice)) /* not worth an entry */
+        return choice_is_empty(c, &choice, &admission, out);
     struct schema_entry *entry = schema_find_entry(c, goal);
     if (entry == NULL)
         return -1;

@@ -134,11 +134,14 @@ int schema_child(struct schema_context *c, const struct schema_literal *parent, 
 /* A whole number from 0 on that the keyword says; above max a 400. */
 int schema_count(struct schema_context *c, const struct schema_fact *fact, int max, int *out);
 
-/* --- json_schema_ref.c --- */
+/* --- json_schema_combine.c --- */
 
 /* The schema that a $ref (or $dynamicRef, $recursiveRef) names. */
 int schema_resolve(struct schema_context *c, const char *path, const cJSON *ref,
                    struct schema_literal *out);
+/* *out: no value matches two of the branches. */
+int schema_branches_are_disjoint(struct schema_context *c, const struct schema_literal *of,
+                                 const cJSON *branches, bool *out);
 
 /* --- json_schema_expand.c --- */
 
@@ -154,12 +157,6 @@ int schema_read_types(struct schema_context *c, const char *path, const cJSON *t
 /* Returns whether the schema says nothing but this keyword, annotations aside. */
 bool schema_says_only(const struct schema_context *c, const cJSON *schema, const char *key);
 
-/* --- json_schema_combine.c --- */
-
-/* *out: no value matches two of the branches. */
-int schema_branches_are_disjoint(struct schema_context *c, const struct schema_literal *of,
-                                 const cJSON *branches, bool *out);
-
 /* --- json_schema_goal.c --- */
 
 int schema_goal_node(struct schema_context *c, const struct schema_goal *goal, grammar_node *out);
@@ -169,15 +166,12 @@ int schema_goal_is_empty(struct schema_context *c, const struct schema_goal *goa
 int schema_goal_has_no_text(struct schema_context *c, const struct schema_goal *goal, bool *out);
 int schema_case_is_empty(struct schema_context *c, enum json_type type,
                          const struct schema_case *one, bool *out);
-/* Compiles the goals that were deferred. */
-int schema_define_goals(struct schema_context *c);
-
-/* --- json_schema_choice.c --- */
-
 /* The values of a goal that has few. *out_count is -1 when there are more than `max`, or it is not
  * known. */
 int schema_goal_values(struct schema_context *c, const struct schema_goal *goal,
                        const cJSON **values, int max, int *out_count);
+/* Compiles the goals that were deferred. */
+int schema_define_goals(struct schema_context *c);
 
 /* --- json_schema_match.c --- */
 
@@ -214,16 +208,13 @@ int schema_quoted(struct schema_context *c, const char *text, grammar_node *out)
 /* Exactly this value. */
 int schema_literal(struct schema_context *c, const cJSON *value, grammar_node *out);
 
-/* --- json_schema_format.c --- */
+/* --- json_schema_string.c --- */
 
 /* The pattern of a format; NULL: none is known. */
 const char *schema_format_pattern(const char *name);
 /* Returns whether a format that has no pattern says nothing about the text: none of JSON Schema's.
  * With strict, one of OpenAPI's. */
 bool schema_format_is_annotation(const char *name, bool strict);
-
-/* --- json_schema_string.c --- */
-
 /* The texts that a pattern or format admits, made once for each keyword's item. */
 int schema_pattern_automaton(struct schema_context *c, const char *path, const char *key,
                              const cJSON *item, const struct text_automaton **out);

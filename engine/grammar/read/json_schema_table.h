@@ -1,4 +1,4 @@
-/* Private to json_schema*.c: goals that were met, each once. */
+/* Private to json_schema*.c: goals that were met, each once, and the types that they mean. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_TABLE_H
 #define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_TABLE_H
 
@@ -19,5 +19,10 @@ struct schema_entry {
 
 /* Returns the entry of a goal, its references resolved; NULL and *c->err. */
 struct schema_entry *schema_find_entry(struct schema_context *c, const struct schema_goal *goal);
+
+#define SCHEMA_ALL_TYPES ((1u << NUM_TYPES) - 1)
+
+/* Without `type`, the keywords imply the types; none at all means any. */
+int schema_meant_types(struct schema_context *c, const struct schema_goal *goal, unsigned *out);
 
 #endif

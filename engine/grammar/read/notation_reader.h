@@ -71,8 +71,17 @@ int notation_append(struct notation *n, const char *at, uint32_t character);
 
 int grammar_gbnf(struct notation *n, grammar_node *out);
 int grammar_lark(struct notation *n, grammar_node *out);
+
+/* --- lark_pattern.c: the pieces of Lark's notation that are more than a text --- */
+
+/* /regex/flags, at the first '/'. */
+int lark_pattern(struct notation *n, grammar_node *out);
+/* The text in n->bytes, which stands at `begin`, with letters of either case. */
+int lark_folded_text(struct notation *n, const char *begin, grammar_node *out);
+/* The one character that n->bytes holds; -1 where it is not one, without an error. */
+int lark_one_character(const struct notation *n, uint32_t *out);
 /* Returns the regular expression of a terminal of Lark's library "common"; NULL: it has none of
  * that name. */
-const char *grammar_lark_common(struct text name);
+const char *lark_common(struct text name);
 
 #endif

@@ -1,7 +1,6 @@
 #include "server/api/constraint/response_format.h"
 
 #include "engine/grammar/read/json_schema.h"
-#include "engine/grammar/read/json_whitespace.h"
 #include "server/api/constraint/output_form.h"
 #include "config/json/json_field.h"
 #include "config/json/json_write.h"
@@ -221,7 +220,7 @@ int response_format_read(const cJSON *body, const struct response_frame *frame,
     struct grammar *grammar = NULL;
     const char *whitespace;
     int result = 0;
-    if (json_whitespace_read(body, &whitespace, err) != 0)
+    if (json_schema_whitespace(body, &whitespace, err) != 0)
         return -1;
     if (!append_forms(body, &key)) {
         byte_buffer_finish(&key);

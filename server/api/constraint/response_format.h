@@ -2,7 +2,7 @@
  * json_schema; structural_tag is vLLM's and SGLang's), vLLM's structured_outputs (json, regex,
  * choice, grammar, structural_tag) and its older guided_json, guided_regex, guided_choice and
  * guided_grammar, SGLang's regex, json_schema and ebnf, llama.cpp's json_schema and grammar; with
- * the white space of json_whitespace.h. */
+ * the white space of json_schema.h. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 #define QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 
