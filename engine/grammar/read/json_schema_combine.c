@@ -1,5 +1,5 @@
 /* Schemas made of others: references, and keywords that combine schemas. */
-#include "engine/grammar/read/json_schema_expand.h"
+#include "engine/grammar/read/json_schema_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Goals in disjunctive normal form. For values of one type a schema is a formula over the keywords
  * of that type; "and" multiplies cases, "or" adds them, and a negation is carried down to the
  * keywords (De Morgan). */
-#include "engine/grammar/read/json_schema_expand.h"
+#include "engine/grammar/read/json_schema_private.h"
 
 #include "config/json/json_field.h"
 

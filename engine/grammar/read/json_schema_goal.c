@@ -1,7 +1,7 @@
 /* Goals to nodes. Each goal is compiled once and found again by its schemas, which ends the
  * recursion of schemas that contain themselves: a goal that is met while it is being compiled
  * becomes a rule. */
-#include "engine/grammar/read/json_schema_table.h"
+#include "engine/grammar/read/json_schema_private.h"
 
 #include "config/json/json_field.h"
 

@@ -1,6 +1,6 @@
 /* Objects as nodes. The named properties come in order, each of them a link of a chain in which
  * those that may be missing can be skipped; others follow (json_schema_properties.c reads both). */
-#include "engine/grammar/read/json_schema_properties.h"
+#include "engine/grammar/read/json_schema_private.h"
 
 #include <stdlib.h>
 #include <string.h>

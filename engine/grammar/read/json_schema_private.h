@@ -134,15 +134,6 @@ int schema_child(struct schema_context *c, const struct schema_literal *parent, 
 /* A whole number from 0 on that the keyword says; above max a 400. */
 int schema_count(struct schema_context *c, const struct schema_fact *fact, int max, int *out);
 
-/* --- json_schema_combine.c --- */
-
-/* The schema that a $ref (or $dynamicRef, $recursiveRef) names. */
-int schema_resolve(struct schema_context *c, const char *path, const cJSON *ref,
-                   struct schema_literal *out);
-/* *out: no value matches two of the branches. */
-int schema_branches_are_disjoint(struct schema_context *c, const struct schema_literal *of,
-                                 const cJSON *branches, bool *out);
-
 /* --- json_schema_expand.c --- */
 
 /* The member is looked up with schema_add_steps; *out NULL: there is none. */
@@ -156,6 +147,76 @@ int schema_read_types(struct schema_context *c, const char *path, const cJSON *t
                       bool *out_integers);
 /* Returns whether the schema says nothing but this keyword, annotations aside. */
 bool schema_says_only(const struct schema_context *c, const cJSON *schema, const char *key);
+
+/* A keyword of a schema as it is expanded for a type. */
+struct schema_expansion {
+    struct schema_context *c;
+    const struct schema_literal *of;
+    const cJSON *item;
+    enum json_type type;
+    int nesting;
+    struct schema_cases *out;
+};
+
+int schema_expand(struct schema_context *c, const struct schema_literal *literal,
+                  enum json_type type, int nesting, struct schema_cases *out);
+int schema_expand_value(const struct schema_expansion *e, bool value);
+/* What holds for all values: false where the schema is negated. */
+int schema_expand_true(const struct schema_expansion *e);
+/* One schema within the keyword's, possibly the opposite of it. */
+int schema_expand_within(const struct schema_expansion *e, const cJSON *schema, const char *label,
+                         bool negated, struct schema_cases *out);
+
+/* --- Formulas in disjunctive normal form --- */
+
+/* True or false of all values. */
+int schema_set_cases(struct schema_context *c, bool value, struct schema_cases *out);
+int schema_or_cases(struct schema_context *c, struct schema_cases *into,
+                    const struct schema_cases *more);
+/* Facts that both have are in it once: keywords by what they are of. */
+int schema_join_cases(struct schema_context *c, const struct schema_case *a,
+                      const struct schema_case *b, struct schema_case *out);
+/* Leaves out the cases of which it is known that nothing matches them. */
+int schema_and_cases(struct schema_context *c, enum json_type type, struct schema_cases *into,
+                     const struct schema_cases *more);
+
+/* --- json_schema_combine.c: schemas made of others --- */
+
+/* The schema that a $ref (or $dynamicRef, $recursiveRef) names. */
+int schema_resolve(struct schema_context *c, const char *path, const cJSON *ref,
+                   struct schema_literal *out);
+/* *out: no value matches two of the branches. */
+int schema_branches_are_disjoint(struct schema_context *c, const struct schema_literal *of,
+                                 const cJSON *branches, bool *out);
+int schema_expand_ref(const struct schema_expansion *e);
+int schema_expand_not(const struct schema_expansion *e);
+int schema_expand_all_of(const struct schema_expansion *e);
+int schema_expand_any_of(const struct schema_expansion *e);
+int schema_expand_one_of(const struct schema_expansion *e);
+int schema_expand_if(const struct schema_expansion *e);
+
+/* --- json_schema_table.c: goals that were met, each once, and the types that they mean --- */
+
+enum progress { UNTOUCHED, DEFERRED, COMPILING, COMPILED };
+enum emptiness { UNKNOWN, SEARCHING, EMPTY, NOT_EMPTY };
+
+struct schema_entry {
+    struct schema_entry *next;          /* of the hash's list */
+    struct schema_entry *next_deferred; /* of the queue */
+    struct schema_goal goal;
+    enum progress progress;
+    enum emptiness emptiness;
+    grammar_node node; /* COMPILED */
+    grammar_node rule; /* that stands for it where it was needed earlier; -1: none */
+};
+
+/* Returns the entry of a goal, its references resolved; NULL and *c->err. */
+struct schema_entry *schema_find_entry(struct schema_context *c, const struct schema_goal *goal);
+
+#define SCHEMA_ALL_TYPES ((1u << NUM_TYPES) - 1)
+
+/* Without `type`, the keywords imply the types; none at all means any. */
+int schema_meant_types(struct schema_context *c, const struct schema_goal *goal, unsigned *out);
 
 /* --- json_schema_goal.c --- */
 
@@ -243,6 +304,42 @@ int schema_integer_range(struct schema_context *c, const struct schema_bounds *b
 /* Without bounds, and without `plain`, also with exponents. */
 int schema_real_range(struct schema_context *c, const struct schema_bounds *bounds, bool plain,
                       grammar_node *out);
+
+/* --- json_schema_properties.c: what a case says of an object --- */
+
+#define OBJECT_MAX_CLASSES 32
+
+/* A property that has a name of its own, in the order of the schema. */
+struct property {
+    const char *name;
+    struct schema_literal *literals; /* what its value must match */
+    int num_literals, literals_capacity;
+    bool required, is_absent; /* is_absent: there must be none */
+};
+
+/* Names of other properties whose values must match the same schemas. */
+struct name_class {
+    const struct text_automaton *automaton; /* NULL: all strings */
+    struct schema_literal *literals;
+    int num_literals, literals_capacity;
+    uint32_t patterns; /* of patternProperties that the names match, as bits */
+};
+
+struct object {
+    struct property *properties;
+    int num_properties, properties_capacity;
+    struct name_class classes[OBJECT_MAX_CLASSES];
+    int num_classes;
+    int num_others; /* names that the classes have, at most GRAMMAR_MAX_REPEAT */
+    int min, max;   /* properties; max < 0: no end */
+    bool is_empty;
+    const char *path;
+};
+
+/* Reads a case. Without `classes` only what tells whether it is empty: no other properties, if it
+ * may do without. Where the schema names properties, and says nothing of others, there are none. */
+int schema_read_object(struct schema_context *c, const struct schema_case *one, bool classes,
+                       struct object *out);
 
 /* --- Cases. A node of the values; *out_empty of a function that has it: there are none --- */
 

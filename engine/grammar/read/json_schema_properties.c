@@ -1,6 +1,6 @@
 /* The properties of an object: what each must match by all keywords that are about it, and the
  * other names, cut into classes by the patterns that they match. */
-#include "engine/grammar/read/json_schema_properties.h"
+#include "engine/grammar/read/json_schema_private.h"
 
 #include "config/json/json_field.h"
 

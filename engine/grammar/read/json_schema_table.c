@@ -1,5 +1,5 @@
 /* Goals are found by the schemas that they consist of, once references and allOf are resolved. */
-#include "engine/grammar/read/json_schema_table.h"
+#include "engine/grammar/read/json_schema_private.h"
 
 #include "config/json/json_field.h"
 
