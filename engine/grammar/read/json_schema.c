@@ -11,26 +11,34 @@
 
 /* --- Errors --- */
 
-static const char unsupported[] = "unsupported_json_schema", too_deep[] = "schema_too_deep";
+enum schema_error { SCHEMA_INVALID, SCHEMA_UNSUPPORTED, SCHEMA_TOO_DEEP };
 
-bool json_schema_is_unsupported(const struct api_error *err) {
-    return err->code == unsupported || err->code == too_deep;
+static const char *const codes[] = {[SCHEMA_INVALID] = "invalid_json_schema",
+                                    [SCHEMA_UNSUPPORTED] = "unsupported_json_schema",
+                                    [SCHEMA_TOO_DEEP] = "schema_too_deep"};
+
+static bool is_error(const struct api_error *err, enum schema_error error) {
+    return err->code != NULL && strcmp(err->code, codes[error]) == 0;
 }
 
-static int refuse(struct schema_context *c, const char *path, const char *code, const char *format,
-                  va_list args) __attribute__((format(printf, 4, 0)));
+bool json_schema_is_unsupported(const struct api_error *err) {
+    return is_error(err, SCHEMA_UNSUPPORTED) || is_error(err, SCHEMA_TOO_DEEP);
+}
 
-static int refuse(struct schema_context *c, const char *path, const char *code, const char *format,
-                  va_list args) {
+static int refuse(struct schema_context *c, const char *path, enum schema_error error,
+                  const char *format, va_list args) __attribute__((format(printf, 4, 0)));
+
+static int refuse(struct schema_context *c, const char *path, enum schema_error error,
+                  const char *format, va_list args) {
     char text[256];
     vsnprintf(text, sizeof(text), format, args);
-    return bad_request(c->err, code, path, "%.200s: %s", path, text);
+    return bad_request(c->err, codes[error], path, "%.200s: %s", path, text);
 }
 
 int schema_refuse(struct schema_context *c, const char *path, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    int result = refuse(c, path, "invalid_json_schema", format, args);
+    int result = refuse(c, path, SCHEMA_INVALID, format, args);
     va_end(args);
     return result;
 }
@@ -38,7 +46,7 @@ int schema_refuse(struct schema_context *c, const char *path, const char *format
 int schema_decline(struct schema_context *c, const char *path, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    int result = refuse(c, path, unsupported, format, args);
+    int result = refuse(c, path, SCHEMA_UNSUPPORTED, format, args);
     va_end(args);
     return result;
 }
@@ -51,7 +59,7 @@ int schema_decline_error(struct schema_context *c, const char *path, const char 
 }
 
 int schema_decline_depth(struct schema_context *c, const char *path) {
-    return bad_request(c->err, too_deep, path,
+    return bad_request(c->err, codes[SCHEMA_TOO_DEEP], path,
                        "%.200s: the JSON schema is nested deeper than %d, or refers to itself",
                        path, JSON_SCHEMA_MAX_DEPTH);
 }
@@ -248,5 +256,5 @@ int json_schema_build(struct grammar_builder *builder, grammar_node root, const 
         return 0;
     if (error.code == ERROR_MEMORY)
         return api_error_set_memory(err);
-    return bad_request(err, "invalid_json_schema", path, "%s: %s", path, error.message);
+    return bad_request(err, codes[SCHEMA_INVALID], path, "%s: %s", path, error.message);
 }
