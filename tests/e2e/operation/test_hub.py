@@ -211,7 +211,7 @@ def test_serve_stops_while_it_fetches(hub, environment, tmp_path):
 @pytest.mark.parametrize("model, words", [
     ("nothing-of-this-name", ("is neither a file or folder here", "ORG/NAME")),
     ("a/b/c", ("is neither a file or folder here",)), ("org/..", ("is neither a file or folder here",)),
-    ("org/tiny@a b", ("no branch",)), ("org/tiny:../x", ("no file",)),
+    ("org/tiny@a b", ("not a branch",)), ("org/tiny:../x", ("neither a file",)),
     ("./org/tiny", ("No such file",)), ("models/tiny.gguf", ("No such file",)),
 ])
 def test_what_is_neither_a_path_nor_a_name(quire, hub, model, words):
@@ -297,7 +297,7 @@ def test_the_token_stays_with_the_hub(hub, quire, home, tmp_path):
     pulled(quire("pull", NAME, HF_TOKEN_PATH=str(tmp_path / "mine")))
     shutil.rmtree(home)
     refused(quire("pull", NAME, HF_TOKEN=TOKEN, HF_HUB_DISABLE_IMPLICIT_TOKEN="1"), 78, "private")
-    refused(quire("pull", NAME, HF_TOKEN="two words"), 78, "HF_TOKEN", "no token")
+    refused(quire("pull", NAME, HF_TOKEN="two words"), 78, "HF_TOKEN", "not a token")
 
 
 def test_another_port_of_the_same_host_gets_no_token(hub, quire):
