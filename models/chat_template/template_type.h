@@ -41,7 +41,7 @@ int template_operator_attribute(struct template_run *run, const struct template_
 /* value[key] */
 int template_operator_item(struct template_run *run, const struct template_value *value,
                            const struct template_value *key, struct template_value *out);
-/* "a.b.0", as filters take it: value[a][b][0]. A path that is no string is a key. */
+/* "a.b.0", as filters take it: value[a][b][0]. A path that is not a string is a key. */
 int template_operator_path(struct template_run *run, const struct template_value *value,
                            const struct template_value *path, struct template_value *out);
 /* value[start:stop:step]; a bound may be none. */

@@ -19,9 +19,9 @@ int client_exit_status(const struct error *err) {
     }
 }
 
-bool client_wants_help(int argc, char *const *argv) {
+int client_find_help(int argc, char *const *argv) {
     for (int i = 0; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return true;
-    return false;
+            return i;
+    return -1;
 }

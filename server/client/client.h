@@ -15,8 +15,11 @@ int command_top(int argc, char *const *argv);
 int command_bench(int argc, char *const *argv); /* and 1: a request failed */
 int command_chat(int argc, char *const *argv);  /* and 1: no answer; 130: interrupted */
 
-/* Returns whether --help or -h is among the arguments. */
-bool client_wants_help(int argc, char *const *argv);
+/* Returns which of the arguments is --help or -h; -1: none is. */
+int client_find_help(int argc, char *const *argv);
+static inline bool client_wants_help(int argc, char *const *argv) {
+    return client_find_help(argc, argv) >= 0;
+}
 
 /* The exit status that stands for an error. */
 int client_exit_status(const struct error *err);

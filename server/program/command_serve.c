@@ -166,12 +166,9 @@ static void finish(struct serve *serve) {
     stop_guard_finish(&serve->guard);
 }
 
-/* --help, or --help GROUP. */
-static int help(int argc, char *const *argv) {
+/* --help at argv[at], or --help GROUP. */
+static int help(int argc, char *const *argv, int at) {
     struct byte_buffer text = {0};
-    int at = 0;
-    while (strcmp(argv[at], "--help") != 0 && strcmp(argv[at], "-h") != 0)
-        at++;
     const char *group = at + 1 < argc && argv[at + 1][0] != '-' ? argv[at + 1] : NULL;
     bool is_known = options_help(group, &text);
     fwrite(text.data, 1, text.length, is_known ? stdout : stderr);
@@ -183,8 +180,9 @@ int command_serve(int argc, char *const *argv) {
     struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}, .admin = {.fd = -1}};
     struct error err = {0};
     serve.started_ns = clock_now_ns();
-    if (client_wants_help(argc, argv))
-        return help(argc, argv);
+    int help_at = client_find_help(argc, argv);
+    if (help_at >= 0)
+        return help(argc, argv, help_at);
     signals_block();
     log_file_find(&serve.reload.log);
     if (options_load(argc, argv, environ, &serve.options, &err) != 0) {
