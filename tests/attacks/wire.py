@@ -56,6 +56,8 @@ def reset(sock):
 
 def read_to_end(sock, seconds, most=1 << 26):
     """(bytes, whether the peer closed): what comes until then, at most `most` bytes and for `seconds`."""
+    # A window of a few KB drops segments that the sender repeats after seconds: only who does not read keeps one.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     received, deadline = bytearray(), time.monotonic() + seconds
     while len(received) < most:
         left = deadline - time.monotonic()
