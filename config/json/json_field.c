@@ -96,33 +96,34 @@ static int read_number(const cJSON *item, const struct json_field *field, const 
 
 static int read_field(const cJSON *item, const struct json_field *field, void *target,
                       struct api_error *err) {
+    const char *name = item->string; /* the client's, an alias too */
     char *place = (char *)target + field->offset;
     int64_t whole = 0;
     double number = 0;
     switch (field->kind) {
     case JSON_FIELD_BOOL:
         if (!cJSON_IsBool(item))
-            return json_refuse(item, field->name, "true or false", err);
+            return json_refuse(item, name, "true or false", err);
         *(bool *)place = cJSON_IsTrue(item);
         return 0;
     case JSON_FIELD_INT:
     case JSON_FIELD_INT64:
-        return read_int64(item, field, field->name, (int64_t *)place, err);
+        return read_int64(item, field, name, (int64_t *)place, err);
     case JSON_FIELD_INT32:
-        if (read_int64(item, field, field->name, &whole, err) != 0)
+        if (read_int64(item, field, name, &whole, err) != 0)
             return -1;
         *(int32_t *)place = (int32_t)whole;
         return 0;
     case JSON_FIELD_NUMBER:
-        return read_number(item, field, field->name, (double *)place, err);
+        return read_number(item, field, name, (double *)place, err);
     case JSON_FIELD_FLOAT:
-        if (read_number(item, field, field->name, &number, err) != 0)
+        if (read_number(item, field, name, &number, err) != 0)
             return -1;
         *(float *)place = (float)number;
         return 0;
     case JSON_FIELD_TEXT:
         if (!cJSON_IsString(item))
-            return json_refuse(item, field->name, "a string", err);
+            return json_refuse(item, name, "a string", err);
         *(const char **)place = item->valuestring;
         return 0;
     case JSON_FIELD_OTHER:
@@ -131,22 +132,77 @@ static int read_field(const cJSON *item, const struct json_field *field, void *t
     return 0;
 }
 
-static const struct json_field *find_field(struct json_table table, const char *name) {
-    for (int i = 0; i < table.num_fields; i++) {
-        if (strcmp(table.fields[i].name, name) == 0)
-            return &table.fields[i];
+static const struct json_alias *find_alias(const struct json_alias *aliases, int num_aliases,
+                                           const char *name) {
+    for (int i = 0; i < num_aliases; i++) {
+        if (strcmp(aliases[i].name, name) == 0)
+            return &aliases[i];
     }
     return NULL;
+}
+
+/* Returns the member by the alias alone; NULL: it is not given. */
+static const cJSON *alias_member(const cJSON *object, const struct json_alias *alias) {
+    const cJSON *item = json_given_member(object, alias->alias);
+    int64_t value;
+    bool is_none =
+        item != NULL && alias->has_none && json_integer_read(item, &value) && value == alias->none;
+    return is_none ? NULL : item;
+}
+
+const cJSON *json_aliased_member(const cJSON *object, const struct json_alias *aliases,
+                                 int num_aliases, const char *name) {
+    const struct json_alias *alias = find_alias(aliases, num_aliases, name);
+    const cJSON *item = alias != NULL ? alias_member(object, alias) : NULL;
+    return item != NULL ? item : json_given_member(object, name);
+}
+
+const char *json_aliased_name(const cJSON *object, const struct json_alias *aliases,
+                              int num_aliases, const char *name) {
+    const struct json_alias *alias = find_alias(aliases, num_aliases, name);
+    bool has_name_only = alias != NULL && alias_member(object, alias) == NULL &&
+                         json_given_member(object, name) != NULL;
+    return alias != NULL && !has_name_only ? alias->alias : name;
+}
+
+/* Returns the field's line, NULL where it has none. */
+static const struct json_field *find_field(const struct json_table *table, const char *name) {
+    for (int i = 0; i < table->num_aliases; i++) {
+        if (strcmp(table->aliases[i].alias, name) == 0) {
+            name = table->aliases[i].name;
+            break;
+        }
+    }
+    for (int i = 0; i < table->num_fields; i++) {
+        if (strcmp(table->fields[i].name, name) == 0)
+            return &table->fields[i];
+    }
+    return NULL;
+}
+
+/* Reads a field that the table has an alias for, unless the object has a member that counts
+ * instead. */
+static int read_aliased(const cJSON *object, const cJSON *item, const struct json_alias *alias,
+                        const struct json_field *field, void *target, struct api_error *err) {
+    struct json_field bound = *field;
+    if (json_aliased_member(object, alias, 1, field->name) != item)
+        return 0;
+    if (alias->has_none && strcmp(item->string, alias->alias) == 0)
+        bound.min = (double)alias->none;
+    return read_field(item, &bound, target, err);
 }
 
 int json_fields_read(const cJSON *object, struct json_table table, void *target,
                      struct api_error *err) {
     const cJSON *item;
     cJSON_ArrayForEach(item, object) {
-        const struct json_field *field = find_field(table, item->string);
+        const struct json_field *field = find_field(&table, item->string);
         if (field == NULL || cJSON_IsNull(item))
             continue;
-        if (read_field(item, field, target, err) != 0)
+        const struct json_alias *alias = find_alias(table.aliases, table.num_aliases, field->name);
+        int result = alias != NULL ? read_aliased(object, item, alias, field, target, err)
+                                   : read_field(item, field, target, err);
+        if (result != 0)
             return -1;
     }
     return 0;
@@ -164,6 +220,17 @@ int json_read_number(const cJSON *item, const char *path, double min, double max
     return read_number(item, &field, path, out, err);
 }
 
+const cJSON *json_member_at(const cJSON *object, const char *path) {
+    const char *dot;
+    while (object != NULL && (dot = strchr(path, '.')) != NULL) {
+        char name[MAX_NAME_BYTES];
+        snprintf(name, sizeof(name), "%.*s", (int)(dot - path), path);
+        object = json_member(object, name);
+        path = dot + 1;
+    }
+    return json_member(object, path);
+}
+
 static bool is_header_safe(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '.' || c == '-' || c == '[' || c == ']';
@@ -171,7 +238,7 @@ static bool is_header_safe(char c) {
 
 bool json_fields_know(const struct json_table *tables, int num_tables, const char *name) {
     for (int i = 0; i < num_tables; i++) {
-        if (find_field(tables[i], name) != NULL)
+        if (find_field(&tables[i], name) != NULL)
             return true;
     }
     return false;

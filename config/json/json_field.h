@@ -47,18 +47,28 @@ struct json_field {
 #define JSON_OTHER(field)                                                                          \
     { #field, JSON_FIELD_OTHER }
 
+/* An endpoint's other name for a field. An object may have either; the alias counts where it has
+ * both. */
+struct json_alias {
+    const char *name, *alias;
+    bool has_none; /* the alias takes whole numbers from `none`, which counts as absent */
+    int64_t none;
+};
+
 struct json_table {
     const struct json_field *fields;
     int num_fields;
+    const struct json_alias *aliases; /* of fields of this table, or of none */
+    int num_aliases;
 };
 
 #define JSON_TABLE(array)                                                                          \
     (struct json_table) {                                                                          \
-        array, (int)(sizeof(array) / sizeof((array)[0]))                                           \
+        .fields = (array), .num_fields = (int)(sizeof(array) / sizeof((array)[0]))                 \
     }
 
 /* Reads all fields of the table into *target. On failure -1 and *err, status 400, param the field's
- * name, a message with the field, its value and what is allowed. */
+ * name in the object, a message with that name, its value and what is allowed. */
 int json_fields_read(const cJSON *object, struct json_table table, void *target,
                      struct api_error *err);
 
@@ -68,7 +78,7 @@ int json_read_int(const cJSON *item, const char *path, int64_t min, int64_t max,
 int json_read_number(const cJSON *item, const char *path, double min, double max, double *out,
                      struct api_error *err);
 
-/* Returns whether one of the tables has a field of that name. */
+/* Returns whether one of the tables has a field of that name, or of that alias. */
 bool json_fields_know(const struct json_table *tables, int num_tables, const char *name);
 
 /* Appends the names of the object's keys that are in none of the tables and not null, which counts
@@ -91,6 +101,9 @@ static inline const cJSON *json_member(const cJSON *object, const char *name) {
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
+/* A member by its dotted path ("text.format"), of objects in each other; NULL: it has none. */
+const cJSON *json_member_at(const cJSON *object, const char *path);
+
 /* null counts as absent. */
 static inline bool json_is_given(const cJSON *item) {
     return item != NULL && !cJSON_IsNull(item);
@@ -100,6 +113,13 @@ static inline const cJSON *json_given_member(const cJSON *object, const char *na
     const cJSON *item = json_member(object, name);
     return json_is_given(item) ? item : NULL;
 }
+
+/* Return a field's member, by its alias or its name, NULL where neither is given; and what the
+ * object calls the field, its alias where it has neither. */
+const cJSON *json_aliased_member(const cJSON *object, const struct json_alias *aliases,
+                                 int num_aliases, const char *name);
+const char *json_aliased_name(const cJSON *object, const struct json_alias *aliases,
+                              int num_aliases, const char *name);
 
 /* Return whether the field takes whole numbers from min to max, and whether it takes numbers from
  * min to max at all. */
