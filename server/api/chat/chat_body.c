@@ -139,7 +139,7 @@ int chat_body_read(const struct api_context *context, cJSON *json, struct chat_b
                    struct api_error *err) {
     struct chat_body body = {
         .json = json,
-        .sampling = sampling_body_defaults(context, SAMPLING_TO_THE_END),
+        .sampling = sampling_body_defaults(context, &openai_names, SAMPLING_TO_THE_END),
         .include_reasoning = true,
         .thinking_token_budget = -1,
     };

@@ -154,7 +154,8 @@ int chat_grammar_build(const struct api_context *context, const struct chat_body
     if (tool_grammar_is_forced(&body->tools))
         result = build_forced(&config, context->grammars, ignored, out, err);
     else if (grammar != NULL && is_framed)
-        result = response_format_read(body->json, &frame, context->grammars, ignored, out, err);
+        result = response_format_read(body->json, body->sampling.names, &frame, context->grammars,
+                                      ignored, out, err);
     else
         *out = grammar != NULL ? grammar_ref(grammar) : NULL;
     byte_buffer_finish(&named);

@@ -154,8 +154,8 @@ int completion_body_parse(const struct api_context *context, const char *text, s
     bool is_openai = form == COMPLETION_OPENAI;
     struct completion_body body = {
         .json = json,
-        .sampling =
-            sampling_body_defaults(context, is_openai ? DEFAULT_MAX_TOKENS : SAMPLING_TO_THE_END),
+        .sampling = sampling_body_defaults(context, &openai_names,
+                                           is_openai ? DEFAULT_MAX_TOKENS : SAMPLING_TO_THE_END),
         .form = form,
         .logprobs = -1,
         .add_special_tokens = true,

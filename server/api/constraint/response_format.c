@@ -50,7 +50,12 @@ static int read_nested_schema(const cJSON *format, const char *path,
     return read_json_schema(inner, nested_path, builder, whitespace, out, err);
 }
 
-static int read_response_format(const cJSON *format, const char *path,
+static bool is_json_schema(const cJSON *format) {
+    const char *type = cJSON_GetStringValue(json_member(format, "type"));
+    return type != NULL && strcmp(type, "json_schema") == 0;
+}
+
+static int read_response_format(const cJSON *format, const char *path, bool is_flat,
                                 struct grammar_builder *builder, const char *whitespace,
                                 grammar_node *out, struct api_error *err) {
     static const char allowed[] =
@@ -60,8 +65,9 @@ static int read_response_format(const cJSON *format, const char *path,
         return json_refuse(format, path, "an object", err);
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
     const char *name = cJSON_IsString(type) ? type->valuestring : "";
-    if (strcmp(name, "json_schema") == 0)
-        return read_nested_schema(format, path, builder, whitespace, out, err);
+    if (is_json_schema(format))
+        return is_flat ? read_json_schema(format, path, builder, whitespace, out, err)
+                       : read_nested_schema(format, path, builder, whitespace, out, err);
     if (strcmp(name, "structural_tag") == 0)
         return output_form_structural_tag(format, path, builder, whitespace, out, err);
     bool is_object = strcmp(name, "json_object") == 0;
@@ -82,15 +88,10 @@ struct form {
 };
 
 static const struct form fields[] = {
-    {"response_format", read_response_format},
-    {"json_schema", output_form_json},
-    {"regex", output_form_regex},
-    {"ebnf", output_form_optional_grammar},
-    {"grammar", output_form_optional_grammar},
-    {"guided_json", output_form_json},
-    {"guided_regex", output_form_regex},
-    {"guided_choice", output_form_choice},
-    {"guided_grammar", output_form_grammar},
+    {"json_schema", output_form_json},      {"regex", output_form_regex},
+    {"ebnf", output_form_optional_grammar}, {"grammar", output_form_optional_grammar},
+    {"guided_json", output_form_json},      {"guided_regex", output_form_regex},
+    {"guided_choice", output_form_choice},  {"guided_grammar", output_form_grammar},
 };
 static const struct form structured_forms[] = {
     {"json", output_form_json},       {"regex", output_form_regex},
@@ -110,6 +111,30 @@ struct found_form {
     int count; /* forms that were given */
 };
 
+static int take_node(struct found_form *found, grammar_node node, const char *path,
+                     struct api_error *err) {
+    if (node == OUTPUT_FORM_NONE)
+        return 0;
+    if (++found->count > 1)
+        return bad_request(err, "unsupported_value", path,
+                           "%s is not allowed beside another form of the output", path);
+    found->node = node;
+    snprintf(found->path, sizeof(found->path), "%s", path);
+    return 0;
+}
+
+static int read_named_format(const cJSON *body, const struct body_names *names,
+                             struct found_form *found, struct api_error *err) {
+    const cJSON *format = json_member_at(body, names->format);
+    grammar_node node = GRAMMAR_FAILED;
+    if (!json_is_given(format))
+        return 0;
+    return read_response_format(format, names->format, names->has_flat_format, found->builder,
+                                found->whitespace, &node, err) != 0
+               ? -1
+               : take_node(found, node, names->format, err);
+}
+
 /* Reads the one of the forms that is given. */
 static int read_only_one(const cJSON *object, const struct form *forms, int num_forms,
                          const char *prefix, struct found_form *found, struct api_error *err) {
@@ -120,15 +145,9 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
         if (!json_is_given(value))
             continue;
         snprintf(path, sizeof(path), "%s%s", prefix, forms[i].name);
-        if (forms[i].read(value, path, found->builder, found->whitespace, &node, err) != 0)
+        if (forms[i].read(value, path, found->builder, found->whitespace, &node, err) != 0 ||
+            take_node(found, node, path, err) != 0)
             return -1;
-        if (node == OUTPUT_FORM_NONE)
-            continue;
-        if (++found->count > 1)
-            return bad_request(err, "unsupported_value", path,
-                               "%s is not allowed beside another form of the output", path);
-        found->node = node;
-        memcpy(found->path, path, sizeof(path));
     }
     return 0;
 }
@@ -171,14 +190,17 @@ static int build(struct found_form *found, const struct response_frame *frame, s
     return json_schema_build(found->builder, found->node, found->path, out, err);
 }
 
-static int read_forms(const cJSON *body, const char *whitespace, const struct response_frame *frame,
-                      struct byte_buffer *ignored, struct grammar **out, struct api_error *err) {
+static int read_forms(const cJSON *body, const struct body_names *names, const char *whitespace,
+                      const struct response_frame *frame, struct byte_buffer *ignored,
+                      struct grammar **out, struct api_error *err) {
     struct found_form found = {
         .builder = grammar_builder_create(), .whitespace = whitespace, .node = OUTPUT_FORM_NONE};
     if (found.builder == NULL)
         return api_error_set_memory(err);
     grammar_builder_ignore(found.builder, ignored);
-    int result = read_only_one(body, fields, NUM_FIELDS, "", &found, err);
+    int result = read_named_format(body, names, &found, err);
+    if (result == 0)
+        result = read_only_one(body, fields, NUM_FIELDS, "", &found, err);
     if (result == 0)
         result = read_structured(body, &found, err);
     if (result == 0)
@@ -195,34 +217,34 @@ void response_format_append_key(const cJSON *value, const char *name, struct byt
     byte_buffer_append(key, "", 1);
 }
 
+static bool append_given(const cJSON *value, const char *name, struct byte_buffer *key) {
+    if (!json_is_given(value))
+        return false;
+    response_format_append_key(value, name, key);
+    return true;
+}
+
 /* Returns whether the body has any. */
-static bool append_forms(const cJSON *body, struct byte_buffer *key) {
-    const cJSON *structured = json_given_member(body, "structured_outputs");
-    bool has_any = structured != NULL;
-    for (int i = 0; i < NUM_FIELDS; i++) {
-        const cJSON *value = json_given_member(body, fields[i].name);
-        has_any |= value != NULL;
-        if (value != NULL)
-            response_format_append_key(value, fields[i].name, key);
-    }
-    if (structured != NULL)
-        response_format_append_key(structured, "structured_outputs", key);
-    const cJSON *whitespace = json_given_member(body, "guided_whitespace_pattern");
-    if (whitespace != NULL)
-        response_format_append_key(whitespace, "guided_whitespace_pattern", key);
+static bool append_forms(const cJSON *body, const struct body_names *names,
+                         struct byte_buffer *key) {
+    bool has_any = append_given(json_member_at(body, names->format), names->format, key);
+    for (int i = 0; i < NUM_FIELDS; i++)
+        has_any |= append_given(json_member(body, fields[i].name), fields[i].name, key);
+    has_any |= append_given(json_member(body, "structured_outputs"), "structured_outputs", key);
+    append_given(json_member(body, "guided_whitespace_pattern"), "guided_whitespace_pattern", key);
     return has_any;
 }
 
-int response_format_read(const cJSON *body, const struct response_frame *frame,
-                         struct grammar_cache *cache, struct byte_buffer *ignored,
-                         struct grammar **out, struct api_error *err) {
+int response_format_read(const cJSON *body, const struct body_names *names,
+                         const struct response_frame *frame, struct grammar_cache *cache,
+                         struct byte_buffer *ignored, struct grammar **out, struct api_error *err) {
     struct byte_buffer key = {0};
     struct grammar *grammar = NULL;
     const char *whitespace;
     int result = 0;
     if (json_schema_whitespace(body, &whitespace, err) != 0)
         return -1;
-    if (!append_forms(body, &key)) {
+    if (!append_forms(body, names, &key)) {
         byte_buffer_finish(&key);
         *out = NULL;
         return 0;
@@ -234,7 +256,7 @@ int response_format_read(const cJSON *body, const struct response_frame *frame,
         grammar = grammar_cache_find(cache, text);
     if (grammar == NULL) {
         size_t num_before = ignored != NULL ? ignored->length : 0;
-        result = read_forms(body, whitespace, frame, ignored, &grammar, err);
+        result = read_forms(body, names, whitespace, frame, ignored, &grammar, err);
         bool is_whole = ignored == NULL || ignored->length == num_before;
         if (result == 0 && grammar != NULL && cache != NULL && !key.failed && is_whole)
             grammar_cache_add(cache, text, grammar);
@@ -249,6 +271,10 @@ static const struct json_field format_fields[] = {
     JSON_OTHER(type),   JSON_OTHER(json_schema), JSON_OTHER(schema),
     JSON_OTHER(name),   JSON_OTHER(description), JSON_OTHER(strict),
     JSON_OTHER(format), JSON_OTHER(structures),  JSON_OTHER(triggers),
+};
+static const struct json_field flat_fields[] = {
+    JSON_OTHER(type),        JSON_OTHER(schema), JSON_OTHER(name),
+    JSON_OTHER(description), JSON_OTHER(strict),
 };
 static const struct json_field schema_fields[] = {
     JSON_OTHER(name),
@@ -269,16 +295,22 @@ static const struct json_field structured_fields[] = {
 };
 
 static void list_unknown(const cJSON *object, struct json_table table, const char *prefix,
-                         struct byte_buffer *names) {
+                         struct byte_buffer *out) {
     if (cJSON_IsObject(object))
-        json_fields_list_unknown(object, &table, 1, NULL, prefix, names);
+        json_fields_list_unknown(object, &table, 1, NULL, prefix, out);
 }
 
-void response_format_list_unknown(const cJSON *body, struct byte_buffer *names) {
-    const cJSON *format = json_member(body, "response_format");
-    list_unknown(format, JSON_TABLE(format_fields), "response_format.", names);
-    list_unknown(json_member(format, "json_schema"), JSON_TABLE(schema_fields),
-                 "response_format.json_schema.", names);
+void response_format_list_unknown(const cJSON *body, const struct body_names *names,
+                                  struct byte_buffer *out) {
+    const cJSON *format = json_member_at(body, names->format);
+    bool is_flat = names->has_flat_format && is_json_schema(format);
+    char prefix[MAX_PATH];
+    snprintf(prefix, sizeof(prefix), "%.45s.", names->format);
+    list_unknown(format, is_flat ? JSON_TABLE(flat_fields) : JSON_TABLE(format_fields), prefix,
+                 out);
+    snprintf(prefix, sizeof(prefix), "%.45s.json_schema.", names->format);
+    list_unknown(is_flat ? NULL : json_member(format, "json_schema"), JSON_TABLE(schema_fields),
+                 prefix, out);
     list_unknown(json_member(body, "structured_outputs"), JSON_TABLE(structured_fields),
-                 "structured_outputs.", names);
+                 "structured_outputs.", out);
 }

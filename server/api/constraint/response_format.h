@@ -1,12 +1,13 @@
-/* The form that a body requests for its output: OpenAI's response_format (text, json_object,
- * json_schema; structural_tag is vLLM's and SGLang's), vLLM's structured_outputs (json, regex,
- * choice, grammar, structural_tag) and its older guided_json, guided_regex, guided_choice and
- * guided_grammar, SGLang's regex, json_schema and ebnf, llama.cpp's json_schema and grammar; with
- * the white space of json_schema.h. */
+/* The form that a body requests for its output: OpenAI's response_format, which endpoints have in
+ * places of their own (body_names.h) (text, json_object, json_schema; structural_tag is vLLM's and
+ * SGLang's), vLLM's structured_outputs (json, regex, choice, grammar, structural_tag) and its older
+ * guided_json, guided_regex, guided_choice and guided_grammar, SGLang's regex, json_schema and
+ * ebnf, llama.cpp's json_schema and grammar; with the white space of json_schema.h. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 #define QUIRE_SERVER_API_CONSTRAINT_RESPONSE_FORMAT_H
 
 #include "engine/grammar/machine/grammar_cache.h"
+#include "server/api/call/body_names.h"
 #include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
@@ -26,15 +27,16 @@ struct response_frame {
  * keywords of schemas that are left out of it, which then is not put into the cache; NULL: they are
  * refused. The caller unrefs *out; NULL: any text. -1 and *err: 400 (param the path) for a wrong
  * form, one that is not supported, and more than one; 503 when memory is short. */
-int response_format_read(const cJSON *body, const struct response_frame *frame,
-                         struct grammar_cache *cache, struct byte_buffer *ignored,
-                         struct grammar **out, struct api_error *err);
+int response_format_read(const cJSON *body, const struct body_names *names,
+                         const struct response_frame *frame, struct grammar_cache *cache,
+                         struct byte_buffer *ignored, struct grammar **out, struct api_error *err);
 
 /* Appends a value to what a grammar is known by. */
 void response_format_append_key(const cJSON *value, const char *name, struct byte_buffer *key);
 
 /* Appends the names of members that no form has, as json_fields_list_unknown does
  * ("structured_outputs.foo"). */
-void response_format_list_unknown(const cJSON *body, struct byte_buffer *names);
+void response_format_list_unknown(const cJSON *body, const struct body_names *names,
+                                  struct byte_buffer *out);
 
 #endif

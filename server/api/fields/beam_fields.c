@@ -22,33 +22,32 @@ static int read_early_stopping(const cJSON *json, enum early_stopping *out, stru
 _Static_assert(BEAM_MAX_CANDIDATES == 20, "BEAM_LOGPROBS names it");
 
 /* The logprobs of a beam's token are those that the search reads. */
-static bool wants_more(const cJSON *json, const char *name) {
-    const cJSON *item = json_member(json, name);
+static bool wants_more(const cJSON *item) {
     return cJSON_IsNumber(item) &&
            (item->valuedouble < 0 || item->valuedouble > BEAM_MAX_CANDIDATES);
 }
 
-static bool is_bounded(const cJSON *json, const char *name) {
-    const cJSON *item = json_member(json, name);
+static bool is_bounded(const cJSON *item) {
     return cJSON_IsNumber(item) && item->valuedouble >= 0;
 }
 
-static int refuse(const cJSON *item, const char *allowed, struct api_error *err) {
+static int refuse(const cJSON *item, const char *path, const char *allowed, struct api_error *err) {
     char text[80];
     snprintf(text, sizeof(text), "%s with use_beam_search: true", allowed);
-    json_refuse(item, item->string, text, err);
+    json_refuse(item, path, text, err);
     err->code = "unsupported_value";
     return -1;
 }
 
 /* Checks that what the body gives is as the search has it; what the model authors recommend for
  * sampling does not count. */
-static int check_settings(const cJSON *json, struct api_error *err) {
+static int check_settings(const cJSON *json, const struct body_names *names,
+                          struct api_error *err) {
     static const struct sampling_settings greedy = SAMPLING_SETTINGS_GREEDY;
     int num_fields;
     const struct sampling_field *fields = sampling_fields(&num_fields);
     for (int i = 0; i < num_fields; i++) {
-        const cJSON *item = json_given_member(json, fields[i].name);
+        const cJSON *item = body_names_given(names, json, fields[i].name);
         double value = sampling_field_value(&fields[i], &greedy);
         bool is_int = fields[i].type == SAMPLING_FIELD_INT32;
         bool is_all = is_int && value < 0; /* of all: 0 says so too */
@@ -57,7 +56,7 @@ static int check_settings(const cJSON *json, struct api_error *err) {
         char allowed[32] = "0 or -1";
         if (!is_all)
             snprintf(allowed, sizeof(allowed), "%g", value);
-        return refuse(item, allowed, err);
+        return refuse(item, item->string, allowed, err);
     }
     return 0;
 }
@@ -65,6 +64,8 @@ static int check_settings(const cJSON *json, struct api_error *err) {
 static int check_others(const cJSON *json, const struct sampling_body *body,
                         struct api_error *err) {
     const struct sampling_lists *lists = &body->lists;
+    const struct body_names *names = body->names;
+    const cJSON *format = json_member_at(json, names->format);
     bool is_free = body->grammar == NULL;
     const struct {
         const char *name, *allowed;
@@ -77,9 +78,11 @@ static int check_others(const cJSON *json, const struct sampling_body *body,
         {"allowed_token_ids", "absent", lists->num_allowed_tokens == 0},
         {"bad_words", "absent", lists->num_bad_runs == 0},
         {"logprob_token_ids", "absent", lists->num_logprob_tokens == 0},
-        {"thinking_token_budget", "-1", !is_bounded(json, "thinking_token_budget")},
-        {"logprobs", "at most " BEAM_LOGPROBS, !wants_more(json, "logprobs")},
-        {"top_logprobs", "at most " BEAM_LOGPROBS, !wants_more(json, "top_logprobs")},
+        {"thinking_token_budget", "-1", !is_bounded(json_member(json, "thinking_token_budget"))},
+        {"logprobs", "at most " BEAM_LOGPROBS,
+         !wants_more(body_names_given(names, json, "logprobs"))},
+        {"top_logprobs", "at most " BEAM_LOGPROBS,
+         !wants_more(body_names_given(names, json, "top_logprobs"))},
         {"structured_outputs", "absent", is_free},
         {"regex", "absent", is_free},
         {"json_schema", "absent", is_free},
@@ -89,14 +92,15 @@ static int check_others(const cJSON *json, const struct sampling_body *body,
         {"guided_grammar", "absent", is_free},
         {"ebnf", "absent", is_free},
         {"grammar", "absent", is_free},
-        {"response_format", "absent or of type \"text\"", is_free},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        const cJSON *item = json_given_member(json, fields[i].name);
+        const cJSON *item = body_names_given(names, json, fields[i].name);
         if (item != NULL && !fields[i].is_so)
-            return refuse(item, fields[i].allowed, err);
+            return refuse(item, item->string, fields[i].allowed, err);
     }
-    return 0;
+    return is_free || !json_is_given(format)
+               ? 0
+               : refuse(format, names->format, "absent or of type \"text\"", err);
 }
 
 /* Counts the distinct tokens that end a beam. */
@@ -116,12 +120,12 @@ static int32_t count_ends(const struct api_context *context, const struct sampli
 }
 
 /* A step needs as many continuations of a beam as there are beams, besides those that end it. */
-static int check_width(const struct api_context *context, const struct sampling_body *body,
-                       struct api_error *err) {
+static int check_width(const struct api_context *context, const cJSON *json,
+                       const struct sampling_body *body, struct api_error *err) {
     int32_t width = sampling_body_beam_width(body), num_ends = count_ends(context, body);
     if (width + num_ends <= BEAM_MAX_CANDIDATES)
         return 0;
-    const char *name = body->best_of != 0 ? "best_of" : "n";
+    const char *name = body_names_field(body->names, json, body->best_of != 0 ? "best_of" : "n");
     return bad_request(err, "out_of_range", name,
                        "%s, the width of the beam search, is %d, and %d tokens end a beam (the "
                        "model's and stop_token_ids): at most %d are allowed together",
@@ -135,9 +139,9 @@ int beam_fields_read(const struct api_context *context, const cJSON *json,
     if (!body->use_beam_search)
         return 0;
     if (body->stream)
-        return refuse(json_member(json, "stream"), "false", err);
-    if (check_settings(json, err) != 0 || check_others(json, body, err) != 0 ||
-        check_width(context, body, err) != 0)
+        return refuse(json_member(json, "stream"), "stream", "false", err);
+    if (check_settings(json, body->names, err) != 0 || check_others(json, body, err) != 0 ||
+        check_width(context, json, body, err) != 0)
         return -1;
     body->settings = (struct sampling_settings)SAMPLING_SETTINGS_GREEDY;
     return 0;

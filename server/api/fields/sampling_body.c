@@ -78,8 +78,10 @@ static const struct json_field stream_option_fields[] = {
     JSON_BOOL(MEMBER, continuous_usage_stats),
 };
 
-struct sampling_body sampling_body_defaults(const struct api_context *context, int64_t max_tokens) {
+struct sampling_body sampling_body_defaults(const struct api_context *context,
+                                            const struct body_names *names, int64_t max_tokens) {
     return (struct sampling_body){
+        .names = names,
         .n = 1,
         .max_tokens = max_tokens,
         .settings = context->sampling,
@@ -116,11 +118,12 @@ static int read_stream_options(const cJSON *json, struct sampling_body *body,
 }
 
 /* Checks what the table cannot say: fields that depend on others. */
-static int check_combinations(const struct sampling_body *body, struct api_error *err) {
+static int check_combinations(const cJSON *json, const struct sampling_body *body,
+                              struct api_error *err) {
     if (body->best_of != 0 && body->best_of < body->n)
-        return bad_request(err, "out_of_range", "best_of",
-                           "best_of must be at least n (%lld), not %lld", (long long)body->n,
-                           (long long)body->best_of);
+        return bad_request(
+            err, "out_of_range", "best_of", "best_of must be at least %s (%lld), not %lld",
+            body_names_field(body->names, json, "n"), (long long)body->n, (long long)body->best_of);
     if (sampling_body_has_best_of(body) && body->stream)
         return refuse(err, "best_of",
                       "best_of above n is not allowed with stream: true: the best are known only "
@@ -130,29 +133,33 @@ static int check_combinations(const struct sampling_body *body, struct api_error
                       "prompt_logprobs above 0 is not allowed with stream: true");
     if (body->max_tokens != SAMPLING_TO_THE_END && body->min_tokens > body->max_tokens)
         return bad_request(err, "out_of_range", "min_tokens",
-                           "min_tokens must be at most max_tokens (%lld), not %lld",
+                           "min_tokens must be at most %s (%lld), not %lld",
+                           body_names_field(body->names, json, "max_tokens"),
                            (long long)body->max_tokens, (long long)body->min_tokens);
     return 0;
 }
 
 int sampling_body_read(const struct api_context *context, const cJSON *json,
                        struct sampling_body *body, struct api_error *err) {
-    if (request_limits_read(context, json, JSON_TABLE(fields), body, err) != 0)
+    const struct body_names *names = body->names;
+    const struct json_table table = body_names_table(names, JSON_TABLE(fields));
+    if (request_limits_read(context, json, table, body, err) != 0)
         return -1;
-    if (json_given_member(json, "prompt_logprobs") != NULL)
+    if (body_names_given(names, json, "prompt_logprobs") != NULL)
         body->prompt_logprobs = request_limits_logprobs(context, body->prompt_logprobs);
     if ((body->model != NULL && api_context_check_model(context, body->model, err) != 0) ||
-        read_stream_options(json, body, err) != 0 || check_combinations(body, err) != 0 ||
+        read_stream_options(json, body, err) != 0 || check_combinations(json, body, err) != 0 ||
         sampler_order_check(json, err) != 0 ||
         prompt_truncation_read(context, json, &body->truncation, err) != 0)
         return -1;
-    if (json_given_member(json, "max_tokens") != NULL)
-        body->max_tokens_field = "max_tokens";
-    body->has_seed = json_given_member(json, "seed") != NULL;
-    if (sampling_lists_read(json, context->tokenizer, &body->lists, err) != 0)
+    if (body_names_given(names, json, "max_tokens") != NULL)
+        body->max_tokens_field = body_names_field(names, json, "max_tokens");
+    body->has_seed = body_names_given(names, json, "seed") != NULL;
+    if (sampling_lists_read(json, names, context->tokenizer, &body->lists, err) != 0)
         return -1;
     struct byte_buffer *ignored = context->ignores_schema_keywords ? &body->ignored_keywords : NULL;
-    if (response_format_read(json, NULL, context->grammars, ignored, &body->grammar, err) == 0)
+    if (response_format_read(json, names, NULL, context->grammars, ignored, &body->grammar, err) ==
+        0)
         return 0;
     sampling_body_finish(body);
     return -1;
@@ -168,13 +175,14 @@ void sampling_body_finish(struct sampling_body *body) {
 int sampling_body_check_unknown(const struct api_context *context, const cJSON *json,
                                 const struct sampling_body *body, struct json_table own,
                                 struct byte_buffer *out, struct api_error *err) {
-    const struct json_table tables[] = {JSON_TABLE(fields), own};
+    const struct json_table tables[] = {body_names_table(body->names, JSON_TABLE(fields)),
+                                        body_names_table(body->names, own)};
     const struct json_table option_tables[] = {JSON_TABLE(stream_option_fields)};
     const cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "stream_options");
     if (unknown_fields_read(json, tables, 2, out, err) != 0)
         return -1;
     json_fields_list_unknown(options, option_tables, 1, NULL, "stream_options.", out);
-    response_format_list_unknown(json, out);
+    response_format_list_unknown(json, body->names, out);
     if (unknown_fields_check(context, out, err) != 0)
         return -1;
     if (body->ignored_keywords.length > 0) {

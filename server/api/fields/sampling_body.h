@@ -5,6 +5,7 @@
 
 #include "engine/grammar/machine/grammar.h"
 #include "server/api/call/api_context.h"
+#include "server/api/call/body_names.h"
 #include "server/api/fields/prompt_field.h"
 #include "server/api/fields/sampling_lists.h"
 #include "config/json/json_field.h"
@@ -12,6 +13,7 @@
 #define SAMPLING_TO_THE_END (-1) /* max_tokens: as many as the context holds */
 
 struct sampling_body {
+    const struct body_names *names; /* of the endpoint; static */
     struct sampling_lists lists;
     struct grammar *grammar; /* a reference: what the output must match; NULL: anything */
     struct byte_buffer ignored_keywords; /* of its schema, comma-separated */
@@ -39,11 +41,12 @@ struct sampling_body {
     bool return_tokens_as_token_ids;
 };
 
-/* Returns the server's defaults; max_tokens is the endpoint's. */
-struct sampling_body sampling_body_defaults(const struct api_context *context, int64_t max_tokens);
-/* Reads and checks all of them, stream_options too, but for what beam_fields.h does; strings point
- * into the tree. On failure -1, *err, and nothing to free. The grammar is that of
- * response_format.h; an endpoint that forces a form of its own puts it there. */
+/* Returns the server's defaults; names and max_tokens are the endpoint's. */
+struct sampling_body sampling_body_defaults(const struct api_context *context,
+                                            const struct body_names *names, int64_t max_tokens);
+/* Reads and checks all of them, stream_options too, but for what beam_fields.h does, by their names
+ * in body->names; strings point into the tree. On failure -1, *err, and nothing to free. The
+ * grammar is that of response_format.h; an endpoint that forces a form of its own puts it there. */
 int sampling_body_read(const struct api_context *context, const cJSON *json,
                        struct sampling_body *body, struct api_error *err);
 void sampling_body_finish(struct sampling_body *body);

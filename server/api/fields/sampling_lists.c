@@ -16,12 +16,12 @@ static int refuse_count(const char *path, int max, struct api_error *err) {
                        "%s has too many entries: at most %d are allowed", path, max);
 }
 
-static int read_stop_string(const cJSON *item, const char *path, struct sampling_lists *lists,
-                            struct api_error *err) {
+static int read_stop_string(const cJSON *item, const char *field, const char *path,
+                            struct sampling_lists *lists, struct api_error *err) {
     if (!cJSON_IsString(item))
         return json_refuse(item, path, "a string", err);
     if (lists->num_stop_strings == MAX_STOP_STRINGS)
-        return refuse_count("stop", MAX_STOP_STRINGS, err);
+        return refuse_count(field, MAX_STOP_STRINGS, err);
     size_t length = strlen(item->valuestring);
     if (length == 0 || length > MAX_STOP_STRING_BYTES)
         return bad_request(err, "out_of_range", path,
@@ -36,14 +36,14 @@ static int read_stop(const cJSON *stop, struct sampling_lists *lists, struct api
     if (stop == NULL)
         return 0;
     if (cJSON_IsString(stop))
-        return read_stop_string(stop, "stop", lists, err);
+        return read_stop_string(stop, stop->string, stop->string, lists, err);
     if (!cJSON_IsArray(stop))
-        return json_refuse(stop, "stop", "a string or an array of strings", err);
+        return json_refuse(stop, stop->string, "a string or an array of strings", err);
     const cJSON *item;
     cJSON_ArrayForEach(item, stop) {
         char path[MAX_PATH];
-        snprintf(path, sizeof(path), "stop[%d]", (int)lists->num_stop_strings);
-        if (read_stop_string(item, path, lists, err) != 0)
+        snprintf(path, sizeof(path), "%.40s[%d]", stop->string, (int)lists->num_stop_strings);
+        if (read_stop_string(item, stop->string, path, lists, err) != 0)
             return -1;
     }
     return 0;
@@ -58,13 +58,13 @@ static int read_breakers(const cJSON *breakers, struct sampling_lists *lists,
         return 0;
     }
     if (!cJSON_IsArray(breakers))
-        return json_refuse(breakers, "dry_sequence_breakers", "an array of strings", err);
+        return json_refuse(breakers, breakers->string, "an array of strings", err);
     const cJSON *item;
     cJSON_ArrayForEach(item, breakers) {
         char path[MAX_PATH];
         if (lists->num_dry_breakers == MAX_DRY_BREAKERS)
-            return refuse_count("dry_sequence_breakers", MAX_DRY_BREAKERS, err);
-        snprintf(path, sizeof(path), "dry_sequence_breakers[%d]", (int)lists->num_dry_breakers);
+            return refuse_count(breakers->string, MAX_DRY_BREAKERS, err);
+        snprintf(path, sizeof(path), "%.40s[%d]", breakers->string, (int)lists->num_dry_breakers);
         if (!cJSON_IsString(item))
             return json_refuse(item, path, "a string", err);
         size_t length = strlen(item->valuestring);
@@ -83,14 +83,14 @@ static int read_stop_tokens(const cJSON *tokens, int32_t vocab_size, struct samp
     if (tokens == NULL)
         return 0;
     if (!cJSON_IsArray(tokens))
-        return json_refuse(tokens, "stop_token_ids", "an array of token ids", err);
+        return json_refuse(tokens, tokens->string, "an array of token ids", err);
     const cJSON *item;
     cJSON_ArrayForEach(item, tokens) {
         char path[MAX_PATH];
         int64_t token;
         if (lists->num_stop_tokens == MAX_STOP_TOKENS)
-            return refuse_count("stop_token_ids", MAX_STOP_TOKENS, err);
-        snprintf(path, sizeof(path), "stop_token_ids[%d]", (int)lists->num_stop_tokens);
+            return refuse_count(tokens->string, MAX_STOP_TOKENS, err);
+        snprintf(path, sizeof(path), "%.40s[%d]", tokens->string, (int)lists->num_stop_tokens);
         if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
             return -1;
         lists->stop_tokens[lists->num_stop_tokens++] = (int32_t)token;
@@ -121,20 +121,19 @@ static int read_biases(const cJSON *map, int32_t vocab_size, struct sampling_lis
     if (map == NULL)
         return 0;
     if (!cJSON_IsObject(map))
-        return json_refuse(map, "logit_bias", "an object of token ids and numbers", err);
+        return json_refuse(map, map->string, "an object of token ids and numbers", err);
     const cJSON *item;
     cJSON_ArrayForEach(item, map) {
         int32_t token;
         char path[MAX_PATH];
         double bias;
         if (lists->num_biases == MAX_LOGIT_BIASES)
-            return refuse_count("logit_bias", MAX_LOGIT_BIASES, err);
+            return refuse_count(map->string, MAX_LOGIT_BIASES, err);
         if (!parse_token(item->string, vocab_size, &token))
-            return bad_request(err, "out_of_range", "logit_bias",
-                               "logit_bias has the key \"%.32s\": keys must be token ids from 0 "
-                               "to %d",
-                               item->string, (int)vocab_size - 1);
-        snprintf(path, sizeof(path), "logit_bias.%d", (int)token);
+            return bad_request(err, "out_of_range", map->string,
+                               "%s has the key \"%.32s\": keys must be token ids from 0 to %d",
+                               map->string, item->string, (int)vocab_size - 1);
+        snprintf(path, sizeof(path), "%.40s.%d", map->string, (int)token);
         if (json_read_number(item, path, -MAX_BIAS, MAX_BIAS, &bias, err) != 0)
             return -1;
         lists->biases[lists->num_biases++] =
@@ -148,10 +147,10 @@ static int read_allowed(const cJSON *tokens, int32_t vocab_size, struct sampling
     if (tokens == NULL)
         return 0;
     if (!cJSON_IsArray(tokens) || tokens->child == NULL)
-        return json_refuse(tokens, "allowed_token_ids", "an array of one or more token ids", err);
+        return json_refuse(tokens, tokens->string, "an array of one or more token ids", err);
     int count = cJSON_GetArraySize(tokens);
     if (count > vocab_size)
-        return refuse_count("allowed_token_ids", vocab_size, err);
+        return refuse_count(tokens->string, vocab_size, err);
     lists->allowed_tokens = calloc((size_t)count, sizeof(*lists->allowed_tokens));
     if (lists->allowed_tokens == NULL)
         return api_error_set_memory(err);
@@ -159,7 +158,7 @@ static int read_allowed(const cJSON *tokens, int32_t vocab_size, struct sampling
     cJSON_ArrayForEach(item, tokens) {
         char path[MAX_PATH];
         int64_t token;
-        snprintf(path, sizeof(path), "allowed_token_ids[%d]", (int)lists->num_allowed_tokens);
+        snprintf(path, sizeof(path), "%.40s[%d]", tokens->string, (int)lists->num_allowed_tokens);
         if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
             return -1;
         lists->allowed_tokens[lists->num_allowed_tokens++] = (int32_t)token;
@@ -172,15 +171,15 @@ static int read_logprob_tokens(const cJSON *tokens, int32_t vocab_size,
     if (tokens == NULL)
         return 0;
     if (!cJSON_IsArray(tokens))
-        return json_refuse(tokens, "logprob_token_ids", "an array of token ids", err);
+        return json_refuse(tokens, tokens->string, "an array of token ids", err);
     int index = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, tokens) {
         char path[MAX_PATH];
         int64_t token;
         if (index == MAX_LOGPROB_TOKENS)
-            return refuse_count("logprob_token_ids", MAX_LOGPROB_TOKENS, err);
-        snprintf(path, sizeof(path), "logprob_token_ids[%d]", index++);
+            return refuse_count(tokens->string, MAX_LOGPROB_TOKENS, err);
+        snprintf(path, sizeof(path), "%.40s[%d]", tokens->string, index++);
         if (json_read_int(item, path, 0, vocab_size - 1, &token, err) != 0)
             return -1;
         int32_t same = 0;
@@ -229,7 +228,7 @@ static int read_bad_words(const cJSON *words, const struct tokenizer *tokenizer,
     if (words == NULL)
         return 0;
     if (!cJSON_IsArray(words))
-        return json_refuse(words, "bad_words", "an array of strings", err);
+        return json_refuse(words, words->string, "an array of strings", err);
     lists->bad_tokens = calloc(MAX_BAD_RUNS * MAX_BAD_RUN_TOKENS, sizeof(*lists->bad_tokens));
     if (lists->bad_tokens == NULL)
         return api_error_set_memory(err);
@@ -238,28 +237,30 @@ static int read_bad_words(const cJSON *words, const struct tokenizer *tokenizer,
     cJSON_ArrayForEach(item, words) {
         char path[MAX_PATH];
         if (index == MAX_BAD_WORDS)
-            return refuse_count("bad_words", MAX_BAD_WORDS, err);
-        snprintf(path, sizeof(path), "bad_words[%d]", index++);
+            return refuse_count(words->string, MAX_BAD_WORDS, err);
+        snprintf(path, sizeof(path), "%.40s[%d]", words->string, index++);
         if (read_bad_word(item, tokenizer, path, lists, err) != 0)
             return -1;
     }
     return 0;
 }
 
-int sampling_lists_read(const cJSON *object, const struct tokenizer *tokenizer,
-                        struct sampling_lists *out, struct api_error *err) {
+int sampling_lists_read(const cJSON *object, const struct body_names *names,
+                        const struct tokenizer *tokenizer, struct sampling_lists *out,
+                        struct api_error *err) {
     int32_t vocab_size = tokenizer_vocab_size(tokenizer);
-    const cJSON *stop_tokens = json_given_member(object, "stop_token_ids");
-    const cJSON *logit_bias = json_given_member(object, "logit_bias");
-    const cJSON *allowed = json_given_member(object, "allowed_token_ids");
-    const cJSON *logprobs = json_given_member(object, "logprob_token_ids");
-    if (read_stop(json_given_member(object, "stop"), out, err) == 0 &&
-        read_breakers(json_given_member(object, "dry_sequence_breakers"), out, err) == 0 &&
+    const cJSON *breakers = body_names_given(names, object, "dry_sequence_breakers"),
+                *stop_tokens = body_names_given(names, object, "stop_token_ids"),
+                *logit_bias = body_names_given(names, object, "logit_bias"),
+                *allowed = body_names_given(names, object, "allowed_token_ids"),
+                *logprobs = body_names_given(names, object, "logprob_token_ids");
+    if (read_stop(body_names_given(names, object, "stop"), out, err) == 0 &&
+        read_breakers(breakers, out, err) == 0 &&
         read_stop_tokens(stop_tokens, vocab_size, out, err) == 0 &&
         read_biases(logit_bias, vocab_size, out, err) == 0 &&
         read_allowed(allowed, vocab_size, out, err) == 0 &&
         read_logprob_tokens(logprobs, vocab_size, out, err) == 0 &&
-        read_bad_words(json_given_member(object, "bad_words"), tokenizer, out, err) == 0)
+        read_bad_words(body_names_given(names, object, "bad_words"), tokenizer, out, err) == 0)
         return 0;
     sampling_lists_finish(out);
     return -1;

@@ -5,6 +5,7 @@
 
 #include "engine/request/sampling_params.h"
 #include "models/tokenizer/tokenizer.h"
+#include "server/api/call/body_names.h"
 #include "config/json/api_error.h"
 
 #include <cjson/cJSON.h>
@@ -35,8 +36,9 @@ struct sampling_lists {
 /* Reads the fields of object into a zeroed *out; absent and null ones leave their list empty. -1
  * and *err (400, param the field or element) for a wrong type, a token that the vocabulary lacks,
  * or a list, string or value beyond its bound; then nothing is to be freed. */
-int sampling_lists_read(const cJSON *object, const struct tokenizer *tokenizer,
-                        struct sampling_lists *out, struct api_error *err);
+int sampling_lists_read(const cJSON *object, const struct body_names *names,
+                        const struct tokenizer *tokenizer, struct sampling_lists *out,
+                        struct api_error *err);
 void sampling_lists_finish(struct sampling_lists *lists); /* accepts a zeroed one */
 
 #endif

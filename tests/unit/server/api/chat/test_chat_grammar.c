@@ -33,10 +33,11 @@ static int build_with(struct grammar_cache *cache, const char *body,
                       const struct output_parser_config *model, struct grammar **out,
                       struct api_error *err) {
     const struct api_context context = {.tokenizer = &tokenizer, .grammars = cache};
-    struct chat_body request = {.json = cJSON_Parse(body)};
+    struct chat_body request = {.json = cJSON_Parse(body), .sampling.names = &openai_names};
     assert_non_null(request.json);
     if (tool_fields_read(request.json, &request.tools, err) != 0 ||
-        response_format_read(request.json, NULL, NULL, NULL, &request.sampling.grammar, err) != 0)
+        response_format_read(request.json, &openai_names, NULL, NULL, NULL,
+                             &request.sampling.grammar, err) != 0)
         fail_msg("%s", err->message);
     int status = chat_grammar_build(&context, &request, model, out, err);
     grammar_unref(request.sampling.grammar);

@@ -31,7 +31,7 @@ static int read_form(const char *body, struct grammar **out, struct api_error *e
     cJSON *json = cJSON_Parse(body);
     if (json == NULL)
         fail_msg("the test's body is no JSON: %s", body);
-    int result = response_format_read(json, NULL, NULL, NULL, out, err);
+    int result = response_format_read(json, &openai_names, NULL, NULL, NULL, out, err);
     cJSON_Delete(json);
     return result;
 }
@@ -208,7 +208,7 @@ static void test_cache(void **unused) {
         struct api_error err = {0};
         cJSON *json = json_parse(bodies[i].body, strlen(bodies[i].body), &err);
         assert_non_null(json);
-        response_format_read(json, NULL, cache, NULL, &grammar, &err);
+        response_format_read(json, &openai_names, NULL, cache, NULL, &grammar, &err);
         hits += bodies[i].is_hit;
         grammar_cache_stats(cache, &stats);
         if (stats.hits != hits || stats.misses != i + 1 - hits)
@@ -250,9 +250,11 @@ static void test_ignored_keywords(void **unused) {
         struct byte_buffer names = {0};
         struct api_error err = {0};
         cJSON *json = cJSON_Parse(cases[i / 2].body);
-        assert_int_equal(response_format_read(json, NULL, cache, NULL, &grammar, &err), -1);
+        assert_int_equal(
+            response_format_read(json, &openai_names, NULL, cache, NULL, &grammar, &err), -1);
         assert_string_equal(err.code, "unsupported_json_schema");
-        assert_int_equal(response_format_read(json, NULL, cache, &names, &grammar, &err), 0);
+        assert_int_equal(
+            response_format_read(json, &openai_names, NULL, cache, &names, &grammar, &err), 0);
         byte_buffer_append(&names, "", 1);
         assert_string_equal(names.data, cases[i / 2].names);
         assert_true(matches(grammar, cases[i / 2].matched));
@@ -357,6 +359,51 @@ static void test_refused(void **unused) {
     }
 }
 
+/* The form where an endpoint has it: of a schema the members stand in the form itself. */
+static void test_named_place(void **unused) {
+    static const struct body_names names = {.format = "text.format", .has_flat_format = true};
+    static const struct {
+        const char *body, *param, *unknown; /* param NULL: not refused */
+    } cases[] = {
+        {"{\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"n\",\"strict\":true,"
+         "\"schema\":{\"const\":1},\"a\":1,\"json_schema\":{\"b\":1}}}}",
+         NULL, "text.format.a,text.format.json_schema"},
+        {"{\"text\":{\"format\":{\"type\":\"json_object\",\"a\":1,\"json_schema\":{\"b\":1}}}}",
+         NULL, "text.format.a,text.format.json_schema.b"},
+        {"{\"response_format\":{\"type\":\"x\"}}", NULL, ""},
+        {"{\"text\":[]}", NULL, ""},
+        {"{\"text\":{\"format\":1}}", "text.format", ""},
+        {"{\"text\":{\"format\":{\"type\":1}}}", "text.format.type", ""},
+        {"{\"text\":{\"format\":{\"type\":\"json_schema\"}}}", "text.format.schema", ""},
+        {"{\"text\":{\"format\":{\"type\":\"json_schema\",\"schema\":{\"type\":\"a\"}}}}",
+         "text.format.schema", ""},
+        {"{\"text\":{\"format\":{\"type\":\"json_schema\",\"strict\":1}}}", "text.format.strict",
+         ""},
+        {"{\"text\":{\"format\":{\"type\":\"structural_tag\",\"format\":{\"type\":\"a\"}}}}",
+         "text.format.format.type", ""},
+        {"{\"text\":{\"format\":{\"type\":\"json_object\"}},\"regex\":\"a\"}", "regex", ""},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct grammar *grammar = NULL;
+        struct api_error err = {0};
+        struct byte_buffer unknown = {0};
+        cJSON *json = cJSON_Parse(cases[i].body);
+        assert_non_null(json);
+        int result = response_format_read(json, &names, NULL, NULL, NULL, &grammar, &err);
+        if (result != (cases[i].param == NULL ? 0 : -1) ||
+            strcmp(err.param, cases[i].param != NULL ? cases[i].param : "") != 0)
+            fail_msg("%s: %s: %s", cases[i].body, err.param, err.message);
+        response_format_list_unknown(json, &names, &unknown);
+        byte_buffer_append(&unknown, "", 1);
+        assert_string_equal(unknown.data, cases[i].unknown);
+        if (i == 0)
+            assert_true(matches(grammar, "1") && !matches(grammar, "2"));
+        byte_buffer_finish(&unknown);
+        grammar_unref(grammar);
+        cJSON_Delete(json);
+    }
+}
+
 /* Every gap between two tokens is one match of the pattern: of arrays and objects, empty or not, of
  * given values and of any. */
 static void test_whitespace(void **unused) {
@@ -433,7 +480,7 @@ static void test_unknown_members(void **unused) {
         struct byte_buffer names = {0};
         cJSON *body = cJSON_Parse(cases[i].body);
         assert_non_null(body);
-        response_format_list_unknown(body, &names);
+        response_format_list_unknown(body, &openai_names, &names);
         byte_buffer_append(&names, "", 1);
         assert_string_equal(names.data, cases[i].names);
         byte_buffer_finish(&names);
@@ -451,6 +498,7 @@ int main(void) {
         cmocka_unit_test(test_cache),
         cmocka_unit_test(test_ignored_keywords),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_named_place),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -32,7 +32,7 @@ static void fail_each(const char *source) {
     while (grammar == NULL) {
         struct api_error err = {0};
         allocations_left = first++;
-        int result = response_format_read(json, NULL, NULL, NULL, &grammar, &err);
+        int result = response_format_read(json, &openai_names, NULL, NULL, NULL, &grammar, &err);
         allocations_left = -1;
         assert_int_equal(result, grammar != NULL ? 0 : -1);
         if (result != 0 && err.status != 503)
