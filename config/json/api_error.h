@@ -11,7 +11,7 @@ struct api_error {
     int status;       /* 400, 401, 404, 405, 413, 429, 500, 503 ... */
     const char *type; /* static: "invalid_request_error", "authentication_error", ... */
     const char *code; /* static, or NULL */
-    char param[64];   /* dotted path of the field; empty: null */
+    char param[256];  /* dotted path of the field; empty: null */
     char message[512];
 };
 

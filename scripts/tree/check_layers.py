@@ -20,7 +20,7 @@ FOLDERS = {
     "engine": ["grammar", "kv", "request", "stats", "draft", "sequence", "schedule", "batch", "executor", "core", "record", "."],
     "engine/grammar": ["build", "machine", "read"],
     "server": ["process", "net", "output", "api", "keys", "tls", "telemetry", "page", "http", "client", "program"],
-    "server/api": ["call", "constraint", "fields", "tools", "chat", "completions", "messages", "responses", "embeddings", "scores",
+    "server/api": ["call", "constraint", "fields", "conversation", "chat", "completions", "messages", "responses", "embeddings", "scores",
                    "models", "admin"],
     "server/client": ["hub", "chat", "."],
     "server/telemetry": ["kv_events", "metrics", "."],

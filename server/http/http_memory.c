@@ -2,7 +2,7 @@
 
 #include "config/base/check.h"
 #include "config/json/json_parse.h"
-#include "server/api/chat/chat_prompt.h"
+#include "server/api/conversation/chat_prompt.h"
 #include "server/api/responses/response_store.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_control.h"

@@ -78,11 +78,16 @@ bool tool_call_name_is_valid(const char *name, size_t length) {
     return true;
 }
 
-static bool is_among(const char *names, int count, const char *name, size_t length) {
+bool tool_call_name_is_listed(const char *names, int count, const char *name, size_t length) {
     for (int i = 0; i < count; i++, names += strlen(names) + 1)
         if (strlen(names) == length && memcmp(names, name, length) == 0)
             return true;
-    return count == 0;
+    return false;
+}
+
+/* An empty list allows all. */
+static bool is_among(const char *names, int count, const char *name, size_t length) {
+    return count == 0 || tool_call_name_is_listed(names, count, name, length);
 }
 
 bool tool_call_sink_takes(const struct tool_call_sink *sink, const char *name, size_t length) {

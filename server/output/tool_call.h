@@ -57,6 +57,8 @@ struct tool_call_sink {
 /* Returns whether a tool may have this name: 1 to OUTPUT_MAX_TOOL_NAME_BYTES letters, digits, '_',
  * '-', '.', ':' and '/': OpenAI's and those that tools of other origins (MCP) have. */
 bool tool_call_name_is_valid(const char *name, size_t length);
+/* Returns whether the name is in a list of count names, one after the other, each with its NUL. */
+bool tool_call_name_is_listed(const char *names, int count, const char *name, size_t length);
 /* Returns whether there may be a call of this name: it is valid, and allowed. */
 bool tool_call_sink_takes(const struct tool_call_sink *sink, const char *name, size_t length);
 /* Returns whether there may be one more. */

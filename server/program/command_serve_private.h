@@ -10,7 +10,7 @@
 #include "engine/record/recorder.h"
 #include "models/config/model.h"
 #include "server/api/call/api_context.h"
-#include "server/api/chat/chat_model.h"
+#include "server/api/conversation/chat_model.h"
 #include "server/program/command_fingerprint.h"
 #include "server/program/command_verify.h"
 #include "server/http/http_server.h"

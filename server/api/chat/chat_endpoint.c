@@ -5,11 +5,11 @@
 #include "server/api/call/api_call_format.h"
 #include "server/api/call/api_call_type.h"
 #include "server/api/chat/chat_format.h"
-#include "server/api/chat/chat_generation.h"
-#include "server/api/chat/function_form.h"
+#include "server/api/conversation/chat_generation.h"
+#include "server/api/chat/chat_body.h"
 #include "server/api/call/logprob_format.h"
 #include "config/json/json_write.h"
-#include "server/api/chat/chat_model.h"
+#include "server/api/conversation/chat_model.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ struct chat_api_call {
     bool lists_logprobs;                       /* of the tokens that the request names */
     int32_t num_returned;                      /* n */
     enum tool_choice tool_choice;
-    bool has_functions;               /* calls are shown in the old form (function_form.h) */
+    bool has_functions;               /* calls are shown in the old form (chat_tools.h) */
     struct byte_buffer prompt_scores; /* prompt_logprobs only */
     struct byte_buffer prompt_ids;    /* return_token_ids only */
     bool may_reason;                  /* the model's reasoning is parsed */
@@ -33,21 +33,18 @@ struct chat_api_call {
 /* --- From a body to a request --- */
 
 /* Begins a choice under echo with the last message, when the choice continues it. */
-static void echo_final(const struct chat_body *body, struct chat_choice *choice) {
-    const cJSON *messages = body->prompt.messages, *last = messages->child;
-    while (last->next != NULL)
-        last = last->next;
-    const cJSON *role = cJSON_GetObjectItemCaseSensitive(last, "role");
-    const cJSON *content = cJSON_GetObjectItemCaseSensitive(last, "content");
-    if (body->echo && strcmp(role->valuestring, "assistant") == 0 && cJSON_IsString(content))
-        byte_buffer_append_text(&choice->content, content->valuestring);
+static void echo_final(const struct conversation *conversation, struct chat_choice *choice) {
+    const struct message *last = conversation_last(conversation);
+    if (conversation->echo && last->role == MESSAGE_ASSISTANT && last->num_parts == 1)
+        byte_buffer_append_text(&choice->content, last->parts[0]);
 }
 
-static int init_choices(const struct chat_body *body, const struct chat_choice_config *config,
-                        struct chat_api_call *call, struct api_error *err) {
+static int init_choices(const struct conversation *conversation,
+                        const struct chat_choice_config *config, struct chat_api_call *call,
+                        struct api_error *err) {
     for (int32_t i = 0; i < call->base.num_choices; i++) {
         chat_choice_init(&call->choices[i], config);
-        echo_final(body, &call->choices[i]);
+        echo_final(conversation, &call->choices[i]);
         if (call->choices[i].content.failed)
             return api_error_set_memory(err);
     }
@@ -57,24 +54,24 @@ static int init_choices(const struct chat_body *body, const struct chat_choice_c
 static int fill(const struct api_context *context, void *parsed, struct api_call *base,
                 struct api_error *err) {
     struct chat_api_call *call = (struct chat_api_call *)base;
-    struct chat_body *body = parsed;
-    const struct sampling_body *sampling = &body->sampling;
+    struct conversation *conversation = parsed;
+    const struct sampling_body *sampling = &conversation->sampling;
     struct chat_generation generation;
     int32_t num_choices = sampling_body_num_choices(sampling);
-    api_call_set_ignored_params(base, &body->ignored);
+    api_call_set_ignored_params(base, &conversation->ignored);
     base->is_stream = sampling->stream;
     base->timeout_ms = sampling->timeout_ms;
     call->include_usage = sampling->include_usage;
     call->continuous_usage = sampling->continuous_usage_stats;
     call->return_token_ids = sampling->return_token_ids;
-    call->has_timings = body->timings_per_token;
+    call->has_timings = conversation->timings_per_token;
     call->shows_ids = sampling->return_tokens_as_token_ids;
-    call->num_logprobs = chat_body_num_logprobs(body);
+    call->num_logprobs = conversation_num_logprobs(conversation);
     call->lists_logprobs = sampling->lists.num_logprob_tokens > 0;
     call->num_prompt_logprobs = (int32_t)sampling->prompt_logprobs;
     call->num_returned = (int32_t)sampling->n;
-    call->tool_choice = body->tools.choice;
-    call->has_functions = body->has_functions;
+    call->tool_choice = conversation->tool_choice;
+    call->has_functions = conversation->has_functions;
     call->may_reason = context->chat != NULL && context->chat->reasoning != REASONING_FORMAT_NONE;
     if (api_call_set_id(base, sampling->request_id, err) != 0 ||
         api_call_set_size(base, 1, num_choices, err) != 0)
@@ -82,16 +79,16 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     call->choices = calloc((size_t)num_choices, sizeof(*call->choices));
     if (call->choices == NULL || base->ignored.failed)
         return api_error_set_memory(err);
-    if (chat_generation_create(context, body, &generation, err) != 0)
+    if (chat_generation_create(context, conversation, &generation, err) != 0)
         return -1;
     base->prompts[0].request = generation.request;
-    generation.request->reports_progress = body->return_progress && sampling->stream;
+    generation.request->reports_progress = conversation->return_progress && sampling->stream;
     call->names = generation.names;
     if (call->return_token_ids)
         api_call_add_prompt_ids(generation.request, &call->prompt_ids);
     if (call->prompt_ids.failed)
         return api_error_set_memory(err);
-    return init_choices(body, &generation.config, call, err);
+    return init_choices(conversation, &generation.config, call, err);
 }
 
 static void finish(struct api_call *base) {
@@ -283,12 +280,10 @@ static const struct api_call_operations operations = {
 
 int chat_endpoint_parse(const struct api_context *context, const char *text, size_t length,
                         struct api_call **out, struct api_error *err) {
-    struct chat_body body;
-    if (chat_body_parse(context, text, length, &body, err) != 0)
+    struct conversation conversation;
+    if (chat_body_parse(context, text, length, &conversation, err) != 0)
         return -1;
-    int result = api_call_create(&operations, context, &body, out, err);
-    if (result != 0 && body.has_functions)
-        function_form_rename_error(err);
-    chat_body_finish(&body);
+    int result = api_call_create(&operations, context, &conversation, out, err);
+    conversation_finish(&conversation);
     return result;
 }

@@ -3,7 +3,7 @@
 #define QUIRE_SERVER_API_CHAT_CHAT_FORMAT_H
 
 #include "server/api/call/api_call_type.h"
-#include "server/api/chat/chat_choice.h"
+#include "server/api/conversation/chat_choice.h"
 
 #include <stdbool.h>
 #include <stdint.h>

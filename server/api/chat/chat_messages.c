@@ -1,349 +1,327 @@
-/* Each reader takes an item and the path that names it in messages, and returns -1 with *err for
- * what is refused. A value that the arena could not take is NULL, and so is all that is made of it:
- * that is checked once per message. */
 #include "server/api/chat/chat_messages.h"
 
-#include "config/base/byte_buffer.h"
-#include "server/api/chat/chat_calls.h"
-#include "server/api/chat/chat_turns.h"
-#include "server/api/chat/chat_value.h"
-#include "server/api/chat/message_members.h"
 #include "config/json/json_field.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define PATH_BYTES 64
-#define MAX_ROLE_BYTES 64
+#define MAX_NAMES 16 /* distinguished; the rest is not listed */
 
-struct reader {
-    struct template_arena *arena;
-    const struct chat_message_form *form;
-    const char *tool_text; /* not placed yet; NULL: nothing to place */
-    struct api_error *err;
-};
-
-int chat_messages_fail_arena(const struct template_arena *arena, struct api_error *err) {
-    if (template_arena_is_full(arena))
-        return bad_request(err, "out_of_range", "messages",
-                           "messages and tools together are too large for the chat template");
-    return api_error_set_memory(err);
+static bool is_empty(const cJSON *item) {
+    if (cJSON_IsString(item))
+        return item->valuestring[0] == '\0';
+    return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
+           ((cJSON_IsArray(item) || cJSON_IsObject(item)) && item->child == NULL);
 }
-
-static bool is_one_of(const char *text, const char *const *names, size_t count) {
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(text, names[i]) == 0)
-            return true;
-    return false;
-}
-
-static const char *const system_roles[] = {"system", "developer"};
-
-#define IS_ONE_OF(text, names) is_one_of(text, names, sizeof(names) / sizeof((names)[0]))
 
 /* --- Content --- */
 
-static int refuse_content(const struct reader *reader, const char *path, const char *type) {
-    char at[PATH_BYTES];
-    snprintf(at, sizeof(at), "%.40s.type", path);
-    return bad_request(reader->err, "unsupported_content", at,
-                       "%s is \"%.40s\": this server takes text only", at, type);
-}
-
-/* Reads the text of one part; NULL with *err. */
-static const char *part_text(const struct reader *reader, const cJSON *part, const char *path) {
-    static const char *const text_types[] = {"text", "input_text", "output_text"};
-    char at[PATH_BYTES];
+static int read_part(const cJSON *part, const struct json_path *path, struct message *out,
+                     struct api_error *err) {
+    static const char *const text_types[] = {"text", "input_text", "output_text", "refusal"};
+    const struct json_path *type_path = JSON_MEMBER_PATH(path, "type");
     if (cJSON_IsString(part))
-        return part->valuestring;
-    if (!cJSON_IsObject(part)) {
-        json_refuse(part, path, "an object with type and text", reader->err);
-        return NULL;
-    }
+        return message_add_part(out, part->valuestring, err);
+    if (!cJSON_IsObject(part))
+        return json_refuse_at(part, path, "an object with type and text", err);
     const cJSON *type = json_given_member(part, "type");
-    snprintf(at, sizeof(at), "%.40s.type", path);
-    if (!cJSON_IsString(type)) {
-        json_refuse(type, at, "\"text\"", reader->err);
-        return NULL;
-    }
-    bool is_refusal = strcmp(type->valuestring, "refusal") == 0;
-    if (!is_refusal && !IS_ONE_OF(type->valuestring, text_types)) {
-        refuse_content(reader, path, type->valuestring);
-        return NULL;
-    }
-    const char *name = is_refusal ? "refusal" : "text";
+    if (!cJSON_IsString(type))
+        return json_refuse_at(type, type_path, "\"text\"", err);
+    int kind = 0;
+    while (kind < 4 && strcmp(type->valuestring, text_types[kind]) != 0)
+        kind++;
+    if (kind == 4)
+        return bad_request_at(err, "unsupported_content", type_path,
+                              " is \"%.40s\": this server takes text only", type->valuestring);
+    const char *name = kind == 3 ? "refusal" : "text";
     const cJSON *text = json_given_member(part, name);
-    snprintf(at, sizeof(at), "%.40s.%s", path, name);
-    if (!cJSON_IsString(text)) {
-        json_refuse(text, at, "a string", reader->err);
-        return NULL;
-    }
-    return text->valuestring;
+    if (!cJSON_IsString(text))
+        return json_refuse_at(text, JSON_MEMBER_PATH(path, name), "a string", err);
+    return message_add_part(out, text->valuestring, err);
 }
 
-static int join_parts(const struct reader *reader, const cJSON *parts, const char *path,
-                      struct byte_buffer *out) {
-    int index = 0;
+static int read_content(const cJSON *content, const struct json_path *path, struct message *out,
+                        struct api_error *err) {
     const cJSON *part;
-    cJSON_ArrayForEach(part, parts) {
-        char at[PATH_BYTES];
-        snprintf(at, sizeof(at), "%.40s[%d]", path, index);
-        const char *text = part_text(reader, part, at);
-        if (text == NULL)
+    int index = 0;
+    if (cJSON_IsString(content))
+        return message_add_part(out, content->valuestring, err);
+    if (!cJSON_IsArray(content))
+        return json_refuse_at(content, path, "a string or an array of text parts", err);
+    out->has_content = true;
+    cJSON_ArrayForEach(part, content) {
+        if (read_part(part, JSON_ITEM_PATH(path, index++), out, err) != 0)
             return -1;
-        if (index++ > 0)
-            byte_buffer_append(out, "\n", 1);
-        byte_buffer_append_text(out, text);
     }
     return 0;
 }
 
-static int join_content(const struct reader *reader, const cJSON *content, const char *path,
-                        struct byte_buffer *out) {
-    if (cJSON_IsArray(content))
-        return join_parts(reader, content, path, out);
-    if (!cJSON_IsString(content))
-        return json_refuse(content, path, "a string or an array of text parts", reader->err);
-    byte_buffer_append_text(out, content->valuestring);
+/* --- Calls --- */
+
+static int read_function(const cJSON *function, const struct json_path *path,
+                         struct message_call *out, struct api_error *err) {
+    const cJSON *name = json_given_member(function, "name"),
+                *arguments = json_given_member(function, "arguments");
+    if (!cJSON_IsString(name) || name->valuestring[0] == '\0')
+        return json_refuse_at(name, JSON_MEMBER_PATH(path, "name"), "the name of a function", err);
+    if (arguments != NULL && !cJSON_IsString(arguments) && !cJSON_IsObject(arguments))
+        return json_refuse_at(arguments, JSON_MEMBER_PATH(path, "arguments"),
+                              "a string, the text of a JSON object", err);
+    out->name = name->valuestring;
+    out->text = cJSON_GetStringValue(arguments);
+    out->object = cJSON_IsObject(arguments) ? arguments : NULL;
     return 0;
 }
 
-/* A message as the template sees it, beside its text. */
-struct turn {
-    const char *role;                        /* as the template gets it */
-    const char *suffix;                      /* of the last one; else empty */
-    bool is_assistant, has_calls;            /* its content may be null */
-    const cJSON *calls;                      /* to be written as text; NULL: none */
-    bool is_result;                          /* of a tool, as a user's text */
-    const char *tools_before, *tools_behind; /* the tools' description, or NULL */
-};
+static int read_custom(const cJSON *custom, const struct json_path *path, struct message_call *out,
+                       struct api_error *err) {
+    const cJSON *name = json_given_member(custom, "name"),
+                *input = json_given_member(custom, "input");
+    if (!cJSON_IsString(name) || name->valuestring[0] == '\0')
+        return json_refuse_at(name, JSON_MEMBER_PATH(path, "name"), "the name of a custom tool",
+                              err);
+    if (!cJSON_IsString(input))
+        return json_refuse_at(input, JSON_MEMBER_PATH(path, "input"), "a string", err);
+    out->is_custom = true;
+    out->name = name->valuestring;
+    out->text = input->valuestring;
+    return 0;
+}
 
-static int write_content(const struct reader *reader, const cJSON *content, const char *path,
-                         const struct turn *turn, struct byte_buffer *out) {
-    bool is_left_out = content == NULL && turn->calls != NULL;
-    if (turn->tools_before != NULL) {
-        byte_buffer_append_text(out, turn->tools_before);
-        byte_buffer_append_text(out, "\n\n");
-    }
-    byte_buffer_append_text(out, turn->is_result ? "<tool_response>\n" : "");
-    if (!is_left_out && join_content(reader, content, path, out) != 0)
+static int read_call(const cJSON *call, const struct json_path *path, struct message *message,
+                     struct api_error *err) {
+    const cJSON *id = json_given_member(call, "id"), *type = json_given_member(call, "type");
+    const char *kind = cJSON_IsString(type) ? type->valuestring : "function";
+    bool is_custom = strcmp(kind, "custom") == 0;
+    if (!cJSON_IsObject(call))
+        return json_refuse_at(call, path, "an object", err);
+    if (id != NULL && !cJSON_IsString(id))
+        return json_refuse_at(id, JSON_MEMBER_PATH(path, "id"), "a string", err);
+    if ((type != NULL && !cJSON_IsString(type)) || (!is_custom && strcmp(kind, "function") != 0))
+        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"), "\"function\" or \"custom\"",
+                              err);
+    const cJSON *called = json_given_member(call, kind);
+    const struct json_path *called_path = JSON_MEMBER_PATH(path, kind);
+    if (!cJSON_IsObject(called))
+        return json_refuse_at(called, called_path, "an object", err);
+    struct message_call *made = message_add_call(message, err);
+    if (made == NULL)
         return -1;
-    chat_calls_write(turn->calls, out);
-    byte_buffer_append_text(out, turn->is_result ? "\n</tool_response>" : "");
-    if (turn->tools_behind != NULL) {
-        byte_buffer_append_text(out, "\n\n");
-        byte_buffer_append_text(out, turn->tools_behind);
-    }
-    byte_buffer_append_text(out, turn->suffix);
-    return out->failed ? chat_messages_fail_arena(reader->arena, reader->err) : 0;
+    made->id = cJSON_GetStringValue(id);
+    return is_custom ? read_custom(called, called_path, made, err)
+                     : read_function(called, called_path, made, err);
 }
 
-/* Returns what an assistant says that says nothing. */
-static const char *empty_text(const struct reader *reader, const struct turn *turn) {
-    bool is_said = turn->is_assistant && !turn->has_calls && reader->form->takes_no_empty_turn;
-    return is_said ? " " : "";
-}
-
-static int set_content(const struct reader *reader, const cJSON *message, const char *path,
-                       const struct turn *turn, struct template_value **map) {
-    const cJSON *content = json_given_member(message, "content");
-    struct template_arena *arena = reader->arena;
-    const cJSON *refusal = json_given_member(message, "refusal");
-    if (content == NULL && turn->is_assistant && cJSON_IsString(refusal))
-        content = refusal; /* what was said instead */
-    bool is_null = content == NULL && turn->is_assistant && turn->calls == NULL;
-    if (is_null && turn->suffix[0] == '\0') {
-        bool stays_null = turn->has_calls && reader->form->has_null_content;
-        chat_value_set(arena, map, "content",
-                       stays_null ? template_none(arena)
-                                  : chat_value_text(arena, empty_text(reader, turn)));
-        return 0;
+static int read_calls(const cJSON *calls, const struct json_path *path, struct message *message,
+                      struct api_error *err) {
+    const cJSON *call;
+    int index = 0;
+    if (calls != NULL && !cJSON_IsArray(calls))
+        return json_refuse_at(calls, path, "an array", err);
+    if (cJSON_GetArraySize(calls) > MESSAGE_MAX_CALLS)
+        return bad_request_at(err, "array_above_max_length", path,
+                              " has too many entries: at most %d are allowed", MESSAGE_MAX_CALLS);
+    cJSON_ArrayForEach(call, calls) {
+        if (read_call(call, JSON_ITEM_PATH(path, index++), message, err) != 0)
+            return -1;
     }
-    char at[PATH_BYTES];
-    struct byte_buffer text = {0};
-    snprintf(at, sizeof(at), "%.40s.content", path);
-    int result = write_content(reader, content, at, turn, &text);
-    if (result == 0 && text.length == 0)
-        chat_value_set(arena, map, "content", chat_value_text(arena, empty_text(reader, turn)));
-    else if (result == 0)
-        chat_value_set(arena, map, "content",
-                       template_string(arena, text.data, text.length, TEMPLATE_ORIGIN_CLIENT));
-    byte_buffer_finish(&text);
-    return result;
+    return 0;
 }
 
 /* --- Messages --- */
 
+struct reader {
+    struct conversation *out;
+    const char *call_id; /* of the last function_call; NULL: there was none */
+    struct api_error *err;
+};
+
 /* Reads a member that is a string where it is there. */
-static int set_text(const struct reader *reader, const cJSON *message, const char *path,
-                    const char *name, const char *key, struct template_value **map) {
+static int read_text(const cJSON *message, const struct json_path *path, const char *name,
+                     const char **out, struct api_error *err) {
     const cJSON *text = json_given_member(message, name);
-    char at[PATH_BYTES];
-    snprintf(at, sizeof(at), "%.40s.%s", path, name);
-    if (text == NULL)
-        return 0;
-    if (!cJSON_IsString(text))
-        return json_refuse(text, at, "a string", reader->err);
-    chat_value_set(reader->arena, map, key, chat_value_text(reader->arena, text->valuestring));
+    if (text != NULL && !cJSON_IsString(text))
+        return json_refuse_at(text, JSON_MEMBER_PATH(path, name), "a string", err);
+    *out = cJSON_GetStringValue(text);
     return 0;
 }
 
-/* Templates call it reasoning_content or, gpt-oss's, thinking: Transformers fills both. Answers,
- * which come back as messages, have it as reasoning too. */
-static int set_reasoning(const struct reader *reader, const cJSON *message, const char *path,
-                         struct template_value **map) {
+static int check_members(const cJSON *message, const struct json_path *path, bool is_assistant,
+                         struct api_error *err) {
+    static const struct {
+        const char *name, *code, *why;
+    } refused[] = {
+        {"audio", "unsupported_content", ": this server takes text only"},
+        {"function_call", "unsupported_parameter", ": only an assistant's message has one"},
+        {"partial", "unsupported_parameter", " is not supported: use continue_final_message"},
+        {"prefix", "unsupported_parameter", " is not supported: use continue_final_message"},
+        {"tools", "unsupported_parameter", " is not supported: tools stand beside the messages"},
+    };
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        const cJSON *member = json_given_member(message, refused[i].name);
+        bool is_read = is_assistant && strcmp(refused[i].name, "function_call") == 0;
+        if (member != NULL && !is_read && !is_empty(member))
+            return bad_request_at(err, refused[i].code, JSON_MEMBER_PATH(path, refused[i].name),
+                                  "%s", refused[i].why);
+    }
+    return 0;
+}
+
+/* Templates may ask for ids; those of Mistral's for nine letters and digits. */
+static const char *make_call_id(struct reader *reader) {
+    struct byte_buffer id = {0};
+    byte_buffer_printf(&id, "call%05d", reader->out->num_messages - 1);
+    return conversation_own_text(reader->out, &id, reader->err);
+}
+
+/* Reads an assistant's call in the old form. */
+static int read_function_call(struct reader *reader, const cJSON *message,
+                              const struct json_path *message_path, struct message *out) {
+    const cJSON *called = json_member(message, "function_call"),
+                *calls = json_given_member(message, "tool_calls");
+    const struct json_path *path = JSON_MEMBER_PATH(message_path, "function_call");
+    if (!cJSON_IsObject(called))
+        return json_refuse_at(called, path, "an object with name and arguments", reader->err);
+    if (calls != NULL && (!cJSON_IsArray(calls) || calls->child != NULL))
+        return bad_request_at(reader->err, "unsupported_value", path,
+                              " is not allowed with tool_calls: use one form or the other");
+    struct message_call *made = message_add_call(out, reader->err);
+    if (made == NULL || read_function(called, path, made, reader->err) != 0)
+        return -1;
+    reader->call_id = made->id = make_call_id(reader);
+    return made->id != NULL ? 0 : -1;
+}
+
+/* Reads what only an assistant has. Answers, which come back as messages, have reasoning. */
+static int read_assistant(struct reader *reader, const cJSON *message, const struct json_path *path,
+                          struct message *out) {
     const char *name =
         json_given_member(message, "reasoning") != NULL ? "reasoning" : "reasoning_content";
-    if (set_text(reader, message, path, name, "reasoning_content", map) != 0 ||
-        set_text(reader, message, path, name, "thinking", map) != 0)
+    if (read_text(message, path, name, &out->reasoning, reader->err) != 0)
         return -1;
-    return set_text(reader, message, path, name, "reasoning", map);
+    if (json_given_member(message, "function_call") != NULL)
+        return read_function_call(reader, message, path, out);
+    return read_calls(json_given_member(message, "tool_calls"),
+                      JSON_MEMBER_PATH(path, "tool_calls"), out, reader->err);
 }
 
-/* Sets what only an assistant has. */
-static int set_assistant(const struct reader *reader, const cJSON *message, const char *path,
-                         const struct turn *turn, struct template_value **map) {
-    struct template_value *calls = NULL;
-    char at[PATH_BYTES];
-    snprintf(at, sizeof(at), "%.40s.tool_calls", path);
-    if (set_reasoning(reader, message, path, map) != 0 ||
-        chat_calls_read(json_given_member(message, "tool_calls"), at, reader->form, reader->arena,
-                        &calls, reader->err) != 0)
+/* Reads what the result of a call in the old form has otherwise; its content may be null. */
+static int read_function_result(const struct reader *reader, const cJSON *message,
+                                const struct json_path *path, struct message *out) {
+    if (out->name == NULL || out->name[0] == '\0')
+        return json_refuse_at(json_given_member(message, "name"), JSON_MEMBER_PATH(path, "name"),
+                              "the name of the function that was called", reader->err);
+    out->role = MESSAGE_TOOL;
+    out->role_name = "tool";
+    if (out->tool_call_id == NULL)
+        out->tool_call_id = reader->call_id;
+    return cJSON_IsNull(json_member(message, "content")) ? message_add_part(out, "", reader->err)
+                                                         : 0;
+}
+
+static int read_rest(struct reader *reader, const cJSON *message, const struct json_path *path,
+                     struct message *out) {
+    if (read_text(message, path, "name", &out->name, reader->err) != 0)
         return -1;
-    if (turn->has_calls && turn->calls == NULL)
-        chat_value_set(reader->arena, map, "tool_calls", calls);
-    return 0;
-}
-
-const char *chat_messages_role(const cJSON *message, const char *path, struct api_error *err) {
-    static const char allowed[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
-    const cJSON *role = json_given_member(message, "role");
-    char at[PATH_BYTES];
-    size_t length = cJSON_IsString(role) ? strspn(role->valuestring, allowed) : 0;
-    if (length > 0 && length <= MAX_ROLE_BYTES && role->valuestring[length] == '\0')
-        return role->valuestring;
-    snprintf(at, sizeof(at), "%.40s.role", path);
-    json_refuse(role, at,
-                "system, developer, user, assistant, tool or another role of the model's chat "
-                "template: 1 to 64 of the characters a-z, A-Z, 0-9, _ and -",
-                err);
-    return NULL;
-}
-
-/* Takes a role that is not OpenAI's as the client's word: no control token of a template that
- * writes roles as such. */
-static struct template_value *role_value(const struct reader *reader, const char *role) {
-    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
-    return template_string(reader->arena, role, strlen(role),
-                           IS_ONE_OF(role, roles) ? TEMPLATE_ORIGIN_SERVER
-                                                  : TEMPLATE_ORIGIN_CLIENT);
-}
-
-/* Puts the tools' description into the first message if it is the system's, else into the first of
- * a user. */
-static void place_tools(struct reader *reader, bool is_first, struct turn *turn) {
-    const char *text = reader->tool_text;
-    if (text == NULL)
-        return;
-    if (is_first && IS_ONE_OF(turn->role, system_roles))
-        turn->tools_behind = text;
-    else if (strcmp(turn->role, "user") == 0)
-        turn->tools_before = text;
-    else
-        return;
-    reader->tool_text = NULL;
-}
-
-static void make_turn(struct reader *reader, const cJSON *message, const char *role, bool is_first,
-                      struct turn *out) {
-    const struct chat_message_form *form = reader->form;
-    const cJSON *calls = json_given_member(message, "tool_calls");
-    bool is_tool = strcmp(role, "tool") == 0, is_developer = strcmp(role, "developer") == 0;
-    *out =
-        (struct turn){.role = role, .suffix = "", .is_assistant = strcmp(role, "assistant") == 0};
-    if (is_developer && !form->has_developer)
-        out->role = "system";
-    if (message->next == NULL && form->final_suffix != NULL)
-        out->suffix = form->final_suffix;
-    place_tools(reader, is_first, out);
-    out->has_calls = out->is_assistant && calls != NULL && calls->child != NULL;
-    if (out->has_calls && form->writes_calls)
-        out->calls = calls;
-    out->is_result = is_tool && form->writes_results;
-    if (out->is_result)
-        out->role = "user";
-}
-
-/* Sets the members beside role and content. */
-static int set_rest(const struct reader *reader, const cJSON *message, const char *path,
-                    const char *role, const struct turn *turn, struct template_value **map) {
-    if (set_text(reader, message, path, "name", "name", map) != 0)
-        return -1;
-    if (turn->is_assistant)
-        return set_assistant(reader, message, path, turn, map);
-    if (strcmp(role, "user") == 0 || IS_ONE_OF(role, system_roles))
+    if (out->role == MESSAGE_ASSISTANT)
+        return read_assistant(reader, message, path, out);
+    if (out->role != MESSAGE_TOOL && out->role != MESSAGE_OTHER)
         return 0;
-    return set_text(reader, message, path, "tool_call_id", "tool_call_id", map);
-}
-
-static enum chat_turn_kind kind_of(const char *role) {
-    if (IS_ONE_OF(role, system_roles))
-        return CHAT_TURN_SYSTEM;
-    if (strcmp(role, "assistant") == 0)
-        return CHAT_TURN_ASSISTANT;
-    if (strcmp(role, "user") == 0)
-        return CHAT_TURN_USER;
-    return strcmp(role, "tool") == 0 ? CHAT_TURN_RESULT : CHAT_TURN_OTHER;
-}
-
-static int read_message(struct reader *reader, const cJSON *message, const char *path,
-                        bool is_first, struct chat_turns *turns) {
-    struct turn turn;
-    if (!cJSON_IsObject(message))
-        return json_refuse(message, path, "an object with role and content", reader->err);
-    const char *role = chat_messages_role(message, path, reader->err);
-    if (role == NULL || message_members_check(message, path, reader->err) != 0)
+    if (read_text(message, path, "tool_call_id", &out->tool_call_id, reader->err) != 0)
         return -1;
-    make_turn(reader, message, role, is_first, &turn);
-    struct template_value *map = template_map(reader->arena);
-    chat_value_set(reader->arena, &map, "role", role_value(reader, turn.role));
-    /* tool calls are checked before they are written as text */
-    if ((turn.calls != NULL && set_rest(reader, message, path, role, &turn, &map) != 0) ||
-        set_content(reader, message, path, &turn, &map) != 0 ||
-        (turn.calls == NULL && set_rest(reader, message, path, role, &turn, &map) != 0))
-        return -1;
-    chat_turns_add(turns, kind_of(role), map);
-    return map != NULL ? 0 : chat_messages_fail_arena(reader->arena, reader->err);
+    return strcmp(out->role_name, "function") == 0
+               ? read_function_result(reader, message, path, out)
+               : 0;
 }
 
-static int read_messages(struct reader *reader, const cJSON *messages, struct chat_turns *turns) {
+static int read_message(struct reader *reader, const cJSON *message, const struct json_path *path) {
     struct api_error *err = reader->err;
-    if (!cJSON_IsArray(messages) || messages->child == NULL)
-        return json_refuse(messages, "messages", "an array of one message or more", err);
-    int index = 0;
+    if (!cJSON_IsObject(message))
+        return json_refuse_at(message, path, "an object with role and content", err);
+    const char *role = message_role_name(message, path, err);
+    struct message *out = role != NULL ? conversation_add_message(reader->out, role, err) : NULL;
+    if (out == NULL || check_members(message, path, out->role == MESSAGE_ASSISTANT, err) != 0 ||
+        read_rest(reader, message, path, out) != 0)
+        return -1;
+    const cJSON *content = json_given_member(message, "content"),
+                *refusal = json_given_member(message, "refusal");
+    if (content == NULL && out->role == MESSAGE_ASSISTANT && cJSON_IsString(refusal))
+        content = refusal; /* what was said instead */
+    if (content == NULL && (out->role == MESSAGE_ASSISTANT || out->has_content))
+        return 0;
+    return read_content(content, JSON_MEMBER_PATH(path, "content"), out, err);
+}
+
+int chat_messages_read(const cJSON *messages, struct conversation *out, struct api_error *err) {
+    struct reader reader = {.out = out, .err = err};
+    const struct json_path *path = JSON_MEMBER_PATH(NULL, "messages");
     const cJSON *message;
+    int index = 0;
+    if (!cJSON_IsArray(messages) || messages->child == NULL)
+        return json_refuse_at(messages, path, "an array of one message or more", err);
     cJSON_ArrayForEach(message, messages) {
-        if (index == CHAT_MESSAGES_MAX)
-            return bad_request(err, "array_above_max_length", "messages",
-                               "messages has too many entries: at most %d are allowed",
-                               CHAT_MESSAGES_MAX);
-        char path[PATH_BYTES];
-        snprintf(path, sizeof(path), "messages[%d]", index);
-        if (read_message(reader, message, path, index++ == 0, turns) != 0)
+        if (read_message(&reader, message, JSON_ITEM_PATH(path, index++)) != 0)
             return -1;
     }
     return 0;
 }
 
-int chat_messages_read(const cJSON *messages, const struct chat_message_form *form,
-                       struct template_arena *arena, struct template_value **out,
-                       struct api_error *err) {
-    struct reader reader = {.arena = arena, .form = form, .tool_text = form->tool_text, .err = err};
-    struct chat_turns turns;
-    chat_turns_init(&turns, arena, form);
-    int result = read_messages(&reader, messages, &turns);
-    *out = result == 0 ? chat_turns_end(&turns) : NULL;
-    chat_turns_finish(&turns);
-    return result == 0 && *out == NULL ? chat_messages_fail_arena(arena, err) : result;
+/* --- Members that nobody reads --- */
+
+static const struct json_field message_fields[] = {
+    JSON_OTHER(role),      JSON_OTHER(content),           JSON_OTHER(refusal),
+    JSON_OTHER(name),      JSON_OTHER(tool_calls),        JSON_OTHER(tool_call_id),
+    JSON_OTHER(reasoning), JSON_OTHER(reasoning_content), JSON_OTHER(function_call),
+};
+
+static const struct json_field part_fields[] = {
+    JSON_OTHER(type),
+    JSON_OTHER(text),
+    JSON_OTHER(refusal),
+};
+
+/* Names that are listed already, so that a long chat lists each once. */
+struct name_set {
+    const char *names[MAX_NAMES];
+    int count;
+};
+
+static bool is_listed(struct name_set *listed, const char *name) {
+    for (int i = 0; i < listed->count; i++)
+        if (strcmp(listed->names[i], name) == 0)
+            return true;
+    if (listed->count == MAX_NAMES)
+        return true;
+    listed->names[listed->count++] = name;
+    return false;
+}
+
+static void list_members(const cJSON *object, struct json_table table, const char *prefix,
+                         struct name_set *listed, struct byte_buffer *names) {
+    const cJSON *member;
+    if (!cJSON_IsObject(object))
+        return;
+    cJSON_ArrayForEach(member, object) {
+        if (json_fields_know(&table, 1, member->string) || is_empty(member) ||
+            is_listed(listed, member->string))
+            continue;
+        json_fields_append_name(member->string, prefix, names);
+    }
+}
+
+void chat_messages_list_unknown(const cJSON *messages, struct byte_buffer *names) {
+    struct name_set listed = {0}, listed_in_parts = {0};
+    const cJSON *message, *part;
+    if (!cJSON_IsArray(messages))
+        return;
+    cJSON_ArrayForEach(message, messages) {
+        const cJSON *content = json_given_member(message, "content");
+        list_members(message, JSON_TABLE(message_fields), "messages[].", &listed, names);
+        if (!cJSON_IsArray(content))
+            continue;
+        cJSON_ArrayForEach(part, content) {
+            list_members(part, JSON_TABLE(part_fields), "messages[].content[].", &listed_in_parts,
+                         names);
+        }
+    }
 }

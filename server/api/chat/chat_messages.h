@@ -1,31 +1,18 @@
-/* The messages of a chat, from OpenAI's JSON to the values a chat template reads. */
+/* The messages of POST /v1/chat/completions. */
 #ifndef QUIRE_SERVER_API_CHAT_CHAT_MESSAGES_H
 #define QUIRE_SERVER_API_CHAT_CHAT_MESSAGES_H
 
-#include "models/chat_template/template_value.h"
-#include "config/json/api_error.h"
-#include "server/api/chat/chat_form.h"
+#include "server/api/conversation/conversation.h"
 
-#include <cjson/cJSON.h>
+/* Adds them to the conversation. An assistant's function_call and the role function, OpenAI's old
+ * form of tools, are a call and its result. -1 and *err: 400 with the path as param for a message
+ * that is not one, code unsupported_content for content that is not text, and for a member that
+ * would change the answer if it was ignored: of other servers' (prefix, tools), sound. */
+int chat_messages_read(const cJSON *messages, struct conversation *out, struct api_error *err);
 
-#define CHAT_MESSAGES_MAX 2048
-
-/* A list of maps, as Transformers and vLLM hand them to templates: role; content, the text of its
- * parts with a line feed between two, or an assistant's refusal; name; tool_calls, each with its
- * arguments as a map; reasoning_content, and the same as reasoning; tool_call_id: all of that in
- * the template's form. OpenAI's roles are the server's words; everything else is the client's,
- * other roles, which go to the template as they are, too. Other members of a message are left out.
- *
- * -1 and *err: 400 with the path as param for a message that is none, code unsupported_content for
- * content that is not text; 503 when memory is short. */
-int chat_messages_read(const cJSON *messages, const struct chat_message_form *form,
-                       struct template_arena *arena, struct template_value **out,
-                       struct api_error *err);
-
-/* Returns the role of a message; NULL and *err (400) when it is no name of 1 to 64 characters. */
-const char *chat_messages_role(const cJSON *message, const char *path, struct api_error *err);
-
-/* Fills *err for an arena that cannot take more: 400 when it is full, 503 when memory is short. */
-int chat_messages_fail_arena(const struct template_arena *arena, struct api_error *err);
+/* Appends the names of members that nobody reads ("messages[].foo", "messages[].content[].foo"),
+ * each once, comma-separated; empty values request nothing and are not named. Takes whatever a body
+ * has as its messages. */
+void chat_messages_list_unknown(const cJSON *messages, struct byte_buffer *names);
 
 #endif

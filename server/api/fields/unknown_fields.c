@@ -5,7 +5,8 @@
 
 #define MAX_SHOWN_BYTES 300
 
-#define USE_FORMS "use structured_outputs or response_format"
+/* {NAME} stands for what the endpoint calls that field. */
+#define USE_FORMS "use structured_outputs or {response_format}"
 #define USE_INPUT "nothing is stored here: send the whole input"
 #define USE_KWARGS "send it in chat_template_kwargs"
 #define USE_LOGPROBS "use logprobs"
@@ -17,32 +18,32 @@ static const struct unsupported_field table[] = {
     {"grammar_lazy", NEUTRAL_FALSE},
     {"grammar_string", NEUTRAL_EMPTY, .instead = USE_FORMS},
     {"grammar_triggers", NEUTRAL_EMPTY},
-    {"output_config", NEUTRAL_EMPTY, .instead = "use response_format and reasoning_effort"},
-    {"output_format", NEUTRAL_EMPTY, .instead = "use response_format"},
+    {"output_config", NEUTRAL_EMPTY, .instead = "use {response_format} and {reasoning_effort}"},
+    {"output_format", NEUTRAL_EMPTY, .instead = "use {response_format}"},
     {"preserved_tokens", NEUTRAL_EMPTY},
     {"structural_tag", NEUTRAL_EMPTY, .instead = USE_FORMS},
     {"n_indent", NEUTRAL_ZERO},
     {"verbosity", NEUTRAL_WORD, .word = "medium"},
 
     /* Bound how much is generated. */
-    {"n_predict", NEUTRAL_NONE, .instead = "use max_tokens"},
-    {"max_completion_tokens", NEUTRAL_NONE, .instead = "use max_tokens"},
-    {"max_new_tokens", NEUTRAL_NONE, .instead = "use max_tokens"},
+    {"n_predict", NEUTRAL_NONE, .instead = "use {max_tokens}"},
+    {"max_completion_tokens", NEUTRAL_NONE, .instead = "use {max_tokens}"},
+    {"max_new_tokens", NEUTRAL_NONE, .instead = "use {max_tokens}"},
     {"min_new_tokens", NEUTRAL_ZERO, .instead = "use min_tokens"},
     {"n_cmpl", NEUTRAL_ONE, .instead = "use n"},
-    {"stop_regex", NEUTRAL_EMPTY, .instead = "use stop"},
-    {"stop_sequences", NEUTRAL_EMPTY, .instead = "use stop"},
+    {"stop_regex", NEUTRAL_EMPTY, .instead = "use {stop}"},
+    {"stop_sequences", NEUTRAL_EMPTY, .instead = "use {stop}"},
     {"no_stop_trim", NEUTRAL_FALSE, .instead = "use include_stop_str_in_output"},
     {"ban_eos_token", NEUTRAL_FALSE, .instead = "use ignore_eos"},
     {"t_max_predict_ms", NEUTRAL_NOT_POSITIVE},
     {"max_repetition_pattern_size", NEUTRAL_ZERO},
     {"repetition_detection", NEUTRAL_EMPTY},
     {"thinking_token_budget", NEUTRAL_NEGATIVE},
-    {"thinking_budget_tokens", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
-    {"reasoning_budget", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
-    {"reasoning_budget_tokens", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
+    {"thinking_budget_tokens", NEUTRAL_NEGATIVE, .instead = "use {thinking_token_budget}"},
+    {"reasoning_budget", NEUTRAL_NEGATIVE, .instead = "use {thinking_token_budget}"},
+    {"reasoning_budget_tokens", NEUTRAL_NEGATIVE, .instead = "use {thinking_token_budget}"},
     {"reasoning_control", NEUTRAL_FALSE},
-    {"thinking_budget", NEUTRAL_NEGATIVE, .instead = "use thinking_token_budget"},
+    {"thinking_budget", NEUTRAL_NEGATIVE, .instead = "use {thinking_token_budget}"},
 
     /* Choose tokens. */
     {"adaptive_target", NEUTRAL_NEGATIVE},
@@ -108,7 +109,7 @@ static const struct unsupported_field table[] = {
     {"prompt_embeds", NEUTRAL_EMPTY},
     {"prompt_name", NEUTRAL_EMPTY},
     {"rank_fields", NEUTRAL_EMPTY, .instead = "use documents with a text"},
-    {"reasoning", NEUTRAL_EMPTY, .instead = "use reasoning_effort"},
+    {"reasoning", NEUTRAL_EMPTY, .instead = "use {reasoning_effort}"},
     {"system", NEUTRAL_EMPTY, .instead = "use a message whose role is system"},
     {"task", NEUTRAL_EMPTY},
     {"thinking", NEUTRAL_NONE, .instead = USE_KWARGS},
@@ -224,23 +225,43 @@ static void describe_neutral(const struct unsupported_field *field, char *out, s
         snprintf(out, capacity, " or %s", words[field->neutral]);
 }
 
-static int check_item(const cJSON *item, struct api_error *err) {
+/* "; use stop" */
+static void describe_instead(const char *instead, const struct json_table *own, char *out,
+                             size_t capacity) {
+    char name[48];
+    int length = 0;
+    out[0] = '\0';
+    if (instead == NULL)
+        return;
+    size_t at = (size_t)snprintf(out, capacity, "; ");
+    for (; *instead != '\0' && at < capacity; instead += length) {
+        bool is_name = sscanf(instead, "{%47[^}]}%n", name, &length) == 1;
+        const char *shown = name;
+        if (is_name)
+            shown = json_aliased_name(NULL, own->aliases, own->num_aliases, name);
+        else
+            snprintf(name, sizeof(name), "%.*s", length = 1, instead);
+        at += (size_t)snprintf(out + at, capacity - at, "%s", shown);
+    }
+}
+
+static int check_item(const cJSON *item, const struct json_table *own, struct api_error *err) {
     const struct unsupported_field *field = find(item->string);
-    char neutral[48];
+    char neutral[48], instead[128];
     if (field == NULL || is_neutral(field, item))
         return 0;
     describe_neutral(field, neutral, sizeof(neutral));
+    describe_instead(field->instead, own, instead, sizeof(instead));
     return bad_request(err, "unsupported_parameter", field->name,
-                       "%s is not supported: leave it out%s%s%s", field->name, neutral,
-                       field->instead != NULL ? "; " : "",
-                       field->instead != NULL ? field->instead : "");
+                       "%s is not supported: leave it out%s%s", field->name, neutral, instead);
 }
 
 int unknown_fields_read(const cJSON *json, const struct json_table *tables, int num_tables,
                         struct byte_buffer *names, struct api_error *err) {
     const cJSON *item;
     cJSON_ArrayForEach(item, json) {
-        if (!json_fields_know(tables, num_tables, item->string) && check_item(item, err) != 0)
+        if (!json_fields_know(tables, num_tables, item->string) &&
+            check_item(item, tables, err) != 0)
             return -1;
     }
     json_fields_list_unknown(json, tables, num_tables, is_neutral_item, "", names);

@@ -12,8 +12,8 @@
 #include "config/json/json_field.h"
 
 /* Refuses the unsupported ones of the body's fields that are in none of the tables, and appends the
- * names of the ignored ones to `names`, as json_fields_list_unknown writes them. -1 and *err, code
- * "unsupported_parameter", param the field. */
+ * names of the ignored ones to `names`, as json_fields_list_unknown writes them. The first table
+ * has the endpoint's aliases. -1 and *err, code "unsupported_parameter", param the field. */
 int unknown_fields_read(const cJSON *json, const struct json_table *tables, int num_tables,
                         struct byte_buffer *names, struct api_error *err);
 
@@ -39,7 +39,9 @@ struct unsupported_field {
     const char *name;
     enum neutral_value neutral;
     const char *word;
-    const char *instead; /* what to use, for the message; NULL: there is nothing like it */
+    /* What to use, for the message, with {NAME} for what the endpoint calls that field; NULL: there
+     * is nothing like it. */
+    const char *instead;
 };
 
 /* Returns the table of the unsupported ones, by name; static. */

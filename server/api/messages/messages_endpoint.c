@@ -1,11 +1,11 @@
-/* /v1/messages: the body becomes that of a chat (messages_body.h), its one choice a list of content
+/* /v1/messages: the body becomes a conversation (messages_body.h), its one choice a list of content
  * blocks (messages_output.h). A stream's events are made while the output is added, and sent
  * after. */
 #include "server/api/call/endpoints.h"
 
 #include "server/api/call/api_call_type.h"
-#include "server/api/chat/chat_generation.h"
-#include "server/api/chat/chat_parts.h"
+#include "server/api/conversation/chat_generation.h"
+#include "server/api/conversation/chat_parts.h"
 #include "server/api/messages/messages_body.h"
 #include "server/api/messages/messages_error.h"
 #include "server/api/messages/messages_output.h"
@@ -23,29 +23,29 @@ struct messages_api_call {
 
 /* --- From a body to a request --- */
 
-/* The request twice: as it came, and as a chat's. */
+/* The request twice: as it came, and as a conversation. */
 struct messages_bodies {
     const cJSON *json;
-    struct chat_body chat;
+    struct conversation conversation;
 };
 
 static int fill(const struct api_context *context, void *parsed, struct api_call *base,
                 struct api_error *err) {
     struct messages_api_call *call = (struct messages_api_call *)base;
     struct messages_bodies *bodies = parsed;
-    struct chat_body *chat = &bodies->chat;
+    struct conversation *conversation = &bodies->conversation;
     struct chat_generation generation;
-    if (api_call_set_id(base, chat->sampling.request_id, err) != 0 ||
+    if (api_call_set_id(base, conversation->sampling.request_id, err) != 0 ||
         api_call_set_size(base, 1, 1, err) != 0)
         return -1;
-    api_call_set_ignored_params(base, &chat->ignored);
-    base->is_stream = chat->sampling.stream;
-    base->timeout_ms = chat->sampling.timeout_ms;
-    call->max_tokens = chat->sampling.max_tokens;
+    api_call_set_ignored_params(base, &conversation->ignored);
+    base->is_stream = conversation->sampling.stream;
+    base->timeout_ms = conversation->sampling.timeout_ms;
+    call->max_tokens = conversation->sampling.max_tokens;
     call->output.omits_thinking = messages_body_omits_thinking(bodies->json);
     if (base->ignored.failed)
         return api_error_set_memory(err);
-    if (chat_generation_create(context, chat, &generation, err) != 0)
+    if (chat_generation_create(context, conversation, &generation, err) != 0)
         return -1;
     base->prompts[0].request = generation.request;
     return chat_parts_init(&call->parts, &generation, err);
@@ -203,12 +203,10 @@ int messages_endpoint_parse(const struct api_context *context, const char *text,
     if (json == NULL)
         return -1;
     struct messages_bodies bodies = {.json = json};
-    int result = messages_body_read(context, json, false, &bodies.chat, err);
+    int result = messages_body_read(context, json, false, &bodies.conversation, err);
     if (result == 0) {
         result = api_call_create(&operations, context, &bodies, out, err);
-        if (result != 0)
-            messages_body_rename_error(err);
-        chat_body_finish(&bodies.chat);
+        conversation_finish(&bodies.conversation);
     }
     cJSON_Delete(json);
     return result;

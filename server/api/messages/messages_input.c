@@ -1,127 +1,76 @@
 #include "server/api/messages/messages_input.h"
 
-#include "config/base/byte_buffer.h"
-#include "server/api/chat/chat_translation.h"
 #include "config/json/json_field.h"
-#include "server/output/output_parser.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#define MAX_PATH 64
 #define ERROR_TEXT "Error:" /* before the content of a tool_result that is an error */
+#define BLOCKS "messages[].content[]"
 
 struct reader {
-    cJSON *chat, *messages;       /* the chat's, as made so far */
+    struct conversation *out;
     struct byte_buffer reasoning; /* of the last message, which has not got it yet */
     struct api_error *err;
 };
 
-static int add_text(struct reader *reader, cJSON *object, const char *name, const char *text) {
-    return chat_translation_add_text(object, name, text, reader->err);
-}
-
-/* Returns the member of that name, added as `made` if it is not there yet. */
-static cJSON *take_member(struct reader *reader, cJSON *object, const char *name, cJSON *made) {
-    if (chat_translation_add(object, name, made, reader->err) != 0)
-        return NULL;
-    return cJSON_GetObjectItemCaseSensitive(object, name);
-}
-
-static cJSON *array_of(struct reader *reader, cJSON *object, const char *name) {
-    cJSON *array = cJSON_GetObjectItemCaseSensitive(object, name);
-    return array != NULL ? array : take_member(reader, object, name, cJSON_CreateArray());
-}
-
-/* --- The chat's messages --- */
-
-static cJSON *last_message(const struct reader *reader) {
-    cJSON *child = reader->messages->child;
-    return child != NULL ? child->prev : NULL; /* cJSON: the first one's prev is the last */
-}
-
-static bool has_role(const cJSON *message, const char *role) {
-    const cJSON *given = json_member(message, "role");
-    return cJSON_IsString(given) && strcmp(given->valuestring, role) == 0;
-}
+/* --- Messages as they are made --- */
 
 /* Gives the last message its reasoning, and content if it has none. */
 static int end_message(struct reader *reader) {
-    cJSON *message = last_message(reader);
-    struct byte_buffer *reasoning = &reader->reasoning;
-    if (reasoning->length > 0) {
-        byte_buffer_append(reasoning, "", 1);
-        cJSON *text = reasoning->failed ? NULL : cJSON_CreateString(reasoning->data);
-        byte_buffer_clear(reasoning);
-        if (chat_translation_add(message, "reasoning_content", text, reader->err) != 0)
+    struct message *message = conversation_last(reader->out);
+    if (message != NULL && reader->reasoning.length > 0) {
+        message->reasoning = conversation_own_text(reader->out, &reader->reasoning, reader->err);
+        if (message->reasoning == NULL)
             return -1;
     }
-    if (message == NULL || json_member(message, "content") != NULL)
-        return 0;
-    if (json_member(message, "tool_calls") != NULL)
-        return chat_translation_add(message, "content", cJSON_CreateNull(), reader->err);
-    return add_text(reader, message, "content", "");
+    return message == NULL || message->has_content || message->num_calls > 0
+               ? 0
+               : message_add_part(message, "", reader->err);
 }
 
-static cJSON *begin_message(struct reader *reader, const char *role) {
-    if (end_message(reader) != 0)
-        return NULL;
-    cJSON *message = chat_translation_append(reader->messages, cJSON_CreateObject(), reader->err);
-    return message != NULL && add_text(reader, message, "role", role) == 0 ? message : NULL;
+static struct message *begin_message(struct reader *reader, const char *role) {
+    return end_message(reader) == 0 ? conversation_add_message(reader->out, role, reader->err)
+                                    : NULL;
 }
 
 /* Returns the message that what a turn of this role says next belongs to. */
-static cJSON *message_of(struct reader *reader, const char *role) {
-    cJSON *last = last_message(reader);
+static struct message *message_of(struct reader *reader, const char *role) {
+    struct message *last = conversation_last(reader->out);
     bool is_turn = strcmp(role, "system") != 0;
-    return last != NULL && is_turn && has_role(last, role) ? last : begin_message(reader, role);
+    return last != NULL && is_turn && strcmp(last->role_name, role) == 0
+               ? last
+               : begin_message(reader, role);
 }
 
-static int add_part(struct reader *reader, cJSON *parts, const char *text) {
-    cJSON *part = chat_translation_append(parts, cJSON_CreateObject(), reader->err);
-    if (part == NULL || add_text(reader, part, "type", "text") != 0)
-        return -1;
-    return add_text(reader, part, "text", text);
-}
-
-static int add_content(struct reader *reader, cJSON *message, const char *text) {
-    cJSON *parts = message != NULL ? array_of(reader, message, "content") : NULL;
-    return parts != NULL ? add_part(reader, parts, text) : -1;
+static int add_content(struct reader *reader, struct message *message, const char *text) {
+    return message != NULL ? message_add_part(message, text, reader->err) : -1;
 }
 
 /* --- Blocks --- */
 
 struct block {
     const cJSON *json;
-    const char *path, *type;
+    const struct json_path *path;
+    const char *type;
 };
 
 static int take_text(struct reader *reader, const struct block *block, const char *name,
                      const char **out) {
-    char path[MAX_PATH];
     const cJSON *text = json_member(block->json, name);
-    snprintf(path, sizeof(path), "%.46s.%.16s", block->path, name);
-    if (!cJSON_IsString(text))
-        return json_refuse(text, path, "a string", reader->err);
-    *out = text->valuestring;
-    return 0;
-}
-
-static int pass_on(struct reader *reader, const struct block *block, const char *prefix,
-                   const char *const *known, size_t num_known) {
-    return chat_translation_pass_on(reader->chat, block->json, prefix, known, num_known,
-                                    reader->err);
+    *out = cJSON_GetStringValue(text);
+    return *out != NULL
+               ? 0
+               : json_refuse_at(text, JSON_MEMBER_PATH(block->path, name), "a string", reader->err);
 }
 
 static int read_type(struct reader *reader, struct block *block) {
-    char path[MAX_PATH];
     const cJSON *type = json_member(block->json, "type");
-    snprintf(path, sizeof(path), "%.56s.type", block->path);
     if (!cJSON_IsObject(block->json))
-        return json_refuse(block->json, block->path, "a content block, an object with a type",
-                           reader->err);
+        return json_refuse_at(block->json, block->path, "a content block, an object with a type",
+                              reader->err);
     if (!cJSON_IsString(type))
-        return json_refuse(type, path, "the type of a content block", reader->err);
+        return json_refuse_at(type, JSON_MEMBER_PATH(block->path, "type"),
+                              "the type of a content block", reader->err);
     block->type = type->valuestring;
     return 0;
 }
@@ -131,47 +80,38 @@ static bool is_type(const struct block *block, const char *type) {
 }
 
 static int refuse_type(struct reader *reader, const struct block *block, const char *allowed) {
-    char path[MAX_PATH];
-    snprintf(path, sizeof(path), "%.56s.type", block->path);
-    return bad_request(reader->err, "unsupported_content", path,
-                       "%s is \"%.40s\": this server takes %s here", path, block->type, allowed);
+    return bad_request_at(reader->err, "unsupported_content", JSON_MEMBER_PATH(block->path, "type"),
+                          " is \"%.40s\": this server takes %s here", block->type, allowed);
 }
 
 static int read_text(struct reader *reader, const struct block *block, const char *prefix,
                      const char **out) {
     static const char *const known[] = {"type", "text"};
-    if (take_text(reader, block, "text", out) != 0)
-        return -1;
-    return pass_on(reader, block, prefix, known, sizeof(known) / sizeof(known[0]));
+    CONVERSATION_IGNORE(reader->out, block->json, prefix, known);
+    return take_text(reader, block, "text", out);
 }
 
-static int read_texts(struct reader *reader, const cJSON *content, const char *path,
-                      const char *prefix, cJSON *parts) {
-    int index = 0;
+/* Reads a text, or a list of texts. */
+static int read_content(struct reader *reader, const cJSON *content, const struct json_path *path,
+                        const char *prefix, struct message *out) {
     const cJSON *item;
+    int index = 0;
+    if (cJSON_IsString(content))
+        return add_content(reader, out, content->valuestring);
+    if (!cJSON_IsArray(content))
+        return json_refuse_at(content, path, "a string or an array of text blocks", reader->err);
+    out->has_content = true;
     cJSON_ArrayForEach(item, content) {
-        char inner[MAX_PATH];
+        struct block block = {.json = item, .path = JSON_ITEM_PATH(path, index++)};
         const char *text = NULL;
-        snprintf(inner, sizeof(inner), "%.50s[%d]", path, index++);
-        struct block block = {.json = item, .path = inner};
         if (read_type(reader, &block) != 0)
             return -1;
         if (!is_type(&block, "text"))
             return refuse_type(reader, &block, "text only");
-        if (read_text(reader, &block, prefix, &text) != 0 || add_part(reader, parts, text) != 0)
+        if (read_text(reader, &block, prefix, &text) != 0 || add_content(reader, out, text) != 0)
             return -1;
     }
     return 0;
-}
-
-/* Reads a text, or a list of texts. */
-static int read_content(struct reader *reader, const cJSON *content, const char *path,
-                        const char *prefix, cJSON *parts) {
-    if (cJSON_IsString(content))
-        return add_part(reader, parts, content->valuestring);
-    if (!cJSON_IsArray(content))
-        return json_refuse(content, path, "a string or an array of text blocks", reader->err);
-    return read_texts(reader, content, path, prefix, parts);
 }
 
 static int read_thinking(struct reader *reader, const struct block *block) {
@@ -184,77 +124,63 @@ static int read_thinking(struct reader *reader, const struct block *block) {
     if (reader->reasoning.length > 0 && text[0] != '\0')
         byte_buffer_append(&reader->reasoning, "\n", 1);
     byte_buffer_append_text(&reader->reasoning, text);
-    if (reader->reasoning.failed)
-        return api_error_set_memory(reader->err);
-    return pass_on(reader, block, "messages[].content[]", known, sizeof(known) / sizeof(known[0]));
+    CONVERSATION_IGNORE(reader->out, block->json, BLOCKS, known);
+    return reader->reasoning.failed ? api_error_set_memory(reader->err) : 0;
 }
 
 /* What is encrypted there cannot be read here: its data is named as ignored. */
 static int read_redacted(struct reader *reader, const struct block *block) {
     static const char *const known[] = {"type"};
     const char *data = NULL;
-    if (take_text(reader, block, "data", &data) != 0)
-        return -1;
-    return pass_on(reader, block, "messages[].content[]", known, 1);
-}
-
-static int add_call(struct reader *reader, cJSON *calls, const char *id, const char *name,
-                    const cJSON *input) {
-    cJSON *call = chat_translation_append(calls, cJSON_CreateObject(), reader->err);
-    if (call == NULL || add_text(reader, call, "id", id) != 0 ||
-        add_text(reader, call, "type", "function") != 0)
-        return -1;
-    cJSON *function = take_member(reader, call, "function", cJSON_CreateObject());
-    if (function == NULL || add_text(reader, function, "name", name) != 0)
-        return -1;
-    return chat_translation_refer(function, "arguments", input, reader->err);
+    CONVERSATION_IGNORE(reader->out, block->json, BLOCKS, known);
+    return take_text(reader, block, "data", &data);
 }
 
 static int read_tool_use(struct reader *reader, const struct block *block) {
     static const char *const known[] = {"type", "id", "name", "input"};
-    const char *id = NULL, *name = NULL;
-    char path[MAX_PATH];
     const cJSON *input = json_member(block->json, "input");
-    snprintf(path, sizeof(path), "%.56s.input", block->path);
-    if (take_text(reader, block, "id", &id) != 0 || take_text(reader, block, "name", &name) != 0)
+    struct message_call read = {.object = input};
+    if (take_text(reader, block, "id", &read.id) != 0 ||
+        take_text(reader, block, "name", &read.name) != 0)
         return -1;
     if (!cJSON_IsObject(input))
-        return json_refuse(input, path, "an object", reader->err);
-    cJSON *message = message_of(reader, "assistant");
-    cJSON *calls = message != NULL ? array_of(reader, message, "tool_calls") : NULL;
-    if (calls == NULL)
+        return json_refuse_at(input, JSON_MEMBER_PATH(block->path, "input"), "an object",
+                              reader->err);
+    struct message *message = message_of(reader, "assistant");
+    if (message == NULL)
         return -1;
-    if (cJSON_GetArraySize(calls) == OUTPUT_MAX_TOOL_CALLS)
-        return bad_request(reader->err, "array_above_max_length", block->path,
-                           "%s is one tool_use too many: at most %d are allowed in a turn",
-                           block->path, OUTPUT_MAX_TOOL_CALLS);
-    if (add_call(reader, calls, id, name, input) != 0)
+    if (message->num_calls == MESSAGE_MAX_CALLS)
+        return bad_request_at(reader->err, "array_above_max_length", block->path,
+                              " is one tool_use too many: at most %d are allowed in a turn",
+                              MESSAGE_MAX_CALLS);
+    struct message_call *call = message_add_call(message, reader->err);
+    if (call == NULL)
         return -1;
-    return pass_on(reader, block, "messages[].content[]", known, sizeof(known) / sizeof(known[0]));
+    *call = read;
+    CONVERSATION_IGNORE(reader->out, block->json, BLOCKS, known);
+    return 0;
 }
 
 static int read_tool_result(struct reader *reader, const struct block *block) {
     static const char *const known[] = {"type", "tool_use_id", "content", "is_error"};
     const char *id = NULL;
-    char path[MAX_PATH];
-    const cJSON *content = json_given_member(block->json, "content");
-    const cJSON *is_error = json_given_member(block->json, "is_error");
-    snprintf(path, sizeof(path), "%.52s.is_error", block->path);
+    const cJSON *content = json_given_member(block->json, "content"),
+                *is_error = json_given_member(block->json, "is_error");
     if (is_error != NULL && !cJSON_IsBool(is_error))
-        return json_refuse(is_error, path, "true or false", reader->err);
+        return json_refuse_at(is_error, JSON_MEMBER_PATH(block->path, "is_error"), "true or false",
+                              reader->err);
     if (take_text(reader, block, "tool_use_id", &id) != 0)
         return -1;
-    cJSON *message = begin_message(reader, "tool");
-    if (message == NULL || add_text(reader, message, "tool_call_id", id) != 0 ||
-        (cJSON_IsTrue(is_error) && add_content(reader, message, ERROR_TEXT) != 0))
+    struct message *message = begin_message(reader, "tool");
+    if (message == NULL)
         return -1;
-    snprintf(path, sizeof(path), "%.52s.content", block->path);
-    cJSON *parts = content != NULL ? array_of(reader, message, "content") : NULL;
-    if (content != NULL &&
-        (parts == NULL ||
-         read_content(reader, content, path, "messages[].content[].content[]", parts) != 0))
+    message->tool_call_id = id;
+    if (cJSON_IsTrue(is_error) && add_content(reader, message, ERROR_TEXT) != 0)
         return -1;
-    return pass_on(reader, block, "messages[].content[]", known, sizeof(known) / sizeof(known[0]));
+    CONVERSATION_IGNORE(reader->out, block->json, BLOCKS, known);
+    return content == NULL ? 0
+                           : read_content(reader, content, JSON_MEMBER_PATH(block->path, "content"),
+                                          BLOCKS ".content[]", message);
 }
 
 static int read_assistant_block(struct reader *reader, const struct block *block) {
@@ -272,7 +198,7 @@ static int read_block(struct reader *reader, const char *role, struct block *blo
     if (read_type(reader, block) != 0)
         return -1;
     if (is_type(block, "text"))
-        return read_text(reader, block, "messages[].content[]", &text) == 0
+        return read_text(reader, block, BLOCKS, &text) == 0
                    ? add_content(reader, message_of(reader, role), text)
                    : -1;
     if (strcmp(role, "assistant") == 0)
@@ -286,84 +212,85 @@ static int read_block(struct reader *reader, const char *role, struct block *blo
 /* --- Messages --- */
 
 static int read_blocks(struct reader *reader, const char *role, const cJSON *content,
-                       const char *path) {
-    int index = 0;
+                       const struct json_path *path) {
     const cJSON *item;
+    int index = 0;
     if (content->child == NULL)
         return message_of(reader, role) != NULL ? 0 : -1;
     cJSON_ArrayForEach(item, content) {
-        char inner[MAX_PATH];
-        snprintf(inner, sizeof(inner), "%.48s[%d]", path, index++);
-        struct block block = {.json = item, .path = inner};
+        struct block block = {.json = item, .path = JSON_ITEM_PATH(path, index++)};
         if (read_block(reader, role, &block) != 0)
             return -1;
     }
     return 0;
 }
 
-static int read_message(struct reader *reader, const cJSON *message, const char *path) {
-    static const char *const known[] = {"role", "content"}, *const roles[] = {"user", "assistant",
-                                                                              "system"};
-    char inner[MAX_PATH];
-    const cJSON *role = json_member(message, "role"), *content = json_member(message, "content");
+static const char *read_role(const cJSON *role, const struct json_path *path,
+                             struct api_error *err) {
+    static const char *const roles[] = {"user", "assistant", "system"};
+    for (size_t i = 0; cJSON_IsString(role) && i < sizeof(roles) / sizeof(roles[0]); i++)
+        if (strcmp(role->valuestring, roles[i]) == 0)
+            return roles[i];
+    json_refuse_at(role, path, "\"user\", \"assistant\" or \"system\"", err);
+    return NULL;
+}
+
+static int read_message(struct reader *reader, const cJSON *message, const struct json_path *path) {
+    static const char *const known[] = {"role", "content"};
+    const struct json_path *content_path = JSON_MEMBER_PATH(path, "content");
+    const cJSON *content = json_member(message, "content");
     if (!cJSON_IsObject(message))
-        return json_refuse(message, path, "an object with role and content", reader->err);
-    snprintf(inner, sizeof(inner), "%s.role", path);
-    if (!cJSON_IsString(role) || !CHAT_TRANSLATION_HAS(roles, role->valuestring))
-        return json_refuse(role, inner, "\"user\", \"assistant\" or \"system\"", reader->err);
-    snprintf(inner, sizeof(inner), "%s.content", path);
-    if (CHAT_TRANSLATION_PASS_ON(reader->chat, message, "messages[]", known, reader->err) != 0)
+        return json_refuse_at(message, path, "an object with role and content", reader->err);
+    const char *role =
+        read_role(json_member(message, "role"), JSON_MEMBER_PATH(path, "role"), reader->err);
+    if (role == NULL)
         return -1;
+    CONVERSATION_IGNORE(reader->out, message, "messages[]", known);
     if (cJSON_IsString(content))
-        return add_content(reader, message_of(reader, role->valuestring), content->valuestring);
+        return add_content(reader, message_of(reader, role), content->valuestring);
     if (!cJSON_IsArray(content))
-        return json_refuse(content, inner, "a string or an array of content blocks", reader->err);
-    return read_blocks(reader, role->valuestring, content, inner);
+        return json_refuse_at(content, content_path, "a string or an array of content blocks",
+                              reader->err);
+    return read_blocks(reader, role, content, content_path);
 }
 
 /* Takes Claude Code's billing line out of the system prompt: it is another one in every request, so
  * that no prompt would begin as the one before it. */
-static int leave_out_billing(struct reader *reader, cJSON *parts) {
+static void leave_out_billing(struct message *message) {
     static const char prefix[] = "x-anthropic-billing-header:";
-    for (cJSON *part = parts->child, *next; part != NULL; part = next) {
-        next = part->next;
-        const char *text = json_member(part, "text")->valuestring;
-        if (strncmp(text, prefix, sizeof(prefix) - 1) != 0)
-            continue;
-        const char *rest = text + strcspn(text, "\n");
-        if (*rest == '\0')
-            cJSON_Delete(cJSON_DetachItemViaPointer(parts, part));
-        else if (!cJSON_ReplaceItemInObjectCaseSensitive(part, "text",
-                                                         cJSON_CreateStringReference(rest + 1)))
-            return api_error_set_memory(reader->err);
+    int num_left = 0;
+    for (int i = 0; i < message->num_parts; i++) {
+        const char *text = message->parts[i];
+        bool is_billed = strncmp(text, prefix, sizeof(prefix) - 1) == 0;
+        const char *end = text + strcspn(text, "\n");
+        if (!is_billed || *end != '\0')
+            message->parts[num_left++] = is_billed ? end + 1 : text;
     }
-    return 0;
+    message->num_parts = num_left;
 }
 
 static int read_system(struct reader *reader, const cJSON *system) {
     if (!json_is_given(system))
         return 0;
-    cJSON *message = begin_message(reader, "system");
-    cJSON *parts = message != NULL ? array_of(reader, message, "content") : NULL;
-    if (parts == NULL || read_content(reader, system, "system", "system[]", parts) != 0)
+    struct message *message = begin_message(reader, "system");
+    if (message == NULL ||
+        read_content(reader, system, JSON_MEMBER_PATH(NULL, "system"), "system[]", message) != 0)
         return -1;
-    bool is_empty = parts->child == NULL;
-    if (leave_out_billing(reader, parts) != 0)
-        return -1;
-    if (parts->child == NULL && !is_empty)
-        cJSON_Delete(cJSON_DetachItemViaPointer(reader->messages, message));
+    int num_parts = message->num_parts;
+    leave_out_billing(message);
+    if (message->num_parts == 0 && num_parts > 0)
+        conversation_drop_last(reader->out);
     return 0;
 }
 
 static int read_messages(struct reader *reader, const cJSON *given) {
-    int index = 0;
+    const struct json_path *path = JSON_MEMBER_PATH(NULL, "messages");
     const cJSON *message;
+    int index = 0;
     if (!cJSON_IsArray(given) || given->child == NULL)
-        return json_refuse(given, "messages", "an array of one message or more", reader->err);
+        return json_refuse_at(given, path, "an array of one message or more", reader->err);
     cJSON_ArrayForEach(message, given) {
-        char path[32];
-        snprintf(path, sizeof(path), "messages[%d]", index++);
-        if (read_message(reader, message, path) != 0)
+        if (read_message(reader, message, JSON_ITEM_PATH(path, index++)) != 0)
             return -1;
     }
     return 0;
@@ -371,23 +298,23 @@ static int read_messages(struct reader *reader, const cJSON *given) {
 
 /* The answer continues what the assistant has said last; a call that has no result cannot be. */
 static int read_end(struct reader *reader) {
-    const cJSON *last = last_message(reader);
+    const struct message *last = conversation_last(reader->out);
+    if (last == NULL)
+        return bad_request(reader->err, "invalid_type", "messages",
+                           "messages must say something: all their blocks are left out");
     if (end_message(reader) != 0)
         return -1;
-    if (!has_role(last, "assistant"))
-        return 0;
-    if (json_member(last, "tool_calls") != NULL)
+    if (last->role == MESSAGE_ASSISTANT && last->num_calls > 0)
         return bad_request(reader->err, "unsupported_value", "messages",
                            "messages must not end with a tool_use: its tool_result is missing");
-    return chat_translation_add(reader->chat, "continue_final_message", cJSON_CreateTrue(),
-                                reader->err);
+    reader->out->continue_final_message = last->role == MESSAGE_ASSISTANT;
+    return 0;
 }
 
-int messages_input_read(const cJSON *body, cJSON *chat, struct api_error *err) {
-    struct reader reader = {.chat = chat, .err = err};
-    reader.messages = take_member(&reader, chat, "messages", cJSON_CreateArray());
+int messages_input_read(const cJSON *body, struct conversation *out, struct api_error *err) {
+    struct reader reader = {.out = out, .err = err};
     int result = -1;
-    if (reader.messages != NULL && read_system(&reader, json_member(body, "system")) == 0 &&
+    if (read_system(&reader, json_member(body, "system")) == 0 &&
         read_messages(&reader, json_member(body, "messages")) == 0)
         result = read_end(&reader);
     byte_buffer_finish(&reader.reasoning);

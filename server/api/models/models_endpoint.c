@@ -1,6 +1,6 @@
 #include "server/api/call/endpoints.h"
 
-#include "server/api/chat/chat_model.h"
+#include "server/api/conversation/chat_model.h"
 #include "server/api/call/api_context.h"
 #include "server/api/completions/llama_format.h"
 #include "config/json/json_write.h"

@@ -7,6 +7,7 @@
 #include "server/api/call/api_call_type.h"
 #include "server/api/call/api_context.h"
 #include "server/api/chat/chat_body.h"
+#include "server/api/conversation/chat_prompt.h"
 #include "server/api/completions/completion_body.h"
 #include "config/json/json_write.h"
 
@@ -138,15 +139,15 @@ static void take_ignored(struct byte_buffer *from, struct byte_buffer *to) {
     *from = (struct byte_buffer){0};
 }
 
-static int render_chat(const struct api_context *context, struct chat_body *body,
+static int render_chat(const struct api_context *context, struct conversation *body,
                        struct byte_buffer *out, struct api_error *err) {
     const struct rendered rendered = {context, &body->sampling, "chatcmpl-",
-                                      chat_body_num_logprobs(body)};
+                                      conversation_num_logprobs(body)};
     const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
     struct chat_prompt prompt;
     if (body->sampling.use_beam_search)
         return refuse_beams(err);
-    if (chat_prompt_create(context, &body->prompt, &limits, &prompt, err) != 0)
+    if (chat_prompt_create(context, body, &limits, &prompt, err) != 0)
         return -1;
     int status = write_request(&rendered, "the prompt", &prompt.tokens, out, err);
     free(prompt.tokens.ids);
@@ -156,12 +157,12 @@ static int render_chat(const struct api_context *context, struct chat_body *body
 int render_endpoint_chat(const struct api_context *context, const char *text, size_t length,
                          struct byte_buffer *out, struct byte_buffer *ignored,
                          struct api_error *err) {
-    struct chat_body body;
+    struct conversation body;
     if (chat_body_parse(context, text, length, &body, err) != 0)
         return -1;
     take_ignored(&body.ignored, ignored);
     int status = render_chat(context, &body, out, err);
-    chat_body_finish(&body);
+    conversation_finish(&body);
     return status;
 }
 

@@ -1,11 +1,9 @@
 #include "server/api/call/endpoints.h"
 
-#include "server/api/chat/chat_prompt.h"
-#include "server/api/tools/custom_tools.h"
-#include "server/api/chat/function_form.h"
+#include "server/api/chat/chat_body.h"
+#include "server/api/conversation/chat_prompt.h"
 #include "server/api/call/api_context.h"
 #include "server/api/fields/prompt_field.h"
-#include "server/api/tools/tool_fields.h"
 #include "server/api/fields/unknown_fields.h"
 #include "config/json/json_field.h"
 #include "config/json/json_parse.h"
@@ -140,32 +138,17 @@ static int tokenize_text(const struct api_context *context, const struct tokeniz
 }
 
 /* The prompt that a chat of these messages gives the model. */
-static int render_chat(const struct api_context *context, cJSON *json,
+static int render_chat(const struct api_context *context, const cJSON *json,
                        const struct tokenize_body *body, struct chat_rendering *out,
                        struct api_error *err) {
-    struct byte_buffer custom_names = {0};
-    bool has_functions;
-    if (function_form_translate(json, &has_functions, err) != 0)
+    struct conversation conversation;
+    if (chat_body_read_prompt(context, json, &conversation, err) != 0)
         return -1;
-    int converted = custom_tools_convert(json, &custom_names, err);
-    byte_buffer_finish(&custom_names);
-    if (converted != 0)
-        return -1;
-    struct tool_fields tools;
-    struct chat_prompt_fields fields = {
-        .messages = body->messages,
-        .template_kwargs = cJSON_GetObjectItemCaseSensitive(json, "chat_template_kwargs"),
-        .reasoning_effort = body->reasoning_effort,
-        .add_special_tokens = body->add_special_tokens,
-    };
-    if (tool_fields_read(json, &tools, err) != 0 || chat_prompt_read_end(json, &fields, err) != 0 ||
-        chat_prompt_read_template(context, json, &fields, err) != 0) {
-        if (has_functions)
-            function_form_rename_error(err);
-        return -1;
-    }
-    fields.tools = tools.choice != TOOL_CHOICE_NONE ? tools.tools : NULL;
-    return chat_prompt_render(context, &fields, out, err);
+    conversation.reasoning_effort = body->reasoning_effort;
+    conversation.add_special_tokens = body->add_special_tokens;
+    int result = chat_prompt_render(context, &conversation, out, err);
+    conversation_finish(&conversation);
+    return result;
 }
 
 static int tokenize_chat(const struct api_context *context, cJSON *json,

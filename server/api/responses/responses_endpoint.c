@@ -1,11 +1,11 @@
-/* /v1/responses: the body becomes that of a chat (responses_body.h), its one choice a list of items
+/* /v1/responses: the body becomes a conversation (responses_body.h), its one choice a list of items
  * (responses_output.h). A stream's events are made while the output is added, and sent after. What
  * has ended is kept as the client got it (response_store.h). */
 #include "server/api/call/endpoints.h"
 
 #include "config/base/log.h"
 #include "server/api/call/api_call_type.h"
-#include "server/api/chat/chat_parts.h"
+#include "server/api/conversation/chat_parts.h"
 #include "server/api/call/logprob_format.h"
 #include "server/api/responses/response_store.h"
 #include "server/api/responses/responses_body.h"
@@ -37,24 +37,24 @@ struct responses_api_call {
 
 /* --- From a body to a request --- */
 
-/* The request twice: as it came, and as a chat's. */
+/* The request twice: as it came, and as a conversation. */
 struct responses_bodies {
     const cJSON *json;
-    struct responses_conversation conversation;
-    struct chat_body chat;
+    struct responses_conversation continued;
+    struct conversation conversation;
 };
 
 /* Collects what the response is made from, and holds what it continues. */
 static void keep_input(const struct api_context *context, struct responses_bodies *bodies,
                        struct responses_api_call *call) {
-    struct responses_conversation *conversation = &bodies->conversation;
-    call->base.is_background = conversation->is_background;
-    if (!conversation->is_kept)
+    struct responses_conversation *continued = &bodies->continued;
+    call->base.is_background = continued->is_background;
+    if (!continued->is_kept)
         return;
     call->store = context->responses;
     call->tenant = context->tenant;
-    call->previous = conversation->items;
-    conversation->items = NULL;
+    call->previous = continued->items;
+    continued->items = NULL;
     size_t length = stored_items_length(call->previous);
     call->items.max_length =
         length < RESPONSE_STORE_MAX_ITEM_BYTES ? RESPONSE_STORE_MAX_ITEM_BYTES - length : 1;
@@ -65,21 +65,23 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
                 struct api_error *err) {
     struct responses_api_call *call = (struct responses_api_call *)base;
     struct responses_bodies *bodies = parsed;
-    struct chat_body *chat = &bodies->chat;
+    struct conversation *conversation = &bodies->conversation;
     struct chat_generation generation;
-    if (api_call_set_id(base, chat->sampling.request_id, err) != 0 ||
+    if (api_call_set_id(base, conversation->sampling.request_id, err) != 0 ||
         api_call_set_size(base, 1, 1, err) != 0)
         return -1;
-    api_call_set_ignored_params(base, &chat->ignored);
-    base->is_stream = chat->sampling.stream;
-    base->timeout_ms = chat->sampling.timeout_ms;
-    call->has_logprobs = chat->logprobs;
-    call->num_logprobs = chat->sampling.lists.num_logprob_tokens > 0 ? LOGPROBS_LISTED
-                                                                     : chat_body_num_logprobs(chat);
-    call->shows_ids = chat->sampling.return_tokens_as_token_ids;
+    api_call_set_ignored_params(base, &conversation->ignored);
+    base->is_stream = conversation->sampling.stream;
+    base->timeout_ms = conversation->sampling.timeout_ms;
+    call->has_logprobs = conversation->logprobs;
+    call->num_logprobs = conversation->sampling.lists.num_logprob_tokens > 0
+                             ? LOGPROBS_LISTED
+                             : conversation_num_logprobs(conversation);
+    call->shows_ids = conversation->sampling.return_tokens_as_token_ids;
     keep_input(context, bodies, call);
-    responses_body_echo(bodies->json, call->store != NULL, chat->sampling.settings.temperature,
-                        chat->sampling.settings.top_p, &call->echo);
+    responses_body_echo(bodies->json, call->store != NULL,
+                        conversation->sampling.settings.temperature,
+                        conversation->sampling.settings.top_p, &call->echo);
     responses_tools_list(bodies->json, &call->output.namespaced);
     if (call->echo.failed || base->ignored.failed || call->output.namespaced.failed)
         return api_error_set_memory(err);
@@ -88,7 +90,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
                            "tools, text, metadata and what else the answer repeats have %zu "
                            "bytes as JSON: at most %d are allowed",
                            call->echo.length, MAX_ECHO_BYTES);
-    if (chat_generation_create(context, chat, &generation, err) != 0)
+    if (chat_generation_create(context, conversation, &generation, err) != 0)
         return -1;
     base->prompts[0].request = generation.request;
     return chat_parts_init(&call->parts, &generation, err);
@@ -351,16 +353,14 @@ int responses_endpoint_parse(const struct api_context *context, const char *text
     if (json == NULL)
         return -1;
     struct responses_bodies bodies = {.json = json};
-    int result = responses_conversation_read(context, json, &bodies.conversation, err);
+    int result = responses_conversation_read(context, json, &bodies.continued, err);
     if (result == 0)
-        result = responses_body_read(context, json, &bodies.conversation, &bodies.chat, err);
+        result = responses_body_read(context, json, &bodies.continued, &bodies.conversation, err);
     if (result == 0) {
         result = api_call_create(&operations, context, &bodies, out, err);
-        if (result != 0)
-            responses_body_rename_error(bodies.json, err);
-        chat_body_finish(&bodies.chat);
+        conversation_finish(&bodies.conversation);
     }
-    responses_conversation_finish(&bodies.conversation);
+    responses_conversation_finish(&bodies.continued);
     cJSON_Delete(json);
     return result;
 }

@@ -1,235 +1,198 @@
-/* The input of POST /v1/responses: a text or a list of items, as messages of a chat. */
-#include "server/api/responses/responses_body.h"
+#include "server/api/responses/responses_input.h"
 
 #include "config/base/log.h"
-#include "server/api/call/api_call_type.h"
-#include "server/api/chat/chat_messages.h"
-#include "server/api/chat/chat_translation.h"
-#include "server/api/responses/responses_tools.h"
 #include "config/json/json_field.h"
+#include "server/api/responses/responses_tools.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define MAX_ITEMS 4096
-#define MAX_PATH 64
 
 struct reader {
-    cJSON *messages;
-    cJSON *reasoning; /* owned: of items whose message is yet to come; NULL: none */
-    int num_left_out; /* items */
+    struct conversation *out;
+    const char *reasoning; /* of items whose message is yet to come; NULL: none */
+    int num_left_out;      /* items */
     struct api_error *err;
 };
 
-static int refuse_content(struct reader *reader, const char *path, const char *type) {
-    return bad_request(reader->err, "unsupported_content", path,
-                       "%s is \"%.32s\": this server takes text only", path, type);
+static bool is_one_of(const char *text, const char *const *names, size_t count) {
+    size_t i = 0;
+    while (i < count && strcmp(text, names[i]) != 0)
+        i++;
+    return i < count;
 }
 
-static int add(struct reader *reader, cJSON *object, const char *name, cJSON *member) {
-    return chat_translation_add(object, name, member, reader->err);
-}
-
-static cJSON *append(struct reader *reader, cJSON *array, cJSON *item) {
-    return chat_translation_append(array, item, reader->err);
-}
+#define IS_ONE_OF(text, names) is_one_of(text, names, sizeof(names) / sizeof((names)[0]))
 
 /* --- Content --- */
 
-static bool is_text_part(const char *type) {
-    return strcmp(type, "input_text") == 0 || strcmp(type, "output_text") == 0 ||
-           strcmp(type, "text") == 0 || strcmp(type, "reasoning_text") == 0 ||
-           strcmp(type, "summary_text") == 0;
-}
-
-static int add_part(struct reader *reader, const cJSON *part, const char *path, cJSON *parts) {
-    char inner[MAX_PATH + 16];
+/* Returns the text of a part; NULL and *err. */
+static const char *part_text(const cJSON *part, const struct json_path *path,
+                             struct api_error *err) {
+    static const char *const types[] = {"input_text", "output_text", "text", "reasoning_text",
+                                        "summary_text"};
+    const struct json_path *type_path = JSON_MEMBER_PATH(path, "type");
     const cJSON *type = json_member(part, "type"), *text = json_member(part, "text");
-    snprintf(inner, sizeof(inner), "%s.type", path);
-    if (!cJSON_IsObject(part))
-        return json_refuse(part, path, "an object", reader->err);
-    if (!cJSON_IsString(type))
-        return json_refuse(type, inner, "\"input_text\" or \"output_text\"", reader->err);
-    if (strcmp(type->valuestring, "refusal") == 0)
-        text = json_member(part, "refusal");
-    else if (!is_text_part(type->valuestring))
-        return refuse_content(reader, inner, type->valuestring);
-    snprintf(inner, sizeof(inner), "%s.text", path);
-    if (!cJSON_IsString(text))
-        return json_refuse(text, inner, "a string", reader->err);
-    cJSON *made = append(reader, parts, cJSON_CreateObject());
-    if (made == NULL || add(reader, made, "type", cJSON_CreateStringReference("text")) != 0)
-        return -1;
-    return add(reader, made, "text", cJSON_CreateStringReference(text->valuestring));
-}
-
-/* Makes a string, or parts in the chat's form; NULL on failure. */
-static cJSON *make_content(struct reader *reader, const cJSON *content, const char *path) {
-    bool is_text = cJSON_IsString(content);
-    if (!is_text && !cJSON_IsArray(content)) {
-        json_refuse(content, path, "a string or an array of parts", reader->err);
+    if (!cJSON_IsObject(part)) {
+        json_refuse_at(part, path, "an object", err);
         return NULL;
     }
-    cJSON *parts =
-        is_text ? cJSON_CreateStringReference(content->valuestring) : cJSON_CreateArray();
-    if (parts == NULL)
-        api_error_set_memory(reader->err);
-    if (is_text || parts == NULL)
-        return parts;
-    int index = 0;
-    const cJSON *part;
-    cJSON_ArrayForEach(part, content) {
-        char inner[MAX_PATH];
-        snprintf(inner, sizeof(inner), "%.40s[%d]", path, index++);
-        if (add_part(reader, part, inner, parts) != 0) {
-            cJSON_Delete(parts);
-            return NULL;
-        }
+    if (!cJSON_IsString(type)) {
+        json_refuse_at(type, type_path, "\"input_text\" or \"output_text\"", err);
+        return NULL;
     }
-    return parts;
+    if (strcmp(type->valuestring, "refusal") == 0) {
+        text = json_member(part, "refusal");
+    } else if (!IS_ONE_OF(type->valuestring, types)) {
+        bad_request_at(err, "unsupported_content", type_path,
+                       " is \"%.32s\": this server takes text only", type->valuestring);
+        return NULL;
+    }
+    if (!cJSON_IsString(text)) {
+        json_refuse_at(text, JSON_MEMBER_PATH(path, "text"), "a string", err);
+        return NULL;
+    }
+    return text->valuestring;
 }
 
-static int add_content(struct reader *reader, cJSON *message, const char *name,
-                       const cJSON *content, const char *path) {
-    cJSON *made = make_content(reader, content, path);
-    return made != NULL ? add(reader, message, name, made) : -1;
+static int check_content(const cJSON *content, const struct json_path *path,
+                         struct api_error *err) {
+    return cJSON_IsString(content) || cJSON_IsArray(content)
+               ? 0
+               : json_refuse_at(content, path, "a string or an array of parts", err);
+}
+
+static int read_content(struct reader *reader, const cJSON *content, const struct json_path *path,
+                        struct message *out) {
+    const cJSON *part;
+    int index = 0;
+    if (check_content(content, path, reader->err) != 0)
+        return -1;
+    if (cJSON_IsString(content))
+        return message_add_part(out, content->valuestring, reader->err);
+    out->has_content = true;
+    cJSON_ArrayForEach(part, content) {
+        const char *text = part_text(part, JSON_ITEM_PATH(path, index++), reader->err);
+        if (text == NULL || message_add_part(out, text, reader->err) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* --- Messages --- */
 
-static cJSON *last_message(const struct reader *reader) {
-    cJSON *child = reader->messages->child;
-    return child != NULL ? child->prev : NULL; /* cJSON: the first one's prev is the last */
-}
-
-static bool is_assistant(const cJSON *message) {
-    const cJSON *role = json_member(message, "role");
-    return cJSON_IsString(role) && strcmp(role->valuestring, "assistant") == 0;
-}
-
-static cJSON *begin_message(struct reader *reader, const char *role) {
+static struct message *begin_message(struct reader *reader, const char *role) {
     bool is_answer = strcmp(role, "assistant") == 0;
-    if (reader->reasoning != NULL && !is_answer) { /* a turn that was cut off, or said nothing */
-        cJSON *silent = begin_message(reader, "assistant");
-        if (silent == NULL || add(reader, silent, "content", cJSON_CreateNull()) != 0)
-            return NULL;
-    }
-    cJSON *message = append(reader, reader->messages, cJSON_CreateObject());
-    if (message == NULL || add(reader, message, "role", cJSON_CreateStringReference(role)) != 0)
+    if (reader->reasoning != NULL && !is_answer && /* a turn that was cut off, or said nothing */
+        begin_message(reader, "assistant") == NULL)
         return NULL;
-    if (reader->reasoning != NULL) {
-        cJSON *reasoning = reader->reasoning;
-        reader->reasoning = NULL;
-        if (add(reader, message, "reasoning_content", reasoning) != 0)
-            return NULL;
-    }
+    struct message *message = conversation_add_message(reader->out, role, reader->err);
+    if (message == NULL)
+        return NULL;
+    message->reasoning = reader->reasoning;
+    reader->reasoning = NULL;
     return message;
 }
 
-static int read_message(struct reader *reader, const cJSON *item, const char *path) {
-    char inner[MAX_PATH];
-    const char *role = chat_messages_role(item, path, reader->err);
-    cJSON *message = role != NULL ? begin_message(reader, role) : NULL;
-    if (message == NULL)
-        return -1;
-    snprintf(inner, sizeof(inner), "%s.content", path);
-    return add_content(reader, message, "content", json_member(item, "content"), inner);
+static int read_message(struct reader *reader, const cJSON *item, const struct json_path *path) {
+    const char *role = message_role_name(item, path, reader->err);
+    struct message *message = role != NULL ? begin_message(reader, role) : NULL;
+    return message != NULL ? read_content(reader, json_member(item, "content"),
+                                          JSON_MEMBER_PATH(path, "content"), message)
+                           : -1;
 }
 
-static int check_text(struct reader *reader, const cJSON *item, const char *path, const char *name,
-                      const char **out) {
-    char inner[MAX_PATH];
+static int read_text(struct reader *reader, const char *text) {
+    struct message *message = begin_message(reader, "user");
+    return message != NULL ? message_add_part(message, text, reader->err) : -1;
+}
+
+/* --- Calls and their results --- */
+
+static int take_text(const cJSON *item, const struct json_path *path, const char *name,
+                     const char **out, struct api_error *err) {
     const cJSON *text = json_member(item, name);
-    snprintf(inner, sizeof(inner), "%s.%s", path, name);
-    if (!cJSON_IsString(text))
-        return json_refuse(text, inner, "a string", reader->err);
-    *out = text->valuestring;
+    *out = cJSON_GetStringValue(text);
+    return *out != NULL ? 0 : json_refuse_at(text, JSON_MEMBER_PATH(path, name), "a string", err);
+}
+
+/* Returns the message that the call joins. */
+static struct message *message_of_calls(struct reader *reader) {
+    struct message *last = conversation_last(reader->out);
+    return last != NULL && last->role == MESSAGE_ASSISTANT && reader->reasoning == NULL
+               ? last
+               : begin_message(reader, "assistant");
+}
+
+static int read_call(struct reader *reader, const cJSON *item, const struct json_path *path,
+                     bool is_custom) {
+    struct api_error *err = reader->err;
+    struct message_call read = {.is_custom = is_custom};
+    const char *name = NULL;
+    if (take_text(item, path, "call_id", &read.id, err) != 0 ||
+        take_text(item, path, "name", &name, err) != 0 ||
+        take_text(item, path, is_custom ? "input" : "arguments", &read.text, err) != 0)
+        return -1;
+    struct message *message = message_of_calls(reader);
+    if (message == NULL)
+        return -1;
+    if (message->num_calls == MESSAGE_MAX_CALLS)
+        return bad_request_at(err, "array_above_max_length", path,
+                              " is one call too many: at most %d are allowed in a turn",
+                              MESSAGE_MAX_CALLS);
+    const cJSON *whole_name = responses_tools_name(reader->out, item, err);
+    struct message_call *call = whole_name != NULL ? message_add_call(message, err) : NULL;
+    if (call == NULL)
+        return -1;
+    read.name = whole_name->valuestring;
+    *call = read;
     return 0;
 }
 
-/* Returns the array of tool calls of the message that the call joins. */
-static cJSON *tool_calls_of(struct reader *reader) {
-    cJSON *message = last_message(reader);
-    if (message == NULL || !is_assistant(message) || reader->reasoning != NULL) {
-        message = begin_message(reader, "assistant");
-        if (message == NULL || add(reader, message, "content", cJSON_CreateNull()) != 0)
-            return NULL;
-    }
-    cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
-    if (calls != NULL)
-        return calls;
-    if (add(reader, message, "tool_calls", cJSON_CreateArray()) != 0)
-        return NULL;
-    return cJSON_GetObjectItemCaseSensitive(message, "tool_calls");
-}
-
-/* kind: "function", whose text is its `arguments`, or "custom", whose text is its `input`. */
-static int read_call(struct reader *reader, const cJSON *item, const char *path, const char *kind,
-                     const char *text_name) {
-    const char *id = NULL, *name = NULL, *text = NULL;
-    if (check_text(reader, item, path, "call_id", &id) != 0 ||
-        check_text(reader, item, path, "name", &name) != 0 ||
-        check_text(reader, item, path, text_name, &text) != 0)
-        return -1;
-    cJSON *calls = tool_calls_of(reader);
-    cJSON *call = calls != NULL ? append(reader, calls, cJSON_CreateObject()) : NULL;
-    if (call == NULL || add(reader, call, "id", cJSON_CreateStringReference(id)) != 0 ||
-        add(reader, call, "type", cJSON_CreateStringReference(kind)) != 0 ||
-        add(reader, call, kind, cJSON_CreateObject()) != 0)
-        return -1;
-    cJSON *called = cJSON_GetObjectItemCaseSensitive(call, kind);
-    if (add(reader, called, "name", responses_tools_name(item, name)) != 0)
-        return -1;
-    return add(reader, called, text_name, cJSON_CreateStringReference(text));
-}
-
-static int read_function_output(struct reader *reader, const cJSON *item, const char *path) {
+static int read_call_output(struct reader *reader, const cJSON *item,
+                            const struct json_path *path) {
     const char *id = NULL;
-    char inner[MAX_PATH];
-    if (check_text(reader, item, path, "call_id", &id) != 0)
+    if (take_text(item, path, "call_id", &id, reader->err) != 0)
         return -1;
-    cJSON *message = begin_message(reader, "tool");
-    if (message == NULL ||
-        add(reader, message, "tool_call_id", cJSON_CreateStringReference(id)) != 0)
+    struct message *message = begin_message(reader, "tool");
+    if (message == NULL)
         return -1;
-    snprintf(inner, sizeof(inner), "%s.output", path);
-    return add_content(reader, message, "content", json_member(item, "output"), inner);
+    message->tool_call_id = id;
+    return read_content(reader, json_member(item, "output"), JSON_MEMBER_PATH(path, "output"),
+                        message);
 }
 
-/* Joins what make_content made to one string; NULL when memory is short. */
-static cJSON *join_parts(const cJSON *content) {
-    if (cJSON_IsString(content))
-        return cJSON_CreateString(content->valuestring);
-    struct byte_buffer text = {0};
-    const cJSON *part;
-    cJSON_ArrayForEach(part, content) {
-        if (text.length > 0)
-            byte_buffer_append(&text, "\n", 1);
-        byte_buffer_append_text(&text, json_member(part, "text")->valuestring);
-    }
-    byte_buffer_append(&text, "", 1);
-    cJSON *joined = text.failed ? NULL : cJSON_CreateString(text.data);
-    byte_buffer_finish(&text);
-    return joined;
-}
+/* --- Reasoning --- */
 
 /* Reads the text of its content, or else of its summary; encrypted reasoning cannot be read
  * here. */
-static int read_reasoning(struct reader *reader, const cJSON *item, const char *path) {
-    const cJSON *content = json_member(item, "content"), *summary = json_member(item, "summary");
-    bool has_content = json_is_given(content);
-    char inner[MAX_PATH];
-    if (!has_content && !json_is_given(summary))
+static int read_reasoning(struct reader *reader, const cJSON *item, const struct json_path *path) {
+    const cJSON *content = json_given_member(item, "content"), *part;
+    const char *name = content != NULL ? "content" : "summary";
+    const struct json_path *content_path = JSON_MEMBER_PATH(path, name);
+    struct byte_buffer text = {0};
+    int index = 0;
+    content = json_given_member(item, name);
+    if (content == NULL)
         return 0;
-    snprintf(inner, sizeof(inner), "%s.%s", path, has_content ? "content" : "summary");
-    cJSON *parts = make_content(reader, has_content ? content : summary, inner);
-    if (parts == NULL)
+    if (check_content(content, content_path, reader->err) != 0)
         return -1;
-    cJSON_Delete(reader->reasoning);
-    reader->reasoning = join_parts(parts);
-    cJSON_Delete(parts);
-    return reader->reasoning != NULL ? 0 : api_error_set_memory(reader->err);
+    if (cJSON_IsString(content))
+        byte_buffer_append_text(&text, content->valuestring);
+    cJSON_ArrayForEach(part, content) {
+        const char *next = part_text(part, JSON_ITEM_PATH(content_path, index++), reader->err);
+        if (next == NULL) {
+            byte_buffer_finish(&text);
+            return -1;
+        }
+        byte_buffer_append_text(&text, text.length > 0 ? "\n" : "");
+        byte_buffer_append_text(&text, next);
+    }
+    reader->reasoning = conversation_own_text(reader->out, &text, reader->err);
+    return reader->reasoning != NULL ? 0 : -1;
 }
+
+/* --- Items --- */
 
 /* Returns whether the item is one of a tool that is run elsewhere (responses_tools.h). */
 static bool is_left_out(const cJSON *item) {
@@ -238,7 +201,7 @@ static bool is_left_out(const cJSON *item) {
         "local_shell_call_output", "tool_search_call",      "tool_search_output",
     };
     const cJSON *type = json_member(item, "type");
-    return cJSON_IsString(type) && CHAT_TRANSLATION_HAS(types, type->valuestring);
+    return cJSON_IsString(type) && IS_ONE_OF(type->valuestring, types);
 }
 
 /* Returns whether the item is what such a tool has put out, by its call before it. */
@@ -255,35 +218,35 @@ static bool is_orphan(const struct reader *reader, const cJSON *item) {
     return false;
 }
 
-static int read_item(struct reader *reader, const cJSON *item, const char *path) {
-    char inner[MAX_PATH];
-    const cJSON *type = json_member(item, "type");
-    snprintf(inner, sizeof(inner), "%s.type", path);
-    if (!cJSON_IsObject(item))
-        return json_refuse(item, path, "an object", reader->err);
-    if (!json_is_given(type))
+static int read_item_of(struct reader *reader, const cJSON *item, const char *type,
+                        const struct json_path *path) {
+    if (strcmp(type, "message") == 0)
         return read_message(reader, item, path);
-    if (!cJSON_IsString(type))
-        return json_refuse(type, inner, "a string", reader->err);
+    if (strcmp(type, "function_call") == 0)
+        return read_call(reader, item, path, false);
+    if (strcmp(type, "custom_tool_call") == 0)
+        return read_call(reader, item, path, true);
+    if (strcmp(type, "function_call_output") == 0 || strcmp(type, "custom_tool_call_output") == 0)
+        return read_call_output(reader, item, path);
+    if (strcmp(type, "reasoning") == 0)
+        return read_reasoning(reader, item, path);
+    return json_refuse_at(json_member(item, "type"), JSON_MEMBER_PATH(path, "type"),
+                          "\"message\", \"function_call\", \"function_call_output\", "
+                          "\"custom_tool_call\", \"custom_tool_call_output\" or \"reasoning\"",
+                          reader->err);
+}
+
+static int read_item(struct reader *reader, const cJSON *item, const struct json_path *path) {
+    const cJSON *type = json_given_member(item, "type");
+    if (!cJSON_IsObject(item))
+        return json_refuse_at(item, path, "an object", reader->err);
+    if (type != NULL && !cJSON_IsString(type))
+        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"), "a string", reader->err);
     if (is_left_out(item) || is_orphan(reader, item)) {
         reader->num_left_out++;
         return 0;
     }
-    if (strcmp(type->valuestring, "message") == 0)
-        return read_message(reader, item, path);
-    if (strcmp(type->valuestring, "function_call") == 0)
-        return read_call(reader, item, path, "function", "arguments");
-    if (strcmp(type->valuestring, "custom_tool_call") == 0)
-        return read_call(reader, item, path, "custom", "input");
-    if (strcmp(type->valuestring, "function_call_output") == 0 ||
-        strcmp(type->valuestring, "custom_tool_call_output") == 0)
-        return read_function_output(reader, item, path);
-    if (strcmp(type->valuestring, "reasoning") == 0)
-        return read_reasoning(reader, item, path);
-    return json_refuse(type, inner,
-                       "\"message\", \"function_call\", \"function_call_output\", "
-                       "\"custom_tool_call\", \"custom_tool_call_output\" or \"reasoning\"",
-                       reader->err);
+    return read_item_of(reader, item, type != NULL ? type->valuestring : "message", path);
 }
 
 int responses_input_check_size(const cJSON *input, struct api_error *err) {
@@ -293,38 +256,23 @@ int responses_input_check_size(const cJSON *input, struct api_error *err) {
                              "input has more than %d items, the most allowed", MAX_ITEMS);
 }
 
-static int read_items(struct reader *reader, const cJSON *input) {
-    int index = 0;
+int responses_input_read(const cJSON *input, struct conversation *out, struct api_error *err) {
+    struct reader reader = {.out = out, .err = err};
+    const struct json_path *path = JSON_MEMBER_PATH(NULL, "input");
     const cJSON *item;
-    if (responses_input_check_size(input, reader->err) != 0)
-        return -1;
-    cJSON_ArrayForEach(item, input) {
-        char path[32];
-        snprintf(path, sizeof(path), "input[%d]", index++);
-        if (read_item(reader, item, path) != 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int read_text(struct reader *reader, const char *text) {
-    cJSON *message = begin_message(reader, "user");
-    return message != NULL ? add(reader, message, "content", cJSON_CreateStringReference(text))
-                           : -1;
-}
-
-int responses_input_read(const cJSON *input, cJSON *messages, struct api_error *err) {
-    struct reader reader = {.messages = messages, .err = err};
+    int index = 0;
     if (cJSON_IsString(input))
         return read_text(&reader, input->valuestring);
     if (!cJSON_IsArray(input))
-        return json_refuse(input, "input", "a string or an array of items", err);
-    int result = read_items(&reader, input);
-    if (result == 0 && reader.num_left_out == cJSON_GetArraySize(input))
-        result = read_text(&reader, "");
+        return json_refuse_at(input, path, "a string or an array of items", err);
+    if (responses_input_check_size(input, err) != 0)
+        return -1;
+    cJSON_ArrayForEach(item, input) {
+        if (read_item(&reader, item, JSON_ITEM_PATH(path, index++)) != 0)
+            return -1;
+    }
     if (reader.num_left_out > 0)
         log_info("%d items of tools that are not run here are left out of a request",
                  reader.num_left_out);
-    cJSON_Delete(reader.reasoning);
-    return result;
+    return reader.num_left_out == index ? read_text(&reader, "") : 0;
 }

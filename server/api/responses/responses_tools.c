@@ -1,41 +1,23 @@
 #include "server/api/responses/responses_tools.h"
 
 #include "config/base/log.h"
-#include "server/api/chat/chat_translation.h"
 #include "config/json/json_field.h"
+#include "server/api/conversation/tools.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_TOOLS 128
-#define PATH_BYTES 64
 #define SEPARATOR "__" /* as the names of MCP's tools have it */
 
 struct reader {
-    cJSON *chat, *tools; /* as made so far */
+    struct conversation *out;
+    unsigned absent; /* a bit for each kind that was left out */
     struct api_error *err;
 };
-
-static int add(struct reader *reader, cJSON *object, const char *name, cJSON *member) {
-    return chat_translation_add(object, name, member, reader->err);
-}
-
-static int refer(struct reader *reader, cJSON *object, const char *name, const cJSON *member) {
-    return chat_translation_refer(object, name, member, reader->err);
-}
-
-static cJSON *add_object(struct reader *reader, cJSON *object, const char *name) {
-    return add(reader, object, name, cJSON_CreateObject()) == 0
-               ? cJSON_GetObjectItemCaseSensitive(object, name)
-               : NULL;
-}
 
 static bool is_text(const cJSON *item, const char *value) {
     return cJSON_IsString(item) && strcmp(item->valuestring, value) == 0;
 }
-
-#define PASS_ON(reader, object, prefix, known)                                                     \
-    CHAT_TRANSLATION_PASS_ON((reader)->chat, object, prefix, known, (reader)->err)
 
 /* --- Namespaces --- */
 
@@ -44,19 +26,21 @@ static const char *separator_after(const char *space) {
     return length >= n && strcmp(space + length - n, SEPARATOR) == 0 ? "" : SEPARATOR;
 }
 
-static cJSON *join(const char *space, const char *name) {
+static const cJSON *join(struct conversation *conversation, const char *space, const char *name,
+                         struct api_error *err) {
     struct byte_buffer text = {0};
     byte_buffer_printf(&text, "%s%s%s", space, separator_after(space), name);
     cJSON *made = text.failed ? NULL : cJSON_CreateString(text.data);
     byte_buffer_finish(&text);
-    return made;
+    return conversation_own(conversation, made, err);
 }
 
-cJSON *responses_tools_name(const cJSON *item, const char *name) {
-    const cJSON *space = json_given_member(item, "namespace");
+const cJSON *responses_tools_name(struct conversation *conversation, const cJSON *item,
+                                  struct api_error *err) {
+    const cJSON *space = json_given_member(item, "namespace"), *name = json_member(item, "name");
     return cJSON_IsString(space) && space->valuestring[0] != '\0'
-               ? join(space->valuestring, name)
-               : cJSON_CreateStringReference(name);
+               ? join(conversation, space->valuestring, name->valuestring, err)
+               : name;
 }
 
 void responses_tools_list(const cJSON *body, struct byte_buffer *names) {
@@ -98,29 +82,30 @@ static const char *const absent[] = {
     "web_search",       "web_search_2025_08_26",         "local_shell", "web_search_preview",
     "image_generation", "web_search_preview_2025_03_11", "tool_search",
 };
+#define NUM_ABSENT (sizeof(absent) / sizeof(absent[0]))
 
-static bool is_absent(const cJSON *tool) {
+/* Returns its number among these kinds, NUM_ABSENT where it is none of them. */
+static size_t find_absent(const cJSON *tool) {
     const cJSON *type = json_member(tool, "type");
-    return cJSON_IsString(type) && CHAT_TRANSLATION_HAS(absent, type->valuestring);
+    size_t i = 0;
+    while (i < NUM_ABSENT && !is_text(type, absent[i]))
+        i++;
+    return i;
 }
 
 /* Has the tool named as ignored. */
-static int leave_out(struct reader *reader, const cJSON *tool) {
-    char path[PATH_BYTES];
-    snprintf(path, sizeof(path), "tools.%.48s", json_member(tool, "type")->valuestring);
-    return json_member(reader->chat, path) != NULL
-               ? 0
-               : add(reader, reader->chat, path, cJSON_CreateTrue());
+static void leave_out(struct reader *reader, size_t kind) {
+    char name[64];
+    snprintf(name, sizeof(name), "tools.%s", absent[kind]);
+    conversation_ignore(reader->out, name);
+    reader->absent |= 1u << kind;
 }
 
 static void log_absent(const struct reader *reader) {
-    const cJSON *member;
     struct byte_buffer kinds = {0};
-    cJSON_ArrayForEach(member, reader->chat) {
-        if (strncmp(member->string, "tools.", strlen("tools.")) == 0)
-            byte_buffer_printf(&kinds, "%s%s", kinds.length > 0 ? ", " : "",
-                               member->string + strlen("tools."));
-    }
+    for (size_t i = 0; i < NUM_ABSENT; i++)
+        if ((reader->absent >> i & 1) != 0)
+            byte_buffer_printf(&kinds, "%s%s", kinds.length > 0 ? ", " : "", absent[i]);
     if (kinds.length > 0 && !kinds.failed)
         log_info("tools that are not run here are left out of a request: %s", kinds.data);
     byte_buffer_finish(&kinds);
@@ -128,75 +113,45 @@ static void log_absent(const struct reader *reader) {
 
 /* --- Tools --- */
 
-/* The grammar's members stand in the format itself here, in an object in the chat. */
-static int read_format(struct reader *reader, const cJSON *format, cJSON *custom) {
-    static const char *const members[] = {"type", "syntax", "definition"};
-    if (!cJSON_IsObject(format) || !is_text(json_member(format, "type"), "grammar"))
-        return refer(reader, custom, "format", format);
-    cJSON *made = add_object(reader, custom, "format");
-    if (made == NULL || refer(reader, made, members[0], json_member(format, members[0])) != 0)
-        return -1;
-    cJSON *grammar = add_object(reader, made, "grammar");
-    if (grammar == NULL)
-        return -1;
-    for (size_t i = 1; i < sizeof(members) / sizeof(members[0]); i++)
-        if (refer(reader, grammar, members[i], json_member(format, members[i])) != 0)
-            return -1;
-    return PASS_ON(reader, format, "tools[].format", members);
+static void ignore_members(struct reader *reader, const cJSON *tool, bool is_custom) {
+    static const char *const of_function[] = {"type", "name", "description", "parameters",
+                                              "strict"},
+                             *const of_custom[] = {"type", "name", "description", "format"},
+                             *const of_grammar[] = {"type", "syntax", "definition"};
+    const cJSON *format = json_member(tool, "format");
+    if (!is_custom) {
+        CONVERSATION_IGNORE(reader->out, tool, "tools[]", of_function);
+        return;
+    }
+    if (cJSON_IsObject(format) && is_text(json_member(format, "type"), "grammar"))
+        CONVERSATION_IGNORE(reader->out, format, "tools[].format", of_grammar);
+    CONVERSATION_IGNORE(reader->out, tool, "tools[]", of_custom);
 }
 
-static int read_custom(struct reader *reader, const cJSON *tool, cJSON *custom) {
-    static const char *const members[] = {"type", "name", "description", "format"};
-    if (refer(reader, custom, members[2], json_member(tool, members[2])) != 0 ||
-        read_format(reader, json_member(tool, members[3]), custom) != 0)
-        return -1;
-    return PASS_ON(reader, tool, "tools[]", members);
-}
-
-static int read_function(struct reader *reader, const cJSON *tool, cJSON *function) {
-    static const char *const members[] = {"type", "name", "description", "parameters", "strict"};
-    for (size_t i = 2; i < sizeof(members) / sizeof(members[0]); i++)
-        if (refer(reader, function, members[i], json_member(tool, members[i])) != 0)
-            return -1;
-    return PASS_ON(reader, tool, "tools[]", members);
-}
-
-/* space: the namespace it is in; NULL: none. */
-static int read_callable(struct reader *reader, const cJSON *tool, const char *path,
-                         const char *space) {
-    char inner[PATH_BYTES];
-    const cJSON *type = json_member(tool, "type"), *name = json_member(tool, "name");
+/* source: but for the tool's object and path what is known of its namespace. */
+static int read_callable(struct reader *reader, const cJSON *tool, const struct json_path *path,
+                         struct tool_source source) {
+    const cJSON *type = json_member(tool, "type");
     bool is_custom = is_text(type, "custom");
-    snprintf(inner, sizeof(inner), "%.48s.type", path);
     if (!is_custom && !is_text(type, "function"))
-        return json_refuse(type, inner,
-                           "\"function\", \"custom\" or \"namespace\", the kinds of tools here",
-                           reader->err);
-    snprintf(inner, sizeof(inner), "%.48s.name", path);
-    if (space != NULL && !cJSON_IsString(name))
-        return json_refuse(name, inner, "a string", reader->err);
-    cJSON *made = chat_translation_append(reader->tools, cJSON_CreateObject(), reader->err);
-    if (made == NULL || refer(reader, made, "type", type) != 0)
-        return -1;
-    cJSON *called = add_object(reader, made, type->valuestring);
-    if (called == NULL)
-        return -1;
-    if (space != NULL ? add(reader, called, "name", join(space, name->valuestring)) != 0
-                      : refer(reader, called, "name", name) != 0)
-        return -1;
-    return is_custom ? read_custom(reader, tool, called) : read_function(reader, tool, called);
+        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
+                              "\"function\", \"custom\" or \"namespace\", the kinds of tools here",
+                              reader->err);
+    source.object = tool;
+    source.path = path;
+    source.schema_name = "parameters";
+    source.has_flat_grammar = true;
+    ignore_members(reader, tool, is_custom);
+    return is_custom ? tools_add_custom(reader->out, &source, reader->err)
+                     : tools_add_function(reader->out, &source, reader->err);
 }
 
 /* Puts what a namespace says of itself in front of what its first tool does, once for all. */
-static int describe(struct reader *reader, const cJSON *space, const cJSON *tool) {
-    const cJSON *about = json_given_member(space, "description");
-    cJSON *called =
-        tool != NULL
-            ? cJSON_GetObjectItemCaseSensitive(tool, json_member(tool, "type")->valuestring)
-            : NULL;
-    const cJSON *own = json_given_member(called, "description");
-    if (about == NULL || about->valuestring[0] == '\0' || called == NULL ||
-        (own != NULL && !cJSON_IsString(own)))
+static int describe(struct reader *reader, const cJSON *space, const cJSON *tool,
+                    const cJSON **out) {
+    const cJSON *about = json_given_member(space, "description"),
+                *own = json_given_member(tool, "description");
+    if (about == NULL || about->valuestring[0] == '\0' || (own != NULL && !cJSON_IsString(own)))
         return 0;
     struct byte_buffer text = {0};
     byte_buffer_printf(&text, "%s: %s%s%s", json_member(space, "name")->valuestring,
@@ -204,161 +159,157 @@ static int describe(struct reader *reader, const cJSON *space, const cJSON *tool
                        own != NULL ? own->valuestring : "");
     cJSON *made = text.failed ? NULL : cJSON_CreateString(text.data);
     byte_buffer_finish(&text);
-    cJSON_DeleteItemFromObjectCaseSensitive(called, "description");
-    return add(reader, called, "description", made);
+    *out = conversation_own(reader->out, made, reader->err);
+    return *out != NULL ? 0 : -1;
 }
 
-static int read_namespace(struct reader *reader, const cJSON *given, const char *path) {
+static int read_tool_of(struct reader *reader, const cJSON *space, const cJSON *tool,
+                        const struct json_path *path, bool is_first) {
+    const cJSON *name = json_member(tool, "name");
+    struct tool_source source = {0};
+    if (!cJSON_IsObject(tool))
+        return json_refuse_at(tool, path, "an object", reader->err);
+    if (!cJSON_IsString(name))
+        return json_refuse_at(name, JSON_MEMBER_PATH(path, "name"), "a string", reader->err);
+    source.name =
+        join(reader->out, json_member(space, "name")->valuestring, name->valuestring, reader->err);
+    if (source.name == NULL ||
+        (is_first && describe(reader, space, tool, &source.description) != 0))
+        return -1;
+    return read_callable(reader, tool, path, source);
+}
+
+static int read_namespace(struct reader *reader, const cJSON *given, const struct json_path *path) {
     static const char *const members[] = {"type", "name", "description", "tools"};
-    char inner[PATH_BYTES];
+    const struct json_path *tools_path = JSON_MEMBER_PATH(path, "tools");
     const cJSON *about = json_given_member(given, "description");
     const cJSON *name = json_member(given, "name"), *tools = json_member(given, "tools"), *tool;
-    snprintf(inner, sizeof(inner), "%.48s.name", path);
+    int index = 0;
     if (!cJSON_IsString(name) || name->valuestring[0] == '\0')
-        return json_refuse(name, inner, "a string of one or more characters", reader->err);
-    snprintf(inner, sizeof(inner), "%.48s.description", path);
+        return json_refuse_at(name, JSON_MEMBER_PATH(path, "name"),
+                              "a string of one or more characters", reader->err);
     if (about != NULL && !cJSON_IsString(about))
-        return json_refuse(about, inner, "a string", reader->err);
-    snprintf(inner, sizeof(inner), "%.48s.tools", path);
-    if (!cJSON_IsArray(tools) || cJSON_GetArraySize(tools) > MAX_TOOLS)
-        return json_refuse(tools, inner, "an array of at most 128 tools", reader->err);
-    int index = 0, first = cJSON_GetArraySize(reader->tools);
+        return json_refuse_at(about, JSON_MEMBER_PATH(path, "description"), "a string",
+                              reader->err);
+    if (!cJSON_IsArray(tools) || cJSON_GetArraySize(tools) > CONVERSATION_MAX_TOOLS)
+        return json_refuse_at(tools, tools_path, "an array of at most 128 tools", reader->err);
     cJSON_ArrayForEach(tool, tools) {
-        snprintf(inner, sizeof(inner), "%.32s.tools[%d]", path, index++);
-        if (!cJSON_IsObject(tool))
-            return json_refuse(tool, inner, "an object", reader->err);
-        if (read_callable(reader, tool, inner, name->valuestring) != 0)
+        if (read_tool_of(reader, given, tool, JSON_ITEM_PATH(tools_path, index), index == 0) != 0)
             return -1;
+        index++;
     }
-    return describe(reader, given, cJSON_GetArrayItem(reader->tools, first)) == 0
-               ? PASS_ON(reader, given, "tools[]", members)
-               : -1;
+    CONVERSATION_IGNORE(reader->out, given, "tools[]", members);
+    return 0;
 }
 
-static int read_tool(struct reader *reader, const cJSON *tool, const char *path) {
+static int read_tool(struct reader *reader, const cJSON *tool, const struct json_path *path) {
+    size_t kind = find_absent(tool);
     if (!cJSON_IsObject(tool))
-        return json_refuse(tool, path, "an object", reader->err);
-    if (is_absent(tool))
-        return leave_out(reader, tool);
+        return json_refuse_at(tool, path, "an object", reader->err);
     if (is_text(json_member(tool, "type"), "namespace"))
         return read_namespace(reader, tool, path);
-    return read_callable(reader, tool, path, NULL);
+    if (kind == NUM_ABSENT)
+        return read_callable(reader, tool, path, (struct tool_source){0});
+    leave_out(reader, kind);
+    return 0;
 }
 
 static int read_tools(struct reader *reader, const cJSON *given) {
-    int index = 0;
+    const struct json_path *path = JSON_MEMBER_PATH(NULL, "tools");
     const cJSON *tool;
-    if (!json_is_given(given))
-        return 0;
-    if (!cJSON_IsArray(given) || cJSON_GetArraySize(given) > MAX_TOOLS)
-        return json_refuse(given, "tools", "an array of at most 128 tools", reader->err);
-    reader->tools = cJSON_AddArrayToObject(reader->chat, "tools");
-    if (reader->tools == NULL)
-        return api_error_set_memory(reader->err);
+    int index = 0;
+    if (given != NULL &&
+        (!cJSON_IsArray(given) || cJSON_GetArraySize(given) > CONVERSATION_MAX_TOOLS))
+        return json_refuse_at(given, path, "an array of at most 128 tools", reader->err);
     cJSON_ArrayForEach(tool, given) {
-        char path[32];
-        snprintf(path, sizeof(path), "tools[%d]", index++);
-        if (read_tool(reader, tool, path) != 0)
+        if (read_tool(reader, tool, JSON_ITEM_PATH(path, index++)) != 0)
             return -1;
     }
     log_absent(reader);
     return 0;
 }
 
-/* Writes the path of the chat's tool of this number in the body; false: the body has fewer. */
-static bool find_path(const cJSON *body, int number, char *out, size_t capacity) {
-    int index = 0;
-    const cJSON *tool;
-    cJSON_ArrayForEach(tool, json_member(body, "tools")) {
-        bool is_space = is_text(json_member(tool, "type"), "namespace");
-        int count = is_absent(tool) ? 0
-                    : is_space      ? cJSON_GetArraySize(json_member(tool, "tools"))
-                                    : 1;
-        if (number < count) {
-            int length = snprintf(out, capacity, "tools[%d]", index);
-            if (is_space)
-                snprintf(out + length, capacity - (size_t)length, ".tools[%d]", number);
-            return true;
-        }
-        number -= count;
-        index++;
-    }
-    return false;
-}
-
-void responses_tools_rename_error(const cJSON *body, struct api_error *err) {
-    int number, length = 0;
-    char path[PATH_BYTES], text[sizeof(err->message)];
-    if (sscanf(err->param, "tools[%d]%n", &number, &length) != 1 || length == 0 ||
-        !find_path(body, number, path, sizeof(path)) ||
-        (strlen(path) == (size_t)length && memcmp(path, err->param, (size_t)length) == 0))
-        return;
-    bool is_first = strncmp(err->message, err->param, (size_t)length) == 0;
-    snprintf(text, sizeof(text), "%.23s%.480s", path, err->message + length);
-    if (is_first)
-        memcpy(err->message, text, sizeof(text));
-    snprintf(text, sizeof(text), "%.23s%.40s", path, err->param + length);
-    memcpy(err->param, text, sizeof(err->param));
-}
-
 /* --- tool_choice --- */
 
-/* Converts {"type":"function","name":...}, or the same of "custom", to the chat's form. */
-static int read_named(struct reader *reader, const cJSON *choice, cJSON *made) {
-    const cJSON *type = json_member(choice, "type"), *name = json_member(choice, "name");
-    if (refer(reader, made, "type", type) != 0)
+/* Reads {"type":"function","name":...}, or the same of "custom". */
+static int read_named(struct reader *reader, const cJSON *item, const struct json_path *path,
+                      bool is_listed) {
+    const cJSON *name = json_given_member(item, "name");
+    bool is_custom = is_text(json_member(item, "type"), "custom");
+    if (cJSON_IsString(name) &&
+        (name = responses_tools_name(reader->out, item, reader->err)) == NULL)
         return -1;
-    cJSON *called = add_object(reader, made, is_text(type, "custom") ? "custom" : "function");
-    if (called == NULL)
-        return -1;
-    return cJSON_IsString(name)
-               ? add(reader, called, "name", responses_tools_name(choice, name->valuestring))
-               : refer(reader, called, "name", name);
+    return (is_listed ? tools_allow : tools_choose)(
+        reader->out, name, JSON_MEMBER_PATH(path, "name"), is_custom, reader->err);
 }
 
-static int read_allowed(struct reader *reader, const cJSON *choice, cJSON *made) {
-    const cJSON *tools = json_member(choice, "tools"), *tool;
-    if (refer(reader, made, "type", json_member(choice, "type")) != 0)
-        return -1;
-    cJSON *allowed = add_object(reader, made, "allowed_tools");
-    if (allowed == NULL || refer(reader, allowed, "mode", json_member(choice, "mode")) != 0)
-        return -1;
-    if (!cJSON_IsArray(tools))
-        return refer(reader, allowed, "tools", tools);
-    if (add(reader, allowed, "tools", cJSON_CreateArray()) != 0)
-        return -1;
-    cJSON *list = cJSON_GetObjectItemCaseSensitive(allowed, "tools");
-    cJSON_ArrayForEach(tool, tools) {
-        bool is_object = cJSON_IsObject(tool);
-        if (is_object && is_absent(tool))
-            continue;
-        cJSON *item = chat_translation_append(
-            list, is_object ? cJSON_CreateObject() : chat_translation_reference(tool), reader->err);
-        if (item == NULL || (is_object && read_named(reader, tool, item) != 0))
+static int read_allowed_tool(struct reader *reader, const cJSON *item,
+                             const struct json_path *path) {
+    const cJSON *type = json_given_member(item, "type");
+    if (!cJSON_IsObject(item))
+        return json_refuse_at(item, path, "an object", reader->err);
+    if (find_absent(item) < NUM_ABSENT)
+        return 0;
+    if (!is_text(type, "function") && !is_text(type, "custom"))
+        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
+                              "\"function\" or \"custom\", the kinds of tools there are",
+                              reader->err);
+    return read_named(reader, item, path, true);
+}
+
+static int read_allowed(struct reader *reader, const cJSON *choice, const struct json_path *path) {
+    const cJSON *mode = json_given_member(choice, "mode"),
+                *tools = json_given_member(choice, "tools"), *item;
+    const struct json_path *tools_path = JSON_MEMBER_PATH(path, "tools");
+    int index = 0;
+    if (!is_text(mode, "auto") && !is_text(mode, "required"))
+        return json_refuse_at(mode, JSON_MEMBER_PATH(path, "mode"), "\"auto\" or \"required\"",
+                              reader->err);
+    if (cJSON_GetArraySize(tools) > CONVERSATION_MAX_TOOLS)
+        return bad_request_at(reader->err, "array_above_max_length", tools_path,
+                              " has too many entries: at most %d are allowed",
+                              CONVERSATION_MAX_TOOLS);
+    for (item = cJSON_IsArray(tools) ? tools->child : NULL; item != NULL; item = item->next)
+        if (read_allowed_tool(reader, item, JSON_ITEM_PATH(tools_path, index++)) != 0)
             return -1;
-    }
+    if (!reader->out->has_allowed_tools)
+        return json_refuse_at(tools, tools_path, "an array of one or more tools", reader->err);
+    reader->out->tool_choice = is_text(mode, "auto") ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
     return 0;
 }
 
-static int read_choice(struct reader *reader, const cJSON *choice) {
-    if (is_text(choice, "auto"))
-        return 0; /* the default, also where there are no tools */
-    if (!cJSON_IsObject(choice))
-        return refer(reader, reader->chat, "tool_choice", choice);
+static int read_object(struct reader *reader, const cJSON *choice, const struct json_path *path) {
     const cJSON *type = json_member(choice, "type");
     bool is_allowed = is_text(type, "allowed_tools");
     if (!is_allowed && !is_text(type, "function") && !is_text(type, "custom"))
-        return json_refuse(type, "tool_choice.type",
-                           "\"function\", \"custom\" or \"allowed_tools\"", reader->err);
-    cJSON *made = add_object(reader, reader->chat, "tool_choice");
-    if (made == NULL)
+        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
+                              "\"function\", \"custom\" or \"allowed_tools\"", reader->err);
+    if (tools_set_choice(reader->out, TOOL_CHOICE_AUTO, reader->err) != 0)
         return -1;
-    return is_allowed ? read_allowed(reader, choice, made) : read_named(reader, choice, made);
+    return is_allowed ? read_allowed(reader, choice, path)
+                      : read_named(reader, choice, path, false);
 }
 
-int responses_tools_read(const cJSON *body, cJSON *chat, struct api_error *err) {
-    struct reader reader = {.chat = chat, .err = err};
-    return read_tools(&reader, json_member(body, "tools")) == 0
-               ? read_choice(&reader, json_member(body, "tool_choice"))
+static int read_choice(struct reader *reader, const cJSON *choice) {
+    const struct json_path *path = JSON_MEMBER_PATH(NULL, "tool_choice");
+    tools_set_default(reader->out);
+    if (choice == NULL || is_text(choice, "auto")) /* the default, also where there are no tools */
+        return 0;
+    if (is_text(choice, "none"))
+        return tools_set_choice(reader->out, TOOL_CHOICE_NONE, reader->err);
+    if (is_text(choice, "required"))
+        return tools_set_choice(reader->out, TOOL_CHOICE_REQUIRED, reader->err);
+    if (cJSON_IsObject(choice))
+        return read_object(reader, choice, path);
+    return json_refuse_at(choice, path,
+                          "\"none\", \"auto\", \"required\" or an object that names functions",
+                          reader->err);
+}
+
+int responses_tools_read(const cJSON *body, struct conversation *out, struct api_error *err) {
+    struct reader reader = {.out = out, .err = err};
+    return read_tools(&reader, json_given_member(body, "tools")) == 0 &&
+                   read_choice(&reader, json_given_member(body, "tool_choice")) == 0
+               ? tools_read_parallel(body, out, err)
                : -1;
 }

@@ -1,7 +1,7 @@
 #include "tests/unit/server/api/chat_fixture.h"
 
 #include "config/base/check.h"
-#include "server/api/chat/chat_model.h"
+#include "server/api/conversation/chat_model.h"
 
 static char *const names[] = {"m"};
 

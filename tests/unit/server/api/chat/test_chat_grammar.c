@@ -1,8 +1,8 @@
 /* What the forms of chats' answers take and refuse, byte by byte, and that the output parser reads
  * what they take as it is meant. */
-#include "server/api/chat/chat_grammar.h"
+#include "server/api/conversation/chat_grammar.h"
 #include "server/api/constraint/response_format.h"
-#include "server/api/tools/tool_grammar.h"
+#include "server/api/conversation/tool_grammar.h"
 #include "tests/unit/engine/grammar/machine/grammar_fixture.h"
 #include "tests/unit/server/output/output_render.h"
 
@@ -33,11 +33,10 @@ static int build_with(struct grammar_cache *cache, const char *body,
                       const struct output_parser_config *model, struct grammar **out,
                       struct api_error *err) {
     const struct api_context context = {.tokenizer = &tokenizer, .grammars = cache};
-    struct chat_body request = {.json = cJSON_Parse(body), .sampling.names = &openai_names};
+    struct chat_body request = {.json = cJSON_Parse(body)};
     assert_non_null(request.json);
     if (tool_fields_read(request.json, &request.tools, err) != 0 ||
-        response_format_read(request.json, &openai_names, NULL, NULL, NULL,
-                             &request.sampling.grammar, err) != 0)
+        response_format_read(request.json, NULL, NULL, NULL, &request.sampling.grammar, err) != 0)
         fail_msg("%s", err->message);
     int status = chat_grammar_build(&context, &request, model, out, err);
     grammar_unref(request.sampling.grammar);

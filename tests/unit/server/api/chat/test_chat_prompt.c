@@ -1,7 +1,7 @@
 /* From the parts of a body to the prompt's text and tokens. */
-#include "server/api/chat/chat_prompt.h"
+#include "server/api/conversation/chat_prompt.h"
 
-#include "server/api/chat/chat_model.h"
+#include "server/api/conversation/chat_model.h"
 #include "config/json/json_parse.h"
 
 #include "tests/unit/server/api/chat_fixture.h"

@@ -8,7 +8,7 @@
 #include "tests/unit/server/api/chat_fixture.h"
 
 #include "server/api/chat/chat_format.h"
-#include "server/api/chat/chat_model.h"
+#include "server/api/conversation/chat_model.h"
 #include "server/api/messages/messages_body.h"
 #include "server/api/messages/messages_output.h"
 #include "server/api/responses/responses_body.h"

@@ -1,0 +1,18 @@
+/* The grammar that the answer of a chat has to match. */
+#ifndef QUIRE_SERVER_API_CONSTRAINT_CHAT_GRAMMAR_H
+#define QUIRE_SERVER_API_CONSTRAINT_CHAT_GRAMMAR_H
+
+#include "server/api/call/api_context.h"
+#include "server/api/conversation/conversation.h"
+#include "server/output/output_parser.h"
+
+/* Tool calls where they are forced, which goes before all else. Otherwise the form that the body
+ * requests (response_format.h), with what the model does besides: it may reason first, and call
+ * tools instead where it has some. `model` is what the answer is parsed with. The caller unrefs
+ * *out; NULL: any text. On failure -1 and *err: 400 for a schema that is none or a strict one that
+ * cannot be forced, or 503. */
+int chat_grammar_build(const struct api_context *context, const struct conversation *conversation,
+                       const struct output_parser_config *model, struct grammar **out,
+                       struct api_error *err);
+
+#endif

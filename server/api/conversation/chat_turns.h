@@ -1,0 +1,48 @@
+/* Messages put in the order, and joined, as a chat template takes them. */
+#ifndef QUIRE_SERVER_API_CHAT_CHAT_TURNS_H
+#define QUIRE_SERVER_API_CHAT_CHAT_TURNS_H
+
+#include "config/base/byte_buffer.h"
+#include "models/chat_template/template_value.h"
+#include "server/api/conversation/chat_form.h"
+
+enum chat_turn_kind {
+    CHAT_TURN_SYSTEM,
+    CHAT_TURN_USER,
+    CHAT_TURN_ASSISTANT,
+    CHAT_TURN_RESULT, /* of a tool, whatever its role is called */
+    CHAT_TURN_OTHER,
+};
+
+/* A message that others join: its content so far, once there are any. */
+struct chat_turns_open {
+    struct template_value *message; /* NULL: none */
+    struct byte_buffer content;
+};
+
+struct chat_turns {
+    struct template_arena *arena; /* borrowed, as the form */
+    const struct chat_message_form *form;
+    struct template_value *messages;
+    struct chat_turns_open system, result; /* result: the last message, if it is one */
+    struct template_value *calls;          /* of the last assistant that called; NULL: none */
+    struct template_value *given_ids;      /* of these, as they came; none where there was none */
+    int num_calls, num_calls_before;
+    uint64_t answered[2];         /* a bit for each of them */
+    struct template_value *split; /* the message of calls that are added one by one; NULL: none */
+    uint64_t split_left[2];       /* a bit for each of its calls that is still to come */
+    bool has_split_begun;
+    bool failed; /* memory was short */
+};
+
+void chat_turns_init(struct chat_turns *turns, struct template_arena *arena,
+                     const struct chat_message_form *form);
+void chat_turns_finish(struct chat_turns *turns);
+
+/* Adds a map with role, content and the rest; NULL: the arena could not take it. */
+void chat_turns_add(struct chat_turns *turns, enum chat_turn_kind kind,
+                    struct template_value *message);
+/* Returns the list; NULL when memory was short. */
+struct template_value *chat_turns_end(struct chat_turns *turns);
+
+#endif

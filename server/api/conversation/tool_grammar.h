@@ -1,0 +1,35 @@
+/* The grammar of an answer's tool calls, in the model's format: where they are forced (tool_choice
+ * "required" or a named function), or allowed instead of another form. */
+#ifndef QUIRE_SERVER_API_CONSTRAINT_TOOL_GRAMMAR_H
+#define QUIRE_SERVER_API_CONSTRAINT_TOOL_GRAMMAR_H
+
+#include "engine/grammar/machine/grammar.h"
+#include "config/json/api_error.h"
+#include "server/api/conversation/conversation.h"
+#include "server/output/output_parser.h"
+
+struct tool_grammar_config {
+    const struct conversation *conversation;
+    struct output_parser_config model; /* how the model writes tool calls and reasoning */
+    const struct tokenizer *tokenizer;
+};
+
+/* Returns the format of forced calls, which the answer is then parsed as: the model's, or hermes
+ * where it has none of its own. */
+enum tool_call_format tool_grammar_format(enum tool_call_format format);
+
+/* Checks that the parameters of each tool are a JSON schema of an object: -1 and *err, a 400 that
+ * names the place, where one is not. Calls that could not be forced to match are no fault, and
+ * tools after those that take all of GRAMMAR_MAX_WORK are not looked at. `ignored` takes the names
+ * of keywords that forced calls would not be held to; NULL: none is asked for. */
+int tool_grammar_check(const struct conversation *conversation, struct byte_buffer *ignored,
+                       struct api_error *err);
+
+/* Adds one call, or where parallel ones are allowed and none is NAMED up to 16. The arguments match
+ * the function's parameters, a JSON schema of an object (json_schema.h; a strict function is
+ * refused for what that ignores); a function without parameters has the arguments {}. On failure -1
+ * and *err, 400 naming the place in the schema, or 503. */
+int tool_grammar_calls(const struct tool_grammar_config *config, struct grammar_builder *builder,
+                       grammar_node *out, struct api_error *err);
+
+#endif
