@@ -1,7 +1,8 @@
-/* Bodies of /v1/messages and the chats they become. */
+/* Bodies of /v1/messages and the conversations they become. */
 #include "server/api/messages/messages_body.h"
 
 #include "tests/unit/server/api/chat_fixture.h"
+#include "tests/unit/server/api/conversation_dump.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,28 +14,30 @@
 #include <cmocka.h>
 
 #define HI "'messages':[{'role':'user','content':'hi'}]"
-#define CHAT_HI "'messages':[{'role':'user','content':[{'type':'text','text':'hi'}]}]"
 #define TEXT(text) "{'type':'text','text':'" text "'}"
 #define MAX ",'max_tokens':9"
 
 static const struct {
-    const char *body, *chat;
+    const char *body, *dump;
 } taken[] = {
-    {"{" HI MAX "}", "{" CHAT_HI MAX "}"},
+    {"{" HI MAX "}", "user[hi]\n"
+                     "max 9\n"},
     {"{'model':'m','system':'be brief'," HI MAX ",'temperature':0.5,'foo':1,'seed':3}",
-     "{'messages':[{'role':'system','content':[" TEXT(
-         "be brief") "]},{'role':'user','content':[" TEXT("hi") "]}]" MAX
-                                                                ",'model':'m','temperature':0.5,'"
-                                                                "foo':1,'seed':3}"},
+     "system[be brief]\n"
+     "user[hi]\n"
+     "max 9\n"
+     "ignored foo\n"},
     {"{'system':[" TEXT(
          "a") ",{'type':'text','text':'b','cache_control':{'type':'ephemeral'}}]," HI MAX "}",
-     "{'messages':[{'role':'system','content':[" TEXT("a") "," TEXT(
-         "b") "]},{'role':'user',"
-              "'content':[" TEXT("hi") "]}],'system[].cache_control':{'type':'ephemeral'}" MAX "}"},
+     "system[a|b]\n"
+     "user[hi]\n"
+     "max 9\n"
+     "ignored system[].cache_control\n"},
     /* neighbours of one role are one message */
     {"{'messages':[{'role':'user','content':'a'},{'role':'user','content':[" TEXT("b") "]}]" MAX
                                                                                        "}",
-     "{'messages':[{'role':'user','content':[" TEXT("a") "," TEXT("b") "]}]" MAX "}"},
+     "user[a|b]\n"
+     "max 9\n"},
     {"{'messages':[{'role':'user','content':'w?'},{'role':'assistant','content':["
      "{'type':'thinking','thinking':'t1','signature':'s'},{'type':'redacted_thinking','data':'d'},"
      "{'type':'thinking','thinking':'t2','signature':'s'}," TEXT(
@@ -45,64 +48,77 @@ static const struct {
                  ","
                  "{'type':'tool_result','tool_use_id':'c2','is_error':true,'content':[" TEXT(
                      "no") "]}," TEXT("and?") "]}]" MAX "}",
-     "{'messages':[{'role':'user','content':[" TEXT("w?") "]},{'role':'assistant','content':[" TEXT(
-         "Look") "],'tool_calls':[{'id':'c1','type':'function','function':{'name':'f','arguments':"
-                 "{'a':1}}},{'id':'c2','type':'function','function':{'name':'g','arguments':{}}}],"
-                 "'reasoning_content':'t1\\nt2'},{'role':'tool','tool_call_id':'c1','content':"
-                 "[" TEXT("1") "]},{'role':'tool','tool_call_id':'c2','content':[" TEXT(
-                     "Error:") "," TEXT("no") "]},{'role':'user','content':[" TEXT("and?") "]}],'"
-                                                                                           "message"
-                                                                                           "s[]."
-                                                                                           "content"
-                                                                                           "[]."
-                                                                                           "data':'"
-                                                                                           "d',"
-                                                                                           "'messag"
-                                                                                           "es[]."
-                                                                                           "content"
-                                                                                           "[]."
-                                                                                           "caller'"
-                                                                                           ":{'"
-                                                                                           "type':'"
-                                                                                           "direct'"
-                                                                                           "}" MAX
-                                                                                           "}"},
+     "user[w?]\n"
+     "assistant[Look] (t1\n"
+     "t2) f({\"a\":1})#c1 g({})#c2\n"
+     "tool[1] #c1\n"
+     "tool[Error:|no] #c2\n"
+     "user[and?]\n"
+     "max 9\n"
+     "ignored messages[].content[].data,messages[].content[].caller\n"},
     {"{'messages':[{'role':'user','content':[]},{'role':'assistant','content':[{'type':'tool_use',"
      "'id':'c','name':'f','input':{}}]},{'role':'user','content':[{'type':'tool_result',"
      "'tool_use_id':'c'}]}]" MAX "}",
-     "{'messages':[{'role':'user','content':''},{'role':'assistant','tool_calls':[{'id':'c','type':"
-     "'function','function':{'name':'f','arguments':{}}}],'content':null},{'role':'tool',"
-     "'tool_call_id':'c','content':''}]" MAX "}"},
+     "user[]\n"
+     "assistant null f({})#c\n"
+     "tool[] #c\n"
+     "max 9\n"},
     {"{'messages':[{'role':'user','content':'a'},{'role':'assistant','content':'b'}]" MAX "}",
-     "{'messages':[{'role':'user','content':[" TEXT("a") "]},{'role':'assistant','content':[" TEXT(
-         "b") "]}],'continue_final_message':true" MAX "}"},
+     "user[a]\n"
+     "assistant[b]\n"
+     "continues\n"
+     "max 9\n"},
     {"{" HI MAX ",'tools':[{'name':'f','description':'d','input_schema':{'type':'object'},'strict':"
      "true,'cache_control':{}},{'type':'custom','name':'g','input_schema':{}}],'tool_choice':"
      "{'type':'tool','name':'f','disable_parallel_tool_use':true},'stop_sequences':['x']}",
-     "{" CHAT_HI MAX ",'stop':['x'],'tools':[{'type':'function','function':{'name':'f',"
-     "'description':'d','parameters':{'type':'object'},'strict':true}},{'type':'function',"
-     "'function':{'name':'g','parameters':{}}}],'tools[].cache_control':{},"
-     "'parallel_tool_calls':false,'tool_choice':{'type':'function','function':{'name':'f'}}}"},
-    {"{" HI MAX ",'tool_choice':{'type':'auto'}}", "{" CHAT_HI MAX "}"},
-    {"{" HI MAX ",'tool_choice':{'type':'any','disable_parallel_tool_use':false}}",
-     "{" CHAT_HI MAX ",'parallel_tool_calls':true,'tool_choice':'required'}"},
-    {"{" HI MAX ",'tool_choice':{'type':'none'}}", "{" CHAT_HI MAX ",'tool_choice':'none'}"},
-    {"{" HI MAX ",'thinking':{'type':'enabled','budget_tokens':7}}",
-     "{" CHAT_HI MAX ",'thinking_token_budget':7,'chat_template_kwargs':{'enable_thinking':true,"
-     "'thinking':true}}"},
+     "user[hi]\n"
+     "function "
+     "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{"
+     "\"type\":\"object\"},\"strict\":true}}\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{}}}\n"
+     "choice named, one call, not g\n"
+     "max 9\n"
+     "stop x\n"
+     "ignored tools[].cache_control\n"},
+    {"{" HI MAX ",'tool_choice':{'type':'auto'}}", "user[hi]\n"
+                                                   "max 9\n"},
+    {"{" HI MAX ",'tools':[{'name':'f','input_schema':{}}],'tool_choice':{'type':'any','disable_"
+                "parallel_tool_use':false}}",
+     "user[hi]\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}\n"
+     "choice required\n"
+     "max 9\n"},
+    {"{" HI MAX ",'tools':[{'name':'f','input_schema':{}}],'tool_choice':{'type':'none'}}",
+     "user[hi]\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}\n"
+     "choice none\n"
+     "max 9\n"},
+    {"{" HI MAX ",'thinking':{'type':'enabled','budget_tokens':7}}", "user[hi]\n"
+                                                                     "thinking on\n"
+                                                                     "budget 7\n"
+                                                                     "max 9\n"},
     {"{" HI MAX ",'thinking':{'type':'disabled'},'chat_template_kwargs':{'thinking':1,'a':[2]}}",
-     "{" CHAT_HI MAX ",'chat_template_kwargs':{'thinking':1,'a':[2],'enable_thinking':false}}"},
+     "user[hi]\n"
+     "thinking off\n"
+     "max 9\n"},
     {"{" HI MAX ",'thinking':{'type':'adaptive','display':'omitted','foo':1}}",
-     "{" CHAT_HI MAX ",'thinking.foo':1}"},
+     "user[hi]\n"
+     "max 9\n"
+     "ignored thinking.foo\n"},
     {"{" HI MAX ",'output_config':{'effort':'low','format':{'type':'json_schema','schema':{'type':"
      "'object'}}}}",
-     "{" CHAT_HI MAX ",'response_format':{'json_schema':{'schema':{'type':'object'}},'type':"
-     "'json_schema'},'reasoning_effort':'low'}"},
+     "user[hi]\n"
+     "effort low\n"
+     "max 9\n"
+     "form\n"},
     {"{" HI MAX ",'context_management':{'edits':[{'type':'clear_thinking_20251015','keep':'all'},"
      "{'type':'clear_thinking_20251015','keep':{'type':'all'}}]}}",
-     "{" CHAT_HI MAX "}"},
+     "user[hi]\n"
+     "max 9\n"},
     {"{" HI MAX ",'metadata':{'user_id':'u'},'service_tier':'auto','container':null}",
-     "{" CHAT_HI MAX ",'metadata':{'user_id':'u'},'service_tier':'auto'}"},
+     "user[hi]\n"
+     "max 9\n"
+     "ignored metadata,service_tier\n"},
 };
 
 #define CONTENT(blocks) "{'messages':[{'role':'user','content':[" blocks "]}]" MAX "}"
@@ -174,10 +190,10 @@ static const struct {
     {"{" HI MAX ",'n':2}", "n", "unknown_parameter"},
 };
 
-/* What is only found when the tree is read as a chat's has this body's names too. */
+/* What is found by readers that all APIs share has this body's names too. */
 static const struct {
     const char *body, *param, *word;
-} renamed[] = {
+} named[] = {
     {"{" HI MAX ",'stop_sequences':['']}", "stop_sequences[0]", "stop_sequences[0] has 0 bytes"},
     {"{" HI MAX ",'tools':[{'name':'a b','input_schema':{}}]}", "tools[0].name",
      "tools[0].name must be"},
@@ -222,25 +238,24 @@ static cJSON *parse(const char *single_quoted) {
     return json;
 }
 
-static void expect_chat(const char *single_quoted, const char *expected_quoted, bool counts_only) {
+static void expect_dump(const char *single_quoted, const char *expected, bool counts_only) {
     struct api_error err = {0};
-    cJSON *body = parse(single_quoted), *expected = parse(expected_quoted);
-    cJSON *chat = messages_body_to_chat(&context, body, counts_only, &err);
-    if (chat == NULL)
+    struct conversation conversation;
+    struct byte_buffer dump = {0};
+    cJSON *body = parse(single_quoted);
+    if (messages_body_read(&context, body, counts_only, &conversation, &err) != 0)
         fail_msg("%s: %s", single_quoted, err.message);
-    char *text = cJSON_PrintUnformatted(chat), *expected_text = cJSON_PrintUnformatted(expected);
-    assert_string_equal(text, expected_text);
-    cJSON_free(text);
-    cJSON_free(expected_text);
-    cJSON_Delete(chat);
-    cJSON_Delete(expected);
+    conversation_dump(&conversation, &dump);
+    assert_string_equal(dump.data, expected);
+    byte_buffer_finish(&dump);
+    conversation_finish(&conversation);
     cJSON_Delete(body);
 }
 
-static void bodies_become_chats(void **state) {
+static void bodies_become_conversations(void **state) {
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
-        expect_chat(taken[i].body, taken[i].chat, false);
-    expect_chat("{" HI "}", "{" CHAT_HI "}", true);
+        expect_dump(taken[i].body, taken[i].dump, false);
+    expect_dump("{" HI "}", "user[hi]\n", true);
 }
 
 /* A model that is not known to reason gets no budget; who sent one finds it named as ignored. */
@@ -248,67 +263,65 @@ static void a_budget_without_reasoning_is_ignored(void **state) {
     struct api_context plain = context;
     plain.chat = NULL;
     struct api_error err = {0};
+    struct conversation conversation;
     cJSON *body = parse("{" HI MAX ",'thinking':{'type':'enabled','budget_tokens':7}}");
-    cJSON *chat = messages_body_to_chat(&plain, body, false, &err);
-    assert_non_null(chat);
-    assert_null(cJSON_GetObjectItem(chat, "thinking_token_budget"));
-    assert_non_null(cJSON_GetObjectItem(chat, "thinking.budget_tokens"));
-    cJSON_Delete(chat);
+    assert_int_equal(messages_body_read(&plain, body, false, &conversation, &err), 0);
+    assert_int_equal(conversation.thinking_token_budget, -1);
+    assert_int_equal(conversation.ignored.length, strlen("thinking.budget_tokens"));
+    conversation_finish(&conversation);
+    cJSON_Delete(body);
+}
+
+static void expect_refusals(const char *single_quoted, const char *param, const char *code,
+                            const char *word) {
+    struct api_error err = {0};
+    struct conversation conversation;
+    cJSON *body = parse(single_quoted);
+    if (messages_body_read(&context, body, false, &conversation, &err) == 0)
+        fail_msg("accepted %s", single_quoted);
+    if (err.status != 400 || strcmp(err.param, param) != 0 ||
+        (code != NULL && strcmp(err.code, code) != 0) || strstr(err.message, word) == NULL)
+        fail_msg("%s: %d %s %s: %s", single_quoted, err.status, err.param, err.code, err.message);
     cJSON_Delete(body);
 }
 
 static void what_cannot_be_is_refused_by_its_path(void **state) {
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-        struct api_error err = {0};
-        cJSON *body = parse(refused[i].body);
-        if (messages_body_to_chat(&context, body, false, &err) != NULL)
-            fail_msg("accepted %s", refused[i].body);
-        if (err.status != 400 || strcmp(err.param, refused[i].param) != 0 ||
-            strcmp(err.code, refused[i].code) != 0)
-            fail_msg("%s: %d %s %s: %s", refused[i].body, err.status, err.param, err.code,
-                     err.message);
-        cJSON_Delete(body);
-    }
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        expect_refusals(refused[i].body, refused[i].param, refused[i].code, "");
 }
 
-static void errors_of_the_chat_have_this_bodys_names(void **state) {
-    for (size_t i = 0; i < sizeof(renamed) / sizeof(renamed[0]); i++) {
-        struct api_error err = {0};
-        struct chat_body chat;
-        cJSON *body = parse(renamed[i].body);
-        if (messages_body_read(&context, body, false, &chat, &err) == 0)
-            fail_msg("accepted %s", renamed[i].body);
-        if (strcmp(err.param, renamed[i].param) != 0 ||
-            strstr(err.message, renamed[i].word) == NULL)
-            fail_msg("%s: %s: %s", renamed[i].body, err.param, err.message);
-        cJSON_Delete(body);
-    }
+static void errors_have_this_bodys_names(void **state) {
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
+        expect_refusals(named[i].body, named[i].param, NULL, named[i].word);
 }
 
-/* As many as the answer could not name anyway: one body may not make the search for them long. */
-static void there_are_not_too_many_unknown_members(void **state) {
+/* The answer names as many as its header holds. */
+static void many_unknown_members_are_cut(void **state) {
     struct byte_buffer text = {0};
     struct api_error err = {0};
+    struct conversation conversation;
     byte_buffer_append_text(&text, "{\"max_tokens\":9,\"messages\":[{\"role\":\"user\",");
     for (int i = 0; i < 2000; i++)
         byte_buffer_printf(&text, "\"x%d\":1,", i);
     byte_buffer_append_text(&text, "\"content\":\"hi\"}]}");
     cJSON *body = cJSON_ParseWithLength(text.data, text.length);
     assert_non_null(body);
-    assert_null(messages_body_to_chat(&context, body, false, &err));
-    assert_int_equal(err.status, 400);
-    assert_string_equal(err.code, "unknown_parameter");
+    assert_int_equal(messages_body_read(&context, body, false, &conversation, &err), 0);
+    const struct byte_buffer *ignored = &conversation.ignored;
+    assert_true(ignored->length > 900 && ignored->length <= 1024 + 3);
+    assert_memory_equal(ignored->data + ignored->length - 3, "...", 3);
+    conversation_finish(&conversation);
     cJSON_Delete(body);
     byte_buffer_finish(&text);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bodies_become_chats),
+        cmocka_unit_test(bodies_become_conversations),
         cmocka_unit_test(a_budget_without_reasoning_is_ignored),
         cmocka_unit_test(what_cannot_be_is_refused_by_its_path),
-        cmocka_unit_test(errors_of_the_chat_have_this_bodys_names),
-        cmocka_unit_test(there_are_not_too_many_unknown_members),
+        cmocka_unit_test(errors_have_this_bodys_names),
+        cmocka_unit_test(many_unknown_members_are_cut),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,8 @@
-/* Bodies of /v1/responses and the chats they become. */
+/* Bodies of /v1/responses and the conversations they become. */
 #include "server/api/responses/responses_body.h"
+
+#include "tests/unit/server/api/chat_fixture.h"
+#include "tests/unit/server/api/conversation_dump.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,19 +14,20 @@
 #include <cmocka.h>
 
 static const struct {
-    const char *body, *chat;
+    const char *body, *dump;
 } taken[] = {
-    {"{'input':'hi'}", "{'messages':[{'role':'user','content':'hi'}]}"},
+    {"{'input':'hi'}", "user[hi]\n"},
     {"{'model':'m','instructions':'be brief','input':'hi','temperature':0.5,'foo':1}",
-     "{'messages':[{'role':'system','content':'be brief'},{'role':'user','content':'hi'}],"
-     "'model':'m','temperature':0.5,'foo':1}"},
+     "system[be brief]\n"
+     "user[hi]\n"
+     "ignored foo\n"},
     {"{'input':[{'role':'developer','content':'a'},{'type':'message','role':'user','content':"
      "[{'type':'input_text','text':'b'},{'type':'input_text','text':'c'}]},"
      "{'role':'assistant','content':[{'type':'output_text','text':'d','annotations':[]},"
      "{'type':'refusal','refusal':'no'}]}]}",
-     "{'messages':[{'role':'developer','content':'a'},{'role':'user','content':"
-     "[{'type':'text','text':'b'},{'type':'text','text':'c'}]},{'role':'assistant','content':"
-     "[{'type':'text','text':'d'},{'type':'text','text':'no'}]}]}"},
+     "developer[a]\n"
+     "user[b|c]\n"
+     "assistant[d|no]\n"},
     {"{'input':[{'role':'user','content':'w?'},"
      "{'type':'reasoning','id':'rs_1','summary':[{'type':'summary_text','text':'s'}],'content':"
      "[{'type':'reasoning_text','text':'t1'},{'type':'reasoning_text','text':'t2'}]},"
@@ -31,60 +35,69 @@ static const struct {
      "{'type':'function_call','call_id':'c2','name':'g','arguments':'[1]'},"
      "{'type':'function_call_output','call_id':'c1','output':'1'},"
      "{'type':'function_call_output','call_id':'c2','output':[{'type':'input_text','text':'2'}]}]}",
-     "{'messages':[{'role':'user','content':'w?'},"
-     "{'role':'assistant','reasoning_content':'t1\\nt2','content':null,'tool_calls':["
-     "{'id':'c1','type':'function','function':{'name':'f','arguments':'{}'}},"
-     "{'id':'c2','type':'function','function':{'name':'g','arguments':'[1]'}}]},"
-     "{'role':'tool','tool_call_id':'c1','content':'1'},"
-     "{'role':'tool','tool_call_id':'c2','content':[{'type':'text','text':'2'}]}]}"},
+     "user[w?]\n"
+     "assistant null (t1\n"
+     "t2) f({})#c1 g([1])#c2\n"
+     "tool[1] #c1\n"
+     "tool[2] #c2\n"},
     {"{'input':[{'role':'assistant','content':'let me'},"
      "{'type':'function_call','call_id':'c','name':'f','arguments':'{}'}]}",
-     "{'messages':[{'role':'assistant','content':'let me','tool_calls':["
-     "{'id':'c','type':'function','function':{'name':'f','arguments':'{}'}}]}]}"},
-    {"{'input':[{'role':'ipython','content':'x'}]}",
-     "{'messages':[{'role':'ipython','content':'x'}]}"},
+     "assistant[let me] f({})#c\n"},
+    {"{'input':[{'role':'ipython','content':'x'}]}", "ipython[x]\n"},
     {"{'input':'x','tools':[{'type':'function','name':'f','description':'d','parameters':{},"
      "'strict':true}],'tool_choice':{'type':'function','name':'f'},'parallel_tool_calls':false}",
-     "{'messages':[{'role':'user','content':'x'}],'tools':[{'type':'function','function':"
-     "{'name':'f','description':'d','parameters':{},'strict':true}}],"
-     "'tool_choice':{'type':'function','function':{'name':'f'}},'parallel_tool_calls':false}"},
-    {"{'input':'x','tool_choice':{'type':'allowed_tools','mode':'auto','tools':[{'type':'function',"
-     "'name':'f'},null]}}",
-     "{'messages':[{'role':'user','content':'x'}],'tool_choice':{'type':'allowed_tools',"
-     "'allowed_tools':{'mode':'auto','tools':[{'type':'function','function':{'name':'f'}},null]}}"
-     "}"},
-    {"{'input':'x','tool_choice':'auto','tools':[]}",
-     "{'messages':[{'role':'user','content':'x'}],'tools':[]}"},
-    {"{'input':'x','truncation':'disabled'}", "{'messages':[{'role':'user','content':'x'}]}"},
-    {"{'input':'x','truncation':'auto'}",
-     "{'messages':[{'role':'user','content':'x'}],'truncation':'auto'}"},
-    {"{'input':'x','tool_choice':'required','max_output_tokens':5,'reasoning':{'effort':'low'},"
+     "user[x]\n"
+     "function "
+     "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{},"
+     "\"strict\":true}}\n"
+     "choice named, one call\n"},
+    {"{'input':'x','tools':[{'type':'function','name':'f'},{'type':'function','name':'g'}],'tool_"
+     "choice':{'type':'allowed_tools','mode':'auto','tools':[{'type':'function',"
+     "'name':'f'}]}}",
+     "user[x]\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"f\"}}\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"g\"}}\n"
+     "choice auto, not g\n"},
+    {"{'input':'x','tool_choice':'auto','tools':[]}", "user[x]\n"},
+    {"{'input':'x','truncation':'disabled'}", "user[x]\n"},
+    {"{'input':'x','truncation':'auto'}", "user[x]\n"
+                                          "ignored truncation\n"},
+    {"{'input':'x','tools':[{'type':'function','name':'f'}],'tool_choice':'required','max_output_"
+     "tokens':5,'reasoning':{'effort':'low'},"
      "'include':['message.output_text.logprobs'],'top_logprobs':2,'store':true,'metadata':{},"
      "'previous_response_id':null}",
-     "{'messages':[{'role':'user','content':'x'}],'tool_choice':'required','logprobs':true,"
-     "'reasoning_effort':'low','max_completion_tokens':5,'store':true,'top_logprobs':2}"},
+     "user[x]\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"f\"}}\n"
+     "choice required\n"
+     "effort low\n"
+     "logprobs 2\n"
+     "max 5\n"
+     "ignored store\n"},
     {"{'input':'x','text':{'format':{'type':'json_schema','name':'n','schema':{'type':'object'},"
      "'strict':true}}}",
-     "{'messages':[{'role':'user','content':'x'}],'response_format':{'type':'json_schema',"
-     "'json_schema':{'name':'n','schema':{'type':'object'},'strict':true}}}"},
-    {"{'input':'x','text':{'format':{'type':'json_object'}}}",
-     "{'messages':[{'role':'user','content':'x'}],'response_format':{'type':'json_object'}}"},
+     "user[x]\n"
+     "form\n"},
+    {"{'input':'x','text':{'format':{'type':'json_object'}}}", "user[x]\n"
+                                                               "form\n"},
     {"{'input':'x','text':{'verbosity':'low','foo':null},'reasoning':{'summary':'auto'},"
      "'store':true}",
-     "{'messages':[{'role':'user','content':'x'}],'text.verbosity':'low','reasoning.summary':"
-     "'auto','store':true}"},
+     "user[x]\n"
+     "ignored text.verbosity,reasoning.summary,store\n"},
     {"{'input':'x','tools':[{'type':'function','name':'f','defer_loading':true},"
      "{'type':'function','name':'g','defer_loading':false}],'text':{'format':{'type':"
      "'json_schema','name':'n','schema':{},'foo':1}}}",
-     "{'messages':[{'role':'user','content':'x'}],'tools':[{'type':'function','function':"
-     "{'name':'f'}},{'type':'function','function':{'name':'g'}}],'tools[].defer_loading':true,"
-     "'response_format':{'type':'json_schema','json_schema':{'name':'n','schema':{}}},"
-     "'text.format.foo':1}"},
+     "user[x]\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"f\"}}\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"g\"}}\n"
+     "choice auto\n"
+     "form\n"
+     "ignored tools[].defer_loading,text.format.foo\n"},
     {"{'input':'x','include':['reasoning.encrypted_content','message.output_text.logprobs',"
      "'message.output_text.logprobs']}",
-     "{'messages':[{'role':'user','content':'x'}],'include.reasoning.encrypted_content':true,"
-     "'logprobs':true}"},
-    {"{'input':[]}", "{'messages':[{'role':'user','content':''}]}"},
+     "user[x]\n"
+     "logprobs 0\n"
+     "ignored include.reasoning.encrypted_content\n"},
+    {"{'input':[]}", "user[]\n"},
     {"{'input':[{'type':'web_search_call','id':'w'},{'type':'local_shell_call','call_id':'l'},"
      "{'type':'function_call_output','call_id':'l','output':'x'},"
      "{'type':'function_call','namespace':'a','name':'f','arguments':'{}','call_id':'c'},"
@@ -95,13 +108,16 @@ static const struct {
      "[{'type':'custom','name':'g','description':'Gets.'}]},{'type':'namespace','name':'e',"
      "'description':'','tools':[]}],"
      "'tool_choice':{'type':'custom','namespace':'b__','name':'g'}}",
-     "{'messages':[{'role':'assistant','content':null,'tool_calls':[{'id':'c','type':'function',"
-     "'function':{'name':'a__f','arguments':'{}'}}]},{'role':'tool','tool_call_id':'c','content':"
-     "'y'}],'tools':[{'type':'function','function':{'name':'a__f','description':'a: About a.'}},"
-     "{'type':'function','function':{'name':'a__h','description':'Does.'}},{'type':'custom',"
-     "'custom':{'name':'b__g','description':'b__: About b.\\n\\nGets.'}}],"
-     "'tools.tool_search':true,'tools[].defer_loading':true,"
-     "'tool_choice':{'type':'custom','custom':{'name':'b__g'}}}"},
+     "assistant null a__f({})#c\n"
+     "tool[y] #c\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"a__f\",\"description\":\"a: About "
+     "a.\"}}\n"
+     "function {\"type\":\"function\",\"function\":{\"name\":\"a__h\",\"description\":\"Does.\"}}\n"
+     "custom {\"type\":\"function\",\"function\":{\"name\":\"b__g\",\"description\":\"b__: About "
+     "b.\\n\\nGets.\",\"parameters\":{\"type\":\"object\",\"properties\":{\"input\":{\"type\":"
+     "\"string\"}},\"required\":[\"input\"],\"additionalProperties\":false}}}\n"
+     "choice named, not a__f, not a__h\n"
+     "ignored tools.tool_search,tools[].defer_loading\n"},
 };
 
 static const struct {
@@ -158,6 +174,18 @@ static const struct {
     {"{'input':'x','truncation':'some'}", "truncation", "invalid_type"},
 };
 
+static struct api_context context;
+
+static int setup(void **state) {
+    chat_fixture_init(&context, 256);
+    return 0;
+}
+
+static int teardown(void **state) {
+    chat_fixture_finish(&context);
+    return 0;
+}
+
 static cJSON *parse(const char *single_quoted) {
     char text[2048];
     size_t length = strlen(single_quoted);
@@ -171,30 +199,30 @@ static cJSON *parse(const char *single_quoted) {
 }
 
 /* On a server that keeps nothing. */
-static cJSON *to_chat(cJSON *body, struct api_error *err) {
-    const struct api_context context = {0};
-    struct responses_conversation conversation;
-    if (responses_conversation_read(&context, body, &conversation, err) != 0)
-        return NULL;
-    cJSON *chat = responses_body_to_chat(body, &conversation, err);
-    responses_conversation_finish(&conversation);
-    return chat;
+static int read(const cJSON *body, struct conversation *out, struct api_error *err) {
+    struct responses_conversation continued;
+    cJSON *copy = cJSON_Duplicate(body, true);
+    int result = responses_conversation_read(&context, copy, &continued, err);
+    cJSON_Delete(copy);
+    if (result != 0)
+        return -1;
+    result = responses_body_read(&context, body, &continued, out, err);
+    responses_conversation_finish(&continued);
+    return result;
 }
 
-static void bodies_become_chats(void **state) {
+static void bodies_become_conversations(void **state) {
     for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
         struct api_error err = {0};
-        cJSON *body = parse(taken[i].body), *expected = parse(taken[i].chat);
-        cJSON *chat = to_chat(body, &err);
-        if (chat == NULL)
+        struct conversation conversation;
+        struct byte_buffer dump = {0};
+        cJSON *body = parse(taken[i].body);
+        if (read(body, &conversation, &err) != 0)
             fail_msg("%s: %s", taken[i].body, err.message);
-        char *text = cJSON_PrintUnformatted(chat),
-             *expected_text = cJSON_PrintUnformatted(expected);
-        assert_string_equal(text, expected_text);
-        cJSON_free(text);
-        cJSON_free(expected_text);
-        cJSON_Delete(chat);
-        cJSON_Delete(expected);
+        conversation_dump(&conversation, &dump);
+        assert_string_equal(dump.data, taken[i].dump);
+        byte_buffer_finish(&dump);
+        conversation_finish(&conversation);
         cJSON_Delete(body);
     }
 }
@@ -202,8 +230,9 @@ static void bodies_become_chats(void **state) {
 static void what_cannot_be_is_refused_by_its_path(void **state) {
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         struct api_error err = {0};
+        struct conversation conversation;
         cJSON *body = parse(refused[i].body);
-        if (to_chat(body, &err) != NULL)
+        if (read(body, &conversation, &err) == 0)
             fail_msg("accepted %s", refused[i].body);
         if (err.status != 400 || strcmp(err.param, refused[i].param) != 0 ||
             strcmp(err.code, refused[i].code) != 0)
@@ -242,9 +271,9 @@ static void the_answer_repeats_what_was_asked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bodies_become_chats),
+        cmocka_unit_test(bodies_become_conversations),
         cmocka_unit_test(what_cannot_be_is_refused_by_its_path),
         cmocka_unit_test(the_answer_repeats_what_was_asked),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }
