@@ -1,6 +1,8 @@
 /* Each case gives what it must, and it does so however its text is cut: whole, in two at every
  * byte, byte by byte and at random. What is out after k bytes is the same in all of them, and so is
  * the end of a text that breaks off at any byte. */
+#include "server/output/tool_call.h"
+
 #include "tests/unit/server/output/output_cases.h"
 #include "tests/unit/server/output/output_render.h"
 
@@ -353,6 +355,15 @@ static void destroy_takes_null(void **state) {
     output_parser_destroy(NULL);
 }
 
+static void names_are_found(void **state) {
+    static const char names[] = "a\0bc\0";
+    assert_true(tool_call_name_is_listed(names, 2, "a", 1));
+    assert_true(tool_call_name_is_listed(names, 2, "bcd", 2));
+    assert_false(tool_call_name_is_listed(names, 2, "b", 1));
+    assert_false(tool_call_name_is_listed(names, 1, "bc", 2));
+    assert_false(tool_call_name_is_listed(NULL, 0, "a", 1));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases_come_out_as_they_must),
@@ -369,6 +380,7 @@ int main(void) {
         cmocka_unit_test(a_bound_may_be_lower),
         cmocka_unit_test(what_is_held_is_bounded),
         cmocka_unit_test(white_space_held_is_bounded),
+        cmocka_unit_test(names_are_found),
         cmocka_unit_test(destroy_takes_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,8 @@
-/* What a template sees of a chat's messages: rendered by one that writes all of them as JSON. */
+/* The messages of a chat as they are read; what a template sees of them is tested with
+ * template_messages.h. */
 #include "server/api/chat/chat_messages.h"
 
-#include "config/base/byte_buffer.h"
-#include "models/chat_template/chat_template.h"
-#include "config/json/json_parse.h"
+#include "tests/unit/server/api/conversation_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,57 +16,22 @@
 #define NAME_16 "Role_0123456789-"
 #define NAME_64 NAME_16 NAME_16 NAME_16 NAME_16
 
-static const struct chat_message_form usual = {.has_developer = true};
-
-/* The text that `template` makes of the messages. */
-static char *render(const char *template, const char *body, const struct chat_message_form *form) {
-    struct api_error refused = {0};
-    struct error err = {0};
-    struct template_value *messages;
-    struct chat_template *chat;
-    struct chat_text text;
-    cJSON *json = json_parse(body, strlen(body), &refused);
-    assert_non_null(json);
-    struct template_arena *arena = template_arena_create(16 << 20);
-    if (chat_messages_read(cJSON_GetObjectItemCaseSensitive(json, "messages"), form, arena,
-                           &messages, &refused) != 0)
-        fail_msg("%s: %s", body, refused.message);
-    struct template_value *map = template_map_set(
-        arena, template_map(arena), (struct text){"messages", 8}, TEMPLATE_ORIGIN_SERVER, messages);
-    if (chat_template_create(template, strlen(template), &chat, &err) != 0 ||
-        chat_template_render(chat, arena, map, 0, &text, &err) != 0)
-        fail_msg("%s", err.message);
-    char *copy = strndup(text.data, text.length);
-    chat_template_destroy(chat);
-    template_arena_destroy(arena);
-    cJSON_Delete(json);
-    return copy;
-}
-
-static void expect_form(const struct chat_message_form *form, const char *messages,
-                        const char *expected) {
+static struct conversation read(const char *messages) {
+    struct conversation out;
+    struct api_error err = {0};
     char body[2048];
-    snprintf(body, sizeof(body), "{\"messages\":[%s]}", messages);
-    char *text = render("{{ messages | tojson }}", body, form);
-    assert_string_equal(text, expected);
-    free(text);
-}
-
-static void expect(const char *messages, const char *expected) {
-    expect_form(&usual, messages, expected);
+    snprintf(body, sizeof(body), "{\"messages\":%s}", messages);
+    if (conversation_fixture_read(body, &out, &err) != 0)
+        fail_msg("%s: %s", body, err.message);
+    return out;
 }
 
 static void refuse_with(const char *body, struct api_error *err) {
-    struct template_value *out;
-    struct template_arena *arena = template_arena_create(16 << 20);
-    cJSON *json = json_parse(body, strlen(body), err);
-    assert_non_null(json);
-    if (chat_messages_read(cJSON_GetObjectItemCaseSensitive(json, "messages"), &usual, arena, &out,
-                           err) == 0)
+    struct conversation out;
+    if (conversation_fixture_read(body, &out, err) == 0)
         fail_msg("accepted %s", body);
     assert_int_equal(err->status, 400);
-    template_arena_destroy(arena);
-    cJSON_Delete(json);
+    assert_ptr_equal(strstr(err->message, err->param), err->message);
 }
 
 static void expect_error(const char *messages, const char *param, const char *code) {
@@ -79,280 +43,35 @@ static void expect_error(const char *messages, const char *param, const char *co
     assert_string_equal(err.code, code);
 }
 
-static void texts_are_taken_as_they_are(void **state) {
-    expect("{\"role\":\"system\",\"content\":\"Be brief.\"},"
-           "{\"role\":\"user\",\"content\":\"\\u00e9\\n\",\"name\":\"Ann\",\"other\":1,"
-           "\"prefix\":false,\"tools\":[]}",
-           "[{\"role\": \"system\", \"content\": \"Be brief.\"}, "
-           "{\"role\": \"user\", \"content\": \"\xC3\xA9\\n\", \"name\": \"Ann\"}]");
-}
-
-static void parts_are_joined_by_line_feeds(void **state) {
-    expect("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
-           "{\"type\":\"input_text\",\"text\":\"b\"},\"c\"]}",
-           "[{\"role\": \"user\", \"content\": \"a\\nb\\nc\"}]");
-    expect("{\"role\":\"assistant\",\"content\":[{\"type\":\"refusal\",\"refusal\":\"no\"}]}",
-           "[{\"role\": \"assistant\", \"content\": \"no\"}]");
-    expect("{\"role\":\"assistant\",\"content\":null,\"refusal\":\"no\"}",
-           "[{\"role\": \"assistant\", \"content\": \"no\"}]");
-    expect("{\"role\":\"user\",\"content\":[]}", "[{\"role\": \"user\", \"content\": \"\"}]");
-}
-
-static void developer_is_what_the_template_knows(void **state) {
-    static const struct chat_message_form old = {.has_developer = false};
-    static const char message[] = "{\"role\":\"developer\",\"content\":\"x\"}";
-    expect(message, "[{\"role\": \"developer\", \"content\": \"x\"}]");
-    expect_form(&old, message, "[{\"role\": \"system\", \"content\": \"x\"}]");
-}
-
-#define CALLS(arguments)                                                                           \
-    "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"c1\",\"type\":"            \
-    "\"function\",\"function\":{\"name\":\"f\",\"arguments\":" arguments "}}]}"
-#define SEEN(content, arguments)                                                                   \
-    "[{\"role\": \"assistant\", \"content\": " content                                             \
-    ", \"tool_calls\": [{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"f\", " \
-    "\"arguments\": " arguments "}}]}]"
-
-static void arguments_become_a_map(void **state) {
-    expect(CALLS("\"{\\\"b\\\": [1, 2.5, null, true], \\\"a\\\": \\\"x\\\"}\""),
-           SEEN("\"\"", "{\"b\": [1, 2.5, null, true], \"a\": \"x\"}"));
-    expect(CALLS("{\"a\":{}}"), SEEN("\"\"", "{\"a\": {}}"));
-    expect(CALLS("\"\""), SEEN("\"\"", "{}"));
-    expect(CALLS("null"), SEEN("\"\"", "{}"));
-}
-
-#define USER_SAYS(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
-#define USER_SEEN(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
-
-static void arguments_become_an_object_in_any_case(void **state) {
-    static const char *const cases[][2] = {
-        {"[1]", "{\"input\": \"[1]\"}"},
-        {"rm -rf", "{\"input\": \"rm -rf\"}"},
-        {"null", "{}"},
-        {"{\\\"a\\\":1,\\\"a\\\":2}", "{\"a\": 2}"},
-        {"{\\\"a\\\":\\\"x\\\\u0000\\\\ud83d\\\"}", "{\"a\": \"x\xEF\xBF\xBD\xEF\xBF\xBD\"}"},
-        {"{\\\"a\\\":\\\"b c", "{\"a\": \"b c\"}"},
-        {"{\\\"a\\\":[1,{\\\"b\\\":tr", "{\"a\": [1, {\"b\": null}]}"},
-        {"{\\\"a\\\":1,\\\"b", "{\"a\": 1, \"b\": null}"},
-        {"{\\\"a\\\":1,", "{\"a\": 1}"},
-        {"{\\\"a\\\":", "{\"a\": null}"},
-        {"{\\\"a\\\":\\\"\\\\$x\\n\\\\u12", "{\"a\": \"\\\\$x\\n\"}"},
-    };
-    static const struct chat_message_form text_form = {.takes_text_arguments = true};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char message[512], seen[512];
-        snprintf(message, sizeof(message), CALLS("\"%s\""), cases[i][0]);
-        snprintf(seen, sizeof(seen), SEEN("\"\"", "%s"), cases[i][1]);
-        expect(message, seen);
-    }
-    expect_form(&text_form, CALLS("\"{\\\"a\\\": 1.0}\""), SEEN("\"\"", "\"{\\\"a\\\": 1.0}\""));
-    expect_form(&text_form, CALLS("{\"a\":1}"), SEEN("\"\"", "\"{\\\"a\\\":1}\""));
-    expect_form(&text_form, CALLS("{\"a\":[1,1.0,-0.0,1e5,{\"b\":2.50}]}"),
-                SEEN("\"\"", "\"{\\\"a\\\":[1,1.0,-0.0,1e5,{\\\"b\\\":2.5}]}\""));
-    expect_form(&text_form, CALLS("\"{\\\"a\\\": 1\""), SEEN("\"\"", "\"{\\\"a\\\":1}\""));
-    expect_form(&text_form, CALLS("\"x\""), SEEN("\"\"", "\"{\\\"input\\\": \\\"x\\\"}\""));
-}
-
-static void numbers_are_pythons(void **state) {
-    expect(CALLS("{\"a\":[1,1.0,-0.0,-0,1e5,1E22,12345678901234567890,-9223372036854775808,0.1]}"),
-           SEEN("\"\"", "{\"a\": [1, 1.0, -0.0, 0, 100000.0, 1e+22, 12345678901234567890, "
-                        "-9223372036854775808, 0.1]}"));
-}
-
-#define CALLED(id, at)                                                                             \
-    "{\"id\":\"" id "\",\"function\":{\"name\":\"f\",\"arguments\":{\"a\":" at "}}}"
-#define CALLS_OF(calls) "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[" calls "]}"
-#define RESULT(id, text) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"" text "\"}"
-#define RESULT_SEEN(id, text)                                                                      \
-    "{\"role\": \"tool\", \"content\": \"" text "\", \"tool_call_id\": \"" id "\"}"
-#define CALL_SEEN(id, at)                                                                          \
-    "{\"id\": \"" id "\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": " \
-    "{\"a\": " at "}}}"
-#define CALLS_SEEN(calls)                                                                          \
-    "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [" calls "]}"
-
-static void ids_are_short_where_the_template_wants_it(void **state) {
-    static const struct chat_message_form form = {.takes_short_ids = true,
-                                                  .has_null_content = true};
-    char *texts[2];
-    const char *const bodies[] = {
-        "{\"messages\":[" CALLS_OF(CALLED("call_1", "1") "," CALLED("abcdefgh9", "2")) "," RESULT(
-            "abcdefgh9", "y") "," RESULT("call_1", "x") "]}",
-        "{\"messages\":[" CALLS_OF(
-            "{\"function\":{\"name\":\"f\"}}") ",{\"role\":\"tool\",\"content\":\"x\"},{\"role\":"
-                                               "\"tool\",\"content\":\"y\"}]}"};
-    static const char source[] =
-        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }} {% endfor %}"
-        "{{ m.tool_call_id if m.tool_call_id }} {% endfor %}";
-    for (int i = 0; i < 2; i++)
-        texts[i] = render(source, bodies[i], &form);
-    char first[16], second[16], third[16], fourth[16];
-    assert_int_equal(sscanf(texts[0], "%15s %15s %15s %15s", first, second, third, fourth), 4);
-    assert_int_equal(strlen(first), 9);
-    assert_string_equal(first, fourth);
-    assert_string_equal(second, "abcdefgh9");
-    assert_string_equal(third, "abcdefgh9");
-    assert_int_equal(sscanf(texts[1], "%15s %15s %15s", first, second, third), 3);
-    assert_string_equal(first, second);
-    assert_int_equal(strlen(third), 9);
-    assert_string_not_equal(first, third);
-    free(texts[0]);
-    free(texts[1]);
-}
-
-static void calls_of_a_turn_are_answered_one_by_one(void **state) {
-    static const struct chat_message_form form = {.takes_one_call = true, .has_null_content = true};
-    expect_form(
-        &form,
-        CALLS_OF(CALLED("a", "1") "," CALLED("b", "2") "," CALLED("c", "3")) "," RESULT(
-            "b", "y") "," RESULT("a", "x") "," USER_SAYS("ok"),
-        "[" CALLS_SEEN(CALL_SEEN("b", "2")) ", " RESULT_SEEN("b", "y") ", " CALLS_SEEN(CALL_SEEN(
-            "a",
-            "1")) ", " RESULT_SEEN("a",
-                                   "x") ", " CALLS_SEEN(CALL_SEEN("c",
-                                                                  "3")) ", " USER_SEEN("ok") "]");
-}
-
-static void calls_that_share_an_id_are_answered_in_turn(void **state) {
-    static const struct chat_message_form form = {.takes_one_call = true, .has_null_content = true};
-    expect_form(
-        &form,
-        CALLS_OF(CALLED("", "1") "," CALLED("", "2")) "," RESULT("", "x") "," RESULT("", "y"),
-        "[" CALLS_SEEN(CALL_SEEN("", "1")) ", " RESULT_SEEN("", "x") ", " CALLS_SEEN(
-            CALL_SEEN("", "2")) ", " RESULT_SEEN("", "y") "]");
-}
-
-static void a_result_without_an_id_gets_that_of_its_call(void **state) {
-    static const struct chat_message_form form = {.has_null_content = true};
-    expect_form(&form,
-                CALLS_OF(CALLED("a", "1") "," CALLED("b", "2")) "," RESULT(
-                    "a", "x") ",{\"role\":\"tool\",\"content\":\"y\"}",
-                "[" CALLS_SEEN(CALL_SEEN("a", "1") ", " CALL_SEEN("b", "2")) ", " RESULT_SEEN(
-                    "a", "x") ", " RESULT_SEEN("b", "y") "]");
-}
-
-static void neighbours_are_joined(void **state) {
-    static const struct chat_message_form results = {.joins_results = true},
-                                          users = {.joins_users = true},
-                                          systems = {.joins_systems = true};
-    static const char messages[] =
-        RESULT("a", "x") "," RESULT("b", "y") "," USER_SAYS("ok") "," USER_SAYS("and");
-    expect_form(&results, messages,
-                "[" RESULT_SEEN("a", "x\\ny") ", " USER_SEEN("ok") ", " USER_SEEN("and") "]");
-    expect_form(&users, messages,
-                "[" RESULT_SEEN("a", "x") ", " RESULT_SEEN("b", "y\\n\\nok\\n\\nand") "]");
-    expect_form(&systems,
-                USER_SAYS("a") ",{\"role\":\"developer\",\"content\":\"1\"},"
-                               "{\"role\":\"system\",\"content\":\"2\"}",
-                "[{\"role\": \"system\", \"content\": \"1\\n\\n2\"}, " USER_SEEN("a") "]");
-}
-
-static void contents_have_the_templates_form(void **state) {
-    static const struct chat_message_form parts = {.takes_parts = true},
-                                          said = {.takes_no_empty_turn = true},
-                                          split = {.splits_words = true, .has_null_content = true};
-    expect_form(&parts, USER_SAYS("a"),
-                "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}]}]");
-    expect_form(&said, "{\"role\":\"assistant\",\"content\":\"\"}," USER_SAYS(""),
-                "[{\"role\": \"assistant\", \"content\": \" \"}, " USER_SEEN("") "]");
-    expect_form(
-        &split, "{\"role\":\"assistant\",\"content\":\"w\",\"tool_calls\":[" CALLED("a", "1") "]}",
-        "[{\"role\": \"assistant\", \"content\": \"w\"}, " CALLS_SEEN(CALL_SEEN("a", "1")) "]");
-}
-
-static void null_content_is_kept_where_it_means_something(void **state) {
-    static const struct chat_message_form null_form = {.has_null_content = true};
-    expect_form(&null_form, CALLS("\"{}\""), SEEN("null", "{}"));
-    expect("{\"role\":\"assistant\"}", "[{\"role\": \"assistant\", \"content\": \"\"}]");
-}
-
-static void tool_results_name_their_call(void **state) {
-    expect("{\"role\":\"tool\",\"content\":\"4\",\"tool_call_id\":\"c1\",\"name\":\"f\"}",
-           "[{\"role\": \"tool\", \"content\": \"4\", \"name\": \"f\", \"tool_call_id\": \"c1\"}]");
-}
-
-static void reasoning_goes_by_all_its_names(void **state) {
-    static const char seen[] =
-        "[{\"role\": \"assistant\", \"content\": \"x\", \"reasoning_content\": \"so\", "
-        "\"thinking\": \"so\", \"reasoning\": \"so\"}]";
-    expect("{\"role\":\"assistant\",\"content\":\"x\",\"reasoning\":\"so\"}", seen);
-    expect("{\"role\":\"assistant\",\"content\":\"x\",\"reasoning_content\":\"so\"}", seen);
-}
-
-static void an_answer_goes_back_as_it_came(void **state) {
-    expect("{\"role\":\"assistant\",\"content\":\"x\",\"refusal\":null,\"audio\":null,"
-           "\"function_call\":null,\"tool_calls\":null,\"annotations\":[]}",
-           "[{\"role\": \"assistant\", \"content\": \"x\"}]");
-    expect("{\"role\":\"assistant\",\"content\":\"x\",\"tool_calls\":[]}",
-           "[{\"role\": \"assistant\", \"content\": \"x\"}]");
-}
-
-static void for_a_template_without_tools_calls_are_text(void **state) {
-    static const struct chat_message_form form = {.writes_calls = true, .writes_results = true};
-    expect_form(
-        &form,
-        "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":"
-        "\"f\",\"arguments\":\"{}\"}},{\"function\":{\"name\":\"g\",\"arguments\":{\"a\":1}}}"
-        "]},{\"role\":\"tool\",\"content\":\"4\"}",
-        "[{\"role\": \"assistant\", \"content\": \"<tool_call>\\n{\\\"name\\\": "
-        "\\\"f\\\", \\\"arguments\\\": {}}\\n</tool_call>\\n<tool_call>\\n{\\\"name\\\": "
-        "\\\"g\\\", \\\"arguments\\\": {\\\"a\\\":1}}\\n</tool_call>\"}, "
-        "{\"role\": \"user\", \"content\": \"<tool_response>\\n4\\n</tool_response>\"}]");
-}
-
-static void for_a_template_without_tools_they_are_described(void **state) {
-    static const struct chat_message_form form = {
-        .writes_calls = true, .writes_results = true, .tool_text = "TOOLS"};
-    expect_form(&form, USER_SAYS("a") "," USER_SAYS("b"),
-                "[" USER_SEEN("TOOLS\\n\\na") ", " USER_SEEN("b") "]");
-    expect_form(&form, "{\"role\":\"developer\",\"content\":\"x\"}," USER_SAYS("a"),
-                "[{\"role\": \"system\", \"content\": \"x\\n\\nTOOLS\"}, " USER_SEEN("a") "]");
-}
-
-static void the_last_content_gets_the_suffix(void **state) {
-    static const struct chat_message_form form = {.final_suffix = "|END"};
-    expect_form(&form,
-                "{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}",
-                "[{\"role\": \"user\", \"content\": \"a\"}, "
-                "{\"role\": \"assistant\", \"content\": \"b|END\"}]");
-}
-
-static void roles_of_the_templates_own_go_to_it(void **state) {
-    expect("{\"role\":\"function\",\"name\":\"f\",\"content\":\"4\"},"
-           "{\"role\":\"ipython\",\"content\":\"5\",\"tool_call_id\":\"c1\"}",
-           "[{\"role\": \"function\", \"content\": \"4\", \"name\": \"f\"}, "
-           "{\"role\": \"ipython\", \"content\": \"5\", \"tool_call_id\": \"c1\"}]");
-    expect("{\"role\":\"" NAME_64 "\",\"content\":\"\"}",
-           "[{\"role\": \"" NAME_64 "\", \"content\": \"\"}]");
-}
-
-static void roles_are_the_servers_words_and_contents_the_clients(void **state) {
-    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
-                               "{\"role\":\"end\",\"content\":\"\"}]}";
-    static const char source[] =
-        "{{ messages[0].role }}:{{ messages[0].content }}.<|{{ messages[1].role }}|>";
-    struct api_error refused = {0};
-    struct error err = {0};
-    struct template_value *messages;
-    struct chat_template *chat;
-    struct chat_text text;
-    cJSON *json = json_parse(body, strlen(body), &refused);
-    struct template_arena *arena = template_arena_create(16 << 20);
-    assert_int_equal(chat_messages_read(json->child, &usual, arena, &messages, &refused), 0);
-    struct template_value *map = template_map_set(
-        arena, template_map(arena), (struct text){"messages", 8}, TEMPLATE_ORIGIN_SERVER, messages);
-    assert_int_equal(chat_template_create(source, strlen(source), &chat, &err), 0);
-    assert_int_equal(chat_template_render(chat, arena, map, 0, &text, &err), 0);
-    assert_int_equal(text.length, 15);
-    assert_memory_equal(text.data, "user:hi.<|end|>", 15);
-    assert_int_equal(text.num_client_spans, 2);
-    assert_int_equal(text.client_spans[0].begin, 5);
-    assert_int_equal(text.client_spans[0].end, 7);
-    assert_int_equal(text.client_spans[1].begin, 10);
-    assert_int_equal(text.client_spans[1].end, 13);
-    chat_template_destroy(chat);
-    template_arena_destroy(arena);
-    cJSON_Delete(json);
+static void each_message_has_its_members(void **state) {
+    struct conversation conversation =
+        read("[{\"role\":\"user\",\"name\":\"Ann\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+             "\"b\"]},{\"role\":\"assistant\",\"reasoning\":\"so\",\"tool_calls\":[{\"id\":\"i\","
+             "\"function\":{\"name\":\"f\",\"arguments\":{\"a\":1}}},{\"function\":{\"name\":\"g\","
+             "\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"i\",\"content\":[]}]");
+    const struct message *said = &conversation.messages[0], *called = &conversation.messages[1],
+                         *result = &conversation.messages[2];
+    assert_int_equal(conversation.num_messages, 3);
+    assert_int_equal(said->role, MESSAGE_USER);
+    assert_string_equal(said->name, "Ann");
+    assert_int_equal(said->num_parts, 2);
+    assert_string_equal(said->parts[0], "a");
+    assert_string_equal(said->parts[1], "b");
+    assert_int_equal(called->role, MESSAGE_ASSISTANT);
+    assert_string_equal(called->reasoning, "so");
+    assert_false(called->has_content);
+    assert_int_equal(called->num_calls, 2);
+    assert_string_equal(called->calls[0].id, "i");
+    assert_string_equal(called->calls[0].object->child->string, "a");
+    assert_null(called->calls[0].text);
+    assert_null(called->calls[1].id);
+    assert_string_equal(called->calls[1].text, "{}");
+    assert_int_equal(result->role, MESSAGE_TOOL);
+    assert_string_equal(result->tool_call_id, "i");
+    assert_true(result->has_content);
+    assert_int_equal(result->num_parts, 0);
+    assert_ptr_equal(conversation_last(&conversation), result);
+    conversation_finish(&conversation);
 }
 
 #define USER(content) "[{\"role\":\"user\",\"content\":" content "}]"
@@ -369,8 +88,8 @@ static void what_is_no_message_is_refused(void **state) {
     expect_error("[{\"role\":\"a robot\",\"content\":\"x\"}]", "messages[0].role", bad);
     expect_error("[{\"role\":\"<|user|>\",\"content\":\"x\"}]", "messages[0].role", bad);
     expect_error("[{\"role\":\"" NAME_64 "x\",\"content\":\"x\"}]", "messages[0].role", bad);
-    expect_error("[{\"role\":\"function\"}]", "messages[0].content", bad);
-    expect_error("[{\"role\":\"function\",\"content\":\"x\",\"tool_call_id\":1}]",
+    expect_error("[{\"role\":\"observation\"}]", "messages[0].content", bad);
+    expect_error("[{\"role\":\"observation\",\"content\":\"x\",\"tool_call_id\":1}]",
                  "messages[0].tool_call_id", bad);
     expect_error("[{\"role\":\"user\"}]", "messages[0].content", bad);
     expect_error(USER("null"), "messages[0].content", bad);
@@ -386,20 +105,33 @@ static void broken_tool_calls_are_refused(void **state) {
     expect_error(ASSISTANT("\"tool_calls\":{}"), "messages[0].tool_calls", bad);
     expect_error(ASSISTANT("\"tool_calls\":[1]"), "messages[0].tool_calls[0]", bad);
     expect_error(ASSISTANT("\"tool_calls\":[{\"id\":1}]"), "messages[0].tool_calls[0].id", bad);
-    expect_error(ASSISTANT("\"tool_calls\":[{\"type\":\"custom\"}]"),
-                 "messages[0].tool_calls[0].type", bad);
+    expect_error(ASSISTANT("\"tool_calls\":[{\"type\":\"x\"}]"), "messages[0].tool_calls[0].type",
+                 bad);
     expect_error(ASSISTANT("\"tool_calls\":[{}]"), "messages[0].tool_calls[0].function", bad);
     expect_error(ASSISTANT("\"tool_calls\":[{\"function\":{}}]"),
                  "messages[0].tool_calls[0].function.name", bad);
     expect_error(ASSISTANT("\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":1}}]"),
                  "messages[0].tool_calls[0].function.arguments", bad);
-    expect_error(ASSISTANT("\"function_call\":{\"name\":\"f\"}"), "messages[0].function_call",
-                 "unsupported_parameter");
+    expect_error("[{\"role\":\"user\",\"content\":\"\",\"function_call\":{\"name\":\"f\"}}]",
+                 "messages[0].function_call", "unsupported_parameter");
     expect_error(ASSISTANT("\"prefix\":true"), "messages[0].prefix", "unsupported_parameter");
     expect_error(ASSISTANT("\"partial\":true"), "messages[0].partial", "unsupported_parameter");
     expect_error("[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"system\",\"content\":\"x\","
                  "\"tools\":[{}]}]",
                  "messages[1].tools", "unsupported_parameter");
+}
+
+static void calls_are_bounded(void **state) {
+    struct byte_buffer body = {0};
+    struct api_error err = {0};
+    byte_buffer_append_text(&body, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[");
+    for (int i = 0; i <= MESSAGE_MAX_CALLS; i++)
+        byte_buffer_printf(&body, "%s{\"function\":{\"name\":\"f\"}}", i > 0 ? "," : "");
+    byte_buffer_append(&body, "]}]}", 5);
+    refuse_with(body.data, &err);
+    assert_string_equal(err.param, "messages[0].tool_calls");
+    assert_string_equal(err.code, "array_above_max_length");
+    byte_buffer_finish(&body);
 }
 
 static void other_content_than_text_is_refused(void **state) {
@@ -424,7 +156,7 @@ static void messages_are_bounded(void **state) {
     struct byte_buffer body = {0};
     struct api_error err = {0};
     byte_buffer_append_text(&body, "{\"messages\":[");
-    for (int i = 0; i <= CHAT_MESSAGES_MAX; i++)
+    for (int i = 0; i <= CONVERSATION_MAX_MESSAGES; i++)
         byte_buffer_printf(&body, "%s{\"role\":\"user\",\"content\":\"\"}", i > 0 ? "," : "");
     byte_buffer_append(&body, "]}", 3);
     refuse_with(body.data, &err);
@@ -432,46 +164,101 @@ static void messages_are_bounded(void **state) {
     byte_buffer_finish(&body);
 }
 
-static void more_than_the_arena_holds_is_refused(void **state) {
-    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}";
-    struct api_error err = {0};
-    struct template_value *out;
-    cJSON *json = json_parse(body, strlen(body), &err);
-    struct template_arena *arena = template_arena_create(8);
-    assert_int_equal(chat_messages_read(json->child, &usual, arena, &out, &err), -1);
-    assert_int_equal(err.status, 400);
-    template_arena_destroy(arena);
-    cJSON_Delete(json);
+/* --- function_call and the role function --- */
+
+#define ASKED "{\"role\":\"user\",\"content\":\"a\"}"
+
+static void no_function_call_is_none(void **state) {
+    struct conversation conversation =
+        read("[" ASKED ",{\"role\":\"assistant\",\"function_call\":null}]");
+    assert_int_equal(conversation.messages[1].num_calls, 0);
+    conversation_finish(&conversation);
+}
+
+static void calls_and_results_have_an_id_in_common(void **state) {
+    struct conversation conversation = read(
+        "[" ASKED ",{\"role\":\"assistant\",\"content\":null,\"function_call\":{\"name\":\"f\","
+        "\"arguments\":\"{}\"},\"tool_calls\":[]},{\"role\":\"function\",\"name\":\"f\","
+        "\"content\":null}]");
+    const struct message *called = &conversation.messages[1], *result = &conversation.messages[2];
+    assert_false(called->has_content);
+    assert_int_equal(called->num_calls, 1);
+    assert_string_equal(called->calls[0].id, "call00001");
+    assert_string_equal(called->calls[0].name, "f");
+    assert_string_equal(called->calls[0].text, "{}");
+    assert_false(called->calls[0].is_custom);
+    assert_int_equal(result->role, MESSAGE_TOOL);
+    assert_string_equal(result->role_name, "tool");
+    assert_string_equal(result->name, "f");
+    assert_int_equal(result->num_parts, 1);
+    assert_string_equal(result->parts[0], "");
+    assert_string_equal(result->tool_call_id, "call00001");
+    conversation_finish(&conversation);
+    conversation = read("[{\"role\":\"function\",\"name\":\"f\",\"content\":\"4\"}]");
+    assert_string_equal(conversation.messages[0].role_name, "tool");
+    assert_string_equal(conversation.messages[0].parts[0], "4");
+    assert_null(conversation.messages[0].tool_call_id);
+    conversation_finish(&conversation);
+}
+
+static void wrong_function_calls_are_refused(void **state) {
+    static const char bad[] = "invalid_type";
+    expect_error("[" ASKED ",{\"role\":\"assistant\",\"function_call\":\"f\"}]",
+                 "messages[1].function_call", bad);
+    expect_error("[{\"role\":\"assistant\",\"function_call\":{\"arguments\":\"{}\"}}]",
+                 "messages[0].function_call.name", bad);
+    expect_error("[{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\",\"arguments\":1}}]",
+                 "messages[0].function_call.arguments", bad);
+    expect_error(
+        "[{\"role\":\"assistant\",\"function_call\":{\"name\":\"f\"},\"tool_calls\":[{}]}]",
+        "messages[0].function_call", "unsupported_value");
+    expect_error("[{\"role\":\"function\",\"content\":\"a\"}]", "messages[0].name", bad);
+    expect_error("[{\"role\":\"function\",\"name\":\"f\"}]", "messages[0].content", bad);
+    expect_error("[{\"role\":\"function\",\"name\":\"f\",\"content\":\"x\",\"tool_call_id\":1}]",
+                 "messages[0].tool_call_id", bad);
+}
+
+/* --- Calls of custom tools --- */
+
+static void calls_of_custom_tools_have_an_input(void **state) {
+    struct conversation conversation = read(
+        "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"i\",\"type\":\"custom\",\"custom\":{"
+        "\"name\":\"a\",\"input\":\"x\\n\"}}]}]");
+    const struct message_call *call = &conversation.messages[0].calls[0];
+    assert_int_equal(conversation.messages[0].num_calls, 1);
+    assert_true(call->is_custom);
+    assert_string_equal(call->id, "i");
+    assert_string_equal(call->name, "a");
+    assert_string_equal(call->text, "x\n");
+    conversation_finish(&conversation);
+}
+
+#define CUSTOM(custom) ASSISTANT("\"tool_calls\":[{\"type\":\"custom\"" custom "}]")
+
+static void wrong_calls_of_custom_tools_are_refused(void **state) {
+    static const char bad[] = "invalid_type";
+    expect_error(CUSTOM(""), "messages[0].tool_calls[0].custom", bad);
+    expect_error(CUSTOM(",\"custom\":{\"name\":\"\",\"input\":\"\"}"),
+                 "messages[0].tool_calls[0].custom.name", bad);
+    expect_error(CUSTOM(",\"custom\":{\"name\":\"a\"}"), "messages[0].tool_calls[0].custom.input",
+                 bad);
+    expect_error(CUSTOM(",\"id\":1,\"custom\":{\"name\":\"a\",\"input\":\"\"}"),
+                 "messages[0].tool_calls[0].id", bad);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_taken_as_they_are),
-        cmocka_unit_test(parts_are_joined_by_line_feeds),
-        cmocka_unit_test(developer_is_what_the_template_knows),
-        cmocka_unit_test(arguments_become_a_map),
-        cmocka_unit_test(arguments_become_an_object_in_any_case),
-        cmocka_unit_test(numbers_are_pythons),
-        cmocka_unit_test(ids_are_short_where_the_template_wants_it),
-        cmocka_unit_test(calls_of_a_turn_are_answered_one_by_one),
-        cmocka_unit_test(calls_that_share_an_id_are_answered_in_turn),
-        cmocka_unit_test(a_result_without_an_id_gets_that_of_its_call),
-        cmocka_unit_test(neighbours_are_joined),
-        cmocka_unit_test(contents_have_the_templates_form),
-        cmocka_unit_test(null_content_is_kept_where_it_means_something),
-        cmocka_unit_test(tool_results_name_their_call),
-        cmocka_unit_test(reasoning_goes_by_all_its_names),
-        cmocka_unit_test(an_answer_goes_back_as_it_came),
-        cmocka_unit_test(for_a_template_without_tools_calls_are_text),
-        cmocka_unit_test(for_a_template_without_tools_they_are_described),
-        cmocka_unit_test(the_last_content_gets_the_suffix),
-        cmocka_unit_test(roles_of_the_templates_own_go_to_it),
-        cmocka_unit_test(roles_are_the_servers_words_and_contents_the_clients),
+        cmocka_unit_test(each_message_has_its_members),
         cmocka_unit_test(what_is_no_message_is_refused),
         cmocka_unit_test(broken_tool_calls_are_refused),
+        cmocka_unit_test(calls_are_bounded),
         cmocka_unit_test(other_content_than_text_is_refused),
         cmocka_unit_test(messages_are_bounded),
-        cmocka_unit_test(more_than_the_arena_holds_is_refused),
+        cmocka_unit_test(no_function_call_is_none),
+        cmocka_unit_test(calls_and_results_have_an_id_in_common),
+        cmocka_unit_test(wrong_function_calls_are_refused),
+        cmocka_unit_test(calls_of_custom_tools_have_an_input),
+        cmocka_unit_test(wrong_calls_of_custom_tools_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

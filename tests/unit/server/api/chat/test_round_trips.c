@@ -9,6 +9,7 @@
 
 #include "server/api/chat/chat_format.h"
 #include "server/api/conversation/chat_model.h"
+#include "server/api/conversation/chat_prompt.h"
 #include "server/api/messages/messages_body.h"
 #include "server/api/messages/messages_output.h"
 #include "server/api/responses/responses_body.h"
@@ -109,7 +110,7 @@ struct api {
     const char *result[4]; /* a result's first member with its value, its id and its text */
     bool has_blocks;       /* results and a user's texts are blocks of one message */
     void (*answer)(struct talk *talk, const char *text);
-    int (*read)(const struct api_context *context, const cJSON *json, struct chat_body *out,
+    int (*read)(const struct api_context *context, const cJSON *json, struct conversation *out,
                 struct api_error *err);
 };
 
@@ -283,30 +284,30 @@ static cJSON *make_body(const struct api *api, struct talk *talk, bool has_tools
     return json;
 }
 
-static int chat_read(const struct api_context *context, const cJSON *json, struct chat_body *out,
+static int chat_read(const struct api_context *context, const cJSON *json, struct conversation *out,
                      struct api_error *err) {
     return chat_body_read(context, cJSON_Duplicate(json, true), out, err);
 }
 
 static int responses_read(const struct api_context *context, const cJSON *json,
-                          struct chat_body *out, struct api_error *err) {
+                          struct conversation *out, struct api_error *err) {
     static const struct responses_conversation nothing;
     return responses_body_read(context, json, &nothing, out, err);
 }
 
 static int messages_read(const struct api_context *context, const cJSON *json,
-                         struct chat_body *out, struct api_error *err) {
+                         struct conversation *out, struct api_error *err) {
     return messages_body_read(context, json, false, out, err);
 }
 
 static int render(const struct api_context *context, const struct api *api, struct talk *talk,
                   bool has_tools, struct chat_rendering *out, struct api_error *err) {
     cJSON *json = make_body(api, talk, has_tools);
-    struct chat_body body;
+    struct conversation body;
     int status = api->read(context, json, &body, err);
     if (status == 0) {
-        status = chat_prompt_render(context, &body.prompt, out, err);
-        chat_body_finish(&body);
+        status = chat_prompt_render(context, &body, out, err);
+        conversation_finish(&body);
     }
     cJSON_Delete(json);
     return status;

@@ -92,7 +92,9 @@ static void tokenize_refuses_what_it_cannot_do(void **state) {
     expect_error(tokenize_endpoint_encode, "{\"prompt\":[\"a\"]}", 400, "prompt");
     expect_error(tokenize_endpoint_encode, "{\"prompt\":\"a\",\"add_special_tokens\":1}", 400,
                  "add_special_tokens");
-    expect_error(tokenize_endpoint_encode, "{\"messages\":[]}", 400, ""); /* no chat template */
+    expect_error(tokenize_endpoint_encode, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
+                 400, ""); /* no chat template */
+    expect_error(tokenize_endpoint_encode, "{\"messages\":[]}", 400, "messages");
     expect_error(tokenize_endpoint_encode, "{\"prompt\":\"a\",\"content\":\"a\"}", 400, "content");
     expect_error(tokenize_endpoint_encode, "{\"prompt\":\"a\",\"messages\":[]}", 400, "prompt");
     expect_error(tokenize_endpoint_encode, "{\"prompt\":\"a\",\"with_pieces\":true}", 400,

@@ -1,8 +1,8 @@
 /* From the parts of a body to the prompt's text and tokens. */
 #include "server/api/conversation/chat_prompt.h"
 
+#include "server/api/chat/chat_body.h"
 #include "server/api/conversation/chat_model.h"
-#include "config/json/json_parse.h"
 
 #include "tests/unit/server/api/chat_fixture.h"
 #include "tests/unit/server/api/fake_tokenizer.h"
@@ -30,60 +30,65 @@ static int teardown(void **state) {
     return 0;
 }
 
-static const cJSON *member(const cJSON *body, const char *name) {
-    return cJSON_GetObjectItemCaseSensitive(body, name);
+static int read(const char *body, struct conversation *out, struct api_error *err) {
+    return chat_body_parse(&context, body, strlen(body), out, err);
 }
 
-/* The fields of a body as the endpoints read them. */
-static int read(const cJSON *body, struct chat_prompt_fields *fields, struct api_error *err) {
-    *fields = (struct chat_prompt_fields){
-        .messages = member(body, "messages"),
-        .tools = member(body, "tools"),
-        .documents = member(body, "documents"),
-        .template_kwargs = member(body, "chat_template_kwargs"),
-    };
-    return chat_prompt_read_end(body, fields, err);
+static void render(const char *body, struct chat_rendering *out) {
+    struct conversation conversation;
+    struct api_error err = {0};
+    if (read(body, &conversation, &err) != 0 ||
+        chat_prompt_render(&context, &conversation, out, &err) != 0)
+        fail_msg("%s: %s", body, err.message);
+    conversation_finish(&conversation);
 }
 
 static void expect(const char *body, const char *text, bool in_reasoning) {
-    struct chat_prompt_fields fields;
     struct chat_rendering rendering;
-    struct api_error err = {0};
-    cJSON *json = json_parse(body, strlen(body), &err);
-    if (json == NULL || read(json, &fields, &err) != 0 ||
-        chat_prompt_render(&context, &fields, &rendering, &err) != 0)
-        fail_msg("%s: %s", body, err.message);
+    render(body, &rendering);
     assert_int_equal(rendering.text.length, strlen(text));
     assert_memory_equal(rendering.text.data, text, strlen(text));
     assert_int_equal(rendering.begins_in_reasoning, in_reasoning);
     chat_prompt_finish(&rendering);
-    cJSON_Delete(json);
+}
+
+/* Makes the prompt of a body that was read, and drops the conversation. */
+static int create_of(struct conversation *conversation, struct chat_prompt *out,
+                     struct api_error *err) {
+    int result = chat_prompt_create(&context, conversation, &no_limits, out, err);
+    conversation_finish(conversation);
+    return result;
 }
 
 static void expect_error(const char *body, const char *param, const char *code) {
-    struct chat_prompt_fields fields;
+    struct conversation conversation;
     struct chat_prompt prompt;
     struct api_error err = {0};
-    cJSON *json = json_parse(body, strlen(body), &err);
-    assert_non_null(json);
-    if (read(json, &fields, &err) == 0 &&
-        chat_prompt_create(&context, &fields, &no_limits, &prompt, &err) == 0)
+    if (read(body, &conversation, &err) == 0 && create_of(&conversation, &prompt, &err) == 0)
         fail_msg("accepted %s", body);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.param, param);
     assert_string_equal(err.code, code);
-    cJSON_Delete(json);
 }
 
 #define USER(text) "{\"role\":\"user\",\"content\":\"" text "\"}"
 #define ASSISTANT(text) "{\"role\":\"assistant\",\"content\":\"" text "\"}"
+#define TOOL(name) "{\"type\":\"function\",\"function\":{\"name\":\"" name "\"}}"
 
 static void messages_are_rendered(void **state) {
     expect("{\"messages\":[" USER("hi") "]}", "<s>user:hi</s><s>assistant:", false);
     expect("{\"messages\":[" USER("hi") "," ASSISTANT("yo") "],\"add_generation_prompt\":false}",
            "<s>user:hi</s><s>assistant:yo</s>", false);
-    expect("{\"messages\":[" USER("hi") "],\"tools\":[{}],\"documents\":[{\"text\":\"x\"}]}",
+    expect("{\"messages\":[" USER("hi") "],\"tools\":[" TOOL(
+               "f") "],\"documents\":[{\"text\":\"x\"}]}",
            "[TOOLS]<s>user:hi</s><s>assistant:", false);
+}
+
+static void forbidden_tools_are_not_shown(void **state) {
+    expect("{\"messages\":[" USER("hi") "],\"tools\":[" TOOL("f") "]}",
+           "[TOOLS]<s>user:hi</s><s>assistant:", false);
+    expect("{\"messages\":[" USER("hi") "],\"tools\":[" TOOL("f") "],\"tool_choice\":\"none\"}",
+           "<s>user:hi</s><s>assistant:", false);
 }
 
 static void kwargs_are_variables(void **state) {
@@ -141,17 +146,11 @@ static void the_prompt_may_have_reasoned(void **state) {
     assert_int_equal(chat_model_create(NULL, &config, &model, &why), 0);
     context.chat = model;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct chat_prompt_fields fields;
         struct chat_rendering rendering;
-        struct api_error err = {0};
-        cJSON *json = json_parse(cases[i].body, strlen(cases[i].body), &err);
-        if (json == NULL || read(json, &fields, &err) != 0 ||
-            chat_prompt_render(&context, &fields, &rendering, &err) != 0)
-            fail_msg("%s: %s", cases[i].body, err.message);
+        render(cases[i].body, &rendering);
         if (rendering.has_reasoned != cases[i].has_reasoned)
             fail_msg("%s", cases[i].body);
         chat_prompt_finish(&rendering);
-        cJSON_Delete(json);
     }
     chat_model_destroy(model);
     context.chat = kept;
@@ -172,16 +171,13 @@ static void continuing_excludes_a_generation_prompt(void **state) {
 }
 
 static void what_the_template_refuses_is_the_clients_fault(void **state) {
-    struct chat_prompt_fields fields;
+    struct conversation conversation;
     struct chat_prompt prompt;
     struct api_error err = {0};
-    static const char body[] = "{\"messages\":[" USER("refuse me") "]}";
-    cJSON *json = json_parse(body, strlen(body), &err);
-    assert_int_equal(read(json, &fields, &err), 0);
-    assert_int_equal(chat_prompt_create(&context, &fields, &no_limits, &prompt, &err), -1);
+    assert_int_equal(read("{\"messages\":[" USER("refuse me") "]}", &conversation, &err), 0);
+    assert_int_equal(create_of(&conversation, &prompt, &err), -1);
     assert_int_equal(err.status, 400);
     assert_non_null(strstr(err.message, "no such words"));
-    cJSON_Delete(json);
 }
 
 static void without_a_template_chats_are_refused(void **state) {
@@ -236,12 +232,14 @@ static void a_template_without_tools_gets_them_described(void **state) {
     struct error err = {0};
     assert_int_equal(chat_model_create(NULL, &config, &model, &err), 0);
     context.chat = model;
-    expect("{\"messages\":[" USER("hi") "],\"tools\":[{\"name\":\"f\"},{\"name\":\"g\"}]}",
-           "# Tools\n\nYou can call these functions. Each line is the JSON description of one:\n"
-           "{\"name\":\"f\"}\n{\"name\":\"g\"}\n\nTo call a function, answer with its name and its "
-           "arguments in this form:\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": {...}}\n"
-           "</tool_call>\n\nhi",
-           false);
+    expect(
+        "{\"messages\":[" USER("hi") "],\"tools\":[" TOOL("f") "," TOOL("g") "]}",
+        "# Tools\n\nYou can call these functions. Each line is the JSON description of one:\n" TOOL(
+            "f") "\n" TOOL("g") "\n\nTo call a function, answer with its name and its "
+                                "arguments in this form:\n<tool_call>\n{\"name\": \"NAME\", "
+                                "\"arguments\": {...}}\n"
+                                "</tool_call>\n\nhi",
+        false);
     context.chat = kept;
     chat_model_destroy(model);
 }
@@ -278,14 +276,11 @@ static void a_template_with_unknown_names_is_none(void **state) {
 
 /* Ids of the first prompt of the body. */
 static struct chat_prompt create(const char *body) {
-    struct chat_prompt_fields fields;
+    struct conversation conversation;
     struct chat_prompt prompt;
     struct api_error err = {0};
-    cJSON *json = json_parse(body, strlen(body), &err);
-    assert_int_equal(read(json, &fields, &err), 0);
-    if (chat_prompt_create(&context, &fields, &no_limits, &prompt, &err) != 0)
+    if (read(body, &conversation, &err) != 0 || create_of(&conversation, &prompt, &err) != 0)
         fail_msg("%s: %s", body, err.message);
-    cJSON_Delete(json);
     return prompt;
 }
 
@@ -299,7 +294,7 @@ static void a_client_writes_no_control_tokens(void **state) {
 
 static void a_long_chat_exceeds_the_context(void **state) {
     struct api_error err = {0};
-    struct chat_prompt_fields fields;
+    struct conversation conversation;
     struct chat_prompt prompt;
     char body[256], content[65];
     /* "<s>user:" and "</s>", "<s>assistant:" take 18 tokens; one more is left for the answer */
@@ -312,12 +307,10 @@ static void a_long_chat_exceeds_the_context(void **state) {
     content[45] = 'x';
     content[46] = '\0';
     snprintf(body, sizeof(body), "{\"messages\":[" USER("%s") "]}", content);
-    cJSON *json = json_parse(body, strlen(body), &err);
-    assert_int_equal(read(json, &fields, &err), 0);
-    assert_int_equal(chat_prompt_create(&context, &fields, &no_limits, &prompt, &err), -1);
+    assert_int_equal(read(body, &conversation, &err), 0);
+    assert_int_equal(create_of(&conversation, &prompt, &err), -1);
     assert_string_equal(err.code, "context_length_exceeded");
     assert_non_null(strstr(err.message, "64"));
-    cJSON_Delete(json);
 }
 
 static void a_model_knows_how_its_template_takes_messages(void **state) {
@@ -371,6 +364,7 @@ static void a_model_knows_how_its_template_takes_messages(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(messages_are_rendered),
+        cmocka_unit_test(forbidden_tools_are_not_shown),
         cmocka_unit_test(kwargs_are_variables),
         cmocka_unit_test(reserved_kwargs_are_refused),
         cmocka_unit_test(the_final_message_is_continued),

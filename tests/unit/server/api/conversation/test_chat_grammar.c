@@ -4,6 +4,7 @@
 #include "server/api/constraint/response_format.h"
 #include "server/api/conversation/tool_grammar.h"
 #include "tests/unit/engine/grammar/machine/grammar_fixture.h"
+#include "tests/unit/server/api/conversation_fixture.h"
 #include "tests/unit/server/output/output_render.h"
 
 #include <setjmp.h>
@@ -17,6 +18,18 @@
 #include <cmocka.h>
 
 static struct tokenizer tokenizer;
+
+/* Readers of prompts are linked with those of bodies, and not called. */
+int64_t tokenizer_encode_spans(const struct tokenizer *other, const char *text, size_t length,
+                               const struct text_span *client_spans, size_t num_client_spans,
+                               unsigned flags, int32_t *out, size_t capacity) {
+    fail();
+    return 0;
+}
+
+void tokenizer_num_added(const struct tokenizer *other, int *out_before, int *out_behind) {
+    fail();
+}
 
 /* `control` is the written form of the one control token besides the end. */
 static void set_vocabulary(const char *control) {
@@ -33,14 +46,13 @@ static int build_with(struct grammar_cache *cache, const char *body,
                       const struct output_parser_config *model, struct grammar **out,
                       struct api_error *err) {
     const struct api_context context = {.tokenizer = &tokenizer, .grammars = cache};
-    struct chat_body request = {.json = cJSON_Parse(body)};
-    assert_non_null(request.json);
-    if (tool_fields_read(request.json, &request.tools, err) != 0 ||
-        response_format_read(request.json, NULL, NULL, NULL, &request.sampling.grammar, err) != 0)
+    struct conversation conversation;
+    if (conversation_fixture_read(body, &conversation, err) != 0 ||
+        response_format_read(conversation.body, NULL, NULL, NULL, &conversation.sampling.grammar,
+                             err) != 0)
         fail_msg("%s", err->message);
-    int status = chat_grammar_build(&context, &request, model, out, err);
-    grammar_unref(request.sampling.grammar);
-    cJSON_Delete(request.json);
+    int status = chat_grammar_build(&context, &conversation, model, out, err);
+    conversation_finish(&conversation);
     return status;
 }
 
@@ -408,6 +420,26 @@ static void what_a_schema_has_beyond_the_form_is_refused_if_strict(void **state)
                  "tools[0].function.parameters");
 }
 
+#define CUSTOM(definition)                                                                         \
+    "{\"tools\":[" TOOL_F ",{\"type\":\"custom\",\"custom\":{\"name\":\"c\",\"format\":{\"type\":" \
+    "\"grammar\",\"grammar\":{\"syntax\":\"regex\",\"definition\":\"" definition                   \
+    "\"}}}}],\"tool_choice\":\"required\"}"
+
+static void errors_of_a_custom_tool_name_its_grammar(void **state) {
+    static const char path[] = "tools[1].custom.format.grammar.definition";
+    struct grammar *grammar = NULL;
+    struct api_error err = {0};
+    char begin[96];
+    assert_int_equal(build(CUSTOM("("), &llama3, &grammar, &err), -1);
+    assert_int_equal(err.status, 400);
+    assert_string_equal(err.param, path);
+    snprintf(begin, sizeof(begin), "%s cannot be kept: ", path);
+    assert_ptr_equal(strstr(err.message, begin), err.message);
+    expect_taken(CUSTOM("b+"), &llama3, "{\"name\": \"c\", \"parameters\": {\"input\": \"bb\"}}",
+                 "|call 0:c|arguments 0:{\"input\": \"bb\"}");
+    expect_refused(CUSTOM("b+"), &llama3, "{\"name\": \"c\", \"parameters\": {\"input\": \"a");
+}
+
 static void arguments_are_an_object(void **state) {
     expect_refused(WITH("false", "{}"), &llama3, "{\"name\": \"f\", \"parameters\": [");
     expect_refused(WITH("false", "{\"type\":null}"), &llama3,
@@ -517,22 +549,22 @@ static void test_kept(void **state) {
 }
 
 /* One tool of these takes a good part of what a request may; it must differ from the others. */
-static struct tool_fields many_tools(int count, cJSON **out_body) {
-    struct tool_fields fields;
+static struct conversation many_tools(int count) {
+    struct conversation conversation;
     struct api_error err = {0};
-    cJSON *body = cJSON_CreateObject(), *tools = cJSON_AddArrayToObject(body, "tools");
-    for (int i = 0; i < count; i++) {
-        char text[160];
-        snprintf(text, sizeof(text),
-                 "{\"type\":\"function\",\"function\":{\"name\":\"f%d\",\"parameters\":{"
-                 "\"patternProperties\":{\".*a.{12}%d$\":{}}}}}",
-                 i, i);
-        cJSON_AddItemToArray(tools, cJSON_Parse(text));
-    }
-    if (tool_fields_read(body, &fields, &err) != 0)
+    struct byte_buffer body = {0};
+    byte_buffer_append_text(&body, "{\"tools\":[");
+    for (int i = 0; i < count; i++)
+        byte_buffer_printf(
+            &body,
+            "%s{\"type\":\"function\",\"function\":{\"name\":\"f%d\",\"parameters\":{"
+            "\"patternProperties\":{\".*a.{12}%d$\":{}}}}}",
+            i > 0 ? "," : "", i, i);
+    byte_buffer_append(&body, "]}", 3);
+    if (conversation_fixture_read(body.data, &conversation, &err) != 0)
         fail_msg("%s", err.message);
-    *out_body = body;
-    return fields;
+    byte_buffer_finish(&body);
+    return conversation;
 }
 
 static int64_t cpu_ns(void) {
@@ -543,23 +575,22 @@ static int64_t cpu_ns(void) {
 
 /* Returns the least processor time of some checks. */
 static int64_t check_ns(int num_tools) {
-    cJSON *body;
-    const struct tool_fields fields = many_tools(num_tools, &body);
+    struct conversation conversation = many_tools(num_tools);
     struct api_error err = {0};
     int64_t least = INT64_MAX;
     for (int i = 0; i < 3; i++) {
         int64_t begin = cpu_ns();
-        assert_int_equal(tool_grammar_check(&fields, NULL, &err), 0);
+        assert_int_equal(tool_grammar_check(&conversation, NULL, &err), 0);
         int64_t ns = cpu_ns() - begin;
         least = ns < least ? ns : least;
     }
-    cJSON_Delete(body);
+    conversation_finish(&conversation);
     return least;
 }
 
 /* 128 of them take a dozen times what one takes. */
 static void many_tools_share_the_work_of_one_request(void **state) {
-    assert_true(4 * check_ns(TOOL_FIELDS_MAX_TOOLS) < TOOL_FIELDS_MAX_TOOLS * check_ns(1));
+    assert_true(4 * check_ns(CONVERSATION_MAX_TOOLS) < CONVERSATION_MAX_TOOLS * check_ns(1));
 }
 
 int main(void) {
@@ -580,6 +611,7 @@ int main(void) {
         cmocka_unit_test(what_tags_cannot_force_is_refused),
         cmocka_unit_test(reasoning_may_come_first),
         cmocka_unit_test(what_a_schema_has_beyond_the_form_is_refused_if_strict),
+        cmocka_unit_test(errors_of_a_custom_tool_name_its_grammar),
         cmocka_unit_test(arguments_are_an_object),
         cmocka_unit_test(an_answer_of_a_form_may_be_reasoned_about),
         cmocka_unit_test(tools_may_be_called_instead),

@@ -2,6 +2,8 @@
 
 #include "config/json/json_parse.h"
 
+#include "tests/unit/server/api/conversation_fixture.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -74,13 +76,18 @@ static void expect_type(struct text types, const char *function, const char *nam
 
 static void each_function_has_its_own(void **state) {
     struct byte_buffer types = {0};
-    cJSON *json = read("[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
-                       "\"properties\":{\"s\":{\"type\":\"string\"},\"i\":{\"type\":\"integer\"},"
-                       "\"n\":{\"type\":[\"null\",\"string\"]}}}}},"
-                       "{\"type\":\"function\",\"function\":{\"name\":\"none\"}},"
-                       "{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{"
-                       "\"properties\":{\"i\":{\"const\":\"x\"}}}}}]");
-    tool_types_append(value_of(json), &types);
+    static const char body[] =
+        "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
+        "\"properties\":{\"s\":{\"type\":\"string\"},\"i\":{\"type\":\"integer\"},"
+        "\"n\":{\"type\":[\"null\",\"string\"]}}}}},"
+        "{\"type\":\"function\",\"function\":{\"name\":\"none\"}},"
+        "{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{"
+        "\"properties\":{\"i\":{\"const\":\"x\"}}}}}]}";
+    struct conversation conversation;
+    struct api_error err = {0};
+    if (conversation_fixture_read(body, &conversation, &err) != 0)
+        fail_msg("%s", err.message);
+    tool_types_append(&conversation, &types);
     struct text all = {types.data, types.length};
     assert_false(types.failed);
     expect_type(all, "f", "s", PARAMETER_STRING);
@@ -91,13 +98,13 @@ static void each_function_has_its_own(void **state) {
     expect_type(all, "g", "i", PARAMETER_STRING);
     expect_type(all, "g", "s", PARAMETER_ANY);
     expect_type(all, "h", "s", PARAMETER_ANY);
-    cJSON_Delete(json);
+    conversation_finish(&conversation);
     byte_buffer_finish(&types);
 }
 
 static void no_tools_have_none(void **state) {
     struct byte_buffer types = {0};
-    tool_types_append(NULL, &types);
+    tool_types_append(&(const struct conversation){0}, &types);
     assert_int_equal(types.length, 0);
 }
 
