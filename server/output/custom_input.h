@@ -1,5 +1,5 @@
 /* The input of a custom tool, in the arguments of the function that stands for it
- * (server/api/tools/custom_tools.h): {"input": "..."}, as it comes. Arguments that begin in another
+ * (server/api/conversation/tools.h): {"input": "..."}, as it comes. Arguments that begin in another
  * way are the input themselves, as they are written: what a model says is not lost. */
 #ifndef QUIRE_SERVER_OUTPUT_CUSTOM_INPUT_H
 #define QUIRE_SERVER_OUTPUT_CUSTOM_INPUT_H

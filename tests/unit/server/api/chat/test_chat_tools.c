@@ -100,7 +100,6 @@ static void a_function_is_shown_as_it_was_sent(void **state) {
     assert_string_equal(read_tool->schema_path, "tools[1].function.parameters");
     assert_null(conversation.tools[0].parameters);
     assert_false(conversation.tools[0].is_strict);
-    assert_false(tools_have_custom(&conversation, "a"));
     conversation_finish(&conversation);
 }
 
@@ -292,7 +291,6 @@ static void custom_tools_are_shown_as_functions(void **state) {
         assert_int_equal(conversation.num_tools, 1);
         assert_int_equal(tool->kind, TOOL_CUSTOM);
         assert_string_equal(tool->name, "a");
-        assert_true(tools_have_custom(&conversation, "a"));
         expect_shown(tool, quoted(cases[i].shown, shown));
         assert_string_equal(tool->parameters->child->valuestring, "object");
         assert_int_equal(tool->is_strict, cases[i].is_strict);

@@ -12,6 +12,7 @@
 #include "server/api/conversation/chat_prompt.h"
 #include "server/api/messages/messages_body.h"
 #include "server/api/messages/messages_output.h"
+#include "server/api/chat/chat_body.h"
 #include "server/api/responses/responses_body.h"
 #include "server/api/responses/responses_output.h"
 #include "config/json/json_field.h"
@@ -286,7 +287,11 @@ static cJSON *make_body(const struct api *api, struct talk *talk, bool has_tools
 
 static int chat_read(const struct api_context *context, const cJSON *json, struct conversation *out,
                      struct api_error *err) {
-    return chat_body_read(context, cJSON_Duplicate(json, true), out, err);
+    struct byte_buffer text = {0};
+    json_write_tree(&text, json);
+    int status = chat_body_parse(context, text.data, text.length, out, err);
+    byte_buffer_finish(&text);
+    return status;
 }
 
 static int responses_read(const struct api_context *context, const cJSON *json,

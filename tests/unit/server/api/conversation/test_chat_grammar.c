@@ -48,8 +48,8 @@ static int build_with(struct grammar_cache *cache, const char *body,
     const struct api_context context = {.tokenizer = &tokenizer, .grammars = cache};
     struct conversation conversation;
     if (conversation_fixture_read(body, &conversation, err) != 0 ||
-        response_format_read(conversation.body, NULL, NULL, NULL, &conversation.sampling.grammar,
-                             err) != 0)
+        response_format_read(conversation.body, &openai_names, NULL, NULL, NULL,
+                             &conversation.sampling.grammar, err) != 0)
         fail_msg("%s", err->message);
     int status = chat_grammar_build(&context, &conversation, model, out, err);
     conversation_finish(&conversation);

@@ -83,7 +83,7 @@ static const struct {
     {"{" HI MAX ",'tool_choice':{'type':'auto'}}", "user[hi]\n"
                                                    "max 9\n"},
     {"{" HI MAX ",'tools':[{'name':'f','input_schema':{}}],'tool_choice':{'type':'any','disable_"
-                "parallel_tool_use':false}}",
+     "parallel_tool_use':false}}",
      "user[hi]\n"
      "function {\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}\n"
      "choice required\n"
