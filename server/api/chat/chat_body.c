@@ -1,8 +1,6 @@
 #include "server/api/chat/chat_body.h"
 
 #include "config/json/json_parse.h"
-#include "server/api/chat/chat_messages.h"
-#include "server/api/chat/chat_tools.h"
 #include "server/api/conversation/conversation_fields.h"
 
 #define MEMBER struct conversation

@@ -21,7 +21,7 @@ struct chat_api_call {
     bool lists_logprobs;                       /* of the tokens that the request names */
     int32_t num_returned;                      /* n */
     enum tool_choice tool_choice;
-    bool has_functions;               /* calls are shown in the old form (chat_tools.h) */
+    bool has_functions;               /* calls are shown in the old form (chat_body.h) */
     struct byte_buffer prompt_scores; /* prompt_logprobs only */
     struct byte_buffer prompt_ids;    /* return_token_ids only */
     bool may_reason;                  /* the model's reasoning is parsed */

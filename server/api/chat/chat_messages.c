@@ -1,4 +1,4 @@
-#include "server/api/chat/chat_messages.h"
+#include "server/api/chat/chat_body.h"
 
 #include "config/json/json_field.h"
 

@@ -1,7 +1,6 @@
-#include "server/api/chat/chat_tools.h"
+#include "server/api/chat/chat_body.h"
 
 #include "config/json/json_field.h"
-#include "server/api/chat/chat_body.h"
 #include "server/api/conversation/tools.h"
 
 #include <string.h>

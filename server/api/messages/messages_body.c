@@ -2,8 +2,6 @@
 
 #include "server/api/conversation/chat_model.h"
 #include "server/api/conversation/conversation_fields.h"
-#include "server/api/messages/messages_input.h"
-#include "server/api/messages/messages_tools.h"
 
 #include <string.h>
 

@@ -11,6 +11,7 @@
 #include "server/api/messages/messages_output.h"
 #include "config/json/json_parse.h"
 #include "config/json/json_write.h"
+#include "server/api/conversation/chat_prompt.h"
 
 struct messages_api_call {
     struct api_call base; /* first: see api_call_type.h */
@@ -207,6 +208,37 @@ int messages_endpoint_parse(const struct api_context *context, const char *text,
     if (result == 0) {
         result = api_call_create(&operations, context, &bodies, out, err);
         conversation_finish(&bodies.conversation);
+    }
+    cJSON_Delete(json);
+    return result;
+}
+
+/* --- /v1/messages/count_tokens --- */
+
+static int count(const struct api_context *context, struct conversation *conversation,
+                 struct byte_buffer *out, struct byte_buffer *ignored, struct api_error *err) {
+    int64_t num_tokens = 0;
+    if (chat_prompt_count(context, conversation, &num_tokens, err) != 0)
+        return -1;
+    *ignored = conversation->ignored;
+    conversation->ignored = (struct byte_buffer){0};
+    json_write_begin_object(out);
+    json_write_int_member(out, "input_tokens", num_tokens);
+    json_write_end_object(out);
+    return 0;
+}
+
+int messages_count_tokens(const struct api_context *context, const char *text, size_t length,
+                          struct byte_buffer *out, struct byte_buffer *ignored,
+                          struct api_error *err) {
+    struct conversation conversation;
+    cJSON *json = json_parse(text, length, err);
+    if (json == NULL)
+        return -1;
+    int result = messages_body_read(context, json, true, &conversation, err);
+    if (result == 0) {
+        result = count(context, &conversation, out, ignored, err);
+        conversation_finish(&conversation);
     }
     cJSON_Delete(json);
     return result;

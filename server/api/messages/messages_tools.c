@@ -1,4 +1,4 @@
-#include "server/api/messages/messages_tools.h"
+#include "server/api/messages/messages_body.h"
 
 #include "config/json/json_field.h"
 #include "server/api/conversation/tools.h"

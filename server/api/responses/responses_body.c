@@ -2,8 +2,6 @@
 
 #include "config/json/json_write.h"
 #include "server/api/conversation/conversation_fields.h"
-#include "server/api/responses/responses_input.h"
-#include "server/api/responses/responses_tools.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 
 #include "config/base/random_id.h"
 #include "server/api/responses/response_store.h"
-#include "server/api/responses/responses_input.h"
+#include "server/api/responses/responses_body.h"
 #include "config/json/json_field.h"
 #include "config/json/json_parse.h"
 #include "config/json/json_write.h"

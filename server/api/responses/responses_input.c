@@ -1,8 +1,7 @@
-#include "server/api/responses/responses_input.h"
+#include "server/api/responses/responses_body.h"
 
 #include "config/base/log.h"
 #include "config/json/json_field.h"
-#include "server/api/responses/responses_tools.h"
 
 #include <string.h>
 
@@ -194,7 +193,7 @@ static int read_reasoning(struct reader *reader, const cJSON *item, const struct
 
 /* --- Items --- */
 
-/* Returns whether the item is one of a tool that is run elsewhere (responses_tools.h). */
+/* Returns whether the item is one of a tool that is run elsewhere (responses_body.h). */
 static bool is_left_out(const cJSON *item) {
     static const char *const types[] = {
         "web_search_call",         "image_generation_call", "local_shell_call",

@@ -3,7 +3,7 @@
 #include "config/base/array.h"
 #include "config/base/random_id.h"
 #include "server/api/call/api_call_type.h"
-#include "server/api/responses/responses_tools.h"
+#include "server/api/responses/responses_body.h"
 #include "config/json/json_write.h"
 #include "server/output/json_stream.h"
 

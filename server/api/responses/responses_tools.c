@@ -1,4 +1,4 @@
-#include "server/api/responses/responses_tools.h"
+#include "server/api/responses/responses_body.h"
 
 #include "config/base/log.h"
 #include "config/json/json_field.h"

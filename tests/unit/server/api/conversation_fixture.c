@@ -4,8 +4,6 @@
 #include "config/json/json_field.h"
 #include "config/json/json_parse.h"
 #include "server/api/chat/chat_body.h"
-#include "server/api/chat/chat_messages.h"
-#include "server/api/chat/chat_tools.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* The messages of a chat as they are read; what a template sees of them is tested with
  * template_messages.h. */
-#include "server/api/chat/chat_messages.h"
+#include "server/api/chat/chat_body.h"
 
 #include "tests/unit/server/api/conversation_fixture.h"
 

@@ -1,5 +1,5 @@
 /* The tools of a chat and the choice among them, in both of OpenAI's forms. */
-#include "server/api/chat/chat_tools.h"
+#include "server/api/chat/chat_body.h"
 
 #include "config/json/json_write.h"
 #include "server/api/conversation/tool_grammar.h"
