@@ -51,6 +51,18 @@ static inline int32_t utf8_decode(const char *text, size_t bytes) {
  * character: keeping it out is up to the caller. */
 size_t utf8_encode(uint32_t character, char out[static UTF8_MAX_BYTES]);
 
+/* Surrogates of UTF-16, by which JSON writes a character above U+FFFF as two escapes. */
+static inline bool utf16_is_high(uint32_t code) {
+    return code >= 0xD800 && code <= 0xDBFF;
+}
+static inline bool utf16_is_low(uint32_t code) {
+    return code >= 0xDC00 && code <= 0xDFFF;
+}
+/* Returns the character that the two stand for. */
+static inline uint32_t utf16_join(uint32_t high, uint32_t low) {
+    return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+}
+
 /* Returns the bytes at the start of text[0..length) that are whole, valid characters. */
 size_t utf8_valid_prefix(const char *text, size_t length);
 

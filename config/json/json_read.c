@@ -107,14 +107,14 @@ static int scan_unicode_escape(struct scanner *s) {
         return 0; /* the second half of a pair is an escape, too */
     if (code == 0)
         return fail_at(s, start, "\\u0000 is not allowed in a string");
-    if (code < 0xD800 || code > 0xDFFF)
+    if (!utf16_is_high(code) && !utf16_is_low(code))
         return 0;
-    if (code > 0xDBFF || s->length - s->at < 2 || memcmp(s->data + s->at, "\\u", 2) != 0)
+    if (utf16_is_low(code) || s->length - s->at < 2 || memcmp(s->data + s->at, "\\u", 2) != 0)
         return fail_at(s, start, "unpaired surrogate");
     s->at += 2;
     if (scan_hex4(s, &low) != 0)
         return -1;
-    return low >= 0xDC00 && low <= 0xDFFF ? 0 : fail_at(s, start, "unpaired surrogate");
+    return utf16_is_low(low) ? 0 : fail_at(s, start, "unpaired surrogate");
 }
 
 /* s->at is at the backslash. */
@@ -171,14 +171,13 @@ static size_t undo_escape(const char *text, size_t length, char *out, size_t *ou
         return 2;
     }
     uint32_t code = hex4(text + 2);
-    bool is_high = code >> 10 == 0xD800 >> 10;
     bool has_more = length >= 12 && text[6] == '\\' && text[7] == 'u';
-    uint32_t low = is_high && has_more ? hex4(text + 8) : 0;
-    if (low >> 10 == 0xDC00 >> 10) {
-        *out_bytes = utf8_encode(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), out);
+    uint32_t low = utf16_is_high(code) && has_more ? hex4(text + 8) : 0;
+    if (utf16_is_low(low)) {
+        *out_bytes = utf8_encode(utf16_join(code, low), out);
         return 12;
     }
-    bool is_fit = code != 0 && code >> 11 != 0xD800 >> 11;
+    bool is_fit = code != 0 && !utf16_is_high(code) && !utf16_is_low(code);
     *out_bytes = utf8_encode(is_fit ? code : 0xFFFD, out);
     return 6;
 }

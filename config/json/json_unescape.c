@@ -29,13 +29,13 @@ static size_t drop_high(struct json_unescape *string, char *out) {
 
 static size_t end_code(struct json_unescape *string, char *out) {
     uint32_t code = string->code, high = string->high;
-    bool is_low = code >= 0xDC00 && code <= 0xDFFF;
+    bool is_low = utf16_is_low(code);
     if (is_low && high != 0) {
         string->high = 0;
-        return utf8_encode(0x10000 + ((high - 0xD800) << 10) + (code - 0xDC00), out);
+        return utf8_encode(utf16_join(high, code), out);
     }
     size_t length = drop_high(string, out);
-    if (code >= 0xD800 && code <= 0xDBFF) {
+    if (utf16_is_high(code)) {
         string->high = code;
         return length;
     }

@@ -167,7 +167,7 @@ static void put_text(struct python_literal *literal, char byte) {
 /* Half a surrogate pair stays an escape, whose other half may follow. */
 static void put_character(struct python_literal *literal, uint32_t code) {
     char text[UTF8_MAX_BYTES];
-    if (code >= 0xD800 && code <= 0xDFFF)
+    if (utf16_is_high(code) || utf16_is_low(code))
         byte_buffer_printf(&literal->out, "\\u%04x", (unsigned)code);
     else if (code < 0x80)
         put_text(literal, (char)code);

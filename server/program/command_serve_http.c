@@ -124,6 +124,7 @@ void command_serve_http_set_context(struct serve *serve) {
         .max_prompt_tokens = options->max_queued_tokens,
         .sampling = default_settings(serve),
         .seed = (uint64_t)options->seed,
+        .num_seeds = &serve->num_seeds,
         .system_fingerprint = serve->fingerprint,
         .embedding_sizes = &serve->model->embedding_sizes,
         .pooling = strcmp(options->pooling, "mean") == 0 ? POOLING_MEAN : POOLING_LAST,

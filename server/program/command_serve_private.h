@@ -59,6 +59,7 @@ struct serve {
     char *served_names[OPTIONS_MAX_LIST]; /* of the options, or model_name */
     char fingerprint[FINGERPRINT_BYTES];
     struct response_store *responses; /* NULL: none are kept */
+    atomic_uint_fast64_t num_seeds;   /* of requests that bring none */
     struct api_context context;
     struct server_info server_info;
     struct http_origin_rules origins;

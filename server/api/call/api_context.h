@@ -8,6 +8,7 @@
 #include "models/tokenizer/tokenizer.h"
 #include "config/json/api_error.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,6 +35,7 @@ struct api_context {
     int64_t max_prompt_tokens;
     struct sampling_settings sampling; /* where a request says nothing: neutral, or the model's */
     uint64_t seed;                     /* base of the seeds of requests that bring none */
+    atomic_uint_fast64_t *num_seeds;   /* made of it so far; NULL: each is the first */
     const char *system_fingerprint;
     const struct embedding_sizes *embedding_sizes; /* to which they may be cut; NULL: none */
     enum pooling pooling;                          /* of embeddings whose request does not say */

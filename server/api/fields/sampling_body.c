@@ -9,7 +9,6 @@
 #include "server/api/fields/unknown_fields.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -242,10 +241,10 @@ static uint64_t mix(uint64_t x) {
 }
 
 uint64_t sampling_body_seed(const struct api_context *context, const struct sampling_body *body) {
-    static atomic_uint_fast64_t num_seeds;
     if (body->has_seed)
         return (uint64_t)body->seed;
-    return mix(context->seed ^ mix(atomic_fetch_add(&num_seeds, 1)));
+    uint64_t number = context->num_seeds != NULL ? atomic_fetch_add(context->num_seeds, 1) : 0;
+    return mix(context->seed ^ mix(number));
 }
 
 static int refuse_room(const struct api_context *context, const char *name, int64_t value,

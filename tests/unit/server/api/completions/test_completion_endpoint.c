@@ -18,6 +18,7 @@
 #define MAX_FRAMES 64
 
 static char *const names[] = {"m", "alias"};
+static atomic_uint_fast64_t num_seeds;
 static const struct api_context context = {
     .limits = &(const struct serving_limits){.max_model_len = 64, .max_logprobs = 20},
     .sampling = SAMPLING_SETTINGS_NEUTRAL,
@@ -28,6 +29,7 @@ static const struct api_context context = {
     .max_choices = 32,
     .max_prompt_tokens = 100,
     .seed = 99,
+    .num_seeds = &num_seeds,
     .system_fingerprint = "fp",
 };
 
