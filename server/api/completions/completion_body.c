@@ -45,17 +45,23 @@ static int check_combinations(const struct completion_body *body, struct api_err
     return 0;
 }
 
+/* Returns what the body calls a field. */
+static const char *name_of(const struct completion_body *body, const char *field) {
+    return body_names_field(body->sampling.names, body->json, field);
+}
+
 static int read_suffix(const struct api_context *context, struct completion_body *body,
                        struct api_error *err) {
+    const char *name = name_of(body, "suffix");
     const struct prompt_limits limits = sampling_body_prompt_limits(&body->sampling);
     if (!completion_body_has_suffix(body))
         return 0;
     if (body->sampling.truncation.keeps_start)
         return refuse(err, "truncation_side",
                       "truncation_side must be left out with suffix: what is around the gap stays");
-    if (fim_prompt_check(context, body->infill.is_given, err) != 0)
+    if (fim_prompt_check(context, name, body->infill.is_given, err) != 0)
         return -1;
-    return fim_prompt_read_suffix(context, body->suffix,
+    return fim_prompt_read_suffix(context, body->suffix, name,
                                   prompt_text_flags(false, body->parse_special), &limits,
                                   &body->suffix_tokens, err);
 }
@@ -63,15 +69,15 @@ static int read_suffix(const struct api_context *context, struct completion_body
 static int read_prompts(const struct api_context *context, struct completion_body *body,
                         struct api_error *err) {
     const struct sampling_body *sampling = &body->sampling;
-    if (prompt_list_read(context, body->json, "prompt", completion_body_has_suffix(body),
-                         &body->prompts, err) != 0)
+    if (prompt_list_read(context, body->json, name_of(body, "prompt"),
+                         completion_body_has_suffix(body), &body->prompts, err) != 0)
         return -1;
     bool has_best_of = sampling->best_of != 0;
     int64_t num_choices =
         (has_best_of ? sampling->best_of : sampling->n) * body->prompts.num_prompts;
     if (num_choices <= context->max_choices)
         return 0;
-    const char *name = has_best_of ? "best_of" : "n";
+    const char *name = name_of(body, has_best_of ? "best_of" : "n");
     return bad_request(err, "out_of_range", name,
                        "%s times the number of prompts must be at most %d, not %lld", name,
                        (int)context->max_choices, (long long)num_choices);
@@ -87,9 +93,14 @@ static int add_ends(const struct api_context *context, struct completion_body *b
 
 static int read_all(const struct api_context *context, struct completion_body *body,
                     struct api_error *err) {
-    if (request_limits_read(context, body->json, JSON_TABLE(fields), body, err) != 0 ||
-        sampling_body_read(context, body->json, &body->sampling, err) != 0 ||
-        add_ends(context, body, err) != 0 ||
+    const struct body_names *names = body->sampling.names;
+    const struct json_table table = body_names_table(names, JSON_TABLE(fields));
+    if (request_limits_read(context, body->json, table, body, err) != 0 ||
+        sampling_body_read(context, body->json, &body->sampling, err) != 0)
+        return -1;
+    if (body->form == COMPLETION_INFILL)
+        infill_body_leave_room(context, &body->sampling);
+    if (add_ends(context, body, err) != 0 ||
         beam_fields_read(context, body->json, &body->sampling, err) != 0 ||
         sampling_body_check_unknown(context, body->json, &body->sampling, JSON_TABLE(fields),
                                     &body->ignored, err) != 0)
@@ -97,21 +108,14 @@ static int read_all(const struct api_context *context, struct completion_body *b
     beam_fields_list_idle(body->json, &body->ignored);
     if (check_combinations(body, err) != 0 || read_suffix(context, body, err) != 0)
         return -1;
-    if (json_given_member(body->json, "logprobs") != NULL)
+    if (body_names_given(names, body->json, "logprobs") != NULL)
         body->logprobs = request_limits_logprobs(context, body->logprobs);
     if (sampling_body_check_logprob_tokens(&body->sampling, (int32_t)body->logprobs, err) != 0)
         return -1;
     return read_prompts(context, body, err);
 }
 
-void completion_body_rename_error(enum completion_form form, struct api_error *err) {
-    if (form == COMPLETION_INFILL)
-        infill_body_rename_error(err);
-    else if (form == COMPLETION_LLAMA)
-        llama_body_rename_error(err);
-}
-
-/* Gives the fields their names here. */
+/* Makes the values of llama.cpp's forms what those of a completion are. */
 static int take_form(const struct api_context *context, struct completion_body *body,
                      struct api_error *err) {
     if (body->form == COMPLETION_OPENAI)
@@ -128,12 +132,8 @@ static int take_form(const struct api_context *context, struct completion_body *
 /* What an output has no room for is cut, where the form is llama.cpp's. */
 static int read_form(const struct api_context *context, struct completion_body *body,
                      struct api_error *err) {
-    if (take_form(context, body, err) != 0)
+    if (take_form(context, body, err) != 0 || read_all(context, body, err) != 0)
         return -1;
-    if (read_all(context, body, err) != 0) {
-        completion_body_rename_error(body->form, err);
-        return -1;
-    }
     if (body->form == COMPLETION_OPENAI)
         return 0;
     body->sampling.max_tokens_field = NULL;
@@ -141,6 +141,12 @@ static int read_form(const struct api_context *context, struct completion_body *
     return body->form == COMPLETION_LLAMA
                ? 0
                : infill_body_read_tokens(context, &limits, &body->infill, err);
+}
+
+static const struct body_names *names_of(enum completion_form form) {
+    if (form == COMPLETION_INFILL)
+        return &llama_body_infill_names;
+    return form == COMPLETION_LLAMA ? &llama_body_names : &openai_names;
 }
 
 int completion_body_parse(const struct api_context *context, const char *text, size_t length,
@@ -154,7 +160,7 @@ int completion_body_parse(const struct api_context *context, const char *text, s
     bool is_openai = form == COMPLETION_OPENAI;
     struct completion_body body = {
         .json = json,
-        .sampling = sampling_body_defaults(context, &openai_names,
+        .sampling = sampling_body_defaults(context, names_of(form),
                                            is_openai ? DEFAULT_MAX_TOKENS : SAMPLING_TO_THE_END),
         .form = form,
         .logprobs = -1,

@@ -31,12 +31,10 @@ struct completion_body {
     bool echo, add_special_tokens, parse_special, timings_per_token, return_progress;
 };
 
-/* On failure -1 and *err, which names the fields as the form does; nothing to free. */
+/* On failure -1 and *err, which names the fields as the body does; nothing to free. */
 int completion_body_parse(const struct api_context *context, const char *text, size_t length,
                           enum completion_form form, struct completion_body *out,
                           struct api_error *err);
-/* Names the fields of an error as the form does. */
-void completion_body_rename_error(enum completion_form form, struct api_error *err);
 /* Returns whether the text is to be filled in before a suffix (fim_prompt.h), or one that is empty.
  */
 bool completion_body_has_suffix(const struct completion_body *body);

@@ -109,7 +109,8 @@ static int add_prompt(const struct api_context *context, const struct completion
     return prompt->text.failed || prompt->ids.failed ? api_error_set_memory(err) : 0;
 }
 
-static int check_logprobs(const struct completion_api_call *call, struct api_error *err) {
+static int check_logprobs(const struct completion_api_call *call,
+                          const struct completion_body *body, struct api_error *err) {
     int64_t num_entries = 0;
     for (int32_t i = 0; i < call->base.num_prompts; i++) {
         const struct request *prompt = call->base.prompts[i].request;
@@ -123,7 +124,8 @@ static int check_logprobs(const struct completion_api_call *call, struct api_err
     if (num_entries <= MAX_LOGPROB_ENTRIES)
         return 0;
     const char *field = call->num_logprobs >= 0 ? "logprobs" : "prompt_logprobs";
-    return bad_request(err, "out_of_range", field,
+    return bad_request(err, "out_of_range",
+                       body_names_field(body->sampling.names, body->json, field),
                        "the call may produce %lld logprob entries: at most %d are allowed; "
                        "request fewer logprobs, tokens, choices or prompts",
                        (long long)num_entries, MAX_LOGPROB_ENTRIES);
@@ -140,7 +142,7 @@ static int add_prompts(const struct api_context *context, const struct completio
         if (prompt_list_check_total(context, &body->prompts, num_tokens, err) != 0)
             return -1;
     }
-    return check_logprobs(call, err);
+    return check_logprobs(call, body, err);
 }
 
 static int fill(const struct api_context *context, void *parsed, struct api_call *base,
@@ -534,12 +536,9 @@ static int parse(const struct api_context *context, const char *text, size_t len
     struct completion_body body;
     if (completion_body_parse(context, text, length, form, &body, err) != 0)
         return -1;
-    form = body.form;
-    int result = api_call_create(form == COMPLETION_LLAMA ? &llama_operations : &operations,
+    int result = api_call_create(body.form == COMPLETION_LLAMA ? &llama_operations : &operations,
                                  context, &body, out, err);
     completion_body_finish(&body);
-    if (result != 0)
-        completion_body_rename_error(form, err);
     return result;
 }
 

@@ -8,11 +8,12 @@
 #define MAX_ADDED 16 /* tokens that a tokenizer puts around a text */
 #define SUFFIX_SHARE 4
 
-int fim_prompt_check(const struct api_context *context, bool is_infill, struct api_error *err) {
+int fim_prompt_check(const struct api_context *context, const char *path, bool is_infill,
+                     struct api_error *err) {
     if (tokenizer_fim(context->tokenizer) != NULL)
         return 0;
-    return bad_request(err, "unsupported_value", "suffix",
-                       "suffix %s: this model has no tokens for filling in the middle",
+    return bad_request(err, "unsupported_value", path,
+                       "%s %s: this model has no tokens for filling in the middle", path,
                        is_infill ? "cannot be used" : "must be left out or empty");
 }
 
@@ -41,16 +42,16 @@ static unsigned without_added(unsigned flags) {
     return flags & ~(unsigned)TOKENIZER_ADD_SPECIAL;
 }
 
-int fim_prompt_read_suffix(const struct api_context *context, const char *suffix, unsigned flags,
-                           const struct prompt_limits *limits, struct prompt_tokens *out,
-                           struct api_error *err) {
+int fim_prompt_read_suffix(const struct api_context *context, const char *suffix, const char *path,
+                           unsigned flags, const struct prompt_limits *limits,
+                           struct prompt_tokens *out, struct api_error *err) {
     const struct prompt_text text = {
         .data = suffix, .length = strlen(suffix), .flags = without_added(flags)};
     struct prompt_limits behind = *limits;
     if (text.length == 0)
         return 0;
     behind.truncation.keeps_start = true;
-    return prompt_text_tokens(context, &text, "suffix", &behind, out, err);
+    return prompt_text_tokens(context, &text, path, &behind, out, err);
 }
 
 static int read_item(const struct api_context *context, const struct fim_prompt *prompt,

@@ -19,21 +19,22 @@ struct fim_prompt {
     unsigned flags;                       /* of the item's text (enum tokenizer_flags) */
 };
 
-/* Refuses a suffix for a model without such tokens: -1 and *err, 400, param suffix. is_infill: it
- * is no matter that it is empty. */
-int fim_prompt_check(const struct api_context *context, bool is_infill, struct api_error *err);
+/* Refuses a suffix, the field `path`, for a model without such tokens: -1 and *err, 400. is_infill:
+ * it is no matter that it is empty. */
+int fim_prompt_check(const struct api_context *context, const char *path, bool is_infill,
+                     struct api_error *err);
 
 /* Adds the tokens that end what fills a gap (tokenizer_fim_ends) to those that stop; a 400 where
  * they are too many together. */
 int fim_prompt_add_ends(const struct api_context *context, struct sampling_lists *lists,
                         struct api_error *err);
 
-/* Encodes a suffix, none where it is empty, once for all prompts of a call: of a long one no more
- * than a truncation leaves of a whole prompt. The caller frees the tokens. -1 and *err, param
- * suffix. */
-int fim_prompt_read_suffix(const struct api_context *context, const char *suffix, unsigned flags,
-                           const struct prompt_limits *limits, struct prompt_tokens *out,
-                           struct api_error *err);
+/* Encodes a suffix, the field `path`, none where it is empty, once for all prompts of a call: of a
+ * long one no more than a truncation leaves of a whole prompt. The caller frees the tokens. -1 and
+ * *err. */
+int fim_prompt_read_suffix(const struct api_context *context, const char *suffix, const char *path,
+                           unsigned flags, const struct prompt_limits *limits,
+                           struct prompt_tokens *out, struct api_error *err);
 
 /* Makes the tokens, which the caller frees; those of the item are [*out_begin, *out_end). A
  * truncation keeps what is around the gap: of the suffix a quarter of the room, or what the item

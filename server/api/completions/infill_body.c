@@ -1,6 +1,5 @@
 #include "server/api/completions/infill_body.h"
 
-#include "server/api/chat/chat_error_names.h"
 #include "server/api/completions/llama_body.h"
 #include "config/json/json_field.h"
 
@@ -27,26 +26,9 @@ static int check_names(const cJSON *json, struct api_error *err) {
     return 0;
 }
 
-static int rename_text(cJSON *json, const char *from, const char *to, struct api_error *err) {
-    cJSON *item = llama_body_detach(json, from);
-    if (cJSON_IsString(item))
-        return llama_body_put(json, to, item, err);
-    int result = json_refuse(item, from, "a string", err);
-    cJSON_Delete(item);
-    return result;
-}
-
-/* What is not given means as many as there is room for. */
-static int take_length(const struct api_context *context, cJSON *json, struct api_error *err) {
-    int64_t most = context->limits->max_model_len, share = most / OUTPUT_SHARE, length = share;
-    const cJSON *given = json_given_member(json, "max_tokens");
-    if (json_given_member(json, "truncate_prompt_tokens") != NULL)
-        return 0;
-    if (given != NULL && json_read_int(given, "n_predict", 0, INT32_MAX, &length, err) != 0)
-        return -1;
-    int64_t left = length < share ? length : share;
-    return llama_body_put(json, "truncate_prompt_tokens", cJSON_CreateNumber((double)(most - left)),
-                          err);
+static int check_text(const cJSON *json, const char *name, struct api_error *err) {
+    const cJSON *item = json_given_member(json, name);
+    return cJSON_IsString(item) ? 0 : json_refuse(item, name, "a string", err);
 }
 
 static int check_file(const cJSON *file, int index, struct api_error *err) {
@@ -89,15 +71,21 @@ int infill_body_take(const struct api_context *context, cJSON *json, struct infi
     *out = (struct infill_body){.is_given = true};
     if (check_names(json, err) != 0 || llama_body_take(context, json, ignored, err) != 0)
         return -1;
-    out->prompt = llama_body_detach(json, "prompt");
+    out->prompt = json_given_member(json, "prompt");
     out->files = llama_body_detach(json, "input_extra");
     if (out->prompt != NULL && !cJSON_IsString(out->prompt))
         return json_refuse(out->prompt, "prompt", "a string", err);
-    if (check_files(out->files, err) != 0 ||
-        rename_text(json, "input_prefix", "prompt", err) != 0 ||
-        rename_text(json, "input_suffix", "suffix", err) != 0)
+    if (check_files(out->files, err) != 0 || check_text(json, "input_prefix", err) != 0)
         return -1;
-    return take_length(context, json, err);
+    return check_text(json, "input_suffix", err);
+}
+
+void infill_body_leave_room(const struct api_context *context, struct sampling_body *sampling) {
+    int64_t most = context->limits->max_model_len, share = most / OUTPUT_SHARE;
+    int64_t length = sampling->max_tokens;
+    bool is_open = length == SAMPLING_TO_THE_END || length > share;
+    if (sampling->truncation.max_tokens == 0)
+        sampling->truncation.max_tokens = most - (is_open ? share : length);
 }
 
 static void append_id(struct byte_buffer *ids, int32_t id) {
@@ -202,19 +190,7 @@ int infill_body_read_tokens(const struct api_context *context, const struct prom
     return result == 0 ? check_prompt(context, limits, body, err) : -1;
 }
 
-void infill_body_rename_error(struct api_error *err) {
-    static const struct chat_error_name none[] = {{NULL, NULL}};
-    static const struct chat_error_name fields[] = {{"prompt_logprobs", "prompt_logprobs"},
-                                                    {"prompt", "input_prefix"},
-                                                    {"suffix", "input_suffix"},
-                                                    {NULL, NULL}};
-    static const struct chat_error_names names = {none, fields, none};
-    llama_body_rename_error(err);
-    chat_error_rename(err, &names);
-}
-
 void infill_body_finish(struct infill_body *body) {
-    cJSON_Delete(body->prompt);
     cJSON_Delete(body->files);
     free(body->between.ids);
     free(body->in_front.ids);

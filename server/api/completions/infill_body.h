@@ -11,7 +11,7 @@
 #ifndef QUIRE_SERVER_API_COMPLETIONS_INFILL_BODY_H
 #define QUIRE_SERVER_API_COMPLETIONS_INFILL_BODY_H
 
-#include "server/api/fields/prompt_field.h"
+#include "server/api/fields/sampling_body.h"
 
 #define INFILL_MAX_FILES 64
 #define INFILL_MAX_NAME_BYTES 1024
@@ -19,22 +19,23 @@
 /* Zeroed: the body is none of these. */
 struct infill_body {
     bool is_given;
-    cJSON *prompt, *files;        /* owned; NULL: not given */
+    const cJSON *prompt;          /* of the body; NULL: not given */
+    cJSON *files;                 /* owned; NULL: not given */
     struct prompt_tokens between; /* of the prompt */
     struct prompt_tokens in_front;
 };
 
-/* Gives the members of the body the names that those of a completion have, but for what out takes
- * over, and appends the names of those that are dropped to `ignored`. Without
- * truncate_prompt_tokens the prompt is cut to leave the context n_predict tokens, or a quarter of
- * it, which is the most. -1 and *err: 400, param the field; infill_body_finish all the same. */
+/* Checks and takes what is /infill's own, and makes the rest of the body what a completion's is
+ * (llama_body_take), by the names llama_body_infill_names. -1 and *err: 400, param the field;
+ * infill_body_finish all the same. */
 int infill_body_take(const struct api_context *context, cJSON *json, struct infill_body *out,
                      struct byte_buffer *ignored, struct api_error *err);
-/* Encodes what was taken over. -1 and *err: 400, param the field, or 503. */
+/* Where no truncate_prompt_tokens was given the prompt is cut to leave the context n_predict
+ * tokens, or a quarter of it, which is the most. */
+void infill_body_leave_room(const struct api_context *context, struct sampling_body *sampling);
+/* Encodes what was taken. -1 and *err: 400, param the field, or 503. */
 int infill_body_read_tokens(const struct api_context *context, const struct prompt_limits *limits,
                             struct infill_body *body, struct api_error *err);
-/* Names the fields of an error of the completion as they were sent. */
-void infill_body_rename_error(struct api_error *err);
 void infill_body_finish(struct infill_body *body);
 
 #endif

@@ -1,6 +1,5 @@
 #include "server/api/completions/llama_body.h"
 
-#include "server/api/chat/chat_error_names.h"
 #include "engine/request/sampling_params.h"
 #include "server/api/fields/prompt_field.h"
 #include "config/json/json_field.h"
@@ -14,6 +13,20 @@
 #define MAX_FIELDS 64            /* of an answer; each is searched for */
 #define MAX_FIELD_BYTES 256
 
+static const struct json_alias aliases[] = {
+    {"max_tokens", "n_predict", .has_none = true, .none = -1},
+    {"logprobs", "n_probs", .has_none = true, .none = 0},
+    {"n", "n_cmpl"},
+    {"repetition_penalty", "repeat_penalty"},
+    {"return_token_ids", "return_tokens"},
+    {"prompt", "input_prefix"}, /* these two in /infill only */
+    {"suffix", "input_suffix"},
+};
+const struct body_names llama_body_names = {
+    .aliases = aliases, .num_aliases = 5, .format = "response_format"};
+const struct body_names llama_body_infill_names = {
+    .aliases = aliases, .num_aliases = 7, .format = "response_format"};
+
 cJSON *llama_body_detach(cJSON *json, const char *name) {
     cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(json, name);
     if (!cJSON_IsNull(item))
@@ -22,7 +35,9 @@ cJSON *llama_body_detach(cJSON *json, const char *name) {
     return NULL;
 }
 
-int llama_body_put(cJSON *json, const char *name, cJSON *item, struct api_error *err) {
+/* Puts a member in the place of any of that name; takes over the item. NULL, or memory that is
+ * short: -1 and *err. */
+static int put(cJSON *json, const char *name, cJSON *item, struct api_error *err) {
     cJSON_DeleteItemFromObjectCaseSensitive(json, name);
     if (item != NULL && cJSON_AddItemToObject(json, name, item))
         return 0;
@@ -30,29 +45,10 @@ int llama_body_put(cJSON *json, const char *name, cJSON *item, struct api_error 
     return api_error_set_memory(err);
 }
 
-/* Renames a number, which is left out where it is `nothing`. */
-static int rename_number(cJSON *json, const char *from, const char *to, int64_t nothing,
-                         struct api_error *err) {
-    int64_t value = 0;
-    cJSON *item = llama_body_detach(json, from);
-    if (item == NULL)
-        return 0;
-    int result = json_read_int(item, from, nothing, INT32_MAX, &value, err);
-    if (result == 0 && value != nothing)
-        return llama_body_put(json, to, item, err);
-    cJSON_Delete(item);
-    return result;
-}
-
-static int rename_field(cJSON *json, const char *from, const char *to, struct api_error *err) {
-    cJSON *item = llama_body_detach(json, from);
-    return item == NULL ? 0 : llama_body_put(json, to, item, err);
-}
-
 /* Without penalties it is no matter how far back they look. */
 static void drop_idle(cJSON *json) {
     static const char *const zeros[] = {"presence_penalty", "frequency_penalty"};
-    const cJSON *repetition = json_given_member(json, "repetition_penalty"),
+    const cJSON *repetition = body_names_given(&llama_body_names, json, "repetition_penalty"),
                 *seed = json_given_member(json, "seed");
     bool is_idle =
         repetition == NULL || (cJSON_IsNumber(repetition) && repetition->valuedouble == 1);
@@ -160,10 +156,9 @@ static int set_named(struct bias_reader *reader, const char *id, const cJSON *va
             "logit_bias has too many entries: at most %d are allowed, and a text has as many as it "
             "has tokens",
             MAX_LOGIT_BIASES);
-    return llama_body_put(reader->map, id,
-                          cJSON_IsFalse(value) ? cJSON_CreateNumber(NEVER)
-                                               : cJSON_Duplicate(value, false),
-                          reader->err);
+    return put(reader->map, id,
+               cJSON_IsFalse(value) ? cJSON_CreateNumber(NEVER) : cJSON_Duplicate(value, false),
+               reader->err);
 }
 
 static int set_bias(struct bias_reader *reader, int64_t token, const cJSON *value) {
@@ -217,19 +212,14 @@ static int take_biases(const struct api_context *context, cJSON *json, struct ap
             result = read_bias(&reader, item, path);
     }
     if (result == 0)
-        return llama_body_put(json, "logit_bias", reader.map, err);
+        return put(json, "logit_bias", reader.map, err);
     cJSON_Delete(reader.map);
     return -1;
 }
 
 int llama_body_take(const struct api_context *context, cJSON *json, struct byte_buffer *ignored,
                     struct api_error *err) {
-    if (rename_number(json, "n_predict", "max_tokens", -1, err) != 0 ||
-        rename_number(json, "n_probs", "logprobs", 0, err) != 0 ||
-        rename_field(json, "n_cmpl", "n", err) != 0 ||
-        rename_field(json, "repeat_penalty", "repetition_penalty", err) != 0 ||
-        rename_field(json, "return_tokens", "return_token_ids", err) != 0 ||
-        take_biases(context, json, err) != 0)
+    if (take_biases(context, json, err) != 0)
         return -1;
     drop_idle(json);
     drop_empty_stops(json);
@@ -311,7 +301,7 @@ int llama_body_take_prompt(const struct api_context *context, cJSON *json, struc
     if (prompt == NULL || made == NULL)
         return prompt == NULL ? 0 : -1;
     if (made != prompt)
-        return llama_body_put(json, "prompt", made, err);
+        return put(json, "prompt", made, err);
     for (item = cJSON_IsArray(prompt) ? prompt->child : NULL; item != NULL; item = next) {
         next = item->next;
         made = make_prompt(context, item, err);
@@ -321,15 +311,4 @@ int llama_body_take_prompt(const struct api_context *context, cJSON *json, struc
             cJSON_ReplaceItemViaPointer(prompt, item, made);
     }
     return 0;
-}
-
-void llama_body_rename_error(struct api_error *err) {
-    static const struct chat_error_name none[] = {{NULL, NULL}};
-    static const struct chat_error_name fields[] = {{"prompt_logprobs", "prompt_logprobs"},
-                                                    {"max_tokens", "n_predict"},
-                                                    {"logprobs", "n_probs"},
-                                                    {"repetition_penalty", "repeat_penalty"},
-                                                    {NULL, NULL}};
-    static const struct chat_error_names names = {none, fields, none};
-    chat_error_rename(err, &names);
 }

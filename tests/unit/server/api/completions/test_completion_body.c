@@ -280,6 +280,90 @@ static void refusals_name_field_value_and_rule(void **state) {
     }
 }
 
+/* As llama.cpp calls them, or as the body does where it has a completion's name. */
+static void errors_have_the_forms_names(void **state) {
+#define LLAMA(more) COMPLETION_LLAMA, "{\"prompt\":\"a\"," more "}"
+#define INFILL(more) COMPLETION_INFILL, "{\"input_prefix\":\"a\",\"input_suffix\":\"b\"," more "}"
+    static const struct {
+        enum completion_form form;
+        const char *body, *param, *message;
+    } cases[] = {
+        {LLAMA("\"n_predict\":-2"), "n_predict",
+         "n_predict must be an integer from -1 to 2147483647, not -2"},
+        {LLAMA("\"max_tokens\":-2"), "max_tokens",
+         "max_tokens must be an integer from 0 to 2147483647, not -2"},
+        {LLAMA("\"n_probs\":21"), "n_probs",
+         "n_probs must be an integer from 0 to 20 (--max-logprobs), not 21"},
+        {LLAMA("\"n_probs\":-1"), "n_probs",
+         "n_probs must be an integer from 0 to 20 (--max-logprobs), not -1"},
+        {LLAMA("\"n_cmpl\":0"), "n_cmpl",
+         "n_cmpl must be an integer from 1 to 16 (--max-n), not 0"},
+        {LLAMA("\"n_cmpl\":2,\"best_of\":1"), "best_of",
+         "best_of must be at least n_cmpl (2), not 1"},
+        {LLAMA("\"repeat_penalty\":0"), "repeat_penalty", NULL},
+        {LLAMA("\"repetition_penalty\":0"), "repetition_penalty", NULL},
+        {LLAMA("\"return_tokens\":1"), "return_tokens",
+         "return_tokens must be true or false, not 1"},
+        {LLAMA("\"n_predict\":3,\"min_tokens\":4"), "min_tokens",
+         "min_tokens must be at most n_predict (3), not 4"},
+        {LLAMA("\"stop\":[\"\",1]"), "stop[0]", "stop[0] must be a string, not 1"},
+        {LLAMA("\"repeat_penalty\":2,\"repeat_last_n\":64"), "repeat_last_n", NULL},
+        {COMPLETION_LLAMA, "{\"prompt\":null,\"n_predict\":1}", "prompt", NULL},
+        {COMPLETION_LLAMA, "{\"prompt\":[\"a\",\"b\",\"c\"],\"n_cmpl\":16}", "n_cmpl",
+         "n_cmpl times the number of prompts must be at most 32, not 48"},
+        {COMPLETION_INFILL, "{\"input_prefix\":\"a\"}", "input_suffix",
+         "input_suffix must be a string, not missing"},
+        {COMPLETION_INFILL, "{\"input_suffix\":\"a\",\"prompt\":\"b\"}", "input_prefix",
+         "input_prefix must be a string, not missing"},
+        {INFILL("\"prompt\":1"), "prompt", "prompt must be a string, not 1"},
+        {INFILL("\"max_tokens\":1"), "max_tokens",
+         "max_tokens is not a field of /infill: use n_predict"},
+        {INFILL("\"suffix\":\"\""), "suffix", "suffix is not a field of /infill: use input_suffix"},
+        {INFILL("\"n_predict\":\"a\""), "n_predict", NULL},
+        {COMPLETION_OPENAI, "{\"prompt\":\"a\",\"n_predict\":1}", "n_predict",
+         "n_predict is not supported: leave it out; use max_tokens"},
+    };
+#undef LLAMA
+#undef INFILL
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct completion_body request;
+        struct api_error err = {0};
+        const char *body = cases[i].body, *message = cases[i].message;
+        if (completion_body_parse(&context, body, strlen(body), cases[i].form, &request, &err) == 0)
+            fail_msg("accepted %s", body);
+        if (strcmp(err.param, cases[i].param) != 0 ||
+            strncmp(err.message, err.param, strlen(err.param)) != 0 ||
+            (message != NULL && strcmp(err.message, message) != 0))
+            fail_msg("%s: param \"%s\", \"%s\"", body, err.param, err.message);
+    }
+}
+
+static void llamas_fields_reach_the_engine(void **state) {
+    static const struct {
+        const char *body;
+        int64_t max_tokens, logprobs, n;
+    } cases[] = {
+        {"{\"prompt\":\"a\",\"n_predict\":3,\"n_probs\":2,\"n_cmpl\":4}", 3, 2, 4},
+        {"{\"prompt\":\"a\",\"max_tokens\":3,\"logprobs\":0,\"n\":4}", 3, 0, 4},
+        {"{\"prompt\":\"a\",\"n_predict\":-1,\"n_probs\":0}", SAMPLING_TO_THE_END, -1, 1},
+        {"{\"prompt\":\"a\",\"n_predict\":-1,\"max_tokens\":5}", 5, -1, 1},
+        {"{\"prompt\":\"a\",\"n_predict\":2,\"max_tokens\":5,\"n_probs\":null}", 2, -1, 1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct completion_body request;
+        struct api_error err = {0};
+        const char *body = cases[i].body;
+        if (completion_body_parse(&context, body, strlen(body), COMPLETION_LLAMA, &request, &err) !=
+            0)
+            fail_msg("%s: %s", body, err.message);
+        assert_int_equal(request.sampling.max_tokens, cases[i].max_tokens);
+        assert_int_equal(request.logprobs, cases[i].logprobs);
+        assert_int_equal(request.sampling.n, cases[i].n);
+        assert_int_equal(request.ignored.length, 0);
+        completion_body_finish(&request);
+    }
+}
+
 static struct completion_body parse_ok(const char *body) {
     struct completion_body request;
     struct api_error err = {0};
@@ -655,6 +739,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_scalar_field_is_ranged),
         cmocka_unit_test(refusals_name_field_value_and_rule),
+        cmocka_unit_test(errors_have_the_forms_names),
+        cmocka_unit_test(llamas_fields_reach_the_engine),
         cmocka_unit_test(defaults_are_openais),
         cmocka_unit_test(a_server_may_have_other_defaults),
         cmocka_unit_test(all_fields_reach_the_engine),
