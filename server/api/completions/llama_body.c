@@ -127,12 +127,12 @@ static int check_fields(const cJSON *fields, struct api_error *err) {
 
 int llama_body_take_fields(cJSON *json, cJSON **out, struct api_error *err) {
     cJSON *fields = llama_body_detach(json, "response_fields");
-    if (fields == NULL || (check_fields(fields, err) == 0 && fields->child != NULL)) {
-        *out = fields;
-        return 0;
-    }
-    cJSON_Delete(fields);
-    return err->status == 0 ? 0 : -1;
+    int result = fields != NULL ? check_fields(fields, err) : 0;
+    bool is_given = result == 0 && fields != NULL && fields->child != NULL;
+    *out = is_given ? fields : NULL; /* an empty list selects nothing: all members are answered */
+    if (!is_given)
+        cJSON_Delete(fields);
+    return result;
 }
 
 /* Encodes a text as it stands within another. */
@@ -241,22 +241,24 @@ static int append_text(const struct api_context *context, const cJSON *text, boo
     return has_memory ? 0 : api_error_set_memory(err);
 }
 
+static int append_id(const cJSON *id, cJSON *ids, struct api_error *err) {
+    return cJSON_AddItemToArray(ids, cJSON_Duplicate(id, false)) ? 0 : api_error_set_memory(err);
+}
+
 /* Returns the ids of a list of ids and texts, or NULL and *err. */
 static cJSON *make_ids(const struct api_context *context, const cJSON *list,
                        struct api_error *err) {
     cJSON *ids = cJSON_CreateArray();
     const cJSON *item;
-    bool is_good = ids != NULL;
+    int result = ids != NULL ? 0 : api_error_set_memory(err);
     cJSON_ArrayForEach(item, list) {
-        if (is_good && cJSON_IsString(item))
-            is_good = append_text(context, item, item == list->child, ids, err) == 0;
-        else if (is_good)
-            is_good = cJSON_AddItemToArray(ids, cJSON_Duplicate(item, false));
+        if (result == 0 && cJSON_IsString(item))
+            result = append_text(context, item, item == list->child, ids, err);
+        else if (result == 0)
+            result = append_id(item, ids, err);
     }
-    if (is_good)
+    if (result == 0)
         return ids;
-    if (err->status == 0)
-        api_error_set_memory(err);
     cJSON_Delete(ids);
     return NULL;
 }

@@ -735,6 +735,17 @@ static void list_of_unknown_fields_is_bounded(void **state) {
     byte_buffer_finish(&body);
 }
 
+/* Whatever an error has held before. */
+static void empty_lists_of_answers_members_select_nothing(void **state) {
+    static const char text[] = "{\"prompt\":\"a\",\"response_fields\":[]}";
+    struct completion_body body;
+    struct api_error err = {.status = 404};
+    assert_int_equal(
+        completion_body_parse(&context, text, strlen(text), COMPLETION_LLAMA, &body, &err), 0);
+    assert_null(body.response_fields);
+    completion_body_finish(&body);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_scalar_field_is_ranged),
@@ -757,6 +768,7 @@ int main(void) {
         cmocka_unit_test(a_server_may_refuse_unknown_fields),
         cmocka_unit_test(keywords_of_schemas_are_named),
         cmocka_unit_test(list_of_unknown_fields_is_bounded),
+        cmocka_unit_test(empty_lists_of_answers_members_select_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
