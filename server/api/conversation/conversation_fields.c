@@ -114,6 +114,15 @@ int conversation_fields_read(const struct api_context *context, const cJSON *bod
     return conversation_fields_read_template(context, body, out, err);
 }
 
+int conversation_fields_refuse(const cJSON *body, const char *const *names, size_t num_names,
+                               struct api_error *err) {
+    for (size_t i = 0; i < num_names; i++)
+        if (json_given_member(body, names[i]) != NULL)
+            return bad_request(err, "unknown_parameter", names[i],
+                               "%s is a field of /v1/chat/completions, not of this", names[i]);
+    return 0;
+}
+
 int conversation_fields_check_tools(const struct api_context *context,
                                     struct conversation *conversation, struct api_error *err) {
     bool is_forced = conversation_forces_calls(conversation);

@@ -17,6 +17,13 @@ int conversation_fields_read(const struct api_context *context, const cJSON *bod
 int conversation_fields_read_template(const struct api_context *context, const cJSON *body,
                                       struct conversation *out, struct api_error *err);
 
+/* Refuses fields of a chat that would mean something in another API without being part of it: -1
+ * and *err for the first that is given. */
+int conversation_fields_refuse(const cJSON *body, const char *const *names, size_t num_names,
+                               struct api_error *err);
+#define CONVERSATION_FIELDS_REFUSE(body, names, err)                                               \
+    conversation_fields_refuse(body, names, sizeof(names) / sizeof((names)[0]), err)
+
 /* Checks the tools, once sampling and all tools were read: their schemas are ones, and the choice
  * goes with sampling. Appends the keywords that forced calls would not be held to to `ignored`,
  * where the server ignores such. -1 and *err. */

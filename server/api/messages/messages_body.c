@@ -237,22 +237,13 @@ static const char *const chat_fields[] = {
     "use_beam_search",
 };
 
-static int check_chat_fields(const cJSON *body, struct api_error *err) {
-    for (size_t i = 0; i < sizeof(chat_fields) / sizeof(chat_fields[0]); i++)
-        if (json_given_member(body, chat_fields[i]) != NULL)
-            return bad_request(err, "unknown_parameter", chat_fields[i],
-                               "%s is a field of /v1/chat/completions, not of this",
-                               chat_fields[i]);
-    return 0;
-}
-
 static int read_all(const struct api_context *context, const cJSON *body, bool counts_only,
                     struct conversation *out, struct api_error *err) {
     if (check_stateless(body, err) != 0 || messages_input_read(body, out, err) != 0 ||
         check_bounds(body, counts_only, err) != 0 || messages_tools_read(body, out, err) != 0 ||
         read_thinking(context, body, out, err) != 0 || check_context_management(body, err) != 0 ||
         read_output_config(body, out, err) != 0 || check_metadata(body, err) != 0 ||
-        check_chat_fields(body, err) != 0 ||
+        CONVERSATION_FIELDS_REFUSE(body, chat_fields, err) != 0 ||
         conversation_fields_read(context, body, JSON_TABLE(fields), out, err) != 0)
         return -1;
     out->sampling.max_tokens_field = NULL; /* what the context has no room for is cut */

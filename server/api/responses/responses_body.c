@@ -99,15 +99,6 @@ static const char *const unsupported_items[] = {
     "return_token_ids",
 };
 
-static int check_unsupported(const cJSON *body, struct api_error *err) {
-    for (size_t i = 0; i < sizeof(unsupported_items) / sizeof(unsupported_items[0]); i++)
-        if (json_given_member(body, unsupported_items[i]) != NULL)
-            return bad_request(err, "unknown_parameter", unsupported_items[i],
-                               "%s is a field of /v1/chat/completions, not of this",
-                               unsupported_items[i]);
-    return 0;
-}
-
 /* Where nothing is kept the answer says so; a client that requested it finds it named as ignored as
  * well. */
 static void note_store(const cJSON *body, bool is_kept, struct conversation *out) {
@@ -240,7 +231,8 @@ static int read_all(const struct api_context *context, const cJSON *body,
         responses_tools_read(body, out, err) != 0 || read_settings(body, out, err) != 0)
         return -1;
     note_store(body, continued->is_kept, out);
-    if (read_truncation(body, out, err) != 0 || check_unsupported(body, err) != 0 ||
+    if (read_truncation(body, out, err) != 0 ||
+        CONVERSATION_FIELDS_REFUSE(body, unsupported_items, err) != 0 ||
         conversation_fields_read(context, body, JSON_TABLE(fields), out, err) != 0)
         return -1;
     return conversation_fields_check_tools(context, out, err);
