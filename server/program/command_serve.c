@@ -9,7 +9,7 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/log.h"
-#include "engine/executor/distributed_executor.h"
+#include "engine/executor/remote_ranks.h"
 #include "engine/draft/ngram_drafter.h"
 #include "server/program/command_serve_private.h"
 #include "server/process/service.h"

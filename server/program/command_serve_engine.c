@@ -3,7 +3,7 @@
 #include "config/base/clock.h"
 #include "config/build_hash.h"
 #include "config/base/log.h"
-#include "engine/executor/distributed_executor.h"
+#include "engine/executor/remote_ranks.h"
 #include "engine/executor/process_executor.h"
 #include "kernels/dtype.h"
 #include "server/program/command_record.h"

@@ -3,7 +3,7 @@
 #include "config/base/numbers.h"
 #include "config/build_hash.h"
 #include "config/base/log.h"
-#include "engine/executor/distributed_executor.h"
+#include "engine/executor/remote_ranks.h"
 #include "server/program/command_line.h"
 #include "server/program/engine_options.h"
 #include "engine/executor/process_executor.h"

@@ -1,4 +1,4 @@
-#include "engine/executor/distributed_executor.h"
+#include "engine/executor/remote_ranks.h"
 
 #include "config/base/check.h"
 #include "config/base/clock.h"

@@ -7,8 +7,8 @@
  * wait for it in a step, and by both sides while there is none, since rank 0 asks every rank now
  * and then whether it is there. The executor then says ERROR_DEVICE, and each process is to leave
  * by _exit(2); whatever started them starts them again, all together. */
-#ifndef QUIRE_ENGINE_DISTRIBUTED_EXECUTOR_H
-#define QUIRE_ENGINE_DISTRIBUTED_EXECUTOR_H
+#ifndef QUIRE_ENGINE_REMOTE_RANKS_H
+#define QUIRE_ENGINE_REMOTE_RANKS_H
 
 #include "engine/executor/executor.h"
 
