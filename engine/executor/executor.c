@@ -8,93 +8,15 @@
 #include "config/base/numbers.h"
 #include "config/base/log.h"
 #include "engine/executor/rank_executor.h"
+#include "engine/executor/remote_ranks.h"
 #include "kernels/transport.h"
 #include "models/files/tensor_file.h"
 #include "models/weights/weights_reader.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* --- A rank's thread: starting --- */
-
-/* Notes that the rank is done with the phase, and returns the one that follows. */
-static enum phase await_phase_after(enum phase done, struct rank_executor *executor,
-                                    const struct error *err) {
-    pthread_mutex_lock(&executor->lock);
-    if (err->code != ERROR_NONE)
-        rank_executor_fail(executor, err);
-    executor->num_ready++;
-    pthread_cond_broadcast(&executor->changed);
-    while (executor->phase == done)
-        pthread_cond_wait(&executor->changed, &executor->lock);
-    enum phase next = executor->phase;
-    pthread_mutex_unlock(&executor->lock);
-    return next;
-}
-
-/* The threads of the rank's backend inherit where it may run. */
-static void open_rank(struct rank_thread *thread, struct error *err) {
-    struct rank_setup *setup = &thread->executor->setup;
-    const struct rank_place place = rank_setup_place(setup, thread->index);
-    if (place.is_bound)
-        sched_setaffinity(0, sizeof(place.cpus), &place.cpus); /* else it is only slower */
-    struct rank *rank = &thread->executor->ranks[thread->index];
-    if (rank_open(setup, thread->index, place.num_threads, rank, err) == 0)
-        rank_setup_describe_place(setup, &place, rank->place);
-}
-
-/* Others wait for this rank's part of the weights: they learn that it does not come. */
-static enum phase load(struct rank_thread *thread) {
-    struct weights_reader *reader = thread->executor->setup.reader;
-    struct error err = {0};
-    if (rank_load(&thread->executor->ranks[thread->index], reader, &err) != 0)
-        weights_reader_abandon(reader, &err);
-    return await_phase_after(PHASE_LOAD, thread->executor, &err);
-}
-
-static enum phase run_steps(struct rank_thread *thread) {
-    struct rank_executor *executor = thread->executor;
-    rank_executor_run(thread);
-    pthread_mutex_lock(&executor->lock);
-    enum phase phase = executor->phase;
-    pthread_mutex_unlock(&executor->lock);
-    return phase;
-}
-
-static enum phase release(struct rank_thread *thread) {
-    const struct error none = {0};
-    rank_release(&thread->executor->ranks[thread->index]);
-    return await_phase_after(PHASE_RELEASE, thread->executor, &none);
-}
-
-/* The pools are allocated at first, and when the executor is woken. */
-static enum phase allocate_and_run(struct rank_thread *thread) {
-    struct rank_executor *executor = thread->executor;
-    struct error err = {0};
-    rank_allocate(&executor->ranks[thread->index], &err);
-    enum phase phase = await_phase_after(PHASE_ALLOCATE, executor, &err);
-    if (phase == PHASE_RUN)
-        phase = run_steps(thread);
-    return phase == PHASE_RELEASE ? release(thread) : phase;
-}
-
-static void *run_thread(void *argument) {
-    struct rank_thread *thread = argument;
-    struct rank_executor *executor = thread->executor;
-    struct error err = {0};
-    open_rank(thread, &err);
-    enum phase phase = await_phase_after(PHASE_OPEN, executor, &err);
-    if (phase == PHASE_LOAD)
-        phase = load(thread);
-    while (phase == PHASE_ALLOCATE)
-        phase = allocate_and_run(thread);
-    if (phase != PHASE_HAND_OVER)
-        rank_close(&executor->ranks[thread->index]);
-    return NULL;
-}
 
 /* --- The engine's thread: starting and ending --- */
 
@@ -136,7 +58,7 @@ static int start_threads(struct rank_executor *executor, struct error *err) {
         pthread_mutex_lock(&executor->lock); /* rank_stats may ask, where they start again */
         *thread = (struct rank_thread){.executor = executor, .index = r};
         pthread_mutex_unlock(&executor->lock);
-        int status = pthread_create(&thread->thread, NULL, run_thread, thread);
+        int status = pthread_create(&thread->thread, NULL, rank_executor_run_thread, thread);
         if (status == 0)
             continue;
         struct error why = {0};
@@ -263,6 +185,7 @@ static int start_ranks(struct rank_executor *executor, struct executor_info *inf
 
 static void free_executor(struct rank_executor *executor) {
     rank_setup_finish(&executor->setup);
+    remote_ranks_destroy(executor->remote);
     pthread_cond_destroy(&executor->changed);
     pthread_mutex_destroy(&executor->lock);
     free(executor);
@@ -299,6 +222,8 @@ static void destroy(struct executor *base) {
     struct rank_executor *executor = (struct rank_executor *)base;
     CHECK(executor->num_waited_for == executor->num_submitted &&
           !executor_has_hung(&executor->base));
+    if (executor->remote != NULL)
+        remote_ranks_dismiss(executor->remote);
     if (executor->rest != RANK_CLOSED)
         close_all(executor);
     free_executor(executor);
@@ -360,7 +285,7 @@ static int reopen(struct rank_executor *executor, struct error *err) {
 
 static void fall_asleep(struct executor *base, bool discards_weights) {
     struct rank_executor *executor = (struct rank_executor *)base;
-    CHECK(executor->num_waited_for == executor->num_submitted &&
+    CHECK(base->can_sleep && executor->num_waited_for == executor->num_submitted &&
           (executor->rest == RANK_AWAKE || (executor->rest == RANK_RELEASED && discards_weights)));
     if (discards_weights) {
         close_all(executor);
@@ -387,6 +312,8 @@ static int32_t rank_stats(struct executor *base, struct rank_stats *out) {
     for (int32_t r = 0; r < num_ranks; r++)
         out[r] = executor->threads[r].stats;
     pthread_mutex_unlock(&executor->lock);
+    if (executor->remote != NULL)
+        num_ranks += remote_ranks_stats(executor->remote, out + num_ranks);
     return num_ranks;
 }
 
@@ -406,8 +333,8 @@ int executor_create(const struct model *model, const struct executor_config *con
         .supply = rank_executor_supply,
         .wait = rank_executor_wait,
         .destroy = destroy,
-        .step_memory = executor_takes_any_memory,
-        .check = executor_keeps_ranks,
+        .step_memory = rank_executor_step_memory,
+        .check = rank_executor_check,
         .restart = executor_cannot_start_again,
         .sleep = fall_asleep,
         .wake = wake,
@@ -415,11 +342,17 @@ int executor_create(const struct model *model, const struct executor_config *con
     };
     struct rank_executor *executor = calloc(1, sizeof(*executor));
     struct error unseen;
+    bool has_remote = config->transport != NULL && config->transport->rank == 0;
     err = err != NULL ? err : &unseen; /* other ranks may be told */
-    if (executor == NULL)
+    *out = NULL;
+    if (executor != NULL && has_remote)
+        executor->remote = remote_ranks_create(config->transport, max_int32(config->num_ranks, 1));
+    if (executor == NULL || (has_remote && executor->remote == NULL)) {
+        free(executor);
         return error_set(err, ERROR_MEMORY, "no memory for the executor");
-    executor->base.ops = &ops;
-    executor->base.can_sleep = true;
+    }
+    executor->base = (struct executor){
+        .ops = &ops, .can_lose_ranks = has_remote, .can_sleep = config->transport == NULL};
     executor->num_successful = UINT64_MAX;
     executor->device_timeout_s = config->device_timeout_s;
     init_sync(executor);

@@ -6,9 +6,10 @@
  * An interface, so that tests drive the whole engine with scripted tokens and no model. The real
  * one, executor_create, computes a model on one device, in one rank or, on a CPU, several that each
  * have a share of it: backend, weights, workspace and KV cache (engine/executor/rank.h). Each has a
- * thread; the steps of one GPU alone are enqueued by the engine's. Ranks share each layer, or the
- * layers are shared out among stages of so many ranks: stages compute different steps at a time,
- * and no token of a step is one that a step before it, which was not waited for, samples. */
+ * thread, here or in a process of its own (engine/executor/remote_ranks.h); the steps of one GPU
+ * alone are enqueued by the engine's. Ranks share each layer, or the layers are shared out among
+ * stages of so many ranks: stages compute different steps at a time, and no token of a step is one
+ * that a step before it, which was not waited for, samples. */
 #ifndef QUIRE_ENGINE_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_H
 
@@ -144,8 +145,8 @@ struct executor_config {
     int32_t num_ranks;             /* of a CPU, that share each layer; 0: one */
     int32_t num_stages;            /* of a CPU, that share out the layers, each of num_ranks ranks,
                                       at most BACKEND_MAX_RANKS in all; 0: one */
-    /* The ranks are that many processes, this one is rank transport->rank; outlives the executor.
-     * NULL: they are threads. */
+    /* The ranks are that many processes, this one is rank transport->rank, of which 0 has the
+     * engine; outlives the executor. NULL: they are threads. */
     struct transport *transport;
     enum weights_load_mode load_mode; /* with a transport */
     const char *build;                /* with a transport: of this program (config/build_hash.h) */

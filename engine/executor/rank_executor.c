@@ -16,8 +16,10 @@
 #include "config/base/log.h"
 #include "config/base/numbers.h"
 #include "config/base/poll_pause.h"
+#include "engine/executor/remote_ranks.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
@@ -45,7 +47,7 @@ static bool has_failed(const struct rank_executor *executor) {
 
 /* --- Failures --- */
 
-void rank_executor_fail(struct rank_executor *executor, const struct error *why) {
+static void fail(struct rank_executor *executor, const struct error *why) {
     if (executor->error.code == ERROR_NONE)
         executor->error = *why;
     pthread_cond_broadcast(&executor->changed);
@@ -56,18 +58,22 @@ static void fail_step(struct rank_thread *thread, const struct error *why) {
     struct rank_executor *executor = thread->executor;
     if (thread->num_finished < executor->num_successful)
         executor->num_successful = thread->num_finished;
-    rank_executor_fail(executor, why);
+    fail(executor, why);
 }
 
-/* Likewise, as a device is late. */
-static void hang(struct rank_executor *executor) {
+/* Likewise. Nothing is waited for any more. */
+static void hang(struct rank_executor *executor, const struct error *why) {
+    atomic_store(&executor->base.has_hung, true);
+    for (int32_t r = 0; r < executor->num_ranks; r++)
+        fail_step(&executor->threads[r], why);
+}
+
+static void hang_as_late(struct rank_executor *executor) {
     struct error why = {0};
     error_set(&why, ERROR_DEVICE,
               "the device has not finished what it was given within %d s (--device-timeout)",
               executor->device_timeout_s);
-    atomic_store(&executor->base.has_hung, true);
-    for (int32_t r = 0; r < executor->num_ranks; r++)
-        fail_step(&executor->threads[r], &why);
+    hang(executor, &why);
 }
 
 bool rank_executor_await_change(struct rank_executor *executor) {
@@ -75,7 +81,7 @@ bool rank_executor_await_change(struct rank_executor *executor) {
     for (int32_t r = 0; r < executor->num_ranks; r++)
         until_ns = min_int64(until_ns, rank_watch_deadline(&executor->watches[r]));
     if (until_ns <= now_ns)
-        hang(executor);
+        hang_as_late(executor);
     if (executor_has_hung(&executor->base))
         return false;
     const struct timespec until = {.tv_sec = (time_t)(until_ns / CLOCK_NS_PER_S),
@@ -83,6 +89,16 @@ bool rank_executor_await_change(struct rank_executor *executor) {
     int status = pthread_cond_timedwait(&executor->changed, &executor->lock, &until);
     CHECK(status == 0 || status == ETIMEDOUT);
     return true;
+}
+
+/* A rank in another process is lost or late: like a device that hangs, it is not waited for any
+ * more. Reports the first failure. */
+static int lose_ranks(struct rank_executor *executor, const struct error *why, struct error *err) {
+    pthread_mutex_lock(&executor->lock);
+    hang(executor, why);
+    struct error failure = executor->error;
+    pthread_mutex_unlock(&executor->lock);
+    return error_set(err, failure.code, "%s", failure.message);
 }
 
 /* --- A call of the engine's thread that does not return --- */
@@ -127,7 +143,7 @@ void rank_executor_unwatch(struct rank_executor *executor) {
         CHECK(pthread_join(executor->watchdog, NULL) == 0);
 }
 
-/* --- The rank's thread --- */
+/* --- A rank's thread: steps --- */
 
 static struct rank *rank_of(struct rank_thread *thread) {
     return &thread->executor->ranks[thread->index];
@@ -233,13 +249,85 @@ static bool work(struct rank_thread *thread) {
     return true;
 }
 
-void rank_executor_run(struct rank_thread *thread) {
+/* --- A rank's thread: its phases --- */
+
+/* Notes that the rank is done with the phase, and returns the one that follows. */
+static enum phase await_phase_after(enum phase done, struct rank_executor *executor,
+                                    const struct error *err) {
+    pthread_mutex_lock(&executor->lock);
+    if (err->code != ERROR_NONE)
+        fail(executor, err);
+    executor->num_ready++;
+    pthread_cond_broadcast(&executor->changed);
+    while (executor->phase == done)
+        pthread_cond_wait(&executor->changed, &executor->lock);
+    enum phase next = executor->phase;
+    pthread_mutex_unlock(&executor->lock);
+    return next;
+}
+
+/* The threads of the rank's backend inherit where it may run. */
+static void open_rank(struct rank_thread *thread, struct error *err) {
+    struct rank_setup *setup = &thread->executor->setup;
+    const struct rank_place place = rank_setup_place(setup, thread->index);
+    if (place.is_bound)
+        sched_setaffinity(0, sizeof(place.cpus), &place.cpus); /* else it is only slower */
+    struct rank *rank = &thread->executor->ranks[thread->index];
+    if (rank_open(setup, thread->index, place.num_threads, rank, err) == 0)
+        rank_setup_describe_place(setup, &place, rank->place);
+}
+
+/* Others wait for this rank's part of the weights: they learn that it does not come. */
+static enum phase load(struct rank_thread *thread) {
+    struct weights_reader *reader = thread->executor->setup.reader;
+    struct error err = {0};
+    if (rank_load(&thread->executor->ranks[thread->index], reader, &err) != 0)
+        weights_reader_abandon(reader, &err);
+    return await_phase_after(PHASE_LOAD, thread->executor, &err);
+}
+
+/* Returns the phase that ended it. */
+static enum phase run_steps(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
     pthread_mutex_lock(&executor->lock);
     while (executor->phase == PHASE_RUN)
         if (!work(thread))
             pthread_cond_wait(&executor->changed, &executor->lock);
+    enum phase phase = executor->phase;
     pthread_mutex_unlock(&executor->lock);
+    return phase;
+}
+
+static enum phase release(struct rank_thread *thread) {
+    const struct error none = {0};
+    rank_release(&thread->executor->ranks[thread->index]);
+    return await_phase_after(PHASE_RELEASE, thread->executor, &none);
+}
+
+/* The pools are allocated at first, and when the executor is woken. */
+static enum phase allocate_and_run(struct rank_thread *thread) {
+    struct rank_executor *executor = thread->executor;
+    struct error err = {0};
+    rank_allocate(&executor->ranks[thread->index], &err);
+    enum phase phase = await_phase_after(PHASE_ALLOCATE, executor, &err);
+    if (phase == PHASE_RUN)
+        phase = run_steps(thread);
+    return phase == PHASE_RELEASE ? release(thread) : phase;
+}
+
+void *rank_executor_run_thread(void *argument) {
+    struct rank_thread *thread = argument;
+    struct rank_executor *executor = thread->executor;
+    struct error err = {0};
+    open_rank(thread, &err);
+    enum phase phase = await_phase_after(PHASE_OPEN, executor, &err);
+    if (phase == PHASE_LOAD)
+        phase = load(thread);
+    while (phase == PHASE_ALLOCATE)
+        phase = allocate_and_run(thread);
+    if (phase != PHASE_HAND_OVER)
+        rank_close(&executor->ranks[thread->index]);
+    return NULL;
 }
 
 /* --- The engine's thread --- */
@@ -253,6 +341,10 @@ static void tell_threads(struct rank_executor *executor) {
 void rank_executor_submit(struct executor *base, const struct batch *batch,
                           struct step_result *result) {
     struct rank_executor *executor = self(base);
+    struct error why;
+    if (executor->remote != NULL && !executor_has_hung(base) &&
+        remote_ranks_submit(executor->remote, batch, result, &why) != 0)
+        lose_ranks(executor, &why, NULL);
     pthread_mutex_lock(&executor->lock);
     CHECK(executor->num_submitted - executor->num_waited_for < EXECUTOR_MAX_STEPS);
     *step_at(executor, executor->num_submitted++) = (struct submitted_step){
@@ -322,9 +414,9 @@ static int wait_for_device(struct rank_executor *executor, struct error *err) {
         bool has_failed = !is_late && rank_wait(&executor->ranks[0], &why) != 0;
         pthread_mutex_lock(&executor->lock);
         if (is_late)
-            hang(executor);
+            hang_as_late(executor);
         else if (has_failed)
-            rank_executor_fail(executor, &why);
+            fail(executor, &why);
         pthread_mutex_unlock(&executor->lock);
     }
     if (!has_failed(executor))
@@ -332,8 +424,41 @@ static int wait_for_device(struct rank_executor *executor, struct error *err) {
     return error_set(err, executor->error.code, "%s", executor->error.message);
 }
 
+static int wait_for_processes(struct rank_executor *executor, struct error *err) {
+    const struct batch *batch = step_at(executor, executor->num_waited_for)->batch;
+    struct error why = {0};
+    if (wait_for_threads(executor, &why) == 0 && !executor_has_hung(&executor->base) &&
+        remote_ranks_wait(executor->remote, batch, &why) == 0)
+        return 0;
+    return lose_ranks(executor, &why, err);
+}
+
 int rank_executor_wait(struct executor *base, struct error *err) {
     struct rank_executor *executor = self(base);
     CHECK(executor->num_waited_for < executor->num_submitted);
-    return executor->is_direct ? wait_for_device(executor, err) : wait_for_threads(executor, err);
+    if (executor->is_direct)
+        return wait_for_device(executor, err);
+    return executor->remote != NULL ? wait_for_processes(executor, err)
+                                    : wait_for_threads(executor, err);
+}
+
+int rank_executor_step_memory(struct executor *base, const struct batch_capacity *capacity,
+                              void **out) {
+    struct rank_executor *executor = self(base);
+    struct error why = {0};
+    *out = NULL;
+    if (executor->remote != NULL &&
+        remote_ranks_step_memory(executor->remote, capacity, out, &why) != 0 &&
+        why.code != ERROR_MEMORY)
+        lose_ranks(executor, &why, NULL); /* the first step says so */
+    return why.code == ERROR_MEMORY ? -1 : 0;
+}
+
+int rank_executor_check(struct executor *base, struct error *err) {
+    struct rank_executor *executor = self(base);
+    struct error why = {0};
+    if (executor->remote == NULL ||
+        (!executor_has_hung(base) && remote_ranks_check(executor->remote, &why) == 0))
+        return 0;
+    return lose_ranks(executor, &why, err);
 }

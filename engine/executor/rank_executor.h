@@ -1,5 +1,6 @@
-/* Private to the executor of ranks (executor.c): its state, and the two ways in which its ranks run
- * steps.
+/* Private to the executor of ranks (executor.c): its state, and a step's way through its ranks.
+ *
+ * Those in other processes (remote_ranks.h) are sent the step first, and waited for last.
  *
  * A thread for each rank starts it. From then on either the threads run the steps, which several
  * ranks and a CPU need: they compute in the calls. Or, where one rank's device works by itself, the
@@ -74,18 +75,17 @@ struct rank_executor {
     struct rank_thread threads[BACKEND_MAX_RANKS];
     struct rank_watch watches[BACKEND_MAX_RANKS];
     struct rank ranks[BACKEND_MAX_RANKS]; /* each its thread's own */
+    struct remote_ranks *remote;          /* in other processes, as rank 0 has them; NULL: none */
     pthread_t watchdog; /* ends the process when a call of the engine's does not return in time */
     bool has_watchdog;
 };
 
-/* The lock is held. Keeps the first failure, and wakes whoever waits. */
-void rank_executor_fail(struct rank_executor *executor, const struct error *why);
-/* Likewise. Waits for a change, or until the next look at the watches. False when a device is late:
- * the executor hangs. */
+/* The lock is held. Waits for a change, or until the next look at the watches. False when a device
+ * is late: the executor hangs. */
 bool rank_executor_await_change(struct rank_executor *executor);
 
-/* Runs steps until the phase ends; by a rank's thread. */
-void rank_executor_run(struct rank_thread *thread);
+/* The thread of a rank, its struct rank_thread: goes through the phases. */
+void *rank_executor_run_thread(void *thread);
 /* Around the steps that the engine's thread hands to the device. -1 with ERROR_IO. */
 int rank_executor_watch(struct rank_executor *executor, struct error *err);
 void rank_executor_unwatch(struct rank_executor *executor);
@@ -95,5 +95,8 @@ void rank_executor_submit(struct executor *executor, const struct batch *batch,
                           struct step_result *result);
 void rank_executor_supply(struct executor *executor);
 int rank_executor_wait(struct executor *executor, struct error *err);
+int rank_executor_step_memory(struct executor *executor, const struct batch_capacity *capacity,
+                              void **out);
+int rank_executor_check(struct executor *executor, struct error *err);
 
 #endif

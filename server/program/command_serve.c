@@ -9,8 +9,8 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/log.h"
-#include "engine/executor/remote_ranks.h"
 #include "engine/draft/ngram_drafter.h"
+#include "kernels/transport.h"
 #include "server/program/command_serve_private.h"
 #include "server/process/service.h"
 #include "server/process/signals.h"
@@ -148,7 +148,7 @@ static void finish(struct serve *serve) {
     if (serve->executor)
         serve->executor->ops->destroy(serve->executor);
     if (serve->executor && serve->transport) /* else the other ranks do not come to it */
-        distributed_rank_close(serve->transport);
+        serve->transport->ops->destroy(serve->transport);
     listen_socket_close(&serve->socket);
     listen_socket_close(&serve->admin);
     api_keys_destroy(serve->keys);

@@ -3,9 +3,9 @@
 #include "config/base/clock.h"
 #include "config/build_hash.h"
 #include "config/base/log.h"
-#include "engine/executor/remote_ranks.h"
 #include "engine/executor/process_executor.h"
 #include "kernels/dtype.h"
+#include "kernels/transport.h"
 #include "server/program/command_record.h"
 #include "server/program/engine_options.h"
 #include "server/program/serve_ranks.h"
@@ -115,7 +115,7 @@ static int run_self_test(struct engine *engine, int32_t prompt_token, int wake_f
 int command_serve_engine_open_ranks(struct serve *serve, struct error *err) {
     if (serve_ranks_open(&serve->options, &serve->transport, err) != 0)
         return -1;
-    if (serve->transport == NULL || distributed_rank_number(serve->transport) == 0)
+    if (serve->transport == NULL || serve->transport->rank == 0)
         return 0;
     if (command_serve_model_find(serve, err) != 0)
         return -1;
@@ -141,10 +141,7 @@ static int create_executor(struct serve *serve, struct error *err) {
         .model_path = serve->options.model,
         .executor = serve->executor_config,
     };
-    if (serve->transport != NULL)
-        return distributed_executor_create(serve->model, &serve->executor_config, &serve->info,
-                                           &serve->executor, err);
-    if (engine_options_have_rank_process(&serve->options))
+    if (serve->transport == NULL && engine_options_have_rank_process(&serve->options))
         return process_executor_create(&config, &serve->info, &serve->executor, err);
     return executor_create(serve->model, &serve->executor_config, &serve->info, &serve->executor,
                            err);

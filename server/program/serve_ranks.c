@@ -1,12 +1,13 @@
 #include "server/program/serve_ranks.h"
 
+#include "config/base/clock.h"
 #include "config/base/numbers.h"
 #include "config/build_hash.h"
 #include "config/base/log.h"
-#include "engine/executor/remote_ranks.h"
+#include "engine/executor/rank_process.h"
+#include "kernels/transport.h"
 #include "server/program/command_line.h"
 #include "server/program/engine_options.h"
-#include "engine/executor/process_executor.h"
 #include "server/process/signals.h"
 
 #include <stdio.h>
@@ -40,18 +41,20 @@ static int check_options(const struct options *options, int32_t num_ranks, struc
 }
 
 int serve_ranks_open(const struct options *options, struct transport **out, struct error *err) {
-    if (distributed_rank_open((int32_t)options->rank_timeout, out, err) != 0)
+    *out = NULL;
+    if (!transport_is_expected())
+        return 0;
+    if (transport_open(out, err) != 0)
         return -1;
-    return *out != NULL ? check_options(options, distributed_rank_count(*out), err) : 0;
+    (*out)->timeout_ns = options->rank_timeout * CLOCK_NS_PER_S;
+    return check_options(options, (*out)->num_ranks, err);
 }
 
 static void report_ready(void *context, const struct executor_info *info) {
     const struct transport *transport = context;
-    int32_t rank = distributed_rank_number(transport);
-    const struct executor_memory *memory = &info->rank_memory[rank];
-    log_info("rank %d of %d: %s, weights %.1f MiB, KV cache %.1f MiB", rank,
-             distributed_rank_count(transport), info->device, mib(memory->weight_bytes),
-             mib(memory->kv_bytes));
+    const struct executor_memory *memory = &info->rank_memory[transport->rank];
+    log_info("rank %d of %d: %s, weights %.1f MiB, KV cache %.1f MiB", transport->rank,
+             transport->num_ranks, info->device, mib(memory->weight_bytes), mib(memory->kv_bytes));
 }
 
 static int compute(const struct options *options, struct transport *transport, struct error *err) {
@@ -63,11 +66,11 @@ static int compute(const struct options *options, struct transport *transport, s
         return -1;
     config.transport = transport;
     config.build = build_hash();
-    if (distributed_rank_run(model, &config, report_ready, transport, err) != 0)
+    if (rank_process_run_remote(model, &config, report_ready, transport, err) != 0)
         return -1;
     tokenizer_close(tokenizer);
     model_close(model);
-    distributed_rank_close(transport);
+    transport->ops->destroy(transport);
     return 0;
 }
 
@@ -75,7 +78,7 @@ int serve_ranks_compute(const struct options *options, struct transport *transpo
     struct error err = {0};
     if (compute(options, transport, &err) == 0)
         return EX_OK;
-    log_error("rank %d: %s", distributed_rank_number(transport), err.message);
+    log_error("rank %d: %s", transport->rank, err.message);
     fflush(NULL);
     _exit(client_exit_status(&err));
 }

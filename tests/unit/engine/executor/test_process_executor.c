@@ -9,6 +9,7 @@
 #include "config/base/clock.h"
 #include "engine/executor/rank_message.h"
 #include "engine/executor/process_executor.h"
+#include "engine/executor/rank_process.h"
 
 #include <dirent.h>
 #include <fcntl.h>
