@@ -3,15 +3,31 @@
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/base/log.h"
-#include "engine/executor/rank_child.h"
 #include "engine/executor/rank_message.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+#define LOOK_MS 1000       /* between two looks at a process that does not answer */
+#define END_MS 30000       /* for a killed process to be gone */
+#define END_ITSELF_MS 3000 /* for one that is to end itself; a stop has little more */
+#define IDLE_NS 5000000    /* of processor time between two looks; less is nothing */
+
+/* Numbers of files from here on are none that the process expects. */
+#define CHILD_MIN_FD 16
+
+extern char **environ;
 
 struct submitted_step {
     const struct batch *batch;
@@ -23,7 +39,11 @@ struct process_executor {
     struct process_executor_config config;
     struct rank_start start;   /* of the next process */
     struct executor_info info; /* of the first */
-    struct rank_child child;   /* where the ranks live: they are lost with it */
+    _Atomic pid_t pid;         /* of the process; 0: none. Read by any thread */
+    int socket;                /* -1: none */
+    /* ERROR_NONE: the process is not lost; ERROR_RESTART; ERROR_DEVICE: it cannot be killed. What
+     * is sent to one that is lost goes nowhere, until another one is started. */
+    struct error lost;
     struct step_files files;
     struct batch_capacity capacity; /* of a step, once there is memory */
     struct step_mapping memory;
@@ -41,18 +61,211 @@ static struct process_executor *self(struct executor *executor) {
     return (struct process_executor *)executor;
 }
 
-static int receive(struct process_executor *executor, const atomic_bool *gives_up,
-                   struct rank_message *out) {
-    return rank_child_receive(&executor->child, executor->config.executor.device_timeout_s,
-                              gives_up, out);
+/* --- The process: started and ended --- */
+
+static int spawn_failed(int status, struct error *err) {
+    return error_set(err, ERROR_IO, "cannot start the rank process: %s", strerror(status));
 }
 
-/* --- Starting --- */
+/* The process gets its end of the socket, the files of the steps and the standard streams, but for
+ * the input; what else is not closed by exec(3) it closes itself (rank_process.c). */
+static int spawn_with(const struct process_executor *executor, int socket_fd, char **environment,
+                      pid_t *out) {
+    const struct step_files *files = &executor->files;
+    posix_spawn_file_actions_t actions;
+    int status = posix_spawn_file_actions_init(&actions);
+    if (status != 0)
+        return status;
+    if ((status = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0)) == 0 &&
+        (status = posix_spawn_file_actions_adddup2(&actions, socket_fd, RANK_SOCKET_FD)) == 0 &&
+        (status = posix_spawn_file_actions_adddup2(&actions, files->batches, RANK_BATCHES_FD)) ==
+            0 &&
+        (status = posix_spawn_file_actions_adddup2(&actions, files->results, RANK_RESULTS_FD)) == 0)
+        status = posix_spawn(out, executor->config.program, &actions, NULL,
+                             (char *const *)executor->config.argv, environment);
+    posix_spawn_file_actions_destroy(&actions);
+    return status;
+}
+
+/* Without the API keys. */
+static char **list_environment(void) {
+    size_t count = 0, kept = 0;
+    while (environ[count] != NULL)
+        count++;
+    char **list = calloc(count + 1, sizeof(*list));
+    for (size_t i = 0; i < count && list != NULL; i++)
+        if (strncmp(environ[i], "QUIRE_API_KEY", 13) != 0)
+            list[kept++] = environ[i];
+    return list;
+}
+
+/* The process gets its end of a socket, the files of the steps, and the environment without the API
+ * keys. */
+static int start_process(struct process_executor *executor, struct error *err) {
+    int ends[2];
+    pid_t pid = 0;
+    executor->lost = (struct error){0};
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+        return spawn_failed(errno, err);
+    int inherited = fcntl(ends[1], F_DUPFD_CLOEXEC, CHILD_MIN_FD);
+    char **environment = list_environment();
+    int status = inherited < 0 ? errno : ENOMEM;
+    if (inherited >= 0 && environment != NULL)
+        status = spawn_with(executor, inherited, environment, &pid);
+    free(environment);
+    close(ends[1]);
+    if (inherited >= 0)
+        close(inherited);
+    if (status != 0) {
+        close(ends[0]);
+        return spawn_failed(status, err);
+    }
+    executor->socket = ends[0];
+    atomic_store(&executor->pid, pid);
+    return 0;
+}
+
+/* Waits for the process to end; false when it has not. */
+static bool await_end(struct process_executor *executor, int timeout_ms, int *out_status) {
+    int64_t deadline_ms = clock_now_ms() + timeout_ms;
+    pid_t pid = atomic_load(&executor->pid), ended;
+    while ((ended = waitpid(pid, out_status, WNOHANG)) == 0 && clock_now_ms() < deadline_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 2 * CLOCK_NS_PER_MS}, NULL);
+    if (ended == 0)
+        return false;
+    atomic_store(&executor->pid, 0);
+    return true;
+}
+
+static void close_socket(struct process_executor *executor) {
+    if (executor->socket >= 0)
+        close(executor->socket);
+    executor->socket = -1;
+}
+
+/* Kills the process, if there is one that has not ended by itself. Returns -1 when it does not go.
+ * *out_status, unless out_status is NULL: how it ended, where there was one. */
+static int kill_process(struct process_executor *executor, int *out_status, struct error *err) {
+    close_socket(executor);
+    if (atomic_load(&executor->pid) == 0)
+        return 0;
+    kill(atomic_load(&executor->pid), SIGKILL);
+    if (await_end(executor, END_MS, out_status))
+        return 0;
+    return error_set(err, ERROR_DEVICE, "the rank process %d cannot be killed: its device hangs",
+                     (int)atomic_load(&executor->pid));
+}
+
+/* Lets the process end by itself, for a while; accepts that there is none. */
+static void dismiss(struct process_executor *executor) {
+    close_socket(executor);
+    if (atomic_load(&executor->pid) != 0 && !await_end(executor, END_ITSELF_MS, NULL))
+        kill_process(executor, NULL, NULL);
+}
+
+static void describe_end(int status, char *text, size_t size) {
+    if (WIFSIGNALED(status))
+        snprintf(text, size, "signal %d, %s", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, size, "exit status %d", WEXITSTATUS(status));
+}
+
+/* Ends the process because of this; NULL: because it has ended by itself. */
+static void lose(struct process_executor *executor, const char *why) {
+    struct error err = {0};
+    char end[128];
+    int status = 0;
+    bool can_restart = kill_process(executor, &status, &err) == 0;
+    describe_end(status, end, sizeof(end));
+    executor->lost.code = can_restart ? ERROR_RESTART : ERROR_DEVICE;
+    snprintf(executor->lost.message, sizeof(executor->lost.message), "%.400s",
+             !can_restart  ? err.message
+             : why != NULL ? why
+                           : end);
+    log_warning("the ranks are lost: %s%s", why != NULL ? "" : "the rank process ended with ",
+                executor->lost.message);
+}
+
+/* What comes from the process is wrong: it is as good as dead. */
+static void lose_for_answer(struct process_executor *executor, const char *what) {
+    char why[300];
+    snprintf(why, sizeof(why), "the rank process answers wrongly: %.250s", what);
+    lose(executor, why);
+}
+
+static bool is_lost(const struct process_executor *executor) {
+    return executor->lost.code != ERROR_NONE;
+}
+
+/* Returns -1 with `lost` when the process is. */
+static int report_loss(const struct process_executor *executor, struct error *err) {
+    return is_lost(executor) ? error_set(err, executor->lost.code, "%s", executor->lost.message)
+                             : 0;
+}
+
+/* --- The process: talked to and watched --- */
+
+/* Returns the processor time that the process has used; -1: it is not known. */
+static int64_t processor_ns(const struct process_executor *executor) {
+    clockid_t clock;
+    struct timespec used;
+    if (clock_getcpuclockid(atomic_load(&executor->pid), &clock) != 0 ||
+        clock_gettime(clock, &used) != 0)
+        return -1;
+    return used.tv_sec * CLOCK_NS_PER_S + used.tv_nsec;
+}
+
+/* Waits for a message. gives_up: set by any thread, ends the wait; NULL: nothing does. Returns -1
+ * when the process is lost. One that computes for long is left alone; it hangs when it has neither
+ * answered nor used processor time for a while.
+ *
+ * A process whose threads only look whether something has come uses some microseconds a second. A
+ * second in which this process was stopped itself counts as one at most. */
+static int receive(struct process_executor *executor, const atomic_bool *gives_up,
+                   struct rank_message *out) {
+    int32_t timeout_s = executor->config.executor.device_timeout_s;
+    struct pollfd poll_fd = {.fd = executor->socket, .events = POLLIN};
+    int64_t used_ns = processor_ns(executor);
+    int32_t num_idle = 0;
+    int count;
+    while ((count = poll(&poll_fd, 1, LOOK_MS)) <= 0) {
+        CHECK(count == 0 || errno == EINTR);
+        int64_t now_ns = processor_ns(executor);
+        num_idle = now_ns - used_ns < IDLE_NS ? num_idle + (count == 0) : 0;
+        used_ns = now_ns;
+        if (gives_up != NULL && atomic_load(gives_up)) {
+            lose(executor, "nobody waits for it any more");
+            return -1;
+        }
+        if (timeout_s == 0 || num_idle < timeout_s)
+            continue;
+        char why[128];
+        snprintf(why, sizeof(why),
+                 "the rank process has not run or answered for %d s (--device-timeout)", timeout_s);
+        lose(executor, why);
+        return -1;
+    }
+    if (rank_message_receive(executor->socket, out) == 0)
+        return 0;
+    if (errno == EBADMSG)
+        lose_for_answer(executor, "what came is not a message");
+    else
+        lose(executor, NULL);
+    return -1;
+}
+
+/* Sends a message, unless the process is lost. One that cannot be sent loses it. */
+static void send_message(struct process_executor *executor, const struct rank_message *message) {
+    if (!is_lost(executor) && rank_message_send(executor->socket, message) != 0)
+        lose(executor, NULL);
+}
+
+/* --- Its ranks: started, and started again --- */
 
 static void send_memory(struct process_executor *executor) {
     const struct rank_message message = {.kind = RANK_MEMORY, .capacity = executor->capacity};
     if (executor->memory.memory != NULL)
-        rank_child_send(&executor->child, &message);
+        send_message(executor, &message);
 }
 
 /* Returns -1 with what the process reports, or, when it is lost, with what is known of that. */
@@ -68,38 +281,36 @@ static int await_ready(struct process_executor *executor, struct executor_info *
                 *info = message.info;
                 return 0;
             }
-            rank_child_lose_for_answer(&executor->child, wrong.message);
+            lose_for_answer(executor, wrong.message);
             break;
         }
         if (message.kind == RANK_FAILED) {
             if (rank_message_check_error(&message.done.error, &wrong) != 0) {
-                rank_child_lose_for_answer(&executor->child, wrong.message);
+                lose_for_answer(executor, wrong.message);
                 break;
             }
-            if (rank_child_end(&executor->child, err) != 0)
+            if (kill_process(executor, NULL, err) != 0)
                 return -1;
             return error_set(err, message.done.error.code, "%s", message.done.error.message);
         }
         if (message.kind != RANK_PROGRESS) {
-            rank_child_lose_for_answer(&executor->child, "a message came that belongs to no start");
+            lose_for_answer(executor, "a message came that belongs to no start");
             break;
         }
         if (is_first && progress->report != NULL)
             progress->report(progress->context, message.progress.bytes_read,
                              message.progress.num_bytes);
     }
-    return error_set(err, executor->child.lost.code,
-                     "the rank process ended while it started: %.400s",
-                     executor->child.lost.message);
+    return error_set(err, executor->lost.code, "the rank process ended while it started: %.400s",
+                     executor->lost.message);
 }
 
 static int start(struct process_executor *executor, struct executor_info *info, struct error *err) {
     const struct rank_message message = {.kind = RANK_START, .start = executor->start};
-    if (rank_child_start(&executor->child, executor->config.program, executor->config.argv,
-                         &executor->files, err) != 0)
+    if (start_process(executor, err) != 0)
         return -1;
-    rank_child_send(&executor->child, &message);
-    if (rank_child_check(&executor->child, err) != 0)
+    send_message(executor, &message);
+    if (report_loss(executor, err) != 0)
         return -1;
     return await_ready(executor, info, err);
 }
@@ -113,7 +324,7 @@ static int start_again(struct process_executor *executor, struct error *err) {
     send_memory(executor);
     log_info("the ranks are back after %.0f ms, process %d",
              (double)(clock_now_ns() - started_ns) / (double)CLOCK_NS_PER_MS,
-             (int)atomic_load(&executor->child.pid));
+             (int)atomic_load(&executor->pid));
     return 0;
 }
 
@@ -122,7 +333,7 @@ static int start_again(struct process_executor *executor, struct error *err) {
 /* A start that failed may be tried again; one that brought other ranks may not. */
 static int restart(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
-    CHECK(rank_child_is_lost(&executor->child) && executor->num_submitted == 0);
+    CHECK(is_lost(executor) && executor->num_submitted == 0);
     if (atomic_load(&executor->base.stops_restarting))
         return error_set(err, ERROR_RESTART, "nobody waits for the ranks any more");
     if (executor->num_failed_starts > 0) /* a device may need a moment to be free again */
@@ -131,9 +342,9 @@ static int restart(struct executor *base, struct error *err) {
         executor->num_failed_starts = 0;
         return 0;
     }
-    bool has_ended = atomic_load(&executor->child.pid) == 0;
+    bool has_ended = atomic_load(&executor->pid) == 0;
     executor->num_failed_starts++;
-    executor->child.lost.code = ERROR_RESTART;
+    executor->lost.code = ERROR_RESTART;
     log_warning("cannot start the ranks again: %s", err->message);
     if (has_ended && err->code != ERROR_MODEL && err->code != ERROR_CONFIG)
         err->code = ERROR_RESTART;
@@ -143,12 +354,11 @@ static int restart(struct executor *base, struct error *err) {
 /* A process that has died has closed its socket; nothing else comes while no step runs. */
 static int check(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
-    struct pollfd poll_fd = {.fd = executor->child.socket, .events = POLLIN};
+    struct pollfd poll_fd = {.fd = executor->socket, .events = POLLIN};
     struct rank_message message;
-    if (!rank_child_is_lost(&executor->child) && poll(&poll_fd, 1, 0) > 0 &&
-        receive(executor, NULL, &message) == 0)
-        rank_child_lose_for_answer(&executor->child, "a message came that nobody waits for");
-    return rank_child_check(&executor->child, err);
+    if (!is_lost(executor) && poll(&poll_fd, 1, 0) > 0 && receive(executor, NULL, &message) == 0)
+        lose_for_answer(executor, "a message came that nobody waits for");
+    return report_loss(executor, err);
 }
 
 static int step_memory(struct executor *base, const struct batch_capacity *capacity, void **out) {
@@ -171,13 +381,13 @@ static void submit(struct executor *base, const struct batch *batch, struct step
     executor->submitted[executor->num_submitted++] = (struct submitted_step){batch, result};
     executor->last_step = step;
     const struct rank_message message = {.kind = RANK_SUBMIT, .step = step};
-    rank_child_send(&executor->child, &message);
+    send_message(executor, &message);
 }
 
 static void supply(struct executor *base) {
     struct process_executor *executor = self(base);
     const struct rank_message message = {.kind = RANK_SUPPLY, .step = executor->last_step};
-    rank_child_send(&executor->child, &message);
+    send_message(executor, &message);
 }
 
 static void take_result(struct process_executor *executor, const struct rank_message *answer,
@@ -196,9 +406,9 @@ static void receive_result(struct process_executor *executor, const struct submi
         return;
     if (rank_message_check_done(&answer, step->batch, step->result, executor->capacity.vocab_size,
                                 &wrong) != 0)
-        rank_child_lose_for_answer(&executor->child, wrong.message);
+        lose_for_answer(executor, wrong.message);
     else if (answer.done.error.code != ERROR_NONE)
-        rank_child_lose(&executor->child, answer.done.error.message);
+        lose(executor, answer.done.error.message);
     else
         take_result(executor, &answer, step->result);
 }
@@ -209,32 +419,32 @@ static int wait_for_step(struct executor *base, struct error *err) {
     CHECK(executor->num_submitted > 0);
     struct submitted_step step = executor->submitted[0];
     executor->submitted[0] = executor->submitted[--executor->num_submitted];
-    rank_child_send(&executor->child, &request);
-    if (!rank_child_is_lost(&executor->child))
+    send_message(executor, &request);
+    if (!is_lost(executor))
         receive_result(executor, &step);
-    return rank_child_check(&executor->child, err);
+    return report_loss(executor, err);
 }
 
 /* Without a process nothing is left to hold, whatever was to be kept. */
 static void fall_asleep(struct executor *base, bool discards_weights) {
     struct process_executor *executor = self(base);
-    CHECK(executor->num_submitted == 0 && !rank_child_is_lost(&executor->child));
-    rank_child_dismiss(&executor->child);
+    CHECK(executor->num_submitted == 0 && !is_lost(executor));
+    dismiss(executor);
 }
 
 static int wake(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
     if (start_again(executor, err) == 0)
         return 0;
-    executor->child.lost = (struct error){0};
-    rank_child_end(&executor->child, NULL);
+    executor->lost = (struct error){0};
+    kill_process(executor, NULL, NULL);
     return -1;
 }
 
 static void destroy(struct executor *base) {
     struct process_executor *executor = self(base);
     CHECK(executor->num_submitted == 0);
-    rank_child_dismiss(&executor->child);
+    dismiss(executor);
     step_mapping_finish(&executor->memory);
     step_files_close(&executor->files);
     pthread_mutex_destroy(&executor->lock);
@@ -297,10 +507,10 @@ int process_executor_create(const struct process_executor_config *config,
     executor->base = (struct executor){.ops = &ops, .can_lose_ranks = true, .can_sleep = true};
     CHECK(pthread_mutex_init(&executor->lock, NULL) == 0);
     executor->config = *config;
-    executor->child.socket = -1;
+    executor->socket = -1;
     executor->files = (struct step_files){-1, -1};
     if (fill_start(executor, err) != 0 ||
-        step_files_create(&executor->files, RANK_CHILD_MIN_FD, err) != 0 ||
+        step_files_create(&executor->files, CHILD_MIN_FD, err) != 0 ||
         start(executor, &executor->info, err) != 0) {
         if (err != NULL && err->code == ERROR_RESTART)
             err->code = ERROR_DEVICE;
@@ -316,7 +526,7 @@ int process_executor_create(const struct process_executor_config *config,
 }
 
 pid_t process_executor_pid(const struct executor *executor) {
-    return atomic_load(&((const struct process_executor *)executor)->child.pid);
+    return atomic_load(&((const struct process_executor *)executor)->pid);
 }
 
 bool process_executor_is_default(const char *device) {
