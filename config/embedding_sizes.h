@@ -1,5 +1,6 @@
-/* The sizes to which a model was trained to let its embeddings be cut (Matryoshka representation
- * learning, arXiv 2205.13147): the first numbers of an embedding are one too. */
+/* The sizes to which a model's embeddings may be truncated, if it was trained for that (Matryoshka
+ * representation learning, arXiv 2205.13147): the first n numbers of an embedding are an embedding
+ * too. */
 #ifndef QUIRE_CONFIG_EMBEDDING_SIZES_H
 #define QUIRE_CONFIG_EMBEDDING_SIZES_H
 
@@ -8,14 +9,14 @@
 
 #define EMBEDDING_MAX_SIZES 32
 
-/* Zeroed: the whole only. */
+/* Zeroed: only the full size. */
 struct embedding_sizes {
-    bool any; /* from 1 on; else those listed */
+    bool any; /* any size from 1 on; otherwise the listed ones */
     int num_sizes;
     int32_t sizes[EMBEDDING_MAX_SIZES];
 };
 
-/* Returns whether embeddings of `whole` numbers may be cut to so many, or are as many. */
+/* Returns whether embeddings of `whole` numbers may be cut to that size, or have it already. */
 static inline bool embedding_sizes_allow(const struct embedding_sizes *sizes, int32_t whole,
                                          int64_t count) {
     if (count == whole || (sizes->any && count >= 1 && count <= whole))

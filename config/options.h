@@ -2,13 +2,13 @@
  * keys, the QUIRE_* environment variables and --help.
  *
  * Precedence: flag > environment > configuration file > default. A name is the same everywhere:
- * `--max-num-seqs`, `max-num-seqs:` (or `max_num_seqs:`) and QUIRE_MAX_NUM_SEQS. Of what is either
- * on or off, `--batch-invariant` is =true and `--no-batch-invariant` =false.
+ * `--max-num-seqs`, `max-num-seqs:` (or `max_num_seqs:`) and QUIRE_MAX_NUM_SEQS. For flags,
+ * `--batch-invariant` means =true and `--no-batch-invariant` means =false.
  *
- * The environment is not only ours: variables that Kubernetes sets in every pod beside a service
- * named "quire" (QUIRE_SERVICE_HOST, QUIRE_PORT=tcp://10.0.0.1:8000, QUIRE_PORT_8000_TCP_PROTO) are
- * no options, others that are none are worth a warning, and one that a flag overrides is not
- * read. */
+ * Others set variables with our prefix too. Those that Kubernetes sets in every pod next to a
+ * service named "quire" (QUIRE_SERVICE_HOST, QUIRE_PORT=tcp://10.0.0.1:8000,
+ * QUIRE_PORT_8000_TCP_PROTO) are not options. Any other unknown one causes a warning. A variable
+ * that a flag overrides is not read. */
 #ifndef QUIRE_CONFIG_OPTIONS_H
 #define QUIRE_CONFIG_OPTIONS_H
 
@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define OPTIONS_MAX_LIST 64
-#define OPTIONS_AUTO (-1.0) /* of a number >= 0 that may be left to the program */
+#define OPTIONS_AUTO (-1.0) /* value of a number >= 0 that the program chooses */
 
 /* Owned strings; freed by options_finish. */
 struct option_list {
@@ -30,7 +30,7 @@ struct option_list {
 
 struct options {
     char *config; /* path of the YAML file, or NULL */
-    char *model;  /* GGUF file, Hugging Face folder or name of the hub; required */
+    char *model;  /* GGUF file, Hugging Face folder or hub name; required */
     struct option_list served_model_names; /* empty: the file's or folder's name */
     char *unknown_params;                  /* ignore; reject */
     char *unsupported_schema_keywords;     /* reject; ignore */
@@ -40,7 +40,7 @@ struct options {
     char *tool_call_parser;           /* auto, none, or a form of tool calls */
     char *reasoning_parser;           /* auto, none, or a form of thinking */
     char *generation_config; /* auto: sampling defaults the model's authors recommend; none */
-    bool verify_weights;     /* compare the model's files with the SHA-256 that is known of them */
+    bool verify_weights;     /* compare the model's files with their known SHA-256 */
     char *quantization;      /* none; int8: float weights become Q8_0 while they are loaded */
 
     char *host; /* address to bind, default 127.0.0.1 */
@@ -52,64 +52,64 @@ struct options {
     struct option_list api_keys;
     char *api_key_file;                 /* read at start and on SIGHUP, or NULL */
     bool enable_admin;                  /* routes of administrators on the port of clients */
-    bool trust_client_priority;         /* it orders requests of different keys and addresses */
+    bool trust_client_priority;         /* it also orders requests across keys and addresses */
     struct option_list allowed_hosts;   /* names in URLs of this server; empty: see help */
-    struct option_list allowed_origins; /* of pages of other sites; empty: none */
+    struct option_list allowed_origins; /* origins of other sites' pages; empty: none */
     struct option_list allowed_methods, allowed_headers; /* what such pages may send */
     bool allow_credentials;
     int64_t max_connections;
-    int64_t max_connections_per_ip; /* 0: as many as are left for all others */
+    int64_t max_connections_per_ip; /* 0: as many as all other addresses leave */
     int64_t max_body_bytes;
-    int64_t response_store_bytes; /* of responses that are kept; 0: none are */
+    int64_t response_store_bytes; /* memory for stored responses; 0: none are stored */
     int64_t shutdown_timeout;     /* seconds to finish what is in flight after SIGTERM */
-    int64_t sleep_idle_seconds;   /* without a request, until the engine sleeps; 0: never */
-    int64_t drain_delay;          /* seconds before that in which requests are still taken */
-    int64_t watchdog_sec;         /* without progress: abort; 0: never */
+    int64_t sleep_idle_seconds;   /* without a request before the engine sleeps; 0: never */
+    int64_t drain_delay;  /* seconds before the shutdown in which requests are still accepted */
+    int64_t watchdog_sec; /* seconds without progress before abort; 0: never */
     char *metrics_prefix;
-    char *metrics_key_names;    /* admin, all: who sees the use of keys */
+    char *metrics_key_names;    /* admin, all: who may see the usage of keys */
     char *record;               /* path of the recording, or NULL */
-    int64_t record_max_bytes;   /* of it and the one before it together */
+    int64_t record_max_bytes;   /* of the recording and the one before it together */
     char *access_log;           /* path, "-" for stdout, or "none" */
-    bool log_prompts;           /* the access log has the beginning of each body */
+    bool log_prompts;           /* the access log contains the beginning of each body */
     char *otlp_traces_endpoint; /* URL of a collector, or NULL */
     char *kv_events;            /* endpoint to publish the prefix cache's blocks on, or NULL */
-    char *kv_events_config;     /* JSON object that says more, or NULL */
+    char *kv_events_config;     /* JSON object with more settings, or NULL */
     char *log_level;            /* error, warning, info, debug */
 
     char *device; /* auto, cuda, cpu, cuda-sim */
-    char *dtype;  /* auto, bfloat16, float16: of a GPU's activations */
+    char *dtype;  /* auto, bfloat16, float16: type of a GPU's activations */
     double gpu_memory_utilization;
-    int64_t rank_timeout;         /* seconds for a rank in another process to answer */
-    char *load_mode;              /* shards, broadcast: how processes read the model */
-    char *rank_process;           /* auto, on, off */
-    int64_t device_timeout;       /* seconds for a GPU to finish a step, or a rank process to go on;
-                                     0: no limit */
-    bool batch_invariant;         /* on CUDA; the CPU always is */
-    bool enforce_eager;           /* on CUDA: decode steps are enqueued op by op */
-    int64_t threads;              /* compute threads; 0: one per available core */
-    char *cpu_isa;                /* auto, or the level of backend_config.isa */
-    int64_t tensor_parallel_size; /* ranks of a CPU, which share the threads; or of GPUs */
-    int64_t pipeline_parallel_size; /* stages of a CPU, of so many ranks each; 1 on CUDA */
+    int64_t rank_timeout;   /* seconds for a rank in another process to answer */
+    char *load_mode;        /* shards, broadcast: how processes read the model */
+    char *rank_process;     /* auto, on, off */
+    int64_t device_timeout; /* seconds for a GPU to finish a step, or for a rank process to make
+                               progress; 0: no limit */
+    bool batch_invariant;   /* on CUDA; the CPU always is */
+    bool enforce_eager;     /* on CUDA: decode steps are enqueued op by op */
+    int64_t threads;        /* compute threads; 0: one per available core */
+    char *cpu_isa;          /* auto, or the level of backend_config.isa */
+    int64_t tensor_parallel_size;   /* ranks on a CPU, which share its threads; or on GPUs */
+    int64_t pipeline_parallel_size; /* stages on a CPU, each of that many ranks; 1 on CUDA */
 
-    int64_t max_model_len;          /* tokens; 0: what the model was trained for, or fits */
+    int64_t max_model_len;          /* tokens; 0: what the model was trained for, or what fits */
     int64_t max_num_seqs;           /* 0: by device */
     int64_t max_num_batched_tokens; /* token budget of one step; 0: by device */
-    double max_inter_token_ms; /* that a step is to take while sequences decode; OPTIONS_AUTO: by
-                                  what they take alone; 0: no limit */
-    int64_t block_size;        /* tokens per KV block */
-    int64_t kv_cache_memory_bytes; /* 0: chosen from the memory at hand; a GPU's is filled */
-    char *kv_cache_dtype;          /* a name of kernels/kv_type.h */
-    double swap_space;             /* GiB of host memory; OPTIONS_AUTO: by device */
-    bool enable_prefix_caching;    /* equal beginnings of prompts are computed once */
-    bool async_scheduling;         /* the next step is planned while one runs */
-    char *speculative_config;      /* JSON object, or NULL: nothing is drafted */
+    double max_inter_token_ms;      /* target time of a step while sequences decode; OPTIONS_AUTO:
+                                       derived from what decoding alone takes; 0: no limit */
+    int64_t block_size;             /* tokens per KV block */
+    int64_t kv_cache_memory_bytes;  /* 0: chosen from the available memory; a GPU's is filled */
+    char *kv_cache_dtype;           /* a name of kernels/kv_type.h */
+    double swap_space;              /* GiB of host memory; OPTIONS_AUTO: by device */
+    bool enable_prefix_caching;     /* equal prefixes of prompts are computed once */
+    bool async_scheduling;          /* the next step is planned while one runs */
+    char *speculative_config;       /* JSON object, or NULL: nothing is drafted */
     int64_t max_queued_requests;
     int64_t max_queued_tokens;
     int64_t queue_timeout;     /* seconds; 0: none */
-    int64_t sse_ping_interval; /* seconds; 0 or -1: none are sent */
+    int64_t sse_ping_interval; /* seconds; 0 or -1: no pings */
     int64_t max_n;             /* choices of one prompt */
     int64_t max_logprobs;      /* of one token; -1: all */
-    int64_t seed;              /* base of the seeds of requests that bring none */
+    int64_t seed;              /* base of the seeds of requests without a seed */
 };
 
 /* Reads argv (without the program and subcommand names), the environment and the configuration
@@ -118,48 +118,48 @@ struct options {
 int options_load(int argc, char *const *argv, char *const *environ, struct options *out,
                  struct error *err);
 
-/* Overwrites the values of secret options in argv's bytes, so that a list of the processes does not
- * show them. After options_load accepted argv. */
+/* Overwrites the values of secret options in argv's bytes, so that process listings do not show
+ * them. Call it after options_load accepted argv. */
 void options_hide_secrets(int argc, char *const *argv);
 
-/* Logs a warning for each QUIRE_* variable that is no option: a typing error, or not meant for us.
- * After log_set_level. */
+/* Logs a warning for each QUIRE_* variable that is not an option: a typing error, or not meant for
+ * us. Call it after log_set_level. */
 void options_warn_of_variables(char *const *environ);
 
-/* Writes the value of the option with that name, no list and no secret, as options_load reads it.
- * Returns false where it has none, or it does not fit. */
+/* Writes the value of the named option, which is neither a list nor a secret, in the form that
+ * options_load reads. Returns false when it has no value or the value does not fit. */
 bool options_print(const struct options *options, const char *name, char *out, size_t capacity);
 
 enum option_value_kind {
-    OPTION_VALUE_NONE, /* not given, and there is no default */
+    OPTION_VALUE_NONE, /* not given, and without a default */
     OPTION_VALUE_TEXT,
     OPTION_VALUE_INTEGER,
     OPTION_VALUE_DECIMAL,
     OPTION_VALUE_FLAG,
     OPTION_VALUE_LIST,
-    OPTION_VALUE_SECRET, /* given, and nobody's business */
+    OPTION_VALUE_SECRET, /* given, but not to be shown */
 };
 
 struct option_value {
     const char *name; /* as on the command line */
     enum option_value_kind kind;
-    const char *text; /* the options' */
+    const char *text; /* owned by the options */
     int64_t integer;
     double decimal;
     bool flag;
     const struct option_list *list;
 };
 
-/* Fills in the option with this index, in the order of --help. Returns false behind the last.
- * Secret are options that are marked so, and URLs that name a user or a password. */
+/* Fills in the option with this index, in the order of --help. Returns false after the last one.
+ * Secret are the options marked OPTION_SECRET, and URLs with a user or a password. */
 bool options_get(const struct options *options, size_t index, struct option_value *out);
 
-/* Releases what options_load put in; accepts a zeroed struct. */
+/* Frees what options_load allocated; accepts a zeroed struct. */
 void options_finish(struct options *options);
 
-/* Appends the text of --help: NULL: the options by their names, in groups; "all" or the name of a
- * group: a line for each with default, range and meaning. Returns false, and appends which groups
- * there are, for another name. */
+/* Appends the text of --help. group NULL: the names of all options, by group. "all" or the name of
+ * a group: a line for each option with default, range and meaning. For any other name, appends the
+ * list of groups and returns false. */
 bool options_help(const char *group, struct byte_buffer *out);
 
 #endif

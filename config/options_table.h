@@ -9,26 +9,26 @@
 enum option_type {
     OPTION_STRING,  /* char *; minimum and maximum bound its length in bytes */
     OPTION_CHOICE,  /* char *; one of choices */
-    OPTION_INTEGER, /* int64_t in minimum..maximum; one of choices when there are any */
-    OPTION_BYTES,   /* as OPTION_INTEGER; takes the suffixes K, M, G, T (powers of 1024) */
+    OPTION_INTEGER, /* int64_t in minimum..maximum; one of choices if there are any */
+    OPTION_BYTES,   /* like OPTION_INTEGER; takes the suffixes K, M, G, T (powers of 1024) */
     OPTION_DECIMAL, /* double, written as a decimal; minimum and maximum are in hundredths */
     OPTION_FLAG,    /* bool, "true" or "false"; on the command line the name alone means true, and
                        "no-" with the name false */
-    OPTION_LIST,    /* struct option_list; lengths of its items as OPTION_STRING */
+    OPTION_LIST,    /* struct option_list; its items are bounded like OPTION_STRING */
 };
 
 enum option_flags {
     OPTION_SECRET = 1,      /* its value never appears in a message */
-    OPTION_METRIC_NAME = 2, /* holds only what a Prometheus name may: [a-zA-Z0-9_:] */
+    OPTION_METRIC_NAME = 2, /* holds only characters of a Prometheus name: [a-zA-Z0-9_:] */
     OPTION_NOT_IN_FILE = 4,
     OPTION_OR_AUTO =
-        8, /* "auto" is taken too: OPTION_DECIMAL as OPTIONS_AUTO, OPTION_INTEGER as 0 */
+        8, /* "auto" is accepted too: OPTIONS_AUTO of an OPTION_DECIMAL, 0 of an OPTION_INTEGER */
     OPTION_WORDS = 16,   /* OPTION_LIST: one value may hold several items, separated by commas or as
                            a JSON array of strings; none holds a comma */
-    OPTION_JSON = 32,    /* OPTION_STRING: a JSON object, in the file also as a map of plain values;
-                           whoever reads it checks what it holds */
-    OPTION_PATH = 64,    /* OPTION_STRING: of a file, folder or UNIX socket */
-    OPTION_SUFFIX = 128, /* OPTION_INTEGER: K, M, G and T are taken as of OPTION_BYTES */
+    OPTION_JSON = 32,    /* OPTION_STRING: a JSON object, in the file also written as a map of plain
+                            values; its reader checks the contents */
+    OPTION_PATH = 64,    /* OPTION_STRING: path of a file, folder or UNIX socket */
+    OPTION_SUFFIX = 128, /* OPTION_INTEGER: takes K, M, G and T like OPTION_BYTES */
 };
 
 struct option_spec {
@@ -45,13 +45,13 @@ struct option_spec {
 #define OPTION_NAME_CAPACITY 64
 #define OPTIONS_MAX 128 /* room for options_table */
 
-/* All options in the order of --help; *out_count: their number. */
+/* Returns all options in the order of --help, and their number in *out_count. */
 const struct option_spec *options_table(size_t *out_count);
 
 /* Returns the index of the option with this name, `-` and `_` alike, or -1. */
 int options_find(const char *name, size_t length);
 
-/* Returns the option whose name is so near that a typing error is likely, or NULL. */
+/* Returns the option whose name is close enough that a typing error is likely, or NULL. */
 const struct option_spec *options_suggest(const char *name, size_t length);
 
 /* Says where a value came from. A list given in a higher level replaces the lower level's list. */
@@ -64,8 +64,8 @@ struct option_origin {
 };
 
 /* Checks text and stores it in the option's field of *options: a scalar is replaced, a list grows
- * by one item, or by as many as text holds. On failure -1 with ERROR_CONFIG; a scalar is then
- * unchanged. */
+ * by the items that text holds (usually one). Returns -1 with ERROR_CONFIG on failure; a scalar is
+ * then unchanged. */
 int options_set(const struct option_spec *spec, const char *text,
                 const struct option_origin *origin, struct options *options, struct error *err);
 
@@ -78,12 +78,13 @@ int options_error(const struct option_spec *spec, const char *text,
                   const struct option_origin *origin, struct error *err, const char *what);
 
 /* Calls set for every value of the flat YAML map in the file: once for a scalar, once for each item
- * of a sequence, once for a map, as JSON. set returns -1 to stop. */
+ * of a sequence, once for a map, written as JSON. set returns -1 to stop. */
 typedef int (*options_file_set)(void *context, int option, const char *text, size_t line,
                                 struct error *err);
 int options_file_read(const char *path, options_file_set set, void *context, struct error *err);
 
-/* How help texts show an option's value, "PATH" or "N"; empty for OPTION_FLAG. Static storage. */
+/* Returns the word that stands for the option's value in help texts, such as "PATH" or "N"; empty
+ * for OPTION_FLAG. Static storage. */
 const char *options_placeholder(const struct option_spec *spec);
 
 /* Writes what is allowed: "1 to 1024", "16, 32, 64", or nothing for free text. */

@@ -1,5 +1,5 @@
-/* A string of bytes that grows. A zeroed struct is an empty one; its owner finishes it. Appending
- * never half-succeeds: when memory is short, or max_length would be passed, the bytes are
+/* A string of bytes that grows. A zeroed struct is empty; its owner calls byte_buffer_finish.
+ * Appending never half-succeeds: when memory is short, or max_length would be passed, the bytes are
  * unchanged, `failed` is set, and later appends do nothing, so that a chain of appends is checked
  * once at its end. */
 #ifndef QUIRE_CONFIG_BASE_BYTE_BUFFER_H

@@ -1,5 +1,5 @@
 /* The clock that every duration and deadline is measured by: it never jumps and has no relation to
- * the time of day. And what a thread has computed. */
+ * the time of day. Also the processor time of a thread. */
 #ifndef QUIRE_CONFIG_BASE_CLOCK_H
 #define QUIRE_CONFIG_BASE_CLOCK_H
 

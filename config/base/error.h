@@ -10,15 +10,16 @@
 
 enum error_code {
     ERROR_NONE = 0,
-    ERROR_SYNTAX, /* bytes are not in their format: the caller, who knows whose they are, turns it
-                   * into ERROR_MODEL or an HTTP status, with a subject before the message */
+    ERROR_SYNTAX, /* the bytes are not in the expected format. The caller, who knows where they come
+                     from, turns it into ERROR_MODEL or an HTTP status and puts a subject before the
+                     message */
     ERROR_CONFIG, /* an option or the configuration file: exit status 78 */
     ERROR_MODEL,  /* a model file is broken or not supported: exit status 78 */
     ERROR_MEMORY, /* an allocation failed or a memory limit is too small */
     ERROR_IO,     /* the operating system refused: socket, file, thread */
     ERROR_DEVICE, /* a backend failed: exit status 70 */
-    ERROR_UNAVAILABLE, /* another server does not answer, or not as it should: exit status 69 */
-    ERROR_INTERRUPTED, /* stopped by a signal; the same again goes on from there: 75 */
+    ERROR_UNAVAILABLE, /* another server does not answer, or answers wrongly: exit status 69 */
+    ERROR_INTERRUPTED, /* stopped by a signal; running it again continues from there: 75 */
     ERROR_RESTART, /* the ranks are lost and may be started again (engine/executor/executor.h) */
 };
 

@@ -1,6 +1,6 @@
-/* Levelled log to stderr. Any thread may call it; a line is written by one system call. A stderr
- * that takes nothing now (a full pipe, a stopped terminal) loses lines instead of holding up the
- * caller; how many is said in the log when it moves again.
+/* Levelled log to stderr. Any thread may call it; a line is written by one system call. When stderr
+ * takes nothing (a full pipe, a stopped terminal), lines are lost instead of blocking the caller.
+ * The log says how many once stderr takes data again.
  *
  * When stderr is the systemd journal (JOURNAL_STREAM is set) lines start with the `<N>` priority
  * prefix of sd-daemon(3) instead of a time stamp. Prompts and generated text are never logged. */
@@ -17,15 +17,15 @@ enum log_level log_get_level(void);
 /* Names are error, warning, info, debug. Returns false for any other. */
 bool log_level_parse(const char *name, enum log_level *out);
 const char *log_level_name(enum log_level level);
-/* Lines that could not be written since the start. */
+/* Returns the number of lines that could not be written since the start. */
 uint64_t log_num_lost(void);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Says whether what is written to the descriptor becomes lines of the systemd journal. */
 bool log_is_journal(int fd);
 bool log_is_terminal(void);
-/* Shows what changes, at level info: a line without an end, in the place of the one shown before,
- * which the next line of the log takes. Only where stderr is a terminal. */
+/* Shows progress at level info: an unterminated line that replaces the one shown before and is
+ * replaced by the next log line. Does nothing unless stderr is a terminal. */
 void log_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_error(...) log_write(LOG_ERROR, __VA_ARGS__)

@@ -1,4 +1,4 @@
-/* The lesser and the greater of two numbers, and bytes as people read them. */
+/* Minimum and maximum of two numbers, and bytes in the units that people read. */
 #ifndef QUIRE_CONFIG_BASE_NUMBERS_H
 #define QUIRE_CONFIG_BASE_NUMBERS_H
 

@@ -35,12 +35,13 @@ static inline int text_compare(struct text a, struct text b) {
     return (a.length > b.length) - (a.length < b.length);
 }
 
-/* Returns the length for "%.*s" in a message: long names are cut so that the reason still fits. */
+/* Returns the length to pass for "%.*s" in a message: long names are cut so that the reason still
+ * fits. */
 static inline int text_print_length(struct text text) {
     return text.length < 100 ? (int)text.length : 100;
 }
 
-/* Copies the bytes to *to, which moves behind them; the result points to the copy. */
+/* Copies the bytes to *to and advances *to past them. Returns the copy. */
 static inline struct text text_copy(struct text text, char **to) {
     struct text copy = {*to, text.length};
     if (text.length > 0)

@@ -9,9 +9,10 @@
 #include <stdint.h>
 
 #define UTF8_MAX_BYTES 4                /* of a character */
-#define UTF8_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD, which stands for bytes that are no UTF-8 */
+#define UTF8_REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD, for bytes that are not valid UTF-8 */
 
-/* Returns the bytes (1..4) of the character that a byte begins, 0 if it begins none. */
+/* Returns the number of bytes (1..4) of the character that starts with this byte; 0 if no character
+ * does. */
 static inline size_t utf8_lead_bytes(unsigned char lead) {
     if (lead < 0x80)
         return 1;
@@ -20,9 +21,9 @@ static inline size_t utf8_lead_bytes(unsigned char lead) {
     return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-/* Returns whether a byte may be the second of the character that lead begins. Only its range
- * depends on the lead: that is where overlong forms and surrogates show (Unicode standard, table
- * 3-7). */
+/* Returns whether a byte may be the second one of a character that starts with lead. Only the
+ * second byte's range depends on the lead: that is how overlong forms and surrogates are recognised
+ * (Unicode standard, table 3-7). */
 static inline bool utf8_second_fits(unsigned char lead, unsigned char byte) {
     unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
     unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
@@ -34,8 +35,8 @@ static inline bool utf8_continues(char byte) {
     return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-/* Returns the bytes (1..4) of the valid character at the start of text[0..length); 0 when there is
- * none: length is 0, the bytes are invalid, or the character is cut off. */
+/* Returns the number of bytes (1..4) of the valid character at the start of text[0..length); 0 when
+ * there is none: length is 0, the bytes are invalid, or the character is cut off. */
 size_t utf8_char_bytes(const char *text, size_t length);
 
 /* Decodes the character text[0..bytes), which is valid: bytes comes from utf8_char_bytes. */
@@ -47,8 +48,8 @@ static inline int32_t utf8_decode(const char *text, size_t bytes) {
     return character;
 }
 
-/* Writes a character up to U+10FFFF and returns its bytes. A surrogate is encoded as if it were a
- * character: keeping it out is up to the caller. */
+/* Writes a character up to U+10FFFF and returns the number of bytes. A surrogate is encoded as if
+ * it were a character: the caller must exclude it. */
 size_t utf8_encode(uint32_t character, char out[static UTF8_MAX_BYTES]);
 
 /* Surrogates of UTF-16, by which JSON writes a character above U+FFFF as two escapes. */
@@ -63,7 +64,8 @@ static inline uint32_t utf16_join(uint32_t high, uint32_t low) {
     return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
 }
 
-/* Returns the bytes at the start of text[0..length) that are whole, valid characters. */
+/* Returns the length of the longest prefix of text[0..length) that consists of whole, valid
+ * characters. */
 size_t utf8_valid_prefix(const char *text, size_t length);
 
 /* Returns whether a terminal might obey the character: C0, DEL and C1, and what reorders text. */
@@ -73,13 +75,14 @@ static inline bool utf8_is_control(int32_t character) {
            (character >= 0x2066 && character <= 0x2069);
 }
 
-/* Makes of text[0..length) what a line on a terminal may hold: each byte of a control, ends of
- * lines among them, and each that is no UTF-8 becomes '?'. */
+/* Makes text[0..length) safe for one line on a terminal: each byte of a control character (line
+ * ends included) and each byte that is not valid UTF-8 becomes '?'. */
 void utf8_hide_controls(char *text, size_t length);
 
 #define UTF8_PRINTABLE_BYTES 64
 
-/* Copies text for a message: cut to fit, anything but printable ASCII as '?', NUL-terminated. */
+/* Copies text for a message: cut to fit, with '?' for anything but printable ASCII,
+ * NUL-terminated. */
 void utf8_printable(struct text text, char out[static UTF8_PRINTABLE_BYTES]);
 
 #endif
