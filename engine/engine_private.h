@@ -1,6 +1,6 @@
-/* What the files of the engine's thread have in common. `lock` guards everything the front end
- * shares with it: the inbox, the ready list, a copy of the counters, and what the thread has to
- * wake up for. The lock is never held while a step runs. */
+/* Shared by the files of the engine's thread. `lock` guards everything that the thread shares with
+ * the front end: the inbox, the ready list, a copy of the counters, and the reasons for waking the
+ * thread. The lock is never held while a step runs. */
 #ifndef QUIRE_ENGINE_ENGINE_PRIVATE_H
 #define QUIRE_ENGINE_ENGINE_PRIVATE_H
 
@@ -20,7 +20,7 @@ struct engine {
     struct engine_core core;             /* the thread's */
     struct request_list ready_this_step; /* the thread's: requests with events of this step */
     pthread_t thread;
-    int64_t idle_since_ns; /* the thread's: 0: something runs, or has since it looked */
+    int64_t idle_since_ns; /* the thread's; 0: something runs, or has run since it last looked */
     atomic_bool has_stalled;
 
     pthread_mutex_t lock;
@@ -32,18 +32,17 @@ struct engine {
     uint64_t next_id;
     bool wake_requested; /* something was cancelled or read */
     bool flush_requested;
-    bool awaits_others; /* the thread sleeps until a stream is read, or its time is up, or a mask
-                           is found */
+    bool awaits_others; /* the thread sleeps until a stream is read, its timeout ends, or a mask is
+                           found */
     bool accepting;
     bool failed;
     struct error failure; /* why */
-    bool busy;            /* the core has requests, or is being given some */
+    bool busy;            /* the core has requests, or is being handed some */
     struct sleep_machine sleep;
     bool quitting;
 };
 
-/* engine_sleep.c, as those after them: parts of what the thread does in a turn. Called by it,
- * without the lock. */
+/* Parts of the thread's loop, called by it without the lock. */
 void engine_forget_prefixes(struct engine *engine);
 bool engine_step(struct engine *engine); /* returns whether there is more to do */
 void engine_end_kv_events(const struct engine *engine);
@@ -51,15 +50,15 @@ void engine_end_kv_events(const struct engine *engine);
 void engine_publish(struct engine *engine);
 
 #define ENGINE_BETWEEN_STEPS "is between steps"
-/* Says what the thread does, for whoever asks where it hangs (engine_config.activity). */
+/* Records what the thread is doing (engine_config.activity). */
 void engine_note_activity(const struct engine *engine, const char *activity);
 
-/* By the thread: returns when it is to fall asleep by itself; 0: not, as it is. */
+/* By the thread: returns when it will fall asleep by itself; 0: not in its present state. */
 int64_t engine_sleep_due_ns(struct engine *engine);
-/* Under the lock: returns false where the state refuses the event. */
+/* Under the lock: returns false if the state refuses the event. */
 bool engine_take_sleep_event(struct engine *engine, enum sleep_event event);
-/* Falls asleep where that is due and nothing is left to do, and sleeps until it is woken or the
- * thread is to end. */
+/* Falls asleep if that is due and nothing is left to do. Sleeps until it is woken or the thread
+ * must end. */
 void engine_sleep_if_due(struct engine *engine);
 
 #endif

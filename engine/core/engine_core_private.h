@@ -1,5 +1,5 @@
 /* Shared by the files of the core: engine_core.c (the life of groups), engine_core_step.c (the loop
- * of steps), engine_core_commit.c (their results) and engine_core_restart.c (ranks that are lost).
+ * of steps), engine_core_commit.c (their results) and engine_core_restart.c (lost ranks).
  *
  * A sequence ends in this order: its finish is set; it is retired, which frees its blocks; its last
  * event is pushed; it is closed, which frees its group with the last one, unless a step in flight
@@ -17,35 +17,36 @@ void engine_core_retire(struct engine_core *core, struct sequence *sequence);
 void engine_core_close(struct engine_core *core, struct sequence *sequence);
 /* Pushes the last event of a retired choice, now or in a later step, and closes it. */
 void engine_core_push_end(struct engine_core *core, struct sequence *sequence);
-/* Does all of it for a choice that ends without a token. May free its group. */
+/* Retires, ends and closes a choice that ends without a token. May free its group. */
 void engine_core_end_choice(struct engine_core *core, struct sequence *sequence,
                             enum finish_reason reason);
-/* Ends the choices that have not ended; pushes last events that found no memory before. May free
- * the group. */
+/* Ends the choices that have not ended, and pushes last events that memory was too short for
+ * before. May free the group. */
 void engine_core_end_group(struct engine_core *core, struct sequence_group *group,
                            enum finish_reason reason);
 
-/* Uncounts a group that is scheduled for the first time, or ends before that. */
+/* Takes a group out of the queue's counts when it is first scheduled, or ends before that. */
 void engine_core_leave_queue(struct engine_core *core, struct sequence_group *group);
-/* Takes one entry of the group out of flight. May free the group. */
+/* Notes that one of the group's entries is no longer in flight. May free the group. */
 void engine_core_leave_flight(struct engine_core *core, struct sequence_group *group);
 /* Applies the results of a step that was collected. */
 void engine_core_commit(struct engine_core *core, struct step *step);
-/* Notes, of a step that was collected when the ranks were lost, what they were computing. */
+/* Notes what the ranks were computing when they were lost, from a step that was collected then. */
 void engine_core_note_loss(struct engine_core *core, const struct step *step);
-/* Blames the group that ran alone for the loss, and ends it, or nobody. No step is in flight. */
+/* Blames the group that ran alone for the loss and ends it; blames nobody if none ran alone. No
+ * step is in flight. */
 void engine_core_blame(struct engine_core *core);
 /* Restarts the ranks that were lost. */
 void engine_core_restart(struct engine_core *core);
 /* Reports what the executor answered (engine_core_config.answered). */
 void engine_core_report(struct engine_core *core, enum executor_answer answer,
                         const struct error *err);
-/* Returns the group that is to run alone: the oldest suspect that can run; NULL: none. */
+/* Returns the group that must run alone: the oldest suspect that can run; NULL: none. */
 struct sequence_group *engine_core_find_suspect(struct engine_core *core);
 
-/* Notes that a step is to be tried at deadline_ns at the latest. */
+/* Notes that a step must be tried at deadline_ns at the latest. */
 void engine_core_note_stall(struct engine_core *core, int64_t deadline_ns);
-/* Notes that a group ends at that time. */
+/* Notes that a group ends at deadline_ns. */
 void engine_core_note_deadline(struct engine_core *core, int64_t deadline_ns);
 
 #endif

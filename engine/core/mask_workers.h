@@ -1,9 +1,9 @@
-/* Finds masks that take long on threads of low priority, so that a grammar that is slow to follow
- * keeps nobody else waiting (engine/grammar/machine/grammar_job.h). Each thread goes on with a job
- * for some milliseconds and then with the next: the one whose share has had the least.
+/* Finds masks that take long on threads of low priority, so that a slow grammar does not delay
+ * other requests (engine/grammar/machine/grammar_job.h). Each thread works on a job for some
+ * milliseconds, then on the next: the job whose share has received the least time.
  *
- * An interface, so that tests decide when a job is done. Engine thread, but for mask_workers_create
- * and _destroy. */
+ * It is an interface, so that tests decide when a job is done. Engine thread, except for
+ * mask_workers_create and _destroy. */
 #ifndef QUIRE_ENGINE_MASK_WORKERS_H
 #define QUIRE_ENGINE_MASK_WORKERS_H
 
@@ -12,17 +12,17 @@
 #include "engine/sequence/sequence_group.h"
 #include "engine/stats/engine_stats.h"
 
-/* What the masks of a step may cost on the engine's thread: some 10 ms. */
+/* Maximum cost of a step's masks on the engine's thread: some 10 ms. */
 #define MASK_STEP_BUDGET (1 << 20)
 
 struct mask_workers;
 
 struct mask_workers_ops {
-    /* Takes a job that was begun; it stays the workers' until it was taken back. */
+    /* Takes a job that was begun. The workers own it until `take` returns it. */
     void (*add)(struct mask_workers *workers, struct grammar_job *job);
-    /* Gives back a job that is done, the one with the lowest id; NULL: none is. */
+    /* Returns the finished job with the lowest id; NULL: none is finished. */
     struct grammar_job *(*take)(struct mask_workers *workers);
-    /* Makes all jobs count as done, once nobody works on them; more are not added. */
+    /* Waits until nobody works on a job, then makes all jobs count as done; no more are added. */
     void (*stop)(struct mask_workers *workers);
 };
 
@@ -40,25 +40,25 @@ struct mask_workers_config {
 /* Starts the threads. */
 int mask_workers_create(const struct mask_workers_config *config, struct mask_workers **out,
                         struct error *err);
-/* After ops->stop, with all jobs taken, or without any. Accepts NULL. */
+/* Called after ops->stop, when all jobs were taken or none was added. Accepts NULL. */
 void mask_workers_destroy(struct mask_workers *workers);
 
 /* --- The jobs of a core --- */
 
-/* Has masks that take long found by workers. A group whose grammar is busy is left out of the plans
- * (sequence_group_is_held); its job begins once no step in flight is about the grammar. Engine
- * thread only. */
+/* Lets workers find masks that take long. A group whose grammar is busy is left out of plans
+ * (sequence_group_is_held); its job begins once no step in flight uses the grammar. Engine thread
+ * only. */
 struct mask_jobs {
-    struct mask_workers *workers; /* NULL: masks are found at once, whatever they cost */
-    /* Learns of a job that was taken; NULL: nobody does. */
+    struct mask_workers *workers; /* NULL: masks are computed at once, at any cost */
+    /* Called for each job that was taken; may be NULL. */
     void (*taken)(void *context, uint64_t id);
     void *context;
     uint64_t last_id;
     int32_t num_running;
 };
 
-/* Takes the jobs that are done, by rising ids, and begins those that can begin: of the live groups,
- * linked through their `next`. */
+/* Takes finished jobs in order of their ids, and begins those that can begin. The live groups are
+ * linked by `next`. */
 void mask_jobs_update(struct mask_jobs *jobs, const struct sequence_group *groups,
                       struct engine_stats *stats, int64_t now_ns);
 /* Ends all jobs. */

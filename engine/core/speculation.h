@@ -1,7 +1,7 @@
-/* Speculative decoding, as far as the core sees it: after each step asks the drafter what may
- * follow, decides how much of it the next step is to verify, and learns from what was sampled
- * instead. Drafts are verified by sampling every drafted position as usual: they never change what
- * is generated. Engine thread only. */
+/* Speculative decoding as the core sees it: after each step it asks the drafter what may follow,
+ * decides how many drafts the next step verifies, and learns from what was sampled in their place.
+ * Drafts are verified by sampling every drafted position as usual: they never change what is
+ * generated. Engine thread only. */
 #ifndef QUIRE_ENGINE_CORE_SPECULATION_H
 #define QUIRE_ENGINE_CORE_SPECULATION_H
 
@@ -22,16 +22,16 @@ struct speculation {
     int32_t num_decoding; /* sequences of the last step that only decoded */
 };
 
-/* Learns what a token costs from a step that took so long; steps with prompts say nothing. */
+/* Learns the cost of a token from the duration of a step; steps with prompts are ignored. */
 void speculation_note_step(struct speculation *speculation, const struct step_plan *plan,
                            int64_t step_ns);
-/* Compares a token that was appended with what was drafted for its place. */
+/* Compares an appended token with the draft for its position. */
 void speculation_append(struct speculation *speculation, struct sequence *sequence, int32_t token);
-/* Drafts what may follow the sequence, once the last token of a step was appended. */
+/* Drafts what may follow the sequence, after a step's last token was appended. */
 void speculation_propose(struct speculation *speculation, struct sequence *sequence);
 
-/* Returns whether a running sequence wants drafts verified in the next step, which is then planned
- * when its tokens are known. */
+/* Returns whether a running sequence wants drafts verified in the next step. That step is then
+ * planned only once the sequence's tokens are known. */
 bool speculation_waits(const struct speculation *speculation, const struct scheduler *scheduler);
 
 #endif

@@ -1,10 +1,11 @@
-/* Names a full block's content: a hash over everything its keys and values depend on, which is all
- * tokens up to the block's end and whose cache it is. Chained: a block's key is the hash of
- * its predecessor's key and its own tokens, so a run of equal keys is an equal history.
+/* Identifies the content of a full block: a hash over everything its keys and values depend on,
+ * that is, all tokens up to the block's end and the owner of the cache. The hashes are chained: a
+ * block's key is the hash of its predecessor's key and its own tokens, so a run of equal keys is an
+ * equal history.
  *
- * XXH3 of 128 bits with a secret (xxhash.com): who does not know the secret cannot search for two
- * histories of one key. It is not a cryptographic hash; prefix_cache.h therefore compares tenant,
- * predecessor and tokens as well. */
+ * XXH3 of 128 bits with a secret (xxhash.com): without the secret nobody can search for two
+ * histories with the same key. It is not a cryptographic hash, so prefix_cache.h also compares
+ * tenant, predecessor and tokens. */
 #ifndef QUIRE_ENGINE_KV_BLOCK_KEY_H
 #define QUIRE_ENGINE_KV_BLOCK_KEY_H
 
@@ -23,7 +24,7 @@ struct block_key_secret {
     unsigned char bytes[BLOCK_KEY_SECRET_BYTES];
 };
 
-/* Fills it with random numbers of the system. Returns -1 when they cannot be read. */
+/* Fills the secret with random numbers from the system. Returns -1 when they cannot be read. */
 int block_key_secret_create(struct block_key_secret *out);
 
 /* Returns the key before the first block of a history. Tenants are numbered from 0; `salt`, any

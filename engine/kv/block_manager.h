@@ -3,15 +3,15 @@
  * belongs to which table, shared by reference count, copied when written to, found again by
  * content, moved to host memory and back.
  *
- * It decides nothing: the scheduler calls it while it plans a step, and the block moves that this
- * takes are listed, for the device to make before the step's tokens are computed, in
- * this order: swap out, swap in, copy. Within each list no block is both a source and a
- * destination, and no block is a destination twice.
+ * It decides nothing: the scheduler calls it while planning a step. The block moves that become
+ * necessary are listed; the device makes them before it computes the step's tokens, in this order:
+ * swap out, swap in, copy. Within each list no block is both a source and a destination, and no
+ * block is a destination twice.
  *
  * A step is IN FLIGHT from block_manager_submit, which empties the lists, to block_manager_collect.
  * Steps run in the order in which they are submitted. A block that a table drops while a step in
- * flight uses that table is handed out again only when this step was collected, which is stricter
- * than that order requires.
+ * flight uses that table is handed out again only after that step was collected. That is stricter
+ * than the order requires.
  *
  * Engine thread only. All memory is allocated by block_manager_init. */
 #ifndef QUIRE_ENGINE_KV_BLOCK_MANAGER_H
@@ -26,21 +26,21 @@
 
 struct block_manager_config {
     const struct serving_limits *limits; /* blocks of both pools */
-    int32_t num_tenants;                 /* >= 1; who is evicted apart: a tenant modulo this */
-    bool caching;                        /* blocks are found again by content */
-    struct block_key_secret secret;      /* of the keys of cached prefixes */
-    const struct kv_event_sink *events;  /* outlive the manager; NULL: nobody is told */
+    int32_t num_tenants;                 /* >= 1; eviction queues: a tenant modulo this has one */
+    bool caching;                        /* prefix caching: blocks are found again by content */
+    struct block_key_secret secret;      /* secret of the keys of cached prefixes */
+    const struct kv_event_sink *events;  /* outlives the manager; may be NULL */
 };
 
-/* Names the block of the device that a host block was copied from. */
+/* The device block that a host block was copied from. */
 struct swap_origin {
     int32_t block;
-    uint64_t serial; /* of its content in the cache, 0: it was not in the cache */
+    uint64_t serial; /* of its content in the cache; 0: not in the cache */
 };
 
 struct block_manager {
     struct block_manager_config config;
-    struct block_key public_root; /* of what has no salt, of the first tenant */
+    struct block_key public_root; /* root of the first tenant, without a salt */
     struct block_pool pool;       /* of the device */
     struct block_pool host;
     struct prefix_cache cache;   /* zeroed without caching */
@@ -49,10 +49,10 @@ struct block_manager {
     struct move_list copies;     /* device -> device */
     struct swap_origin *origins; /* [num_host_blocks] */
     int32_t *moved_to;           /* scratch of the swaps: [larger pool], -1 */
-    uint64_t num_submitted;      /* steps; the serial of the last one */
+    uint64_t num_submitted;      /* steps; also the serial number of the last one */
     uint64_t num_collected;
-    int32_t *deferred; /* [num_deferred], room for num_blocks: pinned until steps in flight are
-                          collected, so that they do not become free before */
+    int32_t *deferred; /* [num_deferred], room for num_blocks: blocks pinned until steps in flight
+                          are collected, so that they do not become free earlier */
     int32_t num_deferred;
 
     /* since start */
@@ -68,70 +68,70 @@ size_t block_manager_bytes(const struct block_manager_config *config); /* what i
 void block_manager_finish(struct block_manager *manager);
 
 /* Appends cached blocks to a table whose num_blocks * block_size tokens are all computed, as long
- * as the next full block's tokens are among the first `limit` and the cache has it. Returns how
- * many tokens that adds (0 without caching). The blocks appended may be in use by others. */
+ * as the next full block's tokens are among the first `limit` and the cache has it. Returns the
+ * number of tokens added (0 without caching). The appended blocks may be in use by others. */
 int32_t block_manager_match(struct block_manager *manager, struct block_table *table,
                             const struct token_view *tokens, int32_t limit);
-/* Returns whether both tables, of which the first num_blocks blocks and nothing more is computed,
- * would compute the same full block next. Each has that many tokens; one of them then need not.
+/* Returns whether both tables, in each of which exactly num_blocks full blocks are computed, would
+ * compute the same full block next; then one of them need not. Each has the tokens of that block.
  * False without caching. */
 bool block_manager_same_next(const struct block_manager *manager, struct block_table *a,
                              const struct token_view *a_tokens, struct block_table *b,
                              const struct token_view *b_tokens, int32_t num_blocks);
-/* Makes the full blocks of a table, of which num_computed tokens are computed, known to the cache.
- * A full block whose content the cache already has in another block is replaced by that one. Does
+/* Adds the full blocks of a table, whose first num_computed tokens are computed, to the cache. A
+ * full block whose content the cache already has in another block is replaced by that block. Does
  * nothing without caching. */
 void block_manager_publish(struct block_manager *manager, struct block_table *table,
                            const struct token_view *tokens, int32_t num_computed);
 
-/* Makes the cache forget all it knows. Tables keep their blocks, and publish what they compute from
- * then on. Between two steps being planned. */
+/* Empties the cache. Tables keep their blocks, and publish what they compute from then on. Called
+ * between the plans of two steps. */
 void block_manager_flush_cache(struct block_manager *manager);
 
 /* Appends one block; false when none is free. */
 bool block_manager_grow(struct block_manager *manager, struct block_table *table);
-/* Returns whether writing at that position takes a block, for a copy of the one there, because it
+/* Returns whether writing at that position needs a free block for a copy, because the block there
  * has another owner. False beyond the table. */
 bool block_manager_needs_copy(const struct block_manager *manager, const struct block_table *table,
                               int32_t position);
-/* Makes the block at that position, which the table holds, the table's own before it is written
- * to: copies it if it has another owner, and makes the cache forget it if it has none. False when
- * no block is free. */
+/* Makes the block at that position, which the table holds, writable: copies it if it has another
+ * owner, otherwise removes it from the cache. Returns false when no block is free. */
 bool block_manager_make_writable(struct block_manager *manager, struct block_table *table,
                                  int32_t position);
-/* Makes `to`, which is empty, share the blocks of the first num_tokens tokens of `from`, partly
- * filled or not. Both have the same root. */
+/* Makes the empty table `to` share the blocks of the first num_tokens tokens of `from`; the last
+ * one may be partly filled. Both have the same root. */
 void block_manager_fork(struct block_manager *manager, const struct block_table *from,
                         struct block_table *to, int32_t num_tokens);
 /* Drops the blocks that hold only tokens before `position`. */
 void block_manager_drop_before(struct block_manager *manager, struct block_table *table,
                                int32_t position);
-/* Gives back the blocks after those of the first num_tokens tokens. */
+/* Releases the blocks after those of the first num_tokens tokens. */
 void block_manager_trim(struct block_manager *manager, struct block_table *table,
                         int32_t num_tokens);
-/* Gives every block back, those on the host too, and takes back what the step being planned was to
- * copy into them. The root stays. */
+/* Releases all blocks, those on the host too, and cancels the copies into them that the step being
+ * planned listed. The root stays. */
 void block_manager_release(struct block_manager *manager, struct block_table *table);
 
-/* Returns how many distinct blocks the tables hold (all on the same side). */
+/* Returns the number of distinct blocks that the tables hold (all on the same side). */
 int32_t block_manager_count_distinct(struct block_manager *manager,
                                      struct block_table *const *tables, int32_t num_tables);
 /* Moves the tables, which belong together, to the host pool, or back. What they share stays shared.
- * On the way in, full blocks whose content has stayed in the cache are taken from there, and the
- * next publish makes the others known again. False when the other side has not enough free blocks:
- * nothing was moved. A table that was swapped in in this step must not go out in it. */
+ * When swapping in, full blocks whose content is still in the cache are taken from there, and the
+ * next publish adds the others to the cache again. Returns false and moves nothing when the other
+ * side does not have enough free blocks. A table that was swapped in in this step must not be
+ * swapped out in it. */
 bool block_manager_swap_out(struct block_manager *manager, struct block_table *const *tables,
                             int32_t num_tables);
 bool block_manager_swap_in(struct block_manager *manager, struct block_table *const *tables,
                            int32_t num_tables);
 
-/* Returns whether blocks are to be moved before anything is computed. */
+/* Returns whether any block must be moved before the step computes. */
 bool block_manager_has_moves(const struct block_manager *manager);
-/* Reports that the step with the listed moves was submitted, which uses the tables: those of the
- * sequences that it computes. */
+/* Reports that the step with the listed moves was submitted. The tables are those of the sequences
+ * that it computes. */
 void block_manager_submit(struct block_manager *manager, struct block_table *const *tables,
                           int32_t num_tables);
-/* Reports that the oldest step in flight has run. Before what it computed is published. */
+/* Reports that the oldest step in flight has run. Called before its results are published. */
 void block_manager_collect(struct block_manager *manager);
 
 #endif

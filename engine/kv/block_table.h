@@ -1,7 +1,7 @@
 /* The block table of one sequence: the blocks it holds, in order of position, which map a token's
  * position to its slot in the KV cache. Blocks are appended one at a time as tokens need them, so
- * only the last one can be partly filled. A value that the block manager works on
- * (block_manager.h). Engine thread only. */
+ * only the last one can be partly filled. The block manager operates on it (block_manager.h).
+ * Engine thread only. */
 #ifndef QUIRE_ENGINE_KV_BLOCK_TABLE_H
 #define QUIRE_ENGINE_KV_BLOCK_TABLE_H
 
@@ -15,15 +15,15 @@ struct block_table {
     int32_t *blocks; /* [max_blocks], the first num_blocks are held; -1: dropped */
     int32_t num_blocks;
     int32_t max_blocks;
-    int32_t num_dropped; /* first blocks that fell out of the window */
+    int32_t num_dropped; /* leading blocks that fell out of the window */
     bool on_host;        /* the ids are those of the host pool */
     uint64_t last_step;  /* the last submitted step that uses it, see block_manager_submit */
 
-    /* The chain of keys of its full blocks, as far as it is known. */
+    /* The chain of its full blocks' keys, as far as computed. */
     int32_t tenant;
     struct block_key root;
     int32_t num_keyed;
-    bool keyed_ahead;     /* of blocks, too, that were not published yet */
+    bool keyed_ahead;     /* also for blocks that were not published yet */
     struct block_key key; /* of block num_keyed - 1; the root while that is 0 */
 };
 
@@ -34,7 +34,8 @@ int32_t block_table_blocks_for(int32_t num_tokens, int32_t block_size);
 int block_table_init(struct block_table *table, int32_t max_blocks, int32_t tenant,
                      const struct block_key *root);
 size_t block_table_bytes(int32_t max_blocks); /* what it allocates */
-/* Hands the memory of an empty table to one of the same request that has none: `from` is zeroed. */
+/* Moves the memory of an empty table to a table of the same request that has none; zeroes
+ * `from`. */
 void block_table_pass(struct block_table *from, struct block_table *to);
 /* The blocks must have been released. Accepts a zeroed table. */
 void block_table_finish(struct block_table *table);
@@ -43,8 +44,8 @@ void block_table_finish(struct block_table *table);
  * + offset in the block. */
 int32_t block_table_slot(const struct block_table *table, int32_t block_size, int32_t position);
 
-/* Forgets the keys of blocks from num_blocks on: unless there are none, the chain starts again at
- * the root. */
+/* Forgets the keys of blocks from num_blocks on. If there are any, the chain starts again at the
+ * root. */
 void block_table_cut_keys(struct block_table *table, int32_t num_blocks);
 
 #endif

@@ -1,32 +1,33 @@
-/* Learns which blocks the prefix cache knows: told of every change of that set, in order, whoever
- * adds and takes away what he is told has the set itself. A value of functions, given in the
- * configuration; nothing that the engine does follows from it.
+/* Receives every change to the set of blocks in the prefix cache, in order, so that the receiver
+ * can maintain a copy of the set. A struct of functions, given in the configuration; it never
+ * affects what the engine does.
  *
- * Called by the engine's thread, and, once that has ended, by whoever destroys the engine: the
- * cache says at its end that it is cleared. No function may wait. */
+ * Called by the engine's thread, and after that has ended by whoever destroys the engine: the cache
+ * reports at its end that it is cleared. The functions must not block. */
 #ifndef QUIRE_ENGINE_KV_EVENT_SINK_H
 #define QUIRE_ENGINE_KV_EVENT_SINK_H
 
 #include "engine/kv/block_key.h"
 
-/* A full block, as engine/kv/prefix_cache.h has its content. Valid during a call. */
+/* A full block with the content of engine/kv/prefix_cache.h. Valid during a call. */
 struct stored_block {
     struct block_key key;
     struct block_key previous; /* key of the block before it, or the root */
-    bool is_first;             /* of its history: `previous` is the root */
-    bool is_private; /* not everybody's prompts find it: of one of several tenants, or salted */
+    bool is_first;             /* first of its history: `previous` is the root */
+    bool is_private; /* not found by everybody's prompts: it belongs to one of several tenants, or
+                        is salted */
     const int32_t *tokens; /* [block_size] */
 };
 
 struct kv_event_sink {
-    /* That block is found from now on; none of its key was. */
+    /* The block can be found from now on; none with its key could be before. */
     void (*stored)(void *context, const struct stored_block *block);
-    /* The block of that key is not found any more. */
+    /* The block with that key can no longer be found. */
     void (*removed)(void *context, const struct block_key *key);
-    /* No block is found any more. */
+    /* No block can be found any more. */
     void (*cleared)(void *context);
-    /* What was told since the last call belongs together: a step's changes. Comes before anybody
-     * reads what the step has sampled. */
+    /* The changes since the last call belong together: they are those of one step. Called before
+     * anybody reads what the step has sampled. */
     void (*end_step)(void *context);
     void *context;
 };

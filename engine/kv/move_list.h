@@ -1,5 +1,5 @@
-/* Lists the block copies of one kind that a step has to make before it computes: pairs in which
- * every destination is there once and can be taken out again. A value of the block manager's. */
+/* Lists the block copies of one kind that a step must make before it computes: pairs in which every
+ * destination occurs once and can be removed again. Embedded in the block manager. */
 #ifndef QUIRE_ENGINE_KV_MOVE_LIST_H
 #define QUIRE_ENGINE_KV_MOVE_LIST_H
 
@@ -18,11 +18,11 @@ int move_list_init(struct move_list *moves, int32_t num_destinations);
 size_t move_list_bytes(int32_t num_destinations); /* what it allocates */
 void move_list_finish(struct move_list *moves);   /* accepts a zeroed list */
 
-/* Adds a move to a block that is no destination yet. */
+/* Adds a move to a block that is not a destination yet. */
 void move_list_add(struct move_list *moves, int32_t from, int32_t to);
-/* Returns the block that goes to `to`, or -1. */
+/* Returns the block that moves to `to`, or -1. */
 int32_t move_list_source(const struct move_list *moves, int32_t to);
-/* Takes out the move to `to`, which there is. The order of the others may change. */
+/* Removes the move to `to`, which must exist. The order of the others may change. */
 void move_list_remove(struct move_list *moves, int32_t to);
 void move_list_clear(struct move_list *moves);
 

@@ -1,5 +1,5 @@
-/* Views the tokens of one sequence without a copy: a prompt shared with its siblings, and what was
- * generated after it. A value; valid until the sequence gets another token. */
+/* A view of the tokens of one sequence without a copy: a prompt shared with its siblings, and what
+ * was generated after it. Passed by value; valid until the sequence gets another token. */
 #ifndef QUIRE_ENGINE_KV_TOKEN_VIEW_H
 #define QUIRE_ENGINE_KV_TOKEN_VIEW_H
 
@@ -12,7 +12,7 @@ struct token_view {
     int32_t num_output;
 };
 
-/* Copies the count tokens from position `first` on, all of which must be there. */
+/* Copies the count tokens from position `first` on, all of which must exist. */
 void token_view_copy(const struct token_view *view, int32_t first, int32_t count, int32_t *out);
 
 #endif

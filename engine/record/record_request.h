@@ -1,11 +1,12 @@
-/* A request in a recording: everything the engine reads of it, and no more. A prompt is in it. */
+/* A request in a recording: exactly what the engine reads of it, including the prompt. */
 #ifndef QUIRE_ENGINE_RECORD_REQUEST_H
 #define QUIRE_ENGINE_RECORD_REQUEST_H
 
 #include "engine/record/record_header.h"
 #include "engine/request/request.h"
 
-/* Markers of reasoning (thinking_budget.h) that were read; requests point to them. */
+/* Markers of reasoning (thinking_budget.h) that were read from the recording; requests point to
+ * them. */
 #define RECORD_MAX_MARKERS 64
 struct record_markers {
     char *markers[RECORD_MAX_MARKERS];
@@ -14,15 +15,16 @@ struct record_markers {
 };
 void record_markers_finish(struct record_markers *markers);
 
-/* Appends the values of a request that was submitted. `last`: the grammar of the one before that
- * had one, or NULL: one that both share is written once, since what was found for one serves both.
+/* Appends the values of a submitted request. `last`: the most recent grammar of an earlier request,
+ * or NULL. A grammar that both share is written once, so that what was found for one serves both on
+ * replay.
  */
 void record_request_write(const struct request *request, const struct grammar *last,
                           struct byte_buffer *out);
 
-/* Creates the request that was written, with all that makes it one the engine of that header, with
- * so many end tokens in its model, takes. It does not outlive the markers. ERROR_SYNTAX names the
- * first value that no such engine takes; ERROR_MEMORY. */
+/* Creates the written request and checks that the engine of that header, whose model has that many
+ * end tokens, would accept it. The request must not outlive the markers. Fails with ERROR_SYNTAX,
+ * naming the first value that such an engine does not accept, or ERROR_MEMORY. */
 int record_request_read(struct record_input *in, const struct record_header *header,
                         int32_t num_end_tokens, struct record_markers *markers,
                         struct request **out, struct error *err);

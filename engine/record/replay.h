@@ -1,6 +1,6 @@
-/* Runs a recording again: the same core is given what entered it then, at the same steps, with a
- * clock that says the same; what its steps compute is compared with what was recorded, until one
- * differs. Streams are read as they fill, and thrown away. */
+/* Runs a recording again: the same core receives the same input at the same steps, with the
+ * recorded clock readings. What its steps compute is compared with what was recorded, until one
+ * differs. Streams are read as they fill, and discarded. */
 #ifndef QUIRE_ENGINE_RECORD_REPLAY_H
 #define QUIRE_ENGINE_RECORD_REPLAY_H
 
@@ -8,30 +8,30 @@
 
 /* The executor and all below outlive the replay. */
 struct replay_config {
-    const struct record_header *header; /* of the recording; its limits are the executor's */
-    struct record_frames *frames;       /* behind the header */
+    const struct record_header *header; /* of the recording; its limits are those of the executor */
+    struct record_frames *frames;       /* positioned after the header */
     struct executor *executor;
     const struct tokenizer *tokenizer;
-    struct drafter *drafter;                     /* or NULL, as it was recorded */
+    struct drafter *drafter;                     /* or NULL, as when it was recorded */
     const struct grammar_vocabulary *vocabulary; /* or NULL: a request with a grammar is refused */
     int64_t mask_budget;                         /* as it was recorded: MASK_STEP_BUDGET */
 };
 
 struct replay_result {
     bool differs;
-    char difference[512]; /* what does, and where; of the step `num_steps` */
+    char difference[512]; /* what differs, and where, in step `num_steps` */
     uint64_t num_steps;   /* calls of engine_core_step; the first is 1 */
     uint64_t num_requests;
     uint64_t num_entries; /* sequences of steps, summed up */
     uint64_t num_tokens;  /* sampled */
     uint64_t num_events;  /* pushed into streams */
     uint64_t num_event_bytes;
-    uint64_t num_open; /* requests that had not ended where the recording ends */
+    uint64_t num_open; /* requests that had not ended at the end of the recording */
 };
 
 /* Returns 0 when the recording was run to its end, or to a step that differs; *out says which.
- * ERROR_SYNTAX for one that is damaged or makes no sense (*out then says how far it was equal),
- * ERROR_MEMORY, ERROR_IO. */
+ * Fails with ERROR_SYNTAX for a damaged or invalid recording (*out then says how far it was equal),
+ * ERROR_MEMORY or ERROR_IO. */
 int replay_run(const struct replay_config *config, struct replay_result *out, struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* One request: a prompt, how to sample, and a stream of events. It owns `num_choices` sequences
- * inside the engine. Immutable once submitted, but for the cancel flag and the stream.
+ * inside the engine. Immutable once submitted, except for the cancel flag and the stream.
  *
  * Reference-counted: request_create gives the caller one reference, engine_submit takes one of
  * its own. The front end may drop its reference at any time (after engine_cancel if it lost
@@ -16,40 +16,41 @@
 
 #define REQUEST_MAX_WEIGHT 1000
 
-/* When the choices of a request got on: nanoseconds of CLOCK_MONOTONIC; 0: not yet. Written by the
+/* Progress of a request's choices: nanoseconds of CLOCK_MONOTONIC; 0: not yet. Written by the
  * engine, read by anyone. */
 struct request_times {
-    _Atomic int64_t scheduled_ns;   /* the first was first part of a step */
+    _Atomic int64_t scheduled_ns;   /* the first choice was first part of a step */
     _Atomic int64_t first_token_ns; /* of any */
-    _Atomic int64_t last_token_ns;  /* of any, so far */
+    _Atomic int64_t last_token_ns;  /* of any choice, so far */
 };
 
-/* What the front end tells the engine while the request lives. */
+/* What the front end signals to the engine while the request lives. */
 enum request_signal {
     REQUEST_CANCELLED,
-    REQUEST_UNREAD, /* more than TOKEN_STREAM_STALL_BYTES of events wait to be read */
+    REQUEST_UNREAD, /* more than TOKEN_STREAM_STALL_BYTES of events are unread */
 };
 
 struct request {
-    uint64_t id; /* set by engine_submit, rising */
+    uint64_t id; /* set by engine_submit, ascending */
     struct sampling_params params;
     int32_t *prompt; /* [num_prompt_tokens], at least 1 */
     int32_t num_prompt_tokens;
     int32_t priority; /* lower runs first; ties by arrival */
-    int32_t share;    /* whose turn it counts to: 0..the engine's num_shares - 1 */
+    int32_t share;    /* share that it is counted to: 0..the engine's num_shares - 1 */
     int32_t weight;   /* of the share, relative to others: 1..REQUEST_MAX_WEIGHT */
-    int32_t tenant;   /* whose prefixes it may share, and nobody else's: >= 0 */
+    int32_t tenant;   /* the only tenant whose prefixes it may share: >= 0 */
     char *cache_salt; /* divides the tenant's prefixes further; NULL: none */
     size_t cache_salt_bytes;
     int64_t arrival_ns; /* CLOCK_MONOTONIC, set by engine_submit */
     struct request_times times;
     /* The core's clock (engine: CLOCK_MONOTONIC), set before it is submitted; 0: none. */
-    int64_t deadline_ns;       /* when it ends, with the tokens it has */
-    int64_t queue_deadline_ns; /* when it ends unless it has begun to run */
+    int64_t deadline_ns;       /* when it ends with the tokens it has */
+    int64_t queue_deadline_ns; /* when it ends unless it has started running */
     struct token_stream stream;
     void *user; /* the front end's handle; the engine never reads it */
 
-    bool reports_progress; /* of the prompt, before the first token; set before it is submitted */
+    bool reports_progress; /* reports prompt progress before the first token; set before it is
+                              submitted */
 
     atomic_bool cancelled;
     atomic_int references;
@@ -57,21 +58,21 @@ struct request {
     struct request *next;     /* engine: link in the inbox */
 };
 
-/* Copies the prompt and the arrays inside params, and reserves what it takes to report that
- * the request was refused. Returns NULL when memory is short. */
+/* Copies the prompt and the arrays inside params, and reserves the memory to report that the
+ * request was refused. Returns NULL when memory is short. */
 struct request *request_create(const int32_t *prompt, int32_t num_prompt_tokens,
                                const struct sampling_params *params);
 /* Sets whose cached prefixes the request may use and add to, before it is submitted. The salt is
  * any bytes and is copied. Returns -1 when memory is short. */
 int request_set_cache_scope(struct request *request, int32_t tenant, const char *salt,
                             size_t salt_bytes);
-/* Sets who the request is counted to, and how much of the server that one gets relative to others,
- * before it is submitted; share 0 and weight 1 otherwise. The newest request of a share sets its
- * weight. */
+/* Sets the share that the request is counted to, and the share's weight relative to others, before
+ * the request is submitted. The defaults are share 0 and weight 1. The newest request of a share
+ * sets its weight. */
 void request_set_share(struct request *request, int32_t share, int32_t weight);
-/* Returns what a request that waits or runs may take beside its prompt: itself, its parameters, and
- * the events that nobody has read yet. Grammars and long strings count with the front end, which
- * brings them. */
+/* Returns the maximum memory of a waiting or running request in addition to its prompt: itself, its
+ * parameters, and its unread events. Grammars and long strings are counted in the front end's
+ * share. */
 size_t request_max_bytes(void);
 /* Any thread. */
 bool request_has_signal(struct request *request, enum request_signal signal);

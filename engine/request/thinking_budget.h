@@ -1,7 +1,7 @@
-/* Bounds the tokens that a model thinks before it answers: when so many were sampled between the
- * markers of its reasoning, the tokens that spell the last marker are the only ones that may be
- * sampled next. Markers are found in the text, however it is cut into tokens. Engine thread only,
- * but for the budget, which is a value. */
+/* Bounds the reasoning tokens of a model before its answer: when the budget is used up between the
+ * markers of its reasoning, only the tokens that spell the end marker may be sampled next. Markers
+ * are found in the text, regardless of how it is split into tokens. Engine thread only, except for
+ * the budget, which is a plain value. */
 #ifndef QUIRE_ENGINE_THINKING_BUDGET_H
 #define QUIRE_ENGINE_THINKING_BUDGET_H
 
@@ -21,15 +21,15 @@ struct thinking_budget {
 };
 
 enum thinking_phase {
-    THINKING_BEFORE, /* white space only, and perhaps a part of the first marker */
+    THINKING_BEFORE, /* white space only, and possibly part of the begin marker */
     THINKING_INSIDE,
-    THINKING_OVER, /* or there is none: the output began with something else */
+    THINKING_OVER, /* reasoning is over, or the output began with something else */
 };
 
 /* The state of one sequence. */
 struct thinking_state {
     enum thinking_phase phase;
-    int32_t num_matched; /* characters of the marker that is searched */
+    int32_t num_matched; /* matched characters of the marker that is searched for */
     int32_t num_tokens;  /* sampled inside */
     int32_t num_forced;
 };
@@ -41,7 +41,7 @@ void thinking_state_add(struct thinking_state *state, const struct thinking_budg
 /* Returns the only token that may be sampled next; -1: any. */
 int32_t thinking_state_forced(const struct thinking_state *state,
                               const struct thinking_budget *budget);
-/* Returns whether there may be such a token after one more, whose text is not known yet. */
+/* Returns whether there may be such a token after one more token, whose text is not known yet. */
 bool thinking_state_may_force(const struct thinking_state *state,
                               const struct thinking_budget *budget);
 

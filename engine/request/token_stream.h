@@ -1,13 +1,13 @@
 /* Carries the events of one request from the engine thread to the front end.
  *
- * One writer (the engine thread), one reader. The writer never waits: events are appended to a
- * buffer under a short lock; the reader takes the whole buffer at once. A reader that lags makes
- * the buffer grow past TOKEN_STREAM_STALL_BYTES: the scheduler then leaves the request out of its
- * steps until it is read (or aborts it after a while), so the buffer stays bounded by that plus one
+ * One writer (the engine thread), one reader. The writer never blocks: it appends events to a
+ * buffer under a short lock, and the reader takes the whole buffer at once. When a slow reader lets
+ * the buffer grow past TOKEN_STREAM_STALL_BYTES, the scheduler leaves the request out of its steps
+ * until it is read (or aborts it after a while), so the buffer is bounded by that size plus one
  * step.
  *
  * Text of an event is always whole UTF-8 characters. Text that may begin a stop string is held back
- * until that is decided, so text may come later than the token that produced it. */
+ * until that is decided, so text may arrive later than the token that produced it. */
 #ifndef QUIRE_ENGINE_TOKEN_STREAM_H
 #define QUIRE_ENGINE_TOKEN_STREAM_H
 
@@ -22,11 +22,11 @@
 
 enum finish_reason {
     FINISH_NONE = 0,      /* not finished */
-    FINISH_STOP,          /* end token, stop string or stop token; an embedding is there */
+    FINISH_STOP,          /* end token, stop string or stop token; or the embedding is complete */
     FINISH_LENGTH,        /* max_tokens or the context's end */
     FINISH_DEADLINE,      /* the request's deadline passed while it ran */
     FINISH_QUEUE_TIMEOUT, /* one of its deadlines passed before it ran: nothing was computed */
-    FINISH_ASLEEP,        /* the engine was to wake up and could not: nothing was computed */
+    FINISH_ASLEEP,        /* the engine could not wake up: nothing was computed */
     FINISH_ABORT,         /* cancelled, or the server is stopping */
     FINISH_CRASHED,       /* the ranks were lost twice while they computed it */
     FINISH_ERROR,         /* the device failed, or memory was short */
@@ -45,8 +45,8 @@ struct token_record {
 };
 
 enum token_event_kind {
-    /* Scored prompt tokens, in order, in one or more events per choice 0; before any TEXT event of
-     * the request; only with num_prompt_logprobs >= 0. */
+    /* Scored prompt tokens, in order, in one or more events of choice 0, before any TEXT event of
+     * the request. Only with num_prompt_logprobs >= 0. */
     TOKEN_EVENT_PROMPT,
     TOKEN_EVENT_PROGRESS,  /* more of the prompt is computed; only with request.reports_progress */
     TOKEN_EVENT_TEXT,      /* generated tokens and/or text, and the end of a choice */
@@ -70,7 +70,7 @@ struct token_event {
     int32_t stop_string;   /* with FINISH_STOP: index of the stop string that matched, else -1 */
     int32_t num_generated; /* of this choice so far, the end token included */
     int32_t num_cached_tokens; /* prompt tokens found in the prefix cache */
-    int32_t num_computed;      /* of TOKEN_EVENT_PROGRESS: prompt tokens, those included */
+    int32_t num_computed; /* TOKEN_EVENT_PROGRESS: computed prompt tokens, cached ones included */
 };
 
 struct token_buffer {
@@ -88,8 +88,8 @@ void token_stream_init(struct token_stream *stream);
 void token_stream_finish(struct token_stream *stream);
 void token_buffer_finish(struct token_buffer *buffer);
 
-/* Makes room for this many events without text or tokens, before the stream is shared; until
- * something was pushed, they can be pushed whatever memory is left. Returns -1 when it is short. */
+/* Makes room for this many events without text or tokens, before the stream is shared. Until
+ * something else is pushed, pushing them cannot fail. Returns -1 when memory is short. */
 int token_stream_reserve(struct token_stream *stream, int32_t num_events);
 
 /* Writer. Copies the event; returns -1 when memory is short (nothing was appended). */

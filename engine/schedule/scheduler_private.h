@@ -1,7 +1,7 @@
-/* Shared by the files of the scheduler: scheduler.c (life of groups, and what is computed of them),
- * scheduler_plan.c (the plan of a step), admission.c (who gets running slots, and who loses them),
- * fair_preemption.c (who gives way to a share that waits) and prefix_match.c (tokens that need not
- * be computed). */
+/* Shared by the files of the scheduler: scheduler.c (the life of groups, and how much of each is
+ * computed), scheduler_plan.c (the plan of a step), admission.c (which groups get running slots,
+ * and which lose them), fair_preemption.c (which group gives way to a waiting share) and
+ * prefix_match.c (tokens that need not be computed). */
 #ifndef QUIRE_ENGINE_SCHEDULE_SCHEDULER_PRIVATE_H
 #define QUIRE_ENGINE_SCHEDULE_SCHEDULER_PRIVATE_H
 
@@ -23,7 +23,7 @@ static inline struct sequence *scheduler_running_from(const struct sequence_grou
     return sequence;
 }
 
-/* Walk through the running sequences in order; NULL: no more. */
+/* Iterate over the running sequences in order; NULL: no more. */
 static inline struct sequence *scheduler_first_running(const struct scheduler *scheduler) {
     return scheduler_running_from(scheduler->running.first);
 }
@@ -34,42 +34,42 @@ static inline struct sequence *scheduler_next_running(const struct sequence *seq
     return next != NULL ? next : scheduler_running_from(sequence->group->list_next);
 }
 
-/* Admits waiting groups in their order, as long as there are running slots for them, and blocks for
- * all they have pending on top of what is reserved for those that run; stalled groups are preempted
- * for them. A group that cannot run yet is passed over; the first that can keeps its turn. A beam
- * search takes slots for all its beams at once; a group of choices one, and further ones in its
- * turn while slots and blocks last. */
+/* Admits waiting groups in order, as long as there are running slots for them, and blocks for all
+ * their pending tokens on top of what is reserved for running groups; stalled groups are preempted
+ * for them. A group that cannot run yet is skipped; the first that can keeps its turn. A beam
+ * search takes slots for all its beams at once. A group of choices takes one, and further ones in
+ * its turn while slots and blocks last. */
 void admission_run(struct scheduler *scheduler);
-/* Takes all blocks of a running group, which then waits: swapped out if that is estimated to take
- * less time than computing its tokens again and the host pool has room, else to be recomputed. What
- * this step had scheduled for it is taken back. */
+/* Takes all blocks of a running group, which then waits: swapped out if the host pool has room and
+ * that is estimated to take less time than recomputation, otherwise to be recomputed. What this
+ * step had scheduled for it is cancelled. */
 void admission_preempt(struct scheduler *scheduler, struct sequence_group *group);
 
-/* Removes a group from those that run. */
+/* Removes a group from the running ones. */
 void admission_leave(struct scheduler *scheduler, struct sequence_group *group);
-/* Preempts all groups that run but the one that is to run alone, for the step being planned. */
+/* Preempts all running groups except the one that must run alone, for the step being planned. */
 void admission_clear(struct scheduler *scheduler);
-/* Makes all blocks of a group, on the device and the host, free. It then waits to be recomputed. */
+/* Frees all blocks of a group, on the device and the host. It then waits to be recomputed. */
 void admission_forget(struct scheduler *scheduler, struct sequence_group *group);
 
-/* Returns the last group of the share that holds most, of those that are to give way to `next`,
- * which waits and finds no room: it lacks blocks, or slots alone. NULL: there is none. It may be in
- * flight. */
+/* Returns a group that must give way to `next`, which waits and finds no room for lack of blocks,
+ * or of slots only: the last group of the share that holds most. NULL: there is none. The group may
+ * be in flight. */
 struct sequence_group *fair_preemption_victim(struct scheduler *scheduler,
                                               const struct sequence_group *next, bool lacks_blocks);
 
-/* Gives a sequence that holds nothing the cached blocks of its first tokens, and counts these as
- * computed. Returns how many they are. Must be followed by one of the next two: commit when the
- * sequence is to run, rollback to release the blocks again. */
+/* Gives a sequence without blocks the cached blocks of its first tokens, and counts these as
+ * computed. Returns the number of tokens. Must be followed by prefix_match_commit when the sequence
+ * will run, or by prefix_match_rollback, which releases the blocks again. */
 int32_t prefix_match(struct scheduler *scheduler, struct sequence *sequence);
 /* Counts the query, and the num_found tokens that prefix_match returned as hits. */
 void prefix_match_commit(struct scheduler *scheduler, struct sequence *sequence, int32_t num_found);
 void prefix_match_rollback(struct scheduler *scheduler, struct sequence *sequence);
-/* Does it all for a sequence that runs, from what is computed on, if that ends with a block: what
- * others have computed meanwhile of a prefix they share with it is not computed again. */
+/* Does all of this for a running sequence, from its computed tokens on, if these end at a block
+ * boundary: what others have meanwhile computed of a shared prefix is not computed again. */
 void prefix_match_extend(struct scheduler *scheduler, struct sequence *sequence);
-/* Returns whether what is scheduled for `other` computes the block that the sequence would compute
- * next. */
+/* Returns whether the tokens scheduled for `other` compute the block that the sequence would
+ * compute next. */
 bool prefix_match_is_next_of(struct scheduler *scheduler, struct sequence *sequence,
                              struct sequence *other);
 

@@ -11,7 +11,7 @@ enum node_kind {
     NODE_SEQUENCE,     /* items[first..+count) */
     NODE_ALTERNATIVES, /* items[first..+count) */
     NODE_REPEAT,       /* items[first] */
-    NODE_RULE,         /* first: the body's node, -1 as long as it is not defined */
+    NODE_RULE,         /* first: the body's node, -1 until it is defined */
 };
 
 struct node {
@@ -22,7 +22,8 @@ struct node {
     int32_t min, max; /* NODE_REPEAT; max < 0: no end */
 };
 
-/* The items of a node have smaller ids than the node; only a rule's body may have a larger one. */
+/* A node's items have smaller ids than the node itself; only a rule's body may have a larger
+ * one. */
 struct grammar_builder {
     enum error_code failure; /* ERROR_NONE as long as all is well */
     const char *reason;      /* static; of the failure */

@@ -1,9 +1,9 @@
 /* Private to engine/grammar/: kinds of characters, as bits of 64.
  *
- * Lower case letters, upper case letters and digits of ASCII are a kind each, every other character
- * of ASCII is one by itself but most of the control characters, which share one. Characters beyond
- * ASCII are of some kinds by their first byte; those part what patterns leave out, which are spaces
- * and ends of lines (U+00A0, U+1680, U+2000 to U+205F, U+3000, U+FEFF), from the rest. */
+ * Lower case letters, upper case letters and digits of ASCII are a kind each, and every other ASCII
+ * character is a kind by itself, except that most control characters share one. The kinds of
+ * characters beyond ASCII depend on their first byte; they separate what patterns leave out, which
+ * is spaces and line ends (U+00A0, U+1680, U+2000 to U+205F, U+3000, U+FEFF), from the rest. */
 #ifndef QUIRE_ENGINE_GRAMMAR_CHARACTER_KINDS_H
 #define QUIRE_ENGINE_GRAMMAR_CHARACTER_KINDS_H
 
@@ -16,7 +16,7 @@
 #define KIND_UPPER 1
 #define KIND_DIGIT 2
 #define KIND_FIRST_BEYOND_ASCII 3
-#define KIND_FIRST_SINGLE 12 /* the kinds of one character, in the order of their bytes */
+#define KIND_FIRST_SINGLE 12 /* first of the kinds that are one character, in byte order */
 #define KIND_END_SINGLES 46
 #define KIND_TAB 60 /* then the ends of lines */
 #define KIND_NEWLINE 61
@@ -24,8 +24,8 @@
 #define KIND_CONTROLS 63 /* all others */
 #define KIND_BIT(kind) (UINT64_C(1) << (kind))
 
-/* Characters of two to four bytes: those with a first byte of first..last have a second one of
- * second..second_last and so many more (Unicode 15.0, table 3-7). */
+/* Characters of two to four bytes: those with a first byte in first..last have a second byte in
+ * second..second_last and then that number of further bytes (Unicode 15.0, table 3-7). */
 struct lead_range {
     uint8_t kind, first, last, second, second_last;
     int num_more;
@@ -34,27 +34,27 @@ struct lead_range {
 extern const struct lead_range character_lead_ranges[];
 extern const int character_num_lead_ranges;
 
-/* NULL: no character begins with the byte, or one of ASCII. */
+/* Returns NULL if no character, or an ASCII one, begins with the byte. */
 const struct lead_range *character_lead_range(uint8_t byte);
-/* Of a character of ASCII. */
+/* Returns the kind of an ASCII character. */
 int character_kind(uint8_t byte);
-/* The only byte of a kind from KIND_FIRST_SINGLE on, but KIND_CONTROLS. */
+/* Returns the only byte of a kind from KIND_FIRST_SINGLE on, except KIND_CONTROLS. */
 uint8_t character_of_single(int kind);
-/* Returns the bytes of the character at the start of these; 0: there is none. */
+/* Returns the number of bytes of the character at the start of these bytes; 0: there is none. */
 size_t character_length(const uint8_t *bytes, size_t length);
-/* The kinds of the characters of a JSON string that need no escape. */
+/* Returns the kinds of the characters of a JSON string that need no escape. */
 uint64_t character_plain_kinds(void);
 
 /* --- Tails of tokens, which make masks of strings and other long runs of characters cheap ---
  *
- * The tail of a token is what is behind a node of the vocabulary's tree. Where all tails behind a
- * node are of whole characters, their kinds and their greatest length say
- * whether a set takes them all (open_runs.h); the walk passes such a node's subtree. Of plain
- * tokens, texts of a JSON string without escapes, there are masks by their length. */
+ * The tail of a token is what follows a node of the vocabulary's tree. If all tails after a node
+ * consist of whole characters, their kinds and their greatest length tell whether a set accepts
+ * them all (open_runs.h); the walk then skips the node's subtree. For plain tokens, which are text
+ * of a JSON string without escapes, there are masks by length. */
 
-/* Fills tail_length of all nodes and tail_kinds; what else the tree has is there. */
+/* Fills tail_length of all nodes, and tail_kinds; the rest of the tree is complete. */
 void token_tails_mark(struct vocabulary_tree *tree);
-/* Returns the characters of a plain token; 0 of others. */
+/* Returns the number of characters of a plain token; 0 for others. */
 int token_tails_plain_length(struct text piece);
 
 #endif

@@ -1,10 +1,10 @@
-/* Constrained decoding: a context-free grammar over bytes that what a sequence generates must
- * match, and the set of tokens that may come next.
+/* Constrained decoding: a context-free grammar over bytes that the output of a sequence must match,
+ * and the set of tokens that may come next.
  *
  * A grammar is built from rules, then frozen: immutable, reference-counted, shared by the choices
- * of a request and safe on all threads. What a sequence has matched so far is a grammar_state of
- * its own (engine thread). Neither knows JSON or any notation: front ends (JSON schema, forms of
- * tool calls, grammar_text.h) call the builder. */
+ * of a request and safe on all threads. What a sequence has matched so far is in its grammar_state
+ * (engine thread). Neither knows JSON or any notation: front ends (JSON schema, tool call formats,
+ * grammar_text.h) call the builder. */
 #ifndef QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
 #define QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
 
@@ -18,23 +18,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Nested rules (and repetitions with a count, and parts that are used in several places) at a byte
- * of the text. Deeper nesting is never begun, so that what is begun can always be ended. */
+/* Maximum nesting of rules (and of counted repetitions, and of parts that are used in several
+ * places) at a byte of the text. Deeper nesting is never begun, so that everything begun can be
+ * completed. */
 #define GRAMMAR_MAX_DEPTH 256
-/* Parse states (ways to read the text so far) that are followed at once; of more, those of the
- * alternatives that come first are. */
+/* Maximum number of parse states (ways to read the text so far) that are followed at once. If there
+ * are more, those of the first alternatives are followed. */
 #define GRAMMAR_MAX_PARSE_STATES 512
 
-#define GRAMMAR_WORK_COST 8 /* of a parse state that is followed: see grammar_state_try_mask */
+#define GRAMMAR_WORK_COST 8 /* cost of following a parse state, see grammar_state_try_mask */
 
 /* --- A grammar --- */
 
 struct grammar;
 
-/* Freezes the builder's nodes below root, of which rules that are left-recursive, and repetitions
- * of what may be empty, are rewritten: the builder is of no use any more but to be destroyed.
- * ERROR_SYNTAX when the grammar has an undefined rule or no text, or met a bound: of its size, or
- * of how many rules are left-recursive by each other (32). */
+/* Freezes the builder's nodes below root. Left-recursive rules and repetitions of items that may be
+ * empty are rewritten, so the builder can only be destroyed afterwards. Fails with ERROR_SYNTAX
+ * when the grammar has an undefined rule, matches no text, or exceeds a bound: its size, or the
+ * number of rules that are left-recursive through each other (32). */
 int grammar_build(struct grammar_builder *builder, grammar_node root, struct grammar **out,
                   struct error *err);
 struct grammar *grammar_ref(struct grammar *grammar);
@@ -42,8 +43,8 @@ void grammar_unref(struct grammar *grammar); /* accepts NULL */
 
 /* Appends the grammar as bytes. Any thread. */
 void grammar_write(const struct grammar *grammar, struct byte_buffer *out);
-/* Makes the grammar that was written. ERROR_SYNTAX when the bytes are none that grammar_build could
- * have made for a vocabulary of so many tokens. */
+/* Restores a written grammar. Fails with ERROR_SYNTAX when grammar_build cannot have made these
+ * bytes for a vocabulary of that size. */
 int grammar_read(struct text bytes, int32_t vocab_size, struct grammar **out, struct error *err);
 
 /* --- The vocabulary, prepared once per server: a prefix tree of the tokens' bytes --- */
@@ -54,11 +55,11 @@ int grammar_vocabulary_create(const struct tokenizer *tokenizer, struct grammar_
                               struct error *err);
 void grammar_vocabulary_destroy(struct grammar_vocabulary *vocabulary); /* accepts NULL */
 
-/* --- Where a sequence stands --- */
+/* --- The state of a sequence --- */
 
 struct grammar_state;
 
-/* At the start of the text. Takes a reference. NULL when memory is short. */
+/* Returns a state at the start of the text. Takes a reference. NULL when memory is short. */
 struct grammar_state *grammar_state_create(struct grammar *grammar,
                                            const struct grammar_vocabulary *vocabulary);
 void grammar_state_destroy(struct grammar_state *state); /* accepts NULL */
@@ -68,26 +69,28 @@ struct grammar_state *grammar_state_clone(const struct grammar_state *state);
  * control tokens only where grammar_token names them. At least one token is always allowed. Returns
  * -1 when memory is short.
  *
- * Within an object that grammar_open_object began, tokens that would end a name which its object
- * already has are not allowed, of all objects down to the innermost; unless none is left then. Not
- * seen: where the '{' may also be read as one of several characters (prose), names beyond the
- * bounds of object_names.h, and two names in the very token that has the '{'. */
+ * Within an object that grammar_open_object began, tokens that would complete a name that the
+ * object already has are not allowed. This holds for all nested objects, unless no token would be
+ * left. Not detected: cases where the '{' may also be read as one of several characters (prose),
+ * names beyond the bounds of object_names.h, and two names in the same token as the '{'. */
 int grammar_state_mask(struct grammar_state *state, uint32_t *mask);
-/* Does so if it costs no more than *budget, from which it takes what it cost: 1 for each node of
- * the vocabulary's tree (less where whole subtrees are allowed), GRAMMAR_WORK_COST for each parse
- * state followed, and nothing for a mask that is known. Otherwise returns 1, and a job is to find
- * the mask (grammar_job.h): not tried at all where the grammar's last mask cost more. */
+/* Does the same if it costs no more than *budget, from which the cost is subtracted: 1 for each
+ * node of the vocabulary's tree (less where whole subtrees are allowed), GRAMMAR_WORK_COST for each
+ * parse state followed, and nothing for a known mask. Otherwise returns 1, and a job must find the
+ * mask (grammar_job.h). If the grammar's last mask cost more than the budget, it does not try at
+ * all. */
 int grammar_state_try_mask(struct grammar_state *state, int64_t *budget, uint32_t *mask);
-/* Moves on by a token that the mask allowed, or would if it did not repeat a name (an end token
- * changes nothing). -1: it was not allowed, or memory was short; the state is unchanged. An end
- * token that is allowed for want of others is taken only after the mask was requested. */
+/* Advances by a token that the mask allowed, or would allow if it did not repeat a name (an end
+ * token changes nothing). Returns -1 and leaves the state unchanged when the token was not allowed
+ * or memory is short. An end token that is allowed only because no other is left is accepted only
+ * after the mask was requested. */
 int grammar_state_accept(struct grammar_state *state, int32_t token);
-/* Fills out[0..most) with the next tokens where only one text may follow: as the tokenizer splits
- * that text within a longer one, but for its last token, unless the text ends there. Returns how
- * many; 0 where several texts may follow, the tokenizer has no tokens for it, or memory is short.
- * They are tokens that the mask would allow. */
+/* Fills out[0..most) with the next tokens if only one text may follow. They are split as the
+ * tokenizer splits that text within a longer one, without its last token unless the text ends
+ * there. Returns their number; 0 if several texts may follow, the tokenizer has no tokens for the
+ * text, or memory is short. The mask would allow these tokens. */
 int32_t grammar_state_forced(struct grammar_state *state, int32_t *out, int32_t most);
-/* Nothing but an end can follow: the sequence is finished. */
+/* Returns whether only an end can follow: the sequence is finished. */
 bool grammar_state_is_final(const struct grammar_state *state);
 
 #endif

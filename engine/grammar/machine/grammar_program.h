@@ -1,6 +1,6 @@
 /* Private to engine/grammar/: a frozen grammar, as a program for a machine that reads bytes and has
- * a stack of places to return to (a pushdown automaton). Where the program may continue in several
- * ways the machine takes all of them at once (grammar_machine.h). */
+ * a stack of return addresses (a pushdown automaton). If the program can continue in several ways,
+ * the machine follows all of them at once (grammar_machine.h). */
 #ifndef QUIRE_ENGINE_GRAMMAR_PROGRAM_H
 #define QUIRE_ENGINE_GRAMMAR_PROGRAM_H
 
@@ -17,7 +17,7 @@ enum op_kind {
     OP_BYTE,   /* one byte of first..last, then next */
     OP_TOKEN,  /* the token `target`, then next */
     OP_SPLIT,  /* next, or target */
-    OP_JUMP,   /* to target; a call that has nothing to come back to */
+    OP_JUMP,   /* to target; a call without a return (tail call) */
     OP_CALL,   /* to target, which returns to next */
     OP_REPEAT, /* target min to max times (it returns here), then next; max < 0: no end */
 };
@@ -25,38 +25,38 @@ enum op_kind {
 struct grammar_op {
     uint8_t kind; /* enum op_kind */
     uint8_t first, last;
-    bool opens_object;    /* OP_BYTE: of grammar_open_object */
+    bool opens_object;    /* OP_BYTE: made by grammar_open_object */
     int32_t target, next; /* indices of ops */
     int32_t min, max;
 };
 
-/* Op 0 is the OP_RETURN of all of them. */
+/* Op 0 is the OP_RETURN that all rules share. */
 struct grammar {
     _Atomic int num_refs;
     struct grammar_op *ops; /* [num_ops] */
     int32_t num_ops, entry;
-    int16_t *needs;           /* [num_ops] frames it takes at least to come from there to OP_RETURN;
-                               * GRAMMAR_MAX_DEPTH + 1: more than there may be, or no text does */
+    int16_t *needs; /* [num_ops] minimum number of frames needed to get from the op to OP_RETURN;
+                       GRAMMAR_MAX_DEPTH + 1: more than allowed, or no text leads there */
     uint8_t classes[256];     /* bytes that no op distinguishes have one class */
     int num_classes;          /* 1..256 */
-    uint8_t class_bytes[256]; /* [num_classes] a byte of each */
-    size_t cache_bytes;       /* the machine drops what it remembers when it is more than this */
-    atomic_size_t machine_bytes; /* that it had when last a state was made or ended, or a job */
-    atomic_bool has_given_up; /* a mask lacks tokens, since to find all would have cost too much */
+    uint8_t class_bytes[256]; /* [num_classes] one byte of each class */
+    size_t cache_bytes; /* the machine forgets its transitions when they take more than this */
+    atomic_size_t machine_bytes;     /* machine's size when a state or job last began or ended */
+    atomic_bool has_given_up;        /* a mask lacks tokens; finding all costs too much */
     struct grammar_machine *machine; /* engine thread; NULL before the first state */
-    struct grammar_job job;          /* while the machine is lent */
+    struct grammar_job job;          /* used while the machine is lent */
 };
 
-/* Returns one without ops, with room for so many (0: none yet); NULL when memory is short. Ended by
- * grammar_unref. */
+/* Creates a grammar without ops, with room for num_ops (0: none yet). Returns NULL when memory is
+ * short. Released by grammar_unref. */
 struct grammar *grammar_create(int32_t num_ops);
-/* Returns the bytes of the grammar and what its machine remembers, about. Any thread. */
+/* Returns the approximate bytes of the grammar and its machine's memory. Any thread. */
 size_t grammar_bytes(const struct grammar *grammar);
 /* Fills ops, num_ops and entry from the nodes below root. */
 int grammar_program_compile(const struct grammar_builder *builder, grammar_node root,
                             struct grammar *out, struct error *err);
-/* Fills needs and the classes. ERROR_SYNTAX when the program is left-recursive, repeats what may be
- * empty, or matches no text. */
+/* Fills needs and the classes. Fails with ERROR_SYNTAX when the program is left-recursive, repeats
+ * an item that may be empty, or matches no text. */
 int grammar_program_check(struct grammar *grammar, struct error *err);
 
 #endif

@@ -1,7 +1,7 @@
-/* Private to engine/grammar/: what a machine remembers. A parse state of the text so far is an op
- * that waits for the next byte and the stack of frames below it; all parse states of one text are a
- * set. Frames and sets are stored once each, so that equal ones have equal ids and stacks share
- * their tails; a set also remembers where each class of bytes leads from it, and its mask of
+/* Private to engine/grammar/: the memory of a machine. A parse state of the text so far is an op
+ * that waits for the next byte, with the stack of frames below it. All parse states of one text
+ * form a set. Frames and sets are stored once each, so that equal ones have equal ids and stacks
+ * share their tails; a set also remembers where each class of bytes leads from it, and its mask of
  * tokens. */
 #ifndef QUIRE_ENGINE_GRAMMAR_PARSE_STORE_H
 #define QUIRE_ENGINE_GRAMMAR_PARSE_STORE_H
@@ -26,35 +26,36 @@ struct parse_state {
     int32_t op, frame;
 };
 
-/* What is known of the characters that may follow a set, of kinds (character_kinds.h): see
+/* What is known about the kinds of characters (character_kinds.h) that may follow a set; see
  * open_runs.h. */
 struct parse_run {
     bool is_known;
-    bool ends;      /* the set behind it branches in another way; else it is as long as any token */
-    int32_t length; /* any so many characters of `kinds` may follow */
-    int32_t behind; /* `ends`: the set they lead to */
-    uint64_t kinds, dead; /* of `dead` no character may follow at any place in the run */
+    bool ends; /* the run ends: the set after it branches in another way; otherwise it is as long as
+                  any token */
+    int32_t length;       /* any `length` characters of `kinds` may follow */
+    int32_t behind;       /* `ends`: the set they lead to */
+    uint64_t kinds, dead; /* no character of `dead` may follow anywhere in the run */
 };
 
 struct parse_set {
-    struct parse_state *states; /* [num_states] what comes first in the grammar comes first */
+    struct parse_state *states; /* [num_states] in the order of the grammar */
     int32_t num_states;
     bool is_complete; /* the text so far matches the grammar */
-    uint32_t *mask;   /* NULL as long as it is not known */
-    bool has_ends;    /* it has the end tokens */
-    /* open_runs.c's: */
+    uint32_t *mask;   /* NULL until it is known */
+    bool has_ends;    /* the mask contains the end tokens */
+    /* Written by open_runs.c. */
     struct parse_run run;
-    bool has_open_kinds;                /* all of them were looked for */
-    uint8_t closed_length;              /* 0: none is known */
-    uint64_t open_kinds;                /* any such characters may follow, in any number */
-    uint64_t closed_kinds;              /* not all of so many such characters may follow */
-    int32_t targets[PARSE_SET_TARGETS]; /* where kinds of characters lead */
+    bool has_open_kinds;   /* the search for open kinds is done */
+    uint8_t closed_length; /* 0: none is known */
+    uint64_t open_kinds;   /* any number of any characters of these kinds may follow */
+    uint64_t closed_kinds; /* some text of closed_length characters of these kinds may not follow */
+    int32_t targets[PARSE_SET_TARGETS]; /* sets that kinds of characters lead to */
     int32_t next[];                     /* [num_classes] ids of sets */
 };
 
 struct parse_store {
     int num_classes;
-    size_t bytes; /* all that is allocated */
+    size_t bytes; /* total allocated */
     struct parse_frame *frames;
     int32_t *frame_slots;
     int32_t num_frames, num_frame_slots;
@@ -63,7 +64,7 @@ struct parse_store {
     int32_t num_sets, num_set_slots;
 };
 
-/* Holds PARSE_SET_EMPTY. -1 when memory is short. */
+/* Creates a store that holds PARSE_SET_EMPTY. Returns -1 when memory is short. */
 int parse_store_init(struct parse_store *store, int num_classes);
 void parse_store_finish(struct parse_store *store); /* accepts a zeroed one */
 

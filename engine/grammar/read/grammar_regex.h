@@ -1,4 +1,4 @@
-/* Regular expressions as nodes of a grammar: what a client's pattern may contain.
+/* Regular expressions from clients as nodes of a grammar.
  *
  * Supported: characters, "." (not a line feed; in a JSON string, as in ECMA-262, not any end of a
  * line), classes "[a-z]" and "[^a-z]", \d \w \s and their opposites (as in
@@ -16,13 +16,13 @@
 
 enum regex_mode {
     REGEX_TEXT,        /* the whole text matches */
-    REGEX_JSON_STRING, /* the content of a JSON string, without its quotes, of which some part
-                        * matches; characters that JSON escapes are written escaped */
-    REGEX_SEARCH,      /* a text of which some part matches */
+    REGEX_JSON_STRING, /* the content of a JSON string, without its quotes, some part of which
+                          matches; characters that JSON escapes are written escaped */
+    REGEX_SEARCH,      /* a text some part of which matches */
 };
 
-/* ERROR_SYNTAX says what is wrong with the pattern or not supported, at which byte, without a
- * subject; also when the grammar is too large. ERROR_MEMORY. */
+/* Fails with ERROR_SYNTAX, saying what is wrong or not supported at which byte, without a subject,
+ * or that the grammar is too large; or with ERROR_MEMORY. */
 int grammar_regex(struct grammar_builder *builder, const char *pattern, enum regex_mode mode,
                   grammar_node *out, struct error *err);
 

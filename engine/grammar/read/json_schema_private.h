@@ -1,14 +1,14 @@
 /* Private to json_schema*.c: a schema being turned into a grammar.
  *
- * 1. A goal is a list of schemas, some negated, all of which a value must match: what stands at one
- *    place of the text. Goals are compiled once each (json_schema_goal.c).
+ * 1. A goal is a list of schemas, some negated, all of which the value at one place of the text
+ * must match. Each goal is compiled once (json_schema_goal.c).
  * 2. For each type of value, json_schema_expand.c writes a goal in disjunctive normal form: cases
  * of facts, which are keywords of that type, some negated. allOf, anyOf, oneOf, not, if and $ref
  *    are gone then (json_schema_combine.c).
  * 3. A case becomes nodes by its type (json_schema_string.c, _number.c, _array.c, _object.c), whose
  *    parts are goals again: the schemas that a case's facts have for one property, for instance.
  *
- * Functions that return int give -1 with *context->err filled; a grammar_node is GRAMMAR_FAILED
+ * Functions that return int return -1 with *context->err filled. A grammar_node is GRAMMAR_FAILED
  * once the builder has failed, which grammar_build reports. */
 #ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PRIVATE_H
 #define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PRIVATE_H
@@ -19,14 +19,14 @@
 #include <stddef.h>
 
 #define SCHEMA_MAX_PATH 384
-/* Of grammar_builder_work. */
+/* Units of grammar_builder_work. */
 #define SCHEMA_STEP_WORK 5 /* to look at a name or a value */
 #define SCHEMA_WORK 200    /* to begin with a schema or a value of an enum */
 #define SCHEMA_BYTES_PER_WORK 4
 #define SCHEMA_MAX_CASES 512
 #define SCHEMA_MAX_GOALS 8192
 #define SCHEMA_GOAL_SLOTS 1024
-#define SCHEMA_MAX_DECIMALS 22        /* 17 digits that count, from 0.000001 on */
+#define SCHEMA_MAX_DECIMALS 22        /* 17 significant digits, from 0.000001 on */
 #define SCHEMA_MAX_MEMORY (32u << 20) /* bytes of schema_allocate */
 
 enum json_type { NULL_TYPE, BOOLEAN, NUMBER, STRING, ARRAY, OBJECT, NUM_TYPES };
@@ -47,13 +47,13 @@ enum fact_kind {
     FACT_KEYWORD,   /* the keyword `item` of the schema, or its opposite */
     FACT_REQUIRED,  /* there is a property `name` */
     FACT_FORBIDDEN, /* there is none */
-    FACT_PROPERTY,  /* there is a property `name`, which fails the schema `item` */
-    FACT_ITEM       /* there is an item `index`, which fails the schema `item` */
+    FACT_PROPERTY,  /* a property `name` exists and fails the schema `item` */
+    FACT_ITEM       /* an item `index` exists and fails the schema `item` */
 };
 
 struct schema_fact {
     enum fact_kind kind;
-    struct schema_literal of; /* the schema that says so; negated: the opposite of the keyword */
+    struct schema_literal of; /* the schema it comes from; negated: the opposite of the keyword */
     const cJSON *item;
     const char *name;
     int index;
@@ -65,13 +65,13 @@ struct schema_case {
     int count;
 };
 
-/* One of the cases does. */
+/* One of the cases holds. */
 struct schema_cases {
     struct schema_case *items;
     int count;
 };
 
-/* Pieces of JSON that are made once, each when it is first needed; -1 before that. */
+/* Pieces of JSON, each created when first needed; -1 before that. */
 struct json_pieces {
     grammar_node colon, comma, gap, character, string, number, value, any_object, any_array,
         nothing;
@@ -89,8 +89,8 @@ struct schema_context {
     const cJSON *root;
     const char *path;                   /* of the root */
     const char *whitespace;             /* json_schema_node's */
-    bool strict, ignores_ref_siblings;  /* as drafts 4 to 7 do */
-    bool is_base_known, has_other_base; /* whether a schema within it has an $id */
+    bool strict, ignores_ref_siblings;  /* like drafts 4 to 7 */
+    bool is_base_known, has_other_base; /* has_other_base: a schema within it has an $id */
     struct api_error *err;
     int num_schemas;
     size_t num_allocated;
@@ -100,55 +100,58 @@ struct schema_context {
     struct schema_entry **goals; /* [SCHEMA_GOAL_SLOTS] lists, by hash; NULL before the first */
     struct schema_entry *first_deferred, *last_deferred;
     int num_goals;
-    int nesting; /* of goals being compiled */
+    int nesting; /* depth of goals being compiled */
     struct cached_automaton *automata;
-    const cJSON *choice, *chosen; /* a value of this enum or const is being looked at */
+    const cJSON *choice, *chosen; /* the enum or const whose value is being examined */
     char empty_path[SCHEMA_MAX_PATH], empty_reason[128]; /* where a case was found to be empty */
 };
 
 /* --- json_schema.c --- */
 
-/* 400 invalid_json_schema: "PATH: ...", which no JSON schema may have. */
+/* Fails with 400 invalid_json_schema, "PATH: ...": no JSON schema may have this. */
 int schema_refuse(struct schema_context *c, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* 400 unsupported_json_schema: a JSON schema may, but no output can be held to it here. */
+/* Fails with 400 unsupported_json_schema: valid in a JSON schema, but this server cannot enforce
+ * it. */
 int schema_decline(struct schema_context *c, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same for an error of an automaton, about a keyword; 503 when memory was short. */
+/* The same for an automaton's error about a keyword; 503 when memory was short. */
 int schema_decline_error(struct schema_context *c, const char *path, const char *key,
                          const struct error *error);
 int schema_decline_depth(struct schema_context *c, const char *path);
-/* Returns whether a keyword that no output can be held to is left out, which names it. */
+/* Returns whether a keyword that cannot be enforced is left out; if so, reports its name. */
 bool schema_ignores(struct schema_context *c, const char *path, const char *key);
-/* Notes why nothing matches a case, for the message if nothing matches the schema. */
+/* Notes why nothing matches a case, for the message in case nothing matches the schema. */
 void schema_note_empty(struct schema_context *c, const char *path, const char *reason);
-/* Memory that lives as long as the context; NULL and 503 when it is short, 400 when it is a lot. */
+/* Allocates memory that lives as long as the context. Returns NULL with 503 when memory is short,
+ * with 400 above SCHEMA_MAX_MEMORY. */
 void *schema_allocate(struct schema_context *c, size_t bytes);
-/* Counts names or values that a search passed; 400 when there were too many. */
+/* Counts names or values that a search visited; fails with 400 when there were too many. */
 int schema_add_steps(struct schema_context *c, size_t steps);
-/* Counts a schema or a value; 400 when there are too many. */
+/* Counts a schema or a value; fails with 400 when there are too many. */
 int schema_count_one(struct schema_context *c, const char *path, const char *what);
-/* The schema within another, at a label: "items", "properties.name". */
+/* Makes the literal of the schema at a label within another: "items", "properties.name". */
 int schema_child(struct schema_context *c, const struct schema_literal *parent, const cJSON *schema,
                  const char *label, struct schema_literal *out);
-/* A whole number from 0 on that the keyword says; above max a 400. */
+/* Reads the keyword's value, a whole number >= 0; above max, fails with 400. */
 int schema_count(struct schema_context *c, const struct schema_fact *fact, int max, int *out);
 
 /* --- json_schema_expand.c --- */
 
-/* The member is looked up with schema_add_steps; *out NULL: there is none. */
+/* Looks up the member, counting with schema_add_steps; *out is NULL when there is none. */
 int schema_find(struct schema_context *c, const cJSON *object, const char *name, const cJSON **out);
 int schema_expand_goal(struct schema_context *c, const struct schema_goal *goal,
                        enum json_type type, struct schema_cases *out);
 enum json_type schema_type_of(const cJSON *value);
-/* The types that `type` names, as bits of enum json_type; *out_integers: of numbers only integers.
+/* Reads the types that `type` names, as bits of enum json_type. *out_integers: only integers among
+ * numbers.
  */
 int schema_read_types(struct schema_context *c, const char *path, const cJSON *type, unsigned *out,
                       bool *out_integers);
-/* Returns whether the schema says nothing but this keyword, annotations aside. */
+/* Returns whether the schema has no other keyword, annotations aside. */
 bool schema_says_only(const struct schema_context *c, const cJSON *schema, const char *key);
 
-/* A keyword of a schema as it is expanded for a type. */
+/* A keyword of a schema while it is expanded for a type. */
 struct schema_expansion {
     struct schema_context *c;
     const struct schema_literal *of;
@@ -161,28 +164,28 @@ struct schema_expansion {
 int schema_expand(struct schema_context *c, const struct schema_literal *literal,
                   enum json_type type, int nesting, struct schema_cases *out);
 int schema_expand_value(const struct schema_expansion *e, bool value);
-/* What holds for all values: false where the schema is negated. */
+/* Expands to what holds for all values, or for none if the schema is negated. */
 int schema_expand_true(const struct schema_expansion *e);
-/* One schema within the keyword's, possibly the opposite of it. */
+/* Expands a schema within the keyword, or its opposite. */
 int schema_expand_within(const struct schema_expansion *e, const cJSON *schema, const char *label,
                          bool negated, struct schema_cases *out);
 
 /* --- Formulas in disjunctive normal form --- */
 
-/* True or false of all values. */
+/* Sets the cases to "true" or "false" for all values. */
 int schema_set_cases(struct schema_context *c, bool value, struct schema_cases *out);
 int schema_or_cases(struct schema_context *c, struct schema_cases *into,
                     const struct schema_cases *more);
-/* Facts that both have are in it once: keywords by what they are of. */
+/* Facts that both contain appear once; keywords are compared by the schema they belong to. */
 int schema_join_cases(struct schema_context *c, const struct schema_case *a,
                       const struct schema_case *b, struct schema_case *out);
-/* Leaves out the cases of which it is known that nothing matches them. */
+/* Leaves out cases that are known to match nothing. */
 int schema_and_cases(struct schema_context *c, enum json_type type, struct schema_cases *into,
                      const struct schema_cases *more);
 
 /* --- json_schema_combine.c: schemas made of others --- */
 
-/* The schema that a $ref (or $dynamicRef, $recursiveRef) names. */
+/* Finds the schema that a $ref (or $dynamicRef, $recursiveRef) names. */
 int schema_resolve(struct schema_context *c, const char *path, const cJSON *ref,
                    struct schema_literal *out);
 /* *out: no value matches two of the branches. */
@@ -195,7 +198,7 @@ int schema_expand_any_of(const struct schema_expansion *e);
 int schema_expand_one_of(const struct schema_expansion *e);
 int schema_expand_if(const struct schema_expansion *e);
 
-/* --- json_schema_table.c: goals that were met, each once, and the types that they mean --- */
+/* --- json_schema_table.c: the goals met so far, each once, and the types they imply --- */
 
 enum progress { UNTOUCHED, DEFERRED, COMPILING, COMPILED };
 enum emptiness { UNKNOWN, SEARCHING, EMPTY, NOT_EMPTY };
@@ -207,7 +210,7 @@ struct schema_entry {
     enum progress progress;
     enum emptiness emptiness;
     grammar_node node; /* COMPILED */
-    grammar_node rule; /* that stands for it where it was needed earlier; -1: none */
+    grammar_node rule; /* used in its place where it was needed earlier; -1: none */
 };
 
 /* Returns the entry of a goal, its references resolved; NULL and *c->err. */
@@ -215,20 +218,21 @@ struct schema_entry *schema_find_entry(struct schema_context *c, const struct sc
 
 #define SCHEMA_ALL_TYPES ((1u << NUM_TYPES) - 1)
 
-/* Without `type`, the keywords imply the types; none at all means any. */
+/* Finds the types of a goal. Without `type`, the keywords imply the types; without keywords, any
+ * type. */
 int schema_meant_types(struct schema_context *c, const struct schema_goal *goal, unsigned *out);
 
 /* --- json_schema_goal.c --- */
 
 int schema_goal_node(struct schema_context *c, const struct schema_goal *goal, grammar_node *out);
-/* *out: nothing matches. When it is false, something may. */
+/* *out: nothing matches the goal. When it is false, something may. */
 int schema_goal_is_empty(struct schema_context *c, const struct schema_goal *goal, bool *out);
-/* The same of the values that are written: of the types that the keywords imply. */
+/* The same for the values that can be written, which are of the types that the keywords imply. */
 int schema_goal_has_no_text(struct schema_context *c, const struct schema_goal *goal, bool *out);
 int schema_case_is_empty(struct schema_context *c, enum json_type type,
                          const struct schema_case *one, bool *out);
-/* The values of a goal that has few. *out_count is -1 when there are more than `max`, or it is not
- * known. */
+/* Lists the values of a goal that has few. *out_count is -1 when there are more than `max` or the
+ * number is unknown. */
 int schema_goal_values(struct schema_context *c, const struct schema_goal *goal,
                        const cJSON **values, int max, int *out_count);
 /* Compiles the goals that were deferred. */
@@ -250,11 +254,11 @@ grammar_node schema_sequence(struct schema_context *c, const grammar_node *items
 grammar_node schema_text(struct schema_context *c, const char *text);
 grammar_node schema_colon(struct schema_context *c);
 grammar_node schema_comma(struct schema_context *c);
-/* A bracket or brace that opens, and the white space behind it. */
+/* An opening bracket or brace and the white space after it. */
 grammar_node schema_open(struct schema_context *c, const char *bracket);
-/* The brace of an object in which not all names are given: none comes twice. */
+/* The opening brace of an object whose names are not all given; no name comes twice. */
 grammar_node schema_open_names(struct schema_context *c);
-/* A value within another, and the white space behind it. */
+/* A value within another, and the white space after it. */
 grammar_node schema_inner(struct schema_context *c, grammar_node value);
 grammar_node schema_any_value(struct schema_context *c);
 grammar_node schema_any_object(struct schema_context *c);
@@ -262,7 +266,7 @@ grammar_node schema_any_array(struct schema_context *c);
 grammar_node schema_any_string(struct schema_context *c);
 grammar_node schema_any_number(struct schema_context *c);
 grammar_node schema_character(struct schema_context *c);
-/* What no text matches. */
+/* A node that matches nothing. */
 grammar_node schema_nothing(struct schema_context *c);
 /* A member's name, quoted. -1: memory was short. */
 int schema_quoted(struct schema_context *c, const char *text, grammar_node *out);
@@ -271,21 +275,22 @@ int schema_literal(struct schema_context *c, const cJSON *value, grammar_node *o
 
 /* --- json_schema_string.c --- */
 
-/* The pattern of a format; NULL: none is known. */
+/* Returns the pattern of a format; NULL: unknown. */
 const char *schema_format_pattern(const char *name);
-/* Returns whether a format that has no pattern says nothing about the text: none of JSON Schema's.
- * With strict, one of OpenAPI's. */
+/* Returns whether a format without a pattern does not restrict the text, because it is not one of
+ * JSON Schema's. With strict, it must be one of OpenAPI's. */
 bool schema_format_is_annotation(const char *name, bool strict);
-/* The texts that a pattern or format admits, made once for each keyword's item. */
+/* Makes the automaton of the texts that a pattern or format admits, once for each keyword's
+ * item. */
 int schema_pattern_automaton(struct schema_context *c, const char *path, const char *key,
                              const cJSON *item, const struct text_automaton **out);
-/* *out: it has what no grammar can say, a look-ahead for instance. */
+/* *out: the pattern contains what no grammar can express, such as a look-ahead. */
 int schema_pattern_is_unknown(struct schema_context *c, const char *pattern, bool *out);
-/* The context destroys it. */
+/* Hands the automaton to the context, which destroys it. */
 int schema_keep_automaton(struct schema_context *c, const cJSON *item,
                           struct text_automaton *automaton);
 void schema_forget_automata(struct schema_context *c);
-/* The strings that match the goal; not to be destroyed. */
+/* Finds the strings that match the goal; the caller must not destroy the automaton. */
 int schema_goal_strings(struct schema_context *c, const struct schema_goal *goal,
                         const struct text_automaton **out);
 
@@ -298,23 +303,23 @@ struct schema_bounds {
     const char *path;
 };
 
-/* *out is schema_nothing where no number lies between them. */
+/* *out is schema_nothing if no number lies between the bounds. */
 int schema_integer_range(struct schema_context *c, const struct schema_bounds *bounds,
                          grammar_node *out);
 /* Without bounds, and without `plain`, also with exponents. */
 int schema_real_range(struct schema_context *c, const struct schema_bounds *bounds, bool plain,
                       grammar_node *out);
 
-/* --- json_schema_properties.c: what a case says of an object --- */
+/* --- json_schema_properties.c: what a case says about an object --- */
 
 #define OBJECT_MAX_CLASSES 32
 
-/* A property that has a name of its own, in the order of the schema. */
+/* A property with a fixed name, in the order of the schema. */
 struct property {
     const char *name;
     struct schema_literal *literals; /* what its value must match */
     int num_literals, literals_capacity;
-    bool required, is_absent; /* is_absent: there must be none */
+    bool required, is_absent; /* is_absent: it must not exist */
 };
 
 /* Names of other properties whose values must match the same schemas. */
@@ -322,7 +327,7 @@ struct name_class {
     const struct text_automaton *automaton; /* NULL: all strings */
     struct schema_literal *literals;
     int num_literals, literals_capacity;
-    uint32_t patterns; /* of patternProperties that the names match, as bits */
+    uint32_t patterns; /* bits of the patternProperties that the names match */
 };
 
 struct object {
@@ -330,18 +335,19 @@ struct object {
     int num_properties, properties_capacity;
     struct name_class classes[OBJECT_MAX_CLASSES];
     int num_classes;
-    int num_others; /* names that the classes have, at most GRAMMAR_MAX_REPEAT */
+    int num_others; /* number of names in the classes, at most GRAMMAR_MAX_REPEAT */
     int min, max;   /* properties; max < 0: no end */
     bool is_empty;
     const char *path;
 };
 
-/* Reads a case. Without `classes` only what tells whether it is empty: no other properties, if it
- * may do without. Where the schema names properties, and says nothing of others, there are none. */
+/* Reads a case. Without `classes`, reads only what decides whether it is empty, and leaves out
+ * other properties if it can do without them. If the schema names properties and does not mention
+ * others, there are no others. */
 int schema_read_object(struct schema_context *c, const struct schema_case *one, bool classes,
                        struct object *out);
 
-/* --- Cases. A node of the values; *out_empty of a function that has it: there are none --- */
+/* --- Cases. Each makes a node of the values; *out_empty: there are none --- */
 
 int schema_string(struct schema_context *c, const struct schema_case *one, grammar_node *out);
 int schema_string_is_empty(struct schema_context *c, const struct schema_case *one, bool *out);
