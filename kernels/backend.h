@@ -1,32 +1,32 @@
 /* The op table: all arithmetic of a forward pass on one device, and that device's memory.
  *
- * A backend belongs to one rank and is called by one thread at a time. Calls enqueue; only
- * `step_wait` and `synchronize` wait, and what an op promises to the host is there after them. (The
+ * A backend belongs to one rank and is called by one thread at a time. Calls enqueue work; only
+ * `step_wait` and `synchronize` wait, and an op's results are visible to the host after them. (The
  * CPU backend does the work at once.) Shapes are row major, outermost first, and checked by the
  * caller: an op refuses nothing. When the device itself fails, the first failure is kept, further
- * calls do nothing, and both report it, then and ever after. Activations are `activation_dtype`
- * (float on the CPU, bf16 or f16 on CUDA); logits are always float. A row's result never depends on
- * which other rows are in the call (batch invariance): the CPU backend keeps this bit for bit, the
- * CUDA backend does when it is opened with `batch_invariant`.
+ * calls do nothing, and `step_wait` and `synchronize` report it from then on. Activations are
+ * `activation_dtype` (float on the CPU, bf16 or f16 on CUDA); logits are always float. A row's
+ * result never depends on which other rows are in the call (batch invariance): the CPU backend
+ * guarantees this bit for bit, the CUDA backend does when it is opened with `batch_invariant`.
  *
- * Memory is taken at start: by backend_open, matrix_create, buffer_alloc and host_alloc, and by the
- * first step, which runs before any request (the CPU's threads then size their scratch memory by
- * the model). No later step needs an allocation.
+ * Memory is allocated at start: by backend_open, matrix_create, buffer_alloc and host_alloc, and by
+ * the first step, which runs before any request (the CPU's threads then size their scratch memory
+ * by the model). No later step allocates.
  *
- * `step_begin` hands over the arrays of one step; the ops that need token ids, positions, slots or
+ * `step_begin` passes the arrays of one step; the ops that need token ids, positions, slots or
  * block tables read them from there until the next `step_begin`. Each sampled token also stays on
- * the device, by the number of its sample row in the step, until `sample` is called for that row of
- * a later step: the next step's `embed` finds it there (token_rows).
+ * the device, indexed by its sample row in the step, until `sample` is called for that row of a
+ * later step: the next step's `embed` finds it there (token_rows).
  *
- * `step_end` ends what was enqueued since the step before ended, block moves included, and
- * `step_wait` waits for the oldest step that ended: meanwhile the next can be enqueued, but not the
- * one after that. So a step's host memory, read or written, belongs to the backend until the step
- * was waited for. Work that is in no step ends with `synchronize`.
+ * `step_end` closes the step: all that was enqueued since the previous `step_end`, block moves
+ * included. `step_wait` waits for the oldest closed step; meanwhile the next step can be enqueued,
+ * but not the one after it. So a step's host memory, read or written, belongs to the backend until
+ * the step was waited for. Work outside of a step is waited for with `synchronize`.
  *
- * Work on the KV pool is as if done in the order of the calls, but moves (copy_blocks, swap_blocks)
- * may run beside a step whose blocks they do not touch: those that its block tables name for
- * context_lens tokens. No op reads or writes others, nor any of them after the step's end (a
- * recording may, recording.h).
+ * Work on the KV pool behaves as if done in the order of the calls. However, moves (copy_blocks,
+ * swap_blocks) may run in parallel with a step whose blocks they do not touch. A step's blocks are
+ * those that its block tables name for context_lens tokens. No op reads or writes other blocks, nor
+ * any of them after the step's end (a recording may, see recording.h).
  *
  * Implementations: kernels/cpu (fast paths per instruction set, and "cpu-ref", the scalar oracle of
  * every op), and kernels/cuda, a shared module that backend_open opens at run time (module.h). */
@@ -49,28 +49,28 @@ struct backend;
 struct transport;
 
 /* The backends that compute one model together, each with its share of it, are a group; each is a
- * rank of it, with a thread of its own. The ops named collective are called by every rank of the
- * group, in the same order and with the same shapes, and wait for the others; their sums are taken
- * in float (of a norm, on the CPU, in double) and in the order of the ranks, so that each rank has
- * the same bits, and the same in every run. The first is called before anything is recorded. */
+ * rank of it, with its own thread. The ops called collective are called by every rank of the group,
+ * in the same order and with the same shapes, and wait for the others. Their sums are computed in
+ * float (of a norm, on the CPU, in double) and in the order of the ranks, so that each rank has the
+ * same bits in every run. The first collective op is called before anything is recorded. */
 #define BACKEND_MAX_RANKS 8
 struct backend_group;
 
-/* Or its layers are divided among the stages of a pipeline, one after the other, each of which is
- * one backend, or a group of as many ranks as every other stage. Each rank of a stage hands what
- * its layers compute to the rank of that number in the next stage, while the stage before computes
- * the step after. */
+/* Alternatively, a model's layers are divided among the consecutive stages of a pipeline. Each
+ * stage is one backend, or a group; all stages have the same number of ranks. Each rank of a stage
+ * passes what its layers compute to the rank with the same number in the next stage, while the
+ * previous stage computes the next step. */
 struct backend_pipeline;
 
-/* Device memory; `data` is a device pointer, aligned to 64 bytes at least. Zeroed by
- * buffer_alloc, without touching the pages where the system can give zero pages lazily. */
+/* Device memory; `data` is a device pointer, aligned to at least 64 bytes. Zeroed by buffer_alloc,
+ * without touching the pages if the system can provide zero pages lazily. */
 struct buffer {
     void *data;
     size_t bytes;
 };
 
-/* A weight matrix [rows, cols] held in the form the device wants (repacked, quantised codes kept).
- * Created once at load, then read only. */
+/* A weight matrix [rows, cols] in the layout that the device wants (repacked; quantised codes are
+ * kept). Created once at load, then read only. */
 struct matrix;
 
 /* Consecutive rows of a matrix as the file stores them: [rows, cols] of dtype, no padding.
@@ -78,13 +78,13 @@ struct matrix;
 struct matrix_part {
     enum dtype dtype;
     int32_t rows;
-    const void *data;  /* host memory, read during matrix_create only; NULL: matrix_fill brings the
-                          rows, all of them before the matrix is used */
+    const void *data; /* host memory, read during matrix_create only. NULL: matrix_fill provides the
+                         rows, all of them before the matrix is used */
     const float *bias; /* [rows] host memory, read during matrix_create only; NULL: none. `linear`
                           adds it to every row of its result; `embed` does not */
 };
 
-/* The KV pool: num_blocks blocks one after the other, see kv_layout.h. */
+/* The KV pool: num_blocks consecutive blocks, see kv_layout.h. */
 struct kv_cache {
     struct kv_layout layout;
     int32_t num_blocks;
@@ -92,25 +92,24 @@ struct kv_cache {
 };
 
 /* The arrays of one step, in host memory that stays valid and unchanged until the step was waited
- * for. Sequence s owns the tokens query_start[s] .. query_start[s+1]-1, which are the LAST ones of
- * its context_lens[s] tokens. Token ids are < vocab, slots and blocks < those of the KV pool
- * (CHECKed by the batch builder's tests, trusted here).
+ * for. Sequence s owns tokens query_start[s] .. query_start[s+1]-1, which are the LAST of its
+ * context_lens[s] tokens. Token ids are < vocab, slots and blocks < those of the KV pool (CHECKed
+ * by the batch builder's tests, trusted here).
  *
- * Where token_rows[i] is >= 0, token i is the one that the step before this one sampled in that of
- * its sample rows, and token_ids[i] means nothing; where it is -1, or token_rows is NULL, token i
- * is token_ids[i].
+ * If token_rows[i] >= 0, token i is the one that the previous step sampled in that sample row, and
+ * token_ids[i] is ignored. If it is -1, or token_rows is NULL, token i is token_ids[i].
  *
- * logit_rows and sample_rows are what gather_rows and sample will be given, named here so that a
- * device takes them with the rest; NULL: they come with the op.
+ * logit_rows and sample_rows are what gather_rows and sample will receive, passed here so that a
+ * device copies them with the rest; NULL: they come with the op.
  *
- * num_padding rows follow the T tokens where a device replays a recorded step of more rows
- * (recording.h): each is a token of its own sequence, and reads and writes no block of the KV pool;
- * what is computed for it means nothing. */
+ * num_padding rows follow the T tokens when a device replays a recorded step of more rows
+ * (recording.h). Each is a token of a separate sequence, and reads and writes no block of the KV
+ * pool; what is computed for it is meaningless. */
 struct step_inputs {
     int32_t num_tokens;                   /* T */
     int32_t num_seqs;                     /* S */
     int32_t num_padding;                  /* 0 on a backend without recordings */
-    int32_t num_sample_rows;              /* R; read where one of the last two is there */
+    int32_t num_sample_rows;              /* R; read if one of the last two is given */
     int32_t max_blocks_per_seq;           /* row stride of block_tables */
     const int32_t *token_ids;             /* [T] */
     const int32_t *token_rows;            /* [T] or NULL */
@@ -125,16 +124,15 @@ struct step_inputs {
 
 struct embed_args {
     const struct matrix *table; /* [rows, width] */
-    void *out;                  /* [T, width] = scale * row of each token; zeros where it is none of
-                                   the table's */
-    int32_t first_row;          /* token whose row is the table's first */
+    void *out; /* [T, width] = scale * row of each token; zeros if the token is not in the table */
+    int32_t first_row; /* token whose row is the table's first */
     float scale;
 };
 
-/* Each of num_rows * num_groups groups of `width` elements is normalised on its own: divided by the
- * root of its mean square plus epsilon, and multiplied by the weight. Group g of row r starts at
- * x + r * row_stride + g * width, and its result likewise in out. One group of row_stride elements
- * is a plain norm; the heads of q within rows of qkv are a norm per head. */
+/* Each of num_rows * num_groups groups of `width` elements is normalised separately: divided by the
+ * root of its mean square plus epsilon, and multiplied by the weight. Group g of row r starts at x
+ * + r * row_stride + g * width, and its result at the same offset in out. One group of row_stride
+ * elements is a plain norm; the heads of q within rows of qkv are a norm per head. */
 struct norm_args {
     const void *x;
     const float *weight; /* [width] device memory, the same for every group */
@@ -143,8 +141,9 @@ struct norm_args {
     int32_t row_stride; /* elements, of x and of out; >= num_groups * width */
     int32_t num_groups;
     int32_t width;
-    int32_t total_width; /* 0, or collective: the elements of the group, of which this rank has
-                            `width`; there is one group then, without `center` */
+    int32_t total_width; /* 0; otherwise the op is collective, and this is the number of elements of
+                            the group, of which this rank has `width`. There is then one group, and
+                            no `center` */
     float epsilon;
     bool center;     /* subtract the group's mean first (LayerNorm without bias) */
     bool accumulate; /* out += the result (a residual after a post-norm); out is not x then */
@@ -156,27 +155,27 @@ struct linear_args {
     void *out;                   /* [num_rows, rows]; float when float_out, else activation_dtype */
     int32_t num_rows;
     float scale;     /* out = scale * (x W^T) + bias; 1 changes no bit */
-    bool accumulate; /* out += that (the residual) */
+    bool accumulate; /* out += the result (the residual) */
     bool float_out;  /* the head: logits in float */
 };
 
-/* Rotates q in place and k on its way into the cache; stores k and v in the step's slots.
- * A row of qkv is [q heads | k heads | v heads] x head_dim. */
+/* Rotates q in place, and k while storing it; stores k and v in the step's slots. A row of qkv is
+ * [q heads | k heads | v heads] x head_dim. */
 struct rope_store_args {
     void *qkv;               /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim] */
     const float *rope_table; /* [max positions][rotary_dim]: cos of the rotary_dim/2 pairs, then
-                                sin; NULL: nothing rotates, k and v are stored as they are */
+                                sin; NULL: nothing is rotated, k and v are stored unchanged */
     struct kv_cache *cache;
     int32_t layer;
     int32_t num_q_heads;
-    int32_t rotary_dim; /* first elements of each head that rotate; even, <= head_dim */
-    bool interleaved;   /* pairs are (2i, 2i+1), as GGUF llama files have them; else (i, i +
+    int32_t rotary_dim; /* number of leading elements of each head that rotate; even, <= head_dim */
+    bool interleaved;   /* pairs are (2i, 2i+1), as in GGUF files of llama; otherwise (i, i +
                            rotary_dim/2) */
 };
 
 /* Causal attention of every query token over its sequence's cached tokens, through the block
- * tables; decode, prefill and mixed steps are the same call. Query head h reads KV head
- * h / (num_q_heads / num_kv_heads). A cached token's position is its place in the sequence. */
+ * tables; decode, prefill and mixed steps are the same call. Query head h reads KV head h /
+ * (num_q_heads / num_kv_heads). A cached token's position is its index in the sequence. */
 struct attention_args {
     const void *qkv; /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim], q already rotated */
     void *out;       /* [T, num_q_heads * head_dim] */
@@ -186,8 +185,8 @@ struct attention_args {
     float scale;
     int32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
     float soft_cap; /* > 0: a scaled score x becomes soft_cap * tanh(x / soft_cap); 0: no cap */
-    /* Where the cache's type has scales: a score gains the product of the query with the rotated
-     * constant that the key lacks. NULL: keys are whole. */
+    /* Used if the cache's type has scales: each score gains the product of the query with the
+     * rotated bias that the stored key lacks. NULL: keys are stored with their bias. */
     const struct key_biases *key_biases;
 };
 
@@ -225,8 +224,8 @@ struct row_span {
     int32_t num_rows; /* may be 0 */
 };
 
-/* Row p of sums += each row of span p, one after the other in float, each element on its own: a
- * span cut anywhere, and summed in as many calls, gives the same bits. */
+/* Row p of sums += each row of span p, one row after the other, in float and separately per
+ * element: a span may be cut anywhere and summed in several calls with the same bits. */
 struct add_rows_args {
     const void *x;                /* [any, width] */
     const struct row_span *spans; /* [num_spans] host memory, valid until the step was waited for */
@@ -235,7 +234,7 @@ struct add_rows_args {
     int32_t width;
 };
 
-/* Collective: out = or += the sum over the ranks of x. Every rank's `out` is the same before and
+/* Collective: out = or += the sum over the ranks of x. `out` is equal on all ranks, before and
  * after. */
 struct all_reduce_args {
     const void
@@ -246,26 +245,26 @@ struct all_reduce_args {
     bool accumulate; /* += ; out is not x then */
 };
 
-/* Collective: brings the columns that each rank has to rank 0, in the order of the ranks. A rank
- * has the same width in every call. */
+/* Collective: gathers each rank's columns on rank 0, in the order of the ranks. A rank has the same
+ * width in every call. */
 struct gather_columns_args {
     const float *x; /* [num_rows, width] */
-    float *out;     /* [num_rows, sum of the ranks' widths] on rank 0; else not read */
+    float *out;     /* [num_rows, sum of the ranks' widths] on rank 0; ignored on others */
     int32_t num_rows;
     int32_t width; /* of this rank */
 };
 
-/* Collective: the tokens that rank 0 sampled in these of the step's sample rows are, for token_rows
- * of the next step, sampled by every rank. */
+/* Collective: copies the tokens that rank 0 sampled in these sample rows of the step to every rank,
+ * for token_rows of the next step. */
 struct share_samples_args {
     int32_t first_row;
     int32_t num_sample_rows;
 };
 
-/* Hidden states on their way from one stage of a pipeline to the next, where the rank of the same
- * number receives as many, in the order in which they are sent. */
+/* Hidden states that a stage of a pipeline sends to the next, where the rank with the same number
+ * receives the same number of rows, in the order in which they are sent. */
 struct stage_rows_args {
-    void *x; /* [num_rows, width] of activation_dtype; of send_rows: read, until it is received */
+    void *x; /* [num_rows, width] of activation_dtype; send_rows: read until it is received */
     int32_t num_rows;
     int32_t width;
 };
@@ -274,40 +273,40 @@ struct stage_rows_args {
  * host memory, filled by the wait for the step. The op may overwrite `logits`. */
 struct sample_args {
     float *logits;     /* [num_sample_rows, vocab_size + padding] device memory */
-    int32_t first_row; /* number of the first of them among the step's sample rows */
+    int32_t first_row; /* index of the first of them among the step's sample rows */
     int32_t num_sample_rows;
     int32_t vocab_size;
-    int32_t padding; /* columns behind each row's tokens, of anything: neither read nor sampled */
+    int32_t padding; /* columns after each row's tokens, with any contents: ignored */
     const struct sample_row *rows;
     const struct token_count *counts;
     const struct token_bias *biases;
-    const uint32_t *masks;     /* [..][SAMPLE_MASK_WORDS(vocab_size)]; the largest number that a row
+    const uint32_t *masks;     /* [..][SAMPLE_MASK_WORDS(vocab_size)]; the largest index that a row
                                   names is less than the smallest plus num_sample_rows */
     const int32_t *listed;     /* see sample_row.num_listed; rows may share a range */
     struct sample_output *out; /* [num_sample_rows] */
-    float *listed_logprobs;    /* each row has a range of its own */
+    float *listed_logprobs;    /* each row has its own range */
 };
 
-/* Collective, of two ranks or more: as gather_columns, and then sample on rank 0, to the same
- * tokens. Of rows whose token follows from temperature, top_k, top_p and min_p alone only what may
- * be sampled is brought; on CUDA, where no host waits for what a rank finds, that is of greedy
- * rows, of those with a top_k of up to 256, and of those with neither top_k nor top_p; the others
- * are brought whole. */
+/* Collective, on two ranks or more: gives the same tokens as gather_columns followed by sample on
+ * rank 0. For rows whose token depends only on temperature, top_k, top_p and min_p, only the logits
+ * that may be sampled are gathered. On CUDA, where no host waits for a rank's results, these are
+ * greedy rows, rows with a top_k of up to 256, and rows with neither top_k nor top_p. Other rows
+ * are gathered whole. */
 struct vocab_parallel_sample_args {
     float *share;        /* [num_sample_rows, num_tokens] of this rank; the op may overwrite it */
-    int32_t first_token; /* of the vocabulary, after those of the ranks before */
+    int32_t first_token; /* of the vocabulary, after the tokens of the ranks before */
     int32_t num_tokens;
     int32_t num_sample_rows; /* <= max_logit_rows */
-    /* [num_sample_rows] those of `sample`, on every rank whose group is in one process, which CUDA
-     * reads; host memory, valid until the step was waited for. */
+    /* [num_sample_rows] the rows of `sample`, on every rank if the group is in one process; CUDA
+     * reads them. Host memory, valid until the step was waited for. */
     const struct sample_row *rows;
-    /* On rank 0, else NULL. Of its logits, without padding, nothing is read: they are where columns
-     * are brought to. */
+    /* On rank 0; NULL on others. Its logits (without padding) are not read: they are the memory
+     * into which columns are gathered. */
     const struct sample_args *sample;
 };
 
-/* Blocks moved within one KV pool (copy-on-write), dst[i] = src[i]. No block is both a source and a
- * destination of the call. */
+/* Blocks copied within one KV pool (copy-on-write), dst[i] = src[i]. No block is both a source and
+ * a destination of the call. */
 struct copy_blocks_args {
     struct kv_cache *cache;
     const int32_t *src; /* [num_blocks] host memory, valid until the step was waited for */
@@ -317,8 +316,8 @@ struct copy_blocks_args {
 
 enum swap_direction { SWAP_OUT, SWAP_IN };
 
-/* Blocks moved between the pool and `host_pool`, memory of host_alloc laid out as the pool is:
- * block i of it starts at i * kv_block_bytes. */
+/* Blocks moved between the pool and `host_pool`, which is memory from host_alloc with the pool's
+ * layout: block i starts at i * kv_block_bytes. */
 struct swap_blocks_args {
     struct kv_cache *cache;
     void *host_pool;
@@ -341,19 +340,19 @@ struct backend_ops {
     int (*host_alloc)(struct backend *b, size_t bytes, struct buffer *out, struct error *err);
     void (*host_free)(struct backend *b, struct buffer *buffer); /* accepts a zeroed buffer */
     void (*memory_info)(struct backend *b, size_t *out_free, size_t *out_total);
-    /* Waits until everything enqueued is done; no step is left to be waited for. 0, or -1 with
-     * ERROR_DEVICE when it, or anything before it, failed: the backend is then good for destroy
-     * only. */
+    /* Waits until everything enqueued is done; no step may be left to be waited for. Returns 0, or
+     * -1 with ERROR_DEVICE when this or anything before failed: the backend can then only be
+     * destroyed. */
     int (*synchronize)(struct backend *b, struct error *err);
 
     /* cols must be a multiple of every part's block; a dtype or shape the backend cannot hold is an
      * ERROR_MODEL. */
     int (*matrix_create)(struct backend *b, const struct matrix_part *parts, int num_parts,
                          int32_t cols, struct matrix **out, struct error *err);
-    /* Rows first_row to first_row + num_rows - 1 of a part created without data, as the file stores
-     * them; rows are counted over all parts, and each is brought once, in any order. `data` is host
-     * memory, read during the call only. ERROR_MODEL for a value that the device's type cannot
-     * hold, ERROR_DEVICE, ERROR_MEMORY. */
+    /* Fills rows first_row to first_row + num_rows - 1 of a part created without data, in the
+     * file's format. Rows are counted over all parts; each is filled once, in any order. `data` is
+     * host memory, read during the call only. Fails with ERROR_MODEL for a value that the device's
+     * type cannot hold, ERROR_DEVICE or ERROR_MEMORY. */
     int (*matrix_fill)(struct backend *b, struct matrix *matrix, int32_t first_row,
                        int32_t num_rows, const void *data, struct error *err);
     void (*matrix_destroy)(struct backend *b, struct matrix *matrix); /* accepts NULL */
@@ -372,152 +371,156 @@ struct backend_ops {
     void (*all_reduce)(struct backend *b, const struct all_reduce_args *args);
     void (*gather_columns)(struct backend *b, const struct gather_columns_args *args);
     void (*share_samples)(struct backend *b, const struct share_samples_args *args);
-    /* NULL: gather_columns and sample are all there is. */
+    /* NULL: not supported; use gather_columns and sample. */
     void (*sample_vocab_parallel)(struct backend *b, const struct vocab_parallel_sample_args *args);
-    /* The two are NULL where a pipeline has one stage only. The first stage receives nothing, and
-     * the last one sends nothing. receive_rows may come before step_begin. */
+    /* Both are NULL if a pipeline can have only one stage. The first stage receives nothing, and
+     * the last one sends nothing. receive_rows may be called before step_begin. */
     void (*send_rows)(struct backend *b, const struct stage_rows_args *args);
     void (*receive_rows)(struct backend *b, const struct stage_rows_args *args);
     void (*copy_blocks)(struct backend *b, const struct copy_blocks_args *args);
     void (*swap_blocks)(struct backend *b, const struct swap_blocks_args *args);
     void (*step_end)(struct backend *b);
-    /* Returns whether step_wait would return at once: the oldest step that ended is done, or the
-     * device has failed. NULL: calls do the work, and nothing is left when they return. */
+    /* Returns whether step_wait would return at once: the oldest closed step is done, or the device
+     * has failed. NULL: calls do the work before they return. */
     bool (*step_is_done)(struct backend *b);
-    /* 0 or -1 as synchronize. */
+    /* Returns 0 or -1, like synchronize. */
     int (*step_wait)(struct backend *b, struct error *err);
-    /* NULL: the device records nothing and has no clock of its own. */
+    /* NULL: the device has no recordings and no clock. */
     const struct recording_ops *recording;
-    /* NULL: there is nothing to choose for a product. */
+    /* NULL: products have nothing to tune. */
     const struct tuning_ops *tuning;
 };
 
-/* What ops chose by the shape of their steps, counted at each call since the backend was opened,
- * for tests to see that they test what they mean to. */
+/* The paths that ops chose by the shape of their steps, counted at each call since the backend was
+ * opened, so that tests can verify that they cover what they intend to. */
 struct backend_paths {
-    uint64_t shared_prefixes;  /* that attention read once for several sequences */
-    uint64_t split_ranges;     /* CUDA: of attention, among several blocks, one of which merges */
-    int32_t max_sample_ranges; /* CUDA: most ranges that a sampled row was cut into */
+    uint64_t shared_prefixes;  /* prefixes that attention read once for several sequences */
+    uint64_t split_ranges;     /* CUDA: ranges of attention split among several blocks, one of which
+                                  merges */
+    int32_t max_sample_ranges; /* CUDA: maximum number of ranges that a sampled row was cut into */
 };
 
 /* Every implementation's state starts with this. */
 struct backend {
     const struct backend_ops *ops;
     enum dtype activation_dtype;
-    uint32_t kv_types;         /* KV_TYPE_BIT of each type that its KV cache takes; never 0 */
-    bool has_dedicated_memory; /* the device's memory is its own and meant to be filled */
-    int32_t head_rows_step;    /* the product that gives the logits is fastest with a matrix of a
-                                  multiple of so many rows, filled up with zeros; >= 1 */
-    size_t workspace_bytes;    /* device memory taken at open for the ops; 0: not counted */
+    uint32_t kv_types;         /* KV_TYPE_BIT of each type that its KV cache supports; never 0 */
+    bool has_dedicated_memory; /* the device has its own memory, which is meant to be filled */
+    int32_t head_rows_step; /* the logits' product is fastest with a matrix whose number of rows is
+                               a multiple of this, padded with zeros; >= 1 */
+    size_t workspace_bytes; /* device memory allocated at open for the ops; 0: not counted */
     struct backend_paths paths;
     const char *name;      /* "cpu", "cpu-ref", "cuda", "cuda-sim" */
     char description[128]; /* for people: instruction set, threads; GPU */
-    char numerics[192];    /* what of this machine and build decides the bits of results; equal
-                                  for two backends of equal configuration: equal bits, unless the
-                                  batch decides too; complete once the tuning has ended */
+    char numerics[192]; /* properties of this machine and build that decide the bits of results. Two
+                           backends with equal configuration and equal numerics give equal bits,
+                           unless the batch matters too. Complete once tuning has ended */
 };
 
-/* The sizes that the workspace of the ops must hold, fixed at start, and how to compute. */
+/* The sizes that the ops' workspace must hold, fixed at start, and how to compute. */
 struct backend_config {
-    /* CPU: compute threads including the caller; CUDA: threads that convert weights, 8 at most; 0:
+    /* CPU: compute threads including the caller; CUDA: threads that convert weights, at most 8; 0:
      * one per available core. */
     int num_threads;
-    /* Largest T and S, and number of a step's sample rows (serving_limits_max_sample_rows); on CUDA
-     * also largest row stride of block_tables (serving_limits_max_blocks), and largest
-     * num_sample_rows of a call and vocab_size. The numbers of blocks are not read. */
+    /* Maximum of T and S, and of a step's sample rows (serving_limits_max_sample_rows); on CUDA
+     * also the maximum row stride of block_tables (serving_limits_max_blocks), of a call's
+     * num_sample_rows, and vocab_size. The numbers of blocks are not read. */
     struct serving_limits limits;
-    int32_t head_dim;            /* CUDA: of the attention; 0: it is not used */
-    int32_t num_q_heads;         /* CUDA: largest of the attention */
-    int32_t num_kv_heads;        /* CUDA: likewise */
-    const char *isa;             /* CPU: NULL or "auto": what is fastest here; else "portable",
-                                    "avx2", "avxvnni", "avx512vnni", "avx512bf16", "amx", "neon",
-                                    "dotprod", "i8mm": that level with all it has (ERROR_CONFIG
-                                    if the machine lacks it) */
+    int32_t head_dim;     /* CUDA: for attention; 0: attention is not used */
+    int32_t num_q_heads;  /* CUDA: maximum, for attention */
+    int32_t num_kv_heads; /* CUDA: likewise */
+    const char
+        *isa; /* CPU: NULL or "auto": the fastest on this machine; otherwise "portable", "avx2",
+                 "avxvnni", "avx512vnni", "avx512bf16", "amx", "neon", "dotprod", "i8mm": that level
+                 with all its functions (ERROR_CONFIG if the machine lacks it) */
     enum dtype activation_dtype; /* CUDA: DTYPE_BF16 or DTYPE_F16. The CPU computes in float; BF16
-                                    lets it round the activations before BF16 weights, and what
-                                    meets a bf16 KV cache, where that is faster */
+                                    allows it to round activations to bf16 for products with BF16
+                                    weights and with a bf16 KV cache, if that is faster */
     bool batch_invariant;        /* CUDA: results never depend on the batch; the CPU's never do */
-    int32_t max_multiprocessors; /* CUDA: work is cut for no more of them; 0: for all */
-    struct backend_group *group; /* outlives the backend; NULL: it is alone */
+    int32_t max_multiprocessors; /* CUDA: work is split for at most this many; 0: for all */
+    struct backend_group *group; /* outlives the backend; NULL: no group */
     int32_t rank;                /* in the group */
-    struct backend_pipeline *pipeline; /* likewise; NULL: there is one stage */
+    struct backend_pipeline *pipeline; /* outlives the backend; NULL: there is one stage */
     int32_t stage;                     /* in the pipeline */
 };
 
-/* A group of num_ranks backends of that device, to be opened with it, each once. On CUDA rank r is
- * the GPU of number r; what one rank's failure, or its closing, keeps others from is a failure of
- * theirs. ERROR_CONFIG when there cannot be so many, ERROR_DEVICE, ERROR_MEMORY. */
+/* Creates a group of num_ranks backends of that device, each of which is then opened once with it.
+ * On CUDA, rank r is the GPU with number r. When a rank fails or is closed, ops of others that wait
+ * for it fail too. Fails with ERROR_CONFIG when that many ranks are not possible, ERROR_DEVICE or
+ * ERROR_MEMORY. */
 int backend_group_create(const char *device, int32_t num_ranks, struct backend_group **out,
                          struct error *err);
-/* Likewise of backends that are processes: its ranks are those of the transport from first_rank on,
- * of which this process opens that of the transport alone, which is one of them. Collective ops are
- * messages of TRANSPORT_SUMS, to the same bits as within a process, and from the rank's thread. One
- * that fails, or takes longer than transport->timeout_ns, is a failure of the backend. What the
- * others send is received in memory taken at backend_open, by the limits' tokens, hidden_size, rows
- * of logits and vocab_size. Its messages may still read and write the memory of its operands and of
- * the group: after a failure the transport is destroyed before these are freed, or the process
- * leaves by _exit(2). The transport is the caller's, and outlives the backend. ERROR_CONFIG when
- * there are too many ranks, ERROR_MEMORY. */
+/* The same for backends in several processes: the group's ranks are those of the transport from
+ * first_rank on, and this process opens only the transport's own rank, which is one of them.
+ * Collective ops are messages of TRANSPORT_SUMS, sent by the rank's thread, with the same bits as
+ * within a process. An op that fails, or takes longer than transport->timeout_ns, is a failure of
+ * the backend. What others send is received in memory that backend_open allocates, sized by the
+ * limits' tokens, hidden_size, rows of logits and vocab_size. Messages of a failed op may still
+ * read and write the memory of its operands and of the group: after a failure the transport is
+ * destroyed before these are freed, or the process leaves with _exit(2). The caller owns the
+ * transport, which outlives the backend. Fails with ERROR_CONFIG when there are too many ranks, or
+ * ERROR_MEMORY. */
 int backend_group_create_remote(const char *device, struct transport *transport, int32_t first_rank,
                                 int32_t num_ranks, struct backend_group **out, struct error *err);
 /* Accepts NULL. The backends were closed. */
 void backend_group_destroy(struct backend_group *group);
 
-/* What a rank has sent to others and received since its group was created, without what the
- * transport adds to it: nothing within a process. Of R ranks that are processes, each sends and
- * receives in an all_reduce of n floats 8 (R-1)/R n bytes: the other ranks' slices and its own sum
- * to all (a slice is a whole number of 64 bytes but for the end of n: with s floats in the rank's
- * own, it is 4 (n - s + (R-1) s)); with 2 ranks, or up to 2048 floats, 4 (R-1) n: the other ranks'
- * parts whole, in one round. In a norm across ranks 8 (R-1) num_rows bytes; in gather_columns each
- * rank but 0 sends to it 4 + 4 num_rows width bytes, in share_samples rank 0 sends to each 4
- * num_sample_rows. In sample_vocab_parallel each rank but 0 sends 24 num_sample_rows up to three
- * times: once where each token is the likeliest, a second time where any are drawn, a third where
- * any are by what all tokens weigh (top_p alone, or no filter); rank 0 sends to each 40
- * num_sample_rows once, or twice in the third case. Tokens that top_k, top_p or min_p may keep are
- * 16 bytes each, but 4 num_tokens at most a row, as much as a row that is brought whole, with 4
- * more bytes where there are any. */
+/* What a rank has sent to others and received since its group was created, without the transport's
+ * overhead; zero within a process. Of R ranks that are processes, each sends and receives in an
+ * all_reduce of n floats 8 (R-1)/R n bytes: the other ranks' slices and its own sum to all (a slice
+ * is a whole number of 64 bytes but for the end of n: with s floats in the rank's own, it is 4 (n -
+ * s + (R-1) s)); with 2 ranks, or up to 2048 floats, 4 (R-1) n: the other ranks' parts whole, in
+ * one round. In a norm across ranks: 8 (R-1) num_rows bytes. In gather_columns, each rank except 0
+ * sends 4 + 4 num_rows width bytes to rank 0; in share_samples, rank 0 sends 4 num_sample_rows to
+ * each. In sample_vocab_parallel, each rank except 0 sends 24 num_sample_rows up to three times:
+ * once if all rows are greedy, a second time if any token is sampled, a third time if any is
+ * sampled by the weights of all tokens (top_p alone, or no filter). Rank 0 sends 40 num_sample_rows
+ * to each once, or twice in the third case. Tokens that top_k, top_p or min_p may keep are 16 bytes
+ * each, but at most 4 num_tokens per row, as much as a row that is gathered whole, with 4 more
+ * bytes if there are any. */
 struct backend_group_traffic {
     uint64_t bytes_sent, bytes_received;
-    int64_t wait_ns; /* from the beginning of messages to their end; within a process, for others to
-                        come to the same op, or to its end */
+    int64_t wait_ns; /* from the beginning of messages to their end; within a process, time waiting
+                        for others to reach the same op or its end */
 };
-/* By the thread of this rank, which is in this process. */
+/* Called by the thread of this rank, which is in this process. */
 void backend_group_get_traffic(const struct backend_group *group, int32_t rank,
                                struct backend_group_traffic *out);
 
-/* A pipeline of num_stages stages of num_ranks backends of that device each, to be opened with it,
- * each once, by any threads: BACKEND_MAX_RANKS in all. ERROR_CONFIG when the device cannot have so
- * many, ERROR_MEMORY. */
+/* Creates a pipeline of num_stages stages of num_ranks backends of that device each, each of which
+ * is then opened once with it, by any threads: at most BACKEND_MAX_RANKS in all. Fails with
+ * ERROR_CONFIG when the device does not support that many, or ERROR_MEMORY. */
 int backend_pipeline_create(const char *device, int32_t num_stages, int32_t num_ranks,
                             struct backend_pipeline **out, struct error *err);
-/* Likewise of backends that are processes: rank r of stage s is rank s * num_ranks + r of the
- * transport. Rows are messages of TRANSPORT_STAGES, 4 num_rows width bytes for each rank of a stage
- * but the last; failures as of a group. */
+/* The same for backends in several processes: rank r of stage s is rank s * num_ranks + r of the
+ * transport. Rows are messages of TRANSPORT_STAGES, 4 num_rows width bytes for each rank of every
+ * stage except the last. Failures are handled as in a group. */
 int backend_pipeline_create_remote(const char *device, struct transport *transport,
                                    int32_t num_stages, int32_t num_ranks,
                                    struct backend_pipeline **out, struct error *err);
-/* What a rank of a stage has handed on and received, likewise. */
+/* What a rank of a stage has passed on and received, counted in the same way. */
 void backend_pipeline_get_traffic(const struct backend_pipeline *pipeline, int32_t stage,
                                   int32_t rank, struct backend_group_traffic *out);
 /* Accepts NULL. The backends were closed. */
 void backend_pipeline_destroy(struct backend_pipeline *pipeline);
 
-/* name: "cpu", "cpu-ref", "cuda" or "cuda-sim". NULL on failure: ERROR_MEMORY when the workspace
- * does not fit, ERROR_CONFIG or ERROR_DEVICE when there is no such device here, and why. */
+/* name: "cpu", "cpu-ref", "cuda" or "cuda-sim". Returns NULL on failure: ERROR_MEMORY when the
+ * workspace does not fit; ERROR_CONFIG or ERROR_DEVICE, with the reason, when this machine has no
+ * such device. */
 struct backend *backend_open(const char *name, const struct backend_config *config,
                              struct error *err);
 /* Accepts NULL. */
 void backend_close(struct backend *b);
 
-/* Bytes of its own memory that the device of that name has in all, which decides how large a step
- * pays before backend_open is told of it; 0: it has none (the CPU), or is not here. */
+/* Returns the total bytes of the named device's own memory, by which the size of a step is chosen
+ * before backend_open needs it; 0: it has none (the CPU), or does not exist on this machine. */
 size_t backend_device_memory(const char *name);
 
-/* Returns `wanted` where the backend's KV cache takes it, else the first type that it takes. */
+/* Returns `wanted` if the backend's KV cache supports it, otherwise the first supported type. */
 enum kv_type backend_kv_type(const struct backend *b, enum kv_type wanted);
 
-/* Bytes of the system's memory that can still be taken without swapping, within the control group's
- * limit; SIZE_MAX when they are not known. */
+/* Returns the bytes of host memory that can still be allocated without swapping, within the control
+ * group's limit; SIZE_MAX when unknown. */
 size_t backend_host_free_bytes(void);
 
 #endif

@@ -10,7 +10,7 @@
 
 struct cpu_group_ops;
 
-/* A rank's own, which others only read. */
+/* Counts of one rank, which others only read. */
 struct backend_group_counts {
     alignas(BACKEND_GROUP_LINE) struct backend_group_traffic traffic;
 };
@@ -20,7 +20,7 @@ struct backend_group {
     void (*destroy)(struct backend_group *group);
     const struct cpu_group_ops *ops; /* kernels/cpu; NULL on a GPU */
     int32_t num_ranks;
-    int32_t only_rank;    /* that can be opened in this process; -1: all */
+    int32_t only_rank;    /* the only rank that can be opened in this process; -1: all */
     struct error failure; /* the first, or ERROR_NONE */
     struct backend_group_counts counts[BACKEND_MAX_RANKS];
 };

@@ -41,7 +41,7 @@
  * Products are taken from left to right, each rounded to float. (Source: GGUF specification,
  * ggml/docs/gguf.md, and ggml's quantisation block definitions.)
  *
- * A further type joins by a row in the tables of dtype.c and quant_form.h and a function in
+ * To add a type, add a row to the tables of dtype.c and quant_form.h and a function to
  * quant_block.c. */
 #ifndef QUIRE_KERNELS_DTYPE_H
 #define QUIRE_KERNELS_DTYPE_H
@@ -66,14 +66,14 @@ enum dtype {
     DTYPE_Q5_K,
     DTYPE_Q6_K,
     DTYPE_COUNT,              /* how many there are; no value */
-    DTYPE_NONE = DTYPE_COUNT, /* no type, or one that is not supported */
-    DTYPE_AUTO                /* of an option: chosen by what reads it */
+    DTYPE_NONE = DTYPE_COUNT, /* not a type, or an unsupported one */
+    DTYPE_AUTO                /* value of an option: its reader chooses */
 };
 
 /* A set of types is the sum of their bits. */
 #define DTYPE_BIT(dtype) (UINT32_C(1) << (dtype))
 
-/* No block of any type has more elements, and every block's elements divide it. */
+/* Maximum number of elements of a block of any type, and a multiple of every block's number. */
 #define DTYPE_MAX_BLOCK_ELEMENTS 256
 
 /* Lower-case name as in "q4_1"; never NULL for a valid dtype. */
@@ -97,8 +97,8 @@ uint16_t f16_from_f32(float value);
 float bf16_to_f32(uint16_t bits);
 uint16_t bf16_from_f32(float value);
 /* E4M3: 8-bit float of 4 bits exponent (bias 7) and 3 of mantissa, without infinities, largest 448;
- * 0x7f and 0xff are no numbers (OCP 8-bit Floating Point Specification 1.0). To the nearest even;
- * what is larger than 448 becomes 448. */
+ * 0x7f and 0xff are NaN (OCP 8-bit Floating Point Specification 1.0). Rounds to nearest even;
+ * larger values become 448. */
 float e4m3_to_f32(uint8_t bits);
 uint8_t e4m3_from_f32(float value);
 

@@ -1,5 +1,5 @@
-/* The KV cache: element types, and where (block, layer, K or V, head, token) lies in it. The only
- * place that knows; C and CUDA share it. Plain arithmetic, for any thread.
+/* The KV cache: element types, and the location of (block, layer, K or V, head, token) in it. Only
+ * this file knows the layout; C and CUDA share it. Plain arithmetic, any thread.
  *
  * The pool is block-major: one block is contiguous over all layers, so that a copy or swap of a
  * block is one copy. Within a block there is a PLANE for each (layer, K or V, KV head), in this
@@ -8,18 +8,18 @@
  *   plane   [block_size tokens][head_dim] elements, then, of a quantised type, the scales
  *           float [block_size], one for each token
  *
- * The order of the elements within 16 consecutive tokens of a plane is the backend's own affair
- * (cpu_ops.h; the oracle and CUDA have [token][head_dim]); the bytes of those 16 are together.
+ * The backend decides the order of the elements within 16 consecutive tokens of a plane (cpu_ops.h;
+ * the oracle and CUDA have [token][head_dim]); the bytes of those 16 tokens are contiguous.
  *
  * Quantised types keep each token's K and V of a head as codes times one scale, a float; quotients
  * are rounded to float, then to the nearest code (ties to even), which is at most the largest:
  *   INT8   code = x / scale in -127 .. 127, scale = largest magnitude / 127
  *   E4M3   code = x / scale as an 8-bit float (dtype.h), scale = largest magnitude / 448 times one
- * of the factors 1, 1 + 1/16 .. 1 + 15/16: the one that makes the errors least, as 3 bits of
- *          mantissa are few. The error is factor^2 * sum of (code - quotient)^2; each square is
- * rounded to a multiple of 2^-8, so that the sum is exact in any order; the first of equals is
- * taken Where the scale is 0 (all zeros, or hardly more) the codes are 0. A token whose values are
- * not all finite has codes 0 and the scale NaN, so that every value read back is NaN. */
+ * of the factors 1, 1 + 1/16 .. 1 + 15/16: the one with the smallest error, because 3 bits of
+ * mantissa are few. The error is factor^2 * sum of (code - quotient)^2; each square is rounded to a
+ * multiple of 2^-8, so that the sum is exact in any order; the first of equals is taken If the
+ * scale is 0 (all zeros, or nearly), the codes are 0. A token whose values are not all finite has
+ * codes 0 and the scale NaN, so that every value read back is NaN. */
 #ifndef QUIRE_KERNELS_KV_LAYOUT_H
 #define QUIRE_KERNELS_KV_LAYOUT_H
 
@@ -38,7 +38,7 @@
 #define KV_TOKEN_STEP 16
 
 #define KV_E4M3_FACTORS 16
-#define KV_E4M3_ROUNDER 0x1.8p15F /* added and taken off: rounds to a multiple of 2^-8 */
+#define KV_E4M3_ROUNDER 0x1.8p15F /* adding and subtracting it rounds to a multiple of 2^-8 */
 
 enum kv_type {
     KV_F32,
@@ -47,7 +47,7 @@ enum kv_type {
     KV_INT8,
     KV_E4M3,
     NUM_KV_TYPES, /* no value */
-    KV_AUTO       /* of an option: chosen by what reads it */
+    KV_AUTO       /* value of an option: its reader chooses */
 };
 
 /* A set of types is the sum of their bits. */
@@ -101,8 +101,8 @@ KV_INLINE size_t kv_plane_offset(const struct kv_layout *l, int32_t block, int32
            plane * kv_plane_bytes(l);
 }
 
-/* Offset of a token's elements in its plane where the order is [token][head_dim]; of the first of
- * KV_TOKEN_STEP tokens: that of these, whatever their order. token < block_size. */
+/* Offset of a token's elements in its plane where the order is [token][head_dim]; for the first of
+ * KV_TOKEN_STEP tokens, it is the offset of all of them in any order. token < block_size. */
 KV_INLINE size_t kv_row_offset(const struct kv_layout *l, int32_t token) {
     return (size_t)token * kv_row_bytes(l);
 }
@@ -112,7 +112,7 @@ KV_INLINE size_t kv_scale_offset(const struct kv_layout *l, int32_t token) {
     return (size_t)l->block_size * kv_row_bytes(l) + (size_t)token * sizeof(float);
 }
 
-/* The same of one layer as multiples, for the inner loop of a kernel. */
+/* The same for one layer as strides, for the inner loop of a kernel. */
 struct kv_layer_strides {
     size_t first[2]; /* by kv_part: offset of the plane of block 0 and head 0, from the pool's */
     size_t block;    /* from a block to the next */
@@ -132,18 +132,18 @@ KV_INLINE struct kv_layer_strides kv_strides_of(const struct kv_layout *l, int32
     return strides;
 }
 
-/* As kv_plane_offset. */
+/* Like kv_plane_offset. */
 KV_INLINE size_t kv_strides_plane(const struct kv_layer_strides *s, int32_t block,
                                   enum kv_part part, int32_t head) {
     return s->first[part] + (size_t)block * s->block + (size_t)head * s->head;
 }
 
-/* A constant that the cached keys of a KV head lack: before the rotation, elements of these pairs
- * (as of rope_store_args). A quantised key has one scale for all its elements, and a few large
- * constants would leave the others few codes. */
+/* A constant that is missing from the cached keys of a KV head: before the rotation, in the
+ * elements of these pairs (see rope_store_args). A quantised key has one scale for all its
+ * elements, and a few large constants would leave few codes for the others. */
 #define KEY_BIAS_MAX_PAIRS 64
 struct key_bias {
-    int32_t num_pairs; /* 0: nothing is lacking */
+    int32_t num_pairs; /* 0: nothing is missing */
     int32_t pairs[KEY_BIAS_MAX_PAIRS];
     float values[KEY_BIAS_MAX_PAIRS][2];
 };

@@ -11,13 +11,13 @@ const char *kv_type_name(enum kv_type type);
  * for "auto", NUM_KV_TYPES for any other. */
 enum kv_type kv_type_of(const char *name);
 
-/* Returns the type that keeps elements as `dtype` does, or NUM_KV_TYPES. */
+/* Returns the type whose elements are of `dtype`, or NUM_KV_TYPES. */
 enum kv_type kv_type_of_dtype(enum dtype dtype);
-/* Returns that of a plain type, DTYPE_NONE of a quantised one. */
+/* Returns the dtype of a plain type, DTYPE_NONE for a quantised one. */
 enum dtype kv_type_dtype(enum kv_type type);
 
-/* Converts one token's row of n elements in their order, as kv_layout.h defines it. `scale` is the
- * row's where the type has scales; else it is not read, and may be NULL. */
+/* Convert one token's row of n elements in order, as kv_layout.h defines it. `scale` is the row's
+ * if the type has scales; otherwise it is not accessed, and may be NULL. */
 void kv_row_from_f32(enum kv_type type, const float *src, void *dst, float *scale, size_t n);
 void kv_row_to_f32(enum kv_type type, const void *src, const float *scale, float *dst, size_t n);
 

@@ -1,10 +1,11 @@
-/* The checks that every backend makes of the parts of a matrix, and their reading. */
+/* Checks and reads the parts of a matrix, for every backend. */
 #ifndef QUIRE_KERNELS_MATRIX_PART_H
 #define QUIRE_KERNELS_MATRIX_PART_H
 
 #include "kernels/backend.h"
 
-/* Checks for a known element type, no empty side, rows of whole blocks; else ERROR_MODEL. */
+/* Checks for a known element type, no empty side and rows of whole blocks; otherwise
+ * ERROR_MODEL. */
 int matrix_part_check(const struct matrix_part *part, int32_t cols, struct error *err);
 /* Returns whether any part has a bias; those without one then count as zeros. */
 bool matrix_part_any_biased(const struct matrix_part *parts, int num_parts);

@@ -1,13 +1,13 @@
-/* What is in a shared module, opened at run time, so that one binary serves machines with and
- * without the libraries that it needs: the backend of a device, and the transport over MPI. The
- * module `libquire-NAME.so` is searched for as the dynamic loader does: LD_LIBRARY_PATH, then the
- * run path of the program (its build folder, or ../lib/quire of an installed one). It exports one
- * symbol, a struct that begins with the number of its interface.
+/* Shared modules that are opened at run time, so that one binary serves machines with and without
+ * the libraries that they need: the backend of a device, and the transport over MPI. The module
+ * `libquire-NAME.so` is searched for like any library of the dynamic loader: LD_LIBRARY_PATH, then
+ * the run path of the program (its build folder, or ../lib/quire of an installed one). It exports
+ * one symbol, a struct that begins with the number of its interface.
  *
- * Program and module are built together: a module of another interface is refused by its number,
- * raised with every change of backend.h, recording.h, tuning.h or sampling.h but for one that gives
- * sample_row another size, which the number holds; that of the transport with every change of
- * transport.h. A module is never unloaded. */
+ * Program and module are built together: a module with another interface number is refused. The
+ * backend's number is raised with every change of backend.h, recording.h, tuning.h or sampling.h,
+ * except for a change of sample_row's size, which the number includes; the transport's with every
+ * change of transport.h. A module is never unloaded. */
 #ifndef QUIRE_KERNELS_MODULE_H
 #define QUIRE_KERNELS_MODULE_H
 
@@ -19,13 +19,13 @@
 
 struct backend_module {
     int interface; /* QUIRE_MODULE_INTERFACE */
-    /* ERROR_DEVICE: there is no device, or none that can be used, and why. */
+    /* Fails with ERROR_DEVICE and the reason when there is no usable device. */
     struct backend *(*open)(const struct backend_config *config, struct error *err);
-    /* Bytes of the device's memory in all, known before it is opened; 0: there is no device. Makes
-     * no context and takes no memory of the device: it is also asked by a process whose ranks live
-     * in another one. */
+    /* Returns the total bytes of the device's memory, before it is opened; 0: there is no device.
+     * Creates no context and allocates no device memory, since it is also called by a process whose
+     * ranks live in another one. */
     size_t (*device_memory)(void);
-    /* As backend_group_create, for 1 to BACKEND_MAX_RANKS ranks. */
+    /* See backend_group_create, for 1 to BACKEND_MAX_RANKS ranks. */
     int (*group_create)(int32_t num_ranks, struct backend_group **out, struct error *err);
 };
 
@@ -34,24 +34,24 @@ struct backend_module {
 
 struct transport_module {
     int interface; /* QUIRE_TRANSPORT_INTERFACE */
-    /* As transport_open, without a limit of time. */
+    /* Like transport_open, without a timeout. */
     int (*open)(struct transport **out, struct error *err);
 };
 
-/* Returns the struct that libquire-NAME.so exports as `symbol`. NULL with ERROR_CONFIG: the module
- * is not there, or a library that it needs is not, or it is of another build. */
+/* Returns the struct that libquire-NAME.so exports as `symbol`. Returns NULL with ERROR_CONFIG when
+ * the module or a library that it needs is missing, or it is from another build. */
 const void *module_find(const char *name, const char *symbol, int interface, struct error *err);
 
-/* Opens the backend of libquire-NAME.so. ERROR_CONFIG: module_find fails; otherwise what its `open`
- * says. */
+/* Opens the backend of libquire-NAME.so. Fails with ERROR_CONFIG when module_find fails, otherwise
+ * with the error of its `open`. */
 struct backend *module_open(const char *name, const struct backend_config *config,
                             struct error *err);
 
-/* As backend_group_create. ERROR_CONFIG also where module_open fails so. */
+/* See backend_group_create. ERROR_CONFIG also in the cases in which module_open fails with it. */
 int module_group_create(const char *name, int32_t num_ranks, struct backend_group **out,
                         struct error *err);
 
-/* As backend_device_memory; 0 also where module_open fails. */
+/* See backend_device_memory; 0 also if module_open fails. */
 size_t module_device_memory(const char *name);
 
 #endif

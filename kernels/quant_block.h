@@ -1,5 +1,5 @@
-/* One block of a quantised type, unpacked: the same form for all of them, between the file's layout
- * (dtype.h) and whatever a device keeps. */
+/* One block of a quantised type, unpacked: the same form for all types, between the file's layout
+ * (dtype.h) and a device's own layout. */
 #ifndef QUIRE_KERNELS_QUANT_BLOCK_H
 #define QUIRE_KERNELS_QUANT_BLOCK_H
 
@@ -7,8 +7,8 @@
 
 #define QUANT_MAX_GROUPS (DTYPE_MAX_BLOCK_ELEMENTS / 16)
 
-/* Valid are the type's block_elements codes, one scale a group, and m and the mins where it has
- * them (quant_form.h says what the fields mean). */
+/* Only the type's block_elements codes, one scale per group, and m and the mins if it has them are
+ * valid (quant_form.h defines the fields). */
 struct quant_block {
     uint8_t codes[DTYPE_MAX_BLOCK_ELEMENTS]; /* in the order of the elements */
     uint16_t d, m;                           /* f16 */
@@ -16,9 +16,10 @@ struct quant_block {
     uint8_t mins[QUANT_MAX_GROUPS];
 };
 
-/* From the bytes of one block in a file, aligned to nothing. `dtype` is quantised (CHECKed). */
+/* Unpacks the bytes of one block of a file, which need no alignment. `dtype` is quantised
+ * (CHECKed). */
 void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block *out);
-/* The values of the block's elements, exactly those that dtype_to_f32 gives. */
+/* Computes the values of the block's elements, exactly those of dtype_to_f32. */
 void quant_block_to_f32(enum dtype dtype, const struct quant_block *block, float *out);
 
 #endif

@@ -1,6 +1,6 @@
-/* Describes what sets the quantised types apart once their bytes are unpacked: the table that the
- * conversion to float, the packing of weights and the matrix product share. It is in a header, and
- * constant, so that a loop written for any row of it compiles to code for one. */
+/* Describes how the quantised types differ once their bytes are unpacked, in a table that the
+ * conversion to float, the packing of weights and the matrix product share. It is a constant in a
+ * header, so that a loop written for any row compiles to code for one. */
 #ifndef QUIRE_KERNELS_QUANT_FORM_H
 #define QUIRE_KERNELS_QUANT_FORM_H
 
@@ -8,10 +8,10 @@
 
 /* Value of an element with code c in group g of its block, d and m being the block's factors:
  *   d * scale[g] * (c - zero)  [+ m * min[g] where has_min]
- * and quant_levels[c] in the place of c - zero where has_levels. */
+ * with quant_levels[c] in place of c - zero if has_levels. */
 struct quant_form {
     int block_elements; /* 0: not a quantised type */
-    int group_elements; /* that share a scale and a min; 32, or 16 */
+    int group_elements; /* elements that share a scale and a min; 32 or 16 */
     int code_bits;      /* codes are unsigned; 2, 3, 4, 5, 6 or 8 bits */
     int zero;
     int scale_bits; /* of a group's scale, and of its min; 0: all scales and mins are 1 */

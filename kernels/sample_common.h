@@ -1,5 +1,5 @@
-/* Shared by every version of the sample op and the oracle, on the host and in kernels: the
- * random number and what an edit makes of a logit. Both are fixed to the bit by sampling.h. */
+/* Shared by every version of the sample op and the oracle, on the host and in kernels: the random
+ * number and the edits of a logit. sampling.h defines both to the bit. */
 #ifndef QUIRE_KERNELS_SAMPLE_COMMON_H
 #define QUIRE_KERNELS_SAMPLE_COMMON_H
 
@@ -31,7 +31,8 @@ SAMPLE_INLINE void philox_4x32_10(const uint32_t counter[4], const uint32_t key[
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-/* The row's random number as a fraction of 2^53; of the first 64 random bits, or the second. */
+/* Returns the row's random number as a fraction of 2^53, from the first or the second 64 random
+ * bits. */
 SAMPLE_INLINE uint64_t sample_random_half(uint64_t seed, uint64_t position, int half) {
     uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

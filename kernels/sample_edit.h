@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Most masks allow nearly all or nearly nothing, so a word that allows all is passed over. */
+/* Most masks allow nearly all or nearly nothing, so a word that allows all is skipped. */
 static inline void sample_ban_unmasked(const uint32_t *mask, int32_t vocab_size, float *logits) {
     for (int32_t first = 0; first < vocab_size; first += 32) {
         uint32_t allowed = mask[first / 32];

@@ -1,5 +1,5 @@
-/* The formulas of steps 4 and 7 to 9 of sampling.h and of Mirostat that are of a few numbers: the
- * same on the host and in kernels. */
+/* The scalar formulas of steps 4 and 7 to 9 of sampling.h and of Mirostat, shared by the host and
+ * kernels. */
 #ifndef QUIRE_KERNELS_SAMPLE_SHAPE_H
 #define QUIRE_KERNELS_SAMPLE_SHAPE_H
 
@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* A row is sampled that llama.cpp's steps have a part in. */
+/* Returns whether the row is sampled with any of llama.cpp's steps. */
 SAMPLE_INLINE bool sample_is_shaped(const struct sample_row *row) {
     const struct sampling_settings *by = &row->settings;
     return row->target == SAMPLE_NO_TARGET && by->temperature > 0 &&
@@ -29,8 +29,8 @@ SAMPLE_INLINE float sample_first_temperature(const struct sampling_settings *by)
     return by->dynatemp_range > 0 && by->mirostat == 0 ? 1.0F : by->temperature;
 }
 
-/* Returns the least logit that step 4 keeps. `sum` and `squares` are of the distances below the
- * largest logit, `max`, of `count` tokens. */
+/* Returns the smallest logit that step 4 keeps. `sum` and `squares` are those of the distances of
+ * `count` tokens below the largest logit, `max`. */
 SAMPLE_INLINE double sample_sigma_bound(const struct sampling_settings *by, double max,
                                         double count, double sum, double squares) {
     double mean = sum / count, variance = squares / count - mean * mean;

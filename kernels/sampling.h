@@ -2,15 +2,15 @@
  *
  * Order of operations on a sampled row (the same as vLLM's, so that parameters mean the same):
  *   1. logprobs, when requested, are the log-softmax of the raw logits;
- *   2. token_bias entries are added (-INFINITY bans a token, as min_tokens does with the ends;
- *      -100 is a number like any other and bans only in effect), and tokens that the row's mask
- *      does not allow are banned;
+ *   2. token_bias entries are added (-INFINITY bans a token, as min_tokens does with end tokens;
+ *   -100 is an ordinary number that bans only in effect), and tokens that the row's mask does not
+ *   allow are banned;
  *   3. repetition penalty on every token of prompt or output: logit > 0 ? logit / r : logit * r;
  *      frequency: logit -= f * output_count; presence: logit -= p * (output_count > 0);
- *   4. temperature 0: argmax, ties to the lowest id, and none of what follows; otherwise
- * top_n_sigma: drop tokens whose logit is below max - n * sigma, sigma the standard deviation of
- * the logits that are not -INFINITY; one further than SAMPLE_MAX_DEVIATION below the largest counts
- * as that far below; then logits / temperature;
+ *   4. temperature 0: argmax, ties to the lowest id, and none of the following steps; otherwise
+ *   top_n_sigma: drop tokens whose logit is below max - n * sigma, sigma the standard deviation of
+ *   the logits that are not -INFINITY; one further than SAMPLE_MAX_DEVIATION below the largest
+ *   counts as that far below; then logits / temperature;
  *   5. min_p: drop tokens with probability below min_p * max probability;
  *   6. top_k, then top_p on what is left (the smallest set of most probable tokens whose mass
  *      reaches top_p); equal values are kept or dropped together only by token id order;
@@ -68,8 +68,8 @@ struct token_bias {
     float bias;
 };
 
-/* Says how tokens are chosen: the numbers of a request, from where it is read to the kernels.
- * models/config/sampling_fields.h says how requests and model files give them. */
+/* How tokens are chosen: the sampling parameters of a request, passed from where it is read to the
+ * kernels. models/config/sampling_fields.h says how requests and model files name them. */
 struct sampling_settings {
     float temperature;        /* >= 0; 0: greedy */
     float top_p;              /* (0, 1] */
@@ -87,14 +87,14 @@ struct sampling_settings {
     int32_t mirostat;         /* version: 1 or 2; 0: none */
     float mirostat_tau;       /* > 0, in bits */
     float mirostat_eta;       /* >= 0 */
-    /* DRY, of which the sample op reads nothing: engine/batch/dry_penalty.h. */
+    /* DRY, which the sample op ignores: engine/batch/dry_penalty.h. */
     float dry_multiplier; /* >= 0; 0: none */
     float dry_base;       /* >= 1 */
     int32_t dry_allowed_length;
     int32_t dry_penalty_last_n; /* up to DRY_MAX_WINDOW; -1: that many; 0: none */
 };
 
-/* What llama.cpp's settings are where a request does not give them: nothing is changed. */
+/* llama.cpp's settings when a request does not give them: no effect. */
 #define SAMPLING_SETTINGS_UNUSED                                                                   \
     .typical_p = 1, .xtc_threshold = 0.1F, .dynatemp_exponent = 1, .mirostat_tau = 5,              \
     .mirostat_eta = 0.1F, .dry_base = 1.75F, .dry_allowed_length = 2, .dry_penalty_last_n = -1
@@ -107,7 +107,7 @@ struct sampling_settings {
 #define SAMPLING_SETTINGS_GREEDY                                                                   \
     { .temperature = 0, .top_p = 1, .top_k = -1, .repetition_penalty = 1, SAMPLING_SETTINGS_UNUSED }
 
-/* Takes every step above but Mirostat. */
+/* Uses every step above except Mirostat. */
 #define SAMPLING_SETTINGS_ALL_STEPS                                                                \
     {                                                                                              \
         .temperature = 0.7F, .top_p = 0.9F, .top_k = 50, .min_p = 0.01F, .presence_penalty = 0.1F, \
@@ -124,21 +124,21 @@ struct top_logprob {
 };
 
 struct sample_row {
-    int32_t target;       /* SAMPLE_NO_TARGET: sample; else score this token, no sampling */
-    int32_t num_logprobs; /* -1: none; 0..SAMPLE_MAX_LOGPROBS: the chosen token and that many top */
+    int32_t target;       /* SAMPLE_NO_TARGET: sample; otherwise score this token instead */
+    int32_t num_logprobs; /* -1: none; 0..SAMPLE_MAX_LOGPROBS: the chosen token and that many
+                             likeliest ones */
     uint64_t seed;        /* already mixed with the choice index by the caller */
     uint64_t position;    /* index of the token to be sampled within the sequence */
     struct sampling_settings settings;
     float mirostat_mu;               /* with settings.mirostat */
     int32_t first_count, num_counts; /* range in sample_args.counts; distinct tokens */
     int32_t first_bias, num_biases;  /* range in sample_args.biases; distinct tokens */
-    int32_t mask; /* number of a mask in sample_args.masks; SAMPLE_NO_MASK: none */
-    /* With num_logprobs >= 0: tokens, any of them in any order, whose logprobs are reported
-     * besides. */
+    int32_t mask; /* index of a mask in sample_args.masks; SAMPLE_NO_MASK: none */
+    /* With num_logprobs >= 0: further tokens, in any order, whose logprobs are reported. */
     int32_t first_listed, num_listed; /* range in sample_args.listed */
     int64_t first_listed_logprob;     /* place of the first one's in sample_args.listed_logprobs */
-    /* Of a row that lists the whole vocabulary, in id order, for this many of the likeliest; up to
-     * half of it. 0: all are wanted, in their order. */
+    /* For a row that lists the whole vocabulary in id order: only this many of the likeliest are
+     * wanted, up to half of it. 0: all are wanted, in their order. */
     int32_t num_ranked;
 };
 
@@ -152,18 +152,18 @@ struct sample_output {
                           temperature above 0 */
     float logprob;     /* of `token`, from the raw logits */
     int32_t rank;      /* of `token` among the raw logits, 1 = most probable */
-    /* min(num_logprobs, vocab); or the row's num_ranked, where the op has ranked what is listed:
-     * then that many struct top_logprob, in the order of top_tokens, take the place of the listed
-     * logprobs, as bytes. */
+    /* min(num_logprobs, vocab); or the row's num_ranked if the op has ranked the list: then that
+     * many struct top_logprob, in the order of top_tokens, replace the listed logprobs, as
+     * bytes. */
     int32_t num_top;
-    int32_t top_tokens[SAMPLE_MAX_LOGPROBS]; /* by falling logprob, ties by rising id */
+    int32_t top_tokens[SAMPLE_MAX_LOGPROBS]; /* by descending logprob, ties by ascending id */
     float top_logprobs[SAMPLE_MAX_LOGPROBS];
 };
 
-/* Both take the `count` <= n first ones by falling logprob and rising id, where a row reports more
- * than SAMPLE_MAX_LOGPROBS: for the sample op, and for lists that an op leaves unsorted. Select
- * moves them to the front, the last of them to its place, the others in no order. Sort puts them in
- * order; the rest means nothing. */
+/* Both find the first `count` <= n items by descending logprob and ascending id, for a row that
+ * reports more than SAMPLE_MAX_LOGPROBS: in the sample op, and for lists that an op leaves
+ * unsorted. Select moves them to the front, with the last of them at its place and the others
+ * unordered. Sort puts them in order; the remaining items are then undefined. */
 void top_logprobs_select(struct top_logprob *items, int32_t n, int32_t count);
 void top_logprobs_sort(struct top_logprob *items, int32_t n, int32_t count);
 

@@ -1,7 +1,7 @@
-/* Weights side by side in large mappings. A matrix of a small model is smaller than a huge page, so
- * only together do they fill some; a step reads them all, and would else spend its time in TLB
- * misses. Memory is zeroed, aligned to 64 bytes, and given by the system page by page on first
- * touch. One thread at a time. */
+/* Places weights next to each other in large mappings. A matrix of a small model is smaller than a
+ * huge page, so they only fill huge pages together; a step reads all of them, and would otherwise
+ * spend its time in TLB misses. Memory is zeroed, aligned to 64 bytes, and provided by the system
+ * page by page on first touch. One thread at a time. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ARENA_H
 #define QUIRE_KERNELS_CPU_CPU_ARENA_H
 
@@ -11,9 +11,10 @@
 
 struct cpu_arena_chunk;
 
-/* A zeroed one is empty. There is no finish: a chunk is unmapped with the last span in it. */
+/* A zeroed arena is empty. There is no finish function: a chunk is unmapped together with its last
+ * span. */
 struct cpu_arena {
-    struct cpu_arena_chunk *newest; /* the one that has room */
+    struct cpu_arena_chunk *newest; /* the one with free room */
 };
 
 struct cpu_arena_span {

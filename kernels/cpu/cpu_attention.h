@@ -1,4 +1,4 @@
-/* Private to kernels/cpu: what cpu_attention.c hands to the inner loops of attention (`attention`
+/* Private to kernels/cpu: what cpu_attention.c passes to the inner loops of attention (`attention`
  * and `attention_merge` of cpu_ops.h, written in cpu_attention_template.h), and in which portions.
  */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_H
@@ -6,9 +6,9 @@
 
 #include "kernels/cpu/cpu_ops.h"
 
-/* Attention goes over a context in chunks of this many tokens that start at its multiples,
- * and within a chunk in steps of ATTENTION_STEP: always, so that a row's result has the same bits
- * in every batch. */
+/* Attention processes a context in chunks of this number of tokens, which start at its multiples,
+ * and within a chunk in steps of ATTENTION_STEP. It always does so, so that a row's result has the
+ * same bits in every batch. */
 #define ATTENTION_CHUNK 256
 #define ATTENTION_STEP 64
 #define ATTENTION_CHUNK_GROUPS (ATTENTION_CHUNK / KV_GROUP)
@@ -17,7 +17,7 @@
 /* Scores are in units of ln 2 from the queries on, so that weights are powers of 2. */
 #define ATTENTION_LOG2E 0x1.715476p0f
 
-/* Arrays of a float for each row have room for rows rounded up to: */
+/* Arrays with a float per row have room for the rows rounded up to: */
 #define ATTENTION_ROW_STEP 16
 
 /* Softmax over a part of a context, not yet divided: for each row the largest score, the sum of
@@ -28,13 +28,14 @@ struct attention_state {
     float *out;
 };
 
-/* Elements from a query row to the next: constant, so that a tile's rows take one register, and not
- * a multiple of many lines, which would share places in the cache. */
+/* Elements from one query row to the next. It is constant, so that addressing a tile's rows takes
+ * one register, and not a multiple of many cache lines, whose rows would compete for the same cache
+ * sets. */
 #define ATTENTION_QUERY_STRIDE (KV_MAX_HEAD_DIM + 16)
 
-/* Query rows as `load_query` leaves them: floats; or bf16 where it meets the cache in pairs; or for
- * an int8 cache codes, each row's scale, and what makes up for the bias of K's codes:
- * -KV_CODE_BIAS times the sum of the row's. */
+/* Query rows in the form that `load_query` writes: floats; or bf16 if they are multiplied with the
+ * cache in pairs; or, for an int8 cache, codes, each row's scale, and the term that compensates the
+ * bias of K's codes: -KV_CODE_BIAS times the sum of the row's codes. */
 struct attention_queries {
     void *rows; /* [rows][ATTENTION_QUERY_STRIDE] */
     float *scales;
@@ -55,15 +56,15 @@ struct attention_tile {
     int32_t first_length;
     int32_t window; /* INT32_MAX: no limit */
     int32_t chunk_begin;
-    float soft_cap; /* of the scaled scores, which are then in units of 1; 0: none */
+    float soft_cap; /* cap of the scaled scores, which are then in units of 1; 0: none */
     /* The chunk's groups and the step's after it. Those without visible tokens are only prefetched
      * from: any readable address. */
     const void *k[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
     const void *v[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
-    /* The groups' 16 scales each, where the type has scales; else NULL. */
+    /* The 16 scales of each group if the type has scales; otherwise NULL. */
     const float *k_scales[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
     const float *v_scales[ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS];
-    /* What the head's keys lack, and what that turns by; NULL: nothing. */
+    /* The bias that the head's keys lack, and the rotations applied to it; NULL: none. */
     const struct key_bias *key_bias;
     const struct key_biases *turning;
     struct attention_queries queries;
@@ -73,7 +74,7 @@ struct attention_tile {
     struct attention_state state;
 };
 
-/* Returns the bytes that the plan of a step of so many tokens takes. */
+/* Returns the bytes of the plan of a step of num_tokens tokens. */
 size_t cpu_attention_plan_bytes(int32_t num_tokens);
 
 #endif

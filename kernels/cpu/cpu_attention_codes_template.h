@@ -1,9 +1,9 @@
-/* Included by cpu_attention_template.h: attention over an int8 cache. A query row is quantised as
- * the cache's rows are, and a row's weights of a step, times V's scales, to 0 .. 255 relative to
- * the largest of them. Both products are then exact in integers, and the rest is done by unfused
- * operations: the same bits on every level. The sum that divides the result is of the weights
- * before they are quantised: roundings cancel in the one sum, and an error in the other would be
- * common to the whole row. */
+/* Included by cpu_attention_template.h: attention over an int8 cache. A query row is quantised like
+ * the cache's rows. A row's weights of a step, times V's scales, are quantised to 0 .. 255 relative
+ * to the largest of them. Both products are then exact in integers, and the rest uses unfused
+ * operations: the same bits on every level. The sum that divides the result is that of the weights
+ * before quantisation: in the weighted sum roundings cancel, but an error of the divisor would
+ * affect the whole row. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_CODES_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_CODES_TEMPLATE_H
 
@@ -17,7 +17,7 @@ SIMD_INLINE void load_codes_query(const float *scaled, int32_t n,
     out->starts[row] = -KV_CODE_BIAS * sum;
 }
 
-/* As score_tile. */
+/* Like score_tile. */
 SIMD_INLINE void score_codes_tile(const struct attention_tile *tile, int32_t row,
                                   const int num_rows, int32_t first_group, int32_t group,
                                   const int num_groups, const bool prefetch) {
@@ -58,7 +58,7 @@ SIMD_INLINE void score_codes_tile(const struct attention_tile *tile, int32_t row
     }
 }
 
-/* Whether a scale of the step's V is NaN. */
+/* Returns whether a scale of the step's V is NaN. */
 SIMD_INLINE bool is_spoilt(const struct attention_tile *tile, int32_t first_group) {
     struct vf check = vf_set1(0);
     for (int g = 0; g < ATTENTION_STEP_GROUPS; g++) {
@@ -68,8 +68,8 @@ SIMD_INLINE bool is_spoilt(const struct attention_tile *tile, int32_t first_grou
     return !(vf_reduce_add(check) == 0);
 }
 
-/* Turns the weights into codes in their place, and `peaks` into what these are times. A loop of its
- * own: the rows before it are then done side by side. */
+/* Turns the weights into codes in place, and `peaks` into the codes' factors. It is a separate
+ * loop, so that the rows before it are processed in parallel. */
 SIMD_INLINE void quantise_weights(const struct attention_tile *tile, int32_t num_rows) {
     float factors[ATTENTION_ROW_STEP];
     for (int32_t r = 0; r < num_rows; r++) {

@@ -4,8 +4,9 @@
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_FLOAT_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_FLOAT_TEMPLATE_H
 
-/* Element `index` on of a K or V group; `half`: 8 elements. Codes come without their scale, which
- * load_scales has. Of types that are not packed; constant where inlined. */
+/* Loads the elements from `index` on of a K or V group; `half`: 8 elements. Codes come without
+ * their scale, which load_scales returns. For types that are not packed; the type is constant when
+ * inlined. */
 SIMD_INLINE struct vf kv_load(enum kv_type type, const void *base, size_t index, bool half) {
     if (type == KV_F32)
         return half ? vf_load_half((const float *)base + index)
@@ -18,7 +19,7 @@ SIMD_INLINE struct vf kv_load(enum kv_type type, const void *base, size_t index,
     return half ? vf_load_f16_half(p) : vf_load_f16(p);
 }
 
-/* The packed elements that begin at `index`: pack of each lane. */
+/* Loads the packed elements that begin at `index`: `pack` elements per lane. */
 SIMD_INLINE void kv_load_packed(enum kv_type type, const void *base, size_t index, bool half,
                                 struct vf *out) {
     if (type != KV_BF16) {
@@ -32,7 +33,7 @@ SIMD_INLINE void kv_load_packed(enum kv_type type, const void *base, size_t inde
     vf_load_bf16_pairs(half ? padded : pairs, &out[0], &out[1]);
 }
 
-/* What the elements of a group's 16 tokens are times, in place of what kv_load gives. */
+/* Returns the scales of a group's 16 tokens, by which what kv_load returns must be multiplied. */
 SIMD_INLINE struct vf load_scales(enum kv_type type, const float *scales) {
     return type == KV_E4M3 ? vf_mul(vf_load(scales), vf_set1(0x1p8f)) : vf_load(scales);
 }
@@ -85,7 +86,7 @@ SIMD_INLINE void score_tile(enum kv_type type, const struct attention_tile *tile
 }
 
 /* out += weights x V over the tokens `seen` for num_rows rows and num_columns vectors from `column`
- * on; `decay`: out is first multiplied. Packed elements go in whole packs, but for those of the
+ * on; `decay`: out is multiplied first. Packed elements are processed in whole packs, except at the
  * beginning and the end, which need `parts`. */
 SIMD_INLINE void weigh_tile(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             const int num_rows, const void *const *v, struct seen seen,

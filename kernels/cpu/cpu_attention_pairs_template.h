@@ -4,9 +4,10 @@
  * in float; denormals count as zeros in both. The sum that divides the result is of the rounded
  * weights, so that it stays an average of V.
  *
- * Of a pair with one visible token the other's weight is 0 and its V is masked, since 0 times what
- * lies there need not be 0. A pair goes so whenever the row sees but one of it, and pairs of which
- * it sees nothing are left out (weigh_edge): the bits depend on the row alone. */
+ * If only one token of a pair is visible, the other's weight is 0 and its V is masked, since 0
+ * times arbitrary contents need not be 0. That is always done when the row sees only one token of a
+ * pair, and pairs of which it sees none are left out (weigh_edge): the bits depend only on the
+ * row. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_PAIRS_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_PAIRS_TEMPLATE_H
 
@@ -46,8 +47,8 @@ SIMD_INLINE void score_pairs_tile(const struct attention_tile *tile, int32_t row
     }
 }
 
-/* Turns a row's scores into weights in bf16 at the beginning of their place, 0 where it sees
- * nothing. */
+/* Turns a row's scores into bf16 weights at the beginning of the scores' memory; 0 for tokens that
+ * the row does not see. */
 SIMD_INLINE void soften_pairs(const struct attention_tile *tile, int32_t row, struct seen seen,
                               const bool whole) {
     const struct vf zero = vf_set1(0);
@@ -71,7 +72,7 @@ SIMD_INLINE void soften_pairs(const struct attention_tile *tile, int32_t row, st
     vf_store(sums, total);
 }
 
-/* As weigh_tile. */
+/* Like weigh_tile. */
 SIMD_INLINE void weigh_pairs_tile(const struct attention_tile *tile, int32_t row,
                                   const int num_rows, const void *const *v, struct seen seen,
                                   const bool decay, const bool parts, int32_t column,

@@ -1,14 +1,15 @@
 /* Included once by each cpu_ops_LEVEL.c: attention of a tile of query rows over one chunk.
  *
  * Per step of 64 tokens: the scores of every row ([rows][64]), their softmax relative to the
- * running maximum, and the weighted sum of V. Each goes over all rows before the next begins, in
- * register tiles of the level's VF_ sizes. Tiles do not change the bits. Where some row does not
- * see all of a step, weights outside its visible tokens are 0 and V is not read for it there, so
- * that nothing outside is ever read into its result.
+ * running maximum, and the weighted sum of V. Each phase processes all rows before the next begins,
+ * in register tiles of the level's VF_ sizes. Tiles do not change the bits. If a row does not see
+ * all of a step, its weights outside the visible tokens are 0 and V is not read for it there, so
+ * that nothing outside ever affects its result.
  *
- * The products, of queries with K and of weights with V, are written per kind of cache: by
- * cpu_attention_float_template.h what is widened to float; by cpu_attention_codes_template.h int8;
- * by cpu_attention_pairs_template.h bf16 on a level that multiplies pairs, to bits of its own. */
+ * The products, of queries with K and of weights with V, are written per kind of cache:
+ * cpu_attention_float_template.h for types that are widened to float,
+ * cpu_attention_codes_template.h for int8, and cpu_attention_pairs_template.h for bf16 on a level
+ * that multiplies pairs, which gives different bits. */
 #ifndef QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_ATTENTION_TEMPLATE_H
 
@@ -28,9 +29,9 @@ struct seen {
     int32_t first, end;
 };
 
-/* 2^x for x <= 0, at least 2^-100; a NaN gives that too. The relative error is below 2^-22, or
- * 2^-12 if `coarse`; of 0 it is 1. 2^r, |r| <= 1/2, by a polynomial that meets it in the Chebyshev
- * points. */
+/* 2^x for x <= 0, at least 2^-100, which is also the result for NaN. The relative error is below
+ * 2^-22, or 2^-12 if `coarse`; of 0 it is 1. 2^r, |r| <= 1/2, by a polynomial that interpolates it
+ * at the Chebyshev points. */
 SIMD_INLINE struct vf exp2_weight(struct vf x, bool coarse) {
     static const float fine[] = {0x1.62e43p-1f, 0x1.ebfa4cp-3f, 0x1.c6afeep-5f, 0x1.3cbf6p-7f,
                                  0x1.5ec866p-10f};
@@ -48,8 +49,8 @@ SIMD_INLINE struct vf exp2_weight(struct vf x, bool coarse) {
     return vf_add_exponent(vf_add(vf_mul(p, r), vf_set1(1)), shifted);
 }
 
-/* Asks for what the next step reads while this one's K goes by: element `index` on of the groups
- * one step ahead. Blocks are too short for the hardware to see a stream. */
+/* Prefetches what the next step reads while this step's K is processed: the elements from `index`
+ * on of the groups one step ahead. Blocks are too short for the hardware to detect a stream. */
 SIMD_INLINE void prefetch_step(enum kv_type type, const struct attention_tile *tile, int32_t group,
                                size_t index, const int num_groups) {
     size_t offset = index * kv_type_bytes(type);
@@ -74,7 +75,7 @@ SIMD_INLINE struct vi load_quad(const void *p) {
     return vi_set1(quad);
 }
 
-/* The lanes of scores i .. i+15 that are seen from x, the others from `other`. */
+/* Returns the visible lanes of scores i .. i+15 from x, the others from `other`. */
 SIMD_INLINE struct vf visible(struct seen seen, int32_t i, struct vf x, struct vf other) {
     struct vf up_to_end = vf_first(seen.end > i ? seen.end - i : 0, x, other);
     return i < seen.first ? vf_first(seen.first - i, other, up_to_end) : up_to_end;
@@ -99,7 +100,7 @@ SIMD_INLINE void score_groups(enum kv_type type, const struct attention_tile *ti
         score_tile(type, tile, row, num_rows, first_group, group, num_groups, prefetch);
 }
 
-/* The groups of the step that hold tokens of `seen`. */
+/* Scores the groups of the step that hold tokens of `seen`. */
 SIMD_INLINE void score_rows(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             const int num_rows, int32_t first_group, struct seen seen) {
     int32_t group = seen.first / KV_GROUP, end = (seen.end + KV_GROUP - 1) / KV_GROUP;
@@ -128,8 +129,8 @@ SIMD_INLINE void score_rows(enum kv_type type, const struct attention_tile *tile
             f(type, tile, row, 1, __VA_ARGS__);                                                    \
     } while (0)
 
-/* Adds what the scores of the step that starts at `begin` lack for want of the keys' biases;
- * unfused, for the same bits on every level. Of tokens that no row sees, scores may be anything. */
+/* Adds the keys' missing biases to the scores of the step that starts at `begin`; unfused, for the
+ * same bits on every level. Scores of tokens that no row sees may be anything. */
 SIMD_INLINE void add_key_bias(const struct attention_tile *tile, int32_t num_rows, int32_t begin) {
     const struct key_biases *turning = tile->turning;
     const ptrdiff_t to_sines = (ptrdiff_t)turning->rotary_dim / 2 * turning->stride;
@@ -157,7 +158,7 @@ SIMD_INLINE void add_key_bias(const struct attention_tile *tile, int32_t num_row
     }
 }
 
-/* Caps a row's scores, and brings them to what 2 is raised to. */
+/* Caps a row's scores, and scales them to exponents of 2. */
 SIMD_INLINE void cap_row(const struct attention_tile *tile, int32_t row, struct seen seen) {
     struct vf cap = vf_set1(tile->soft_cap), log2e = vf_set1(ATTENTION_LOG2E);
     float *scores = tile->scores + (size_t)row * ATTENTION_STEP;
@@ -179,7 +180,8 @@ SIMD_INLINE float largest_score(const struct attention_tile *tile, int32_t row, 
     return vf_reduce_max(largest);
 }
 
-/* Makes state.max the largest score so far, and `decays` what the earlier results are times. */
+/* Sets state.max to the largest score so far, and `decays` to the factors of the earlier
+ * results. */
 SIMD_INLINE void raise_maxima(const struct attention_tile *tile, int32_t num_rows) {
     for (int32_t r = 0; r < num_rows; r += 16) {
         struct vf old = vf_load(tile->state.max + r);
@@ -189,9 +191,9 @@ SIMD_INLINE void raise_maxima(const struct attention_tile *tile, int32_t num_row
     }
 }
 
-/* Turns a row's scores of the tokens `step` into weights, those of quantised V times its scales;
- * 0 where it sees nothing. Of codes, `peaks` becomes the largest; `spoilt`: some scale may be NaN,
- * and if one is so is `decays`, and with it the row. */
+/* Turns a row's scores of the tokens `step` into weights, times V's scales if V is quantised; 0 for
+ * tokens that it does not see. For codes, `peaks` becomes the largest weight. `spoilt`: some scale
+ * may be NaN; if one is, so becomes `decays`, and with it the row. */
 SIMD_INLINE void soften_row(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             int32_t first_group, struct seen step, struct seen seen,
                             const bool whole, const bool spoilt) {
@@ -254,7 +256,7 @@ SIMD_INLINE void weigh_rows(enum kv_type type, const struct attention_tile *tile
         weigh_columns(type, tile, row, num_rows, v, seen, decay, parts, c, 1, true);
 }
 
-/* What a row sees of the step that starts at `begin`; end <= first: nothing. */
+/* Returns what a row sees of the step that starts at `begin`; end <= first: nothing. */
 SIMD_INLINE struct seen seen_by(const struct attention_tile *tile, int32_t row, int32_t begin) {
     int32_t end = tile->first_length + row / tile->num_heads - begin;
     int32_t first = end > tile->window ? end - tile->window : 0;
@@ -267,8 +269,8 @@ SIMD_INLINE void weigh_one(enum kv_type type, const struct attention_tile *tile,
         weigh_rows(type, tile, row, 1, v, (struct seen){first, end}, false, true);
 }
 
-/* Rows that see different parts: together what all of them see, in whole packs, and before and
- * after it row by row; in the order of tokens. */
+/* Weighs rows that see different parts: in order of tokens, together what all of them see, in whole
+ * packs, and row by row what is before and after it. */
 SIMD_INLINE void weigh_edge(enum kv_type type, const struct attention_tile *tile, int32_t row,
                             const int num_rows, const void *const *v, int32_t begin) {
     const int32_t pack = KV_PACK(type);
@@ -297,7 +299,7 @@ SIMD_INLINE void weigh_edge(enum kv_type type, const struct attention_tile *tile
     }
 }
 
-/* A step that every row sees from end to end. */
+/* Attends to a step that every row sees completely. */
 SIMD_INLINE void attend_whole(enum kv_type type, const struct attention_tile *tile,
                               int32_t num_rows, int32_t first_group, int32_t begin,
                               const bool spoilt) {
@@ -318,7 +320,7 @@ SIMD_INLINE void attend_whole(enum kv_type type, const struct attention_tile *ti
     FOR_ROW_TILES(num_rows, weigh_rows, tile->v + first_group, all, true, false);
 }
 
-/* Any other that starts at `begin`, and of which some row sees some of the tokens `step`. */
+/* Attends to any other step that starts at `begin`, if some row sees some of the tokens `step`. */
 SIMD_INLINE void attend_edge(enum kv_type type, const struct attention_tile *tile, int32_t num_rows,
                              int32_t first_group, int32_t begin, struct seen step) {
     FOR_ROW_TILES(num_rows, score_rows, first_group, step);
@@ -387,7 +389,7 @@ SIMD_INLINE void load_query(enum kv_type type, const float *src, float factor, i
         store(KV_BF16, scaled, (uint16_t *)out->rows + at, NULL, n);
 }
 
-/* The level's functions for one type, and their place in its table. */
+/* The level's functions for one type, and their entry in its table. */
 #define DEFINE_ATTENTION(type)                                                                     \
     static void load_query_##type(const float *src, float factor, int32_t n,                       \
                                   const struct attention_queries *out, int32_t row) {              \

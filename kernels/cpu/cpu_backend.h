@@ -1,8 +1,8 @@
 /* Private to kernels/cpu: state of the CPU backend, and its ops by file.
  *
- * The inner loops are in files compiled once per instruction set, behind a table of the formats of
- * the matrix product (cpu_gemm.h) and one of the other ops' functions (cpu_ops.h). Both are filled
- * once, in backend_open (cpu_levels.h). */
+ * The inner loops are in files compiled once per instruction set. They are called through two
+ * tables: the formats of the matrix product (cpu_gemm.h) and the other ops' functions (cpu_ops.h).
+ * Both are filled once, in backend_open (cpu_levels.h). */
 #ifndef QUIRE_KERNELS_CPU_CPU_BACKEND_H
 #define QUIRE_KERNELS_CPU_CPU_BACKEND_H
 
@@ -38,7 +38,7 @@ struct cpu_backend {
     struct buffer sampled_tokens; /* int32_t [serving_limits_max_sample_rows] */
 };
 
-/* Returns the id of token t of a step, where the step before it sampled these. */
+/* Returns the id of token t of a step; `sampled` are the tokens that the previous step sampled. */
 static inline int32_t cpu_token_id(const struct step_inputs *step,
                                    const struct buffer *sampled_tokens, int64_t t) {
     int32_t row = step->token_rows != NULL ? step->token_rows[t] : -1;
@@ -46,8 +46,8 @@ static inline int32_t cpu_token_id(const struct step_inputs *step,
 }
 
 /* cpu_gemm.c: its workspace grows as matrices are created, so that `linear` never allocates. The
- * destructor accepts one that was never created; `reserve` makes room for the rows of a matrix with
- * `cols` columns, packed so, `number_matrix` for what is learned of it. */
+ * destructor accepts one that was never created. `reserve` makes room for the rows of a matrix with
+ * `cols` columns in that packing, `number_matrix` for what is learned about the matrix. */
 int cpu_gemm_scratch_create(struct cpu_backend *b, struct error *err);
 void cpu_gemm_scratch_destroy(struct cpu_backend *b);
 int cpu_gemm_scratch_reserve(struct cpu_backend *b, const struct cpu_row_packing *packing,
@@ -73,12 +73,12 @@ void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args);
 void cpu_add_rows(struct backend *b, const struct add_rows_args *args);
 void cpu_sample(struct backend *b, const struct sample_args *args);
 
-/* cpu_blocks.c: of both CPU backends */
+/* cpu_blocks.c: for both CPU backends */
 void cpu_copy_blocks(struct backend *b, const struct copy_blocks_args *args);
 void cpu_swap_blocks(struct backend *b, const struct swap_blocks_args *args);
 
-/* cpu_ref.c: the oracle; plain scalar loops, float kept in double where it sums. Matrices are kept
- * as float. NULL on failure. */
+/* cpu_ref.c: the oracle; plain scalar loops that sum in double. Matrices are stored as float.
+ * Returns NULL on failure. */
 struct backend *cpu_ref_open(const struct backend_config *config, struct error *err);
 /* cpu_backend.c */
 struct backend *cpu_backend_open(const struct backend_config *config, struct error *err);

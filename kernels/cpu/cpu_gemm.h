@@ -1,30 +1,31 @@
-/* Private to kernels/cpu: the matrix product. A FORMAT says how weights of one element type lie in
- * memory, how activations lie before they meet them, and multiplies the two. Each instruction-set
- * level brings formats (cpu_levels.h); a matrix keeps those that its parts were created with.
+/* Private to kernels/cpu: the matrix product. A FORMAT defines how weights of one element type and
+ * the activations multiplied with them are laid out in memory, and multiplies the two. Each
+ * instruction-set level adds formats (cpu_levels.h); a matrix keeps those that its parts were
+ * created with.
  *
- * Weights. A matrix is a list of segments, one per part; a segment is a list of PANELS of 16
- * output columns (rows of the file's tensor), so that one 512-bit register holds one 32-bit item
- * per column. cpu_panel.h describes the layouts of a panel. Columns that pad the last panel are
- * zero. What the zero point of unsigned codes adds, zero * sum of the activation codes, is in the
- * accumulator's start value.
+ * Weights. A matrix is a list of segments, one per part; a segment is a list of PANELS of 16 output
+ * columns (rows of the file's tensor), so that one 512-bit register holds one 32-bit item per
+ * column. cpu_panel.h describes the layouts of a panel. Columns that pad the last panel are zero.
+ * The contribution of the zero point of unsigned codes, zero * sum of the activation codes, is
+ * compensated in the accumulator's start value.
  *
  * Activations. Rows are grouped in tiles of the sizes in `tile_rows` (gemm_next_tile), tile after
- * tile in memory: a tile that starts at row t starts at t times the bytes of one row. Within a tile
- * plain weights are met by float [K][rows of the tile], quantised ones by struct gemm_block
- * [K/32][rows of the tile], each block quantised on its own, and panels of pairs by activations
- * rounded to BF16 (to nearest even), [K/32][rows of the tile][32], zeros past K.
+ * tile in memory: a tile that starts at row t starts at t times the bytes of one row. Within a
+ * tile, the activations for plain weights are float [K][rows of the tile]; for quantised weights
+ * struct gemm_block [K/32][rows of the tile], each block quantised separately; for panels of pairs
+ * bf16 (rounded to nearest even) [K/32][rows of the tile][32], with zeros past K.
  *
- * What is promised about bits, all of it:
+ * All guarantees about bits:
  *
- * - Every output element is summed in one fixed order, whatever the tile or the thread. So a format
- *   gives a row the same bits in any batch and for any number of threads.
+ * - Every output element is summed in one fixed order, for every tile and thread. So a format gives
+ *   a row the same bits in any batch and with any number of threads.
  * - The formats of quantised weights, and those of plain ones that widen to float, have the same
  *   order on every level (K ascending, one fused multiply-add per step; for quantised weights per
- *   group of 32 or 16 that shares a scale, and one more for its minimum; what is within a group is
+ *   group of 32 or 16 that shares a scale, and one more for its minimum; within a group the sum is
  *   exact in integers): these are the common bits, `numerics` NULL.
- * - A format that rounds the activations to BF16, or sums by an instruction with an order of its
- *   own, names these bits in `numerics`. So does backend.numerics, by which two backends can be
- *   known to give equal bits. */
+ * - A format that rounds the activations to BF16, or sums by an instruction with a different order,
+ *   names its bits in `numerics`. So does backend.numerics, which tells whether two backends give
+ *   equal bits. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_H
 
@@ -37,7 +38,7 @@
 #include <string.h>
 
 #define GEMM_MAX_TILES 16
-#define GEMM_MAX_PACKINGS 4 /* different ones, of the formats of one matrix */
+#define GEMM_MAX_PACKINGS 4 /* different packings of one matrix's formats */
 
 /* 32 activations of one row: value = scale * code. One cache line. */
 struct gemm_block {
@@ -65,7 +66,7 @@ static inline struct gemm_scale gemm_scale_of(uint32_t amax_bits) {
     return (struct gemm_scale){amax / 127.0f, 127.0f / amax};
 }
 
-/* Wraps only where the scale is infinite or NaN. */
+/* Wraps around only if the scale is infinite or NaN. */
 static inline int32_t gemm_start(uint32_t zero, int32_t sum) {
     return (int32_t)(0u - zero * (uint32_t)sum);
 }
@@ -101,17 +102,17 @@ struct gemm_job {
 };
 
 /* How activations are packed. The rows of a call are packed once for all segments whose formats
- * share a packing, that is point to the same one. */
+ * point to the same packing. */
 struct cpu_row_packing {
-    int32_t tile_rows[GEMM_MAX_TILES + 1]; /* descending, then zeros; fewer rows than the last has
-                                              are a tile of it partly filled */
+    int32_t tile_rows[GEMM_MAX_TILES + 1]; /* descending, then zeros; fewer rows than the last size
+                                              make a partly filled tile of that size */
     size_t (*row_bytes)(size_t depth);
     /* Writes row `row` of a tile of tile_rows rows. */
     void (*pack)(const float *x, int32_t depth, void *tile, int32_t row, int32_t tile_rows);
 };
 
-/* Rows of the first tile of num_rows rows: of the fewest tiles that can hold them, each the largest
- * size that keeps them alike, so that none is much smaller, and slower, than the others. */
+/* Returns the rows of the first tile of num_rows rows. The rows are split into as few tiles as
+ * possible, of similar sizes, so that none is much smaller, and slower, than the others. */
 static inline int32_t gemm_next_tile(const int32_t *tile_rows, int32_t num_rows) {
     int32_t num_tiles = (num_rows + tile_rows[0] - 1) / tile_rows[0];
     int32_t even_share = (num_rows + num_tiles - 1) / num_tiles;
@@ -140,7 +141,7 @@ struct cpu_gemm_format {
     const struct cpu_panel_layout *panel;
     const struct cpu_row_packing *rows;
     void (*multiply)(const struct gemm_job *job);
-    const char *numerics; /* of its bits; NULL: the common ones, see above */
+    const char *numerics; /* name of its bits; NULL: the common ones, see above */
 };
 
 struct matrix_segment {
@@ -155,15 +156,16 @@ struct matrix_segment {
     uint8_t *panels; /* aligned to 64 bytes */
 };
 
-/* Never changed once its rows are filled in. */
+/* Never changes after its rows were filled in. */
 struct matrix {
     int32_t rows;
     int32_t cols;
     int32_t num_panels;
-    int32_t number; /* counted over those that the backend has had */
+    int32_t number; /* counted over all matrices of the backend so far */
     int num_packings;
-    const struct cpu_row_packing *packings[GEMM_MAX_PACKINGS]; /* of its segments, each once */
-    float *bias;                                               /* [rows]; NULL: none */
+    const struct cpu_row_packing
+        *packings[GEMM_MAX_PACKINGS]; /* packings of its segments, each once */
+    float *bias;                      /* [rows]; NULL: none */
     struct cpu_arena_span memory;
     int num_segments;
     struct matrix_segment segments[];

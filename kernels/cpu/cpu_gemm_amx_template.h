@@ -1,22 +1,22 @@
 /* The matrix product on AMX: tile registers of 16 rows of 64 bytes. Included once, after
  *
  * - tile_configure(p), tile_release(), tile_zero(t), tile_load(t, p, stride), tile_store(t, p,
- *   stride), tile_dot_bytes(c, a, b) (TDPBSUD) and tile_dot_bf16(c, a, b) (TDPBF16PS), of which t,
- * a, b and c are constants: the processor's, or a model of them
+ *   stride), tile_dot_bytes(c, a, b) (TDPBSUD) and tile_dot_bf16(c, a, b) (TDPBF16PS), where t, a,
+ *   b and c are constants: the processor's instructions, or a model of them
  * - PACK_BLOCKS (cpu_gemm_quantised_template.h)
  *
- * A tile A is up to 16 rows of activations, B a block of a panel's columns, C their products. The
- * layouts of panels and rows (cpu_panel.h, cpu_gemm.h) are already such that a tile is loaded as it
- * lies: 64 bytes from row to row.
+ * A tile A is up to 16 rows of activations, B a block of a panel's columns, C their products. With
+ * the layouts of panels and rows (cpu_panel.h, cpu_gemm.h), a tile is loaded directly: 64 bytes
+ * from row to row.
  *
- * Quantised weights whose groups have 32 elements: C is the exact product of one 32-block, the
- * codes of the weights unpacked to bytes before; from there on it is what the other levels do, bit
- * for bit. Groups of 16 would leave half of B empty and are left to the level before.
+ * Quantised weights whose groups have 32 elements: C is the exact product of one 32-block, with the
+ * weights' codes unpacked to bytes before; the rest is the same as on the other levels, bit for
+ * bit. Groups of 16 would leave half of B empty and are left to the previous level.
  *
  * BF16 weights: C stays in its register over all of K. TDPBF16PS sums the even and the odd elements
- * of a block of 32 apart, each product by a fused multiply-add, adds the two, and adds that to C;
- * all rounded to nearest even, denormals taken for zeros (Intel, Software Developer's Manual,
- * volume 2, TDPBF16PS). */
+ * of a block of 32 separately, each product by a fused multiply-add, adds the two sums, and adds
+ * the result to C; all rounded to nearest even, with denormals treated as zeros (Intel, Software
+ * Developer's Manual, volume 2, TDPBF16PS). */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_AMX_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_AMX_TEMPLATE_H
 
@@ -30,7 +30,7 @@
 #define BLOCK_WORDS (PANEL_BLOCK / 4)
 #define BLOCK_PAIRS (PANEL_BLOCK / 2)
 
-/* What LDTILECFG reads. */
+/* The structure that LDTILECFG reads. */
 struct amx_config {
     uint8_t palette, start_row, zeros[14];
     uint16_t row_bytes[16];
@@ -164,7 +164,7 @@ static void store_pairs(const struct gemm_job *job, int32_t panel, int32_t row, 
         store_pairs(job, panel + (i), row, num_rows, products);                                    \
     }
 
-/* Of AMX_PANELS panels, or as many as are left. */
+/* Multiplies AMX_PANELS panels, or as many as are left. */
 static void pairs_tile(const struct gemm_job *job, int32_t panel, int32_t row, int num_rows) {
     int32_t num_panels = job->num_panels - panel;
     _Alignas(AMX_ROW_BYTES) float products[AMX_ROWS * PANEL_COLUMNS];
@@ -192,8 +192,8 @@ static void pairs_tile(const struct gemm_job *job, int32_t panel, int32_t row, i
 
 /* --- Formats --- */
 
-/* All rows of some panels before the next ones, so that these stay in the caches. A tile that is
- * partly filled needs a configuration of its own, and comes last. */
+/* Processes all rows of some panels before the next panels, so that these stay in the caches. A
+ * partly filled tile needs its own configuration, and comes last. */
 static void multiply_by_tiles(const struct gemm_job *job, int32_t panels_at_once,
                               void (*configure)(int num_rows), amx_tile_function *tile) {
     int32_t num_full = job->num_rows / AMX_ROWS * AMX_ROWS, rest = job->num_rows - num_full;

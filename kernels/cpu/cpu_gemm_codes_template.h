@@ -1,4 +1,4 @@
-/* The codes of weights out of a panel's planes (cpu_panel.h), written once over a level's
+/* Extracts the codes of weights from a panel's planes (cpu_panel.h), written once over a level's
  * registers. Included by cpu_gemm_LEVEL.c before the level's dot product. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_CODES_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_CODES_TEMPLATE_H

@@ -1,6 +1,6 @@
 /* From the exact product of codes in one group to the float sums, written once over a level's
- * registers: what a group of weights and a block of activations bring besides their codes. All
- * formats of quantised weights do it so, which is why their bits are the same. */
+ * registers: applies the scales and minima of a group of weights and a block of activations. All
+ * formats of quantised weights use it, so their bits are the same. */
 #ifndef QUIRE_KERNELS_CPU_CPU_GEMM_GROUP_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_GEMM_GROUP_TEMPLATE_H
 
@@ -27,7 +27,7 @@ SIMD_INLINE ri start_value(const struct quant_form *form, const struct gemm_bloc
     }
 }
 
-/* For RF_LANES columns: d multiplies a code, m is added to the product. */
+/* Factors of RF_LANES columns: d multiplies a code, m is added to the product. */
 struct factors {
     rf d, m;
 };

@@ -1,5 +1,5 @@
-/* Tiles of the matrix product, written once over a level's registers (simd.h): what the families of
- * formats (cpu_gemm_*_template.h) share. Included by them.
+/* Tiles of the matrix product, written once over a level's registers (simd.h): shared by the
+ * families of formats (cpu_gemm_*_template.h), which include it.
  *
  * A strip is RF_LANES columns of a panel. A tile keeps rows * strips accumulators in registers over
  * all of K. Small row counts take several strips at once, so that enough independent sums hide the
@@ -74,9 +74,10 @@ SIMD_INLINE void store_tile(const struct gemm_job *job, int32_t strip, int32_t r
     }
 }
 
-/* A tile asks for what is at the same place of the panels that follow its own, which lie behind
- * them: by then it is there, and a tile of many rows does not alternate between waiting for memory
- * and computing. Into the second cache: it would push the activations out of the first. */
+/* A tile prefetches the same place of the panels that follow its own in memory. They are in the
+ * cache when needed, so a tile of many rows does not alternate between waiting for memory and
+ * computing. It prefetches into the L2 cache, because the data would evict the activations from
+ * L1. */
 SIMD_INLINE size_t bytes_ahead(const struct gemm_job *job, int num_strips) {
     int panels = (num_strips + STRIPS_PER_PANEL - 1) / STRIPS_PER_PANEL;
     return (size_t)panels * job->panel_bytes;
@@ -97,7 +98,8 @@ static void run_tile(const struct gemm_job *job, const struct gemm_tile *tile, i
         tile->single(job, strip + s, row);
 }
 
-/* A few panels at a time, so that they and one tile of activations stay in the first cache. */
+/* Processes a few panels at a time, so that they and one tile of activations stay in the L1
+ * cache. */
 __attribute__((unused)) static void multiply(const struct gemm_job *job,
                                              const struct cpu_row_packing *packing,
                                              const struct gemm_tile *tiles) {

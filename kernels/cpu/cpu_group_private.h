@@ -1,6 +1,6 @@
-/* Private to cpu_group*.c: what the groups have in common, those whose ranks are threads of one
- * process and reach one another's memory (cpu_group_memory.c), and those of ranks that send
- * messages (cpu_group_messages.c). */
+/* Private to cpu_group*.c: shared by the two kinds of groups: those whose ranks are threads of one
+ * process and access each other's memory (cpu_group_memory.c), and those whose ranks send messages
+ * (cpu_group_messages.c). */
 #ifndef QUIRE_KERNELS_CPU_CPU_GROUP_PRIVATE_H
 #define QUIRE_KERNELS_CPU_CPU_GROUP_PRIVATE_H
 
@@ -9,9 +9,10 @@
 
 #define CPU_GROUP_LINE BACKEND_GROUP_LINE
 
-/* Of a group of two ranks or more; what cpu_group.h says of the function of that name. */
+/* For a group of two ranks or more; see the functions of these names in cpu_group.h. */
 struct cpu_group_ops {
-    /* Takes the memory for the ops of the rank that is opened, up to these limits; NULL: none. */
+    /* Allocates the memory for the ops of the rank being opened, for these limits; NULL: none is
+     * needed. */
     int (*open_rank)(struct backend_group *group, const struct serving_limits *limits,
                      struct error *err);
     void (*all_reduce)(const struct cpu_rank *rank, const struct all_reduce_args *args);
@@ -27,20 +28,21 @@ static inline struct backend_group_traffic *cpu_group_traffic(const struct cpu_r
     return &rank->group->counts[rank->rank].traffic;
 }
 
-/* Returns the first float of a rank's slice of n: a slice begins at a line, and none is shared. */
+/* Returns the first float of a rank's slice of n floats: a slice begins at a cache line, and no
+ * line is shared. */
 int64_t cpu_group_slice(int64_t n, int32_t rank, int32_t num_ranks);
 
 /* The sum of a slice, in the order of the ranks. */
 struct cpu_slice_sum {
     const float *in[BACKEND_MAX_RANKS]; /* the slice of each rank's x */
     float *out[BACKEND_MAX_RANKS];      /* where it goes */
-    const float *added;                 /* before the sum; NULL: nothing. May be one of out */
+    const float *added;                 /* added before the sum; NULL: nothing. May be one of out */
     int32_t num_in, num_out;
     int64_t count; /* floats */
 };
 void cpu_group_sum_slice(const struct cpu_rank *rank, const struct cpu_slice_sum *sum);
 
-/* Copies [num_rows, width], or of each row lengths[row] that follow one another, to columns of rows
+/* Copies [num_rows, width], or for each row lengths[row] contiguous elements, to columns of rows
  * that are `stride` wide. */
 struct cpu_columns {
     const float *from;
@@ -51,7 +53,7 @@ struct cpu_columns {
 };
 void cpu_group_copy_columns(const struct cpu_rank *rank, const struct cpu_columns *columns);
 
-/* sums[row] = that of in[0..num_ranks)[row], in this order. */
+/* sums[row] = sum of in[0..num_ranks)[row], in this order. */
 void cpu_group_add_rows(const double *const *in, int32_t num_ranks, int32_t num_rows, double *sums);
 
 #endif

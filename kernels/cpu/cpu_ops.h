@@ -1,10 +1,10 @@
-/* Private to kernels/cpu: the inner loops of every op but the matrix product, a table that
+/* Private to kernels/cpu: the inner loops of every op except the matrix product, in a table that
  * instruction-set levels fill (cpu_levels.h). All pointers are to the caller's memory; nothing here
- * allocates or knows threads.
+ * allocates or knows about threads.
  *
  * The KV cache. A head's K in one block is kept transposed in groups of 16 tokens, so that the
- * scores of 16 tokens are one vector, and of types that an instruction multiplies in pairs or fours
- * those lie together, along head_dim in K and along the tokens in V:
+ * scores of 16 tokens are one vector. For types that an instruction multiplies in pairs or fours,
+ * these elements are adjacent, along head_dim in K and along the tokens in V:
  *   K   [token / 16][head_dim / pack][16][pack]
  *   V   [token / pack][head_dim][pack]
  * A group of either is KV_GROUP * head_dim elements and never crosses a block. K's int8 codes are
@@ -21,10 +21,10 @@
 
 #define KV_GROUP KV_TOKEN_STEP
 
-/* Groups that a row's logits are dealt to in turn. */
+/* Number of groups among which a row's logits are distributed in turn. */
 #define SAMPLE_GROUPS 16
 
-/* Elements that lie together. */
+/* Number of adjacent elements (pack). */
 #define KV_PACK(type) ((type) == KV_INT8 ? 4 : (type) == KV_BF16 ? 2 : 1)
 #define KV_CODE_BIAS 128
 
@@ -35,10 +35,10 @@ struct attention_state;
 
 /* Attention with a cache of one type. */
 struct cpu_attention_kernels {
-    /* Makes row `row` of n elements from those at src times factor. */
+    /* Makes query row `row` from the n elements at src times factor. */
     void (*load_query)(const float *src, float factor, int32_t n,
                        const struct attention_queries *out, int32_t row);
-    /* Fills tile->state for the tile's chunk from nothing. */
+    /* Computes tile->state for the tile's chunk from scratch. */
     void (*attend)(const struct attention_tile *tile);
     const char *numerics; /* of its bits; NULL: the common ones */
 };
@@ -50,16 +50,16 @@ struct sample_candidate {
     int32_t token;
 };
 
-/* Gives what the weights of a row are relative to. */
+/* What the weights of a row are relative to. */
 struct sample_scale {
     float max;
     float temperature;
 };
 
 struct cpu_op_kernels {
-    /* One group of args->x, and its place in args->out. */
+    /* Normalises one group of args->x into its place in args->out. */
     void (*norm)(const struct norm_args *args, const float *x, float *out);
-    /* What a norm is made of, where a rank has but a part of the group. */
+    /* The parts of a norm, for a rank that has only a part of the group. */
     float (*sum_squares)(const float *x, int32_t n);
     void (*norm_scale)(const struct norm_args *args, const float *x, float *out, float factor);
     /* One row. */
@@ -69,19 +69,20 @@ struct cpu_op_kernels {
     /* Rotates the pairs of one head, num_pairs of them. */
     void (*rotate_pairs)(float *head, const float *cosines, const float *sines, int32_t num_pairs);
     void (*rotate_halves)(float *head, const float *cosines, const float *sines, int32_t num_pairs);
-    /* One token's n elements of a head, as kv_row_from_f32; n a multiple of 16, or 8 more. */
+    /* Stores one token's n elements of a head, like kv_row_from_f32; n is a multiple of 16, or 8
+     * more. */
     void (*store)(enum kv_type type, const float *src, void *dst, float *scale, int32_t n);
 
     struct cpu_attention_kernels attention[NUM_KV_TYPES];
-    /* total += part; an all-new total has max = -INFINITY and zeros. */
+    /* total += part; a new total has max = -INFINITY and zeros. */
     void (*attention_merge)(int32_t num_rows, int32_t stride, const struct attention_state *part,
                             struct attention_state *total);
 
-    /* Largest logit, NaN left out, at most FLT_MAX; -INFINITY when there is none. */
+    /* Returns the largest logit except NaN, at most FLT_MAX; -INFINITY when there is none. */
     float (*max)(const float *logits, int32_t n);
-    /* Largest logit of each group, NaN left out; -INFINITY when there is none. */
+    /* Finds the largest logit of each group except NaN; -INFINITY when there is none. */
     void (*group_max)(const float *logits, int32_t n, float out[static SAMPLE_GROUPS]);
-    /* First index >= from whose logit is above the limit; n if there is none. */
+    /* Returns the first index >= from whose logit is above the limit; n if there is none. */
     int32_t (*find_above)(const float *logits, int32_t from, int32_t n, float limit);
     int32_t (*count_above)(const float *logits, int32_t n, float limit);
     /* Sum of the weights: exact up to 2^18 tokens, so the same in any order. */

@@ -1,5 +1,5 @@
-/* Included once by each cpu_ops_LEVEL.c: the row-wise ops. Tails that fill no vector are computed
- * in a zero-padded one, by the same operations. */
+/* Included once by each cpu_ops_LEVEL.c: the row-wise ops. Tails that do not fill a vector are
+ * computed in a zero-padded one, by the same operations. */
 #ifndef QUIRE_KERNELS_CPU_CPU_OPS_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_CPU_OPS_TEMPLATE_H
 
@@ -100,8 +100,8 @@ SIMD_INLINE struct vf silu(struct vf x) {
     return vf_div(x, vf_add(vf_set1(1), vf_exp(vf_sub(vf_set1(0), x))));
 }
 
-/* x/2 (1 + tanh u) = x / (1 + e^-2u), which loses nothing where tanh u is near -1. Below -10 it is
- * less than 1e-36 and kept there, where the exponential still goes. A NaN stays one. */
+/* x/2 (1 + tanh u) = x / (1 + e^-2u), which is exact where tanh u is near -1. Below -10 the result
+ * is less than 1e-36; x is clamped there, where the exponential still works. A NaN stays NaN. */
 SIMD_INLINE struct vf gelu_tanh(struct vf x) {
     x = vf_max(vf_set1(-10), x);
     struct vf cube = vf_mul(vf_mul(x, x), x);
@@ -189,8 +189,8 @@ static void rotate_halves(float *head, const float *cosines, const float *sines,
         rotate_scalars(&head[i], &head[num_pairs + i], cosines[i], sines[i]);
 }
 
-/* The largest magnitude among n numbers; NaN when one is not finite, which x - x tells: it is 0 for
- * a number. */
+/* The largest magnitude among n numbers; NaN when one is not finite, which x - x reveals: it is 0
+ * for a finite number. */
 SIMD_INLINE float largest_magnitude(const float *src, int32_t n) {
     struct vf zero = vf_set1(0), largest = zero, check = zero;
     for (int32_t i = 0; i < n; i += 16) {
@@ -201,7 +201,7 @@ SIMD_INLINE float largest_magnitude(const float *src, int32_t n) {
     return vf_reduce_add(check) == 0 ? vf_reduce_max(largest) : NAN;
 }
 
-/* As in kv_type.c. */
+/* The same as in kv_type.c. */
 SIMD_INLINE float e4m3_scale(const float *src, float least, int32_t n) {
     const struct vf low = vf_set1(-448), high = vf_set1(448), rounder = vf_set1(KV_E4M3_ROUNDER);
     float best = least, best_error = INFINITY;

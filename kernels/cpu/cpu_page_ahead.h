@@ -1,8 +1,9 @@
-/* Readies the pages of a buffer that is used in the order of its addresses, a KV pool whose blocks
- * are handed out lowest first, ahead of their use: a page that the system gives within a step
- * halts the thread that touches it, and soon the others, for as long as clearing it takes. A thread
- * does it whenever a core is idle, on the cores that the creator may run on, so that the pages lie
- * where its own would. What is ready and not used yet is a small part of what is used. */
+/* Touches the pages of a buffer before their use. The buffer is used in the order of its addresses,
+ * like a KV pool whose blocks are handed out lowest first. A page that the system provides within a
+ * step stops the thread that touches it, and soon the others, while it is being cleared. A thread
+ * touches pages whenever a core is idle, on the cores that the creator may run on, so that the
+ * pages get the same NUMA placement. The pages that are ready but unused are a small part of those
+ * in use. */
 #ifndef QUIRE_KERNELS_CPU_CPU_PAGE_AHEAD_H
 #define QUIRE_KERNELS_CPU_CPU_PAGE_AHEAD_H
 
@@ -17,16 +18,17 @@ struct cpu_page_ahead;
 struct cpu_page_ahead *cpu_page_ahead_create(struct error *err);
 void cpu_page_ahead_destroy(struct cpu_page_ahead *ahead); /* accepts NULL */
 
-/* The buffer, memory of cpu_memory_alloc, is used up to used_bytes, or was in a call before. One
- * buffer is followed at a time, the last; a small one not at all. One thread calls this and the
- * next. Waits for nothing unless the buffer is another than in the call before. */
+/* Reports that the buffer, memory from cpu_memory_alloc, is used up to used_bytes (or to a larger
+ * size of an earlier call). Only one buffer is followed at a time, the latest; a small one is not
+ * followed. One thread calls this and the next function. Does not block unless the buffer differs
+ * from that of the previous call. */
 void cpu_page_ahead_follow(struct cpu_page_ahead *ahead, const struct buffer *buffer,
                            size_t used_bytes);
-/* Returns when nothing more is done to the buffer, which may then be freed. */
+/* Returns once the buffer is no longer touched; it may then be freed. */
 void cpu_page_ahead_forget(struct cpu_page_ahead *ahead, const struct buffer *buffer);
 
-/* Returns how far the pages of such a buffer are to be ready: an eighth of what is used ahead of
- * it, at least 4 MiB and at most 64. */
+/* Returns how far the pages of such a buffer should be ready: ahead of the used part by an eighth
+ * of it, at least 4 MiB and at most 64 MiB. */
 size_t cpu_page_ahead_goal(size_t used_bytes, size_t buffer_bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* Private to kernels/cpu: how a panel of 16 columns (cpu_gemm.h) keeps weights of one type. There
- * are several layouts; a format of the product names the one that it reads.
+ * are several layouts; a format of the product names the one it reads.
  *
  * cpu_panel_elements, of plain types: [K][16] elements, as the file has them (2 or 4 bytes).
  *
@@ -30,10 +30,11 @@
  *   scales of 8 bits   [16] signed bytes, [16] bytes of minima where there are
  *   scales of 4 bits   [16] bytes, scale in the low and minimum in the high nibble
  *
- * So a panel is as large as the file's 16 rows but for Q3_K, Q4_K and Q5_K, whose 6-bit scales take
- * 8 bits: 3.6, 2.8 and 2.3 % more.
+ * So a panel is as large as the file's 16 rows, except for Q3_K, Q4_K and Q5_K, whose 6-bit scales
+ * take 8 bits: 3.6, 2.8 and 2.3 % more.
  *
- * Codes stay unsigned, as the integer dot product of x86 multiplies unsigned by signed bytes. */
+ * Codes stay unsigned, because the integer dot product of x86 multiplies unsigned by signed
+ * bytes. */
 #ifndef QUIRE_KERNELS_CPU_CPU_PANEL_H
 #define QUIRE_KERNELS_CPU_CPU_PANEL_H
 
@@ -45,12 +46,12 @@
 #define PANEL_COLUMNS 16
 #define PANEL_BLOCK 32
 
-/* The depth that a panel of pairs has, and rows packed for it. */
+/* Returns the depth of a panel of pairs and of rows packed for it. */
 static inline size_t cpu_panel_pairs_depth(size_t depth) {
     return (depth + PANEL_BLOCK - 1) / PANEL_BLOCK * PANEL_BLOCK;
 }
 
-/* Return which planes codes of so many bits have, and the lowest bit of a code in each. */
+/* Return which planes codes of code_bits bits have, and the lowest bit of a code in each. */
 static inline bool cpu_panel_has_nibbles(int code_bits) {
     return code_bits >= 4 && code_bits <= 6;
 }
@@ -88,11 +89,11 @@ static inline size_t cpu_panel_record_bytes(const struct quant_form *form) {
 struct cpu_panel_layout {
     /* Bytes of one column of a panel; `depth` is a multiple of the file's blocks. */
     size_t (*column_bytes)(enum dtype dtype, size_t depth);
-    /* Consecutive rows of a file, row_bytes apart and aligned to nothing, into columns first_column
-     * and on of a panel. */
+    /* Packs consecutive rows of a file, row_bytes apart and unaligned, into the columns from
+     * first_column on of a panel. */
     void (*pack)(enum dtype dtype, const uint8_t *src, size_t row_bytes, size_t depth,
                  uint8_t *panel, size_t first_column, size_t num_columns);
-    /* One column, with exactly the values of dtype_to_f32 of the file's row. */
+    /* Unpacks one column, with exactly the values of dtype_to_f32 of the file's row. */
     void (*unpack)(enum dtype dtype, const uint8_t *panel, size_t depth, size_t column, float *out);
 };
 

@@ -1,5 +1,5 @@
-/* Private to kernels/cpu: the way of hidden states from a stage of a pipeline to the next, for both
- * CPU backends. Stages are threads of one process (cpu_pipeline_memory.c), or processes that send
+/* Private to kernels/cpu: passes hidden states from a stage of a pipeline to the next, for both CPU
+ * backends. Stages are threads of one process (cpu_pipeline_memory.c), or processes that send
  * messages (cpu_pipeline_messages.c). */
 #ifndef QUIRE_KERNELS_CPU_CPU_PIPELINE_H
 #define QUIRE_KERNELS_CPU_CPU_PIPELINE_H
@@ -12,8 +12,8 @@ struct cpu_stage {
     int32_t stage, rank;
 };
 
-/* To the rank of the same number in the next stage, or from that in the stage before; each returns
- * when the other side has come to it, too. */
+/* Sends to the rank with the same number in the next stage, or receives from that of the previous
+ * stage. Each returns when the other side has reached the call too. */
 struct cpu_pipeline_ops {
     void (*destroy)(struct backend_pipeline *pipeline);
     void (*send)(const struct cpu_stage *stage, const void *data, size_t bytes);
@@ -24,18 +24,19 @@ struct cpu_pipeline_ops {
 struct backend_pipeline {
     const struct cpu_pipeline_ops *ops;
     int32_t num_stages, num_ranks;
-    int32_t only_stage, only_rank; /* that can be opened in this process; -1: all */
+    int32_t only_stage, only_rank; /* the only ones that can be opened in this process; -1: all */
     struct error failure;          /* the first, or ERROR_NONE; of the only rank */
     struct backend_group_traffic traffic[BACKEND_MAX_RANKS]; /* by stage * num_ranks + rank */
 };
 
-/* ERROR_CONFIG when the device cannot have so many stages, or all of them so many ranks. */
+/* Fails with ERROR_CONFIG when the device does not support that many stages or ranks. */
 int cpu_pipeline_check(const char *device, int32_t num_stages, int32_t num_ranks,
                        struct error *err);
 
-/* ERROR_CONFIG for a stage or rank that the pipeline does not have. */
+/* Fails with ERROR_CONFIG for a stage or rank that the pipeline does not have. */
 int cpu_stage_init(struct cpu_stage *out, const struct backend_config *config, struct error *err);
-/* 0, or -1 with the first failure of the two that follow, after which they do nothing. */
+/* Returns 0, or -1 with the first failure of the next two functions, after which they do
+ * nothing. */
 int cpu_stage_status(const struct cpu_stage *stage, struct error *err);
 void cpu_stage_send(const struct cpu_stage *stage, const struct stage_rows_args *args);
 void cpu_stage_receive(const struct cpu_stage *stage, const struct stage_rows_args *args);

@@ -1,12 +1,12 @@
-/* What the probes of cpu_probe.h share. */
+/* Shared by the probes of cpu_probe.h. */
 #ifndef QUIRE_KERNELS_CPU_CPU_PROBE_PRIVATE_H
 #define QUIRE_KERNELS_CPU_CPU_PROBE_PRIVATE_H
 
 #define PROBE_MARGIN 1.2     /* by which a batch must be faster */
-#define PROBE_ROW_MARGIN 0.9 /* and a single row, which a decode alone is: not clearly slower */
+#define PROBE_ROW_MARGIN 0.9 /* and a single row, as in a lone decode: not clearly slower */
 #define PROBE_RUNS 24        /* of a few microseconds each */
 
-/* Seconds of a clock that only goes forward. */
+/* Returns the seconds of a monotonic clock. */
 double probe_now(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Private to the oracle: its state and the ops that live in files of their own. */
+/* Private to the oracle: its state, and the ops that have their own files. */
 #ifndef QUIRE_KERNELS_CPU_CPU_REF_PRIVATE_H
 #define QUIRE_KERNELS_CPU_CPU_REF_PRIVATE_H
 

@@ -9,7 +9,7 @@
 #include <float.h>
 #include <math.h>
 
-/* Adding it to a number below 2^17 and taking it away rounds to multiples of 2^-34. */
+/* Adding it to a number below 2^17 and subtracting it rounds to multiples of 2^-34. */
 #define WEIGHT_ROUNDING 0x1.8p18
 /* Below e^-30 a weight is zero. */
 #define LOWEST_EXPONENT (-30.0f)
@@ -59,7 +59,7 @@ static void group_max(const float *logits, int32_t n, float out[static SAMPLE_GR
     vf_store(out, m);
 }
 
-/* (logit - max) / temperature, at most 0; of a NaN and of anything very low a little under
+/* (logit - max) / temperature, at most 0; for NaN and very low logits, a little below
  * LOWEST_EXPONENT. */
 SIMD_INLINE struct vf exponents(struct vf logits, struct sample_scale scale, bool divides) {
     struct vf x = vf_sub(logits, vf_set1(scale.max));
@@ -89,7 +89,8 @@ static double sum_weights(const float *logits, int32_t n, struct sample_scale sc
                                   : sum_scaled(logits, n, scale, true);
 }
 
-/* A logit that no token below it is collected, whatever the rounding of its exponent. */
+/* Returns a logit such that no token below it is collected, regardless of how its exponent is
+ * rounded. */
 static float lowest_logit(struct sample_scale scale, float lowest) {
     double limit = scale.max + (double)lowest * scale.temperature * (1 + 0x1p-20);
     return nextafterf((float)fmax(limit, -FLT_MAX), -INFINITY);

@@ -1,5 +1,5 @@
-/* The one dialect of vectors that the kernel templates (*_template.h) are written in, taken from
- * the file that fits the compiler flags of the including unit:
+/* The vector types and functions that the kernel templates (*_template.h) are written with, taken
+ * from the file that matches the compiler flags of the including unit:
  *
  *   struct vf   16 floats on every level, in as many registers as that takes: rows, attention and
  *               sampling, whose layouts and order of sums are then the same everywhere
@@ -44,8 +44,8 @@ SIMD_INLINE struct vf vf_exp(struct vf x) {
 }
 
 /* tanh x within 3 units in the last place, the same bits on every level; a NaN stays one. From
- * 0.625 on (1 - e^-2|x|) / (1 + e^-2|x|), which loses nothing there; below, Lambert's continued
- * fraction x / (1 + x^2 / (3 + x^2 / (5 + x^2 / (7 + x^2 / 9)))), multiplied out. */
+ * 0.625 on (1 - e^-2|x|) / (1 + e^-2|x|), which loses no precision there; below, Lambert's
+ * continued fraction x / (1 + x^2 / (3 + x^2 / (5 + x^2 / (7 + x^2 / 9)))), multiplied out. */
 SIMD_INLINE struct vf vf_tanh(struct vf x) {
     const struct vf zero = vf_set1(0), one = vf_set1(1);
     struct vf negative = vf_sub(zero, x);

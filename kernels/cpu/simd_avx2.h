@@ -267,7 +267,7 @@ SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
     _mm_storeu_si128((__m128i *)(p + 8), m256_to_bf16(a.high));
 }
 
-/* The sign stays where extension has it twice: the upper one is f16's, the lower is cleared. */
+/* Sign extension duplicates the sign bit: the upper one becomes f16's, the lower is cleared. */
 SIMD_INLINE __m256 m256_from_e4m3(const uint8_t *p) {
     __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
     __m128i half = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((int16_t)0xbf80));

@@ -234,7 +234,7 @@ SIMD_INLINE void vf_store_bf16(uint16_t *p, struct vf a) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(result));
 }
 
-/* The sign stays where extension has it twice: the upper one is f16's, the lower is cleared. */
+/* Sign extension duplicates the sign bit: the upper one becomes f16's, the lower is cleared. */
 SIMD_INLINE struct vf m512_from_e4m3(__m128i codes) {
     __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(codes), 7);
     __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16((int16_t)0xbf80));
@@ -249,7 +249,7 @@ SIMD_INLINE struct vf vf_load_e4m3_half(const uint8_t *p) {
     return m512_from_e4m3(_mm_loadl_epi64((const __m128i *)p));
 }
 
-/* Packing goes by 128-bit lanes, whose fours are put in order at the end. */
+/* Packing works within 128-bit lanes; the groups of four are put in order at the end. */
 SIMD_INLINE void vf_store_64_uint8(uint8_t *p, const struct vf *a) {
     __m512i low = _mm512_packus_epi32(_mm512_cvtps_epi32(a[0].v), _mm512_cvtps_epi32(a[1].v));
     __m512i high = _mm512_packus_epi32(_mm512_cvtps_epi32(a[2].v), _mm512_cvtps_epi32(a[3].v));
@@ -298,7 +298,7 @@ SIMD_INLINE struct vi vi_load(const void *p) {
 }
 
 SIMD_INLINE struct vi vi_dot(struct vi sums, struct vi bytes, struct vi codes) {
-    /* The intrinsic has gcc 12 copy its accumulators around in every turn of a loop. */
+    /* With the intrinsic, gcc 12 copies the accumulators in every iteration of a loop. */
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sums.v) : "v"(bytes.v), "v"(codes.v));
     return sums;
 }
@@ -311,8 +311,8 @@ SIMD_INLINE struct vf vf_from_vi(struct vi a) {
 #define SIMD_PAIRS
 
 /* Each sum and the products of a pair, the odd element's first, by two fused multiply-adds that
- * round to nearest even and take denormals for zeros whatever MXCSR says (Intel, Software
- * Developer's Manual, volume 2, VDPBF16PS). As for vi_dot: not by the intrinsic. */
+ * round to nearest even and treat denormals as zeros, regardless of MXCSR (Intel, Software
+ * Developer's Manual, volume 2, VDPBF16PS). Not by the intrinsic, as for vi_dot. */
 SIMD_INLINE struct vf vf_dot_pairs(struct vf sums, struct vi a, struct vi b) {
     __asm__("vdpbf16ps %2, %1, %0" : "+v"(sums.v) : "v"(a.v), "v"(b.v));
     return sums;

@@ -10,14 +10,14 @@
 #include <string.h>
 
 /* The kernels need everything inlined into loops with constant bounds. Under a sanitizer that would
- * cost minutes of compilation, so there the choice is left to the compiler. */
+ * take minutes to compile, so there the compiler decides. */
 #ifdef SIMD_SMALL_CODE
 #define SIMD_INLINE static inline __attribute__((unused))
 #else
 #define SIMD_INLINE static inline __attribute__((always_inline, unused))
 #endif
 
-/* Before a loop of constant length whose arrays shall live in registers. */
+/* Put before a loop of constant length whose arrays should stay in registers. */
 #if defined(SIMD_SMALL_CODE)
 #define UNROLL
 #elif defined(__clang__)

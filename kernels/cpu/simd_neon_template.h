@@ -1,6 +1,6 @@
-/* What NEON, which every 64-bit ARM has, does better than GNU C's vectors: included by
- * simd_portable.h in place of its own functions of these names, whose contracts hold. A product of
- * floats that is added is rounded once, as on x86 from AVX2 on. */
+/* Functions that NEON, which every 64-bit ARM has, does better than GNU C's vectors.
+ * simd_portable.h includes it in place of its own functions of these names, whose contracts hold
+ * here too. A float product that is added is rounded once, as on x86 from AVX2 on. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_NEON_TEMPLATE_H
 #define QUIRE_KERNELS_CPU_SIMD_NEON_TEMPLATE_H
 

@@ -1,5 +1,5 @@
-/* For any machine: a register is a GNU C vector of four floats or integers, struct vf four of them;
- * no instruction beyond the base set. With SIMD_NEON some functions are those of
+/* For any machine: a register is a GNU C vector of four floats or integers, struct vf is four of
+ * them. Uses no instruction beyond the base set. With SIMD_NEON, some functions come from
  * simd_neon_template.h. */
 #ifndef QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
 #define QUIRE_KERNELS_CPU_SIMD_PORTABLE_H
@@ -112,7 +112,7 @@ SIMD_INLINE ri ri_load_bytes(const void *p) {
     return (ri){bytes[0], bytes[1], bytes[2], bytes[3]};
 }
 
-/* For ri_lookup: 16 bytes, as often as they fit. */
+/* For ri_lookup: 16 bytes, repeated to fill the register. */
 SIMD_INLINE ri ri_load_table(const void *p) {
     return ri_load(p);
 }
@@ -142,7 +142,7 @@ SIMD_INLINE ri ri_shr(ri a, int n) {
 }
 
 #ifndef SIMD_NEON
-/* Each byte of `indices`, which is below 16, becomes that one of the table. */
+/* Replaces each byte of `indices`, which is below 16, by that entry of the table. */
 SIMD_INLINE ri ri_lookup(ri table, ri indices) {
     uint8_t bytes[sizeof(ri)], from[sizeof(ri)];
     memcpy(from, &table, sizeof(from));
@@ -321,7 +321,7 @@ SIMD_INLINE uint4 uint4_from_bytes(const uint8_t *p) {
 }
 #endif
 
-/* As from f16, whose exponent is one bit longer and whose bias 8 larger. */
+/* Converted like f16, whose exponent is one bit longer and whose bias is 8 larger. */
 SIMD_INLINE float4 float4_from_e4m3(const uint8_t *p) {
     uint4 bits = uint4_from_bytes(p);
     uint4 number = (uint4)((float4)((bits & 0x7fu) << 20) * 0x1p112f);
@@ -352,8 +352,8 @@ SIMD_INLINE void vf_store_64_uint8(uint8_t *p, const struct vf *a) {
         p[i] = (uint8_t)((uint4)(a[i / 16].v[i / 4 % 4] + 0x1.8p23f))[i % 4];
 }
 
-/* The E4M3 value next to a number from -448 to 448, the even one of two: for numbers of 2^e and
- * more that is a multiple of 2^(e - 3), the last bit of 1.5 * 2^(e + 20). */
+/* The E4M3 value nearest to a number from -448 to 448, the even one of two: for numbers of at least
+ * 2^e, a multiple of 2^(e - 3), which is the last bit of 1.5 * 2^(e + 20). */
 SIMD_INLINE float4 float4_round_e4m3(float4 a) {
     uint4 exponent = (uint4)a & 0x7f800000u, is_normal = (uint4)(exponent > 0x3c800000u);
     exponent = (exponent & is_normal) | (0x3c800000u & ~is_normal);
@@ -404,7 +404,7 @@ SIMD_INLINE struct vf vf_from_vi(struct vi a) {
 }
 
 /* A sum of sampling weights in double. Each is first rounded to a multiple of 2^-34 (by adding and
- * taking away `rounding`), which makes the sum of up to 2^18 of them exact in any order. */
+ * subtracting `rounding`), which makes the sum of up to 2^18 of them exact in any order. */
 struct vd {
     double v[16];
 };

@@ -2,24 +2,24 @@
  * quantised one), and one head_dim D that rows are padded to with zeros; attention_D.cu holds the
  * types of one D.
  *
- * A block of 4 warps takes one item after the other. K and V pass through shared memory in tiles of
- * 64 tokens, of which warp w always fetches the 16 tokens from 16 w on: a group that lies within
- * one block of the cache, found by one look-up. What a warp computes depends on the kind of tile,
- * of which a kernel has one:
+ * A block of 4 warps processes one item after the other. K and V pass through shared memory in
+ * tiles of 64 tokens, of which warp w always fetches the 16 tokens from 16 w on: a group that lies
+ * within one block of the cache, found by one look-up. What a warp computes depends on the kind of
+ * tile, one per kernel:
  *   wide    64 query rows: warp w has rows 16 w .. 16 w + 15 and sees all tokens of the tile
  *   narrow  16 query rows: every warp has them all and sees its own 16 tokens only, so that warps
  *           do not wait for one another; their results are merged at the end, in warp order
- * Rows are those of one sequence, or of several that have the item's range in common
- * (attention_prefix.h): only where queries come from and results go to tells them apart.
- * K of the next tile is fetched as soon as the scores are done, V as soon as it was used, so both
- * are under way most of the time. Scores and sums are in float, computed by mma; weights are
- * rounded to T for the second product, as they are in its operand's registers already.
+ * Rows are those of one sequence, or of several that share the item's range (attention_prefix.h),
+ * which differ only in where queries come from and results go. K of the next tile is fetched as
+ * soon as the scores are done, V as soon as it was used, so both are being fetched most of the
+ * time. Scores and sums are in float, computed by mma; weights are rounded to T for the second
+ * product, as they are in its operand's registers already.
  *
- * Softmax is in base 2 and online. A row's scores are kept as `raw` with one factor for all:
- * weight = 2^((raw - maximum) factor). A tile that a row does not see changes none of its bits:
- * its weights are 0 and its correction 2^0 = 1. Tokens behind the range's end, and those of its
- * first tile that no row's window reaches, are zeros in shared memory: what the cache holds there
- * may be NaN, or another sequence's, and 0 x NaN is NaN.
+ * Softmax is in base 2 and online. A row's scores are kept as `raw` with one factor for all: weight
+ * = 2^((raw - maximum) factor). A tile that a row does not see changes none of its bits: its
+ * weights are 0 and its correction 2^0 = 1. Tokens after the range's end, and those of its first
+ * tile that no row's window reaches, are zeros in shared memory: the cache may hold NaN or another
+ * sequence's data there, and 0 x NaN is NaN.
  *
  * Shared memory is described in attention_tile.cuh; the merge of a narrow tile overlays it. Without
  * padding two blocks of D = 128 fit into the 100 KiB of sm_86 and sm_89. */
@@ -93,13 +93,13 @@ __device__ __forceinline__ void scale_scores(const tile_context<T, KV, D> &c, in
     }
 }
 
-/* Adds what the products lack for want of the keys' biases, to this thread's scores of 16 rows;
- * token: the first of them. A query (x, y) and a bias (a, b), turned by (cos, sin), meet in
- * (x a + y b) cos + (y a - x b) sin. */
+/* Adds the keys' missing biases to this thread's scores of 16 rows; token: the first of them. A
+ * query (x, y) and a bias (a, b), turned by (cos, sin), meet in (x a + y b) cos + (y a - x b)
+ * sin. */
 template <class T, kv_type KV, int D, int N>
 __device__ __forceinline__ void add_key_bias(tile_context<T, KV, D> c, int first_row, int begin,
                                              float (&scores)[N][4]) {
-    c.thread = opaque(c.thread); /* nothing of this is computed where there are no biases */
+    c.thread = opaque(c.thread); /* so that none of this is computed without biases */
     const int token = begin + 2 * (c.lane() & 3);
     const key_biases &turning = c.a.key_biases;
     const key_bias &bias = turning.heads[c.item->kv_head];
@@ -166,13 +166,13 @@ __device__ __forceinline__ float sum_of_quad(float x) {
     return x + __shfl_xor_sync(FULL_MASK, x, 2);
 }
 
-/* Returns the max that 2^((raw - max) factor) subtracts: 0 as long as nothing was seen, since
- * infinity minus infinity is no number. */
+/* Returns the max that 2^((raw - max) factor) subtracts: 0 until something was seen, since infinity
+ * minus infinity is NaN. */
 __device__ __forceinline__ float reference_of(float max) {
     return max == -INFINITY ? 0.0f : max;
 }
 
-/* Raw scores become weights; what was summed so far is brought to the new maximum. */
+/* Turns raw scores into weights, and rescales the sums so far to the new maximum. */
 template <int D, int N>
 __device__ __forceinline__ void weigh(float (&scores)[N][4], row_state<D> &state, float factor) {
     float corrections[2];
@@ -195,7 +195,7 @@ __device__ __forceinline__ void weigh(float (&scores)[N][4], row_state<D> &state
                 state.sum[r] += scores[n][i];
             }
     }
-    /* Soon the maximum of hardly any row is a new one. */
+    /* After a while, hardly any row gets a new maximum. */
     if (__ballot_sync(FULL_MASK, corrections[0] != 1 || corrections[1] != 1) == 0)
         return;
 #pragma unroll
@@ -228,12 +228,12 @@ __device__ __forceinline__ void accumulate(const tile_context<T, KV, D> &c, int 
     }
 }
 
-/* Where so many registers are needed for a tile that what follows from the thread's number is
- * computed again for each: otherwise registers are spilled. */
+/* Whether a tile needs so many registers that values derived from the thread's number are
+ * recomputed for each tile; otherwise registers would be spilled. */
 template <kv_type KV, int D>
 constexpr bool is_short_of_registers = D == 256 || (D == 128 && has_codes<KV>);
 
-/* All of the item's range for this warp's 16 rows, or its tokens of it. */
+/* Processes all of the item's range for this warp's 16 rows, or only this warp's tokens of it. */
 template <bool WIDE, class T, kv_type KV, int D>
 __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &state) {
     constexpr int num_tokens = WIDE ? ATTENTION_KV_TILE : kv_group; /* seen of a tile */
@@ -241,7 +241,7 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
     const int first_token = WIDE ? 0 : c.warp() * kv_group; /* likewise */
     const int kv_end = c.item->kv_end;
     const int window = c.a.window > 0 ? c.a.window : INT32_MAX;
-    /* Belongs to this warp's rows; a warp without rows sees nothing. */
+    /* Positions of this warp's rows; a warp without rows sees nothing. */
     const int first_position = c.position(first_row);
     const int last_position = first_row < c.item->num_rows ? c.position(first_row + 15) : -1;
 #pragma unroll
@@ -250,7 +250,7 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
     state.max[0] = state.max[1] = -INFINITY;
     state.sum[0] = state.sum[1] = 0;
 
-    /* Only the item's first tile can have tokens before that. */
+    /* Only the item's first tile can have earlier tokens. */
     const int first_seen = max(c.position(0) - window + 1, 0);
     const kv_source source = source_of(c);
     int tile = c.item->kv_begin;
@@ -314,7 +314,7 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
         state.sum[r] = sum_of_quad(state.sum[r]);
 }
 
-/* Results of a wide tile: each warp has its rows complete. */
+/* Stores the results of a wide tile: each warp has complete rows. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void store_wide(const tile_context<T, KV, D> &c,
                                            const row_state<D> &state) {
@@ -353,7 +353,7 @@ __device__ __forceinline__ float max_of_warp(float x) {
     return x;
 }
 
-/* What a row's sources have found, one source after the other. */
+/* The partial results of a row, one source after the other. */
 struct row_parts {
     const float *states; /* maximum and sum of the first */
     const float *outs;   /* its row */
@@ -366,9 +366,9 @@ struct row_parts {
     }
 };
 
-/* Adds up the sources of one row, in order, each brought to the common maximum: a warp has the row,
- * a lane four columns of each 128. store(column, four sums, maximum, sum) is called for every four
- * columns. Loads do not wait for one another. */
+/* Adds up the sources of one row in order, each rescaled to the common maximum. A warp has the row,
+ * a lane four columns of each 128. Calls store(column, four sums, maximum, sum) for every four
+ * columns. Loads do not wait for each other. */
 template <class Store>
 __device__ __forceinline__ void merge_row(int lane, const row_parts &parts, float factor,
                                           int head_dim, Store store) {
@@ -406,7 +406,7 @@ template <class T> __device__ __forceinline__ void store_4(T *out, float4 x, flo
         make_uint2(pack2<T>(x.x * norm, x.y * norm), pack2<T>(x.z * norm, x.w * norm));
 }
 
-/* Results of a narrow tile: those of the four warps, merged through shared memory. */
+/* Stores the results of a narrow tile: those of the four warps, merged through shared memory. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void store_narrow(const tile_context<T, KV, D> &c,
                                              const row_state<D> &state) {
@@ -444,7 +444,8 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, KV, D> &c,
     }
 }
 
-/* Counts this part of each of the item's runs; whoever has a run's last merges its parts. */
+/* Counts this part of each of the item's runs; the block with a run's last part merges its
+ * parts. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void finish_part(const tile_context<T, KV, D> &c) {
     int32_t *is_last = reinterpret_cast<int32_t *>(c.shared);
@@ -491,7 +492,7 @@ template <bool WIDE, class T, kv_type KV, int D, int BLOCKS>
 __global__ void __launch_bounds__(num_threads, BLOCKS)
     attention_kernel(const __grid_constant__ attention_launch a) {
     DYNAMIC_SHARED(T, shared);
-    /* The list's end is read again: a register less. */
+    /* Reads the list's end again, to save a register. */
     for (const attention_item *item = a.items + a.block_items[blockIdx.x];
          item < a.items + a.block_items[blockIdx.x + 1]; item++) {
         const tile_context<T, KV, D> c = {a, item, shared, threadIdx.x};
@@ -500,8 +501,8 @@ __global__ void __launch_bounds__(num_threads, BLOCKS)
     }
 }
 
-/* Calls use(kernel, bytes of shared memory), of one kind of tile; by type of the activations and of
- * the cache, whose plain type is theirs. */
+/* Calls use(kernel, bytes of shared memory) for one kind of tile, by the types of the activations
+ * and the cache; the cache's plain type is that of the activations. */
 template <bool WIDE, int D, int BLOCKS, class Use>
 static cudaError_t use_kernel(bool bf16, kv_type type, Use use) {
     using bf = __nv_bfloat16;
@@ -519,8 +520,8 @@ static cudaError_t use_kernel(bool bf16, kv_type type, Use use) {
                 : use(attention_kernel<WIDE, __half, KV_F16, D, BLOCKS>, shared_bytes<KV_F16, D>());
 }
 
-/* Occupancy is counted for the largest share of shared memory in what it has in common with the L1
- * cache; without asking for it a GPU may choose a smaller one, and part of the grid waits. */
+/* Occupancy assumes the largest carve-out of shared memory from the L1 cache; unless it is
+ * requested, a GPU may choose a smaller one, and part of the grid waits. */
 template <bool WIDE, int D, int BLOCKS>
 static cudaError_t prepare(bool bf16, kv_type type, int *out_blocks) {
     return use_kernel<WIDE, D, BLOCKS>(bf16, type, [&](auto *any_attention_kernel, size_t bytes) {
@@ -548,8 +549,8 @@ static cudaError_t launch(cudaStream_t stream, bool bf16, kv_type type,
 
 } // namespace attention
 
-/* The launchers of one padded head_dim. The registers of the kernel of either kind of tile leave
- * room for so many blocks on a multiprocessor. */
+/* The launchers of one padded head_dim. The numbers say how many blocks of each kind of tile a
+ * multiprocessor has registers for. */
 #define ATTENTION_DEFINE(head_dim, narrow, wide)                                                   \
     cudaError_t launch_attention_##head_dim##_prepare(enum attention_tile tile, bool bf16,         \
                                                       enum kv_type type, int *out_blocks) {        \

@@ -1,7 +1,7 @@
-/* Paged attention of a whole step: a launch for each kind of tile, narrow ones of decodes and wide
- * ones of prefills and shared prefixes, of a fixed grid whose blocks work through lists of items
- * that attention_plan.h makes. Queries and output are of one 16-bit type, bf16 or else f16; the
- * cache is of the same, or quantised. */
+/* Paged attention of a whole step: one launch for each kind of tile, narrow ones for decodes and
+ * wide ones for prefills and shared prefixes. The grid is fixed; its blocks work through lists of
+ * items made by attention_plan.h. Queries and output are of one 16-bit type, bf16 or f16; the cache
+ * is of the same type, or quantised. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_ATTENTION_LAUNCH_H
 
@@ -19,22 +19,22 @@ extern "C" {
 #define ATTENTION_WIDE_ROWS 64   /* of a wide tile */
 #define ATTENTION_NARROW_ROWS 16 /* of a narrow tile */
 
-/* Each has a kernel and a grid of its own: a narrow tile's registers are half of a wide one's. */
+/* Each has its own kernel and grid: a narrow tile needs half the registers of a wide one. */
 enum attention_tile { ATTENTION_NARROW, ATTENTION_WIDE, NUM_ATTENTION_TILES };
 
 /* Query rows of one KV head are packed: row r of a step is query head r % group of the KV head's
- * group, of the step's token r / group. A RUN is some that follow one another, of one sequence, and
- * are merged together where their context is divided among several items: each leaves partial
- * results, and the last to finish merges them, in order of their part. */
+ * group, of the step's token r / group. A RUN is several consecutive rows of one sequence. If their
+ * context is split among several items, each item writes partial results, and the last one to
+ * finish merges them, in order of their parts. */
 struct attention_run {
     int32_t first_row; /* of the step's packed rows */
     /* Row r of part p has partial results in row first_part_row + p * run_rows + r. */
     int32_t first_part_row;
-    int32_t num_parts; /* 0: one item has all of its context, and writes to `out` */
+    int32_t num_parts; /* 0: one item has the whole context, and writes to `out` */
 };
 
-/* One tile of query rows over one range of their context. They are those of one run, or of several
- * decodes' runs that have this range in common, which is then read once for all of them. */
+/* One tile of query rows over one range of their context. The rows are those of one run, or of the
+ * runs of several decodes that share this range, which is then read once for all of them. */
 struct attention_item {
     int32_t sequence; /* whose block table the range is looked up in */
     int16_t kv_head;
@@ -42,11 +42,11 @@ struct attention_item {
     int16_t num_rows; /* at most the tile's: run_rows of each run */
     int16_t run_rows;
     int32_t first_run; /* the next ones are num_kv_heads apart, each of another sequence */
-    int32_t first_row; /* of each run: its position in the context * group + head of the group; with
-                          several runs any that sees the whole range */
+    int32_t first_row; /* of each run: position in the context * group + head of the group; with
+                          several runs, any value that sees the whole range */
     int32_t kv_begin;  /* a multiple of ATTENTION_KV_TILE */
     int32_t kv_end;
-    int32_t part; /* this one of its runs' parts */
+    int32_t part; /* index of this part within its runs */
 };
 
 /* Pointers are to device memory. */

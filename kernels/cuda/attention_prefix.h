@@ -2,20 +2,20 @@
  * several of them (cascade attention: Hydragen, Juravsky et al. 2024; FlashInfer, Ye et al. 2025).
  * Plain C, no device.
  *
- * A PREFIX is a range of the context that some sequences have in common: each decodes one token,
- * sees all of the range, and has it in full blocks of the same numbers, which nobody writes any
- * more. Prefixes may be nested: sequences with one system prompt, and of these such as also have
- * one document. A range that would cost more than it saves is left to the sequences themselves. */
+ * A PREFIX is a range of the context that several sequences share: each decodes one token, sees all
+ * of the range, and has it in full blocks with the same ids, which nobody writes any more. Prefixes
+ * may be nested: sequences with the same system prompt, some of which also share a document. A
+ * range that would cost more than it saves is left to the individual sequences. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_PREFIX_H
 #define QUIRE_KERNELS_CUDA_ATTENTION_PREFIX_H
 
 #include "kernels/backend.h"
 #include "kernels/cuda/attention_launch.h"
 
-/* Prefixes that a sequence may have, one behind the other. */
+/* Maximum number of consecutive prefixes of a sequence. */
 #define ATTENTION_MAX_PREFIXES 2
 
-/* What layers of one kind have in common. */
+/* Shared by the layers of one kind. */
 struct attention_shape {
     int32_t num_kv_heads;
     int32_t group;      /* query heads per KV head */
@@ -32,10 +32,10 @@ struct attention_prefix {
 
 struct attention_prefixes {
     int32_t num_found;
-    struct attention_prefix *found; /* in order of `first`, one before those that go on from it */
-    int32_t *sequences;  /* [num_seqs] of the step, those with a prefix in common side by side */
+    struct attention_prefix *found; /* in order of `first`, each before those that extend it */
+    int32_t *sequences;  /* [num_seqs] of the step, those that share a prefix next to each other */
     int32_t *own_begins; /* [num_seqs] by sequence: tokens in its prefixes */
-    /* Private, of `sequences` that are told apart: */
+    /* Private, for telling `sequences` apart: */
     int32_t *slots;    /* of a hash table: a class, or none */
     int32_t *class_of; /* [max_seqs] */
     int32_t *keys;     /* [max_seqs] of each class */
@@ -43,21 +43,22 @@ struct attention_prefixes {
     int32_t *moved;    /* [max_seqs] */
 };
 
-/* For steps of so many sequences at most; never allocates again. 0, or -1 when out of memory. */
+/* Allocates for steps of at most max_seqs sequences; never allocates again. Returns 0, or -1 when
+ * memory is short. */
 int attention_prefixes_init(struct attention_prefixes *prefixes, int32_t max_seqs);
 /* Accepts zeroed ones. */
 void attention_prefixes_finish(struct attention_prefixes *prefixes);
 
-/* None: the sequences in order, and nothing in common. */
+/* Sets no prefixes: the sequences in order, sharing nothing. */
 void attention_prefixes_none(struct attention_prefixes *prefixes, const struct step_inputs *step);
 void attention_prefixes_find(struct attention_prefixes *prefixes, const struct step_inputs *step,
                              const struct attention_shape *shape);
 
-/* Tiles that read a prefix of so many sequences, for each KV head. */
+/* Returns the number of tiles per KV head that read a prefix of that many sequences. */
 int32_t attention_prefix_tiles(int32_t num_sequences, int32_t group);
 
-/* Whether it pays that num_sequences attend to num_tokens together. In tokens of one KV head that
- * are read:
+/* Returns whether it pays for num_sequences to attend to num_tokens together. Costs in tokens of
+ * one KV head that are read:
  *   saved  num_tokens for each of the `num_readers` that read them otherwise, single sequences or
  *          tiles of those with a longer prefix, less those of the prefix's tiles
  *   spent  ATTENTION_KV_TILE for each of the tiles (attention_plan.c: what an item costs besides)

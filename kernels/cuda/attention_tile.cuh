@@ -1,19 +1,20 @@
-/* How queries, K and V get into shared memory for the attention kernel (attention.cuh): fetched
- * asynchronously, to be read by ldmatrix, 8 rows at a time at the same 16-byte column. These must
- * fall on 8 different groups of banks: columns are exchanged by the row's last three bits where D /
- * 8 is a power of two, else (D = 96) rows are padded to an odd number of columns.
+/* Fetches queries, K and V into shared memory for the attention kernel (attention.cuh). They are
+ * fetched asynchronously and read by ldmatrix, 8 rows at a time at the same 16-byte column. These
+ * must fall on 8 different groups of banks: if D / 8 is a power of two, columns are permuted by the
+ * row's last three bits; otherwise (D = 96) rows are padded to an odd number of columns.
  *
  *   plain type      Q | K | V                               tiles of 64 rows of T
  *   quantised type  Q | K or V | codes of K with scales | codes of V with scales
  *
- * Codes are fetched as they are and unpacked when they are needed, into one tile that K and V take
- * turns in: what is under way takes half the bytes, so that both can be, within the same shared
+ * Codes are fetched unchanged and unpacked when needed, into one tile that K and V use in turn:
+ * data being fetched takes half the bytes, so that both can be in flight within the same shared
  * memory. Tensor cores multiply no int8 or E4M3 by T.
- *   K is the codes themselves, exact in bf16 and f16; its scales multiply the scores in float.
- *   V is code times scale, rounded to T as a plain cache would have it. Its scales in the weights
- *     would cost no rounding in bf16, but leave the range of f16 behind where V is small.
- * Tokens outside the range have scale 0, and every code is finite: so they are zeros, as with a
- * plain type, whatever the cache or, where nothing was fetched, shared memory holds. */
+ *   K is the codes themselves, exact in bf16 and f16; its scales multiply the scores in float. V is
+ *   code times scale, rounded to T as a plain cache would store it. Applying its scales to the
+ *   weights instead would cost no rounding in bf16, but would exceed the range of f16 where V is
+ *   small. Tokens outside the range have scale 0, and every code is finite: so they are zeros, as
+ *   with a plain type, regardless of what the cache or (if nothing was fetched) shared memory
+ *   holds. */
 #ifndef QUIRE_KERNELS_CUDA_ATTENTION_TILE_CUH
 #define QUIRE_KERNELS_CUDA_ATTENTION_TILE_CUH
 
@@ -48,9 +49,9 @@ template <int D> struct shared_tile {
     }
 };
 
-/* Where a warp's lanes lie in a group of 16 rows: each in every row_step-th row from first_row on
- * and in every chunk_step-th chunk from first_chunk on, so that how its places differ is known to
- * the compiler. Eight lanes that follow one another fall on different banks. */
+/* Maps a warp's lanes to a group of 16 rows: each has every row_step-th row from first_row on and
+ * every chunk_step-th chunk from first_chunk on, so that the compiler knows the distances. Eight
+ * consecutive lanes fall on different banks. */
 template <int D> struct lane_map {
     using tile = shared_tile<D>;
     static constexpr int chunk_step = tile::exchanged ? 8 : 4;
@@ -80,9 +81,8 @@ template <kv_type KV, int D> constexpr size_t tile_bytes() {
     return has_codes<KV> ? 2 * tile + 2 * (size_t)num_warps * group_bytes<D> : 3 * tile;
 }
 
-/* Holds what all threads know of the item that is worked on, and the thread's number. Registers are
- * short in the loop over the context: what only its beginning and end need is read again from
- * memory. */
+/* What all threads know about the current item, and the thread's number. Registers are scarce in
+ * the loop over the context: what only its beginning and end need is read again from memory. */
 template <class T, kv_type KV, int D> struct tile_context {
     const attention_launch &a;
     const attention_item *item;
@@ -105,8 +105,8 @@ template <class T, kv_type KV, int D> struct tile_context {
     __device__ __forceinline__ T *v() const {
         return shared + (has_codes<KV> ? 1 : 2) * shared_tile<D>::elements;
     }
-    /* Of one group of tokens: [kv_group][head_dim] codes, one row behind the other; behind the room
-     * for them [kv_group] scales. */
+    /* One group of tokens: [kv_group][head_dim] codes, contiguous rows; after the room for them
+     * [kv_group] scales. */
     __device__ __forceinline__ unsigned char *codes(kv_part part, int group) const {
         return reinterpret_cast<unsigned char *>(shared + 2 * shared_tile<D>::elements) +
                (part * num_warps + group) * group_bytes<D>;
@@ -114,7 +114,7 @@ template <class T, kv_type KV, int D> struct tile_context {
     __device__ __forceinline__ float *scales(kv_part part, int group) const {
         return reinterpret_cast<float *>(codes(part, group) + kv_group * D);
     }
-    /* Position of the tile's row r; rows behind the last are taken as the last. */
+    /* Returns the position of the tile's row r; rows after the last count as the last. */
     __device__ __forceinline__ int position(int r) const {
         return (item->first_row + min(r, item->num_rows - 1) % item->run_rows) / a.group;
     }
@@ -160,7 +160,7 @@ __device__ __forceinline__ void fetch_queries(const tile_context<T, KV, D> &c) {
     }
 }
 
-/* Where an item's sequence and KV head have their blocks. */
+/* Location of the blocks of an item's sequence and KV head. */
 struct kv_source {
     int32_t entry;  /* of the block tables: the sequence's first block */
     uint32_t plane; /* of K, in a block */
@@ -173,7 +173,8 @@ __device__ __forceinline__ kv_source source_of(const tile_context<T, KV, D> &c) 
             (uint32_t)(s.first[KV_PART_K] + (size_t)c.item->kv_head * s.head)};
 }
 
-/* The block that has the group of 16 tokens from `token` on; any where none of it is_read. */
+/* Returns the block with the group of 16 tokens from `token` on; any block if none of them
+ * is_read. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ uint32_t find_block(const tile_context<T, KV, D> &c,
                                                const kv_source &source, int token, bool is_read) {
@@ -195,8 +196,8 @@ __device__ __forceinline__ uint32_t token_in_block(const tile_context<T, KV, D> 
     return (uint32_t)token & ((1u << c.a.block_shift) - 1);
 }
 
-/* This warp's group into its 16 rows of a tile in shared memory: rows begin .. end - 1 of it, zeros
- * in the others and after head_dim. What is not valid is not read, wherever it would lie. */
+/* Fetches this warp's group into its 16 rows of a tile in shared memory: rows begin .. end - 1 of
+ * it, with zeros in the others and after head_dim. Invalid rows are not read at all. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void fetch_rows(const tile_context<T, KV, D> &c, const kv_source &source,
                                            uint32_t block, int token, kv_part part, int begin,
@@ -220,7 +221,7 @@ __device__ __forceinline__ void fetch_rows(const tile_context<T, KV, D> &c, cons
         }
 }
 
-/* The same of its codes, as they lie, from the first row on, and of its scales. */
+/* The same for its codes, unchanged, from the first row on, and for its scales. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void fetch_codes(const tile_context<T, KV, D> &c,
                                             const kv_source &source, uint32_t block, int token,
@@ -250,8 +251,8 @@ __device__ __forceinline__ void fetch_group(const tile_context<T, KV, D> &c,
         fetch_rows(c, source, block, token, part, begin, end);
 }
 
-/* The codes that this warp fetched become its rows of the tile. After head_dim come whatever bytes
- * follow, as finite numbers: the queries have zeros there, and nobody reads the sums. */
+/* Unpacks the codes that this warp fetched into its rows of the tile. After head_dim come arbitrary
+ * bytes as finite numbers: the queries have zeros there, and nobody reads the sums. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void unpack_group(const tile_context<T, KV, D> &c, kv_part part) {
     using map = lane_map<D>;

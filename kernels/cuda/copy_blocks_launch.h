@@ -1,4 +1,4 @@
-/* Blocks of the KV pool copied within it. */
+/* Copies blocks within the KV pool. */
 #ifndef QUIRE_KERNELS_CUDA_COPY_BLOCKS_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_COPY_BLOCKS_LAUNCH_H
 

@@ -13,15 +13,15 @@
     (CUDA_OK(b) ? cublas_check_keep(b, function(__VA_ARGS__), #function, __FILE__, __LINE__)       \
                 : false)
 
-/* While handles are given back: as CUDA_RELEASE. */
+/* While handles are released: like CUDA_RELEASE. */
 #define CUBLAS_RELEASE(b, function, ...)                                                           \
     cublas_check_keep(b, function(__VA_ARGS__), #function, __FILE__, __LINE__)
 
-/* At start: 0, or -1 with err: ERROR_MEMORY where the library says so, else ERROR_DEVICE. */
+/* At start: 0, or -1 with err: ERROR_MEMORY if the library says so, otherwise ERROR_DEVICE. */
 #define CUBLAS_START(err, function, ...)                                                           \
     cublas_check_start(function(__VA_ARGS__), #function, __FILE__, __LINE__, err)
 
-/* Returns whether `status` is success; the first that is not stays in b->failure. */
+/* Returns whether `status` is success; the first failure is kept in b->failure. */
 bool cublas_check_keep(struct cuda_backend *b, cublasStatus_t status, const char *function,
                        const char *file, int line);
 int cublas_check_start(cublasStatus_t status, const char *function, const char *file, int line,

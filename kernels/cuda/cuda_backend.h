@@ -5,8 +5,8 @@
  * return cudaGetLastError(). One stream carries everything but block moves (cuda_streams.h), so ops
  * are ordered as they are called.
  *
- * A failed call is kept in `failure` with file, line and operation (cuda_check.h); every op begins
- * with CUDA_OK(b) or goes through CUDA_TRY and does nothing after a failure. */
+ * A failed call is kept in `failure` with file, line and operation (cuda_check.h). Every op begins
+ * with CUDA_OK(b) or goes through CUDA_TRY, and does nothing after a failure. */
 #ifndef QUIRE_KERNELS_CUDA_CUDA_BACKEND_H
 #define QUIRE_KERNELS_CUDA_CUDA_BACKEND_H
 
@@ -29,8 +29,8 @@ struct thread_pool;          /* thread_pool.h: of the host */
 #define CUDA_LIST_LENGTH 4096
 #define CUDA_HEAD_ROWS_STEP 8 /* cuBLASLt loads 16 bytes of a row at once only then */
 
-/* The arrays of the step on the device, each at its place whatever the step's size, so that what
- * was recorded for one step reads those of another. */
+/* The arrays of the step on the device, each at a fixed place for all step sizes, so that what was
+ * recorded for one step can read those of another. */
 struct cuda_step {
     struct buffer memory; /* of all of them at their largest */
     struct step_inputs host;
@@ -44,21 +44,22 @@ struct cuda_step {
     int32_t *logit_rows;            /* [host.num_sample_rows] */
     struct sample_row *sample_rows; /* likewise */
     int32_t *list;                  /* [CUDA_LIST_LENGTH] what one op reads: rows, spans */
-    int32_t *moved_pairs;           /* likewise, of copy_blocks: sources, then destinations */
+    int32_t *moved_pairs; /* [CUDA_LIST_LENGTH] of copy_blocks: sources, then destinations */
     int32_t table_stride;
-    int32_t *known_tables; /* host: block_tables, once what is enqueued is done; -1: not known */
-    int32_t *known_context_lens;  /* host: of the step begun last */
-    bool is_recorded;             /* was begun within the recording */
-    bool has_wide_tiles;          /* in a plan of its attention */
-    struct buffer sampled_tokens; /* int32_t [serving_limits_max_sample_rows] by `sample`, which
-                                     comes after `embed` in a step: until then of the step before */
+    int32_t *known_tables;       /* host: block_tables after all enqueued work; -1: unknown */
+    int32_t *known_context_lens; /* host: of the step begun last */
+    bool is_recorded;            /* begun within the recording */
+    bool has_wide_tiles;         /* one of its attention plans has wide tiles */
+    struct buffer
+        sampled_tokens; /* int32_t [serving_limits_max_sample_rows], written by `sample`, which
+                           follows `embed` in a step: until then those of the previous step */
 };
 
 /* Of a recording. */
 struct cuda_graph {
     struct cuda_graph *next;
-    cudaGraph_t source;          /* that it was made of, whose nodes are those of exec too */
-    cudaGraphExec_t exec;        /* NULL: there is none, or no more */
+    cudaGraph_t source;          /* the graph that exec was made of; their nodes correspond */
+    cudaGraphExec_t exec;        /* NULL: none, or destroyed */
     cudaGraphNode_t *wide_tiles; /* [num_wide_tiles] the kernels that do attention's */
     int num_wide_tiles;
     bool are_left_out; /* they are */
@@ -70,7 +71,7 @@ struct cuda_backend {
     int device;              /* its number */
     struct cuda_comm *comm;  /* NULL: the backend is alone */
     cudaStream_t stream;     /* the compute stream */
-    int num_multiprocessors; /* that work is cut for */
+    int num_multiprocessors; /* that work is split for */
     size_t max_shared_bytes; /* of a block, opted in */
     struct error failure;    /* code ERROR_NONE: none yet */
     struct cuda_streams *streams;
@@ -80,9 +81,9 @@ struct cuda_backend {
     struct cuda_attention *attention;
     struct cuda_sampler *sampler;
     struct cuda_sample_parallel *sample_parallel; /* NULL: the backend is alone */
-    struct recording *recording;                  /* that was begun; NULL: ops run */
-    struct cuda_tuning *tuning;                   /* likewise; NULL: nothing is timed */
-    struct cuda_graph *captured;                  /* of the recording that was begun */
+    struct recording *recording;                  /* in progress; NULL: ops run */
+    struct cuda_tuning *tuning;                   /* in progress; NULL: nothing is timed */
+    struct cuda_graph *captured;                  /* graph of the recording in progress */
     struct cuda_graph *graphs;                    /* that live */
     struct thread_pool *converters;               /* of weights */
 };
@@ -106,15 +107,16 @@ int cuda_sample_parallel_create(struct cuda_backend *b, struct error *err);
 void cuda_sample_parallel_destroy(struct cuda_backend *b);
 
 /* cuda_state.c */
-/* What an op begins with: from here on the thread's calls of CUDA go to the backend's device. */
+/* Every op begins with it: from here on the thread's CUDA calls go to the backend's device. */
 struct cuda_backend *cuda_state_of(struct backend *b);
 
 /* cuda_graph.c */
-/* Takes it from b->graphs, where it is while there is one. False when the device has failed. */
+/* Removes it from b->graphs, which contains every live graph. Returns false when the device has
+ * failed. */
 bool cuda_graph_destroy(struct cuda_backend *b, struct cuda_graph *graph);
-/* Of b->captured: the kernel enqueued last does attention's wide tiles. */
+/* Notes in b->captured that the kernel enqueued last processes attention's wide tiles. */
 void cuda_graph_add_wide_tiles(struct cuda_backend *b);
-/* Before a launch: leaves these out where the step that was begun has none. */
+/* Before a launch: disables these kernels if the current step has no wide tiles. */
 void cuda_graph_choose_wide_tiles(struct cuda_backend *b, struct cuda_graph *graph);
 
 /* cuda_backend.c */
@@ -130,13 +132,13 @@ void cuda_memory_info(struct backend *b, size_t *out_free, size_t *out_total);
 
 /* cuda_step.c */
 void cuda_step_begin(struct backend *b, const struct step_inputs *inputs);
-/* Bytes of pinned memory that the largest step's arrays take. */
+/* Returns the bytes of pinned memory for the largest step's arrays. */
 size_t cuda_step_packed_bytes(const struct cuda_backend *b);
-/* Where the device has these host arrays; NULL: they did not come with the step. */
+/* Returns the device copy of these host arrays; NULL: they did not come with the step. */
 const int32_t *cuda_step_logit_rows(const struct cuda_backend *b, const int32_t *rows);
 const struct sample_row *cuda_step_sample_rows(const struct cuda_backend *b,
                                                const struct sample_row *rows);
-/* No step is begun any more; nor has attention a plan of it. */
+/* Forgets the current step and its attention plans. */
 void cuda_step_forget(struct cuda_backend *b);
 
 /* cuda_staging.c */
@@ -166,10 +168,12 @@ void cuda_embed(struct backend *b, const struct embed_args *args);
 void cuda_linear(struct backend *b, const struct linear_args *args);
 
 /* cuda_attention.c */
-/* Arrays and words that the plans of a step of so many tokens and sequences take at most. */
+/* Returns the maximum number of arrays and words of the plans of a step of that many tokens and
+ * sequences. */
 void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, int32_t num_seqs,
                               size_t *out_arrays, size_t *out_words);
-/* Adds the plans of the step that was begun, for the layers that asked in the one before. */
+/* Adds the plans of the current step, for the kinds of layers that asked for one in the previous
+ * step. */
 void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packed);
 void cuda_paged_attention(struct backend *b, const struct attention_args *args);
 
@@ -178,7 +182,8 @@ extern const struct recording_ops cuda_recording_ops;
 
 /* cuda_sample.c */
 void cuda_sample(struct backend *b, const struct sample_args *args);
-/* Where the device has these host rows; they are sent there if they did not come with the step. */
+/* Returns the device copy of these host rows; they are sent there if they did not come with the
+ * step. */
 const struct sample_row *cuda_sampler_rows(struct cuda_backend *b, const struct sample_row *rows,
                                            int32_t num_rows);
 

@@ -1,10 +1,11 @@
 /* Private to kernels/cuda: ranks that are threads of one process, each with the GPU of its number,
  * and NCCL between them.
  *
- * A rank enters NCCL's communicator with its first collective op, when all others do: a backend
- * that is only opened needs none. What a rank enqueues for the others ends on its device only when
- * they come to it, so that a rank never waits in a call of CUDA while one of them may be lost: it
- * asks (cuda_comm_await), and aborts its communicator when another rank has failed or NCCL says so.
+ * A rank enters NCCL's communicator with its first collective op, together with all others: a
+ * backend that is only opened needs none. A collective operation completes on a rank's device only
+ * when the others reach it too. So a rank never waits in a CUDA call while another one may be lost:
+ * it polls (cuda_comm_await), and aborts its communicator when another rank has failed or NCCL
+ * reports an error.
  */
 #ifndef QUIRE_KERNELS_CUDA_CUDA_GROUP_H
 #define QUIRE_KERNELS_CUDA_CUDA_GROUP_H
@@ -14,37 +15,39 @@
 
 struct cuda_group;
 
-/* A rank's end of the group: b->comm, NULL of a backend that is alone. */
+/* A rank's view of the group: b->comm, NULL without a group. */
 struct cuda_comm {
     struct cuda_group *group;
     const struct nccl_library *nccl;
     int32_t rank, num_ranks;
     ncclComm_t nccl_comm; /* NULL: not entered yet, or aborted */
     bool has_entered;
-    uint64_t num_ops;                  /* of NCCL, that were enqueued */
-    struct buffer parts;               /* of all ranks, one behind the other */
-    size_t piece_bytes;                /* of a rank's part at most */
+    uint64_t num_ops;                  /* NCCL operations that were enqueued */
+    struct buffer parts;               /* of all ranks, contiguous */
+    size_t piece_bytes;                /* maximum bytes of a rank's part */
     int32_t widths[BACKEND_MAX_RANKS]; /* of gather_columns; 0: not known yet */
 };
 
-/* As backend_group_create. */
+/* See backend_group_create. */
 int cuda_group_create(int32_t num_ranks, struct backend_group **out, struct error *err);
 
-/* As the config says, before there is a device. The others learn of the destruction. */
+/* Creates it from the config, before a device is opened. Its destruction is reported to the other
+ * ranks. */
 int cuda_comm_create(struct cuda_backend *b, struct error *err);
 void cuda_comm_destroy(struct cuda_backend *b);
 
-/* Before an operation of NCCL: counts it, and enters the communicator. False after a failure. */
+/* Called before an NCCL operation: counts it, and enters the communicator. False after a
+ * failure. */
 bool cuda_comm_begin(struct cuda_backend *b);
-/* What a recording holds is enqueued by its replays: returns how many operations those are, counted
- * since there were num_ops, and each replay counts them. A backend that is alone has none. */
+/* Operations in a recording are enqueued by its replays: one function returns how many were
+ * recorded since the count num_ops, and each replay adds them. Without a group there are none. */
 uint64_t cuda_comm_num_ops(const struct cuda_backend *b);
 uint64_t cuda_comm_take_recorded(struct cuda_backend *b, uint64_t num_ops);
 void cuda_comm_count_replayed(struct cuda_backend *b, uint64_t num_ops);
-/* Looks whether another rank, or NCCL, has failed: then so has this one, and the others learn of
- * its failure, whichever it is. */
+/* Checks whether another rank, or NCCL, has failed. Then this rank fails too, and its failure is
+ * reported to the others. */
 void cuda_comm_look(struct cuda_backend *b);
-/* Waits for the event, or with NULL for the compute stream, or for a failure. */
+/* Waits for the event (NULL: the compute stream), or for a failure. */
 void cuda_comm_await(struct cuda_backend *b, cudaEvent_t event);
 
 /* While running: evaluates `call` (a ncclResult_t) unless something failed before, and keeps its

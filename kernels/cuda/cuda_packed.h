@@ -1,5 +1,5 @@
-/* Packs host arrays into one piece of pinned memory, from where one kernel puts them in their
- * places (packed_arrays_launch.h). Lengths are in words of 32 bits. */
+/* Packs host arrays into one piece of pinned memory, from which one kernel copies them to their
+ * destinations (packed_arrays_launch.h). Lengths are in words of 32 bits. */
 #ifndef QUIRE_KERNELS_CUDA_CUDA_PACKED_H
 #define QUIRE_KERNELS_CUDA_CUDA_PACKED_H
 
@@ -13,14 +13,14 @@ struct cuda_packed {
     size_t num_segments, num_words;
 };
 
-/* Bytes of pinned memory for so many arrays with so many words in all. */
+/* Returns the bytes of pinned memory for num_arrays arrays with num_words words in all. */
 size_t cuda_packed_bytes(size_t num_arrays, size_t num_words);
-/* Takes that memory of the step that is being enqueued, or recorded. */
+/* Takes that memory from the step being enqueued or recorded. */
 struct cuda_packed cuda_packed_begin(struct cuda_backend *b, size_t num_arrays, size_t num_words);
-/* Returns where to write an array of so many words for that place on the device; NULL when there
- * are none, or the device has failed. */
+/* Returns where to write an array of num_words words for that destination on the device; NULL when
+ * num_words is 0 or the device has failed. */
 void *cuda_packed_add(struct cuda_packed *packed, void *device_dst, size_t num_words);
-/* Adds a copy of the array; false where cuda_packed_add is NULL. */
+/* Adds a copy of the array; false if cuda_packed_add returns NULL. */
 bool cuda_packed_copy(struct cuda_packed *packed, void *device_dst, const void *src,
                       size_t num_words);
 void cuda_packed_send(struct cuda_backend *b, const struct cuda_packed *packed);

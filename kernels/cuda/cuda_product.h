@@ -1,17 +1,17 @@
-/* One product out = x W^T as cuBLASLt sees it, and the algorithms that the library names for it:
- * shared by the backend, which uses one of them (cuda_gemm.c), and by the benchmark that times all
- * of them (tests/kernels/bench_products.c). Knows cuBLASLt alone, so that a program can use it
- * without a backend.
+/* One product out = x W^T as cuBLASLt sees it, and the algorithms that the library offers for it.
+ * Shared by the backend, which uses one of them (cuda_gemm.c), and by the benchmark that times all
+ * of them (tests/kernels/bench_products.c). It depends only on cuBLASLt, so that a program can use
+ * it without a backend.
  *
- * cuBLASLt's matrices are column major, so a row-major matrix is its own transpose to it, and the
+ * cuBLASLt's matrices are column major, so it sees a row-major matrix as its transpose, and the
  * call is
  *
  *   out^T [N, M] = op_T(W^T [K, N]) x^T [K, M]     M rows of x, W [N, K]; ld: K, K, N
  *
  * in float, with a scale as alpha, a residual as C with beta = 1 and a bias in the epilogue.
  *
- * Everything is kept on the stack: describing a product takes no allocation. Functions may be
- * called from any thread; what they return is cuBLASLt's own status. */
+ * Everything is on the stack: describing a product allocates nothing. Functions may be called from
+ * any thread; they return cuBLASLt's own status. */
 #ifndef QUIRE_KERNELS_CUDA_CUDA_PRODUCT_H
 #define QUIRE_KERNELS_CUDA_CUDA_PRODUCT_H
 
@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All that is fixed before the number of rows of x is known. */
+/* What is fixed before the number of rows of x is known. */
 struct cuda_product_form {
     cudaDataType_t type;     /* of x and W: CUDA_R_16BF or CUDA_R_16F */
     cudaDataType_t out_type; /* that one or CUDA_R_32F */
@@ -53,13 +53,13 @@ struct cuda_product_arrays {
 cublasStatus_t cuda_product_init(struct cuda_product *out, const struct cuda_product_form *form,
                                  int32_t num_rows);
 
-/* The algorithms that keep to the limits, of the first `max` the heuristic names, in its order: the
- * fastest by its estimate first. None is success, too. */
+/* Finds the algorithms within the limits among the first `max` of the heuristic, in its order: the
+ * fastest by its estimate first. Finding none is a success too. */
 cublasStatus_t cuda_product_candidates(cublasLtHandle_t handle, struct cuda_product *product,
                                        const struct cuda_product_limits *limits, int max,
                                        cublasLtMatmulAlgo_t out[], int *out_num);
 
-/* Success where cuBLASLt takes the algorithm for this product and it needs no more workspace. */
+/* Succeeds if cuBLASLt accepts the algorithm for this product and it needs no more workspace. */
 cublasStatus_t cuda_product_check(cublasLtHandle_t handle, struct cuda_product *product,
                                   const cublasLtMatmulAlgo_t *algorithm, size_t workspace_bytes);
 
@@ -68,8 +68,8 @@ cublasStatus_t cuda_product_multiply(cublasLtHandle_t handle, struct cuda_produc
                                      const cublasLtMatmulAlgo_t *algorithm,
                                      const struct cuda_product_arrays *arrays, cudaStream_t stream);
 
-/* Returns whether a status says that the algorithm is not for this product: nothing was enqueued,
- * and another one may do. */
+/* Returns whether a status means that the algorithm does not support this product: nothing was
+ * enqueued, and another algorithm may work. */
 bool cuda_product_is_refusal(cublasStatus_t status);
 
 /* The workspace that NVIDIA recommends for GPUs of this compute capability (cuBLAS documentation,

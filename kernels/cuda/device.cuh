@@ -1,6 +1,6 @@
-/* Everything a kernel may use of the device, under one roof: the .cu files of this folder include
- * this header and nothing else of CUDA, so that the same files compile with nvcc for a GPU and,
- * with kernels/cudasim in front of the include path, with any C++17 compiler for the host.
+/* Everything that a kernel may use of the device: the .cu files of this folder include this header
+ * and nothing else of CUDA, so that the same files compile with nvcc for a GPU and, with
+ * kernels/cudasim in front of the include path, with any C++17 compiler for the host.
  *
  *   DYNAMIC_SHARED(type, name)   the block's dynamic shared memory, 16-byte aligned
  *   LAUNCH(kernel, grid, block, shared_bytes, stream, ...)   kernel<<<...>>>(...)

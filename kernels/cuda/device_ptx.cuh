@@ -15,8 +15,8 @@
 #define LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                     \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
 
-/* x, of which the compiler knows nothing: what follows from it is computed again instead of being
- * kept in registers. */
+/* Returns x as a value that the compiler knows nothing about, so that values derived from it are
+ * recomputed instead of kept in registers. */
 __device__ __forceinline__ uint32_t opaque(uint32_t x) {
     asm volatile("" : "+r"(x));
     return x;

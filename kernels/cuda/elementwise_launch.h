@@ -1,5 +1,5 @@
-/* Row-wise kernels on 16-bit elements: bf16, or else f16. Pointers are to device memory; rows and
- * widths may be of any size > 0. The bits of a row depend on that row alone. */
+/* Row-wise kernels on 16-bit elements: bf16, otherwise f16. Pointers are to device memory; rows and
+ * widths may be of any size > 0. The bits of a row depend only on that row. */
 #ifndef QUIRE_KERNELS_CUDA_ELEMENTWISE_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_ELEMENTWISE_LAUNCH_H
 
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* As `struct norm_args` of kernels/backend.h; group i is group i % row_groups of row i /
+/* Like `struct norm_args` of kernels/backend.h; group i is group i % row_groups of row i /
  * row_groups. The sums are in float. */
 struct norm_launch {
     const void *x;
@@ -29,12 +29,12 @@ struct norm_launch {
 
 cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args);
 /* gate_up [num_rows, 2 * width], out [num_rows, width] = activation(gate) * up; the activation is
- * GELU-tanh or else SiLU. Computed in float. */
+ * GELU-tanh, otherwise SiLU. Computed in float. */
 cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, bool gelu, const void *gate_up,
                            void *out, int32_t num_rows, int32_t width);
-/* As `embed` of kernels/backend.h: out[t] = scale * table[id of token t], which is
- * sampled_tokens[token_rows[t]] where there are token_rows and that is >= 0, else token_ids[t].
- * With a scale of 1 a copy. */
+/* Like `embed` of kernels/backend.h: out[t] = scale * table[id of token t]. The id is
+ * sampled_tokens[token_rows[t]] if token_rows is given and token_rows[t] >= 0, otherwise
+ * token_ids[t]. With a scale of 1 it is a copy. */
 struct embed_launch {
     const void *table;         /* [num_rows, width]: of tokens first_row on */
     const int32_t *token_ids;  /* [num_tokens] */
@@ -52,7 +52,7 @@ struct embed_launch {
 cudaError_t launch_embed(cudaStream_t stream, const struct embed_launch *args);
 /* x = cap * tanh(x / cap) for n floats. */
 cudaError_t launch_soft_cap(cudaStream_t stream, float *x, int64_t n, float cap);
-/* out[r] = x[rows[r]], rows of `width` 16-bit elements of whatever type. */
+/* out[r] = x[rows[r]], rows of `width` 16-bit elements of any type. */
 cudaError_t launch_gather_rows(cudaStream_t stream, const void *x, const int32_t *rows, void *out,
                                int32_t num_rows, int32_t width);
 /* Row s of sums += rows spans[2s] .. spans[2s] + spans[2s + 1] - 1 of x, in this order. */

@@ -1,13 +1,13 @@
-/* Codes of a quantised KV cache, by the definitions of kv_layout.h. Bits and float arithmetic
- * alone, the same on every GPU, on the simulator and on the CPU (dtype.h, kv_type.c): the FP8
- * instructions begin with sm_89. */
+/* Codes of a quantised KV cache, by the definitions of kv_layout.h. Uses only bits and float
+ * arithmetic, the same on every GPU, on the simulator and on the CPU (dtype.h, kv_type.c): FP8
+ * instructions exist only from sm_89 on. */
 #ifndef QUIRE_KERNELS_CUDA_KV_CODES_CUH
 #define QUIRE_KERNELS_CUDA_KV_CODES_CUH
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/kv_layout.h"
 
-/* What a code's value is in units of: codes are unpacked without this factor, which goes into the
+/* The unit of a code's value: codes are unpacked without this factor, which is folded into the
  * scale that they are multiplied by anyway. */
 template <kv_type KV> constexpr float kv_code_unit = KV == KV_E4M3 ? 256.0f : 1.0f;
 
@@ -87,7 +87,7 @@ __device__ __forceinline__ uint32_t e4m3_code(float quotient) {
     return sign | ((bits + 0x7ffff + (bits >> 20 & 1) - (120u << 23)) >> 20);
 }
 
-/* What the code of a finite quotient is worth. */
+/* Returns the value of the code of a finite quotient. */
 __device__ __forceinline__ float e4m3_rounded(float quotient) {
     uint32_t exponent = max(__float_as_uint(quotient) & 0x7f800000, 0x3c800000u);
     float rounder = __uint_as_float(exponent + (20u << 23 | 0x400000));
@@ -106,14 +106,15 @@ __device__ __forceinline__ float e4m3_errors(const float (&x)[8], float scale) {
     return sum;
 }
 
-/* The least scale of a row whose largest magnitude has these bits: NaN unless that is finite. */
+/* Returns the smallest scale of a row whose largest magnitude has these bits; NaN if that is not
+ * finite. */
 __device__ __forceinline__ float kv_scale_of(kv_type type, uint32_t largest) {
     if (largest >= 0x7f800000)
         return __uint_as_float(0x7fc00000);
     return __uint_as_float(largest) / (type == KV_INT8 ? 127.0f : 448.0f);
 }
 
-/* Eight elements of a row of that scale; zeros where the scale is 0 or NaN. */
+/* Packs eight elements of a row with that scale; zeros if the scale is 0 or NaN. */
 __device__ __forceinline__ uint2 pack_codes(kv_type type, const float (&x)[8], float scale) {
     uint32_t words[2] = {0, 0};
 #pragma unroll

@@ -1,5 +1,5 @@
-/* The functions of NCCL in use. NCCL is found at run time, as libnccl.so.2, where a group of ranks
- * is created: with one GPU it need not be there. */
+/* The functions of NCCL in use. NCCL is loaded at run time, as libnccl.so.2, when a group of ranks
+ * is created: with one GPU it need not be installed. */
 #ifndef QUIRE_KERNELS_CUDA_NCCL_LIBRARY_H
 #define QUIRE_KERNELS_CUDA_NCCL_LIBRARY_H
 
@@ -26,8 +26,8 @@ struct nccl_library {
     ncclResult_t (*group_end)(void);
 };
 
-/* nccl_library.c, or nccl_linked.c in the simulator's module. Stays loaded. ERROR_CONFIG: it is not
- * installed, or lacks a function. */
+/* nccl_library.c, or nccl_linked.c in the simulator's module. The library stays loaded. Fails with
+ * ERROR_CONFIG when it is not installed or lacks a function. */
 int nccl_library_load(struct nccl_library *out, struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Arrays of the host that lie packed in one piece of pinned memory, put in their places on the
- * device: one launch, and no copy engine that has to take turns with the kernels. */
+/* Copies host arrays, packed in one piece of pinned memory, to their destinations on the device:
+ * one launch, and no copy engine that alternates with the kernels. */
 #ifndef QUIRE_KERNELS_CUDA_PACKED_ARRAYS_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_PACKED_ARRAYS_LAUNCH_H
 
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* One is the work of a block, so that a long array is cut into several. */
+/* A segment is the work of one block; a long array is cut into several. */
 #define PACKED_SEGMENT_WORDS 1024
 
 struct packed_segment {

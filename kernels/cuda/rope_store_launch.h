@@ -1,4 +1,4 @@
-/* Rotates q in place, and k on its way into the cache; stores k and v in the tokens' slots. */
+/* Rotates q in place, and k while storing it; stores k and v in the tokens' slots. */
 #ifndef QUIRE_KERNELS_CUDA_ROPE_STORE_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_ROPE_STORE_LAUNCH_H
 
@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-/* As `struct rope_store_args` of kernels/backend.h, spread out; pointers are to device memory. */
+/* The fields of `struct rope_store_args` of kernels/backend.h, flattened; pointers are to device
+ * memory. */
 struct rope_store_launch {
     void *qkv;               /* [num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim] */
     const float *rope_table; /* [positions, rotary_dim]: cosines, then sines */

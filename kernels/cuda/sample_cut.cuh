@@ -1,12 +1,12 @@
-/* Finds where to cut a row, in the order of falling logit and rising id, by number of tokens or by
- * mass, without sorting it.
+/* Finds where to cut a row, in order of descending logit and ascending id, by number of tokens or
+ * by mass, without sorting it.
  *
- * A table of counts and masses per bin, bin 0 the most probable, is filled in one pass over the row
- * and the boundary bin found by a scan of the table. The first, coarse table has bins of equal
- * width in logits, so that a typical row spreads over them and two threads seldom add to the same.
- * Its boundary bin is turned into an interval of keys (logits in integer order) by bisection, and
- * divided again, and again, until it holds one token or tokens of one logit. On rows as models
- * make them that takes one pass or two; no row needs more than five. */
+ * A table of counts and masses per bin, bin 0 the most probable, is filled in one pass over the
+ * row, and the boundary bin is found by a scan of the table. The first, coarse table has bins of
+ * equal width in logits, so that a typical row spreads over them and two threads seldom add to the
+ * same. Its boundary bin is turned into an interval of keys (logits in integer order) by bisection,
+ * and divided again and again until it holds one token or tokens of one logit. Typical rows of
+ * models take one or two passes; no row needs more than five. */
 #ifndef QUIRE_KERNELS_CUDA_SAMPLE_CUT_CUH
 #define QUIRE_KERNELS_CUDA_SAMPLE_CUT_CUH
 
@@ -14,10 +14,10 @@
 
 #define SAMPLE_BINS_PER_LANE (SAMPLE_BINS / WARP_SIZE)
 
-/* Says what the logits of a row weigh. */
+/* How the logits of a row are weighted. */
 struct weighing {
     float max;          /* finite, no logit is above */
-    float lowest;       /* logits below weigh nothing and are in no bin */
+    float lowest;       /* lower logits have weight 0 and are in no bin */
     float log2_factor;  /* weight = 2^((logit - max) * log2_factor) */
     float bins_per_one; /* of the coarse table, per unit of logit */
 };
@@ -51,8 +51,8 @@ struct cut_memory {
     struct boundary boundary;
 };
 
-/* Kept are all logits above `logit`, and the first num_kept of the num_equal that equal it; when
- * all are kept, they may be of several logits, `logit` the lowest. */
+/* All logits above `logit` are kept, and the first num_kept of the num_equal ones that equal it.
+ * When all of a bin are kept, they may be of several logits, of which `logit` is the lowest. */
 struct cut {
     float logit;
     uint32_t num_equal, num_kept;
@@ -64,7 +64,7 @@ struct cut {
 /* Logits further below the largest share the last bin of the coarse table. */
 #define SAMPLE_COARSE_SPAN 64.0f
 
-/* `bound`: no logit below it is of interest. */
+/* `bound`: lower logits are irrelevant. */
 __device__ __forceinline__ struct weighing weighing_of(float max, float temperature, float bound) {
     struct weighing w;
     w.max = fmaxf(max, -FLT_MAX);
@@ -81,7 +81,7 @@ __device__ __forceinline__ uint64_t weight_of(const struct weighing &w, float lo
     return static_cast<uint64_t>(weight * static_cast<float>(1ull << SAMPLE_WEIGHT_BITS));
 }
 
-/* Never falls when the logit does: subtraction and product round monotonously. */
+/* Never decreases when the logit does: subtraction and product round monotonically. */
 __device__ __forceinline__ uint32_t coarse_bin(const struct weighing &w, float logit) {
     return static_cast<uint32_t>(fminf((w.max - logit) * w.bins_per_one, SAMPLE_BINS - 1));
 }
@@ -90,8 +90,8 @@ __device__ __forceinline__ uint32_t bin_slot(uint32_t bin) {
     return bin % SAMPLE_BINS_PER_LANE * WARP_SIZE + bin / SAMPLE_BINS_PER_LANE;
 }
 
-/* The sum of both halves is exact whatever the order of additions: an addition that overflows the
- * lower half carries into the upper, and exactly one thread sees it. */
+/* The sum of both halves is exact for any order of additions: an addition that overflows the lower
+ * half carries into the upper, and exactly one thread sees it. */
 __device__ __forceinline__ void add_to_bin(struct bin_table *table, uint32_t bin, uint64_t mass) {
     uint32_t slot = bin_slot(bin), low = static_cast<uint32_t>(mass);
     uint32_t high = static_cast<uint32_t>(mass >> 32);
@@ -102,9 +102,9 @@ __device__ __forceinline__ void add_to_bin(struct bin_table *table, uint32_t bin
         atomicAdd(&table->mass_high[slot], high);
 }
 
-/* bin_of gives the bin of a logit, or SAMPLE_BINS for none. Without use_mass only counts. The
- * last reader of the table has passed a barrier since, that of find_boundary. Source: a logit_row,
- * or what else visit_row takes. */
+/* bin_of returns the bin of a logit, or SAMPLE_BINS for none. Without use_mass only counts are
+ * filled. The last reader of the table has passed a barrier since, that of find_boundary. Source: a
+ * logit_row, or anything else that visit_row takes. */
 template <class Source, class BinOf>
 __device__ __forceinline__ void fill_table(const Source &source, const struct weighing &w,
                                            bool use_mass, struct bin_table *table, BinOf bin_of) {
@@ -215,7 +215,7 @@ find_coarse_boundary(const struct weighing &w, struct tally limit, struct cut_me
 }
 
 /* Finds where `limit`, a count or a mass of at least 1, is reached in the row whose coarse table is
- * filled; false when it is not, and of `out` only the mass, that of the whole table, is set. The
+ * filled; false when it is not; then only the mass in `out` is set, to that of the whole table. The
  * tables hold masses if use_mass. `source` has all tokens of the boundary bin. */
 template <class Source>
 __device__ __forceinline__ bool find_cut(const Source &source, const struct weighing &w,
@@ -267,8 +267,8 @@ __device__ __forceinline__ bool is_kept(const struct cut &cut, int32_t last_equa
     return logit > cut.logit || (logit == cut.logit && token <= last_equal);
 }
 
-/* Lists the kept tokens as they come, for all threads of the block; `list` holds all of them, and
- * *num_listed is in shared memory. */
+/* Lists the kept tokens in any order, for all threads of the block; `list` has room for all of
+ * them, and *num_listed is in shared memory. */
 __device__ __forceinline__ void list_kept(const struct logit_row &row, const struct cut &cut,
                                           uint64_t (&of_warps)[2][SAMPLE_WARPS],
                                           struct sample_logit *list, int32_t *num_listed) {
@@ -283,7 +283,7 @@ __device__ __forceinline__ void list_kept(const struct logit_row &row, const str
     __syncthreads();
 }
 
-/* Lists the n first tokens of a row, of which there are as many. */
+/* Lists the first n tokens of a row, which has at least that many. */
 __device__ __forceinline__ void collect_top(const struct logit_row &row, struct weighing w,
                                             uint32_t n, struct cut_memory *memory,
                                             uint64_t (&of_warps)[2][SAMPLE_WARPS],
@@ -295,7 +295,8 @@ __device__ __forceinline__ void collect_top(const struct logit_row &row, struct 
     list_kept(row, cut, of_warps, list, num_listed);
 }
 
-/* How many of the n listed tokens come before this one, by falling logit and rising id. */
+/* Returns how many of the n listed tokens come before this one, by descending logit and ascending
+ * id. */
 __device__ __forceinline__ int32_t place_among(const struct sample_logit *list, int32_t n,
                                                struct sample_logit own) {
     int32_t place = 0;

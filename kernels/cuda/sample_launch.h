@@ -14,9 +14,9 @@
 #define SAMPLE_MAX_VOCAB ((1 << (63 - SAMPLE_WEIGHT_BITS)) - 1)
 
 /* A row of logits is cut into ranges, a block each, and a range into chunks, a warp each. Greedy
- * rows take one launch, sampled ones two, those with top-k or top-p three; with one range a block
- * goes through all stages in one launch. Reports of logprobs take one block a row, and so do rows
- * that llama.cpp's steps have a part in (sample_shape.cu), in a launch of their own. */
+ * rows take one launch, sampled ones two, those with top-k or top-p three; with one range, a block
+ * goes through all stages in one launch. Reports of logprobs take one block per row, and so do rows
+ * with sampling steps of llama.cpp (sample_shape.cu), in a separate launch. */
 #define SAMPLE_MAX_RANGES 32
 #define SAMPLE_MIN_RANGE 4096 /* tokens of one, where there are several */
 #define SAMPLE_WARPS 16       /* of a block */
@@ -34,43 +34,44 @@ struct sample_keys {
     uint32_t low, high;
 };
 
-/* What a row's table of bins says of the tokens before the cuts are known to the token. */
+/* What a row's table of bins says about the tokens, before the exact cuts are known. */
 struct sample_undecided {
-    bool is_listed;             /* they are few enough; else nothing below is set */
+    bool is_listed; /* the undecided tokens are few enough to be listed; otherwise nothing below is
+                       set */
     uint32_t kept_above;        /* all tokens with larger keys are kept */
-    struct sample_keys keys[2]; /* those in here may be; the rest are not */
+    struct sample_keys keys[2]; /* tokens with keys in here may be kept; the others are not */
 };
 
-/* What the blocks of one row tell each other, within a launch and from one to the next. */
+/* What the blocks of one row communicate, within a launch and from one to the next. */
 struct sample_scratch {
-    /* Zero whenever the row is done. */
+    /* Zero between rows. */
     unsigned long long best; /* packed as in sample_row.cuh */
     unsigned long long bin_masses[SAMPLE_BINS];
     uint32_t bin_counts[SAMPLE_BINS];
-    int32_t num_done; /* blocks, of those that work on the same */
+    int32_t num_done; /* finished blocks of those that work on the same row */
     int32_t num_undecided;
     /* Written before they are read. */
-    bool is_sampled; /* else the token is known */
+    bool is_sampled; /* otherwise the token is known */
     float max;       /* the largest logit */
     float bound;     /* no logit below it is kept */
     struct sample_undecided undecided;
-    uint64_t chunk_sums[SAMPLE_MAX_CHUNKS]; /* of the weights of the tokens surely kept */
+    uint64_t chunk_sums[SAMPLE_MAX_CHUNKS]; /* sums of the weights of the tokens surely kept */
     struct sample_logit undecided_tokens[SAMPLE_MAX_UNDECIDED]; /* in any order */
 };
 
 /* Device memory, all of it. */
 struct sample_tensors {
-    const struct sample_row *rows;  /* [num_rows] */
-    float *logits;                  /* [num_rows, row_stride]; edited in place where nobody looks */
-    float *edited;                  /* [num_rows, row_stride]; rows with edits and logprobs */
+    const struct sample_row *rows; /* [num_rows] */
+    float *logits; /* [num_rows, row_stride]; edited in place if nobody reads the raw ones */
+    float *edited; /* [num_rows, row_stride]; rows with edits and logprobs */
     const uint32_t *masks;          /* [..][SAMPLE_MASK_WORDS(vocab_size)], from first_mask on */
     struct sample_output *out;      /* [num_rows] */
-    int32_t *sampled_tokens;        /* [num_rows] what stays on the device of out[].token */
+    int32_t *sampled_tokens;        /* [num_rows] device copy of out[].token */
     double *log_totals;             /* [num_rows] of the rows that are reported on */
     struct sample_scratch *scratch; /* [num_rows], zero before the first launch of all */
     int32_t num_rows;
     int32_t vocab_size;
-    int32_t row_stride; /* >= vocab_size; what lies between is not read */
+    int32_t row_stride; /* >= vocab_size; the rest is not read */
     int32_t first_mask;
 };
 
@@ -112,7 +113,8 @@ SAMPLE_INLINE bool sample_is_masked(const struct sample_row *row) {
     return row->target == SAMPLE_NO_TARGET && row->mask != SAMPLE_NO_MASK;
 }
 
-/* Its token is drawn, unless no token is allowed; but for a row that sample_is_shaped. */
+/* Its token is sampled at random, unless no token is allowed; not for a row that
+ * sample_is_shaped. */
 SAMPLE_INLINE bool sample_is_drawn(const struct sample_row *row) {
     return row->target == SAMPLE_NO_TARGET && row->settings.temperature > 0 &&
            !sample_is_shaped(row);
@@ -126,7 +128,7 @@ SAMPLE_INLINE bool sample_has_cut(const struct sample_row *row, int32_t vocab_si
     return sample_has_top_k(row, vocab_size) || row->settings.top_p < 1;
 }
 
-/* It is drawn from what top_k or top_p leave. */
+/* It is sampled from what top_k or top_p keep. */
 SAMPLE_INLINE bool sample_is_cut(const struct sample_row *row, int32_t vocab_size) {
     return sample_is_drawn(row) && sample_has_cut(row, vocab_size);
 }
@@ -137,7 +139,7 @@ struct sample_choice {
     int32_t num_ranges;      /* that each row is cut into */
 };
 
-/* Ranges enough to keep every multiprocessor busy. */
+/* Returns enough ranges to keep every multiprocessor busy. */
 SAMPLE_INLINE int32_t sample_num_ranges(int32_t num_rows, int32_t vocab_size,
                                         int32_t num_multiprocessors) {
     int32_t wanted = (num_multiprocessors + num_rows - 1) / num_rows;
@@ -156,9 +158,9 @@ cudaError_t launch_sample_mask(cudaStream_t stream, const struct sample_tensors 
 /* Changes the logits the rows are sampled from; biases go before penalties. */
 cudaError_t launch_sample_edit(cudaStream_t stream, const struct sample_tensors *tensors,
                                const struct sample_edits *edits, enum sample_edit_kind kind);
-/* Writes out[].token and sampled_tokens, but of rows that sample_is_shaped, the same whatever the
- * number of ranges. One launch when rows have one range or none is drawn, else two, or three when
- * one is cut. */
+/* Writes out[].token and sampled_tokens of all rows except those that sample_is_shaped; the result
+ * does not depend on the number of ranges. Takes one launch when rows have one range or none is
+ * drawn, otherwise two, or three when one is cut. */
 cudaError_t launch_sample_choose(cudaStream_t stream, const struct sample_tensors *tensors,
                                  const struct sample_choice *choice);
 /* The same for the rows that sample_is_shaped, with mirostat_mu, in one launch. */

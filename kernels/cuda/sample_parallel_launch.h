@@ -1,6 +1,6 @@
 /* The kernels of the sample_vocab_parallel op: sample_parallel.cu. A rank has the logits of a part
- * of the vocabulary; of each row it makes an EXCERPT for rank 0, which all ranks know the size of,
- * since they know the rows. Tokens in excerpts are numbered from the rank's first.
+ * of the vocabulary. For each row it makes an EXCERPT for rank 0, whose size all ranks know,
+ * because they know the rows. Tokens in excerpts are numbered from the rank's first token.
  *
  * Each launcher enqueues on `stream` and returns cudaGetLastError(). */
 #ifndef QUIRE_KERNELS_CUDA_SAMPLE_PARALLEL_LAUNCH_H
@@ -13,19 +13,19 @@
 enum excerpt_kind {
     EXCERPT_NOTHING, /* the token is given */
     EXCERPT_TOP,     /* the rank's most probable tokens */
-    EXCERPT_DRAWN,   /* of all ranks' tokens the one that is drawn, from the rank that has it */
+    EXCERPT_DRAWN,   /* the sampled token, from the rank that has it */
     EXCERPT_WHOLE    /* the rank's logits */
 };
 
 struct row_excerpt {
     enum excerpt_kind kind;
-    int32_t num_candidates; /* struct sample_logit; token -1: none there */
+    int32_t num_candidates; /* struct sample_logit; token -1: none */
     /* Of the rows before it in the same message. */
     int32_t candidates_before, wholes_before;
     bool begins_message;
 };
 
-/* Returns the sample_logits whose place the rank's logits of one row take. */
+/* Returns the length of the rank's logits of one row, in sample_logits. */
 SAMPLE_INLINE int64_t excerpt_whole_length(int32_t width) {
     return ((int64_t)width + 1) / 2;
 }
@@ -35,12 +35,12 @@ SAMPLE_INLINE int64_t excerpt_place(const struct row_excerpt *excerpt, int32_t w
     return excerpt->candidates_before + excerpt->wholes_before * excerpt_whole_length(width);
 }
 
-/* A rank's part of the rows, in device memory but for the excerpts. */
+/* A rank's part of the rows, in device memory except for the excerpts. */
 struct sample_columns {
     const struct sample_row *rows;      /* [num_rows] */
     const struct row_excerpt *excerpts; /* [num_rows] pinned memory */
     const float *logits;                /* [num_rows, width] */
-    /* Of every rank and row, of which only EXCERPT_DRAWN's are there. */
+    /* For every rank and row; set only for EXCERPT_DRAWN. */
     const unsigned long long *largest; /* [num_ranks, num_rows] packed as in sample_row.cuh */
     const unsigned long long *masses;  /* likewise */
     int32_t num_rows;
@@ -61,9 +61,9 @@ cudaError_t launch_sample_mass(cudaStream_t stream, const struct sample_columns 
 cudaError_t launch_sample_excerpt(cudaStream_t stream, const struct sample_columns *columns,
                                   int32_t first_row, int32_t num_rows,
                                   struct sample_logit *message);
-/* Fills in the columns of the rank that has sent the message, which begin at `logits`. From rows of
- * what all ranks have sent the sampler gets the tokens that the rows' own logits would give: what
- * no excerpt has is -INFINITY. */
+/* Fills in the columns of the rank that sent the message, which begin at `logits`. With the
+ * messages of all ranks in place, the sampler finds the same tokens as with the rows' full logits:
+ * what no excerpt contains is -INFINITY. */
 cudaError_t launch_sample_place(cudaStream_t stream, const struct sample_logit *message,
                                 int32_t width, const struct row_excerpt *excerpts, int32_t num_rows,
                                 float *logits, int32_t row_stride);

@@ -1,9 +1,9 @@
-/* How the blocks of one row share it: each has a range, and whichever is the last to be done with
- * its own goes on alone. No block waits for another, so they may run in any order, one by one.
+/* How the blocks of one row share it: each has a range, and the block that finishes last continues
+ * alone. No block waits for another, so they may run in any order, even one by one.
  *
- * Sums of parts are of integers, hence exact: the result does not depend on the number of ranges.
- * A launch is of gridDim.x ranges by gridDim.y rows; with one range no block has to ask, and what
- * is in its shared memory is the row's already. */
+ * Sums of parts are of integers, hence exact: the result does not depend on the number of ranges. A
+ * launch is of gridDim.x ranges by gridDim.y rows; with one range no synchronisation is needed, and
+ * the block's shared memory already holds the whole row's results. */
 #ifndef QUIRE_KERNELS_CUDA_SAMPLE_RANGES_CUH
 #define QUIRE_KERNELS_CUDA_SAMPLE_RANGES_CUH
 
@@ -43,8 +43,8 @@ __device__ __forceinline__ int32_t chunk_with(const struct row_share &share, int
     return (token + share.row.lead) / 4 / share.chunk_quads;
 }
 
-/* Returns whether all other blocks of the row have come here; what they wrote before is visible
- * then. What this block wrote is visible to all its threads. */
+/* Returns whether all other blocks of the row have reached this point; what they wrote before is
+ * then visible. What this block wrote is visible to all its threads. */
 __device__ __forceinline__ bool is_last_block(const struct row_share &share,
                                               struct share_memory *memory) {
     __syncthreads();
@@ -61,7 +61,7 @@ __device__ __forceinline__ bool is_last_block(const struct row_share &share,
     return memory->is_last;
 }
 
-/* Returns whether this block goes on, with the best of its range made that of the row. */
+/* Returns whether this block continues; the best of its range is then that of the row. */
 __device__ __forceinline__ bool merge_best(const struct row_share &share, uint64_t *best,
                                            struct share_memory *memory) {
     if (gridDim.x > 1 && threadIdx.x == 0)
@@ -77,7 +77,7 @@ __device__ __forceinline__ bool merge_best(const struct row_share &share, uint64
     return true;
 }
 
-/* Fetches the whole row's table into the place of the range's. */
+/* Replaces the range's table by the whole row's. */
 __device__ __forceinline__ void load_table(const struct row_share &share, struct bin_table *table) {
     for (int i = threadIdx.x; i < SAMPLE_BINS && gridDim.x > 1; i += SAMPLE_THREADS) {
         uint64_t mass = share.scratch->bin_masses[i];
@@ -92,7 +92,7 @@ __device__ __forceinline__ void clear_table(const struct row_share &share) {
         share.scratch->bin_masses[i] = share.scratch->bin_counts[i] = 0;
 }
 
-/* Returns whether this block goes on, with its range's table made that of the row. */
+/* Returns whether this block continues; its range's table is then that of the row. */
 __device__ __forceinline__ bool merge_table(const struct row_share &share, struct bin_table *table,
                                             struct share_memory *memory) {
     __syncthreads();

@@ -2,7 +2,7 @@
  * search in id order.
  *
  * Sums are of integers, so they do not depend on which thread adds what, or when. A pass reads four
- * logits at a time, aligned whatever the row's address is. */
+ * logits at a time, aligned for any address of the row. */
 #ifndef QUIRE_KERNELS_CUDA_SAMPLE_ROW_CUH
 #define QUIRE_KERNELS_CUDA_SAMPLE_ROW_CUH
 
@@ -35,12 +35,12 @@ __device__ __forceinline__ struct logit_row part_of(struct logit_row row, int32_
     return row;
 }
 
-/* Returns what a logit counts as: no NaN, nothing above the largest float. */
+/* Returns the logit without NaN and infinity: nothing above the largest float. */
 __device__ __forceinline__ float tame(float logit) {
     return fminf(fmaxf(logit, -INFINITY), FLT_MAX);
 }
 
-/* Floats in their order as unsigned integers; both zeros are one. */
+/* Maps floats to unsigned integers in the same order; both zeros map to one. */
 __device__ __forceinline__ uint32_t key_of(float logit) {
     uint32_t bits = logit == 0 ? 0 : __float_as_uint(logit);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -67,8 +67,8 @@ __device__ __forceinline__ float4 load_edge_quad(const struct logit_row &row, in
     return quad;
 }
 
-/* Calls visit(token, logit) for the tokens of every STRIDE-th of quads `begin` to `end`, from the
- * one numbered `offset` on, by rising id. A few loads are under way at a time. */
+/* Calls visit(token, logit) for the tokens of every STRIDE-th of quads `begin` to `end`, from
+ * number `offset` on, by ascending id. A few loads are in flight at a time. */
 template <int STRIDE, class Visit>
 __device__ __forceinline__ void visit_quads(const struct logit_row &row, int32_t begin, int32_t end,
                                             int32_t offset, Visit visit) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void visit_quads(const struct logit_row &row, int32_t
     }
 }
 
-/* A pass of the block over what is in view; a thread sees its tokens by rising id. */
+/* A pass of the block over what is in view; a thread sees its tokens by ascending id. */
 template <class Visit>
 __device__ __forceinline__ void visit_row(const struct logit_row &row, Visit visit) {
     visit_quads<SAMPLE_THREADS>(row, row.begin, row.end, threadIdx.x, visit);
@@ -128,8 +128,8 @@ __device__ __forceinline__ uint64_t block_sum(uint64_t x, uint64_t (&of_warps)[S
     return block_reduce(x, of_warps, [](uint64_t a, uint64_t b) { return a + b; });
 }
 
-/* A token as an integer that is the larger the more probable it is: of the largest logit, the
- * lowest id. */
+/* Packs a token into an integer that is larger for more probable tokens; among equal logits, the
+ * lowest id is largest. */
 __device__ __forceinline__ uint64_t pack_logit(float logit, int32_t token) {
     return static_cast<uint64_t>(key_of(logit)) << 32 | (UINT32_MAX - token);
 }

@@ -1,7 +1,6 @@
-/* Between the coarse table and the cuts: which tokens are surely kept by top_k and top_p, which
- * surely not, and the few in the boundary bins, of which a cut decides when it is known.
- *
- * The blocks of a row sum the first and list the last, so that the cuts need no pass over the row.
+/* Between the coarse table and the cuts: which tokens are surely kept by top_k and top_p, which are
+ * surely dropped, and the few in the boundary bins that the exact cut decides. The blocks of a row
+ * sum the first and list the last, so that the cuts need no pass over the row.
  */
 #ifndef QUIRE_KERNELS_CUDA_SAMPLE_UNDECIDED_CUH
 #define QUIRE_KERNELS_CUDA_SAMPLE_UNDECIDED_CUH
@@ -11,7 +10,7 @@
 /* Where to look for tokens of the boundary bins. */
 struct undecided_source {
     struct logit_row row;
-    bool is_listed; /* in `tokens`, all of them; else they are in the row */
+    bool is_listed; /* all of them are in `tokens`; otherwise they are in the row */
     const struct sample_logit *tokens;
     int32_t num_tokens;
 };
@@ -24,7 +23,7 @@ __device__ __forceinline__ void visit_row(const struct undecided_source &source,
         visit(source.tokens[i].token, source.tokens[i].logit);
 }
 
-/* The least integer that is at least fraction * mass, at least 1. */
+/* Returns the smallest integer that is at least fraction * mass and at least 1. */
 __device__ __forceinline__ uint64_t mass_share(float fraction, uint64_t mass) {
     uint64_t scaled = static_cast<uint64_t>(fraction * 0x1p64f); /* < 2^64, as fraction < 1 */
     uint64_t share = __umul64hi(scaled, mass) + (scaled * mass != 0);
@@ -41,8 +40,8 @@ __device__ __forceinline__ struct sample_undecided none_undecided() {
     return {true, 0, {{1, 0}, {1, 0}}};
 }
 
-/* From the coarse table of a row with cuts. Before top_k's is known, top_p's lies between those of
- * the least and of the most that top_k can leave. */
+/* From the coarse table of a row with cuts. Before top_k's cut is known, top_p's cut lies between
+ * those for the least and the most that top_k can keep. */
 __device__ __forceinline__ struct sample_undecided find_undecided(const struct sample_row *r,
                                                                   int32_t size,
                                                                   const struct weighing &w,
@@ -109,7 +108,7 @@ __device__ __forceinline__ struct cut choose_cut(const struct sample_row *r,
     return cut;
 }
 
-/* Sums what is surely kept of each of the block's chunks, and lists what is undecided. */
+/* Sums the surely kept tokens of each of the block's chunks, and lists the undecided ones. */
 __device__ __forceinline__ void sum_decided(const struct row_share &share,
                                             const struct sample_undecided &undecided,
                                             const struct weighing &w) {

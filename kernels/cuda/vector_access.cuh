@@ -1,6 +1,6 @@
 /* N consecutive elements in accesses of up to 16 bytes: 8 of 16 bits, or 4 floats, in one, which
  * needs an address that is a multiple of 16. Kernels take N as a parameter; the launcher chooses 8
- * where every row starts at such an address, else the smallest N that does the work. */
+ * if every row starts at such an address, otherwise the smallest N that works. */
 #ifndef QUIRE_KERNELS_CUDA_VECTOR_ACCESS_CUH
 #define QUIRE_KERNELS_CUDA_VECTOR_ACCESS_CUH
 

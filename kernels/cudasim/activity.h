@@ -1,4 +1,4 @@
-/* What the device does and what is called, for whoever records it through include/cupti.h. */
+/* The device's work and the API calls, for recording through include/cupti.h. */
 #ifndef CUDASIM_ACTIVITY_H
 #define CUDASIM_ACTIVITY_H
 

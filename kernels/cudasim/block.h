@@ -84,8 +84,8 @@ static inline thread_state *running_thread() {
 
 void run_grid(const launch_config &config, const std::function<void()> &body);
 
-/* The running thread gives way to the next that can run, itself included; `ends`: for good. When
- * there is none although threads live, the process ends with a message. */
+/* The running thread yields to the next one that can run, itself included; `ends`: for good. When
+ * none can although threads live, the process ends with a message. */
 void run_next_thread(bool ends);
 
 /* The running thread is done: those that wait for it continue. barrier.cpp. */

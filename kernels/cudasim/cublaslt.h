@@ -82,10 +82,10 @@ inline size_t type_bytes(int type) {
 
 /* cublaslt_algorithm.cpp */
 
-/* Candidate `index` in the order in which this GPU likes them; false behind the last. */
+/* Returns candidate `index` in this GPU's order of preference; false after the last. */
 bool candidate(const problem &p, const preference &wish, int index, algorithm *out);
 size_t workspace_bytes(const algorithm &algo, const problem &p);
-/* Whether the algorithm is for this product. */
+/* Checks whether the algorithm supports this product. */
 cublasStatus_t check_algorithm(const algorithm &algo, const problem &p);
 /* Device work. */
 void multiply(const problem &p, const algorithm &algo, const operands &o);

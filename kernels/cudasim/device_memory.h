@@ -1,6 +1,6 @@
-/* Memory of the GPU. It can be touched only while the device works: a host that follows a device
- * pointer faults, as it would with a real one. A page before and one after each allocation are
- * never mapped, and an address is never used again. */
+/* Memory of the GPU. It can be touched only while the device works: a host that dereferences a
+ * device pointer faults, as with a real GPU. A page before and one after each allocation are never
+ * mapped, and an address is never used again. */
 #ifndef CUDASIM_DEVICE_MEMORY_H
 #define CUDASIM_DEVICE_MEMORY_H
 

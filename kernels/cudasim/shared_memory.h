@@ -23,13 +23,14 @@ struct block_shared {
  * module. */
 void begin_shared_memory(const void *kernel, size_t bytes);
 /* For a block that begins: 0xff in every byte. Returns its dynamic memory, 16-byte aligned, which
- * ends at an unmapped page and beside poisoned bytes. */
+ * ends at an unmapped page, next to poisoned bytes. */
 void *begin_block_memory(block_shared *own);
 /* Static memory has one place for all blocks: when another goes on it is copied, and back. */
 void save_static_memory(block_shared *own);
 void restore_static_memory(const block_shared *own);
 
-/* Ends the process unless `address` is a multiple of `bytes` and so many there are shared memory.
+/* Ends the process unless `address` is a multiple of `bytes` and that many bytes from it on are
+ * shared memory.
  */
 void check_shared_address(const site &where, const void *address, size_t bytes);
 

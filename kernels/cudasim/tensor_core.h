@@ -19,7 +19,7 @@ typedef float four_floats __attribute__((vector_size(16)));
 typedef int32_t four_ints __attribute__((vector_size(16)));
 
 const int MAX_CHUNK = 32;
-/* Behind the binary point of the largest: one more than a float has. GPUs differ. */
+/* Bits after the binary point of the largest: one more than a float has. GPUs differ. */
 const int KEPT_BITS = 24;
 
 /* Returns sum + products[0] + ... + products[count - 1]. Units below 2^-126 are not kept. With an

@@ -36,12 +36,12 @@ typedef enum {
 const char *ncclGetErrorString(ncclResult_t result);
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
-/* Waits for all ranks, each called by a thread of its own, whose device is the rank's. */
+/* Waits for all ranks, each called by its own thread, whose device is the rank's. */
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int num_ranks, ncclUniqueId id, int rank);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
-/* Likewise; what is enqueued ends without the other ranks. */
+/* The same; enqueued work ends without the other ranks. */
 ncclResult_t ncclCommAbort(ncclComm_t comm);
-/* *error: what has failed since the last call, of the work that was enqueued. */
+/* *error: what has failed of the enqueued work since the last call. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error);
 
 /* Enqueued on the stream. */

@@ -1,6 +1,6 @@
 /* Compiles the .cu files of kernels/cuda for the host: what kernels/cuda/device_ptx.cuh and CUDA
- * give a kernel, simulated. README.md beside this folder says what it catches and what it cannot
- * show. */
+ * give a kernel, simulated. The README.md next to this folder says what it catches and what it
+ * cannot show. */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 

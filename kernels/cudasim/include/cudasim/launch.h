@@ -24,7 +24,7 @@ struct launch_config {
  * once by every thread. */
 void enqueue_grid(const launch_config &config, std::function<void()> body);
 
-/* Ends the program when a pointer is of no use to a GPU. It may point to the end of an array. */
+/* Ends the program when a pointer is not usable by a GPU. It may point to the end of an array. */
 void check_pointer(const char *kernel_name, const void *pointer);
 
 template <class P> void check_argument(const char *kernel_name, const P &argument) {
@@ -32,8 +32,8 @@ template <class P> void check_argument(const char *kernel_name, const P &argumen
         check_pointer(kernel_name, argument);
 }
 
-/* Queues work of a library's own, such as a matrix product, behind what the stream has: a kernel of
- * its. It runs on the host as device work: it may touch device memory. */
+/* Queues a library's own work, such as a matrix product, after what the stream has, like a kernel
+ * of the library. It runs on the host as device work: it may touch device memory. */
 void enqueue_work(cudaStream_t stream, std::function<void()> work);
 
 template <class... P, class... A>

@@ -1,6 +1,6 @@
-/* Shows a kernel its place in the grid, and has it meet the other threads. Every barrier
- * and warp function records where it was called: threads that wait at different places for one
- * another, which a GPU may hang or go wrong on, end the process with a message that names both.
+/* Gives a kernel its place in the grid, and synchronises it with other threads. Every barrier and
+ * warp function records where it was called: threads that wait for one another at different places,
+ * on which a GPU may hang or compute wrong results, end the process with a message that names both.
  *
  * A thread that has returned is no longer waited for. Warp functions take the full mask only; a
  * value asked of a lane that does not take part is 0xff in every byte. */
