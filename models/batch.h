@@ -1,6 +1,6 @@
 /* Describes what one step computes, as flat arrays. The engine's batch builder fills them in, a
- * rank reads them. All of them lie in one ARENA: one piece of memory that begins with the counts
- * and holds no pointer, so that it can be copied to another process as it is and bound there. */
+ * rank reads them. They all lie in one ARENA: one piece of memory that begins with the counts and
+ * holds no pointers, so that it can be copied to another process unchanged and bound there. */
 #ifndef QUIRE_MODELS_BATCH_H
 #define QUIRE_MODELS_BATCH_H
 
@@ -20,27 +20,27 @@ struct block_pairs {
     const int32_t *to;   /* [count] */
 };
 
-/* What a step needs to know of a sequence besides its tokens and blocks. */
+/* What a step needs to know about a sequence besides its tokens and blocks. */
 struct batch_sequence {
     int32_t adapter_id; /* 0: none; there are no adapters yet */
 };
 
 struct batch {
-    struct step_inputs inputs;              /* no token at all: only the blocks are moved */
+    struct step_inputs inputs;              /* with no tokens at all, only blocks are moved */
     const struct batch_sequence *sequences; /* [inputs.num_seqs] */
     /* Blocks to move before anything is computed, in this order. */
     struct block_pairs swap_out; /* KV block pool -> host block pool */
     struct block_pairs swap_in;  /* host block pool -> KV block pool */
     struct block_pairs copies;   /* within the KV block pool: copy on write */
-    /* Whether what follows, down to token_masks, but for the number of sample rows and logit_rows,
-     * is complete only once the executor was supplied (executor.h): until then only what comes
-     * before may be read. */
+    /* Whether the fields below, down to token_masks, except num_sample_rows and logit_rows, are
+     * complete only after the executor was supplied (executor.h). Until then only the fields above
+     * may be read. */
     bool has_late_inputs;
-    /* Rows of the head: row r takes the hidden state of token logit_rows[r] and does what
-     * sample_rows[r] says (sample the next token, or score a given one). */
+    /* Rows of the head: row r takes the hidden state of token logit_rows[r], and sample_rows[r]
+     * says what to do with it (sample the next token, or score a given one). */
     int32_t num_sample_rows;
-    const int32_t *logit_rows; /* [num_sample_rows], each < inputs.num_tokens, not falling: a
-                                             token may have several rows */
+    const int32_t *logit_rows; /* [num_sample_rows], each < inputs.num_tokens, not decreasing: a
+                                  token may have several rows */
     const struct sample_row *sample_rows; /* [num_sample_rows] */
     int32_t num_counts;
     const struct token_count *token_counts; /* [num_counts], see sample_row.first_count */
@@ -50,17 +50,18 @@ struct batch {
     const int32_t *listed_tokens; /* [num_listed], see sample_row.num_listed; rows may share them */
     int32_t num_masks;
     const uint32_t *token_masks; /* [num_masks][SAMPLE_MASK_WORDS(vocab_size)], see sample_row.mask;
-                                    rows name them in order, none left out */
+                                    rows name them in order, without gaps */
     /* Sums of hidden states after the output norm, for embeddings. Sum p starts from row p of
-     * hidden_sums, which is what an earlier step left or zeros, and adds the tokens of its span in
-     * their order: how a prompt is cut into steps changes no bit. */
+     * hidden_sums (the result of an earlier step, or zeros) and adds the tokens of its span in
+     * order: splitting a prompt into steps does not change a bit. */
     int32_t num_hidden_sums;
-    const struct row_span *hidden_spans; /* [num_hidden_sums], within inputs.num_tokens, rising */
-    const float *hidden_sums;            /* [num_hidden_sums, hidden_size] */
+    const struct row_span
+        *hidden_spans;        /* [num_hidden_sums], within inputs.num_tokens, ascending */
+    const float *hidden_sums; /* [num_hidden_sums, hidden_size] */
 };
 
-/* Holds what a step returns. The arrays are the caller's, with room for batch->num_sample_rows
- * rows and batch->num_hidden_sums sums. */
+/* Holds what a step returns. The caller owns the arrays, with room for batch->num_sample_rows rows
+ * and batch->num_hidden_sums sums. */
 struct step_result {
     int32_t num_sample_rows;
     struct sample_output *rows;
@@ -68,12 +69,12 @@ struct step_result {
     float *hidden_sums;     /* [num_hidden_sums, hidden_size]; NULL while no batch has any */
 };
 
-/* --- Where it is written --- */
+/* --- The arena --- */
 
-/* The largest batch that fits an arena, and what a step of it returns. */
+/* The sizes of the largest batch that fits an arena, and of its result. */
 struct batch_capacity {
     int32_t num_tokens;
-    int32_t num_seqs;         /* and hidden sums */
+    int32_t num_seqs;         /* also of hidden sums */
     int32_t num_table_blocks; /* of one sequence */
     int32_t num_sample_rows;
     size_t num_counts;
@@ -92,7 +93,7 @@ struct batch_counts {
     int32_t num_tokens;
     int32_t num_seqs;
     int32_t max_blocks_per_seq;
-    int32_t has_token_rows; /* some token is one that the step before sampled */
+    int32_t has_token_rows; /* some token was sampled by the previous step */
     int32_t num_swap_out;
     int32_t num_swap_in;
     int32_t num_copies;
@@ -105,7 +106,7 @@ struct batch_counts {
     int32_t num_hidden_sums;
 };
 
-/* The arena's arrays, for whoever fills them in; see struct step_inputs and struct batch. */
+/* The arena's arrays, for filling them in; see struct step_inputs and struct batch. */
 struct batch_arena {
     void *memory; /* everything below points into it */
     struct batch_counts *counts;
@@ -129,24 +130,25 @@ struct batch_arena {
  * memory is short. */
 int batch_arena_init(struct batch_arena *arena, const struct batch_capacity *capacity);
 void batch_arena_finish(struct batch_arena *arena); /* accepts a zeroed one */
-/* Returns the capacity that holds just what ranks read of the arena's batch that do not sample:
- * nothing of how tokens are chosen, and no hidden sums. */
+/* Returns the capacity that holds just what ranks that do not sample read of the arena's batch: no
+ * sampling inputs and no hidden sums. */
 struct batch_capacity batch_arena_shape(const struct batch_arena *arena);
-/* Returns the capacity that holds just what the rank that samples reads and returns, for an arena
- * of this capacity whose batch is complete. */
+/* Returns the capacity that holds just what the sampling rank reads and returns, for an arena of
+ * this capacity whose batch is complete. */
 struct batch_capacity batch_arena_extent(const struct batch_arena *arena,
                                          const struct batch_capacity *capacity);
-/* Copies as much of each array as `to`, of this capacity, holds; no more than `from` does. */
+/* Copies of each array as much as fits into `to`, which has this capacity and is not larger than
+ * `from`. */
 void batch_arena_copy(const struct batch_arena *from, const struct batch_capacity *capacity,
                       struct batch_arena *to);
-/* Returns the size of the memory; SIZE_MAX when that is beyond it. */
+/* Returns the size of the memory; SIZE_MAX on overflow. */
 size_t batch_arena_bytes(const struct batch_capacity *capacity);
-/* Binds an arena to memory of that size and alignment for 64 bytes which the caller owns: a copy of
- * another arena of the same capacity, for instance. Not to be finished. */
+/* Binds an arena to memory of that size, aligned to 64 bytes, which the caller owns: a copy of
+ * another arena of the same capacity, for example. Must not be finished. */
 void batch_arena_bind(struct batch_arena *arena, const struct batch_capacity *capacity,
                       void *memory);
-/* Likewise for a step's memory: an arena, and behind it, at an offset that STEP_PART_ALIGNMENT
- * divides, the arrays of the result: no page holds some of both. */
+/* The same for a step's memory: an arena, followed by the arrays of the result at a multiple of
+ * STEP_PART_ALIGNMENT, so that no page holds parts of both. */
 #define STEP_PART_ALIGNMENT 65536 /* the largest page of the systems that this runs on */
 size_t step_result_offset(const struct batch_capacity *capacity);
 size_t step_memory_bytes(const struct batch_capacity *capacity);
@@ -155,7 +157,7 @@ void step_memory_bind(const struct batch_capacity *capacity, void *memory,
 /* Copies the rows, logprobs and sums that a result of this capacity has. */
 void step_result_copy(const struct step_result *from, const struct batch_capacity *capacity,
                       struct step_result *to);
-/* Returns the batch as the counts describe it now; its arrays are the arena's. */
+/* Returns the batch that the current counts describe; its arrays belong to the arena. */
 struct batch batch_arena_view(const struct batch_arena *arena);
 
 #endif

@@ -8,7 +8,7 @@
 
 struct template_builtins;
 
-/* Behind each: the fields that are used. Lists hang together by `next`. */
+/* Comments name the fields in use. Lists are linked by `next`. */
 enum template_node_kind {
     /* Expressions */
     NODE_CONSTANT,   /* value */
@@ -31,9 +31,9 @@ enum template_node_kind {
     NODE_CALL,       /* left, items: arguments */
     NODE_FILTER,     /* left, value: the function, items: arguments */
     NODE_TEST,       /* left, value: the function, items: arguments */
-    NODE_CAPTURED,   /* what a filter block or block set has for its filters to work on */
-    NODE_OPERAND,    /* op, left: of ARITHMETIC and COMPARE */
-    NODE_ARGUMENT,   /* left; name, or op '*' for *left */
+    NODE_CAPTURED, /* the captured output that the filters of a filter block or block set work on */
+    NODE_OPERAND,  /* op, left: of ARITHMETIC and COMPARE */
+    NODE_ARGUMENT, /* left; name, or op '*' for *left */
     /* Statements */
     NODE_TEXT,         /* value */
     NODE_OUTPUT,       /* left */
@@ -81,9 +81,9 @@ struct template_names {
     struct text loop, caller;
 };
 
-/* Parses a whole template. The source may go afterwards; the nodes lie in the arena. A filter,
- * test, function or method that neither the builtins nor the template has is an error, wherever it
- * stands. */
+/* Parses a whole template. The source may be freed afterwards; the nodes lie in the arena. A
+ * filter, test, function or method that neither the builtins nor the template has is an error
+ * anywhere in the template. */
 int template_parser_run(struct template_arena *arena, struct text source,
                         const struct template_builtins *builtins, struct template_names *out_names,
                         struct template_node **out, struct error *err);

@@ -1,15 +1,15 @@
 /* Private to chat_template/: one rendering, its errors, bounds and variables, and the builtins it
  * calls.
  *
- * A function that can fail returns 0, or -1 with the reason in run->err; its outputs are untouched
- * then. A result may be the same object as an operand. */
+ * A function that can fail returns 0, or -1 with the reason in run->err and its outputs unchanged.
+ * A result may be the same object as an operand. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_RUN_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_RUN_H
 
 #include "config/base/error.h"
 #include "models/chat_template/template_value_private.h"
 
-/* Nodes that are evaluated within another, over all calls; calls; lists and maps within another. */
+/* Maximum nesting of evaluated nodes (over all calls), of calls, and of lists and maps. */
 enum { TEMPLATE_MAX_EVALUATIONS = 400, TEMPLATE_MAX_CALLS = 64, TEMPLATE_MAX_VALUE_DEPTH = 100 };
 
 struct template_binding {
@@ -36,9 +36,9 @@ struct template_run {
     struct template_builder *output;
     struct template_scope *scope;
     struct template_value captured; /* of NODE_CAPTURED */
-    int64_t steps;                  /* that are left */
+    int64_t steps;                  /* steps left */
     int line;
-    int num_evaluations, num_calls; /* within another, at this moment */
+    int num_evaluations, num_calls; /* current nesting */
 };
 
 /* Returns the length of a name in a message, for %.*s. */
@@ -51,10 +51,10 @@ int template_run_fail(struct template_run *run, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* After an allocation failed. */
 int template_run_fail_memory(struct template_run *run);
-/* Counts work: so many items that are read, or bytes. */
+/* Counts work: the number of items or bytes processed. */
 int template_run_charge(struct template_run *run, size_t units);
 int template_run_charge_text(struct template_run *run, size_t bytes);
-/* Gives the string that a builder holds. */
+/* Returns the string that a builder holds. */
 int template_run_finish(struct template_run *run, struct template_builder *builder,
                         struct template_value *out);
 /* Copies text that the server's own code made. */
@@ -68,7 +68,7 @@ int template_run_copy(struct template_run *run, struct text text, struct templat
 struct template_scope *template_run_scope(struct template_run *run, struct template_scope *parent);
 int template_run_set(struct template_run *run, struct template_scope *scope, struct text name,
                      struct template_value value);
-/* Gives an undefined value where nothing has that name. */
+/* Returns an undefined value if nothing has that name. */
 int template_run_find(struct template_run *run, struct text name, struct template_value *out);
 
 /* --- Builtins ---
@@ -85,7 +85,8 @@ enum template_applies { TEMPLATE_APPLIES_NONE, TEMPLATE_APPLIES_FILTER, TEMPLATE
 
 struct template_function {
     const char *name; /* NULL ends a table */
-    /* NULL: a name of other engines that templates for them carry; an error where it is reached. */
+    /* NULL: a name of other engines that templates written for them contain; an error when it is
+     * reached. */
     template_body body;
     const char *parameters; /* names with spaces between them; NULL: takes what it is given */
     int num_required;
@@ -98,18 +99,18 @@ struct template_function {
 struct template_methods {
     enum template_kind kind; /* TEMPLATE_MISSING ends a list */
     const struct template_function *table;
-    /* Those that Python's type has and that would change the value, with NULL behind: a template
-     * that reaches one ends with an error, as in Jinja's immutable sandbox. */
+    /* Methods of Python's type that would change the value, ending with NULL: a template that
+     * reaches one ends with an error, as in Jinja's immutable sandbox. */
     const char *const *refused;
 };
 
-/* Lists of tables, with NULL behind each. */
+/* Lists of tables, each ending with NULL. */
 struct template_builtins {
     const struct template_function *const *filters, *const *tests, *const *functions;
     const struct template_methods *methods;
 };
 
-/* Searches the tables of a list. NULL: there is none of that name. */
+/* Searches the tables of a list. Returns NULL if none has that name. */
 const struct template_function *template_builtins_find(const struct template_function *const *list,
                                                        struct text name);
 /* Searches the methods of values of that kind. */
@@ -137,7 +138,7 @@ struct template_arguments {
 struct template_call {
     /* The value that a filter, test or method works on. */
     const struct template_value *self;
-    /* By parameter; TEMPLATE_MISSING for one that is left out. */
+    /* By parameter; TEMPLATE_MISSING if omitted. */
     struct template_value given[TEMPLATE_MAX_PARAMETERS];
     int variant; /* of the function */
     /* All of them, for a function that takes any number. */
@@ -154,12 +155,12 @@ struct template_method {
     static int name(struct template_run *run, const struct template_call *call,                    \
                     struct template_value *out)
 
-/* Binds the arguments as Python does it, by position, then by name, and runs the body. self: what a
- * filter, test or method works on; NULL: none. */
+/* Binds the arguments like Python, by position, then by name, and runs the body. self: the value
+ * that a filter, test or method works on; NULL: none. */
 int template_call_function(struct template_run *run, const struct template_function *function,
                            const struct template_value *self,
                            const struct template_arguments *arguments, struct template_value *out);
-/* Fails with the name where there is no such filter or test. */
+/* Fails with the name if the filter or test is unknown. */
 int template_call_filter(struct template_run *run, struct text name,
                          const struct template_value *self,
                          const struct template_arguments *arguments, struct template_value *out);
@@ -167,7 +168,7 @@ int template_call_test(struct template_run *run, struct text name,
                        const struct template_value *self,
                        const struct template_arguments *arguments, bool *out);
 
-/* Readers of call->given: the fallback where it is missing; a wrong type is an error. */
+/* Read call->given; return the fallback if it is missing. A wrong type is an error. */
 int template_call_get_int(struct template_run *run, const struct template_call *call, int index,
                           int64_t fallback, int64_t *out);
 int template_call_get_string(struct template_run *run, const struct template_call *call, int index,

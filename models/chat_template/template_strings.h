@@ -1,5 +1,5 @@
-/* Private to chat_template/: values as text, and what filters, methods and operators of strings
- * have in common. */
+/* Private to chat_template/: values as text, and helpers shared by filters, methods and operators
+ * of strings. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_STRINGS_H
 
@@ -12,7 +12,7 @@ int template_repr_str(struct template_run *run, const struct template_value *val
                       struct template_builder *builder);
 int template_repr_repr(struct template_run *run, const struct template_value *value,
                        struct template_builder *builder);
-/* Gives str(value), which is the value itself if it is a string. */
+/* Returns str(value), which is the value itself if it is a string. */
 int template_repr_string(struct template_run *run, const struct template_value *value,
                          struct template_value *out);
 
@@ -20,29 +20,29 @@ int template_repr_string(struct template_run *run, const struct template_value *
 
 enum template_strip { TEMPLATE_STRIP_LEFT = 1, TEMPLATE_STRIP_RIGHT = 2, TEMPLATE_STRIP_BOTH = 3 };
 
-/* Takes off the characters of `chars` at its ends; chars NULL: white space. */
+/* Strips the characters of `chars` from both ends; chars NULL: white space. */
 int template_strings_strip(struct template_run *run, const struct template_value *string,
                            const struct text *chars, enum template_strip sides,
                            struct template_value *out);
-/* Returns the byte at which the part begins, the first or the last time, or -1. */
+/* Returns the byte offset of the first or last occurrence of the part, or -1. */
 int64_t template_strings_find(struct text text, struct text part, bool from_end);
 /* Replaces `old` at most `most` times; -1: all. */
 int template_strings_replace(struct template_run *run, const struct template_value *string,
                              struct text old, const struct template_value *by, int64_t most,
                              struct template_value *out);
-/* Joins strings, with the separator between them; values that are no strings are written as str().
+/* Joins strings, with the separator between them; values that are not strings are written as str().
  */
 int template_strings_join(struct template_run *run, const struct template_value *separator,
                           const struct template_sequence *items, struct template_value *out);
-/* Splits into lines, without their ends unless they are to be kept. */
+/* Splits into lines, without line ends unless they should be kept. */
 int template_strings_lines(struct template_run *run, const struct template_value *string,
                            bool keep_ends, struct template_value *out);
 /* Writes &, <, >, ' and " as HTML does; Markup stays as it is. The result is Markup. */
 int template_strings_escape(struct template_run *run, const struct template_value *string,
                             struct template_value *out);
 
-/* As upper, lower, capitalize and title of Python's str, and Jinja's filter title, whose words end
- * only at white space, dashes and opening brackets, and whose result is no Markup. */
+/* Like upper, lower, capitalize and title of Python's str, and Jinja's filter title, whose words
+ * end only at white space, dashes and opening brackets, and whose result is not Markup. */
 enum template_strings_case {
     TEMPLATE_STRINGS_UPPER,
     TEMPLATE_STRINGS_LOWER,

@@ -1,11 +1,11 @@
-/* Private to chat_template/: what Python's types have in common - a name, truth, a number, items, a
- * length, equality, order - and what its operators do. */
+/* Private to chat_template/: the common properties of Python's types (name, truth, number, items,
+ * length, equality, order) and its operators. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_TYPE_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_TYPE_H
 
 #include "models/chat_template/template_run.h"
 
-/* Names a value's type as error messages do: "str", "NoneType". */
+/* Returns the name of a value's type for error messages: "str", "NoneType". */
 const char *template_type_name(const struct template_value *value);
 bool template_type_is_true(const struct template_value *value);
 /* Returns whether it is an int, as Python sees it: a truth value is 0 or 1. */
@@ -13,17 +13,17 @@ bool template_type_int(const struct template_value *value, int64_t *out);
 bool template_type_number(const struct template_value *value, double *out);
 /* Fails, with the reason, when the value is undefined. */
 int template_type_check_defined(struct template_run *run, const struct template_value *value);
-/* Gives the items that a loop walks over, which uses an iterator up. */
+/* Returns the items that a loop iterates over; consumes an iterator. */
 int template_type_items(struct template_run *run, const struct template_value *value,
                         struct template_sequence *out);
-/* -1 without an error set: it has none. */
+/* Returns -1, without setting an error, if it has no length. */
 int64_t template_type_length(const struct template_value *value);
 
 /* --- Equality, order, membership and sorting --- */
 
 int template_type_equal(struct template_run *run, const struct template_value *a,
                         const struct template_value *b, bool *out);
-/* Less than 0, 0 or more than 0, as a is less than b or not; `op` is for the message. */
+/* Compares a with b: less than 0, 0 or more than 0. `op` is for the message. */
 int template_type_order(struct template_run *run, const struct template_value *a,
                         const struct template_value *b, const char *op, int *out);
 int template_type_contains(struct template_run *run, const struct template_value *container,
@@ -35,7 +35,7 @@ int template_type_sort(struct template_run *run, struct template_value *items,
 
 /* --- Operators (template_operator.c) --- */
 
-/* value.name: undefined where there is none. */
+/* value.name; undefined if it does not exist. */
 int template_operator_attribute(struct template_run *run, const struct template_value *value,
                                 struct text name, struct template_value *out);
 /* value[key] */

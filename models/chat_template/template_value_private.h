@@ -1,7 +1,7 @@
 /* Private to chat_template/: what values are made of.
  *
- * A struct template_value is passed and stored by value; what is larger than it lies in the arena,
- * and copies of the value share it. */
+ * A struct template_value is passed and stored by value; larger contents lie in the arena, and
+ * copies of the value share them. */
 #ifndef QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_VALUE_PRIVATE_H
 #define QUIRE_MODELS_CHAT_TEMPLATE_TEMPLATE_VALUE_PRIVATE_H
 
@@ -10,28 +10,29 @@
 
 /* --- Memory (template_arena.c) --- */
 
-/* Gives bytes for any type, or NULL. */
+/* Allocates bytes aligned for any type; NULL on failure. */
 void *template_arena_alloc(struct template_arena *arena, size_t bytes);
 /* The same for num items of item_bytes each. */
 void *template_arena_alloc_items(struct template_arena *arena, size_t num, size_t item_bytes);
-/* Gives bytes for text: without a type's alignment. */
+/* Allocates bytes for text, unaligned. */
 char *template_arena_alloc_text(struct template_arena *arena, size_t bytes);
-/* Makes the text that ends at `end` longer where it is; false when something lies behind it. */
+/* Extends the text that ends at `end` in place; false when something follows it in memory. */
 bool template_arena_extend_text(struct template_arena *arena, const char *end, size_t bytes);
-/* Gives the text of `had` bytes another size: it may move, so nothing else may point into it, and
- * from then on it is resized here only. data is NULL for had 0. NULL without memory. */
+/* Resizes a text of `had` bytes. It may move, so nothing else may point into it, and from then on
+ * it is resized only by this function. data is NULL if had is 0. Returns NULL when memory is
+ * short. */
 char *template_arena_resize_text(struct template_arena *arena, char *data, size_t had,
                                  size_t bytes);
-/* Returns whether an allocation failed, for want of memory or because the arena is full. */
+/* Returns whether an allocation failed, because memory is short or the arena is full. */
 bool template_arena_failed(const struct template_arena *arena);
 size_t template_arena_max_bytes(const struct template_arena *arena);
-/* Seeds hashes, so that keys that collide cannot be prepared. */
+/* Returns the seed of hashes, so that colliding keys cannot be prepared. */
 uint64_t template_arena_seed(const struct template_arena *arena);
 
 /* --- Values --- */
 
 enum template_kind {
-    TEMPLATE_MISSING, /* no value: an argument that is not given */
+    TEMPLATE_MISSING, /* no value: an omitted argument */
     TEMPLATE_UNDEFINED,
     TEMPLATE_NONE,
     TEMPLATE_BOOL,
@@ -51,13 +52,13 @@ enum template_kind {
     TEMPLATE_MACRO,
 };
 
-/* Sequences may share their items' memory: one begins as the other, and continues where that ends.
+/* Sequences may share the memory of their items: one may be a prefix of the other.
  */
 struct template_sequence {
     struct template_value *items;
     size_t length, capacity;
-    size_t *used; /* items of that memory that some sequence has; NULL while there is none */
-    size_t taken; /* items of a TEMPLATE_ITERATOR that were walked */
+    size_t *used; /* items of that memory in use by any sequence; NULL while there is no memory */
+    size_t taken; /* consumed items of a TEMPLATE_ITERATOR */
 };
 
 struct template_value {
@@ -66,7 +67,7 @@ struct template_value {
      * template_kind of the value whose attribute is missing, TEMPLATE_MISSING for a variable. VIEW:
      * which one. */
     uint8_t origin;
-    /* UNDEFINED: the attribute is there, but not for templates. */
+    /* UNDEFINED: the attribute exists, but templates may not use it. */
     bool is_unsafe;
     /* STRING: it is Jinja's Markup, the result of the filters safe and escape: what is added to it
      * is escaped for HTML first. */
@@ -82,7 +83,7 @@ struct template_value {
             const char *data;
             size_t length;
             const uint8_t *marks;           /* enum template_origin of each byte; NULL: all alike */
-        } string;                           /* also the name of what is undefined */
+        } string;                           /* also the name of an UNDEFINED */
         struct template_sequence *sequence; /* LIST to ITERATOR */
         struct template_mapping *mapping;   /* MAP, NAMESPACE */
         struct template_loop *loop;
@@ -115,7 +116,7 @@ static inline struct template_value template_value_float(double value) {
     return (struct template_value){.kind = TEMPLATE_FLOAT, .real = value};
 }
 
-/* Makes a string of bytes that stay where they are. */
+/* Makes a string of bytes without copying them. */
 static inline struct template_value template_value_text(struct text text,
                                                         enum template_origin origin) {
     return (struct template_value){.kind = TEMPLATE_STRING,
@@ -127,7 +128,7 @@ static inline struct template_value template_value_server(const char *literal) {
     return template_value_text((struct text){literal, strlen(literal)}, TEMPLATE_ORIGIN_SERVER);
 }
 
-/* Gives bytes begin <= i < end of a string, where they are. */
+/* Returns bytes begin <= i < end of a string, without copying. */
 static inline struct template_value template_value_part(struct template_value string, size_t begin,
                                                         size_t end) {
     string.string.data += begin;
@@ -146,8 +147,8 @@ static inline bool template_value_is_sequence(const struct template_value *value
     return value->kind >= TEMPLATE_LIST && value->kind <= TEMPLATE_ITERATOR;
 }
 
-/* Makes a name that stands for nothing: a variable's, until `origin` is set to the kind of the
- * value that lacks it. */
+/* Makes an undefined value: of a variable, unless `origin` is set to the kind of the value that
+ * lacks the attribute. */
 static inline struct template_value template_value_undefined(struct text name) {
     struct template_value value = template_value_text(name, TEMPLATE_ORIGIN_SERVER);
     value.kind = TEMPLATE_UNDEFINED;
@@ -155,10 +156,10 @@ static inline struct template_value template_value_undefined(struct text name) {
     return value;
 }
 
-/* Makes an empty one of that kind; false without memory, as all functions here. */
+/* Makes an empty one of that kind; returns false when memory is short, like all functions here. */
 bool template_value_sequence(struct template_arena *arena, enum template_kind kind,
                              struct template_value *out);
-/* Makes room for so many items. */
+/* Makes room for that many items. */
 bool template_value_reserve(struct template_arena *arena, struct template_sequence *sequence,
                             size_t capacity);
 bool template_value_append(struct template_arena *arena, struct template_sequence *sequence,
@@ -201,17 +202,17 @@ bool template_value_map_set(struct template_arena *arena, struct template_mappin
 bool template_value_map_update(struct template_arena *arena, struct template_mapping *to,
                                const struct template_mapping *from);
 
-/* --- Strings that grow, and keep of each byte whose it is --- */
+/* --- Growing strings that record the origin of each byte --- */
 
-/* Zeroed but for the arena at first. What is added after the arena failed is lost, which
- * template_builder_finish reports. */
+/* Initially zeroed except for the arena. What is added after the arena failed is lost;
+ * template_builder_finish reports that. */
 struct template_builder {
     struct template_arena *arena;
     char *data;
     uint8_t *marks; /* [capacity]; NULL while all bytes are of one origin */
     size_t length, capacity;
-    enum template_origin origin; /* of all bytes while there are no marks */
-    bool is_markup;              /* the string will be Markup */
+    enum template_origin origin; /* of all bytes if there are no marks */
+    bool is_markup;              /* the resulting string is Markup */
 };
 
 void template_builder_add(struct template_builder *builder, struct text text,
@@ -224,9 +225,9 @@ void template_builder_add_part(struct template_builder *builder,
                                const struct template_value *string, size_t begin, size_t end);
 void template_builder_add_repeated(struct template_builder *builder,
                                    const struct template_value *string, size_t times);
-/* Makes room, so that what is known to come is not copied. */
+/* Reserves room, so that later additions of known size are not copied again. */
 void template_builder_reserve(struct template_builder *builder, size_t bytes);
-/* Gives the string so far. False: something was lost. */
+/* Returns the string so far. False: something was lost. */
 bool template_builder_finish(struct template_builder *builder, struct template_value *out);
 
 #endif

@@ -1,9 +1,8 @@
 /* Private to models/: the architectures this server can run, one line of the table each. A family
- * is what shares a forward pass and the defaults of its settings; a GGUF file names it by
- * general.architecture, a Hugging Face folder by architectures[0] and model_type.
- *
- * Facts of folders are those of Hugging Face Transformers 5 (configuration_*.py, modeling_*.py of
- * the family), facts of GGUF files those of llama.cpp, whose converter writes them. */
+ * shares a forward pass and defaults of settings; a GGUF file names it in general.architecture, a
+ * Hugging Face folder in architectures[0] and model_type. Facts about folders are those of Hugging
+ * Face Transformers 5 (configuration_*.py, modeling_*.py of the family), facts about GGUF files are
+ * those of llama.cpp, whose converter writes them. */
 #ifndef QUIRE_MODELS_CONFIG_ARCHITECTURE_H
 #define QUIRE_MODELS_CONFIG_ARCHITECTURE_H
 
@@ -12,7 +11,7 @@
 
 #define ARCHITECTURE_MAX_NAMES 3
 
-/* Defaults of what a config.json may leave out; 0: the key must be there, or see the comment. */
+/* Defaults of keys that a config.json may omit; 0: the key is required, or see the comment. */
 struct architecture_defaults {
     int32_t vocab_size;
     int32_t hidden_size;
@@ -30,27 +29,27 @@ struct architecture_defaults {
     bool tied_embeddings;
 };
 
-/* Says which layers see only a window of the context, where the file does not list them. */
+/* Which layers see only a window of the context, if the file does not list them. */
 enum window_rule {
     WINDOW_NEVER,         /* the family has no windows; a folder's setting is ignored, as by
                              Transformers */
     WINDOW_ALL_LAYERS,    /* every layer, and a folder's list of layers is ignored */
     WINDOW_LISTED_LAYERS, /* every layer, or those a folder lists */
-    WINDOW_PERIODIC,      /* every layer but each window_period-th */
+    WINDOW_PERIODIC,      /* every layer except each window_period-th */
     WINDOW_FROM_LAYER,    /* from max_window_layers on, if use_sliding_window */
     WINDOW_WITHOUT_ROPE,  /* the layers without RoPE, if use_sliding_window */
 };
 
 /* Settings that only some families have, by the keys that carry them. */
 enum architecture_flags {
-    ARCHITECTURE_PLUS_ONE = 1 << 0,         /* folders store norm weights less 1 (GGUF: whole) */
+    ARCHITECTURE_PLUS_ONE = 1 << 0, /* folders store norm weights minus 1 (GGUF: unchanged) */
     ARCHITECTURE_SCALED_EMBEDDING = 1 << 1, /* by sqrt(hidden_size) */
     ARCHITECTURE_QUERY_SCALAR = 1 << 2,     /* attention scale 1 / sqrt(query_pre_attn_scalar) */
     ARCHITECTURE_SOFT_CAPS = 1 << 3,
     ARCHITECTURE_MULTIPLIERS = 1 << 4,    /* embedding, residual, attention; logits are divided */
     ARCHITECTURE_LOGIT_SCALE = 1 << 5,    /* logits are multiplied */
     ARCHITECTURE_LOCAL_ROPE = 1 << 6,     /* layers with a window: unscaled, of local_theta */
-    ARCHITECTURE_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor counts */
+    ARCHITECTURE_PARTIAL_ROTARY = 1 << 7, /* partial_rotary_factor is used */
     ARCHITECTURE_LONGROPE_ONLY = 1 << 8,  /* "su" and "yarn" mean longrope, as does a file of
                                              rope_factors */
     ARCHITECTURE_HIDDEN_ACTIVATION = 1 << 9,       /* the key hidden_activation, not hidden_act */
@@ -78,18 +77,18 @@ struct architecture {
     float local_theta;     /* LOCAL_ROPE; 0: the others' */
     int32_t nope_interval; /* every nope_interval-th layer has no RoPE; 0: all layers use RoPE */
 
-    /* Soft caps of a file that says nothing; 0: none. */
+    /* Soft caps if the file does not state them; 0: none. */
     float attention_soft_cap, final_soft_cap;
-    /* The size of this many layers scales attention by 1 / sqrt(hidden_size / num_heads), which a
-     * GGUF file does not say; 0: no such size. */
+    /* The model size with this many layers scales attention by 1 / sqrt(hidden_size / num_heads),
+     * which a GGUF file does not state; 0: no such size. */
     int32_t gguf_query_scalar_layers;
     int32_t gguf_window_4k; /* ALL_LAYERS: of 4k models' files that state none; 0: none */
 
     struct architecture_defaults defaults;
 };
 
-/* Returns NULL when there is none; *err then names what was found and lists the known. `path`
- * begins the message. */
+/* Returns NULL when unknown; *err then names what was found and lists the known ones. `path` begins
+ * the message. */
 const struct architecture *architecture_find_gguf(struct text name, const char *path,
                                                   struct error *err);
 /* Finds by class, with which the model_type must agree, or by model_type; either may be NULL. */

@@ -1,6 +1,6 @@
 /* Private to models/: single values of a config.json, range-checked. Every function returns 0, or
- * -1 and one line that names file, key, value and what is allowed. A key that is absent or null
- * leaves *out as it is. */
+ * -1 and one line that names file, key, value and what is allowed. An absent or null key leaves
+ * *out unchanged. */
 #ifndef QUIRE_MODELS_CONFIG_FIELD_H
 #define QUIRE_MODELS_CONFIG_FIELD_H
 
@@ -20,7 +20,7 @@ struct config_object {
 
 /* Returns NULL if absent or null. */
 const cJSON *config_field_find(const struct config_object *o, const char *key);
-/* Returns whether the key is there and null, which can mean something else than its absence. */
+/* Returns whether the key is present and null, which can mean something other than its absence. */
 bool config_field_is_null(const struct config_object *o, const char *key);
 
 int config_field_int(const struct config_object *o, const char *key, int64_t min, int64_t max,
@@ -30,9 +30,9 @@ int config_field_float(const struct config_object *o, const char *key, double mi
 int config_field_bool(const struct config_object *o, const char *key, bool *out);
 /* The string lives as long as the tree. */
 int config_field_string(const struct config_object *o, const char *key, const char **out);
-/* *out is an object without keys where there is none. */
+/* *out is an object without keys if the key is absent. */
 int config_field_object(const struct config_object *o, const char *key, struct config_object *out);
-/* *out NULL where there is none. */
+/* *out is NULL if the key is absent. */
 int config_field_array(const struct config_object *o, const char *key, const cJSON **out);
 
 /* Sets the error "FILE: PREFIXkey: FORMAT" and returns -1. */

@@ -7,7 +7,7 @@
 #include "models/files/tensor_file.h"
 
 /* Reads and range-checks every key of the file's architecture. ERROR_MODEL names the key, its value
- * and what is allowed; a key of the architecture that is neither read nor known to change nothing
+ * and what is allowed; a key of the architecture that is neither read nor known to have no effect
  * is refused. */
 int config_gguf_read(const struct tensor_file *file, struct model_config *out, struct error *err);
 

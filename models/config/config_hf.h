@@ -7,10 +7,10 @@
 #include "models/config/model_config.h"
 
 /* Reads and range-checks every field for the folder's architecture; a setting that would change
- * results and is not supported is refused by name. What the file leaves out takes the default of
- * the architecture's class in Transformers. `path` begins messages.
+ * results and is not supported is refused by name. Omitted fields get the default of the
+ * architecture's class in Transformers. `path` begins messages.
  *
- * What only the tensors say is left to the caller: tensor_prefix is empty, and tied_embeddings is
+ * What only the tensors show is left to the caller: tensor_prefix is empty, and tied_embeddings is
  * what the file says. */
 int config_hf_read(const cJSON *root, const char *path, struct model_config *out,
                    struct error *err);

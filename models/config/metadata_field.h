@@ -11,8 +11,8 @@
 
 #define METADATA_MAX_KEY 96
 
-/* Says where keys are searched, and where errors go. A key is given without the architecture's name
- * in front: ".block_count"; a key that does not begin with a dot is taken as it is. */
+/* Where keys are looked up, and where errors go. A key is given without the architecture's name in
+ * front: ".block_count"; a key that does not begin with a dot is used unchanged. */
 struct metadata_source {
     const struct tensor_file *file;
     const char *architecture; /* "llama"; up to 48 bytes */

@@ -1,9 +1,9 @@
 /* Hyper-parameters of a model, and the limits of each.
  *
  * Two readers fill struct model_config, config_gguf.c and config_hf.c. What they share is below,
- * private to models/config: the switches an architecture sets, and the checks of sizes against each
- * other. Nothing is taken on trust: a number outside its range is refused before it is used, and
- * zero never becomes a divisor. */
+ * private to models/config: the switches that an architecture sets, and the checks of sizes against
+ * each other. Nothing is trusted: a number outside its range is refused before it is used, and zero
+ * never becomes a divisor. */
 #ifndef QUIRE_MODELS_CONFIG_MODEL_CONFIG_H
 #define QUIRE_MODELS_CONFIG_MODEL_CONFIG_H
 
@@ -16,8 +16,8 @@
 #define MODEL_MAX_LAYERS 512
 #define MODEL_MAX_ROPES 2
 
-/* Says how the frequencies of rotary embeddings are stretched beyond the trained length. The
- * formulas are in rope.h. */
+/* How the frequencies of rotary embeddings are stretched beyond the trained length. The formulas
+ * are in rope.h. */
 enum rope_scaling {
     ROPE_SCALING_NONE,
     ROPE_SCALING_LINEAR,
@@ -47,16 +47,16 @@ struct layer_config {
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER /* mean subtracted, no bias */ };
-/* Says what is normalised of q and k before they rotate: nothing, each head, or all heads as one
+/* What is normalised of q and k before the rotation: nothing, each head, or all heads as one
  * vector. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_FULL };
-/* Says how the file names its tensors, see tensor_names.h. */
+/* How the file names its tensors, see tensor_names.h. */
 enum tensor_naming { TENSOR_NAMING_GGUF, TENSOR_NAMING_HF };
 
 /* Hyper-parameters and switches of a LLaMA-style decoder. Every field was range-checked at load.
  * The forward pass they steer is in llama.c. */
 struct model_config {
-    char architecture[48]; /* as the file names it: "llama", "Qwen2ForCausalLM" */
+    char architecture[48]; /* the file's name for it: "llama", "Qwen2ForCausalLM" */
     char name[128];        /* for people; may be empty */
     int32_t vocab_size;
     int32_t hidden_size;
@@ -72,7 +72,7 @@ struct model_config {
     float norm_eps;
     bool pre_norm;          /* x + f(norm(x)) */
     bool post_norm;         /* x + norm(f(..)); with pre_norm both */
-    bool norm_plus_one;     /* the file stores norm weights less 1 */
+    bool norm_plus_one;     /* the file stores norm weights minus 1 */
     bool parallel_residual; /* x + attention(norm(x)) + ffn(norm(x)), one norm */
     enum qk_norm qk_norm;
     enum activation activation;
@@ -87,7 +87,7 @@ struct model_config {
     float attention_soft_cap; /* 0: none */
     float final_soft_cap;     /* of the logits; 0: none */
     float embedding_scale;    /* 1: none */
-    float residual_scale;     /* of what attention and FFN add; 1: none */
+    float residual_scale;     /* of the outputs of attention and FFN; 1: none */
     float logit_scale;        /* multiplies the logits, before the cap; 1: none */
 
     enum tensor_naming naming;
@@ -103,7 +103,7 @@ enum {
     MODEL_MAX_POSITION = 1 << 24,
 };
 
-/* The ranges of settings that are no whole numbers. */
+/* The ranges of settings that are not integers. */
 #define MODEL_MIN_NORM_EPS 1e-12
 #define MODEL_MAX_NORM_EPS 1.0
 #define MODEL_MIN_THETA 1.0
@@ -122,11 +122,11 @@ struct model_config_names {
 
 struct architecture;
 
-/* Sets every switch as the architecture has it, and everything else neutral. */
+/* Sets every switch to the architecture's value, and everything else to neutral values. */
 void model_config_init(struct model_config *config, const struct architecture *architecture);
 
-/* Sets a head_dim of 0 to hidden_size / num_heads. Refuses what does not divide, and heads the
- * backends have no attention for. */
+/* Sets a head_dim of 0 to hidden_size / num_heads. Refuses sizes that do not divide evenly, and
+ * heads that the backends' attention does not support. */
 int model_config_check_heads(struct model_config *config, const struct model_config_names *names,
                              struct error *err);
 
@@ -134,11 +134,12 @@ int model_config_check_heads(struct model_config *config, const struct model_con
 bool model_config_is_windowed(const struct architecture *architecture, int32_t layer);
 
 /* Chooses the rope of each layer, once the layers have their windows: ropes[1] for those with a
- * window under ARCHITECTURE_LOCAL_ROPE. `rotates` [num_layers] excepts layers; NULL: none. */
+ * window under ARCHITECTURE_LOCAL_ROPE. `rotates` [num_layers] is false for layers without RoPE;
+ * NULL: all rotate. */
 void model_config_set_layer_ropes(struct model_config *config,
                                   const struct architecture *architecture, const bool *rotates);
 
-/* Returns the tokens that the model is good for, beyond what it states, because its rope is
+/* Returns the number of tokens that the model supports, beyond what it states, because its rope is
  * stretched. */
 int32_t model_config_stretch(const struct rope_config *rope, int32_t max_position,
                              int32_t original_max_position);

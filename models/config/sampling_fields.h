@@ -1,5 +1,5 @@
-/* The members of struct sampling_settings as requests, generation_config.json and GGUF files give
- * them: one line each, from which all tables of them are made. */
+/* The members of struct sampling_settings as named in requests, generation_config.json and GGUF
+ * files: one line each, from which all tables of them are generated. */
 #ifndef QUIRE_MODELS_SAMPLING_FIELDS_H
 #define QUIRE_MODELS_SAMPLING_FIELDS_H
 
@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The likeliest of a million tokens has more: smaller ones keep that token alone as well, and would
- * be lost in float sums. Also the least of other shares of a mass. */
+/* The likeliest of a million tokens has a larger probability: smaller values keep only that token
+ * too, and would be lost in float sums. Also the lower bound of other shares of a mass. */
 #define SAMPLING_MIN_TOP_P 1e-6
 
 /* X(name, type, min, least, max, gguf_key)
@@ -51,10 +51,10 @@ struct sampling_field {
     double least, max;
 };
 
-/* Returns all of them, in the order above; static. */
+/* Returns all fields, in the order above; static storage. */
 const struct sampling_field *sampling_fields(int *out_count);
 
-/* Returns the address of the member, of the type that the field says. */
+/* Returns the address of the member, which has the field's type. */
 static inline void *sampling_field_at(const struct sampling_field *field,
                                       struct sampling_settings *settings) {
     return (char *)settings + field->offset;
@@ -62,11 +62,11 @@ static inline void *sampling_field_at(const struct sampling_field *field,
 double sampling_field_value(const struct sampling_field *field,
                             const struct sampling_settings *settings);
 
-/* Settings that a model file recommends may be absent: a float is then NAN, an integer -1. */
+/* Settings from a model file may be absent: a float is then NAN, an integer -1. */
 void sampling_fields_clear(struct sampling_settings *settings);
 bool sampling_field_is_absent(const struct sampling_field *field,
                               const struct sampling_settings *settings);
-/* Copies those that are not absent. */
+/* Copies the settings that are not absent. */
 void sampling_fields_merge(const struct sampling_settings *from, struct sampling_settings *to);
 
 #endif

@@ -1,9 +1,9 @@
-/* Private to models/: names of tensors, by the part they play in the forward pass (llama.c).
+/* Private to models/: names of tensors by their role in the forward pass (llama.c).
  *
  * GGUF files have one set of names (gguf-py/gguf/constants.py of llama.cpp), Hugging Face folders
- * those of the modules of Transformers' modeling_*.py. Families differ in which tensors they have;
- * one name of a folder means two things: post_attention_layernorm is the norm after attention where
- * there are norms after the branches, and otherwise the one before the FFN. */
+ * those of the modules of Transformers' modeling_*.py. Families differ in which tensors they have.
+ * One name in folders has two meanings: post_attention_layernorm is the norm after attention if
+ * there are norms after the branches, otherwise the one before the FFN. */
 #ifndef QUIRE_MODELS_WEIGHTS_TENSOR_NAMES_H
 #define QUIRE_MODELS_WEIGHTS_TENSOR_NAMES_H
 
@@ -19,7 +19,7 @@ enum tensor_role {
     TENSOR_EMBEDDING,
     TENSOR_OUTPUT_NORM,
     TENSOR_HEAD,
-    /* The rest is there once per layer. */
+    /* The following exist once per layer. */
     TENSOR_ATTENTION_NORM,
     TENSOR_ATTENTION_POST_NORM,
     TENSOR_FFN_NORM,
@@ -38,10 +38,10 @@ enum tensor_role {
     NUM_TENSOR_ROLES
 };
 
-/* Which of a model's tensors. */
+/* Identifies one of a model's tensors. */
 struct tensor_place {
     enum tensor_role role;
-    int32_t layer; /* 0 for what is there once */
+    int32_t layer; /* 0 for tensors that exist once */
 };
 
 /* Writes the name. suffix: "weight" or "bias". */
@@ -52,9 +52,9 @@ void tensor_names_write(const struct model_config *config, struct tensor_place p
 const struct tensor_info *tensor_names_find(const struct model *model, struct tensor_place place,
                                             const char *suffix);
 
-/* Returns whether a tensor may be in the file without being part of the model: what is computed (or
- * was read) from the settings, the head again although it is the embedding, and in a folder whose
- * language model is one part of several the other parts. */
+/* Returns whether a tensor may be in the file without being part of the model: one that is computed
+ * (or was read) from the settings, a copy of the head although it is tied to the embedding, or, in
+ * a folder whose language model is one of several parts, one of the other parts. */
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name);
 
 #endif

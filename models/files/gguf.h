@@ -10,13 +10,13 @@
  * (Source: GGUF specification, ggml/docs/gguf.md.)
  *
  * A model may be split into several files, as llama.cpp's gguf-split does: they are named
- * NAME-00001-of-00003.gguf and so on, and lie beside each other. Each is a GGUF file of its own
- * with the keys split.no (from 0), split.count and split.tensors.count (of all parts together); the
- * first holds the model's metadata. A file with a count of 0, which parts merged again have, or 1
- * is whole. (Source: llama.cpp, tools/gguf-split.)
+ * NAME-00001-of-00003.gguf and so on, and lie next to each other. Each is a separate GGUF file with
+ * the keys split.no (from 0), split.count and split.tensors.count (of all parts together); the
+ * first holds the model's metadata. A file with a count of 0 (as in merged parts) or 1 is complete.
+ * (Source: llama.cpp, tools/gguf-split.)
  *
- * A file is not trusted: whatever it holds, the answer is a table whose every pointer stays
- * inside the image, or ERROR_MODEL with one line that names the field. */
+ * A file is not trusted: for any contents, the result is a table whose pointers all stay inside the
+ * image, or ERROR_MODEL with one line that names the field. */
 #ifndef QUIRE_MODELS_FILES_GGUF_H
 #define QUIRE_MODELS_FILES_GGUF_H
 
@@ -33,7 +33,7 @@ int gguf_version(const struct file_image *image);
 /* On success the table points into the image and is released with tensor_table_finish. */
 int gguf_parse(struct file_image *image, struct tensor_table *out, struct error *err);
 
-/* Opens the parts that part 0 of file, which is open and parsed, names; checks that they belong
+/* Opens the parts that part 0 of file (which is open and parsed) names, checks that they belong
  * together, and joins them. */
 int gguf_open_rest(struct tensor_file *file, struct error *err);
 

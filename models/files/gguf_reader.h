@@ -13,7 +13,7 @@ struct gguf_reader {
     struct error *err;
 };
 
-/* Each fills *out and moves on, or returns -1 with "FILE: WHAT ..." in the reader's err. `what`
+/* Each fills *out and advances, or returns -1 with "FILE: WHAT ..." in the reader's err. `what`
  * says what was being read, as in "metadata key 3". */
 int gguf_reader_u32(struct gguf_reader *r, const char *what, uint32_t *out);
 int gguf_reader_u64(struct gguf_reader *r, const char *what, uint64_t *out);
@@ -25,14 +25,14 @@ static inline size_t gguf_reader_bytes_left(const struct gguf_reader *r) {
     return r->image->bytes - r->position;
 }
 
-/* Returns what a count is checked against before memory is allocated for it: the rest of the
- * longest header a file of this size can have. */
+/* Returns the bound for a count before memory is allocated for it: the rest of the longest header
+ * that a file of this size can have. */
 static inline size_t gguf_reader_header_left(const struct gguf_reader *r) {
     size_t left = gguf_reader_bytes_left(r);
     return left < FILE_IMAGE_MAX_BYTES ? left : FILE_IMAGE_MAX_BYTES;
 }
 
-/* Makes the next `bytes` readable at r->image->data + r->position, and moves behind them; they are
+/* Makes the next `bytes` readable at r->image->data + r->position, and advances past them; they are
  * known to be inside the file. */
 int gguf_reader_take(struct gguf_reader *r, size_t bytes);
 

@@ -2,7 +2,7 @@
  *
  *   u64 length, little-endian | length bytes of JSON | the tensors' data
  *   JSON: { "__metadata__": { text: text }, NAME: { "dtype": "BF16", "shape": [rows, cols],
- *           "data_offsets": [begin, end] } }, offsets counted from the first byte behind the JSON
+ *           "data_offsets": [begin, end] } }, offsets counted from the first byte after the JSON
  *
  * (Source: huggingface/safetensors, README.md "Format".) The rules of the format are checked in
  * full: at most 100 MB of header, which begins with '{', strict JSON without a key twice; sizes
@@ -11,7 +11,7 @@
  *
  * A folder holds model.safetensors, or model.safetensors.index.json, whose weight_map says which
  * tensor is in which shard. A shard may hold tensors that the map does not name and lack some that
- * it names, but none may be in another shard than the map says. */
+ * it names, but no tensor may be in a shard other than the one in the map. */
 #ifndef QUIRE_MODELS_FILES_SAFETENSORS_H
 #define QUIRE_MODELS_FILES_SAFETENSORS_H
 
@@ -19,7 +19,7 @@
 
 #include <stdbool.h>
 
-/* Reads the first bytes and returns whether they look like such a file: '{' behind eight bytes. */
+/* Reads the first bytes and returns whether they look like such a file: '{' after eight bytes. */
 bool safetensors_matches(struct file_image *image);
 
 int safetensors_parse(struct file_image *image, struct tensor_table *out, struct error *err);

@@ -1,12 +1,12 @@
-/* The files of a model: named tensors and metadata, whatever the format.
+/* The files of a model: named tensors and metadata, in any supported format.
  *
  * A path is a GGUF file (gguf.c), the first of several it is split into, or a folder with
- * safetensors (safetensors.c), whose metadata is empty. Files are read, never mapped: one that is
- * cut while it is open makes a call fail and does not end the process. Names and metadata are
- * copies in memory of ours.
+ * safetensors (safetensors.c), whose metadata is empty. Files are read, never mapped: truncating
+ * one while it is open makes a call fail and does not end the process. Names and metadata are
+ * copies in our own memory.
  *
- * Opened once at start and immutable afterwards, so any thread may use it. Every tensor's place has
- * been checked against the size of its file when tensor_file_open returns. */
+ * Opened once at start and immutable afterwards, so any thread may use it. tensor_file_open has
+ * checked every tensor's location against the size of its file. */
 #ifndef QUIRE_MODELS_FILES_TENSOR_FILE_H
 #define QUIRE_MODELS_FILES_TENSOR_FILE_H
 
@@ -20,15 +20,15 @@
 
 #define TENSOR_MAX_DIMS 4
 
-/* A type that a format has and no kernel computes with. */
+/* A type of a format that no kernel supports. */
 struct unsupported_type {
-    const char *name; /* as the format has it */
+    const char *name; /* the format's name for it */
     size_t bytes;     /* of an element */
 };
 
 struct tensor_info {
     struct text name;
-    enum dtype dtype;                           /* DTYPE_NONE where the type is unsupported */
+    enum dtype dtype;                           /* DTYPE_NONE if the type is unsupported */
     const struct unsupported_type *unsupported; /* else NULL; static */
     int num_dims;                               /* 0: a single number */
     int64_t shape[TENSOR_MAX_DIMS];             /* outermost first: [rows, cols] of a matrix */
@@ -95,9 +95,9 @@ const struct tensor_info *tensor_file_find(const struct tensor_file *file, const
 int tensor_read(const struct tensor_file *file, const struct tensor_info *tensor, size_t offset,
                 size_t bytes, void *dst, struct error *err);
 
-/* Reads from now on what lies at the paths, where copies have taken the places of the files that
- * were opened. ERROR_MODEL where what was parsed is not what they begin with any more; the tensors'
- * bytes are not compared. While nobody reads it. */
+/* From now on reads the files now at the paths, if copies have replaced those that were opened.
+ * ERROR_MODEL if the files no longer begin with the parsed bytes; the tensors' bytes are not
+ * compared. Called while nobody reads it. */
 int tensor_file_refresh(const struct tensor_file *file, struct error *err);
 
 size_t tensor_file_num_metadata(const struct tensor_file *file);

@@ -1,5 +1,5 @@
-/* Private to models/: puts a text into the form a tokenizer splits, step by step, as the
- * `normalizer` of a tokenizer.json does. Immutable after init. */
+/* Private to models/: normalises a text step by step before it is split, like the `normalizer` of a
+ * tokenizer.json. Immutable after init. */
 #ifndef QUIRE_MODELS_TOKENIZER_NORMALIZER_H
 #define QUIRE_MODELS_TOKENIZER_NORMALIZER_H
 
@@ -18,20 +18,21 @@ int normalizer_init(const struct tokenizer_spec *spec, struct normalizer *out, s
 /* Accepts a zeroed struct. */
 void normalizer_finish(struct normalizer *normalizer);
 
-/* Two texts that steps write in turn. Start zeroed but for the bytes that all steps may write until
- * the budget is set anew: steps that replace a character by many grow a text without bound. */
+/* Two texts that steps write in turn. Initially zeroed except for the budget: the bytes that all
+ * steps may write until it is set again. It is needed because steps that replace a character by
+ * several grow a text without bound. */
 struct normalizer_scratch {
     struct byte_buffer buffers[2];
     size_t budget_bytes;
 };
-/* Returns a budget that is enough for texts of so many bytes in all. */
+/* Returns a budget that is enough for texts of text_bytes bytes in all. */
 size_t normalizer_budget(size_t text_bytes);
 void normalizer_scratch_finish(struct normalizer_scratch *scratch);
 
-/* Normalises a text, which is valid UTF-8: *out is valid until the next call, or the text itself
- * where nothing changes. `continues`: the text follows bytes that are not UTF-8, so
- * nothing is put in front. Returns -1 when memory is short, TOKENIZER_TOO_COSTLY when the budget is
- * spent. Time is linear. */
+/* Normalises a text, which is valid UTF-8: *out is valid until the next call, or is the text itself
+ * if nothing changes. `continues`: the text follows bytes that are not UTF-8, so nothing is put in
+ * front. Returns -1 when memory is short, TOKENIZER_TOO_COSTLY when the budget is spent. Time is
+ * linear. */
 int normalizer_run(const struct normalizer *normalizer, struct normalizer_scratch *scratch,
                    struct text text, bool continues, struct text *out);
 

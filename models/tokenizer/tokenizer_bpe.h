@@ -1,14 +1,14 @@
 /* Byte-pair merging of one piece of text, over a vocabulary of bytes or of characters.
  *
- * The piece starts as one symbol per byte or character; again and again the neighbours whose merge
- * has the lowest rank, the leftmost of equals, become one token, until no neighbours have a merge.
- * This is the `BPE` model of Hugging Face's tokenizers, without dropout, prefix or suffix.
+ * The piece starts as one symbol per byte or character; repeatedly the neighbours whose merge has
+ * the lowest rank (the leftmost of equals) become one token, until no neighbours have a merge. This
+ * is the `BPE` model of Hugging Face's tokenizers, without dropout, prefix or suffix.
  *
- * A byte that has no token is left out. A character that has none becomes the tokens of its bytes
- * where the model has byte_fallback and they exist, else the unknown token, else nothing; with
- * fuse_unknown neighbouring unknown characters are one token.
+ * A byte without a token is left out. A character without a token becomes the tokens of its bytes
+ * if the model has byte_fallback and they exist, otherwise the unknown token, otherwise nothing;
+ * with fuse_unknown, neighbouring unknown characters are one token.
  *
- * Immutable after init and shared by threads, but for a memo that is written atomically. */
+ * Immutable after init and shared by threads, except for a memo that is written atomically. */
 #ifndef QUIRE_MODELS_TOKENIZER_BPE_H
 #define QUIRE_MODELS_TOKENIZER_BPE_H
 
@@ -36,16 +36,17 @@ struct bpe {
     const struct vocabulary *vocabulary;
     struct bpe_merge *merges; /* [mask + 1] open addressing by (left, right) */
     size_t mask;
-    bool ignore_merges; /* a piece that is a token becomes it, whatever the merges say */
+    bool ignore_merges; /* a piece that is a token becomes it, regardless of merges */
     bool fuse_unknown;
     int32_t unknown;         /* -1: none */
     int32_t characters[128]; /* tokens of ASCII characters, -1: none */
     /* Over characters: a bit for the hash of two symbols that some merge joins across. A piece is
-     * cut between symbols that none does, so that a text without a pre-tokenizer is many words. */
+     * cut between symbols that no merge joins, so that a text without a pre-tokenizer becomes many
+     * words. */
     uint64_t *joints;
     size_t joints_mask;
-    /* [vocabulary->size] what merging the bytes of a token gives: 0 not known yet, else enum
-     * bpe_whole. Filled as texts are encoded; any thread computes the same value. */
+    /* [vocabulary->size] the result of merging the bytes of a token: 0: not known yet, otherwise
+     * enum bpe_whole. Filled as texts are encoded; any thread computes the same value. */
     _Atomic uint8_t *whole;
 };
 
@@ -73,7 +74,7 @@ void bpe_scratch_finish(struct bpe_scratch *scratch);
 
 /* Reads the merges of spec, or derives them from its scores. Both tokens of a merge and their
  * concatenation are in the vocabulary: anything else is refused, as by Hugging Face. Of equal
- * merges the last counts, as there. A merge of or to a control, unknown, unused or byte token is
+ * merges the last counts, as there. A merge from or to a control, unknown, unused or byte token is
  * left out, so that no text becomes one. The vocabulary outlives *out. */
 int bpe_init(const struct tokenizer_spec *spec, const struct vocabulary *vocabulary,
              struct bpe *out, struct error *err);
@@ -86,7 +87,7 @@ static inline size_t bpe_hash_pair(int32_t left, int32_t right) {
     return (size_t)(key ^ key >> 32);
 }
 
-/* Returns the slot of the pair, or the free one where it belongs. */
+/* Returns the slot of the pair, or the free slot where it belongs. */
 static inline struct bpe_merge *bpe_find_slot(const struct bpe *bpe, int32_t left, int32_t right) {
     size_t slot = bpe_hash_pair(left, right) & bpe->mask;
     while (bpe->merges[slot].left >= 0 &&

@@ -2,8 +2,8 @@
  * how they read fields.
  *
  * The format is what Hugging Face's `tokenizers` 0.23 writes and reads (its serialisation is the
- * specification). Nothing that changes tokens is passed over: a "type" not known here is refused by
- * name with the known ones listed. Keys not known here are passed over, as there. */
+ * specification). Nothing that changes tokens is ignored: an unknown "type" is refused by name,
+ * listing the known ones. Unknown keys are ignored, as there. */
 #ifndef QUIRE_MODELS_TOKENIZER_JSON_H
 #define QUIRE_MODELS_TOKENIZER_JSON_H
 
@@ -11,7 +11,7 @@
 
 #include <cjson/cJSON.h>
 
-/* Ids that a file may leave out, beyond one for each that it has. */
+/* Number of ids that a file may skip, in addition to one for each that it has. */
 #define TOKENIZER_JSON_MAX_HOLES 65536
 
 /* Token texts to ids while a file is read: open addressing over spec->tokens. */
@@ -21,8 +21,7 @@ struct token_index {
     uint32_t seed;
 };
 
-/* Holds what the sections share; the spec fills as they run, in the order of the declarations
- * below. */
+/* State shared by the sections, which fill the spec in the order of the declarations below. */
 struct tokenizer_json {
     const char *path;        /* of the file being read, for messages */
     const char *config_path; /* of tokenizer_config.json */
@@ -31,19 +30,19 @@ struct tokenizer_json {
     struct error *err;
 };
 
-/* Each takes the value of its section, NULL where the file has none, and returns 0, or -1 with
- * "PATH: SECTION ..." in json->err. `root` is the whole document. */
+/* Each takes the value of its section, NULL if the file has none, and returns 0, or -1 with "PATH:
+ * SECTION ..." in json->err. `root` is the whole document. */
 int tokenizer_json_model(struct tokenizer_json *json, const cJSON *root);
 /* `list` is tokenizer.json's, `config` all of tokenizer_config.json or NULL: the flags in its
- * added_tokens_decoder prevail, and the tokens it names (bos_token and so on) are special. A
- * token that is one character of model.vocab stays plain text besides. */
+ * added_tokens_decoder prevail, and the tokens it names (bos_token and so on) are special. A token
+ * that is one character of model.vocab also remains plain text. */
 int tokenizer_json_added(struct tokenizer_json *json, const cJSON *list, const cJSON *config);
 int tokenizer_json_normalizer(struct tokenizer_json *json, const cJSON *section);
 int tokenizer_json_pretokenizer(struct tokenizer_json *json, const cJSON *section);
 int tokenizer_json_decoder(struct tokenizer_json *json, const cJSON *section);
 
 /* Reads a tokenizer.json (`path` names it in messages) and its tokenizer_config.json, NULL: none.
- * Keeps nothing of the trees. *out is set on success only. */
+ * Keeps no reference to the trees. *out is set only on success. */
 int tokenizer_spec_from_json(const char *path, const cJSON *root, const char *config_path,
                              const cJSON *config, struct tokenizer_spec *out, struct error *err);
 
@@ -58,14 +57,14 @@ bool tokenizer_json_copy(struct tokenizer_json *json, const char *text, struct t
 /* Returns the id of a token's text, or -1. */
 int32_t token_index_find(const struct token_index *index, const struct tokenizer_spec *spec,
                          const char *text, size_t length);
-/* Builds the index of spec->tokens anew and frees an old one; of equal texts the lower id is found.
+/* Rebuilds the index of spec->tokens and frees an old one; of equal texts the lower id is found.
  * False when memory is short. */
 bool token_index_build(struct token_index *index, const struct tokenizer_spec *spec);
 
-/* Returns NULL where the key is missing or null. */
+/* Returns NULL if the key is missing or null. */
 const cJSON *json_field(const cJSON *object, const char *key);
 /* Read typed fields of the object that `where` names in messages: 0, or -1 with json->err. A
- * missing bool is `otherwise`; the others must be there. */
+ * missing bool is `otherwise`; the other fields are required. */
 int json_field_bool(struct tokenizer_json *json, const cJSON *object, const char *where,
                     const char *key, bool otherwise, bool *out);
 int json_field_text(struct tokenizer_json *json, const cJSON *object, const char *where,
@@ -73,13 +72,13 @@ int json_field_text(struct tokenizer_json *json, const cJSON *object, const char
 /* Reads an integer in [0, limit). */
 int json_field_index(struct tokenizer_json *json, const cJSON *object, const char *where,
                      const char *key, int32_t limit, int32_t *out);
-/* Reads the string `key` as its place in names[0..count), which the message lists. */
+/* Reads the string `key` and returns its index in names[0..count), which the message lists. */
 int json_field_choice(struct tokenizer_json *json, const cJSON *object, const char *where,
                       const char *key, const char *const *names, int count, int *out);
 int json_field_array(struct tokenizer_json *json, const cJSON *object, const char *where,
                      const char *key, const cJSON **out);
 /* Returns the text of a token named in tokenizer_config.json, a string or an object's "content";
- * NULL where there is none. */
+ * NULL if absent. */
 const char *tokenizer_json_named(const cJSON *config, const char *key);
 
 #endif

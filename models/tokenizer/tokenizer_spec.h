@@ -1,12 +1,12 @@
-/* Private to models/: everything a tokenizer is made of, in one neutral form. A front end reads it
- * from a file (tokenizer_gguf.c, tokenizer_json.c), the tokenizer (tokenizer.c) is built from it
- * and keeps nothing of it. All texts and arrays are owned by the spec (tokenizer_spec_alloc) or
- * point into memory that outlives the call; the front end checks what its format says, the
+/* Private to models/: everything that defines a tokenizer, in one neutral form. A front end reads
+ * it from a file (tokenizer_gguf.c, tokenizer_json.c); the tokenizer (tokenizer.c) is built from it
+ * and keeps no reference to it. All texts and arrays are owned by the spec (tokenizer_spec_alloc)
+ * or point into memory that outlives the call; the front end checks what its format says, the
  * tokenizer what concerns both (counts, ids in range, merges that fit the vocabulary).
  *
- * Encoding, as Hugging Face's tokenizers: added tokens are cut out of the text; what is between is
- * normalised, split by the pre-tokenizer steps, and each piece merged (BPE); the template's tokens
- * go around it all. */
+ * Encoding works like Hugging Face's tokenizers: added tokens are cut out of the text; the text
+ * between them is normalised, split by the pre-tokenizer steps, and each piece merged (BPE); the
+ * template's tokens surround the result. */
 #ifndef QUIRE_MODELS_TOKENIZER_SPEC_H
 #define QUIRE_MODELS_TOKENIZER_SPEC_H
 
@@ -25,24 +25,24 @@
 #define TOKENIZER_MAX_TEMPLATE 8
 #define TOKENIZER_MAX_EOS 16
 
-/* Says what the vocabulary's texts are made of. */
+/* What the vocabulary's texts consist of. */
 enum vocabulary_alphabet {
     ALPHABET_BYTES,      /* one visible character a byte (GPT-2's table) */
-    ALPHABET_CHARACTERS, /* plain text; U+2581 for a space where the normaliser puts it */
+    ALPHABET_CHARACTERS, /* plain text; U+2581 for a space if the normaliser inserts it */
 };
 
 /* Tokens matched in the text itself. */
 struct added_token {
     int32_t id;
-    bool special;     /* a control token: matched with TOKENIZER_PARSE_SPECIAL only */
-    bool lstrip;      /* swallows white space before it */
+    bool special;     /* a control token: matched only with TOKENIZER_PARSE_SPECIAL */
+    bool lstrip;      /* consumes white space before it */
     bool rstrip;      /* and after it */
-    bool single_word; /* only between characters that are no letters, digits or underscore */
+    bool single_word; /* only between characters that are not letters, digits or underscores */
     bool normalized;  /* matched in the normalised text */
 };
 
-/* Two tokens as the file writes them; with what they make, their concatenation, they are searched
- * in the vocabulary when a tokenizer is built. */
+/* Two tokens as written in the file. They and their concatenation are looked up in the vocabulary
+ * when a tokenizer is built. */
 struct merge_texts {
     struct text left;
     struct text right;
@@ -64,7 +64,7 @@ struct normalizer_step {
     bool left, right;    /* STRIP */
 };
 
-/* Says what becomes of a match of a split: it stays a piece, vanishes, or joins a neighbour. */
+/* What happens to a match of a split: it stays a piece, is removed, or joins a neighbour. */
 enum split_behaviour {
     SPLIT_ISOLATED,
     SPLIT_REMOVED,
@@ -75,9 +75,9 @@ enum split_behaviour {
 
 enum pretokenizer_kind {
     PRETOKENIZER_SPLIT,       /* by a regex or a string */
-    PRETOKENIZER_DIGITS,      /* runs of digits apart, or each on its own */
-    PRETOKENIZER_PUNCTUATION, /* each character on its own */
-    PRETOKENIZER_BYTE_LEVEL,  /* GPT-2's regex, where use_regex */
+    PRETOKENIZER_DIGITS,      /* runs of digits, or each digit, separately */
+    PRETOKENIZER_PUNCTUATION, /* each character separately */
+    PRETOKENIZER_BYTE_LEVEL,  /* GPT-2's regex, if use_regex */
     PRETOKENIZER_METASPACE,   /* spaces become `replacement`, one is put in front, split there */
 };
 
@@ -105,8 +105,9 @@ struct tokenizer_spec {
     uint8_t *types;      /* [num_tokens] enum token_type (vocabulary.h) */
     size_t num_merges;
     struct merge_texts *merges; /* by rank: the first is merged first */
-    float *scores; /* [num_tokens], SentencePiece's; NULL: there are merges. Else merges follow from
-                    * them: every pair of tokens that makes a token, the highest score first */
+    float *scores; /* [num_tokens], SentencePiece's; NULL: merges are given. Otherwise merges are
+                      derived from the scores: every pair of tokens whose concatenation is a token,
+                      the highest score first */
     bool ignore_merges; /* a piece that is a token becomes it */
     bool byte_fallback; /* a character without a token becomes its bytes' tokens "<0x0A>" */
     bool fuse_unknown;  /* neighbouring unknown characters become one */
@@ -124,33 +125,33 @@ struct tokenizer_spec {
     int num_suffix;
     int32_t suffix[TOKENIZER_MAX_TEMPLATE];
     int32_t bos;                /* -1: none */
-    int32_t fim[NUM_FIM_PARTS]; /* where names_fim; else found by their texts */
+    int32_t fim[NUM_FIM_PARTS]; /* if names_fim; otherwise found by their texts */
     bool names_fim[NUM_FIM_PARTS];
-    int32_t fim_marks[NUM_FIM_MARKS]; /* where has_fim_marks */
+    int32_t fim_marks[NUM_FIM_MARKS]; /* if has_fim_marks */
     bool has_fim_marks[NUM_FIM_MARKS];
     size_t num_named;
     struct named_token *named;
     int num_eos;
     int32_t eos[TOKENIZER_MAX_EOS];
 
-    /* Decoding of ALPHABET_CHARACTERS: U+2581 becomes a space; this many are taken off the front of
-     * a text decoded as a whole (tokens of a continuation keep theirs). */
+    /* Decoding of ALPHABET_CHARACTERS: U+2581 becomes a space; this many are removed from the front
+     * of a text that is decoded as a whole (tokens of a continuation keep theirs). */
     int strip_leading_spaces;
     bool space_replacement; /* U+2581 stands for a space */
 
-    struct spec_block *blocks; /* what tokenizer_spec_alloc gave */
+    struct spec_block *blocks; /* allocated by tokenizer_spec_alloc */
 };
 
 /* Returns `bytes` of zeroed memory that lives as long as the spec; NULL when memory is short. */
 void *tokenizer_spec_alloc(struct tokenizer_spec *spec, size_t bytes);
-/* Returns a number that nobody can foretell, for hashes of texts that a file brings: a vocabulary
- * made to collide would take n squared. */
+/* Returns an unpredictable number, for hashes of texts from a file: with a predictable one, a
+ * vocabulary could be made to collide and take quadratic time. */
 uint64_t tokenizer_spec_seed(void);
-/* Makes the spec's tokens as many as the model has rows of logits, so that no text and no caller
- * can name an id the model lacks. Rows beyond the spec's tokens get tokens that no text becomes and
- * that stand for nothing. Added tokens beyond the rows, which a family's shared tokenizer may have
- * for its larger models, are dropped; an ordinary token there is an ERROR_MODEL. A
- * vocab_size of 0, of a model that is a tokenizer only, changes nothing. */
+/* Makes the number of tokens in the spec equal to the model's rows of logits, so that no text and
+ * no caller can name an id that the model lacks. Rows beyond the spec's tokens get empty tokens
+ * that no text becomes. Added tokens beyond the rows, which a family's shared tokenizer may have
+ * for its larger models, are dropped; an ordinary token there is an ERROR_MODEL. A vocab_size of 0,
+ * for a model that is only a tokenizer, changes nothing. */
 int tokenizer_spec_fit(struct tokenizer_spec *spec, int32_t vocab_size, struct error *err);
 /* Accepts a zeroed spec and a half-filled one. */
 void tokenizer_spec_finish(struct tokenizer_spec *spec);
@@ -158,8 +159,7 @@ void tokenizer_spec_finish(struct tokenizer_spec *spec);
 struct model;
 
 /* Reads a GGUF file's metadata, or the tokenizer.json (and tokenizer_config.json) of a Hugging Face
- * folder. ERROR_MODEL names file, field and value. *out is finished by the caller only after
- * success. */
+ * folder. ERROR_MODEL names file, field and value. The caller finishes *out only after success. */
 int tokenizer_spec_read_gguf(const struct tensor_file *file, struct tokenizer_spec *out,
                              struct error *err);
 int tokenizer_spec_read_json(const char *folder, struct tokenizer_spec *out, struct error *err);

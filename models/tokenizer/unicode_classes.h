@@ -79,8 +79,8 @@
 #define ODD_WORD                                                                                   \
     "\\x{b2}-\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"                \
     "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
-/* Punctuation since Unicode 8.0, which the table behind Hugging Face's Punctuation lacks, and what
- * it has beyond. */
+/* Punctuation since Unicode 8.0 that the table used by Hugging Face's Punctuation lacks, and what
+ * that table has in addition. */
 #define PUNCTUATION_LATER                                                                          \
     "\\x{61d}\\x{9fd}\\x{a76}\\x{c77}\\x{c84}\\x{1b4e}-\\x{1b4f}\\x{1b7d}-\\x{1b7f}"               \
     "\\x{2e43}-\\x{2e4f}\\x{2e52}-\\x{2e5d}\\x{10d6e}\\x{10ead}\\x{10f55}-\\x{10f59}"              \

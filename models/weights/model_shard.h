@@ -1,12 +1,12 @@
-/* The share of a model that one rank computes, under tensor parallelism as Megatron-LM has it
- * (Shoeybi et al., 2019): each rank has some of the query heads with the KV heads that they read,
- * some of the FFN's inner elements, and some rows of the embedding and the head. What is as wide as
- * the hidden states, and every norm, each rank has whole. Under pipeline parallelism as GPipe has
- * it (Huang et al., 2019) the layers are divided besides, among stages: each has consecutive ones,
- * the first the embedding as well, and the last the output norm and the head.
+/* The share of a model that one rank computes. Tensor parallelism is that of Megatron-LM (Shoeybi
+ * et al., 2019): each rank has some of the query heads with the KV heads that they read, some of
+ * the FFN's inner elements, and some rows of the embedding and the head. Vectors as wide as the
+ * hidden states, and every norm, are complete on each rank. Pipeline parallelism is that of GPipe
+ * (Huang et al., 2019): the layers are also divided among stages. Each stage has consecutive
+ * layers; the first also has the embedding, and the last the output norm and the head.
  *
- * Shares need not be equal. Several ranks may have the same KV head, when there are more ranks than
- * KV heads. Immutable, for any thread. */
+ * Shares need not be equal. Several ranks may have the same KV head, if there are more ranks than
+ * KV heads. Immutable; any thread. */
 #ifndef QUIRE_MODELS_MODEL_SHARD_H
 #define QUIRE_MODELS_MODEL_SHARD_H
 
@@ -22,17 +22,17 @@ struct model_shard {
     int32_t first_vocab, vocab_size; /* rows of the embedding and the head */
 };
 
-/* Cuts the model between heads and, where matrices are quantised, between their blocks, as stored
- * or as `quantization` has them held (weights.h). ERROR_CONFIG when there are more ranks than it
- * can be cut for; the message names tensor-parallel-size and what is allowed. One rank always can.
+/* Splits the model between heads and, if matrices are quantised, between their blocks, as stored or
+ * as held with `quantization` (weights.h). ERROR_CONFIG when it cannot be split for that many
+ * ranks; the message names tensor-parallel-size and what is allowed. One rank always works.
  */
 int model_shard_init(const struct model *model, enum dtype quantization, int32_t rank,
                      int32_t num_ranks, struct model_shard *out, struct error *err);
 
-/* Likewise for rank number % num_ranks of stage number / num_ranks of a pipeline. Each stage has as
- * many layers as take equally long, where the head counts as the layers that have as many weights.
- * ERROR_CONFIG also when there are more stages than layers, or more than BACKEND_MAX_RANKS ranks in
- * all; the message names pipeline-parallel-size and what is allowed. */
+/* The same for rank number % num_ranks of stage number / num_ranks of a pipeline. Layers are
+ * divided so that stages take equally long; the head counts as the number of layers that have as
+ * many weights. ERROR_CONFIG also when there are more stages than layers, or more than
+ * BACKEND_MAX_RANKS ranks in all; the message names pipeline-parallel-size and what is allowed. */
 int model_shard_init_stage(const struct model *model, enum dtype quantization, int32_t number,
                            int32_t num_ranks, int32_t num_stages, struct model_shard *out,
                            struct error *err);
@@ -46,7 +46,7 @@ enum projection_role {
     NUM_PROJECTION_ROLES
 };
 
-/* How ranks divide a matrix, as Megatron-LM calls it: COLUMN_PARALLEL by its outputs, so that each
+/* How ranks divide a matrix, in Megatron-LM's terms: COLUMN_PARALLEL by its outputs, so that each
  * rank has some elements of the result, ROW_PARALLEL by its inputs, so that each has a partial sum
  * of every element. */
 enum projection_cut { COLUMN_PARALLEL, ROW_PARALLEL };
@@ -59,7 +59,7 @@ static inline bool model_shard_has_layer(const struct model_shard *shard, int32_
     return layer >= shard->first_layer && layer < shard->first_layer + shard->num_layers;
 }
 
-/* Elements of a row of q, and of q, k and v. */
+/* Return the elements of a row of q, and of q, k and v. */
 static inline int32_t model_shard_q_width(const struct model_shard *shard,
                                           const struct model_config *config) {
     return shard->num_heads * config->head_dim;
@@ -69,9 +69,9 @@ static inline int32_t model_shard_qkv_width(const struct model_shard *shard,
     return (shard->num_heads + 2 * shard->num_kv_heads) * config->head_dim;
 }
 
-/* What a rank sends to the others in bytes, by the formulas of backend.h: on average for a token of
- * a step, and besides for a token that the first rank of the last stage samples from the model's
- * distribution. (A row with logprobs, a grammar or penalties takes 4 vocab_size more.) */
+/* Return the bytes that a rank sends to the others, by the formulas of backend.h: on average per
+ * token of a step, and in addition per token that the first rank of the last stage samples from the
+ * model's distribution. (A row with logprobs, a grammar or penalties takes 4 vocab_size more.) */
 int64_t model_shard_token_traffic(const struct model_shard *shard,
                                   const struct model_config *config);
 int64_t model_shard_row_traffic(const struct model_shard *shard);

@@ -7,12 +7,12 @@
  *             (NTK-aware)
  *   yarn      a ramp between f_i / factor and f_i over the dimensions from beta_slow to beta_fast
  *             (Peng et al., "YaRN", 2023); all multiplied by attention_factor
- *   llama3    f_i, f_i / factor, and a smooth passage between, by wave length
- *   longrope  f_i / factors[i] (Ding et al., "LongRoPE", 2024), all multiplied by attention_factor
+ *   llama3 f_i, f_i / factor, and a smooth transition between them, by wave length longrope f_i /
+ *   factors[i] (Ding et al., "LongRoPE", 2024), all multiplied by attention_factor
  *
- * Transformers chooses dynamic's theta and longrope's list anew for the longest sequence of each
- * call, which would make a cached key depend on when it was computed. Here max_model_len decides,
- * once and for every sequence: beyond original_max_position all contexts use the long form. */
+ * Transformers chooses dynamic's theta and longrope's list for the longest sequence of each call,
+ * which would make a cached key depend on when it was computed. Here max_model_len decides, once
+ * for all sequences: beyond original_max_position all contexts use the long form. */
 #ifndef QUIRE_MODELS_WEIGHTS_ROPE_H
 #define QUIRE_MODELS_WEIGHTS_ROPE_H
 

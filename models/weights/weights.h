@@ -1,6 +1,6 @@
 /* The weights of one rank on its device: its share of a model (model_shard.h), bound by name from a
  * model file and checked for shape and dtype. Created and used by the rank's thread. Tensors are
- * read in chunks, so that loading takes the weights' own memory and a few chunks. */
+ * read in chunks, so that loading needs the weights' own memory and a few chunks. */
 #ifndef QUIRE_MODELS_WEIGHTS_H
 #define QUIRE_MODELS_WEIGHTS_H
 
@@ -11,21 +11,21 @@ struct weights_reader; /* weights_reader.h */
 
 struct weights_options {
     int32_t max_model_len; /* positions in the rope tables; > 0 */
-    /* DTYPE_Q8_0: float matrices (the embedding and the head too) are held as Q8_0, where a row is
-     * a whole number of blocks. DTYPE_NONE: all are held as the file stores them. */
+    /* DTYPE_Q8_0: float matrices (including the embedding and the head) are held as Q8_0 if a row
+     * is a whole number of blocks. DTYPE_NONE: all are held in the file's types. */
     enum dtype quantization;
-    bool cuts_key_bias; /* key_bias.h, of a quantised cache: also balances the keys' norms */
+    bool cuts_key_bias; /* see key_bias.h, for a quantised cache: also balances the keys' norms */
 };
 
-/* A weight matrix of a layer, or what a rank has of it. */
+/* A weight matrix of a layer, or a rank's share of it. */
 struct projection {
     enum projection_role role;
     int32_t layer;
     struct matrix *matrix; /* [outputs, inputs] */
 };
 
-/* A norm the model does not have is a zeroed buffer. Sizes are of the rank's share; of a layer that
- * another stage has, nothing is there. */
+/* A norm that the model does not have is a zeroed buffer. Sizes are those of the rank's share;
+ * layers of other stages are empty. */
 struct layer_weights {
     struct buffer attention_norm;      /* float [hidden] */
     struct buffer attention_post_norm; /* float [hidden] */
@@ -33,7 +33,7 @@ struct layer_weights {
     struct buffer q_norm;              /* float [head_dim], or [num_heads * head_dim] if full */
     struct buffer k_norm;              /* float [head_dim], or [num_kv_heads * head_dim] if full */
     struct buffer key_bias;            /* struct key_bias [num_kv_heads]; empty if none is cut */
-    struct key_biases key_biases;      /* these, and how they rotate; heads NULL: none */
+    struct key_biases key_biases;      /* these biases, and how they rotate; heads NULL: none */
     struct projection attention_out;   /* [hidden, num_heads * head_dim] */
     struct buffer ffn_norm;            /* float [hidden] */
     struct projection gate_up;         /* [2 * intermediate, hidden]: gate, then up */
@@ -41,8 +41,8 @@ struct layer_weights {
     struct buffer ffn_post_norm;       /* float [hidden] */
 };
 
-/* Norm weights are what a row is multiplied by: norm_plus_one has been added, and post-norms and
- * the biases of attention_out and down carry residual_scale. */
+/* Norm weights are the factors of a row: norm_plus_one has been added, and post-norms and the
+ * biases of attention_out and down include residual_scale. */
 struct weights {
     struct matrix *embedding;  /* [vocab, hidden], of the rank's rows; NULL on a stage without it */
     struct matrix *head;       /* likewise; the same pointer as embedding when tied */
@@ -56,27 +56,26 @@ struct weights {
     size_t bytes;                 /* device memory taken, for the memory table */
 };
 
-/* Returns the device memory that the rank's weights take on a device that holds every matrix as
- * `held`, or with DTYPE_NONE as the options say; SIZE_MAX when that cannot be. head_rows_step: its
- * backend's. */
+/* Returns the device memory of the rank's weights on a device that holds every matrix as `held`, or
+ * with DTYPE_NONE as the options say; SIZE_MAX on overflow. head_rows_step: that of its backend. */
 size_t weights_needed(const struct model *model, const struct model_shard *shard,
                       const struct weights_options *options, enum dtype held,
                       int32_t head_rows_step);
 
-/* Returns the rows of the rank's head, the columns of its logits: one for each of its tokens, then,
- * where it is the only rank, zeros up to a multiple of the backend's head_rows_step. */
+/* Returns the rows of the rank's head, which are the columns of its logits: one for each of its
+ * tokens, then, if it is the only rank, zeros up to a multiple of the backend's head_rows_step. */
 int32_t weights_head_rows(const struct model_shard *shard, int32_t head_rows_step);
 
-/* Hands the rank's share of every tensor to the backend. Every rank of the model calls it, with the
- * same reader, which reads each tensor once. ERROR_MODEL for a tensor that is missing, not expected
- * or of another shape or type than the configuration says, or a file that has become shorter;
- * ERROR_MEMORY, ERROR_IO, ERROR_DEVICE; an error of one rank is one of all that still read. The
- * model and the reader may be closed afterwards; what the device still does for it, the backend's
- * next wait waits for, and reports. */
+/* Passes the rank's share of every tensor to the backend. Every rank of the model calls it, with
+ * the same reader, which reads each tensor once. Fails with ERROR_MODEL for a tensor that is
+ * missing, unexpected, or of another shape or type than the configuration says, or a file that has
+ * become shorter; with ERROR_MEMORY, ERROR_IO or ERROR_DEVICE. An error of one rank is also one of
+ * all ranks that still read. The model and the reader may be closed afterwards. The backend's next
+ * wait also waits for the device's remaining work, and reports its errors. */
 int weights_load(struct backend *backend, const struct model *model,
                  const struct model_shard *shard, struct weights_reader *reader,
                  const struct weights_options *options, struct weights **out, struct error *err);
-/* The same for a rank that is the only one, with a reader of its own, and it waits. */
+/* The same for the only rank, with its own reader; it also waits for the device. */
 int weights_load_alone(struct backend *backend, const struct model *model,
                        const struct model_shard *shard, const struct weights_options *options,
                        struct weights **out, struct error *err);

@@ -1,5 +1,5 @@
-/* Private to models/weights: one rank's load. weights_plan.h says which tensors make up a model;
- * here single ones are found, checked and read, and what the rank keeps of them goes to its
+/* Private to models/weights: one rank's load. weights_plan.h defines which tensors make up a model;
+ * here individual ones are found, checked and read, and the rank's share of them is passed to its
  * backend. */
 #ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_LOADER_H
 #define QUIRE_MODELS_WEIGHTS_WEIGHTS_LOADER_H
@@ -12,24 +12,23 @@ struct weights_loader {
     const struct model *model;
     struct weights_reader *reader;
     const struct weights_options *options;
-    struct weights *weights; /* being filled; its `bytes` count what was taken */
+    struct weights *weights; /* being filled; its `bytes` count what was allocated */
     bool *bound;             /* [tensors of the file]: part of the model */
-    /* What a chunk's rows are copied to where they are cut, or requantised: [WEIGHTS_CHUNK_BYTES].
+    /* Destination of a chunk's rows if they are cut or requantised: [WEIGHTS_CHUNK_BYTES].
      */
     void *scratch, *requantised;
     struct error *err;
 };
 
-/* The pointers before `weights`, and err, are set. On failure `loader` is to be finished all the
- * same. */
+/* The pointers before `weights`, and err, are set. `loader` must be finished even on failure. */
 int weights_loader_init(struct weights_loader *loader);
 void weights_loader_finish(struct weights_loader *loader);
 
-/* out NULL: another rank's, of which nothing is kept here. key_bias: what is cut from the keys'
- * bias [kept KV heads], of a matrix of q, k and v; NULL: nothing is. */
+/* out NULL: it belongs to another rank, and nothing of it is kept here. key_bias: receives what is
+ * cut from the keys' bias [kept KV heads], for a matrix of q, k and v; NULL: nothing is cut. */
 int weights_loader_load_matrix(struct weights_loader *loader, const struct weights_matrix *plan,
                                struct key_bias *key_bias, struct matrix **out);
-/* As float, whatever float type the file stores. Likewise. */
+/* The same for a norm, loaded as float from any float type in the file. */
 int weights_loader_load_norm(struct weights_loader *loader, const struct weights_norm *plan,
                              struct buffer *out);
 /* Allocates device memory and counts it. */

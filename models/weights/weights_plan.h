@@ -1,7 +1,7 @@
-/* Private to models/weights: which tensors make up the weights of a model, and what of each a rank
- * keeps. Pure: looks at the headers of the file, reads no tensor.
+/* Private to models/weights: which tensors make up the weights of a model, and which part of each a
+ * rank keeps. Pure: uses only the headers of the file, reads no tensor.
  *
- * Biases and fused matrices are searched in layer 0 and expected, or not, in all. */
+ * Biases and fused matrices are looked up in layer 0; the other layers must agree. */
 #ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_PLAN_H
 #define QUIRE_MODELS_WEIGHTS_WEIGHTS_PLAN_H
 
@@ -13,7 +13,7 @@
 #define WEIGHTS_MAX_SPANS 3
 #define WEIGHTS_MAX_NORMS 6
 
-/* One tensor, of whose rows these are kept, one span below the other. */
+/* One tensor and its kept rows, one span after the other. */
 struct weights_part {
     struct tensor_place place;
     int32_t rows; /* of the tensor */
@@ -22,20 +22,20 @@ struct weights_part {
     struct row_span spans[WEIGHTS_MAX_SPANS];
 };
 
-/* A matrix of the rank: the kept rows of its parts below one another, and of them the columns
- * first_col .. first_col + num_cols - 1. */
+/* A matrix of the rank: the kept rows of its parts, stacked, restricted to the columns first_col ..
+ * first_col + num_cols - 1. */
 struct weights_matrix {
     int num_parts;
     struct weights_part parts[WEIGHTS_MAX_PARTS];
     int32_t cols; /* of the tensors */
     int32_t first_col, num_cols;
-    int32_t padding_rows; /* zeros behind the last part */
-    float bias_scale;     /* multiplies the biases; 0: the rank leaves them to another */
+    int32_t padding_rows; /* zeros after the last part */
+    float bias_scale;     /* multiplies the biases; 0: another rank adds them */
     struct row_span keys; /* of a matrix of q, k and v, the kept rows of k */
 };
 
-/* A vector, of which the rank keeps the elements first .. first + count - 1, each as
- * (element + added) * scale. */
+/* A vector. The rank keeps the elements first .. first + count - 1, each as (element + added) *
+ * scale. */
 struct weights_norm {
     struct tensor_place place;
     int32_t width; /* of the tensor */
@@ -48,8 +48,8 @@ struct weights_norm {
 struct weights_matrix weights_plan_projection(const struct model *model,
                                               const struct model_shard *shard,
                                               enum projection_role role, int32_t layer);
-/* TENSOR_EMBEDDING or TENSOR_HEAD. The one that is the head is padded: its rows are a multiple of
- * head_rows_step, as the backend wants them. */
+/* The matrix of TENSOR_EMBEDDING or TENSOR_HEAD. The one used as the head is padded: its rows are a
+ * multiple of head_rows_step, as the backend requires. */
 struct weights_matrix weights_plan_vocab(const struct model *model, const struct model_shard *shard,
                                          enum tensor_role role, int32_t head_rows_step);
 /* Fills in the norms that a layer has; returns their number. */
@@ -57,13 +57,13 @@ int weights_plan_norms(const struct model_config *config, const struct model_sha
                        int32_t layer, struct weights_norm out[static WEIGHTS_MAX_NORMS]);
 struct weights_norm weights_plan_output_norm(const struct model_config *config);
 
-/* Returns the bytes of what is kept, and of the padding, in the first part's type, with the parts
- * held in these types and float biases. Nothing is kept of a part of DTYPE_NONE, or whose rows are
- * no whole number of blocks. */
+/* Returns the bytes of the kept rows in these types, with float biases and padding in the first
+ * part's type. Nothing is counted for a part of DTYPE_NONE, or whose rows are not a whole number of
+ * blocks. */
 size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
                                  const enum dtype types[static WEIGHTS_MAX_PARTS]);
 
-/* Returns the rows of a part that are kept. */
+/* Returns the number of kept rows of a part. */
 int32_t weights_part_rows(const struct weights_part *part);
 
 #endif
