@@ -1,5 +1,5 @@
 /* The subcommands that talk to a running server, or to a hub. Each takes the arguments after its
- * name and returns the exit status, as those of command_line.h do. */
+ * name and returns the exit status, like those in command_line.h. */
 #ifndef QUIRE_SERVER_CLIENT_H
 #define QUIRE_SERVER_CLIENT_H
 
@@ -15,20 +15,20 @@ int command_top(int argc, char *const *argv);
 int command_bench(int argc, char *const *argv); /* and 1: a request failed */
 int command_chat(int argc, char *const *argv);  /* and 1: no answer; 130: interrupted */
 
-/* Returns which of the arguments is --help or -h; -1: none is. */
+/* Returns the index of the argument --help or -h; -1: none. */
 int client_find_help(int argc, char *const *argv);
 static inline bool client_wants_help(int argc, char *const *argv) {
     return client_find_help(argc, argv) >= 0;
 }
 
-/* The exit status that stands for an error. */
+/* Returns the exit status for an error. */
 int client_exit_status(const struct error *err);
 
 /* --- Models of the hub, for the commands that take one: messages go to the log, and SIGINT and
  * SIGTERM stop --- */
 
-/* Returns whether a model's name is to be looked for on the hub: there is nothing of this name
- * here, and it is not written as a path. */
+/* Returns whether a model's name refers to the hub: no local file has this name, and it is not
+ * written as a path. */
 bool command_pull_is_reference(const char *model);
 
 /* Resolves the reference, see hub_resolve. Signals are blocked (signals_block). */

@@ -27,15 +27,15 @@ struct metrics_sample_histogram {
 double metrics_sample_sum(const char *text, const char *name, const char *label);
 void metrics_sample_histogram(const char *text, const char *name,
                               struct metrics_sample_histogram *out);
-/* Takes the counts of an earlier time away; of a server that began anew meanwhile, none. */
+/* Subtracts the counts of an earlier time; nothing if the server was restarted in between. */
 void metrics_sample_subtract(struct metrics_sample_histogram *from,
                              const struct metrics_sample_histogram *earlier);
 /* Returns the quantile (0 to 1), with values spread evenly in a bucket as in PromQL's
  * histogram_quantile; NaN: nothing was observed. */
 double metrics_sample_quantile(const struct metrics_sample_histogram *histogram, double quantile);
 
-/* Copies the value of a label of the metric's next sample, and moves *at behind that; *at is the
- * text at first. False: there is no more. */
+/* Copies the value of a label of the metric's next sample, and advances *at past it; initially *at
+ * is the text. False: no more samples. */
 bool metrics_sample_next(const char **at, const char *name, const char *label, char *out,
                          int capacity);
 

@@ -1,10 +1,10 @@
-/* Judges a request's header fields, apart from any connection.
+/* Checks a request's header fields, independently of its connection.
  *
- * That lines are those of RFC 9112 is seen to by libmicrohttpd as it is built here
- * (subprojects/packagefiles/libmicrohttpd/README.md). It still obeys Transfer-Encoding beside
- * Content-Length, takes the first of two Content-Lengths, waits for ever on an unknown transfer
- * coding, and takes any number of Hosts and keys. Each is refused here, before anything else reads
- * the request. */
+ * libmicrohttpd as built here ensures that lines conform to RFC 9112
+ * (subprojects/packagefiles/libmicrohttpd/README.md). But it accepts Transfer-Encoding together
+ * with Content-Length, takes the first of two Content-Lengths, waits forever on an unknown transfer
+ * coding, and accepts any number of Hosts and keys. Each of these is refused here, before anything
+ * else reads the request. */
 #ifndef QUIRE_SERVER_HTTP_HTTP_CHECKS_H
 #define QUIRE_SERVER_HTTP_HTTP_CHECKS_H
 
@@ -18,7 +18,7 @@
 
 #define REQUEST_ID_BYTES 128
 
-/* Zeroed but for needs_host. */
+/* Initially zeroed except for needs_host. */
 struct http_framing {
     bool needs_host; /* HTTP/1.1 */
     int num_hosts;   /* Host fields */
@@ -34,27 +34,27 @@ struct http_framing {
 /* Adds one header field. value may be NULL. */
 void http_framing_add(struct http_framing *framing, const char *name, const char *value);
 
-/* Returns 0, or -1 and *err when the request's extent is in doubt: the connection must then be
+/* Returns 0, or -1 with *err when the end of the request is ambiguous: the connection must then be
  * closed. */
 int http_framing_check(const struct http_framing *framing, struct api_error *err);
 
 /* Returns the path of a request's target, which may be in absolute form (RFC 9112 section 3.2.2) if
- * it names the same server as the Host field; host may be NULL. NULL and *err when it is neither
- * that nor a path nor "*". */
+ * it names the same server as the Host field; host may be NULL. Returns NULL with *err when it is
+ * none of that form, a path and "*". */
 const char *http_target_path(const char *target, const char *host, struct api_error *err);
 
-/* Copies the client's X-Request-Id if it is 1..REQUEST_ID_BYTES-1 characters of A-Z a-z 0-9 . _ : -
- * and makes up a random one otherwise. candidate may be NULL. */
+/* Copies the client's X-Request-Id if it is 1..REQUEST_ID_BYTES-1 characters of A-Z a-z 0-9 . _ :
+ * -, otherwise generates a random one. candidate may be NULL. */
 void http_request_id(const char *candidate, char out[REQUEST_ID_BYTES]);
 
 /* --- The Host field --- */
 
 /* The names this server may be called by (--allowed-hosts).
  *
- * A page of another site may not read our answers. But the owner of that site's name can point it
- * at us after the page was loaded (DNS rebinding), and the browser then takes us for that site.
- * Such a request still names the site in Host. An IP address and localhost are nobody else's names,
- * so they pass always: whoever uses them means this machine. */
+ * A page of another site cannot read our answers. But the owner of that site's name can point it at
+ * us after the page was loaded (DNS rebinding), and the browser then believes that we are that
+ * site. Such a request still names the site in Host. IP addresses and localhost are always allowed,
+ * because they cannot belong to another site. */
 
 #define HTTP_HOST_MAX_NAMES 64
 
@@ -71,11 +71,11 @@ struct http_hosts {
 };
 
 /* Reads up to HTTP_HOST_MAX_NAMES names, which must outlive *out: a host, ".NAME" for it and its
- * subdomains, "*.NAME" for its subdomains alone, "*" for any; a port is ignored. ERROR_CONFIG names
- * the one that is none of these. */
+ * subdomains, "*.NAME" for its subdomains only, "*" for any; a port is ignored. ERROR_CONFIG names
+ * an invalid one. */
 int http_hosts_init(char *const *names, int num_names, struct http_hosts *out, struct error *err);
 
-/* Returns whether this value of Host is one of them. NULL and "" are: no browser sends them, but
+/* Returns whether this value of Host is allowed. NULL and "" are: no browser sends them, but
  * HTTP/1.0 probes do. */
 bool http_hosts_allow(const struct http_hosts *hosts, const char *host);
 
@@ -83,9 +83,9 @@ bool http_hosts_allow(const struct http_hosts *hosts, const char *host);
 
 /* A browser lets every page send GET, HEAD and POST anywhere, with a body of a few plain types; it
  * sends a preflight first only for other methods, types and fields, and then lets the page see the
- * answer only if the answer allows it (CORS). So without care any page could make the model of its
- * visitor's machine work. A browser marks such requests by Sec-Fetch-Site, which no page can set,
- * or else by Origin; a request with neither is no page's. */
+ * answer only if the answer allows it (CORS). So without checks any page could use the model on its
+ * visitor's machine. A browser marks such requests with Sec-Fetch-Site, which no page can set, or
+ * with Origin; a request with neither does not come from a page. */
 
 #define HTTP_ORIGIN_MAX_FIELDS 8
 
@@ -96,14 +96,14 @@ struct header_field {
 
 struct http_origin_rules {
     struct http_hosts hosts;
-    bool has_hosts; /* they were given; else only that of --host, or any */
+    bool has_hosts; /* they were given; otherwise only that of --host, or any */
     const struct option_list *origins;
     bool allows_any_origin, allows_any_header, allows_credentials;
-    char methods[OPTIONS_MAX_LIST * 18]; /* as Access-Control-Allow-Methods has them */
+    char methods[OPTIONS_MAX_LIST * 18]; /* the value of Access-Control-Allow-Methods */
     char headers[OPTIONS_MAX_LIST * 66];
 };
 
-/* Fields of a request, each NULL where it is absent; they live as long as the request. */
+/* Fields of a request, each NULL if absent; they live as long as the request. */
 struct http_origin_request {
     const char *method, *host, *origin, *fetch_site, *content_type;
     const char *preflight_method, *preflight_headers; /* Access-Control-Request-... */
@@ -114,21 +114,22 @@ struct http_origin_request {
 int http_origin_rules_init(const struct options *options, struct http_origin_rules *out,
                            struct error *err);
 
-/* Sets the rules of a server that only this machine's programs reach and that needs no key: where
- * --allowed-hosts says nothing, the only name is that of --host. */
+/* Sets the rules for a server that only programs on this machine can reach and that needs no key:
+ * without --allowed-hosts, the only allowed name is that of --host. */
 void http_origin_rules_set_private(struct http_origin_rules *rules);
 
-/* Returns 0, or -1 and *err (421 or 403) for a name that is not ours, and for a page of a site that
- * is not allowed. A navigation to us from elsewhere is allowed. */
+/* Returns 0, or -1 with *err (421 or 403) for a name that is not ours, or for a page of a site that
+ * is not allowed. A navigation to us from another site is allowed. */
 int http_origin_check(const struct http_origin_rules *rules,
                       const struct http_origin_request *request, struct api_error *err);
 
-/* Returns whether a browser requests what an allowed page may send. It sends no key with that, and
- * wants a 2xx. */
+/* Returns whether this is a browser's preflight request of what an allowed page may send. It
+ * carries no key, and must be answered with 2xx. */
 bool http_origin_is_preflight(const struct http_origin_rules *rules,
                               const struct http_origin_request *request);
 
-/* Writes the fields that any answer to this request must have, errors too. They point into both. */
+/* Writes the fields that every answer to this request must have, errors included. They point into
+ * both arguments. */
 void http_origin_fields(const struct http_origin_rules *rules,
                         const struct http_origin_request *request,
                         struct header_field out[HTTP_ORIGIN_MAX_FIELDS]);

@@ -22,31 +22,31 @@ struct http_server;
 struct tls_credentials;
 
 struct http_server_config {
-    int listen_fd;         /* listening, non-blocking; stays the caller's */
+    int listen_fd;         /* listening, non-blocking; owned by the caller */
     bool is_socket_passed; /* by the service manager, which keeps it open over a restart */
-    int admin_fd;          /* likewise, of --admin-socket; -1: none */
-    struct tls_credentials *credentials; /* of a server that speaks TLS; NULL: plain */
-    int wake_fd;             /* eventfd the engine's wake callback writes; stays the caller's */
-    int64_t max_connections; /* beyond: 503 and close */
-    int64_t max_api_calls;   /* API calls in flight, queued or running; beyond: 429 */
-    int64_t max_connections_per_ip; /* 0: as many as are left for all others */
+    int admin_fd;          /* the same for --admin-socket; -1: none */
+    struct tls_credentials *credentials; /* for TLS; NULL: plain HTTP */
+    int wake_fd; /* eventfd that the engine's wake callback writes; owned by the caller */
+    int64_t max_connections;        /* beyond: 503 and close */
+    int64_t max_api_calls;          /* API calls in flight, queued or running; beyond: 429 */
+    int64_t max_connections_per_ip; /* 0: as many as all others leave */
     size_t max_body_bytes;          /* beyond: 413 */
     int64_t queue_timeout_ms;       /* of a request that waits to run; 0: none */
-    int64_t ping_interval_ms;       /* a stream's silence at most; 0 or less: any */
+    int64_t ping_interval_ms;       /* maximum silence of a stream; 0 or less: unlimited */
     int64_t drain_delay_ms;         /* after the first signal, before the server begins to stop */
-    int64_t shutdown_timeout_ms;    /* from then on, for what is in flight */
-    /* A stop has begun, or goes faster now: clients are given so long. I/O thread. */
+    int64_t shutdown_timeout_ms;    /* after that, for what is in flight */
+    /* A stop has begun, or was shortened: clients have clients_ms left. I/O thread. */
     void (*stop_begins)(void *context, int64_t clients_ms);
     void *stop_context;
-    bool allows_admin; /* routes of administrators are answered */
+    bool allows_admin; /* routes for administrators are enabled */
     /* Appends the answer to /server_info, one JSON object. I/O thread. */
     void (*write_info)(void *context, struct byte_buffer *out);
     void *info_context;
     bool trusts_priority; /* all requests count to one share, where priority orders them */
     struct metrics_facts metrics_facts;
-    bool shows_key_names;  /* in /metrics, to every key; else to those of administrators */
+    bool shows_key_names;  /* in /metrics, to every key; otherwise only to administrators */
     int64_t watchdog_ms;   /* without a step of an engine that has work: abort; 0: never */
-    const char *root_path; /* in front of all paths, where a proxy passes it on; or NULL */
+    const char *root_path; /* prefix of all paths, if a proxy does not remove it; or NULL */
     const struct http_origin_rules *origins;
     void (*reload)(void *context); /* on SIGHUP, in the I/O thread, between two requests */
     void *reload_context;
@@ -54,9 +54,8 @@ struct http_server_config {
     struct trace_exporter *traces;        /* NULL: none */
     struct kv_event_publisher *kv_events; /* likewise */
     bool logs_prompts;
-    /* For /metrics: the system's memory that all takes at most, and the executor
-     * (process_executor.h) whose ranks live in a process of their own; NULL: they live in this
-     * one. */
+    /* For /metrics: the maximum host memory of everything, and the executor (process_executor.h)
+     * whose ranks live in a separate process; NULL: they live in this one. */
     size_t planned_bytes;
     const struct executor *rank_process;
 };
@@ -67,15 +66,15 @@ enum http_stop {
     HTTP_LOOP_FAILED,   /* the operating system refused to continue */
 };
 
-/* All pointers outlive the server. Raises the limit of open files as far as max_connections needs
- * and the system allows. */
+/* All pointers outlive the server. Raises the limit of open files as far as max_connections
+ * requires and the system allows. */
 int http_server_create(const struct http_server_config *config, struct engine *engine,
                        const struct api_context *context, struct api_keys *keys,
                        struct http_server **out, struct error *err);
 enum http_stop http_server_run(struct http_server *server);
-/* For new connections from now on, where the server speaks TLS. Takes a reference of its own. */
+/* Sets the credentials of new connections, if the server uses TLS. Takes its own reference. */
 void http_server_set_credentials(struct http_server *server, struct tls_credentials *credentials);
-/* Before run or after it returned. Accepts NULL. */
+/* Called before run, or after it returned. Accepts NULL. */
 void http_server_destroy(struct http_server *server);
 
 #endif

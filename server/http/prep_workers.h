@@ -1,14 +1,14 @@
 /* Threads for the slow part of a request: strict JSON, tokenising. Slow input then holds up a
  * worker, never the I/O thread.
  *
- * There is a worker for each queue of jobs. It takes those of its own queue and, when it has none,
- * short ones that are expected to take little, while no more run than one and half of the cores:
- * what is long holds up only what is long too, and steps are computed meanwhile. In a queue the
- * owners of jobs take turns: next is the oldest job of the owner for which least processor time
- * will have been spent then, if it takes as long for a byte as the last one (after start-time fair
+ * There is one worker for each queue of jobs. It takes jobs from its own queue. If that is empty,
+ * it takes short jobs with a low expected time, as long as no more run than one plus half of the
+ * cores. So long jobs delay only other long jobs, and steps are computed meanwhile. Within a queue
+ * the owners of jobs take turns: next is the oldest job of the owner for whom least processor time
+ * will have been spent after it, assuming the time per byte of the last job (after start-time fair
  * queueing: Goyal, Vin and Cheng, SIGCOMM 1996). An owner without jobs gains no credit: with its
- * next one it is level with whoever is served then. So a job waits for the one that runs and for
- * those of its own owner, whatever others push.
+ * next job it starts level with whoever is served then. So a job waits only for the running one and
+ * those of its own owner, regardless of what others push.
  *
  * The I/O thread pushes jobs and collects finished ones after prep_workers_fd became readable. A
  * job belongs to the workers from push until it comes back from prep_workers_take_done. The caller
@@ -36,7 +36,7 @@ struct prep_job {
     enum prep_queue queue;
     void (*run)(struct prep_job *job); /* on a worker; touches the job's own fields only */
     int32_t owner;                     /* a number below num_owners */
-    size_t num_bytes;                  /* that its time is expected to grow with */
+    size_t num_bytes;                  /* by which its time is estimated */
     struct prep_job *next;
 };
 
@@ -48,7 +48,7 @@ void prep_workers_push(struct prep_workers *workers, struct prep_job *job);
 /* Takes all finished jobs, oldest first, linked by next; NULL when none. Clears the eventfd. */
 struct prep_job *prep_workers_take_done(struct prep_workers *workers);
 
-/* Lets running jobs end, joins the threads and hands every job not yet taken to drop. Accepts
+/* Lets running jobs end, joins the threads and passes every job not yet taken to drop. Accepts
  * NULL. */
 void prep_workers_destroy(struct prep_workers *workers, void (*drop)(struct prep_job *job));
 

@@ -1,5 +1,5 @@
-/* One API key with what it may do, and the fields that a file of keys or a command line gives it.
- * No message ever repeats a value: it may be a key that stands in the wrong place. */
+/* One API key with its rights, and the fields that a key file or a command line sets. No message
+ * ever repeats a value: it may be a key in the wrong place. */
 #ifndef QUIRE_SERVER_KEYS_KEY_ENTRY_H
 #define QUIRE_SERVER_KEYS_KEY_ENTRY_H
 
@@ -20,9 +20,9 @@
 struct key_entry {
     struct auth_hash hash;
     char name[KEY_NAME_BYTES]; /* A-Z a-z 0-9 . _ -; empty: a key without limits and name */
-    int64_t weight;            /* of its share of the server, relative to others: 1 to 1000 */
+    int64_t weight; /* weight of its share of the server, relative to others: 1 to 1000 */
     int64_t requests_per_minute, tokens_per_minute, max_concurrency; /* 0: no limit */
-    int64_t min_priority, max_priority; /* a request's is brought between these */
+    int64_t min_priority, max_priority; /* a request's priority is clamped to these */
     int64_t expires;                    /* Unix seconds; KEY_NEVER */
     bool is_admin;                      /* may use the routes of administrators */
     int num_models;                     /* 0: all */
@@ -34,20 +34,21 @@ struct key_entry {
 void key_entry_init(struct key_entry *entry);
 void key_entry_finish(struct key_entry *entry);
 
-/* Returns the number of a field, `-` and `_` alike, below KEY_MAX_FIELDS; -1: there is none. */
+/* Returns the index of a field, below KEY_MAX_FIELDS, with `-` and `_` equivalent; -1: unknown. */
 int key_field_find(const char *name, size_t length);
 const char *key_field_name(int field);
 /* Returns whether it takes several values, one with each key_entry_set. */
 bool key_field_is_list(int field);
-/* Sets a field, or adds a value to a list. On failure -1, and `what` says what is allowed: "weight
- * must be a whole number from 1 to 1000". */
+/* Sets a field, or adds a value to a list. Returns -1 on failure, and `what` says what is allowed:
+ * "weight must be a whole number from 1 to 1000". */
 int key_entry_set(struct key_entry *entry, int field, const char *value, char what[KEY_WHAT_BYTES]);
-/* Checks that name and hash are there and that the fields fit together; -1 and what. */
+/* Checks that name and hash are given and that the fields fit together; otherwise returns -1 and
+ * `what`. */
 int key_entry_check(const struct key_entry *entry, char what[KEY_WHAT_BYTES]);
 /* Appends the names of all fields, separated by ", ". */
 void key_field_list(char out[KEY_WHAT_BYTES]);
 
-/* Writes the hash as files have it: "sha256:" and 64 hexadecimal digits. */
+/* Writes the hash in the form of key files: "sha256:" and 64 hexadecimal digits. */
 #define KEY_HASH_TEXT_BYTES (7 + 2 * AUTH_HASH_BYTES + 1)
 void key_hash_format(const struct auth_hash *hash, char out[KEY_HASH_TEXT_BYTES]);
 

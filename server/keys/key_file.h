@@ -1,10 +1,10 @@
 /* A file of API keys, in one of two forms.
  *
- * Plain: one key in a line, without the blanks around it. Empty lines and those that begin with #
+ * Plain: one key per line; blanks around it are ignored. Empty lines and those that begin with #
  * are skipped. Such keys have no names and no limits.
  *
- * YAML: the first line that is neither empty nor a comment begins with the word `keys:` or `---`.
- * Below stands a list of maps with the fields of key_entry.h, each with the hash of its key:
+ * YAML: the first line that is neither empty nor a comment begins with the word `keys:` or `---`. A
+ * list of maps with the fields of key_entry.h follows, each with the hash of its key:
  *
  *     keys:
  *       - name: team-a
@@ -30,14 +30,14 @@ struct key_file {
         is_exposed; /* others than owner and group may read it, or others than the owner write it */
 };
 
-/* Reads the file, and leaves nothing of its text in memory. ERROR_CONFIG, with the file and the
- * line but never a key, when it cannot be read, is larger than the bounds above, has no key at all
- * (that would let everybody in), or a plain key has other characters than visible ASCII ones: no
- * client could send them, or not reliably. In YAML also for an unknown field, a value that is not
- * allowed, and a name, hash or field that comes twice. */
+/* Reads the file, and leaves nothing of its text in memory. Fails with ERROR_CONFIG, naming the
+ * file and the line but never a key, when it cannot be read, is larger than the bounds above,
+ * contains no key at all (that would let everybody in), or when a plain key contains anything
+ * except visible ASCII characters, which clients cannot send reliably. In YAML also for an unknown
+ * field, an invalid value, and a duplicate name, hash or field. */
 int key_file_read(const char *path, struct key_file *out, struct error *err);
-/* Does the same with the text of a file, which has a NUL behind its length and is written over.
- * path is for messages. */
+/* Does the same with the text of a file, which has a NUL after its length and is overwritten. path
+ * is for messages. */
 int key_file_parse(const char *path, char *text, size_t length, struct key_file *out,
                    struct error *err);
 /* Accepts a zeroed one. */

@@ -1,6 +1,7 @@
-/* The input of a custom tool, in the arguments of the function that stands for it
- * (server/api/conversation/tools.h): {"input": "..."}, as it comes. Arguments that begin in another
- * way are the input themselves, as they are written: what a model says is not lost. */
+/* Extracts the input of a custom tool from the arguments of the function that represents it
+ * (server/api/conversation/tools.h): {"input": "..."}, as it arrives. Arguments that begin
+ * differently are themselves the input, unchanged, so that nothing of the model's output is
+ * lost. */
 #ifndef QUIRE_SERVER_OUTPUT_CUSTOM_INPUT_H
 #define QUIRE_SERVER_OUTPUT_CUSTOM_INPUT_H
 
@@ -13,7 +14,7 @@
 enum custom_input_state {
     CUSTOM_INPUT_HEAD,   /* before the string */
     CUSTOM_INPUT_STRING, /* in it */
-    CUSTOM_INPUT_TAIL,   /* behind it: nothing follows that counts */
+    CUSTOM_INPUT_TAIL,   /* after it: the rest is ignored */
     CUSTOM_INPUT_OTHER,  /* other arguments, passed on */
 };
 
@@ -25,7 +26,7 @@ struct custom_input {
     struct json_unescape unescape;
 };
 
-/* Appends what more of the arguments adds to the input. */
+/* Takes more of the arguments, and appends what it adds to the input. */
 void custom_input_push(struct custom_input *input, const char *text, size_t length,
                        struct byte_buffer *out);
 

@@ -1,5 +1,5 @@
-/* OpenAI's harmony, the form of gpt-oss, byte by byte: an answer of several messages, each for a
- * channel. It stands in the reasoning parser's place and reads the tool calls too.
+/* Parses OpenAI's harmony, the format of gpt-oss, byte by byte: an answer consists of several
+ * messages, each for a channel. It replaces the reasoning parser and also reads the tool calls.
  *
  *     <|channel|>analysis<|message|>...<|end|>                                     reasoning
  *     <|start|>assistant<|channel|>commentary<|message|>...<|end|>                 content
@@ -7,9 +7,10 @@
  * <|constrain|>json<|message|>{...}<|call|>
  *     <|start|>assistant<|channel|>final<|message|>...<|return|>                   content
  *
- * (cookbook.openai.com/articles/openai-harmony; the recipient may also stand in front of the
- * channel.) A message for another recipient is content with its header, or reasoning in the channel
- * of that; text without a header is content. A line feed is put between two messages of a kind. */
+ * (cookbook.openai.com/articles/openai-harmony; the recipient may also come before the channel.) A
+ * message for another recipient is content, including its header, or reasoning if it is in that
+ * channel; text without a header is content. A line feed is put between two messages of the same
+ * kind. */
 #ifndef QUIRE_SERVER_OUTPUT_HARMONY_PARSER_H
 #define QUIRE_SERVER_OUTPUT_HARMONY_PARSER_H
 
@@ -18,12 +19,12 @@
 #define HARMONY_MAX_HEADER_BYTES 1024 /* longer is content */
 
 enum harmony_state {
-    HARMONY_START, /* in front of a message */
+    HARMONY_START, /* before a message */
     HARMONY_HEADER,
     HARMONY_REASONING,
     HARMONY_CONTENT,
-    HARMONY_CALL,       /* in a call's arguments, or in front of them */
-    HARMONY_AFTER_CALL, /* behind them */
+    HARMONY_CALL,       /* in a call's arguments, or before them */
+    HARMONY_AFTER_CALL, /* after them */
 };
 
 struct harmony_parser {
@@ -41,7 +42,7 @@ void harmony_parser_init(struct harmony_parser *parser, const struct output_pars
                          struct output_parts *parts, struct tool_parser *content);
 void harmony_parser_finish(struct harmony_parser *parser);
 void harmony_parser_push(struct harmony_parser *parser, char byte);
-/* Releases what is held: nothing follows. */
+/* Releases what is held: the text has ended. */
 void harmony_parser_end(struct harmony_parser *parser, bool is_cut);
 
 #endif

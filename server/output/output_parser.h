@@ -1,12 +1,12 @@
-/* Splits the text of one choice, as it comes, into reasoning, content and tool calls.
+/* Splits the text of one choice into reasoning, content and tool calls, as it arrives.
  *
- * What is released after k bytes is a function of those k bytes alone: however the text is cut into
+ * What is released after k bytes depends only on those k bytes: however the text is split into
  * pushes, the same reasoning, content, names and arguments come out at the same byte. Text that may
- * still turn out to be a marker, or a tool call, is held back until that is decided; the arguments
- * of a call are therefore whole JSON, unless it is forced or longer than what is held (64 KiB). The
- * text is a model's, so it is not trusted: whatever it is, it comes out as one of the kinds, and
- * nothing of it is lost but markers, white space around them and what a call has besides name and
- * arguments.
+ * still turn out to be a marker or a tool call is held back until that is decided. The arguments of
+ * a call are therefore complete JSON, unless the call is forced or longer than what is held (64
+ * KiB). The text comes from a model, so it is not trusted: all of it comes out as one of the kinds,
+ * and nothing is lost except markers, the white space around them and what a call contains besides
+ * name and arguments.
  *
  * One parser per choice; one thread at a time. */
 #ifndef QUIRE_SERVER_OUTPUT_OUTPUT_PARSER_H
@@ -19,10 +19,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OUTPUT_MAX_TOOL_CALLS 128      /* of one choice; what would be a further one is content */
+#define OUTPUT_MAX_TOOL_CALLS 128      /* of one choice; further ones are content */
 #define OUTPUT_MAX_TOOL_NAME_BYTES 128 /* the bound of Anthropic's API and of MCP */
 
-/* The way a family of models writes tool calls. */
+/* The format in which a family of models writes tool calls. */
 enum tool_call_format {
     TOOL_CALL_FORMAT_NONE,
     TOOL_CALL_FORMAT_HERMES,      /* <tool_call>{"name":...,"arguments":{...}}</tool_call>: Hermes,
@@ -44,33 +44,33 @@ enum tool_call_format {
     TOOL_CALL_FORMAT_GRANITE_20B,  /* <function_call> {"name":...,"arguments":{...}}, once a call */
 };
 
-/* The way it writes what it thinks before it answers. */
+/* The format in which it writes its reasoning before the answer. */
 enum reasoning_format {
     REASONING_FORMAT_NONE,
-    REASONING_FORMAT_THINK,      /* <think>...</think>; also where the prompt's end has opened it */
-    REASONING_FORMAT_GRANITE,    /* Here is my thought process:... Here is my response: */
-    REASONING_FORMAT_COHERE,     /* <|START_THINKING|>...<|END_THINKING|>; around the answer see
-                                 reasoning_parser.h */
-    REASONING_FORMAT_HARMONY,    /* gpt-oss: harmony_parser.h */
-    REASONING_FORMAT_GRANITE_33, /* as THINK; around the answer see reasoning_parser.h */
+    REASONING_FORMAT_THINK,   /* <think>...</think>; also if the end of the prompt has opened it */
+    REASONING_FORMAT_GRANITE, /* Here is my thought process:... Here is my response: */
+    REASONING_FORMAT_COHERE,  /* <|START_THINKING|>...<|END_THINKING|>; around the answer see
+                              reasoning_parser.h */
+    REASONING_FORMAT_HARMONY, /* gpt-oss: harmony_parser.h */
+    REASONING_FORMAT_GRANITE_33, /* like THINK; around the answer see reasoning_parser.h */
 };
 
-/* Find the format of a name that --tool-call-parser or --reasoning-parser takes; false: there is
- * none. */
+/* Find a format by its name in --tool-call-parser or --reasoning-parser; return false if
+ * unknown. */
 bool tool_call_format_find(const char *name, enum tool_call_format *out);
 bool reasoning_format_find(const char *name, enum reasoning_format *out);
 const char *tool_call_format_name(enum tool_call_format format);
 const char *reasoning_format_name(enum reasoning_format format);
-/* Return the format that a chat template shows its model to use. */
+/* Return the format that a chat template tells its model to use. */
 enum tool_call_format tool_call_format_of_template(const char *chat_template);
 enum reasoning_format reasoning_format_of_template(const char *chat_template);
 /* Returns whether the format's markers are control tokens, which must then be left in the text. */
 bool tool_call_format_needs_special(enum tool_call_format format);
-/* Returns the marker that opens its calls, a control token in some vocabularies; NULL: there is no
+/* Returns the marker that opens its calls, a control token in some vocabularies; NULL: it has no
  * single one. */
 const char *tool_call_format_marker(enum tool_call_format format);
 
-/* What stands around reasoning. */
+/* The markers around reasoning. */
 struct reasoning_markers {
     const char *begin, *end;
 };
@@ -78,15 +78,15 @@ struct reasoning_markers {
 const struct reasoning_markers *reasoning_format_markers(enum reasoning_format format);
 
 struct output_parser_config {
-    enum tool_call_format tools; /* NONE when the request has none, or forbids them */
+    enum tool_call_format tools; /* NONE when the request has no tools, or forbids calls */
     enum reasoning_format reasoning;
     bool begins_in_reasoning; /* the prompt ended inside the markers */
-    /* The tools that may be called: a call of another one is content. One name behind the other,
-     * each with its NUL; borrowed: they outlive the parser. None: any may. */
+    /* The tools that may be called; a call of another one is content. Consecutive names, each with
+     * its NUL; borrowed: they outlive the parser. None: any tool. */
     const char *allowed_names;
     int num_allowed_names;
-    /* Likewise the tools whose calls may stand without markers, at the text's end, where the format
-     * takes such. None: no call may. */
+    /* In the same form, the tools whose calls may come without markers at the end of the text, if
+     * the format allows that. None: no call may. */
     const char *bare_names;
     int num_bare_names;
     bool is_forced;              /* a grammar writes the calls: they are released as they come */
@@ -94,13 +94,14 @@ struct output_parser_config {
     int32_t max_tool_calls;      /* further ones are content; 0: OUTPUT_MAX_TOOL_CALLS */
 };
 
-/* A step of a choice's output. Strings live until the parser's next function is called. */
+/* A part of a choice's output. Strings live until the next call of one of the parser's
+ * functions. */
 enum output_part_kind {
     OUTPUT_PART_REASONING,      /* text: more of it */
     OUTPUT_PART_CONTENT,        /* text: more of it */
     OUTPUT_PART_TOOL_CALL,      /* text: the name of call number tool_index, which begins */
-    OUTPUT_PART_TOOL_ARGUMENTS, /* text: more of the arguments of call number tool_index: the JSON
-                                   as the model writes it, or made of what it writes */
+    OUTPUT_PART_TOOL_ARGUMENTS, /* text: more of the arguments of call number tool_index: JSON as
+                                   written by the model, or converted from what it writes */
 };
 
 struct output_part {
@@ -108,14 +109,14 @@ struct output_part {
     int32_t tool_index;
     const char *text;
     size_t length;
-    bool is_custom; /* false, until its taker finds that it is of a custom tool */
+    bool is_custom; /* initially false; the reader sets it for a custom tool */
 };
 
 /* Whether the text ends with a push. */
 enum output_end {
     OUTPUT_GOES_ON,
-    OUTPUT_ENDS,   /* the model ended it: what only closes a tool call may be missing */
-    OUTPUT_IS_CUT, /* at a length, a stop string, ...: a tool call that is not whole is none */
+    OUTPUT_ENDS,   /* the model ended it: a tool call may lack its closing characters */
+    OUTPUT_IS_CUT, /* at a length, a stop string, ...: an incomplete tool call does not count */
 };
 
 struct output_parser;
@@ -123,16 +124,16 @@ struct output_parser;
 /* NULL when memory is short. */
 struct output_parser *output_parser_create(const struct output_parser_config *config);
 void output_parser_destroy(struct output_parser *parser); /* accepts NULL */
-/* Parses text (whole UTF-8 characters; may be empty), and releases what is held where nothing
- * follows. Returns -1 when memory is short: the choice cannot continue. */
+/* Parses text (whole UTF-8 characters; may be empty), and releases what is held if the text ends.
+ * Returns -1 when memory is short: the choice cannot continue. */
 int output_parser_push(struct output_parser *parser, const char *text, size_t length,
                        enum output_end how);
-/* Takes the parts that the last push released, in order; false when there is no more. */
+/* Takes the next part that the last push released, in order; false when there are no more. */
 bool output_parser_next(struct output_parser *parser, struct output_part *out);
 /* Returns the number of tool calls begun so far. */
 int32_t output_parser_num_tool_calls(const struct output_parser *parser);
-/* Returns whether a tool call whose beginning was released broke, or one behind those released was
- * cut: the tool calls are not all that the model was about to request. */
+/* Returns whether a tool call whose beginning was released turned out broken, or a later one was
+ * cut off: the tool calls are not all that the model was about to request. */
 bool output_parser_is_broken(const struct output_parser *parser);
 
 #endif

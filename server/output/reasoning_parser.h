@@ -1,21 +1,21 @@
-/* Separates a model's reasoning from its answer, byte by byte: what stands between the format's
- * markers (<think>...</think>) at the text's beginning is reasoning, what follows it content, and
- * all is content where they are missing. */
+/* Separates a model's reasoning from its answer, byte by byte: text between the format's markers
+ * (<think>...</think>) at the beginning is reasoning, what follows is content. Without the markers
+ * all is content. */
 #ifndef QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 #define QUIRE_SERVER_OUTPUT_REASONING_PARSER_H
 
 #include "server/output/tool_parser.h"
 
-/* Takes out the markers that Cohere's models put around an answer, byte by byte:
- * <|START_RESPONSE|>...<|END_RESPONSE|>, or with TEXT for RESPONSE. Zeroed: nothing has come. */
+/* Removes the markers that Cohere's models put around an answer, byte by byte:
+ * <|START_RESPONSE|>...<|END_RESPONSE|>, or with TEXT for RESPONSE. Zeroed: nothing received. */
 struct answer_frame {
     char held[24]; /* the beginning of a marker */
     size_t length;
 };
 
-/* Takes out the tags that Granite 3.3 puts around the answer that follows its reasoning, byte by
- * byte: <response>...</response>. The first is the answer's beginning and the last its end:
- * anywhere else they are its text. */
+/* Removes the tags that Granite 3.3 puts around the answer after its reasoning, byte by byte:
+ * <response>...</response>. The first must be at the answer's beginning and the last at its end:
+ * anywhere else they are part of its text. */
 enum response_frame_state {
     RESPONSE_FRAME_START,
     RESPONSE_FRAME_INSIDE,
@@ -32,7 +32,7 @@ struct response_frame {
 enum reasoning_state {
     REASONING_START, /* only white space and the beginning of the first marker so far */
     REASONING_INSIDE,
-    REASONING_OVER, /* or there is none */
+    REASONING_OVER, /* reasoning has ended, or there is none */
 };
 
 struct reasoning_parser {
@@ -43,9 +43,10 @@ struct reasoning_parser {
     struct tool_parser *content; /* borrowed */
     const char *end;             /* the second marker */
     struct text_marker marker;   /* the first, then the second */
-    bool has_frame;              /* the answer stands in the markers that frame takes out */
+    bool has_frame;              /* the answer is enclosed in the markers that frame removes */
     struct answer_frame frame;
-    bool has_response; /* the answer behind the reasoning stands in the tags that response takes out
+    bool has_response; /* the answer after the reasoning is enclosed in the tags that response
+                        * removes
                         */
     struct response_frame response;
 };
@@ -55,7 +56,7 @@ void reasoning_parser_init(struct reasoning_parser *parser,
                            struct tool_parser *content);
 void reasoning_parser_finish(struct reasoning_parser *parser);
 void reasoning_parser_push(struct reasoning_parser *parser, char byte);
-/* Releases what is held: nothing follows. */
+/* Releases what is held: the text has ended. */
 void reasoning_parser_end(struct reasoning_parser *parser, bool is_cut);
 
 #endif

@@ -1,4 +1,4 @@
-/* The markers of the formats whose calls stand in a section: see tool_sections.c. */
+/* The markers of the formats whose calls are enclosed in a section: see tool_sections.c. */
 #ifndef QUIRE_SERVER_OUTPUT_TOOL_SECTIONS_H
 #define QUIRE_SERVER_OUTPUT_TOOL_SECTIONS_H
 

@@ -1,8 +1,8 @@
 /* The OpenAPI 3.1 description of all routes, as GET /openapi.json answers it.
  *
- * What is written by hand (openapi.json) says nothing of the kind and the bounds of the fields that
- * the endpoints read by a table (json_field.h): these are filled in from the tables themselves and
- * from what options bound (request_limits.h), so that they cannot differ. */
+ * The handwritten part (openapi.json) does not contain the types and bounds of fields that the
+ * endpoints read by a table (json_field.h). They are filled in from the tables themselves and from
+ * the limits that options set (request_limits.h), so that they cannot differ. */
 #ifndef QUIRE_SERVER_PAGE_OPENAPI_H
 #define QUIRE_SERVER_PAGE_OPENAPI_H
 

@@ -1,4 +1,4 @@
-/* What the system says of a process, from /proc (proc(5)). */
+/* Statistics of a process, from /proc (proc(5)). */
 #ifndef QUIRE_SERVER_PROCESS_STATS_H
 #define QUIRE_SERVER_PROCESS_STATS_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* What cannot be read is 0. */
+/* Values that cannot be read are 0. */
 struct process_stats {
     double cpu_seconds;   /* of all threads, user and system */
     double start_seconds; /* since 1970 */
@@ -16,7 +16,8 @@ struct process_stats {
 
 /* Any thread. Takes some microseconds, and more with thousands of open files. */
 void process_stats_read(struct process_stats *out);
-/* Of a child of this process; all 0 where there is none of that id, or it has ended. Any thread. */
+/* The same for a child of this process; all 0 if there is no such child or it has ended. Any
+ * thread. */
 void process_stats_read_child(pid_t pid, struct process_stats *out);
 
 #endif

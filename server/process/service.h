@@ -11,22 +11,22 @@
 #include <stdint.h>
 
 void service_ready(void);
-/* Followed by service_ready when that is done. */
+/* To be followed by service_ready when reloading is done. */
 void service_reloading(void);
 void service_stopping(void);
 /* One line for `systemctl status`. */
 void service_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Makes the manager wait that much longer, from now on, for start-up or stopping. */
+/* Makes the manager wait that much longer, from now on, for the start or the stop. */
 void service_extend_timeout(int seconds);
 
-/* Milliseconds within which service_watchdog must be called; 0: no watchdog. */
+/* Returns the milliseconds within which service_watchdog must be called; 0: no watchdog. */
 int64_t service_watchdog_ms(void);
 void service_watchdog(void);
 
-/* Says whether the descriptor is the journal's, and service_journal_send works. */
+/* Returns whether the descriptor is the journal's, and service_journal_send works. */
 bool service_is_journal(int fd);
-/* Makes an entry of the journal from fields, each NAME=VALUE without a line feed, and one behind it
- * (sd_journal_send(3)). May wait. Returns -1 and errno when the journal does not take it. */
+/* Writes a journal entry from fields, each NAME=VALUE without a line feed, followed by one
+ * (sd_journal_send(3)). May block. Returns -1 with errno when the journal does not accept it. */
 int service_journal_send(const char *fields, size_t length);
 
 /* Returns 1 and *out_fd when the manager passed a listening stream socket, 0 when it passed none,

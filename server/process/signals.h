@@ -1,6 +1,6 @@
 /* The signals of the server. SIGTERM and SIGINT stop it. SIGHUP rereads what may change while it
- * runs. No other one that a user or a program can send ends it: a stream must not be cut because a
- * terminal was closed or a script knows another server's signals. Faults of our own (SIGSEGV,
+ * runs. No other signal that a user or a program can send ends it: a stream must not be cut off
+ * because a terminal was closed or a script uses another server's signals. Our own faults (SIGSEGV,
  * SIGABRT, ...) keep their effect, and so do the signals of job control. */
 #ifndef QUIRE_SERVER_PROCESS_SIGNALS_H
 #define QUIRE_SERVER_PROCESS_SIGNALS_H
@@ -14,32 +14,34 @@
 
 enum signal_action { SIGNAL_STOP, SIGNAL_RELOAD, SIGNAL_IGNORE };
 
-/* Blocks in the calling thread, and in those it creates later, what is taken through the signalfd;
- * ignores SIGPIPE and SIGXFSZ, whose system calls fail instead. Before the first thread exists. */
+/* Blocks the signals that are read through the signalfd, in the calling thread and those it creates
+ * later. Ignores SIGPIPE and SIGXFSZ, whose system calls fail instead. Called before the first
+ * thread exists. */
 void signals_block(void);
 
 /* Opens a non-blocking signalfd(2) of all that signals_block blocks, for the caller to close; -1
  * with errno. */
 int signals_open(void);
 
-/* Likewise of those that stop, of which it tells; whoever has the other one takes them. */
+/* Opens one for the signals that stop. It only reports them; the reader of the other one takes
+ * them. */
 int signals_open_stop(void);
 
 enum signal_action signals_action(int number);
 
-/* Takes a signal that stops; returns whether one was sent. Leaves the others. */
+/* Takes a pending signal that stops; returns whether there was one. Leaves the others. */
 bool signals_take_stop(void);
 
 /* --- The stop guard --- */
 
-/* The last resort of a stop: a thread that ends the process when a stop is not over by its
- * deadline, whatever hangs. It waits for nobody, takes no lock of others, and sees SIGTERM and
- * SIGINT itself, so that it also acts where the thread that takes them is the one that hangs.
+/* The last resort of a stop: a thread that ends the process when a stop is not complete by its
+ * deadline, whatever hangs. It waits for nothing, takes no shared lock, and sees SIGTERM and SIGINT
+ * itself, so that it also works when the thread that handles them hangs.
  *
- * It logs one line that says what the main and the engine's thread were doing, and ends the process
- * with status 70; while the server starts, and serves nobody yet, with 0. */
+ * It logs one line that says what the main thread and the engine's thread were doing, and ends the
+ * process with status 70, or with 0 while the server is starting and does not serve anybody yet. */
 
-#define STOP_GUARD_SPARE_MS 5000 /* beyond what clients are given */
+#define STOP_GUARD_SPARE_MS 5000 /* in addition to the clients' time */
 
 struct stop_guard {
     pthread_t thread;
@@ -49,16 +51,17 @@ struct stop_guard {
     atomic_llong deadline_ns;              /* 0: nothing stops yet */
     atomic_llong clients_ms;               /* after a signal */
     _Atomic(const char *) activity;        /* of the main thread */
-    _Atomic(const char *) engine_activity; /* as engine_config.activity */
+    _Atomic(const char *) engine_activity; /* see engine_config.activity */
 };
 
 /* Starts the thread. With the signals blocked (signals_block). ERROR_IO. */
 int stop_guard_start(struct stop_guard *guard, struct error *err);
-/* Main thread: what it does now, a constant text: "loads the model". */
+/* Main thread: records what it is doing, a constant text: "loads the model". */
 void stop_guard_note(struct stop_guard *guard, const char *activity);
-/* From now on clients are given so long after a signal. */
+/* From now on clients have clients_ms after a signal. */
 void stop_guard_serve(struct stop_guard *guard, int64_t clients_ms);
-/* Any thread: a stop is on, and is to give clients so long from now on. The earliest end holds. */
+/* Any thread: a stop is in progress, and gives clients clients_ms from now on. The earliest
+ * deadline counts. */
 void stop_guard_arm(struct stop_guard *guard, int64_t clients_ms);
 /* The stop is over. Accepts a zeroed one. */
 void stop_guard_finish(struct stop_guard *guard);

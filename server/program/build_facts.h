@@ -1,4 +1,4 @@
-/* What `quire --version` says. The build writes its source from build_facts.c.in. */
+/* The output of `quire --version`. The build generates its source from build_facts.c.in. */
 #ifndef QUIRE_SERVER_BUILD_FACTS_H
 #define QUIRE_SERVER_BUILD_FACTS_H
 

@@ -8,10 +8,10 @@
 
 #define FINGERPRINT_BYTES 32 /* "quire-", 16 digits, "-variant" */
 
-/* Equal fingerprints promise equal bytes for equal requests with equal seeds: `build` (build_hash),
- * the model's digest and chat templates, what of the machine decides the bits, and the options that
- * decide how it computes. One that ends in "-variant" promises nothing, because which requests run
- * together decides too. ERROR_MEMORY. */
+/* Equal fingerprints promise equal bytes for equal requests with equal seeds: it covers `build`
+ * (build_hash), the model's digest and chat templates, the properties of the machine that decide
+ * the bits, and the options that affect computation. One that ends in "-variant" promises nothing,
+ * because results also depend on which requests run together. ERROR_MEMORY. */
 int command_fingerprint(const struct executor_config *config, const struct executor_info *info,
                         const struct model *model, const char *build,
                         char out[static FINGERPRINT_BYTES], struct error *err);

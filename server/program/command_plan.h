@@ -1,4 +1,4 @@
-/* What serving a model would take, for `quire inspect --plan` and `quire list`. */
+/* The resources for serving a model, for `quire inspect --plan` and `quire list`. */
 #ifndef QUIRE_SERVER_COMMAND_PLAN_H
 #define QUIRE_SERVER_COMMAND_PLAN_H
 
@@ -22,8 +22,8 @@ int command_plan_options(const char *path, int argc, char *const *argv, struct o
 int command_plan_make(const struct model *model, const struct tokenizer *tokenizer,
                       const struct options *options, struct command_plan *out, struct error *err);
 
-/* What ranks need that are processes on machines of their own (docs/scale.md), for `quire inspect
- * --plan`: each its memory, and all of them a network. */
+/* The needs of ranks on separate machines (docs/scale.md), for `quire inspect --plan`: the memory
+ * of each, and the network of all. */
 
 struct rank_plan {
     const struct memory_table *table;       /* of two ranks or more, without a GPU */

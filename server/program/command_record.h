@@ -1,4 +1,4 @@
-/* What `quire serve --record` and `quire replay` have in common: the header of a recording. */
+/* Shared by `quire serve --record` and `quire replay`: the header of a recording. */
 #ifndef QUIRE_SERVER_COMMAND_RECORD_H
 #define QUIRE_SERVER_COMMAND_RECORD_H
 
@@ -13,7 +13,7 @@ int command_record_describe(const struct options *options, const struct executor
                             const struct engine_config *engine, struct record_header *out,
                             struct error *err);
 
-/* Reads the options that the header names, and over them those of argv, into *out. */
+/* Reads the options in the header, overridden by those of argv, into *out. */
 int command_record_options(const struct record_header *header, int argc, char *const *argv,
                            struct options *out, struct error *err);
 

@@ -1,5 +1,5 @@
-/* What `quire serve` has, from its start to its end: the command_serve*.c files share it, nobody
- * else includes this. A step of the start fills in its part, command_serve.c gives all of it back.
+/* The state of `quire serve`, from its start to its end, private to command_serve*.c. Each step of
+ * the start fills in its part; command_serve.c releases everything.
  */
 #ifndef QUIRE_SERVER_COMMAND_SERVE_PRIVATE_H
 #define QUIRE_SERVER_COMMAND_SERVE_PRIVATE_H
@@ -24,7 +24,7 @@
 #include "server/process/signals.h"
 #include "server/program/vocabulary_loader.h"
 
-/* For a start that loads a model, as the service manager is told. */
+/* Time for a start that loads a model, as reported to the service manager. */
 #define COMMAND_SERVE_LOAD_TIMEOUT_S 600
 
 struct serve {
@@ -36,7 +36,7 @@ struct serve {
     struct vocabulary_loader vocabulary;
     struct command_verify verify;
     struct chat_model *chat;
-    struct transport *transport; /* to the other ranks; NULL: they are threads, if there are any */
+    struct transport *transport; /* to the other ranks; NULL: they are threads, or there are none */
     struct executor *executor;
     struct executor_config executor_config;
     struct load_progress load_progress;
@@ -55,7 +55,7 @@ struct serve {
     struct kv_event_config kv_event_config;
     struct kv_event_publisher *kv_events; /* NULL: nothing is published */
     struct tls_credentials *credentials;  /* NULL: plain HTTP */
-    char model_name[256];                 /* of one that was given none; "": not known yet */
+    char model_name[256]; /* name of a model without a given one; "": not known yet */
     char *served_names[OPTIONS_MAX_LIST]; /* of the options, or model_name */
     char fingerprint[FINGERPRINT_BYTES];
     struct response_store *responses; /* NULL: none are kept */
@@ -66,54 +66,55 @@ struct serve {
     struct http_server *http;
 };
 
-/* Steps of `quire serve`'s start: the model, and what of it the server needs before or beside the
+/* Steps of the start of `quire serve`: the model, and what the server needs of it apart from the
  * engine. Each returns -1 with err. */
-/* A name of the hub becomes the path of what lies in the cache. */
+/* Replaces the name of a hub model by its path in the cache. */
 int command_serve_model_find(struct serve *serve, struct error *err);
-/* Also reads the options of the executor, which the model decides about. */
+/* Also reads the executor's options, which depend on the model. */
 int command_serve_model_open(struct serve *serve, struct error *err);
-/* The model's own template that cannot be used is no reason not to serve completions; one that was
- * requested is. */
+/* If the model's own template cannot be used, completions are still served; if a requested one
+ * cannot, the start fails. */
 int command_serve_model_open_chat(struct serve *serve, struct error *err);
-/* The tokens are prepared for grammars, by a thread of their own, while weights load. */
+/* Prepares the tokens for grammars on another thread while the weights load. */
 int command_serve_model_start_vocabulary(struct serve *serve, struct error *err);
 int command_serve_model_await_vocabulary(struct serve *serve, struct error *err);
-/* With --verify-weights the file is compared with its checksums, likewise. */
+/* With --verify-weights, compares the files with their checksums, also on another thread. */
 int command_serve_model_start_verify(struct serve *serve, struct error *err);
 int command_serve_model_await_verify(struct serve *serve, struct error *err);
 
-/* Steps of `quire serve`'s start: the ranks, the engine on top of them, and what it writes to
- * beside its streams. Each returns -1 with err. */
-/* Of several processes that compute one model only rank 0 returns: the others compute what it says,
- * and leave the program. */
+/* Steps of the start of `quire serve`: the ranks, the engine, and what it writes to besides its
+ * streams. Each returns -1 with err. */
+/* Among several processes that compute one model, only rank 0 returns: the others compute what it
+ * requests, and end the program. */
 int command_serve_engine_open_ranks(struct serve *serve, struct error *err);
-/* Loads the weights, and allocates all that the device has. */
+/* Loads the weights, and allocates all of the device's memory. */
 int command_serve_engine_open_executor(struct serve *serve, struct error *err);
 /* --kv-events: checks the options; opens the publisher, which needs the size of a block. */
 int command_serve_engine_read_kv_events(struct serve *serve, struct error *err);
 int command_serve_engine_open_kv_events(struct serve *serve, struct error *err);
-/* With the drafter, and with the recording where there is one. */
+/* Starts the engine with the drafter, and with the recording if there is one. */
 int command_serve_engine_start(struct serve *serve, struct error *err);
-/* One token goes through it. */
+/* Computes one token to test the engine. */
 int command_serve_engine_test(struct serve *serve, struct error *err);
 
-/* Steps of `quire serve`'s start: what stands between clients and the engine. Each returns -1 with
- * err. */
+/* Steps of the start of `quire serve`: everything between clients and the engine. Each returns -1
+ * with err. */
 /* --root-path too. */
 int command_serve_http_read_origins(struct serve *serve, struct error *err);
 int command_serve_http_open_keys(struct serve *serve, struct error *err);
-/* The access log, and the collector of traces. */
+/* Opens the access log and the trace exporter. */
 int command_serve_http_open_logs(struct serve *serve, struct error *err);
 int command_serve_http_open_tls(struct serve *serve, struct error *err);
 int command_serve_http_open_responses(struct serve *serve, struct error *err);
-/* Takes the socket that the service manager has passed, if it has; else opens one: clients can wait
- * in its backlog from then on. */
+/* Takes the socket passed by the service manager, if any, otherwise opens one. From then on clients
+ * can wait in its backlog. */
 int command_serve_http_open_socket(struct serve *serve, struct error *err);
-/* Whoever may write to it commands the server: its user alone. */
+/* Only the server's user may write to it, because that controls the server. */
 int command_serve_http_open_admin_socket(struct serve *serve, struct error *err);
-/* What the endpoints know; once the executor's sizes are known. */
+/* Sets what the endpoints know. Called once the executor's sizes are known. */
 void command_serve_http_set_context(struct serve *serve);
-/* Completes what /server_info says and the table of memory; serves once it runs. */
+/* Completes the contents of /server_info and the memory table; the server then only has to be
+ * run. */
 int command_serve_http_start(struct serve *serve, struct error *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* Does what SIGHUP requests: reopens the logs where they are files, and reads the file of API keys
- * and the certificates again. What fails is logged and leaves things as they were. */
+/* Handles SIGHUP: reopens the logs if they are files, and rereads the file of API keys and the
+ * certificates. A failure is logged and leaves everything unchanged. */
 #ifndef QUIRE_SERVER_RELOAD_H
 #define QUIRE_SERVER_RELOAD_H
 
@@ -9,21 +9,20 @@
 #include "server/keys/api_keys.h"
 #include "server/tls/tls_credentials.h"
 
-/* Pointers stay the caller's. */
+/* The caller owns what the pointers refer to. */
 struct reload {
     struct log_file log;
     struct access_log *access_log; /* or NULL */
     const char *api_key_file;      /* or NULL */
     struct api_keys *keys;
     struct tls_files tls;     /* certfile NULL: no TLS */
-    struct http_server *http; /* whose credentials they are */
+    struct http_server *http; /* the server with these credentials */
 };
 
-/* Puts the keys of the file in place, and warns when others can read it. Does nothing without a
- * file. */
+/* Installs the keys of the file, and warns when others can read it. Does nothing without a file. */
 int reload_keys(const struct reload *reload, struct error *err);
 
-/* Does all of it and notifies the service manager. context: a struct reload. */
+/* Reloads everything and notifies the service manager. context: a struct reload. */
 void reload_run(void *context);
 
 #endif

@@ -1,5 +1,5 @@
-/* What /server_info says: the options in effect, and what became of them. No secret is in it: of an
- * option that holds one (options_get) only that it is given. */
+/* The contents of /server_info: the options in effect, and the resulting values. It contains no
+ * secret: for an option that holds one (options_get), only that it was given. */
 #ifndef QUIRE_SERVER_SERVER_INFO_H
 #define QUIRE_SERVER_SERVER_INFO_H
 
@@ -8,7 +8,7 @@
 #include "server/api/call/api_context.h"
 #include "server/program/memory_table.h"
 
-/* All of it outlives the server. */
+/* Everything here outlives the server. */
 struct server_info {
     const struct options *options;
     const struct memory_table *memory; /* with its executor */

@@ -1,5 +1,5 @@
-/* Prepares the vocabulary for grammars while the weights load: it takes tens of milliseconds, up to
- * some hundred for the largest vocabularies. One thread of its own, from start to wait. */
+/* Prepares the vocabulary for grammars while the weights load: this takes tens of milliseconds, up
+ * to a few hundred for the largest vocabularies. It uses one thread, from start to wait. */
 #ifndef QUIRE_SERVER_VOCABULARY_LOADER_H
 #define QUIRE_SERVER_VOCABULARY_LOADER_H
 
@@ -18,7 +18,7 @@ struct vocabulary_loader {
     struct error err;
 };
 
-/* The tokenizer outlives the loader. ERROR_MEMORY when there is no thread to be had. */
+/* The tokenizer outlives the loader. Fails with ERROR_MEMORY when no thread can be created. */
 int vocabulary_loader_start(struct vocabulary_loader *loader, const struct tokenizer *tokenizer,
                             struct error *err);
 int vocabulary_loader_wait(struct vocabulary_loader *loader, struct error *err);

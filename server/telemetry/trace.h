@@ -1,4 +1,4 @@
-/* Traces: whose a request belongs to, and what a collector is told of API calls. */
+/* Traces: the trace that a request belongs to, and the spans of API calls for a collector. */
 #ifndef QUIRE_SERVER_TELEMETRY_TRACE_H
 #define QUIRE_SERVER_TELEMETRY_TRACE_H
 
@@ -10,7 +10,7 @@
 #define TRACE_ID_DIGITS 32
 #define SPAN_ID_DIGITS 16
 
-/* Whose trace a request belongs to: the field `traceparent` of W3C Trace Context
+/* The trace that a request belongs to: the field `traceparent` of W3C Trace Context
  * (w3.org/TR/trace-context, section 3.2). */
 struct trace_context {
     char trace_id[TRACE_ID_DIGITS + 1]; /* lower-case hexadecimal; "": no trace */
@@ -18,35 +18,35 @@ struct trace_context {
     bool is_sampled;                    /* the caller may have recorded its span */
 };
 
-/* Reads the field's value, NULL: there is none. One that is not as it must be counts as none, as
- * the standard says; of a version that is not known yet the parts of version 00 are taken. */
+/* Reads the field's value; NULL: absent. An invalid one counts as absent, as the standard says;
+ * from an unknown version, the parts of version 00 are used. */
 void trace_context_read(const char *traceparent, struct trace_context *out);
 
-/* Makes up a trace that is to be recorded. Returns -1 when the kernel gives no random bytes. */
+/* Starts a new trace that is recorded. Returns -1 when the kernel provides no random bytes. */
 int trace_context_begin(struct trace_context *out);
 
 /* --- The exporter --- */
 
 /* Sends spans of API calls to a collector of OpenTelemetry, by OTLP over HTTP with JSON, from a
- * thread of its own (outbox.h). Nobody waits for it: spans that the collector does not take are
+ * separate thread (outbox.h). Nobody waits for it: spans that the collector does not accept are
  * lost and counted; nothing is sent twice. */
 
-/* What waits and what is being sent, twice: as spans and as the request's body; at most. */
+/* Maximum bytes waiting and being sent, counted twice: as spans and as the request's body. */
 #define TRACE_EXPORTER_MAX_BYTES ((size_t)12 << 20)
 
 struct access_record;
 struct trace_exporter;
 
 /* endpoint: an http or https URL, whose path is /v1/traces if it has none; NULL: *out is NULL, and
- * nothing is sent. ERROR_CONFIG for another URL. To be called before the process has other threads
- * (http_client.h). The service's name is OTEL_SERVICE_NAME's, or "quire". */
+ * nothing is sent. Fails with ERROR_CONFIG for any other URL. Must be called before the process has
+ * other threads (http_client.h). The service's name is that of OTEL_SERVICE_NAME, or "quire". */
 int trace_exporter_open(const char *endpoint, struct trace_exporter **out, struct error *err);
 /* These accept NULL. */
-/* Takes the record if its trace is to be recorded. */
+/* Takes the record if its trace is sampled. */
 void trace_exporter_put(struct trace_exporter *exporter, const struct access_record *record);
 /* Returns how many spans were lost since the start. */
 uint64_t trace_exporter_num_lost(struct trace_exporter *exporter);
-/* Sends what waits, as far as that is possible soon. */
+/* Sends what waits, as far as possible within a short time. */
 void trace_exporter_close(struct trace_exporter *exporter);
 
 #endif

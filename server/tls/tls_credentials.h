@@ -1,6 +1,6 @@
-/* What a server shows in a TLS handshake, and what it requires of clients: certificates and a key
- * from PEM files, and which protocol versions and ciphers are good enough. Never changes once
- * loaded; any thread may hold a reference. */
+/* What a server presents in a TLS handshake, and what it requires of clients: certificates and a
+ * key from PEM files, and the accepted protocol versions and ciphers. Never changes once loaded;
+ * any thread may hold a reference. */
 #ifndef QUIRE_SERVER_TLS_TLS_CREDENTIALS_H
 #define QUIRE_SERVER_TLS_TLS_CREDENTIALS_H
 
@@ -16,8 +16,8 @@ struct tls_files {
 
 struct tls_credentials;
 
-/* ERROR_CONFIG names the file and what is wrong with it: also a key of another certificate. Logs
- * until when the certificate is valid, and warns when others may read the key. */
+/* ERROR_CONFIG names the file and what is wrong with it, including a key that does not match the
+ * certificate. Logs until when the certificate is valid, and warns when others may read the key. */
 int tls_credentials_load(const struct tls_files *files, struct tls_credentials **out,
                          struct error *err);
 struct tls_credentials *tls_credentials_ref(struct tls_credentials *credentials);

@@ -19,36 +19,37 @@
 
 #define COMPLETION_STREAM_MAX_EVENT_BYTES ((size_t)16 << 20)
 
-/* What a chunk says; valid until the callback returns. */
+/* The contents of a chunk; valid until the callback returns. */
 struct completion_event {
     struct text text, reasoning;              /* empty: none */
-    const char *finish_reason;                /* NULL: the choice goes on */
-    int64_t prompt_tokens, completion_tokens; /* -1: it has no usage */
+    const char *finish_reason;                /* NULL: the choice continues */
+    int64_t prompt_tokens, completion_tokens; /* -1: the chunk has no usage */
 };
 
 struct completion_stream {
     void (*on_event)(void *context, const struct completion_event *event);
     void *context;
     /* Zero at the start: */
-    struct byte_buffer line, data; /* that are not whole yet */
+    struct byte_buffer line, data; /* incomplete */
     bool is_done;                  /* "[DONE]" came */
 };
 
-/* Takes the next bytes, and calls on_event for each chunk that they end. -1 with the error that the
- * server sent as an event, or ERROR_SYNTAX for what is no chunk; nothing is to be taken then. */
+/* Takes the next bytes, and calls on_event for each chunk that they complete. Returns -1 with the
+ * error that the server sent as an event, or ERROR_SYNTAX for something that is not a chunk; must
+ * not be called again then. */
 int completion_stream_take(struct completion_stream *stream, const char *data, size_t length,
                            struct error *err);
 void completion_stream_finish(struct completion_stream *stream);
 
 #define COMPLETION_CODE_BYTES 64
 
-/* An answer that is no stream: OpenAI's error object. */
+/* An answer that is not a stream: OpenAI's error object. */
 struct completion_refusal {
     char code[COMPLETION_CODE_BYTES]; /* "": none */
     char message[400];                /* without control characters */
 };
 
-/* body: as it came. One without an error object is itself the message, cut short. */
+/* body: as received. Without an error object, the body itself, shortened, becomes the message. */
 void completion_refusal_read(const struct byte_buffer *body, struct completion_refusal *out);
 
 /* --- The client --- */
@@ -62,22 +63,22 @@ struct chat_client {
     const char *key_variable;
     char key_field[HTTP_KEY_FIELD_BYTES];
     char model[CHAT_MODEL_NAME_BYTES]; /* "" before chat_client_find_model */
-    int64_t max_model_len;             /* 0: the server does not say */
+    int64_t max_model_len;             /* 0: not given by the server */
 };
 
-/* url: of the server, with or without /v1 at its end. key_variable: the environment's variable with
- * the API key, if there is one. The texts outlive the client. ERROR_CONFIG for what is no URL or
- * key; ERROR_MEMORY. */
+/* url: of the server, with or without /v1 at its end. key_variable: the environment variable with
+ * the API key, if any. The texts outlive the client. Fails with ERROR_CONFIG for an invalid URL or
+ * key, or ERROR_MEMORY. */
 int chat_client_open(const char *url, const char *socket_path, const char *key_variable,
                      struct chat_client *out, struct error *err);
 void chat_client_close(struct chat_client *client);
 
-/* Takes the first model of /v1/models. ERROR_IO with why there is none. */
+/* Takes the first model of /v1/models. Fails with ERROR_IO and the reason if there is none. */
 int chat_client_find_model(struct chat_client *client, struct error *err);
 
 enum chat_end {
     CHAT_ANSWERED,
-    CHAT_STOPPED, /* as is_stopped said */
+    CHAT_STOPPED, /* because is_stopped returned true */
     CHAT_FULL,    /* the conversation is longer than the model's context; there is no answer */
     CHAT_REFUSED, /* by the server, for another reason; there is no answer */
     CHAT_LOST,    /* the connection, or the rest of the answer */
@@ -85,15 +86,15 @@ enum chat_end {
 
 struct chat_answer {
     enum chat_end end;
-    char why[512];              /* one line, where it was not answered; not fit for a terminal */
-    struct byte_buffer content; /* as far as it came */
+    char why[512];              /* one line, if it was not answered; not safe for a terminal */
+    struct byte_buffer content; /* as far as received */
     char finish_reason[32];     /* "": the server said none */
     int64_t prompt_tokens;      /* -1: not known */
-    int64_t completion_tokens;  /* as the server counts, else the number of its events */
+    int64_t completion_tokens;  /* as counted by the server, otherwise the number of its events */
     int64_t started_ns, first_ns, last_ns; /* of the request, of its first and last event; or 0 */
 };
 
-/* Where an answer goes while it comes. */
+/* Receives an answer while it arrives. */
 struct chat_sink {
     void (*write)(void *context, bool is_reasoning, const char *data, size_t length);
     bool (*is_stopped)(void *context);

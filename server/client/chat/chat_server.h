@@ -1,5 +1,5 @@
 /* A server that `quire chat --model` starts for itself: `quire serve` as a child process, on a UNIX
- * socket in a folder that nobody else can open. It ends with this process, whatever ends that. */
+ * socket in a folder that nobody else can open. It ends with this process, however that ends. */
 #ifndef QUIRE_SERVER_CHAT_CHAT_SERVER_H
 #define QUIRE_SERVER_CHAT_CHAT_SERVER_H
 
@@ -12,13 +12,13 @@ struct chat_server {
     pid_t pid; /* 0: none */
     char folder[64];
     char socket_path[80];
-    char log_path[80]; /* what the server says */
+    char log_path[80]; /* the server's log */
 };
 
-/* Starts it with these arguments of `quire serve`, in which there is no --uds, and waits until it
- * is ready. shows_progress: with the last line of its log, on stderr, which is a terminal.
- * ERROR_CONFIG with the last line of its log if it ends before, ERROR_IO for what the system
- * refuses, and if take_interrupt says that it is to end. *out is to be stopped in any case. */
+/* Starts it with these arguments of `quire serve`, which do not contain --uds, and waits until it
+ * is ready. shows_progress: shows the last line of its log on stderr, which is a terminal. Fails
+ * with ERROR_CONFIG and the last line of its log if it ends before, ERROR_IO when the system
+ * refuses something or take_interrupt returns true. *out must be stopped in any case. */
 int chat_server_start(char *const *arguments, int num_arguments, bool shows_progress,
                       bool (*take_interrupt)(void), struct chat_server *out, struct error *err);
 /* Ends the server and removes its folder. Accepts a zeroed struct. */

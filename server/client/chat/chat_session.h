@@ -1,6 +1,6 @@
-/* A conversation of `quire chat`: what was said, and how it is to be answered, as the body of a
- * request; and the loop that leads it. Memory that is short ends the program (CHECK): there is
- * little of it in use. */
+/* A conversation of `quire chat`: what was said, and the settings for answers, written as the body
+ * of a request; and the loop that runs it. The program ends when memory is short (CHECK): it uses
+ * only little. */
 #ifndef QUIRE_SERVER_CLIENT_CHAT_CHAT_SESSION_H
 #define QUIRE_SERVER_CLIENT_CHAT_CHAT_SESSION_H
 
@@ -14,7 +14,7 @@
 #define CHAT_SESSION_MAX_SETTINGS 32
 
 struct chat_message {
-    bool is_answer; /* by the model; otherwise by the user */
+    bool is_answer; /* written by the model; otherwise by the user */
     char *text;     /* NUL-terminated */
 };
 
@@ -32,43 +32,44 @@ void chat_session_add(struct chat_session *session, bool is_answer, const char *
                       size_t length);
 /* Removes the last message, if there is one. */
 void chat_session_drop(struct chat_session *session);
-/* Removes all messages; the system's text and the settings stay. */
+/* Removes all messages; the system's text and the settings are kept. */
 void chat_session_clear(struct chat_session *session);
 /* NULL or "": none. */
 void chat_session_set_system(struct chat_session *session, const char *text);
 void chat_session_finish(struct chat_session *session);
 
-/* Sets "temperature" and the like to a number, or with "default" leaves it to the server.
- * ERROR_CONFIG says which names, or which values, there are. */
+/* Sets "temperature" and others to a number, or with "default" leaves the choice to the server.
+ * ERROR_CONFIG lists the names or the values that are allowed. */
 int chat_session_set(struct chat_session *session, const char *name, const char *value,
                      struct error *err);
-/* Appends "NAME VALUE" of each setting, a line each. */
+/* Appends a line "NAME VALUE" for each setting. */
 void chat_session_show_settings(const struct chat_session *session, struct byte_buffer *out);
 
 /* Appends the body of a streamed /v1/chat/completions that asks for the next answer. */
 void chat_session_write_body(const struct chat_session *session, const char *model,
                              struct byte_buffer *out);
-/* Writes {"model", "messages"} to a new file of mode 0600. ERROR_IO, also if there is such a
- * file. */
+/* Writes {"model", "messages"} to a new file of mode 0600. Fails with ERROR_IO, also if the file
+ * exists. */
 int chat_session_save(const struct chat_session *session, const char *model, const char *path,
                       struct error *err);
 
-/* --- The loop: reads what the user says, does what a /command says, and shows answers --- */
+/* --- The loop: reads input, executes /commands, and shows answers --- */
 
 struct chat_loop {
     struct chat_client *client;
     struct chat_session *session;
     struct chat_terminal *terminal;
-    /* Has Ctrl-C been pressed since this was called last? */
+    /* Returns whether Ctrl-C was pressed since the last call. */
     bool (*take_interrupt)(void);
-    /* Has the program been told to end, by SIGTERM or because the terminal is gone? */
+    /* Returns whether the program must end, because of SIGTERM or a closed terminal. */
     bool (*must_end)(void);
-    /* Of the last answer, and of all since the begin: */
+    /* About the last answer, and all since the beginning: */
     struct chat_answer last; /* without its content */
     int64_t num_answers, completion_tokens;
 };
 
-/* The members but for the last three are set; returns when the user leaves, or it must end. */
+/* All members except the last three are set. Returns when the user leaves or the program must
+ * end. */
 void chat_loop_run(struct chat_loop *loop);
 
 #endif

@@ -3,9 +3,9 @@
  *
  * Redirects are followed here and not by libcurl: the token goes to requests whose scheme, host and
  * port are the endpoint's and to no other, https never becomes http, and only these two schemes are
- * spoken. A body that comes by less than HUB_MIN_SPEED over HF_HUB_DOWNLOAD_TIMEOUT is given up,
- * and a small answer, header and all, after connecting and HUB_MAX_SMALL of these times. Nothing
- * here writes a header or a token into a message. */
+ * spoken. A body slower than HUB_MIN_SPEED over HF_HUB_DOWNLOAD_TIMEOUT is given up; so is a small
+ * answer, including its header, after the time to connect plus HUB_MAX_SMALL of these timeouts.
+ * Nothing here writes a header or a token into a message. */
 #ifndef QUIRE_SERVER_CLIENT_HUB_HUB_HTTP_H
 #define QUIRE_SERVER_CLIENT_HUB_HUB_HTTP_H
 
@@ -19,7 +19,7 @@
 #define HUB_MIN_SPEED 1024L /* bytes per second */
 #define HUB_MAX_SMALL 4
 
-/* What an answer's header says; "" and -1: nothing. */
+/* The fields of an answer's header; "" and -1: not given. */
 struct hub_answer {
     int status;
     char etag[HUB_FIELD_BYTES], linked_etag[HUB_FIELD_BYTES];         /* as sent */
@@ -36,60 +36,61 @@ struct hub_exchange; /* its own */
 struct hub_request {
     char url[HUB_URL_BYTES];
     bool is_head;
-    bool is_small;       /* besides a HEAD request: it is not long until the answer is whole */
+    bool is_small;       /* like a HEAD request: the complete answer is expected soon */
     int64_t range_begin; /* 0: from the beginning */
-    /* Gets the body of a 200 or 206 piece by piece; false ends the request. answer is complete.
-     * NULL: the body is of no interest. */
+    /* Receives the body of a 200 or 206 piece by piece, when `answer` is complete; returns false to
+     * end the request. NULL: the body is ignored. */
     bool (*take)(void *context, const void *data, size_t length);
     void *context;
     /* Once it has ended: */
     struct hub_answer answer;
-    char failure[HUB_FIELD_BYTES]; /* why there is no whole answer; "": there is one */
-    bool is_refused;               /* by a rule above: trying again cannot help */
+    char failure[HUB_FIELD_BYTES]; /* why there is no complete answer; "": there is one */
+    bool is_refused;               /* by a rule above: retrying cannot help */
     bool is_declined;              /* take returned false */
     struct hub_exchange *exchange; /* NULL: not running */
 };
 
-/* settings outlive it. ERROR_MEMORY, ERROR_CONFIG when HF_ENDPOINT is no URL. */
+/* settings outlives it. Fails with ERROR_MEMORY, or ERROR_CONFIG when HF_ENDPOINT is not a URL. */
 int hub_http_create(const struct hub_settings *settings, struct hub_http **out, struct error *err);
 /* Ends what runs. Accepts NULL. */
 void hub_http_destroy(struct hub_http *http);
 
-/* Starts a request, which stays where it is until it has ended. ERROR_MEMORY. */
+/* Starts a request, which must not move in memory until it has ended. Fails with ERROR_MEMORY. */
 int hub_http_start(struct hub_http *http, struct hub_request *request, struct error *err);
 /* Ends it at once. */
 void hub_http_cancel(struct hub_http *http, struct hub_request *request);
-/* Waits for at most so long and returns a request that has ended, or NULL. */
+/* Waits for at most timeout_ms and returns a request that has ended, or NULL. */
 struct hub_request *hub_http_wait(struct hub_http *http, int timeout_ms);
 
-/* Appends text to a URL, all but letters, digits and -._~ as %XX; a slash stays where it parts. */
+/* Appends text to a URL, with everything except letters, digits and -._~ as %XX; a slash that
+ * separates parts is kept. */
 void hub_http_append_escaped(struct byte_buffer *url, const char *text, bool keeps_slashes);
 
-/* --- What an answer says: the fields that Quire goes by, read from header lines as they come
- * (huggingface_hub, constants.py and utils/_http.py), and what one that is none means --- */
+/* --- Answers: the header fields that Quire uses, read line by line (huggingface_hub, constants.py
+ * and utils/_http.py), and the meaning of errors --- */
 
 #define HUB_MAX_RETRY_AFTER_S 300
 
 void hub_answer_clear(struct hub_answer *answer);
-/* Reads one line of a header, with its end; a status line begins anew. Values that make no sense
- * and those that do not fit count as not given. */
+/* Reads one line of a header, with its end; a status line starts a new header. Invalid values and
+ * those that do not fit count as not given. */
 void hub_answer_read_line(struct hub_answer *answer, const char *line, size_t length);
 
 /* Copies an entity tag without W/ and quotes, as the name of a blob. */
 void hub_answer_normalise_etag(const char *etag, char out[static HUB_FIELD_BYTES]);
 
-/* What is asked for, for messages. */
+/* What was requested, for messages. */
 struct hub_subject {
     const char *repository, *revision, *endpoint;
     const char *file; /* NULL: the list of files */
     bool has_token;
 };
 
-/* Returns whether a request that ended so may be tried again: it broke off, or the status is 408,
- * 429 or 5xx. */
+/* Returns whether a request that ended like this may be retried: it broke off, or the status is
+ * 408, 429 or 5xx. */
 bool hub_answer_may_retry(const struct hub_request *request);
-/* Says in one line why there is no (whole) answer and what to do: ERROR_CONFIG where the user must
- * change something, ERROR_UNAVAILABLE where the hub or the network is to blame. */
+/* Writes one line on why there is no (complete) answer and what to do: ERROR_CONFIG if the user
+ * must change something, ERROR_UNAVAILABLE if the hub or the network failed. */
 int hub_answer_refuse(const struct hub_request *request, const struct hub_subject *subject,
                       struct error *err);
 

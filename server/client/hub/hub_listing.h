@@ -1,4 +1,4 @@
-/* Models on a hub: their names, as people write them, the files of one at a commit, and which of
+/* Models on a hub: their names as users write them, the files of a model at a commit, and which of
  * these Quire reads. */
 #ifndef QUIRE_SERVER_CLIENT_HUB_HUB_LISTING_H
 #define QUIRE_SERVER_CLIENT_HUB_HUB_LISTING_H
@@ -18,19 +18,19 @@
  * (Q4_K_M). */
 struct hub_reference {
     char repository[HUB_REPOSITORY_BYTES]; /* "ORG/NAME" */
-    char revision[HUB_REVISION_BYTES];     /* branch, tag or commit; "main" where none is given */
+    char revision[HUB_REVISION_BYTES];     /* branch, tag or commit; "main" if not given */
     char choice[HUB_FILE_NAME_BYTES];      /* "": none */
 };
 
-/* ERROR_CONFIG with what is wrong of which name. */
+/* Fails with ERROR_CONFIG, which names the text and what is wrong with it. */
 int hub_reference_parse(const char *text, struct hub_reference *out, struct error *err);
 
-/* Returns whether a text that names nothing in this file system was meant as a path all the same:
- * it begins with a slash, a dot or a tilde, ends with a slash, or is the name of a GGUF file. */
+/* Returns whether a text that does not name an existing file was still meant as a path: it begins
+ * with a slash, a dot or a tilde, ends with a slash, or is the name of a GGUF file. */
 bool hub_reference_is_path(const char *text);
 
-/* Returns whether a name that a hub gives is one of a file below its folder: relative, without
- * "..", empty parts and control characters, no part longer than a file system takes. */
+/* Returns whether a name from a hub is safe for a file below its folder: relative, without "..",
+ * empty parts and control characters, and with no part longer than a file system allows. */
 bool hub_reference_is_file_name(const char *name);
 /* Returns whether the text is a commit: 40 lower-case hexadecimal digits. */
 bool hub_reference_is_commit(const char *text);
@@ -41,7 +41,7 @@ bool hub_reference_is_hex(const char *text, size_t num_digits);
 
 /* The files of a repository at a commit, as the hub lists them (GET
  * /api/models/ORG/NAME/revision/REVISION?blobs=true: https://huggingface.co/docs/hub/api), or as
- * they lie in the cache. */
+ * they are in the cache. */
 
 #define HUB_LISTING_MAX_FILES 20000
 #define HUB_LISTING_MAX_BYTES ((size_t)16 << 20) /* of its JSON */
@@ -62,29 +62,31 @@ struct hub_listing {
     size_t num_files, capacity;
 };
 
-/* ERROR_SYNTAX with what is wrong, without a subject; ERROR_MEMORY. *out is then empty. */
+/* Fails with ERROR_SYNTAX and what is wrong, without a subject, or ERROR_MEMORY; *out is then
+ * empty. */
 int hub_listing_parse(const char *json, size_t length, struct hub_listing *out, struct error *err);
 
-/* Adds a file; the name is copied. ERROR_SYNTAX for a name that is none or a file too many. */
+/* Adds a file; the name is copied. Fails with ERROR_SYNTAX for an invalid name or one file too
+ * many. */
 int hub_listing_add(struct hub_listing *listing, const char *name, int64_t bytes, const char *hash,
                     struct error *err);
-/* Returns NULL where there is none of that name. */
+/* Returns NULL if no file has that name. */
 const struct hub_file *hub_listing_find(const struct hub_listing *listing, const char *name);
 /* Accepts a zeroed one. */
 void hub_listing_finish(struct hub_listing *listing);
 
-/* --- Which of them are read --- */
+/* --- The files that are needed --- */
 
 /* Chooses the files of a repository that Quire reads: of a Hugging Face folder config.json, the
  * tokenizer, the chat template and the weights as safetensors; or one GGUF, which may be split.
  *
- * Safetensors are taken where there are any, unless the reference chooses a GGUF. A choice is the
- * exact name of a file, or else a quantisation: a part of the name before ".gguf" or of its folder,
- * in either case of letters, between '-', '.', '/' (and, before it, '_'), so that Q4_K is not
- * Q4_K_M. Where nothing is chosen and there are several, the first of Q4_K_M, Q8_0, Q4_0, BF16 and
- * F16 that just one of them has is taken. */
+ * Safetensors are preferred if there are any, unless the reference chooses a GGUF. A choice is the
+ * exact name of a file, or a quantisation: a case-insensitive part of the name before ".gguf" or of
+ * its folder, between '-', '.', '/' (and, before it, '_'), so that Q4_K is not Q4_K_M. If nothing
+ * is chosen and there are several, the first of Q4_K_M, Q8_0, Q4_0, BF16 and F16 that exactly one
+ * file matches is taken. */
 
-#define HUB_MAX_PARTS 512 /* of split weights, as in models/files/tensor_parts.h */
+#define HUB_MAX_PARTS 512 /* maximum parts of split weights, as in models/files/tensor_parts.h */
 #define HUB_MAX_SELECTED (HUB_MAX_PARTS + 16)
 
 struct hub_selection {
@@ -94,18 +96,18 @@ struct hub_selection {
     const struct hub_file *index; /* that names the shards, among files; NULL: none */
 };
 
-/* Selects everything but the shards of an index. ERROR_CONFIG in one line that says what there is,
- * without a subject. */
+/* Selects everything except the shards of an index. Fails with ERROR_CONFIG in one line that says
+ * what is available, without a subject. */
 int hub_selection_make(const struct hub_listing *listing, const char *choice,
                        struct hub_selection *out, struct error *err);
 /* Adds the shards that the index's text names. ERROR_CONFIG, ERROR_MEMORY. */
 int hub_selection_add_shards(struct hub_selection *selection, const struct hub_listing *listing,
                              const char *index, size_t length, struct error *err);
 
-/* Returns whether the file is a GGUF that can be chosen: whole, or the first part of a split
- * one. */
+/* Returns whether the file is a GGUF that can be chosen: a complete one, or the first part of a
+ * split one. */
 bool hub_selection_is_gguf(const char *name);
-/* Returns the names of the files of a folder that need not be there, NULL behind the last. */
+/* Returns the names of a folder's optional files; NULL after the last. */
 const char *const *hub_selection_optional_names(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Batches of events: what one is in memory, as vLLM publishes it, and its number on the wire. */
+/* Batches of events: their form in memory, vLLM's published form, and their number on the wire. */
 #ifndef QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_FORMAT_H
 #define QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_FORMAT_H
 
@@ -12,16 +12,16 @@
 
 /* --- A batch in memory --- */
 
-/* The changes of one step, as they go from the engine's thread to the publisher's: an item of an
- * outbox (outbox.h), which holds a header and then the events one after the other. A byte_buffer
- * begins with kv_event_batch_begin and grows by kv_event_batch_add; an iterator reads it. */
+/* The changes of one step, passed from the engine's thread to the publisher's as an item of an
+ * outbox (outbox.h): a header followed by the events. kv_event_batch_begin starts a batch in a
+ * byte_buffer, kv_event_batch_add appends events; an iterator reads it. */
 
 enum kv_event_kind { KV_EVENT_STORED, KV_EVENT_REMOVED, KV_EVENT_CLEARED };
 
 struct kv_event {
     enum kv_event_kind kind;
     bool is_first, is_private; /* of a stored block, see struct stored_block */
-    struct block_key key;      /* but for KV_EVENT_CLEARED */
+    struct block_key key;      /* except for KV_EVENT_CLEARED */
     struct block_key previous; /* of a stored block: its predecessor's key, or the root */
 };
 
@@ -31,7 +31,7 @@ struct kv_event_batch {
     size_t num_bytes;  /* of the events that follow */
 };
 
-/* A value: where the next event lies. */
+/* Position of the next event. */
 struct kv_event_iterator {
     const char *at, *end;
     int32_t block_size;
@@ -39,7 +39,8 @@ struct kv_event_iterator {
 
 /* Empties the buffer and leaves room for the header. */
 void kv_event_batch_begin(struct byte_buffer *buffer);
-/* tokens: [block_size] of a stored block, else NULL. A buffer that fails stays so. */
+/* tokens: [block_size] for a stored block, otherwise NULL. A buffer that has failed stays
+ * failed. */
 void kv_event_batch_add(struct byte_buffer *buffer, const struct kv_event *event,
                         const int32_t *tokens, int32_t block_size);
 /* Returns whether nothing was added; false where adding failed. */
@@ -47,15 +48,15 @@ bool kv_event_batch_is_empty(const struct byte_buffer *buffer);
 /* Writes the header into a buffer that has not failed. */
 void kv_event_batch_end(struct byte_buffer *buffer, uint64_t sequence, double time_s);
 
-/* Reads the batch that begins at the front of *data, and moves *data behind it. */
+/* Reads the batch at the front of *data, and advances *data past it. */
 struct kv_event_iterator kv_event_batch_read(const char **data, int32_t block_size,
                                              struct kv_event_batch *out);
-/* Returns false at the end. *out_tokens: [block_size], in the batch; NULL of others than stored
- * blocks. */
+/* Returns false at the end. *out_tokens: [block_size], in the batch; NULL for events other than
+ * stored blocks. */
 bool kv_event_iterator_next(struct kv_event_iterator *iterator, struct kv_event *out,
                             const int32_t **out_tokens);
 
-/* --- And on the wire --- */
+/* --- A batch on the wire --- */
 
 /* Writes a batch of events as vLLM publishes it: MessagePack of the structs of its
  * vllm/distributed/kv_events.py, in the encoding that vLLM has had since its pull request 42892
@@ -75,22 +76,22 @@ bool kv_event_iterator_next(struct kv_event_iterator *iterator, struct kv_event 
  *   AllBlocksCleared {type: "AllBlocksCleared"}
  *
  * A block's hash is the lower half of its key (block_key.h): a number that names its content until
- * the server ends. As in vLLM, whose seed is random too, it says nothing to another server:
+ * the server ends. As in vLLM, whose seed is random too, it is meaningless for another server:
  * subscribers that compare servers hash token_ids themselves.
  *
  * medium names the tier: "GPU" is the memory that steps compute from, on a CPU as well (vLLM's CPU
  * backend says so too). A block swapped out to host memory is not found by another prompt's prefix,
- * so no tier but this one is ever published.
+ * so only this tier is ever published.
  *
- * extra_keys: a history with a cache_salt, or of one API key of several, is found by its like
- * alone. vLLM publishes the salt; here it is a digest under a secret, 32 hexadecimal digits, of the
- * salt and the API key's number, which neither is read from. */
+ * extra_keys: a history with a cache_salt, or of one of several API keys, is found only by prompts
+ * with the same salt and key. vLLM publishes the salt; here it is a keyed digest, 32 hexadecimal
+ * digits, of the salt and the API key's number, which reveals neither. */
 
-/* Appends the batch whose events the iterator has ahead of it. */
+/* Appends the batch whose events the iterator has yet to read. */
 void kv_event_format(const struct kv_event_batch *batch, struct kv_event_iterator events,
                      struct byte_buffer *out);
 
-/* A batch's number on the wire: 8 bytes, the highest first. */
+/* A batch's number on the wire: 8 bytes, big-endian. */
 
 #define KV_EVENT_NUMBER_BYTES sizeof(uint64_t)
 

@@ -1,9 +1,8 @@
-/* Gives back batches that a subscriber has missed, by vLLM's protocol: a ROUTER socket, with a
- * thread of its own. A request is [empty frame, the first number wanted: 8 bytes, the highest
- * first]; its answers are a message [empty frame, number, batch] for each batch that is still kept
- * from there on, and at last one with the number -1 and no batch. A REQ socket sends the empty
- * frame by itself, but takes one answer only; DEALER takes all. Anything else that comes is
- * ignored.
+/* Resends batches that a subscriber has missed, by vLLM's protocol: a ROUTER socket, with its own
+ * thread. A request is [empty frame, the first number wanted: 8 bytes, big-endian]. The answers are
+ * a message [empty frame, number, batch] for each batch still kept from there on, and finally one
+ * with the number -1 and no batch. A REQ socket sends the empty frame by itself, but accepts only
+ * one answer; DEALER accepts all. Other messages are ignored.
  *
  * Requests are answered one after the other. A subscriber that does not read what it asked for is
  * given up soon. */
@@ -18,8 +17,8 @@
 
 /* --- What is kept --- */
 
-/* The last batches that were published, encoded, for whoever has missed some: as many as its bounds
- * allow, of which a new one drives the oldest out. No lock of its own. */
+/* The most recently published batches, encoded, for subscribers that missed some: as many as the
+ * bounds allow; a new one evicts the oldest. It has no lock. */
 
 struct replay_entry {
     uint64_t sequence;
@@ -37,14 +36,14 @@ struct replay_buffer {
 int replay_buffer_init(struct replay_buffer *buffer, int32_t max_entries, size_t max_bytes);
 void replay_buffer_finish(struct replay_buffer *buffer); /* accepts a zeroed one */
 
-/* Copies the data. sequence: higher than all before it. Without memory, or larger than all that may
- * be kept, it is not kept. */
+/* Copies the data. sequence: higher than all before it. It is not kept when memory is short or it
+ * exceeds the bound alone. */
 void replay_buffer_keep(struct replay_buffer *buffer, uint64_t sequence, const void *data,
                         size_t length);
-/* Returns the highest number that is kept; 0 where nothing is. */
+/* Returns the highest kept number; 0 if none is kept. */
 uint64_t replay_buffer_last(const struct replay_buffer *buffer);
-/* Returns the oldest entry of that number or a higher one, valid until the next one is kept; NULL:
- * there is none. */
+/* Returns the oldest entry with that number or a higher one, valid until the next one is kept;
+ * NULL: none. */
 const struct replay_entry *replay_buffer_find(const struct replay_buffer *buffer,
                                               uint64_t sequence);
 
@@ -61,7 +60,7 @@ int kv_event_replay_create(const struct kv_event_config *config, const struct zm
 /* One thread. Copies the batch. */
 void kv_event_replay_keep(struct kv_event_replay *replay, uint64_t sequence, const void *data,
                           size_t length);
-/* Comes after the context was shut down, which the thread waits for. Accepts NULL. */
+/* Called after the context was shut down, which the thread waits for. Accepts NULL. */
 void kv_event_replay_destroy(struct kv_event_replay *replay);
 
 #endif

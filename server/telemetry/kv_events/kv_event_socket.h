@@ -1,4 +1,4 @@
-/* ZeroMQ: the library, and how the publisher's sockets meet subscribers. */
+/* ZeroMQ: the library, and how the publisher's sockets connect to subscribers. */
 #ifndef QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_SOCKET_H
 #define QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_SOCKET_H
 
@@ -10,11 +10,11 @@
 
 /* --- The library --- */
 
-/* ZeroMQ's library, loaded when it is needed: with what it is linked with in turn (PGM, NORM,
- * sodium, C++) it takes some 2 ms and 3 MiB, which nobody pays who publishes nothing, and a program
- * that is installed without it runs. */
+/* ZeroMQ's library, loaded when needed: with its own dependencies (PGM, NORM, sodium, C++) it takes
+ * some 2 ms and 3 MiB, which a server without events does not pay, and the program runs without it
+ * being installed. */
 
-/* The functions that are used, as zmq.h declares them and without their prefix. */
+/* The functions in use, as declared by zmq.h, without their prefix. */
 #define ZMQ_LIBRARY_FUNCTIONS(X)                                                                   \
     X(bind)                                                                                        \
     X(close)                                                                                       \
@@ -41,29 +41,30 @@ int zmq_library_open(struct zmq_library *out, struct error *err);
 
 /* --- Sockets --- */
 
-/* How the publisher's sockets meet subscribers. ZeroMQ is handed a socket that already listens: it
- * asks for the names of all network interfaces before it binds one by itself, and ends the process
- * where the system refuses that (a unit's RestrictAddressFamilies= without AF_NETLINK). */
+/* How the publisher's sockets connect to subscribers. ZeroMQ is given a socket that already
+ * listens: before binding one itself, it lists the names of all network interfaces, and ends the
+ * process if the system refuses that (a unit's RestrictAddressFamilies= without AF_NETLINK). */
 
-/* Bytes of a message that a subscriber may send: a request, or the topic that it subscribes to. */
+/* Maximum bytes of a subscriber's message: a request, or the topic that it subscribes to. */
 #define KV_EVENT_MAX_RECEIVED 256
 
-/* Makes a socket of ZeroMQ's type with these options; NULL with ERROR_IO. It waits for nobody when
- * it is closed. */
+/* Creates a socket of ZeroMQ's type with these options; NULL with ERROR_IO. Closing it does not
+ * block. */
 void *kv_event_socket_create(const struct zmq_library *zmq, void *context, int type, int send_hwm,
                              struct error *err);
 
-/* Both: ERROR_CONFIG names the endpoint and what is wrong with it; field: whose it is. */
-/* The caller closes *out after the socket's context has ended. Warns where others than this machine
- * may connect. */
+/* Both functions: ERROR_CONFIG names the endpoint and what is wrong with it. field: the field that
+ * contains it. */
+/* The caller closes *out after the socket's context has ended. Warns if other machines may
+ * connect. */
 int kv_event_socket_listen(const struct zmq_library *zmq, void *socket, const char *field,
                            const struct kv_event_endpoint *endpoint, struct listen_socket *out,
                            struct error *err);
-/* Goes on trying until the peer is there, and again when it is lost. */
+/* Retries until the peer exists, and again when the connection is lost. */
 int kv_event_socket_connect(const struct zmq_library *zmq, void *socket, const char *field,
                             const struct kv_event_endpoint *endpoint, struct error *err);
 
-/* Writes "tcp://HOST:PORT" or "unix:PATH" of a socket that listens. */
+/* Writes "tcp://HOST:PORT" or "unix:PATH" of a listening socket. */
 void kv_event_socket_name(const struct listen_socket *listener, char out[LISTEN_NAME_BYTES]);
 
 #endif

@@ -17,7 +17,7 @@
 
 #define METRICS_HTTP_MAX_CAUSES 64
 
-/* Errors that were answered with this status and code. */
+/* Number of errors answered with this status and code. */
 struct http_error_count {
     int status;
     const char *code; /* static; "": none */
@@ -39,11 +39,11 @@ struct http_stats {
     size_t planned_bytes; /* at most, see memory_table.h */
 };
 
-/* Counts an answer with an error. code: static, or NULL. One of more than METRICS_HTTP_MAX_CAUSES
- * causes counts as code "other". */
+/* Counts an answer with an error. code: static, or NULL. Causes beyond METRICS_HTTP_MAX_CAUSES
+ * count as code "other". */
 void metrics_http_count_error(struct http_stats *http, int status, const char *code);
 
-/* What never changes. Texts outlive all uses. */
+/* Facts that never change. Texts outlive all uses. */
 struct metrics_facts {
     const char *prefix; /* for instance "quire:" */
     const char *model_name;
@@ -58,8 +58,7 @@ struct metrics_facts {
 void metrics_format(const struct metrics_facts *facts, const struct engine_stats *engine,
                     const struct http_stats *http, const struct process_stats *process,
                     const struct process_stats *ranks, struct byte_buffer *out);
-/* The same for each key that is listed, by its name in the label `key`; nothing where no key is
- * needed. */
+/* The same for each listed key, with its name in the label `key`; nothing if no key is needed. */
 void metrics_format_keys(const struct metrics_facts *facts, const struct api_keys *keys,
                          struct byte_buffer *out);
 

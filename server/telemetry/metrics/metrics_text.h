@@ -2,7 +2,7 @@
  * per metric a HELP and a TYPE line, then its samples, each with vLLM's labels model_name and
  * engine.
  *
- * Names, help texts, labels and their values are written as they are, but for what goes through
+ * Names, help texts, labels and their values are written unchanged, except for what goes through
  * metrics_text_label_value. */
 #ifndef QUIRE_SERVER_METRICS_METRICS_TEXT_H
 #define QUIRE_SERVER_METRICS_METRICS_TEXT_H
