@@ -24,7 +24,7 @@ struct loader {
     struct error *err;
 };
 
-/* Variables that are no options: of the project's tests, and of the simulated device. */
+/* Variables that are not options: those of the project's tests, and of the simulated device. */
 static const char *const other_prefixes[] = {"QUIRE_TEST_", "QUIRE_CUDASIM_"};
 
 static int apply(struct loader *loader, int index, const char *text) {
@@ -89,7 +89,8 @@ static bool ends_with(const char *text, const char *end) {
     return length >= strlen(end) && strcmp(text + length - strlen(end), end) == 0;
 }
 
-/* Is text, behind "port_", a number, a protocol and nothing or a part of the address? */
+/* Returns whether the text after "port_" is a number, a protocol, and nothing or a part of the
+ * address. */
 static bool is_port_link(const char *text) {
     static const char *const protocols[] = {"_tcp", "_udp", "_sctp"};
     static const char *const parts[] = {"", "_proto", "_port", "_addr"};

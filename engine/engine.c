@@ -205,7 +205,7 @@ static void wake_for_masks(void *context) {
     request_wake(context);
 }
 
-/* Half of the cores at most: masks are found beside the steps. */
+/* At most half of the cores: masks are found while steps run. */
 static int start_mask_workers(struct engine *engine, struct error *err) {
     const struct mask_workers_config config = {
         .num_threads = max_int32(min_int32(cores_available() / 2, MAX_MASK_THREADS), 1),
@@ -320,7 +320,7 @@ size_t engine_memory_bytes(const struct engine_config *config, const struct toke
     size_t choices = (size_t)queue_limits_room(config->max_choices, num_shares);
     size_t prompt_tokens = (size_t)queue_limits_room(config->max_queued_tokens, num_shares) +
                            seqs * (size_t)limits->max_model_len;
-    /* a reader is found to be behind only once the steps in flight have pushed theirs */
+    /* a slow reader is noticed only once the steps in flight have pushed their events */
     size_t events = (size_t)engine_core_num_steps(&core) * logprob_lists_event_bytes(limits);
     return sizeof(struct engine_core) + engine_core_bytes(&core, tokenizer) + events +
            seqs * sequence_max_bytes(limits) + (seqs + queued) * request_max_bytes() +

@@ -1,7 +1,7 @@
 /* Sleep: the executor gives its memory back while nothing runs, and takes it again when the engine
- * is woken. All that lies in the blocks is forgotten before. Somebody puts the engine to sleep, and
- * wakes it; or it falls asleep by itself for want of requests, and the next one wakes it. The
- * states are the machine's (sleep_machine.h); what is here does what they say. */
+ * is woken. The contents of the blocks are forgotten before. Somebody puts the engine to sleep, and
+ * wakes it; or it falls asleep by itself when there are no requests, and the next one wakes it.
+ * sleep_machine.h has the states; this file does what they say. */
 #include "engine/engine_private.h"
 
 #include "config/base/check.h"

@@ -4,7 +4,7 @@
 #include "config/base/clock.h"
 
 /* The next state of each state by event. What is left out the engine's thread never does then. */
-#define REFUSED (-1) /* the state stays, and the caller is told */
+#define REFUSED (-1) /* the state stays, and the caller gets false */
 #define ON(name) [SLEEP_EVENT_##name]
 #define TO(name) (1 + SLEEP_STATE_##name)
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes room for `more` bytes behind those that are there. */
+/* Makes room for `more` bytes after the existing ones. */
 static bool grow(struct byte_buffer *buffer, size_t more) {
     size_t needed;
     if (buffer->failed || !checked_add(buffer->length, more, &needed)) {

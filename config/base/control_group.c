@@ -25,15 +25,15 @@ static bool has_word(const char *list, const char *word) {
     return false;
 }
 
-/* Returns whether it is "/.." so many times over: above where the namespace begins. */
+/* Returns whether it is "/.." repeated that many times: above the namespace's root. */
 static bool is_above(const char *path) {
     while (strncmp(path, "/..", 3) == 0)
         path += 3;
     return *path == '\0';
 }
 
-/* Returns the group's path below the root of a mount; NULL: the mount shows other groups. One that
- * is above the namespace has the group in it, at a place that nobody in here is told. */
+/* Returns the group's path below the root of a mount; NULL: the mount shows other groups. A mount
+ * above the namespace contains the group at a path that is not visible from inside. */
 static const char *path_below(const char *path, const char *mount_root) {
     size_t length = strcmp(mount_root, "/") == 0 ? 0 : strlen(mount_root);
     if (strncmp(path, mount_root, length) == 0 && (path[length] == '/' || path[length] == '\0'))

@@ -173,7 +173,7 @@ void log_write(enum log_level level, const char *format, ...) {
     write_line(line, length + 1);
 }
 
-/* A status that does not go out is no loss: the next one says more. */
+/* A status that is not written is not counted as lost: the next one replaces it. */
 void log_status(const char *format, ...) {
     if (!is_logged(LOG_INFO) || !log_is_terminal())
         return;

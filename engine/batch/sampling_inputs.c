@@ -197,7 +197,7 @@ static int accept_draft(struct grammar_state *state, const struct sampling_param
     return 0;
 }
 
-/* Likewise after the drafts, and -1 also for some that do not match. */
+/* The same after the drafts; -1 also if some of them do not match. */
 static int try_grammar(const struct sampling_position *at, const struct tokenizer *tokenizer,
                        const struct grammar_vocabulary *vocabulary, int64_t *budget,
                        uint32_t *mask) {

@@ -31,7 +31,7 @@ int32_t engine_core_num_steps(const struct engine_core_config *config) {
     return config->async_scheduling ? EXECUTOR_MAX_STEPS : 1;
 }
 
-/* In the memory of an executor that has some of its own for steps. */
+/* Uses the memory of an executor that provides its own for steps. */
 static int init_step(struct engine_core *core, struct step *step) {
     const struct serving_limits *limits = core->config.schedule.kv.limits;
     const struct batch_capacity capacity = step_batch_capacity(limits, core->tokenizer);

@@ -1,5 +1,5 @@
 /* Knuth, Morris and Pratt's search on the history read backwards: the suffix becomes a prefix, the
- * pattern, and each token of the history is looked at once or twice, whatever it holds. */
+ * pattern, and each token of the history is examined once or twice in every case. */
 #include "engine/draft/ngram_drafter.h"
 
 #include "config/base/check.h"

@@ -1,7 +1,7 @@
 /* A move of the step being planned pins its source, so that nobody writes to it before the move is
- * made: a copy a block of the device, a swap in a block of the host. A swap out needs no pin, since
- * it is made before anything else. Once submitted, steps run in order, so that whatever is written
- * to a source comes later.
+ * made: a copy a block of the device, a swap in a block of the host. A swap-out needs no pin,
+ * because it is made before anything else. Once submitted, steps run in order, so that a source is
+ * written to only later.
  *
  *     swap_out  device --> host             frees the device's block at once
  *     swap_in              host --> device  pins the host's block

@@ -212,7 +212,7 @@ static bool is_kind(int byte) {
            byte == RECORD_STEP;
 }
 
-/* Appends so many bytes of the file. Returns 0 where it ends first. */
+/* Appends that many bytes of the file. Returns 0 if it ends before. */
 static int read_more(struct record_frames *frames, size_t count, struct error *err) {
     struct byte_buffer *buffer = &frames->buffer;
     byte_buffer_reserve(buffer, buffer->length + count);

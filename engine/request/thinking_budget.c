@@ -38,7 +38,7 @@ void thinking_state_add(struct thinking_state *state, const struct thinking_budg
     state->num_tokens += is_inside;
 }
 
-/* A grammar may take another token than the forced one; then they begin anew. */
+/* A grammar may require another token than the forced one; then they start again. */
 int32_t thinking_state_forced(const struct thinking_state *state,
                               const struct thinking_budget *budget) {
     if (budget->num_end_tokens == 0 || state->phase != THINKING_INSIDE ||

@@ -1,6 +1,6 @@
 /* A beam search is admitted with all its beams or not at all. A group of choices is admitted with
  * one, or with as many as were swapped out, and widened in its turn as running slots and blocks
- * become free: so it never keeps free slots from those behind it. That is its first
+ * become free: so it never withholds free slots from those after it. That is its first
  * CHOICES_IN_TURN choices; of more it runs as many as there are slots for while nobody waits, and
  * few of them when somebody does: what ends then makes room for others.
  *

@@ -10,7 +10,7 @@
  * that it was ever served were computed.
  *
  * A share that runs nothing is not kept waiting, so that its first tokens come within a few steps
- * beside any other's load. Where it lacks a slot alone what gives way is still in the prefix cache,
+ * under any load of others. If it lacks only a slot, what gives way is still in the prefix cache,
  * so that it costs next to nothing, and how much it was served does not matter. */
 #include "engine/schedule/scheduler_private.h"
 

@@ -1,7 +1,7 @@
-/* Siblings share the full blocks of the prompt, but for the one that its last token is computed in
- * again (by a choice that starts late); beyond them each has blocks of its own. With a window there
- * may be nothing to share: a choice that starts late finds that the others have released what it
- * needs, and computes the prompt for itself. */
+/* Siblings share the full blocks of the prompt, except the one in which its last token is
+ * recomputed (by a choice that starts late); beyond them each has its own blocks. With a window
+ * there may be nothing to share: a choice that starts late finds that the others have released what
+ * it needs, and computes the prompt for itself. */
 #include "engine/schedule/kv_demand.h"
 
 #include "engine/kv/block_table.h"

@@ -235,7 +235,7 @@ static bool waits_for_prefix(struct scheduler *scheduler, struct sequence *seque
     return false;
 }
 
-/* Waits for what those before it compute, but for nobody behind it. */
+/* Waits for what those before it compute, but not for those after it. */
 static struct sequence *first_prefill(struct scheduler *scheduler) {
     struct sequence *s;
     while ((s = first_schedulable(scheduler)) != NULL) {
@@ -334,8 +334,8 @@ static void plan_prefills(struct scheduler *scheduler) {
     grant_shortest_first(scheduler, limit_ns, false);
 }
 
-/* Schedules drafts behind the only pending token, if that is known. They preempt nobody. Returns
- * how many. */
+/* Schedules drafts after the only pending token, if that is known. They preempt nobody. Returns
+ * their number. */
 static int32_t grant_drafts(struct scheduler *scheduler, struct sequence *sequence) {
     int32_t block_size = scheduler->config.kv.limits->block_size;
     int32_t begin = sequence->num_tokens;

@@ -121,9 +121,9 @@ static void exchange(struct sequence_group *a, struct sequence_group *b) {
     b->place = place;
 }
 
-/* Deals the places of the group and of those of its share in the list anew, in their order: whoever
- * is behind it takes that of the one before. Groups without a place are behind all others of their
- * share, before and after. Returns whether a place of the list changed. */
+/* Redistributes the places of the group and of those of its share in the list, in their order: each
+ * group after it takes the place of the one before. Groups without a place come after all others of
+ * their share, before and after this. Returns whether a place of the list changed. */
 static bool exchange_places(struct group_list *list, struct sequence_group *group) {
     struct sequence_group *last = group;
     bool has_changed = false;

@@ -1,27 +1,28 @@
-/* The groups that wait, by shares: whose turn it is. Weighted fair queueing by virtual time,
+/* The waiting groups by share: decides whose turn it is. Weighted fair queueing by virtual time,
  * counted in tokens, for requests whose length nobody knows before they end: VTC ("Fairness in
  * Serving Large Language Models", Sheng et al., OSDI 2024), with its weights and its predicted
  * length.
  *
- * A share's VIRTUAL TIME is the tokens that were computed for it, divided by its weight: tokens of
- * prompts and of outputs alike, each once. What the prefix cache has is free, and so is what is
- * computed again after a preemption, or for drafts that are not accepted. Tokens that an admitted
- * group is expected to take, its prompt and outputs as long as the share's last ones, count ahead
- * as RESERVED: so its slots count from the start, and what it does not take is given back at its
- * end.
+ * A share's VIRTUAL TIME is the number of tokens that were computed for it, divided by its weight:
+ * tokens of prompts and of outputs, each once. Tokens from the prefix cache are free, and so is
+ * what is recomputed after a preemption, or computed for drafts that are not accepted. The tokens
+ * that an admitted group is expected to take (its prompt, and outputs as long as the share's last
+ * ones) are counted in advance as RESERVED: so its slots count from the start, and what it does not
+ * use is given back at its end.
  *
- * The share with the least of both is next, and in it the group of most urgent priority, then the
- * first that arrived: a priority means nothing to other shares. When a group is admitted for the
- * first time it gets its PLACE: that least sum. Places order the groups of different shares from
- * then on, whatever their shares are served later, and a preempted group waits with its place: a
- * group never loses its turn to one of another share whose turn came later, but where its share
- * holds more than that one (fair_preemption.c) or runs others, and that one nothing. In one share
- * an urgent group takes the earlier place, and the others move back by one each.
+ * The share with the smallest sum of both is next, and within it the group with the most urgent
+ * priority, then the first that arrived: a priority is meaningless for other shares. When a group
+ * is admitted for the first time it gets its PLACE: that least sum. From then on places order the
+ * groups of different shares, regardless of how their shares are served later, and a preempted
+ * group waits with its place: a group never loses its turn to one of another share whose turn came
+ * later, except if its share holds more than the other (fair_preemption.c), or runs others while
+ * the other runs nothing. Within a share an urgent group takes the earlier place, and the others
+ * move back by one each.
  *
  * An idle share gains no credit: one that begins to wait is lifted to the virtual time of who is
  * served then, as start-time fair queueing does (Goyal, Vin and Cheng, SIGCOMM 1996); while nobody
- * waits all are level. As each admission adds to a share's virtual time, and all but the served
- * ones stand still, every share's turn comes.
+ * waits all are level. Because each admission adds to a share's virtual time, and only served
+ * shares advance, every share's turn comes.
  *
  * Engine thread only. */
 #ifndef QUIRE_ENGINE_SCHEDULE_SHARE_QUEUE_H
@@ -86,8 +87,8 @@ struct sequence_group *share_queue_first_idle(const struct share_queue *queue,
 /* Returns the next waiting group, in any order; NULL after the last. The first of all for NULL. */
 struct sequence_group *share_queue_next(const struct share_queue *queue,
                                         const struct sequence_group *group);
-/* Returns whether the running group's share would be next if it waited beside `next`, which is of
- * another share. */
+/* Returns whether the running group's share would be next if it waited together with `next`, which
+ * is of another share. */
 bool share_queue_is_due(const struct share_queue *queue, const struct sequence_group *group,
                         const struct sequence_group *next);
 

@@ -10,11 +10,11 @@
 static const double units[STEP_WORK_NUM_KINDS] = {1, 32, 32, 32768, 32768};
 
 #define NOISE 0.1        /* of a step's time: standard deviation, as a part of it */
-#define DRIFT 0.05       /* of a weight from step to step, likewise */
-#define MOST_DOUBT 0.5   /* standard deviation of a weight to which drift may raise it, likewise */
+#define DRIFT 0.05       /* of a weight from step to step, relative */
+#define MOST_DOUBT 0.5   /* standard deviation of a weight to which drift may raise it, relative */
 #define LEAST_WEIGHT 0.1 /* of the step's time: a smaller weight drifts as if it were that */
 #define NOISE_STEPS 16   /* with chunks, over which their noise is averaged */
-#define MOST_NOISE 1.0   /* of a step's time, likewise a part of it */
+#define MOST_NOISE 1.0   /* of a step's time, relative */
 #define CARE 2.0         /* standard deviations of a step's time */
 #define OUTLIER 3.0      /* standard deviations */
 

@@ -1,6 +1,6 @@
-/* Predicts how long a step takes, from how long those before it took: a line through the counts of
- * its work, fitted by recursive least squares. The prediction of a step unlike any before comes
- * with a wide margin, so that what is sized by it starts small and grows as it is measured.
+/* Predicts how long a step takes from the times of previous steps: a linear function of the amounts
+ * of its work, fitted by recursive least squares. The prediction for an unusual step has a wide
+ * margin, so that what is sized by it starts small and grows with measurements.
  *
  * Each weight is at least 0, and drifts by some per cent of itself per step, which lets the fit
  * follow a machine that becomes slower or faster within a dozen steps (a Kalman filter whose state
@@ -8,7 +8,8 @@
  * more than three standard deviations counts as one that is off by three (Huber), so that one step
  * that was held up teaches little.
  *
- * No clock and no memory of its own: the same calls give the same numbers. Engine thread only. */
+ * It uses no clock and allocates nothing: the same calls give the same numbers. Engine thread
+ * only. */
 #ifndef QUIRE_ENGINE_SCHEDULE_STEP_COST_H
 #define QUIRE_ENGINE_SCHEDULE_STEP_COST_H
 
@@ -33,7 +34,7 @@ struct step_chunk {
     int32_t begin; /* position of its first token */
     int32_t num_tokens;
     int32_t num_rows; /* of logits */
-    int32_t window;   /* a token sees at most so many, itself included; 0: all before it */
+    int32_t window;   /* a token sees at most this many, itself included; 0: all before it */
 };
 
 void step_work_add(struct step_work *work, const struct step_chunk *chunk);
@@ -46,16 +47,16 @@ struct step_cost {
     double noise; /* variance of what steps with chunks take, as a part of it squared */
 };
 
-/* Learns from a step that took so long. One of no time says nothing and is passed over. */
+/* Learns from a step that took that long. A step without duration is ignored. */
 void step_cost_add(struct step_cost *cost, const struct step_work *work, int64_t ns);
-/* Returns what such a step is expected to take; 0 while nothing was measured. */
+/* Returns the expected time of such a step; 0 while nothing was measured. */
 double step_cost_ns(const struct step_cost *cost, const struct step_work *work);
-/* Returns that and two standard deviations: of the prediction, and of what the last steps with
- * chunks took beside theirs. A machine that is disturbed now and then so gets smaller ones. */
+/* Returns that plus two standard deviations: of the prediction, and of the errors of the last steps
+ * with chunks. So a machine with disturbances gets smaller steps. */
 double step_cost_careful_ns(const struct step_cost *cost, const struct step_work *work);
 
-/* Returns how many tokens of the largest chunk, from 0 to all, fit a step that computes `work`
- * besides, for it to take `ns` at most by the careful prediction. */
+/* Returns how many tokens of the largest chunk, from 0 to all, fit into a step that also computes
+ * `work`, so that it takes at most `ns` by the careful prediction. */
 int32_t step_cost_fit(const struct step_cost *cost, const struct step_work *work,
                       const struct step_chunk *largest, double ns);
 

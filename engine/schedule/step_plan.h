@@ -1,6 +1,6 @@
-/* Says what the scheduler decided for one step: which sequences, and how many of each one's pending
- * tokens and drafts. The blocks for them are already in the sequences' tables; what must be moved
- * for that is in the block manager's lists. */
+/* The scheduler's decisions for one step: which sequences, and how many pending tokens and drafts
+ * of each. The blocks for them are already in the sequences' tables; the necessary moves are in the
+ * block manager's lists. */
 #ifndef QUIRE_ENGINE_SCHEDULE_STEP_PLAN_H
 #define QUIRE_ENGINE_SCHEDULE_STEP_PLAN_H
 
@@ -27,7 +27,7 @@ struct step_plan {
     struct planned_sequence *entries; /* [num_entries], room for max_num_seqs */
     int32_t num_entries;
     int32_t num_tokens;    /* of all entries */
-    struct step_work work; /* likewise */
+    struct step_work work; /* of all entries */
     /* Groups that lost their blocks for this step. */
     int32_t num_swapped_out;
     int32_t num_dropped; /* to be recomputed */

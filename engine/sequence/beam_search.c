@@ -3,7 +3,7 @@
  * continue.
  *
  * Why the row's top width + num_end_tokens are enough: a step uses the first `width` candidates and
- * the first `width` that do not end. A candidate behind so many others of its own row has at least
+ * the first `width` that do not end. A candidate after that many others of its own row has at least
  * `width` before it that do not end, so it is in neither set; and banning end tokens only takes
  * away some of the at most num_end_tokens others.
  *
@@ -115,7 +115,7 @@ static double entry_logprob(const struct sample_output *row, int32_t entry) {
     return isnan(row->top_logprobs[entry]) ? -INFINITY : (double)row->top_logprobs[entry];
 }
 
-/* Finds the best of this slot that was not taken; false when there is none. */
+/* Finds the best one of this slot that was not taken; false when there is none. */
 static bool slot_head(const struct beam_search *search, int32_t index, bool ends_banned,
                       struct candidate *out) {
     const struct beam_slot *slot = &search->slots[index];

@@ -2,14 +2,14 @@
  * bookkeeping on log probabilities; knows no block, no text and no stream.
  *
  * The rules are those of Transformers (GenerationMixin._beam_search, version 5): of all one-token
- * continuations of the running beams the best are taken by their sum of log probabilities; those
- * that end in an end token are finished if they are among the best `width`, the best `width` others
- * continue. A finished one's score is its sum divided by (generated tokens, the end included) to
+ * continuations of the running beams the best are chosen by their sum of log probabilities. Those
+ * with an end token are finished if they are among the best `width`; the best `width` others
+ * continue. A finished beam's score is its sum divided by (generated tokens, the end included) to
  * the power of length_penalty. The finished ones kept are the best `width` by score.
  *
  * Equal sums: the lower slot first, within a slot the order of its row. A log probability of NaN
- * counts as -INFINITY. Sums are of doubles; Transformers' are of floats, so that beams whose sums
- * are the same but for rounding may be ordered differently.
+ * counts as -INFINITY. Sums are doubles; those of Transformers are floats, so beams whose sums
+ * differ only by rounding may be ordered differently.
  *
  * BEAM SLOTS are numbers 0..width-1; each running beam is in one, and the caller keeps its tokens'
  * blocks. Engine thread only. */
@@ -42,23 +42,23 @@ void beam_search_destroy(struct beam_search *search); /* accepts NULL */
 /* Returns how many logprobs a sample row must bring: the most probable width + num_end_tokens, and
  * no fewer than were requested. */
 int32_t beam_search_num_candidates(const struct beam_params *params);
-/* Takes the row of the beam in that slot, which runs, for its next token; a second one replaces the
- * first. Its `token` is of no interest. With fewer tokens in the vocabulary than candidates it has
+/* Takes the row for the next token of the running beam in that slot; a second row replaces the
+ * first. Its `token` is ignored. If the vocabulary has fewer tokens than candidates, the row has
  * all. */
 void beam_search_set_row(struct beam_search *search, int32_t slot, const struct sample_output *row);
 /* Returns whether every running beam has its row. */
 bool beam_search_is_ready(const struct beam_search *search);
 
-/* Says what becomes of a slot. */
+/* What happens to a slot. */
 struct beam_move {
     int32_t from;  /* the slot whose tokens it continues; -1: nothing runs in it any more */
     int32_t token; /* appended to them */
 };
 
 /* Takes one step, for which it is ready. Fills out[width]: a slot that is continued at all is
- * continued by itself (from == slot) for one of the beams, so that only slots that end are
+ * continued by itself (from == slot) for one of the beams, so that only ending slots are
  * overwritten. Returns 0; 1 when the search is over and there is no move; -1 when memory is short
- * (the search is then good for destroy only). */
+ * (the search can then only be destroyed). */
 int beam_search_advance(struct beam_search *search, struct beam_move *out);
 
 /* One result. The pointers are valid until the next call, or the search's end. */
@@ -70,8 +70,8 @@ struct beam_hypothesis {
     double score;
     bool ended; /* by an end token; else by max_tokens */
 };
-/* Returns how many there are once the search is over: at least one, at most width (fewer only where
- * the vocabulary has not that many continuations). */
+/* Returns how many there are once the search is over: at least one, at most width (fewer only if
+ * the vocabulary does not have that many continuations). */
 int32_t beam_search_num_hypotheses(const struct beam_search *search);
 /* Reads one of them; rank 0 is the best. Returns -1 when memory is short. */
 int beam_search_hypothesis(struct beam_search *search, int32_t rank, struct beam_hypothesis *out);

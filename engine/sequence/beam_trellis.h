@@ -1,6 +1,6 @@
 /* Keeps the histories of a beam search: a tree of generated tokens, in which beams with a common
- * beginning share its nodes. A node lives as long as a beam ends in it or another node follows it,
- * so that what is kept is what running and finished beams consist of, and no dropped one. */
+ * beginning share nodes. A node lives as long as a beam ends in it or another node follows it, so
+ * only the nodes of running and finished beams are kept, not those of dropped ones. */
 #ifndef QUIRE_ENGINE_SEQUENCE_BEAM_TRELLIS_H
 #define QUIRE_ENGINE_SEQUENCE_BEAM_TRELLIS_H
 
@@ -20,7 +20,7 @@ struct beam_node {
 };
 
 struct beam_trellis {
-    int32_t max_top; /* a node may have so many */
+    int32_t max_top; /* maximum per node */
     int32_t capacity, num_used, first_free;
     struct beam_node *nodes; /* [capacity] */
     struct top_logprob *top; /* [capacity][max_top]; NULL when max_top is 0 */
@@ -29,10 +29,10 @@ struct beam_trellis {
 void beam_trellis_init(struct beam_trellis *trellis, int32_t max_top);
 void beam_trellis_finish(struct beam_trellis *trellis); /* accepts a zeroed one */
 
-/* Makes room for so many more nodes. Returns -1 when memory is short. */
+/* Makes room for that many more nodes. Returns -1 when memory is short. */
 int beam_trellis_reserve(struct beam_trellis *trellis, int32_t num_nodes);
-/* Takes a reserved node, with one reference, the caller's, and refers to parent. Its token,
- * logprob, rank and num_top, and beam_trellis_top, are the caller's to fill. */
+/* Takes a reserved node, with one reference for the caller, and refers to parent. The caller fills
+ * its token, logprob, rank and num_top, and beam_trellis_top. */
 int32_t beam_trellis_add(struct beam_trellis *trellis, int32_t parent);
 struct top_logprob *beam_trellis_top(const struct beam_trellis *trellis, int32_t node);
 /* Drops a reference; the root has none to drop. */

@@ -1,7 +1,7 @@
 /* Stop strings: text is released up to the longest suffix that is a proper prefix of some stop
- * string. Whatever begins a match is therefore still held when the match completes, so each match
- * is found at the byte where it ends by looking back from there. Stop strings are valid UTF-8, so
- * what is held back always begins at a character. */
+ * string. So the beginning of a match is still held when the match completes, so each match is
+ * found at the byte where it ends by looking back from there. Stop strings are valid UTF-8, so what
+ * is held back always begins at a character. */
 #include "engine/sequence/detokenizer.h"
 
 #include "config/base/checked.h"

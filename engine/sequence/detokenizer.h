@@ -1,11 +1,11 @@
-/* Turns the bytes of one sequence's tokens into text, as they come: whole UTF-8 characters only,
- * and stop strings found wherever they fall across tokens.
+/* Turns the bytes of one sequence's tokens into text, as they arrive: only whole UTF-8 characters,
+ * with stop strings found anywhere across tokens.
  *
  * Bytes that are not UTF-8 become U+FFFD, one for each maximal part of a character, as the Unicode
  * standard recommends (chapter 3, "U+FFFD substitution of maximal subparts") and Python's
  * errors="replace" does. Text that may begin a stop string is held back until that is decided. The
- * match that ends first wins; of several that end together, the longest. Which token a byte came
- * with makes no difference. Engine thread only. */
+ * match that ends first wins; of several that end together, the longest. The boundaries of tokens
+ * make no difference. Engine thread only. */
 #ifndef QUIRE_ENGINE_SEQUENCE_DETOKENIZER_H
 #define QUIRE_ENGINE_SEQUENCE_DETOKENIZER_H
 
@@ -18,7 +18,7 @@ struct detokenizer {
     const struct sampling_params *params; /* the stop strings; the request's */
     unsigned char partial[4];             /* the first bytes of an unfinished character */
     int num_partial;
-    char *text; /* what the last push gave out, then what is held back */
+    char *text; /* what the last push released, then what is held back */
     size_t text_bytes, text_capacity;
     size_t num_given;
 };

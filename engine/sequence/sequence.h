@@ -5,8 +5,9 @@
  * a next token is sampled. A sequence preempted by recomputation only loses its blocks and starts
  * over at num_computed = 0.
  *
- * What steps in flight compute and sample is counted apart, so that the next step can be planned
- * before they are committed: behind num_tokens then come tokens that only the device knows.
+ * What steps in flight compute and sample is counted separately, so that the next step can be
+ * planned before they are committed: num_tokens is then followed by tokens that only the device
+ * knows.
  *
  * Engine thread only. */
 #ifndef QUIRE_ENGINE_SEQUENCE_H
@@ -34,7 +35,7 @@ enum sequence_status {
     SEQUENCE_FINISHED, /* holds no block; lives on until its group ends */
 };
 
-/* What steps that were submitted, and not committed yet, do for a sequence. */
+/* What submitted steps that are not committed yet do for a sequence. */
 struct sequence_in_flight {
     int32_t num_tokens; /* computed, drafts included */
     int32_t num_drafts; /* of these, not all of which may be accepted */
@@ -45,12 +46,10 @@ struct sequence_in_flight {
 
 #define MAX_FORCED_TOKENS 32
 
-/* Jump-forward decoding: where a grammar lets only one text follow, its tokens are appended without
- * being sampled, and one step computes them all.
- *
- * Which tokens those are follows from the tokens before alone. Where they cannot be appended at
- * once, as a step in flight samples the first or logprobs are requested, each is sampled with a
- * mask that has no other. These are the next ones, in order; zeroed: none. */
+/* Jump-forward decoding: if a grammar allows only one text, its tokens are appended without being
+ * sampled, and one step computes them all. They depend only on the tokens before. If they cannot be
+ * appended at once, because a step in flight samples the first or logprobs are requested, each is
+ * sampled with a mask that allows only it. These are the next ones, in order; zeroed: none. */
 struct forced_tokens {
     int32_t count;
     int32_t tokens[MAX_FORCED_TOKENS];
@@ -67,7 +66,8 @@ struct sequence {
     enum sequence_status status;
     struct block_table table;
     int32_t num_computed;
-    int32_t max_computed; /* largest num_computed ever: computed below it, or found before */
+    int32_t max_computed; /* largest num_computed so far: everything below was computed or found
+                             before */
     int32_t num_scheduled_tokens; /* of the step being planned */
     struct sequence_in_flight in_flight;
     bool waits_for_prefix; /* in that step another sequence computes its next block */
@@ -116,8 +116,8 @@ struct sequence {
 
 /* Returns how many tokens a sequence of the request can have at most. */
 int32_t sequence_token_limit(const struct request *request, int32_t max_model_len);
-/* Returns how many tokens' keys and values it must be able to hold at once: the token sampled last
- * is never fed back. */
+/* Returns the maximum number of tokens whose keys and values it holds at once: the token sampled
+ * last is never fed back. */
 int32_t sequence_kv_limit(const struct request *request, int32_t max_model_len);
 
 const struct sampling_params *sequence_params(const struct sequence *sequence);
@@ -129,8 +129,8 @@ int32_t sequence_num_generated(const struct sequence *sequence);
 int32_t sequence_num_tokens_ahead(const struct sequence *sequence);
 /* Returns how many are computed, with those that steps in flight compute. */
 int32_t sequence_num_computed_ahead(const struct sequence *sequence);
-/* Returns how many tokens are to be computed by steps that are not submitted yet. The last token
- * that a sequence can have is none of them. */
+/* Returns the number of tokens left for steps that are not submitted yet. The last token that a
+ * sequence can have is never computed, so it is not counted. */
 int32_t sequence_num_pending(const struct sequence *sequence);
 /* Returns how many tokens at the start of both are equal. */
 int32_t sequence_common_tokens(const struct sequence *a, const struct sequence *b);
@@ -139,20 +139,21 @@ bool sequence_is_complete(const struct sequence *sequence);
 
 /* Returns whether a penalty needs its tokens counted. */
 bool sequence_has_penalty(const struct sequence *sequence);
-/* Returns whether the first forced token is to be appended without being sampled, now that no step
- * in flight does. */
+/* Returns whether the first forced token should be appended without being sampled, now that no step
+ * in flight samples it. */
 bool sequence_can_jump(const struct sequence *sequence);
-/* Returns whether it is to be in no further step before the one in flight is committed, to jump
- * then. */
+/* Returns whether it must be left out of further steps until the one in flight is committed, and
+ * then jumps. */
 bool sequence_waits_to_jump(const struct sequence *sequence);
-/* Returns whether what its next token is drawn from depends on the surprise of those before. */
+/* Returns whether the candidates for its next token depend on the surprise of those before
+ * (Mirostat). */
 bool sequence_has_mirostat(const struct sequence *sequence);
-/* Takes the prompt's tokens into the counts, where a penalty needs them, before the first token is
- * sampled: what only waits in the queue thus has no counts. Returns -1 when memory is short;
- * nothing can then be appended. */
+/* Adds the prompt's tokens to the counts, if a penalty needs them, before the first token is
+ * sampled: so a request that only waits in the queue has no counts. Returns -1 when memory is
+ * short; nothing can then be appended. */
 int sequence_count_prompt(struct sequence *sequence);
 /* Appends a generated token. Returns -1 when memory is short, or was when its row was built, or
- * when the request's grammar does not take the token. */
+ * when the request's grammar does not accept the token. */
 int sequence_append(struct sequence *sequence, int32_t token);
 /* Replaces the generated tokens by those of another sequence of the group. For beams only, which
  * have neither counts nor grammar. Returns -1 when memory is short. */
@@ -160,15 +161,15 @@ int sequence_copy_output(struct sequence *to, const struct sequence *from);
 /* Keeps the sum of the computed tokens' hidden states for the step that continues it. Returns -1
  * when memory is short. */
 int sequence_keep_hidden_sum(struct sequence *sequence, const float *sum, int32_t hidden_size);
-/* Returns what a running sequence may take, itself included. */
+/* Returns the maximum memory of a running sequence, itself included. */
 size_t sequence_max_bytes(const struct serving_limits *limits);
-/* Frees what an ended sequence has no use for any more: all its memory but the block table's. */
+/* Frees what an ended sequence no longer needs: all its memory except that of the block table. */
 void sequence_release(struct sequence *sequence);
 
 /* Returns whether the request's grammar forces tokens. */
 bool forced_tokens_apply(const struct sampling_params *params);
-/* The grammar has taken the token: the first of them, if there are any. Then finds those that
- * follow the last of them, or another token. */
+/* Notes that the grammar has accepted the token, which is the first of them if there are any. Then
+ * finds those that follow the last of them, or that token. */
 void forced_tokens_note(struct forced_tokens *forced, struct grammar_state *grammar, int32_t token);
 
 #endif

@@ -1,9 +1,9 @@
 /* A request inside the engine: its sequences, which share their prompt's blocks and are admitted,
  * preempted and swapped in together.
  *
- * The LEADER is the first sequence that has not finished. It alone computes the prompt; the others
- * then fork from it, as many as may run; the rest waits until one of them ends. After preemption by
- * recomputation it is the same again, with all the tokens they have in common.
+ * The LEADER is the first sequence that has not finished. Only it computes the prompt. Then as many
+ * others fork from it as may run; the rest waits until one of them ends. After preemption by
+ * recomputation the same happens again, with all the tokens they have in common.
  *
  * Engine thread only. */
 #ifndef QUIRE_ENGINE_SEQUENCE_GROUP_H
@@ -20,7 +20,7 @@ enum group_status {
     GROUP_ENDED,   /* every sequence has finished */
 };
 
-/* Everything is initialised by sequence_group.c; the groups below say who writes it later. */
+/* Everything is initialised by sequence_group.c; the comments below say who writes it later. */
 struct sequence_group {
     /* Set once, by sequence_group.c. */
     struct request *request;    /* one reference */
@@ -41,9 +41,9 @@ struct sequence_group {
     enum group_status status;
     int32_t max_running;        /* sequences that may run at once */
     double place;               /* among groups of other shares (schedule/share_queue.h) */
-    int64_t num_reserved;       /* tokens it is expected to compute still */
+    int64_t num_reserved;       /* tokens it is still expected to compute */
     int64_t num_served;         /* tokens that were computed for it, each once */
-    int64_t num_served_before;  /* that of them, when it was admitted last */
+    int64_t num_served_before;  /* value of num_served when it was last admitted */
     bool is_swapped;            /* waits with its blocks in the host pool */
     bool swapped_in_this_step;  /* the one being planned */
     uint64_t preempted_in_plan; /* the number of the last such plan; 0: none */
@@ -59,7 +59,7 @@ struct sequence_group {
     int32_t num_in_flight; /* entries of steps in flight, which keep the group alive */
     bool started;          /* some sequence was scheduled once */
     bool is_suspect; /* the ranks were lost while they computed it (core/engine_core_restart.c) */
-    bool stalled;    /* the stream is too far unread: left out of the steps */
+    bool stalled;    /* too much of the stream is unread: left out of the steps */
     int64_t stalled_since_ns;
     struct sequence_group *previous, *next; /* live groups, by arrival */
 };
@@ -74,7 +74,7 @@ struct group_shape {
 /* Takes its own reference. Returns NULL when memory is short. */
 struct sequence_group *sequence_group_create(struct request *request,
                                              const struct group_shape *shape);
-/* No sequence may hold blocks any more. Accepts NULL. */
+/* The sequences must hold no blocks. Accepts NULL. */
 void sequence_group_destroy(struct sequence_group *group);
 
 /* Allocates the block table of one more sequence that has none. Returns -1 when memory is short. */
@@ -83,7 +83,7 @@ int sequence_group_add_table(struct sequence_group *group);
  * goes to the next one that has none. */
 void sequence_group_note_finished(struct sequence_group *group, struct sequence *sequence);
 
-/* Returns how many choices the request gets; the first sequences become these. */
+/* Returns the number of choices of the request; the first sequences become these. */
 int32_t sequence_group_num_choices(const struct sequence_group *group);
 /* Returns NULL when every sequence has finished or is idle. */
 struct sequence *sequence_group_leader(const struct sequence_group *group);
@@ -93,8 +93,8 @@ struct sequence *sequence_group_find(const struct sequence_group *group, int32_t
 int32_t sequence_group_count(const struct sequence_group *group, enum sequence_status status);
 /* Walks the first-token forks: returns the next sequence after this index, or from 0 on for -1,
  * that samples its first token from the same logits as the leader and forks from it in this step.
- * Where ranks were lost, one behind it may already have tokens, and keeps its table. NULL when
- * there is none or no more may run. */
+ * After ranks were lost, a sequence after it may already have tokens, and keeps its table. NULL
+ * when there is none or no more may run. */
 struct sequence *sequence_group_next_fork(const struct sequence_group *group, int32_t after);
 /* Returns true while choice 0 has prompt tokens left to score. */
 bool sequence_group_is_scoring(const struct sequence_group *group);
@@ -103,9 +103,9 @@ bool sequence_group_is_scoring(const struct sequence_group *group);
  * mask of its grammar is being found. */
 bool sequence_group_is_held(const struct sequence_group *group);
 /* Returns whether the sequence may take part in the step being planned: it runs, its group is not
- * held, and the plan does not depend on what a step in flight samples. It does for beams, for a
- * mean of hidden states, for drafts, which may not be accepted, and where choices are about to
- * fork. */
+ * held, and the plan does not depend on what a step in flight samples. It does depend on that for
+ * beams, for a mean of hidden states, for drafts (which may be rejected), and when choices are
+ * about to fork. */
 bool sequence_group_can_run(const struct sequence *sequence);
 /* Returns how many tokens at its start need not be computed when their keys and values are
  * found. */
@@ -121,7 +121,7 @@ struct group_list {
     int32_t count;
 };
 
-/* Takes O(1) for one that belongs at the end. */
+/* Takes O(1) for a group that belongs at the end. */
 void group_list_insert(struct group_list *list, struct sequence_group *group);
 void group_list_remove(struct group_list *list, struct sequence_group *group);
 

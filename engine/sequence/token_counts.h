@@ -15,7 +15,7 @@ struct token_counts {
     int32_t num_slots; /* 0 or a power of two, more than num_items */
 };
 
-/* Returns what the counts of so many distinct tokens may take. */
+/* Returns the maximum memory for the counts of num_items distinct tokens. */
 size_t token_counts_max_bytes(int32_t num_items);
 /* A zeroed struct is empty. */
 void token_counts_finish(struct token_counts *counts);
@@ -24,8 +24,8 @@ void token_counts_finish(struct token_counts *counts);
  * the prompt. Returns -1 when memory is short. */
 int token_counts_add(struct token_counts *counts, int32_t token, int32_t times_generated);
 
-/* Writes the items as they would be had these tokens, a few, been generated as well: in the same
- * order, and with those that are new at the end. `out` has room for all. Returns their number. */
+/* Writes the items as if these few tokens had been generated too: in the same order, with new ones
+ * at the end. `out` has room for all. Returns their number. */
 int32_t token_counts_fill(const struct token_counts *counts, const int32_t *tokens,
                           int32_t num_tokens, struct token_count *out);
 

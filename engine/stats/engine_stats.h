@@ -13,10 +13,10 @@
 
 /* What a rank has done since it was started. */
 struct rank_stats {
-    int64_t compute_ns;       /* in steps, but for what follows */
-    int64_t communication_ns; /* with the other ranks, waiting for them included */
-    uint64_t bytes_sent;      /* to them, in messages of collective ops; threads of one process send
-                                 none */
+    int64_t compute_ns;       /* in steps, except for communication */
+    int64_t communication_ns; /* with the other ranks, including waiting for them */
+    uint64_t bytes_sent;      /* to the other ranks, in messages of collective ops; threads of one
+                                 process send none */
 };
 
 /* counts[i]: observations <= bounds[i] and > bounds[i-1]; the last one is above all bounds. */
@@ -29,21 +29,21 @@ struct histogram {
 };
 
 void histogram_add(struct histogram *histogram, double value);
-/* Takes away what was observed until an earlier time. */
+/* Subtracts what was observed until an earlier time. */
 void histogram_subtract(struct histogram *from, const struct histogram *earlier);
 /* Returns the quantile (0 to 1), with values spread evenly in a bucket as in PromQL's
  * histogram_quantile; NaN: nothing was observed. */
 double histogram_quantile(const struct histogram *histogram, double quantile);
 
-/* Parts of the engine thread's time for a step. Together they are all of it but what passes while
- * nothing can run; with two steps in flight, parts of the one lie between those of the other. */
+/* Parts of the engine thread's time for a step. Together they are all of it, except the time while
+ * nothing can run; with two steps in flight, their parts are interleaved. */
 enum step_part {
     /* Before the plan: counters and tokens of the last step are published, new requests taken,
      * cancelled ones ended. */
     STEP_PART_LOOP,
     STEP_PART_SCHEDULE, /* planning, and noting what is in flight */
     STEP_PART_BUILD,    /* the arrays of the batch, late inputs too */
-    STEP_PART_LAUNCH,   /* the executor's submit and supply; its own threads go on from there */
+    STEP_PART_LAUNCH,   /* the executor's submit and supply; its own threads continue from there */
     STEP_PART_WAIT,     /* blocked in the executor's wait */
     STEP_PART_COMMIT,   /* results applied, tokens pushed into their streams */
     NUM_STEP_PARTS,
@@ -55,13 +55,13 @@ const char *step_part_name(enum step_part part);
 /* Whether the executor has its memory (engine_sleep). */
 enum engine_rest {
     ENGINE_AWAKE,
-    ENGINE_FALLING_ASLEEP, /* once what was taken has ended */
+    ENGINE_FALLING_ASLEEP, /* once accepted requests have ended */
     ENGINE_ASLEEP,
     ENGINE_WAKING,
 };
 
-/* Whether it sleeps, and how often it has come to what somebody may wait for, since start: by then
- * it may have gone on. */
+/* Whether it sleeps, and how often since the start it reached a state that somebody may wait for;
+ * it may have left that state since. */
 struct engine_rest_view {
     enum engine_rest rest;
     uint64_t num_slept; /* times that it has fallen asleep */
@@ -69,7 +69,8 @@ struct engine_rest_view {
     uint64_t num_wake_failures; /* it slept on */
 };
 
-/* Of sleep that began for want of requests (engine_config.sleep_idle_ms), since start. */
+/* Of sleep that began because there were no requests (engine_config.sleep_idle_ms), since the
+ * start. */
 struct engine_idle_stats {
     uint64_t num_sleeps;
     uint64_t num_wakes;
@@ -85,18 +86,19 @@ struct engine_stats {
     int32_t num_running;   /* sequences */
     int32_t num_waiting;   /* sequences, the inbox included */
     int32_t num_swapped;   /* sequences, of the waiting ones, whose blocks are in the host pool */
-    bool has_work;         /* that does not wait for clients to read their streams, or for masks */
-    bool is_restarting;    /* the ranks were lost and are being started again */
-    int32_t block_size;    /* tokens; never changes */
-    int32_t num_blocks;    /* of the pool */
+    bool has_work; /* work that does not wait for clients to read their streams, or for masks */
+    bool is_restarting;        /* the ranks were lost and are being started again */
+    int32_t block_size;        /* tokens; never changes */
+    int32_t num_blocks;        /* of the pool */
     int32_t num_used_blocks;   /* held by at least one sequence */
-    int32_t num_cached_blocks; /* held by none, but found again by a prompt that begins with them */
+    int32_t num_cached_blocks; /* held by no sequence, but found again by a prompt that begins with
+                                  them */
     int32_t num_known_blocks;  /* held or not, found by such a prompt */
     int32_t num_host_blocks;   /* of the host pool */
     int32_t num_used_host_blocks; /* of those */
     int64_t num_held_tokens; /* tokens whose keys and values the used blocks hold; those of a block
                                 that several sequences share count once */
-    int32_t num_speculative_tokens; /* of a sequence and step at most; never changes */
+    int32_t num_speculative_tokens; /* maximum per sequence and step; never changes */
     int32_t num_mask_jobs;          /* masks that take long, being found for a grammar each */
     uint64_t step;                  /* steps done; progress for health checks */
     int64_t last_step_ns;           /* CLOCK_MONOTONIC at the end of the last step */
@@ -127,9 +129,9 @@ struct engine_stats {
     uint64_t swapped_in_blocks;
     uint64_t rank_restarts;                 /* of ranks that were lost */
     uint64_t copied_blocks;                 /* a shared one was written to */
-    uint64_t jump_forward_tokens;           /* that grammars forced, and no step sampled */
-    uint64_t mask_jobs;                     /* in which masks were found that take long */
-    double mask_job_seconds;                /* that these took in all */
+    uint64_t jump_forward_tokens;           /* tokens forced by grammars, which no step sampled */
+    uint64_t mask_jobs;                     /* jobs that found masks that take long */
+    double mask_job_seconds;                /* total duration of these jobs */
     uint64_t finished[FINISH_ERROR + 1];    /* sequences by finish reason */
     struct histogram time_to_first_token;   /* seconds */
     struct histogram inter_token_latency;   /* seconds */
@@ -141,30 +143,30 @@ struct engine_stats {
     struct histogram decode_time;           /* seconds, first token to finished */
     struct histogram request_prompt_tokens;
     struct histogram request_generation_tokens;
-    struct histogram request_max_generation_tokens; /* of the choice that got the most */
+    struct histogram request_max_generation_tokens; /* of the choice with the most */
     struct histogram request_cached_tokens;         /* of the prompt */
     struct histogram request_computed_tokens;       /* of the prompt: the others */
     struct histogram request_max_tokens;
     struct histogram request_n;
     struct histogram iteration_tokens;
     /* Seconds, once for each step done: how long the executor had no step before this one though
-     * requests could run. It begins when the wait for the step before returns with no other in
+     * requests could run. It begins when the wait for the previous step returns with no other in
      * flight, and ends when submit has returned; 0 when another step was in flight, or there was
-     * nothing to run. This is the host's view: a device may have been done for long when the host
-     * saw it, with another step in flight too, and begins before or after submit returns. */
+     * nothing to run. This is the host's view: a device may have finished long before the host
+     * noticed, even with another step in flight, and may begin before or after submit returns. */
     struct histogram step_gap;
     struct histogram step_host[NUM_STEP_PARTS]; /* seconds, of each step done */
 };
 
-/* Zeroes *stats and sets every histogram's bounds (those of vLLM where it has the metric, so that
- * its dashboards fit). */
+/* Zeroes *stats and sets every histogram's bounds (those of vLLM if it has the metric, so that its
+ * dashboards work). */
 void engine_stats_init(struct engine_stats *stats);
 
 /* Counts a step of a sequence that had num_tokens > 0 drafted ones, of which the first num_accepted
  * were accepted. */
 void engine_stats_add_draft(struct engine_stats *stats, int32_t num_tokens, int32_t num_accepted);
 
-/* Returns how many sequences have finished, for whatever reason. */
+/* Returns how many sequences have finished, for any reason. */
 uint64_t engine_stats_num_finished(const struct engine_stats *stats);
 
 #endif

@@ -234,7 +234,7 @@ static void add_range(struct sequence_list *list, uint32_t first, uint32_t last)
 /* The sorted ranges' union, or what is outside of it. */
 static void add_union(struct sequence_list *list, const struct character_range *sorted,
                       int32_t num_ranges, bool negated) {
-    uint32_t outside = 0; /* the first character behind what was seen */
+    uint32_t outside = 0; /* the first character after what was seen */
     for (int32_t i = 0; i < num_ranges;) {
         uint32_t first = sorted[i].first, last = sorted[i].last;
         for (i++; i < num_ranges && sorted[i].first <= last + 1; i++)

@@ -83,7 +83,7 @@ static void find_fails(struct automaton *a) {
     }
 }
 
-/* Returns what is behind the triggers that end at the state; NONE: no trigger does. */
+/* Returns what follows the triggers that end at the state; NONE: no trigger ends there. */
 static grammar_node behind(struct automaton *a, int state) {
     grammar_node found = NONE;
     for (; state != 0; state = a->states[state].fail) {

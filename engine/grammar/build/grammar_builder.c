@@ -47,7 +47,7 @@ grammar_node grammar_builder_fail(struct grammar_builder *builder, enum error_co
     return GRAMMAR_FAILED;
 }
 
-/* Makes room for `more` entries of item_bytes each behind the first `count`; no array grows beyond
+/* Makes room for `more` entries of item_bytes each after the first `count`; no array grows beyond
  * GRAMMAR_MAX_CONTENT. */
 static bool reserve(struct grammar_builder *builder, void *items, size_t *capacity, int32_t count,
                     size_t more, size_t item_bytes) {

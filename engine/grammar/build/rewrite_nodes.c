@@ -1,4 +1,4 @@
-/* Nodes are made anew where something below them changed; rules keep theirs. */
+/* Nodes are recreated if something below them changed; rules keep theirs. */
 #include "engine/grammar/build/grammar_rewrite.h"
 
 #include <stdlib.h>
@@ -152,7 +152,7 @@ grammar_node rewrite_plain(struct rewrite *r, grammar_node id) {
     return r->plain[id] = made;
 }
 
-/* All items may be empty: the first that is not, and whatever follows it. */
+/* All items may be empty: the first that is not, and anything after it. */
 static grammar_node filled_sequence(struct rewrite *r, grammar_node id) {
     struct node node = r->builder->nodes[id];
     grammar_node *choices = malloc(((size_t)node.count + 1) * sizeof(*choices));

@@ -235,7 +235,7 @@ int text_automaton_minimise(struct text_automaton *a) {
 /* --- Product --- */
 
 struct pair {
-    int32_t a, b; /* DEAD: no text goes on */
+    int32_t a, b; /* DEAD: no text continues */
 };
 
 struct product {

@@ -19,8 +19,8 @@
 #define MAX_NESTING 512
 #define NO_PLACE (-1)
 
-/* A place of the nondeterministic automaton: it reads a character of its ranges and goes on to
- * next, or goes on to next and to other without reading. Place 0 accepts. */
+/* A place of the nondeterministic automaton: it reads a character of its ranges and continues at
+ * next, or continues at next and other without reading. Place 0 accepts. */
 struct place {
     int32_t first_range, num_ranges; /* num_ranges < 0: it reads nothing */
     int32_t next, other;
@@ -47,8 +47,8 @@ struct construction {
     uint32_t round;
     int32_t *stack, *found; /* [2 * num_places + 1], [num_places] */
     int32_t num_found;
-    struct automaton_edge *steps; /* of the set at hand */
-    uint32_t *cuts;               /* where they begin, and behind where they end */
+    struct automaton_edge *steps; /* of the current set */
+    uint32_t *cuts;               /* where they begin, and after where they end */
     size_t steps_capacity, cuts_capacity;
 };
 
@@ -219,8 +219,8 @@ static int32_t place_of(struct construction *c, grammar_node id, int32_t next) {
 
 /* --- Sets of places --- */
 
-/* Adds a place, and those behind it that nothing is read before, to the set at hand; only places
- * that read, and the accepting one, are kept. */
+/* Adds a place, and those reachable from it without reading, to the current set; only places that
+ * read, and the accepting one, are kept. */
 static void add_closure(struct construction *c, int32_t place) {
     int32_t depth = 0;
     c->stack[depth++] = place;
@@ -401,9 +401,9 @@ int text_automaton_of_nodes(const struct grammar_builder *builder, grammar_node 
 
 /* --- An automaton to nodes --- */
 
-/* An automaton as nodes: a rule for each state, whose alternatives read a character and go on with
- * the rule of another. The last call of a rule is a jump (grammar_program.c), so that a text of any
- * length takes one frame. */
+/* An automaton as nodes: a rule for each state, whose alternatives read a character and continue
+ * with the rule of another state. The last call of a rule is a jump (grammar_program.c), so that a
+ * text of any length takes one frame. */
 
 #define LAST_CHARACTER 0x10ffff
 
@@ -414,7 +414,7 @@ struct writer {
     grammar_node end;    /* of an accepted text */
     grammar_node *rules; /* [num_states] */
     bool *takes_all;     /* [num_states] every text is accepted from there */
-    grammar_node *items; /* alternatives of the state at hand */
+    grammar_node *items; /* alternatives of the current state */
     size_t items_capacity;
     int32_t num_items;
     struct character_range *ranges; /* of the characters that lead to one state */
@@ -475,7 +475,7 @@ static grammar_node characters_node(struct writer *w) {
     return node;
 }
 
-/* Surrogates are no characters of a text. */
+/* Surrogates are not characters of a text. */
 static int write_range(struct writer *w, uint32_t first, uint32_t last) {
     if (first >= 0xd800 && last <= 0xdfff)
         return 0;
@@ -537,7 +537,8 @@ static bool was_added(const struct writer *w, const struct automaton_state *stat
     return false;
 }
 
-/* What every text is accepted behind may be written in any of JSON's ways. */
+/* From a state after which every text is accepted, characters may be written in any form that JSON
+ * allows. */
 static grammar_node any_text(struct writer *w) {
     grammar_node items[] = {grammar_repeat(w->builder, character_class_json(w->builder), 0, -1),
                             w->end};

@@ -70,7 +70,7 @@ uint64_t character_plain_kinds(void) {
 /* --- Tails of tokens --- */
 
 struct tail {
-    int length; /* characters of the longest one; VOCABULARY_NO_TAIL: some are no whole characters
+    int length; /* characters of the longest one; VOCABULARY_NO_TAIL: some are not whole characters
                  */
     uint64_t kinds;
 };
@@ -84,7 +84,7 @@ static void add_tail(struct tail *sum, struct tail tail) {
     sum->kinds |= tail.kinds;
 }
 
-/* Returns the tail behind the node, which is within a character: a byte of first..last and num_more
+/* Returns the tail after the node, which is within a character: a byte of first..last and num_more
  * continuation bytes end it. */
 static struct tail tail_within(const struct vocabulary_tree *v, int32_t id, uint8_t first,
                                uint8_t last, int num_more) {

@@ -90,8 +90,8 @@ static void trim(struct grammar_cache *cache, size_t more_bytes) {
         drop_oldest(cache);
 }
 
-/* Which tokens a mask lacks that was given up depends on what the machine knew before. So that a
- * request gets the same text whoever came before it, it has a grammar of its own then. */
+/* The tokens that a given-up mask lacks depend on what the machine knew before. A request then gets
+ * its own grammar, so that its text does not depend on earlier requests. */
 static void stop_sharing(struct entry *entry) {
     if (entry->grammar == NULL || !atomic_load(&entry->grammar->has_given_up))
         return;

@@ -199,7 +199,7 @@ static int32_t add_literals(struct compiler *c, const struct text *literals, int
 
 static int32_t compile_node(struct compiler *c, grammar_node id, int32_t next);
 
-/* One that opens an object is an op of its own. */
+/* A byte that opens an object is a separate op. */
 static bool is_literal(const struct compiler *c, grammar_node id) {
     const struct node *node = &c->builder->nodes[id];
     return node->kind == NODE_LITERAL && !node->opens_object;

@@ -51,8 +51,8 @@ static void index_users(struct checker *c) {
     }
 }
 
-/* The value of an op from those of the ops it leads to: `call` is what a frame costs, `read` what
- * reading a byte leaves of the value behind it. */
+/* The value of an op from those of the ops it leads to: `call` is the cost of a frame, `read` what
+ * reading a byte leaves of the value after it. */
 static int16_t evaluate(const struct grammar_op *op, const int16_t *values, int call,
                         bool reads_block) {
     int target;

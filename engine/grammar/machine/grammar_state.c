@@ -260,7 +260,7 @@ static size_t find_text(struct grammar_state *state, char *out, bool *out_ends) 
     return length;
 }
 
-/* Returns how many of the tokens spell the text from its start, each with bytes of its own. */
+/* Returns how many of the tokens spell the text from its start, each with at least one byte. */
 static int32_t count_spelled(const struct tokenizer *tokenizer, const int32_t *tokens,
                              int32_t count, const char *text, size_t length) {
     size_t at = 0;
@@ -274,8 +274,8 @@ static int32_t count_spelled(const struct tokenizer *tokenizer, const int32_t *t
     return count;
 }
 
-/* Encodes the text as it stands within a longer one: behind a line break, whose tokens are left out
- * again. Returns as tokenizer_encode; 0 where the line break is not apart from the text. */
+/* Encodes the text as within a longer one: after a line break, whose tokens are removed again.
+ * Returns the same as tokenizer_encode; 0 if the line break is not separate from the text. */
 static int64_t encode_within(const struct grammar_vocabulary *v, const char *text, size_t length,
                              int32_t *out, int32_t most) {
     const int64_t num_before = v->num_line_break;

@@ -81,8 +81,8 @@ static inline bool is_worth_asking(const struct vocabulary_node *nodes, int32_t 
     return nodes[id].tail_length != VOCABULARY_NO_TAIL && nodes[id].end - id > MIN_PASSED;
 }
 
-/* Visits nodes as long as it is known where their bytes lead, and no subtree is worth asking about:
- * at most so many. Returns how many, each of which costs 1. */
+/* Visits up to that many nodes while it is known where their bytes lead, and no subtree is worth
+ * checking. Returns the number of nodes, each of which costs 1. */
 static int64_t visit_known(struct grammar_machine *machine, int64_t most) {
     struct mask_walk *walk = &machine->walk;
     const struct vocabulary_node *nodes = walk->tree->nodes;
@@ -113,8 +113,8 @@ static int64_t visit_known(struct grammar_machine *machine, int64_t most) {
     return count;
 }
 
-/* The node's byte leads to the set at its depth + 1 of the path: passes all that is behind it when
- * every token there is allowed. Returns -1 when memory is short. */
+/* The node's byte leads to the set at its depth + 1 of the path: skips everything after it if every
+ * token there is allowed. Returns -1 when memory is short. */
 static int pass_tails(struct grammar_machine *machine, const struct vocabulary_node *node) {
     struct mask_walk *walk = &machine->walk;
     const struct vocabulary_node *nodes = walk->tree->nodes;

@@ -249,14 +249,14 @@ struct name_search {
     uint32_t num_sweeps; /* when it began: after another one its sets are gone */
     int32_t steps_left;
     int64_t max_work;       /* of the machine's: no further */
-    int32_t path[MAX_PATH]; /* the sets behind which the search is */
+    int32_t path[MAX_PATH]; /* the sets on the path of the search */
     int num_on_path;
     bool has_failed;
 };
 
 static bool can_become_new(struct name_search *s, int32_t set);
 
-/* Returns whether there is no end of names by way of the set, or no room to find it. */
+/* Returns whether there are infinitely many names by way of the set, or no room to find out. */
 static bool is_endless(const struct name_search *s, int32_t set) {
     for (int i = 0; i < s->num_on_path; i++)
         if (s->path[i] == set)
@@ -264,7 +264,7 @@ static bool is_endless(const struct name_search *s, int32_t set) {
     return s->num_on_path == MAX_PATH;
 }
 
-/* Returns whether a name that goes on with the byte can become one that its object does not have.
+/* Returns whether a name that continues with the byte can become one that its object does not have.
  */
 static bool is_new_by(struct name_search *s, int32_t set, uint8_t byte) {
     const struct json_place place = s->names->place;
@@ -333,8 +333,8 @@ static int32_t count_tokens(const uint32_t *mask, int32_t num_words, int32_t mos
     return count;
 }
 
-/* Follows the first character that a name may have from the set on, as often as it goes. Returns
- * how many bytes that is; 0: there is no end of them, or the name cannot go on. */
+/* Follows the first possible character of a name from the set on, as long as there is one. Returns
+ * the number of bytes; 0: there is no end of them, or the name cannot continue. */
 static size_t bytes_left(struct name_search *s, int32_t set) {
     size_t count = 0;
     for (s->num_on_path = 0; !is_endless(s, set); count++) {

@@ -9,7 +9,7 @@
 /* Why that is so: let f add 1 to the count of every frame of one OP_REPEAT with one parent, and to
  * = f(from). A step passes the same ops from f(set) as from the set, since counts matter only where
  * push_repeat compares them, and no comparison changes (num_alike). Frames that the step makes for
- * a repetition entered anew start at 1 from either set; none of those may be in `to`, because f
+ * a newly entered repetition start at 1 from either set; none of those may be in `to`, because f
  * would have had to make it of a count of 0. So the step from f(from) ends in f(to). */
 
 #define MAX_STATES 64 /* far below GRAMMAR_MAX_PARSE_STATES: no step from such sets drops any */
@@ -162,8 +162,8 @@ static int32_t step(struct question *q, int32_t set, uint8_t byte) {
     return q->is_given_up && to != -1 ? PARSE_SET_EMPTY : to;
 }
 
-/* Returns the set that the bytes first..last lead to, each with num_more continuation bytes behind
- * it; MIXED: there are several. */
+/* Returns the set that the bytes first..last lead to, each followed by num_more continuation bytes;
+ * MIXED: there are several. */
 static int32_t target_of_bytes(struct question *q, int32_t set, uint8_t first, uint8_t last,
                                int num_more) {
     const uint8_t *classes = q->machine->grammar->classes;
@@ -384,7 +384,7 @@ static int32_t find_target(struct question *q, int32_t set, uint64_t kinds, uint
     return target;
 }
 
-/* Keeps with the set that so many of the kinds may not follow. */
+/* Stores with the set that this number of characters of the kinds may not follow. */
 static int refuse(const struct question *q, int32_t set, uint64_t kinds, int count) {
     if (q->is_given_up)
         return 0; /* a sweep may have renamed the set */

@@ -130,7 +130,7 @@ static int read_item(struct notation *n, grammar_node *out) {
 
 /* --- Repetitions, sequences, alternatives --- */
 
-/* Behind the '{'. */
+/* Called after the '{'. */
 static int read_bounds(struct notation *n, int *out_min, int *out_max) {
     const char *begin = n->at;
     skip_space(n);

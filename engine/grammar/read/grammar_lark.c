@@ -253,7 +253,7 @@ static int read_alternatives(struct lark *l, grammar_node *out) {
     return 0;
 }
 
-/* Reads what a definition has behind its colon, to the line's end. */
+/* Reads a definition after its colon, to the end of the line. */
 static int read_body(struct lark *l, grammar_node *out) {
     char found[16];
     if (read_alternatives(l, out) != 0)
@@ -312,7 +312,7 @@ static int import_terminal(struct notation *n, struct text terminal, struct text
     return notation_define(n, name, node);
 }
 
-/* Behind "common (". */
+/* Called after "common (". */
 static int import_list(struct notation *n) {
     for (;;) {
         n->at = pass_blanks(n->at, true);

@@ -70,8 +70,8 @@ static int read_hex(struct parser *p, int digits, uint32_t *out) {
     return 0;
 }
 
-/* Behind a backslash. A class such as \d goes into *set and *out_is_class is set; else the
- * character into *out. */
+/* Called after a backslash. A class such as \d goes into *set and *out_is_class is set; otherwise
+ * the character goes into *out. */
 static int read_escape(struct parser *p, struct character_class *set, bool *out_is_class,
                        uint32_t *out) {
     static const char controls[] = "nrtfv0", values[] = "\n\r\t\f\v";
@@ -126,7 +126,7 @@ static int read_class_item(struct parser *p, struct character_class *set, bool *
     return read_character(p, out);
 }
 
-/* Behind the '['. */
+/* Called after the '['. */
 static int read_class(struct parser *p, grammar_node *out) {
     struct character_class set = {.count = 0};
     bool negated = *p->at == '^';
@@ -164,7 +164,7 @@ static int one_character(struct parser *p, uint32_t character, grammar_node *out
 
 static int read_alternatives(struct parser *p, grammar_node *out);
 
-/* Behind the '('. */
+/* Called after the '('. */
 static int read_group(struct parser *p, grammar_node *out) {
     if (*p->at == '?') {
         p->at++;
@@ -240,7 +240,7 @@ static int read_count(struct parser *p, int *out) {
     return 0;
 }
 
-/* Behind the '{'. */
+/* Called after the '{'. */
 static int read_bounds(struct parser *p, int *out_min, int *out_max) {
     if (read_count(p, out_min) != 0)
         return -1;
@@ -284,7 +284,7 @@ static int read_repetition(struct parser *p, grammar_node *node) {
     return 0;
 }
 
-/* Makes what may stand before and behind the part that matches. */
+/* Makes the node of what may come before and after the matching part. */
 static grammar_node anything(struct parser *p) {
     grammar_node character = p->mode == REGEX_JSON_STRING
                                  ? character_class_json(p->builder)

@@ -188,7 +188,7 @@ int schema_count(struct schema_context *c, const struct schema_fact *fact, int m
 
 /* --- A schema --- */
 
-/* In drafts 4 to 7 a $ref stands alone, whatever is beside it. */
+/* In drafts 4 to 7 the keywords next to a $ref are ignored. */
 static bool has_old_draft(const cJSON *schema) {
     static const char *const drafts[] = {"draft-04", "draft-05", "draft-06", "draft-07"};
     const cJSON *name = cJSON_GetObjectItemCaseSensitive(schema, "$schema");

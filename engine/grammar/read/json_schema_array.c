@@ -138,8 +138,8 @@ static int read_no_contains(struct schema_context *c, const struct schema_fact *
 
 /* --- unevaluatedItems --- */
 
-/* What stands beside unevaluatedItems, and within allOf and $ref: how many items it evaluates. -1:
- * all. Whatever depends on the value is not supported. */
+/* The number of items evaluated by the keywords next to unevaluatedItems, and within allOf and
+ * $ref. -1: all. Anything that depends on the value is not supported. */
 static int count_evaluated(struct schema_context *c, const struct schema_fact *fact,
                            const struct schema_literal *of, bool is_own, int nesting, int *out) {
     static const char *const others[] = {"anyOf", "oneOf", "if", "contains", "dependentSchemas"};
@@ -320,8 +320,8 @@ static grammar_node optional(struct schema_context *c, grammar_node node) {
     return grammar_repeat(c->builder, node, 0, 1);
 }
 
-/* The items behind the first, each behind a comma: the last place's as often as may be, and the
- * others before it. */
+/* The items after the first, each after a comma: that of the last place any allowed number of
+ * times, and the others before it. */
 static int items_behind(struct schema_context *c, const struct array *a, grammar_node *out) {
     int places = a->num_places > 1 ? a->num_places : 1;
     int max = a->max < 0 ? -1 : a->max > places ? a->max - places : 0;

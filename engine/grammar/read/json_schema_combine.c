@@ -58,7 +58,7 @@ static int follow_pointer(struct schema_context *c, const char *at, const cJSON 
     return 0;
 }
 
-/* Values that are no schemas, whatever they look like. */
+/* Values that are not schemas, even if they look like one. */
 static bool is_data(const cJSON *item) {
     static const char *const keys[] = {"enum", "const", "default", "examples", "example"};
     for (size_t i = 0; item->string != NULL && i < sizeof(keys) / sizeof(keys[0]); i++)
@@ -92,8 +92,7 @@ static int find_anchor(struct schema_context *c, const cJSON *from, const char *
     return 0;
 }
 
-/* A schema with an $id of its own is the base of the references in it: then "#" may not be the
- * root. */
+/* A schema with its own $id is the base of the references in it: then "#" need not be the root. */
 static int has_other_base(struct schema_context *c, const cJSON *from, bool *out) {
     const cJSON *item;
     const char *key = c->ignores_ref_siblings ? "id" : "$id";

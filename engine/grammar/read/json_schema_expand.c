@@ -270,7 +270,7 @@ static int expand_items(const struct schema_expansion *e) {
                                                                   : keep_fact(e);
 }
 
-/* Beside an array of items only. */
+/* Only together with an array of items. */
 static int expand_additional_items(const struct schema_expansion *e) {
     bool counts = cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(e->of->schema, "items"));
     return counts ? expand_positive_fact(e) : schema_expand_true(e);
@@ -282,7 +282,7 @@ static int expand_contains(const struct schema_expansion *e) {
     return e->of->negated && is_counted ? decline_negation(e) : keep_fact(e);
 }
 
-/* In draft 4 a boolean, which is read with the bound beside it. */
+/* In draft 4 a boolean, which is read together with its bound. */
 static int expand_exclusive(const struct schema_expansion *e) {
     return cJSON_IsBool(e->item) ? schema_expand_true(e) : keep_fact(e);
 }
@@ -530,7 +530,7 @@ bool schema_says_only(const struct schema_context *c, const cJSON *schema, const
 
 /* --- Schemas --- */
 
-/* A null is no value of these, but clients write it for what they do not set. */
+/* null is not a valid value of these, but clients write it for what they do not set. */
 static bool is_unset(const cJSON *item) {
     return cJSON_IsNull(item) && strcmp(item->string, "const") != 0 &&
            strcmp(item->string, "type") != 0;

@@ -88,7 +88,7 @@ static int admits(struct schema_context *c, const struct schema_choice *choice,
                                    : case_admits(c, admission->type, admission->one, value, out);
 }
 
-/* The admitted values as nodes, and whether there is none. */
+/* The admitted values as nodes, and whether there are none. */
 static int choice_node(struct schema_context *c, const struct schema_choice *choice,
                        const struct schema_admission *admission, grammar_node *out) {
     size_t capacity = 1;
@@ -342,7 +342,7 @@ static int node_of_types(struct schema_context *c, const struct schema_goal *goa
     return 0;
 }
 
-/* Each branch is a goal of its own, compiled once wherever it is referred to. */
+/* Each branch is a separate goal, compiled once for all references. */
 static int node_of_branches(struct schema_context *c, const struct schema_literal *of,
                             const cJSON *branches, grammar_node *out) {
     grammar_node items[JSON_SCHEMA_MAX_BRANCHES];

@@ -207,7 +207,7 @@ static int check_prefix(const struct check *k, bool *out) {
     return 0;
 }
 
-/* Items behind the prefix. */
+/* Items after the prefix. */
 static int check_items(const struct check *k, bool *out) {
     if (cJSON_IsArray(k->item))
         return check_prefix(k, out);

@@ -46,7 +46,7 @@ static void lower_high(struct schema_bounds *b, const cJSON *item, bool excluded
 }
 
 /* The opposite of a bound is one to the other side. As in draft 4, exclusiveMinimum may be a flag
- * beside minimum. */
+ * next to minimum. */
 static int read_bound(struct schema_context *c, const struct schema_fact *fact,
                       struct schema_bounds *bounds) {
     const cJSON *item = fact->item;
@@ -126,7 +126,7 @@ static bool is_multiple(const struct divisor *d, int decimals, int32_t remainder
     return value == 0;
 }
 
-/* States: 0 the start, 1 behind "-", then for each place and remainder one; place 1 is right behind
+/* States: 0: the start; 1: after "-"; then one for each place and remainder; place 1 is right after
  * the point. */
 static int32_t state_of(const struct divisor *d, int place, int32_t remainder) {
     return 2 + place * d->units + remainder;
@@ -213,7 +213,7 @@ static int range_node(struct schema_context *c, const struct number *n, bool pla
                          : schema_real_range(c, &n->bounds, plain, out);
 }
 
-/* What the range alone admits, in nodes of a builder of its own. */
+/* What the range alone admits, in nodes of a separate builder. */
 static int range_automaton(struct schema_context *c, const struct number *n,
                            const struct text_automaton **out) {
     struct grammar_builder *builder = c->builder, *own = grammar_builder_create();

@@ -19,20 +19,21 @@ static grammar_node as_rule(struct schema_context *c, grammar_node body) {
 struct members {
     const struct object *object;
     grammar_node *named; /* [num_properties] name, colon, value */
-    grammar_node other;  /* any member that has no name of its own; of has_others */
+    grammar_node other;  /* any member without a fixed name; if has_others */
     bool has_others;
 };
 
 /* --- Chains --- */
 
-/* Returns how many others there may be at most; -1: there is no end of them, or nearly so. */
+/* Returns the maximum number of others; -1: unlimited, or nearly so. */
 static int most_others(const struct object *o) {
     return o->num_others <= MAX_COUNTED ? o->num_others : -1;
 }
 
 /* From the last property to the first, `members` is one member or more of those from here on, and
- * `behind` what may follow a member: nothing, or a comma and such members. The comma stands before
- * the choice, so that hundreds of optional properties are not hundreds of parse states twice. */
+ * `behind` is what may follow a member: nothing, or a comma and such members. The comma comes
+ * before the choice, so that hundreds of optional properties are not hundreds of parse states
+ * twice. */
 static grammar_node chain(struct schema_context *c, const struct members *m) {
     grammar_node nothing = schema_sequence(c, NULL, 0), behind = nothing, members = nothing;
     bool may_end = true, has_members = m->has_others;
@@ -70,14 +71,14 @@ static grammar_node chain(struct schema_context *c, const struct members *m) {
 struct counting {
     const struct members *members;
     int most, num_required;       /* members that are told apart, and that there must be */
-    grammar_node *nodes, *before; /* [most + 1] of the property at hand, and the next */
+    grammar_node *nodes, *before; /* [most + 1] of the current property, and of the next */
 };
 
 static grammar_node comma_behind(struct schema_context *c, int count) {
     return count > 0 ? schema_comma(c) : schema_text(c, "");
 }
 
-/* Other members, behind `count` named ones. No two have one name (schema_open_names). */
+/* Other members, after `count` named ones. No two have the same name (schema_open_names). */
 static grammar_node others_behind(struct schema_context *c, const struct counting *s, int count) {
     const struct members *m = s->members;
     const struct object *o = m->object;
@@ -206,8 +207,8 @@ static int make_members(struct schema_context *c, const struct object *o, struct
     return 0;
 }
 
-/* What counts for nothing: a minimum that the required properties reach, and a maximum that there
- * are no more properties than. */
+/* Drops what has no effect: a minimum that the required properties reach, and a maximum that the
+ * number of properties cannot exceed. */
 static bool counts(const struct object *o) {
     int num_possible = 0;
     for (int i = 0; i < o->num_properties; i++)

@@ -123,7 +123,7 @@ static int names_of_others(struct object_reader *r, const struct text_automaton 
     return result == 0 ? combine(r, all, named, AUTOMATON_MINUS, out) : -1;
 }
 
-/* Adds what is left of a class as one of its own. */
+/* Adds the rest of a class as a separate class. */
 static int add_class(struct object_reader *r, const struct name_class *from,
                      const struct text_automaton *automaton, uint32_t patterns) {
     struct object *o = r->object;
@@ -344,7 +344,7 @@ static int read_required(struct object_reader *r, const struct schema_fact *fact
     return 0;
 }
 
-/* Facts that are no keywords. */
+/* Facts that are not keywords. */
 static int read_name(struct object_reader *r, const struct schema_fact *fact) {
     struct schema_literal literal = {&nothing_matches, false, fact->of.depth, fact->of.path};
     int i = -1;
@@ -424,7 +424,7 @@ static bool evaluates(const cJSON *schema, int nesting) {
     return json_member(schema, "if") != NULL;
 }
 
-/* The schemas whose properties are evaluated beside unevaluatedProperties: its own, and those of
+/* The schemas whose properties count as evaluated for unevaluatedProperties: its own, and those of
  * allOf and $ref. What depends on the value is not supported. *out_all: they evaluate all. */
 static int find_sources(struct object_reader *r, const struct schema_fact *fact,
                         const struct schema_literal *of, bool is_own, int nesting,
@@ -601,7 +601,7 @@ int schema_read_object(struct schema_context *c, const struct schema_case *one, 
     r.patterns = malloc(OBJECT_MAX_PATTERNS * sizeof(*r.patterns));
     int result = r.remainders != NULL && r.patterns != NULL ? 0 : api_error_set_memory(c->err);
     for (int i = 0; i < one->count && result == 0;
-         i++) /* they say the order, whatever else names */
+         i++) /* these decide the order, not other names */
         if (orders(one->facts[i]))
             result = read_fact(&r, one->facts[i]);
     for (int i = 0; i < one->count && result == 0; i++)

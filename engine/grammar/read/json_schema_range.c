@@ -1,9 +1,9 @@
 /* Ranges of numbers, digit by digit. Numbers are written with up to 20 digits before the point (all
- * integers of 64 bits have no more) and SCHEMA_MAX_DECIMALS behind it.
+ * integers of 64 bits have no more) and SCHEMA_MAX_DECIMALS after it.
  *
  * A range of whole numbers is cut by their number of digits, and each piece by its first digit:
  * 123..456 is 1(23..99) | [23](00..99) | 4(00..56). A range of reals whose bounds have k digits
- * behind the point is that of the numbers times 10^k, with the point put in; what continues behind
+ * after the point is that of the numbers times 10^k, with the point inserted; what continues after
  * those k digits lies between one number and the next. */
 #include "engine/grammar/read/json_schema_private.h"
 #include "config/json/json_integer.h"
@@ -16,7 +16,7 @@
 
 typedef __int128 wide;
 
-/* Numbers a..b, both of `width` digits with leading zeros, the last num_decimals of them behind a
+/* Numbers a..b, both of `width` digits with leading zeros, the last num_decimals of them after a
  * point, then the tail. */
 struct digit_range {
     char first[MAX_DIGITS + MAX_DECIMALS + 1], last[MAX_DIGITS + MAX_DECIMALS + 1];
@@ -191,7 +191,7 @@ int schema_integer_range(struct schema_context *c, const struct schema_bounds *b
     return 0;
 }
 
-/* Digits behind the point of a bound; -1: more than are supported. */
+/* Returns the number of digits after the point of a bound; -1: more than are supported. */
 static int count_decimals(double value) {
     for (int decimals = 0; decimals <= MAX_DECIMALS; decimals++) {
         double scaled = value * (double)power_of_ten(decimals);
@@ -214,7 +214,7 @@ struct real_bounds {
     bool low_excluded, high_excluded;
 };
 
-/* Texts with fewer than k digits behind the point: for each number of them, a range of its own. */
+/* Texts with fewer than k digits after the point: a separate range for each number of digits. */
 static int add_shorter(struct schema_context *c, wide first, wide last, int k,
                        grammar_node *items) {
     int count = 0;
@@ -227,9 +227,8 @@ static int add_shorter(struct schema_context *c, wide first, wide last, int k,
     return count;
 }
 
-/* The digits behind those of `near` that stand for something other than all `digit`, which is what
- * the bound has, even as a double: there are at most as many of that digit as a double tells
- * apart. */
+/* The digits after those of `near` that differ from all `digit`, which is what the bound has, even
+ * as a double: there are at most as many of that digit as a double can distinguish. */
 static grammar_node not_all(struct schema_context *c, wide near, char digit, int max) {
     int room = EXACT_DIGITS - 1 - count_digits(near), count = room < max ? room : max;
     grammar_node equal = schema_text(c, (char[]){digit, '\0'});
@@ -241,7 +240,7 @@ static grammar_node not_all(struct schema_context *c, wide near, char digit, int
     return digit == '0' ? choices[0] : grammar_alternatives(c->builder, choices, 2);
 }
 
-/* Texts with more than k digits behind the point: they begin with the digits of low to high - 1.
+/* Texts with more than k digits after the point: they begin with the digits of low to high - 1.
  * Near a bound of more than EXACT_DIGITS digits, and at an excluded one, a double might be the
  * bound, or lie beyond it. */
 static int add_longer(struct schema_context *c, const struct real_bounds *b, int k,
@@ -316,7 +315,7 @@ static int bounded_real(struct schema_context *c, const struct schema_bounds *b,
     return 0;
 }
 
-/* Returns whether a double keeps the bound's digits up to the k-th behind the point. */
+/* Returns whether a double keeps the bound's digits up to the k-th after the point. */
 static bool is_kept(double value, int k) {
     return value == floor(value) ||
            fabs(value) * (double)power_of_ten(k) < (double)power_of_ten(EXACT_DIGITS);

@@ -20,8 +20,8 @@
 #define FRACTION "(?:\\.\\d{1,9})?"
 #define TIME "(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d" FRACTION
 #define ZONE "(?:[Zz]|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)"
-/* RFC 3339: the second 60 is that behind 23:59:59 UTC, at the end of June or December. Offsets are
- * whole and half hours. Before midnight is what lies behind Greenwich, after it what lies ahead. */
+/* RFC 3339: the second 60 is the one after 23:59:59 UTC, at the end of June or December. Offsets
+ * are whole and half hours. Times before midnight are west of Greenwich, times after it east. */
 #define LEAP_BEFORE "(?:23:59:60" FRACTION "(?:[Zz]|[+-]00:00)" EACH_HOUR(BEFORE) ")"
 #define LEAP_AFTER "(?:00:29:60" FRACTION "\\+00:30" EACH_HOUR(AFTER) ")"
 /* Of an offset the hour, the hour before, and the one that is left of 23. */

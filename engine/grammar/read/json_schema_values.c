@@ -28,7 +28,7 @@ static grammar_node keep(grammar_node *piece, grammar_node node) {
     return *piece = node;
 }
 
-/* --- White space: every token but the text's last one has its own behind it --- */
+/* --- White space: every token except the last is followed by its own --- */
 
 static bool has_gaps(const struct schema_context *c) {
     return c->whitespace != NULL && c->whitespace[0] != '\0';
@@ -93,7 +93,7 @@ grammar_node schema_nothing(struct schema_context *c) {
 }
 
 /* What a double holds, all 17 digits, and integers of 64 bits; bounded, so that a model cannot
- * write digits for ever, and finite as a double. */
+ * write digits forever, and finite as a double. */
 grammar_node schema_any_number(struct schema_context *c) {
     if (c->pieces.number >= 0)
         return c->pieces.number;

@@ -195,8 +195,8 @@ int lark_pattern(struct notation *n, grammar_node *out) {
 
 /* --- The terminals of Lark's library "common" (lark/grammars/common.lark) --- */
 
-/* Where that looks behind
- * (the strings) or is lazy (the comments), the expressions here say what is meant. */
+/* Where that uses look-behind (the strings) or lazy repetition (the comments), the expressions here
+ * express what is meant. */
 
 #define INT "[0-9]+"
 #define DECIMAL "(?:[0-9]+\\.[0-9]*|\\.[0-9]+)"
