@@ -28,7 +28,7 @@
 #define CACHE_LINE 64
 #define MAX_THREADS 1024
 #define GATE_CLOSED (1U << 31)
-#define LATE_RANGES 8 /* so many times as long as a range usually takes is too long a wait */
+#define LATE_RANGES 8 /* times the usual duration of a range: a longer wait is too long */
 #define PREFETCH_BYTES ((size_t)256 << 10) /* of a thread: leaves room in the second cache */
 #define PREFETCH_LINES 8                   /* between two looks at what is waited for */
 

@@ -10,7 +10,7 @@
  *
  * Sequences next to each other that decode one token each and begin with the same blocks (a cached
  * prefix, parallel choices, beams) share the whole chunks of these: their rows form one tile, which
- * reads K and V once, and whose total each sequence's own tile goes on from. */
+ * reads K and V once, and whose total each sequence's own tile continues from. */
 #include "kernels/cpu/cpu_attention.h"
 
 #include "config/base/check.h"
@@ -33,7 +33,7 @@ struct tile {
     int32_t first_chunk;  /* the first that any of them sees */
     int32_t num_chunks;   /* from there on */
     int64_t first_unit;   /* of its first KV head; head h starts at + h * num_chunks */
-    int32_t prefix;       /* the tile of `prefixes` to go on from; -1: none */
+    int32_t prefix;       /* the tile of `prefixes` to continue from; -1: none */
     int32_t prefix_token; /* its token there */
 };
 
@@ -49,7 +49,7 @@ struct plan {
     int64_t num_row_tokens; /* a measure of the work */
     struct tile *tiles;
     int32_t num_prefixes;
-    struct tile *prefixes; /* behind the tiles: no more than there are tokens */
+    struct tile *prefixes; /* after the tiles: at most as many as tokens */
     float *partials;       /* of units, or of prefixes: a state for each KV head */
 };
 
@@ -230,7 +230,7 @@ static void load_queries(const struct plan *plan, const struct tile *tile, int32
     }
 }
 
-/* Without scales, their places are behind the planes and not read. */
+/* Without scales, their places are after the planes and not read. */
 static void find_groups(const struct plan *plan, const struct tile *tile, int32_t kv_head,
                         struct attention_tile *chunk) {
     const struct kv_layout *l = &plan->args->cache->layout;

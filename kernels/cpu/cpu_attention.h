@@ -69,8 +69,8 @@ struct attention_tile {
     const struct key_biases *turning;
     struct attention_queries queries;
     float *scores;         /* [rows][ATTENTION_STEP]: scratch */
-    float *sums;           /* [rows][16]: likewise */
-    float *peaks, *decays; /* of each row: likewise */
+    float *sums;           /* [rows][16]: scratch */
+    float *peaks, *decays; /* of each row: scratch */
     struct attention_state state;
 };
 

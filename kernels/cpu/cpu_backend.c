@@ -76,8 +76,8 @@ static void cpu_share_samples(struct backend *b, const struct share_samples_args
     cpu_group_share_samples(&state_of(b)->rank, args, state_of(b)->sampled_tokens.data);
 }
 
-/* What is waited for is no load on the machine: the step's time ends before, or begins after. Rows
- * that are wrong for want of another rank go no further. */
+/* Waiting is not load on the machine: the step's time ends before it, or begins after. Rows that
+ * are wrong because another rank is missing go no further. */
 static void cpu_send_rows(struct backend *b, const struct stage_rows_args *args) {
     cpu_step_end(b);
     if (cpu_step_wait(b, NULL) == 0)
@@ -142,7 +142,7 @@ static void describe(struct cpu_backend *b, const struct cpu_level *level) {
     const char *attention = b->kernels.op.attention[KV_BF16].numerics;
     snprintf(b->base.description, sizeof(b->base.description), "%s, %d thread%s", level->label,
              b->config.num_threads, b->config.num_threads == 1 ? "" : "s");
-    /* The system's libm has paths of its own, by what the machine can do. */
+    /* The system's libm chooses its own code paths by the machine's capabilities. */
     snprintf(b->base.numerics, sizeof(b->base.numerics), "%s on %s%s%s%s%s", level->name,
              cpu_levels_select(NULL, NULL)->name, products != NULL ? "; BF16 products by " : "",
              products != NULL ? products : "",

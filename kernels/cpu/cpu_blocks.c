@@ -1,5 +1,5 @@
-/* Copies of whole KV blocks, for both CPU backends. A block is contiguous whatever the order of the
- * elements within its heads, so that a block of the host's pool has the bytes of the device's. */
+/* Copies of whole KV blocks, for both CPU backends. A block is contiguous for any order of the
+ * elements within its heads, so a block of the host's pool has the same bytes as the device's. */
 #include "kernels/cpu/cpu_backend.h"
 
 #include <string.h>

@@ -9,7 +9,7 @@
 #define LINE_FLOATS (CPU_GROUP_LINE / (int)sizeof(float))
 #define TILE_FLOATS (16 * LINE_FLOATS) /* summed at a time, in registers or L1 */
 #define CHUNK_TILES 16                 /* handed to a thread at a time */
-#define CHUNK_FLOATS 16384             /* likewise */
+#define CHUNK_FLOATS 16384             /* floats per chunk */
 
 /* --- Ranks --- */
 

@@ -1,5 +1,6 @@
-/* Groups of ranks that are threads of one process: each publishes where its operands are, they
- * meet, each does its share on the memory of all, and they meet again before any goes on. */
+/* Groups of ranks that are threads of one process: each publishes the addresses of its operands,
+ * they synchronise, each does its share on the memory of all, and they synchronise again before any
+ * continues. */
 #include "config/base/clock.h"
 #include "config/base/cores.h"
 #include "kernels/cpu/cpu_group_private.h"

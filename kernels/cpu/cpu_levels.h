@@ -28,8 +28,8 @@ struct cpu_level {
     const char *label; /* for people */
     bool on_trial;     /* not faster on every machine that has it */
     bool (*supported)(void);
-    void (*add_formats)(struct cpu_kernels *kernels); /* NULL: none of its own */
-    void (*add_ops)(struct cpu_kernels *kernels);     /* NULL: likewise */
+    void (*add_formats)(struct cpu_kernels *kernels); /* NULL: none */
+    void (*add_ops)(struct cpu_kernels *kernels);     /* NULL: none */
 };
 
 /* Best last; the first one runs everywhere and fills the whole table. The list has its own file, so

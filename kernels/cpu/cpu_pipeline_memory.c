@@ -1,5 +1,5 @@
-/* Pipelines whose stages are threads of one process: a stage shows where its rows are, the next one
- * copies them, and then the first goes on. */
+/* Pipelines whose stages are threads of one process: a stage publishes the address of its rows, the
+ * next one copies them, and then the first continues. */
 #include "config/base/check.h"
 #include "config/base/cores.h"
 #include "kernels/cpu/cpu_pipeline.h"
@@ -66,7 +66,7 @@ static void send(const struct cpu_stage *stage, const void *data, size_t bytes) 
     await_change(&link->num_received, num_received, pipeline_of(stage)->spin_ns);
 }
 
-/* Only this rank counts what is received, and there is no more than one message to be. */
+/* Only this rank counts what is received, and there is at most one message. */
 static void receive(const struct cpu_stage *stage, void *data, size_t bytes) {
     struct link *link = link_from(stage, stage->stage - 1);
     await_change(&link->num_sent, atomic_load(&link->num_received.count),

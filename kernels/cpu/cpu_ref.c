@@ -1,5 +1,5 @@
-/* The oracle backend: every op as its definition reads, one thread, sums in double, weights kept as
- * float whatever the file's type. It is what the fast backends are checked against, so it has no
+/* The oracle backend: every op as its definition reads, one thread, sums in double, weights stored
+ * as float for every type of the file. The fast backends are checked against it, so it has no
  * cleverness that could hide an error. */
 #include "config/base/checked.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -20,7 +20,7 @@ struct matrix {
     int32_t cols;
     int num_parts;
     struct matrix_part *parts; /* without data and bias */
-    const float *bias;         /* [rows], behind data */
+    const float *bias;         /* [rows], after data */
     float data[];              /* [rows, cols] */
 };
 

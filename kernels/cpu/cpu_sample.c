@@ -111,8 +111,8 @@ static bool drops_below_sigma(const struct sample_row *row) {
     return sample_is_shaped(row) && row->settings.top_n_sigma > 0 && row->settings.mirostat == 0;
 }
 
-/* Returns the sampled token of a row without a target. `memory` behind the arrays has room for the
- * raw logits, to which *raw points if they change and are reported. */
+/* Returns the sampled token of a row without a target. `memory` has room for the raw logits after
+ * the arrays; *raw points to them if the logits change and are reported. */
 static int32_t sample_token(const struct cpu_sample_call *call, const struct sample_row *row,
                             float *logits, void *memory, const float **raw, float *mu) {
     const struct sample_args *args = call->args;

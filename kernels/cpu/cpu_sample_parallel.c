@@ -57,7 +57,7 @@ static float *share_of(const struct parallel_call *call, int64_t row) {
     return call->args->share + row * call->args->num_tokens;
 }
 
-/* Leaves the candidates in the place of the row's columns where they are no more than those. */
+/* Writes the candidates over the row's columns if they fit there. */
 static void answer_kept(const struct cpu_sampler *s, const struct cpu_sample_request *request,
                         float *share, struct cpu_sample_answer *answer) {
     float lowest = request->lowest;

@@ -247,8 +247,8 @@ static int32_t num_pieces_of(const struct step_inputs *step, const struct attent
     return (int32_t)div_up(num_tiles, max_int32(share, least / ATTENTION_KV_TILE));
 }
 
-/* Gives the item, whose pieces each leave partial results for its runs, the parts behind those of
- * the runs' items before. */
+/* Gives the item, whose pieces each leave partial results for its runs, the parts after those of
+ * the runs' previous items. */
 static void take_parts(struct attention_plan *plan, const struct attention_shape *shape,
                        struct attention_item *item, int32_t num_pieces) {
     struct attention_run *run = &plan->runs[item->first_run];

@@ -1,7 +1,7 @@
-/* Sequences are told apart by one block number at a time: those that have the next one in common
- * are a class, and a class is looked at by itself, behind what all of it has in common. So each
- * table is read once, as far as it is shared, and a step without shared blocks costs one look at
- * each sequence's first. */
+/* Sequences are distinguished by one block id at a time: those with the same next block are a
+ * class, and a class is examined separately, after what all of it shares. So each table is read
+ * once, as far as it is shared, and a step without shared blocks costs one look at each sequence's
+ * first block. */
 #include "kernels/cuda/attention_prefix.h"
 
 #include "config/base/numbers.h"
@@ -11,7 +11,7 @@
 
 #define NO_BLOCK (-1)
 #define NO_CLASS (-1)
-/* How often classes are told apart. Deeper trees are rare: sequences that end where others go on.
+/* How often classes are split. Deeper trees are rare: sequences that end where others continue.
  */
 #define MAX_DEPTH 4
 

@@ -138,9 +138,9 @@ static int open_device(struct cuda_backend *b, struct error *err) {
     return 0;
 }
 
-/* Of the first, which those of a group are taken to be like. Why there is none is told by opening
- * it. Properties are asked of the driver by the device's number, which takes cuInit and no context;
- * cudaSetDevice and cudaMemGetInfo would make one. */
+/* Memory of the first device; those of a group are assumed to be alike. Opening it reports why
+ * there is none. The driver is asked for properties by the device's number, which takes cuInit and
+ * no context; cudaSetDevice and cudaMemGetInfo would make one. */
 size_t cuda_device_memory(void) {
     struct cudaDeviceProp prop;
     if (cudaGetDeviceProperties(&prop, 0) == cudaSuccess)

@@ -43,7 +43,7 @@ struct cuda_step {
     int32_t *block_tables;          /* [S][table_stride], without padding */
     int32_t *logit_rows;            /* [host.num_sample_rows] */
     struct sample_row *sample_rows; /* likewise */
-    int32_t *list;                  /* [CUDA_LIST_LENGTH] what one op reads: rows, spans */
+    int32_t *list;                  /* [CUDA_LIST_LENGTH] input of one op: rows, spans */
     int32_t *moved_pairs; /* [CUDA_LIST_LENGTH] of copy_blocks: sources, then destinations */
     int32_t table_stride;
     int32_t *known_tables;       /* host: block_tables after all enqueued work; -1: unknown */

@@ -150,7 +150,7 @@ bool cuda_bring_parts(struct cuda_backend *b, const void *own, const size_t *par
     return NCCL_TRY(b, nccl->group_end());
 }
 
-/* Rank r's part of so many rows, where rank 0 gets it. */
+/* Returns where rank 0 receives rank r's part of num_rows rows. */
 static float *part_of(const struct cuda_comm *comm, int32_t rank, int32_t num_rows) {
     return (float *)comm->parts.data + cuda_columns_before(comm, rank) * (size_t)num_rows;
 }

@@ -291,7 +291,7 @@ static struct exception *find_exception(const struct choice *choice, int32_t num
     return NULL;
 }
 
-/* NULL with a failure when there is no memory. */
+/* NULL with a failure when memory is short. */
 static struct exception *add_exception(struct cuda_backend *b, struct choice *choice,
                                        int32_t num_rows) {
     if (choice->num_exceptions == choice->max_exceptions) {

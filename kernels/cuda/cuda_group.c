@@ -22,7 +22,7 @@ struct cuda_group {
     pthread_cond_t changed;
     atomic_bool has_failed;        /* there is a failure to be read */
     _Atomic uint64_t num_ops_left; /* that every rank that was closed has taken part in */
-    ncclUniqueId id;               /* likewise guarded, from the first rank that enters */
+    ncclUniqueId id;               /* guarded too, from the first rank that enters */
     int32_t num_entering;
 };
 

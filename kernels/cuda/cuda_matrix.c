@@ -1,6 +1,7 @@
-/* Weights on the device: whatever the file holds becomes rows of activation_dtype. Some threads of
- * the host convert a chunk into pinned memory, and the device copies it while they convert the next
- * one; rows have no padding and blocks do not cross them, so a chunk is any run of whole blocks. */
+/* Weights on the device: every type of the file is converted to rows of activation_dtype. Some
+ * threads of the host convert a chunk into pinned memory, and the device copies it while they
+ * convert the next one; rows have no padding and blocks do not cross them, so a chunk is any run of
+ * whole blocks. */
 #include "kernels/cuda/cuda_gemm.h"
 
 #include "config/base/check.h"

@@ -59,7 +59,7 @@ static int record_begin(struct backend *base, size_t host_bytes, struct error *e
     return 0;
 }
 
-/* Always ends the capture, whatever failed in it. */
+/* Always ends the capture, even after a failure in it. */
 static int end_capture(struct cuda_backend *b, cudaGraph_t *out, struct error *err) {
     struct error failure = b->failure;
     b->failure = (struct error){0};

@@ -26,7 +26,7 @@ struct cuda_sampler {
     struct buffer listed_logprobs; /* float [LISTED_PER_CHUNK] */
     struct sample_listed list[LISTED_PER_CHUNK];
     int32_t list_length;
-    float *list_out; /* where the host wants the first one's logprob, and the others' behind it */
+    float *list_out; /* host address of the first one's logprob; the others' follow it */
 };
 
 /* Lists what a call needs done. */

@@ -1,6 +1,6 @@
 /* Sampling where each rank has the logits of a part of the vocabulary. All ranks know the rows, so
  * each tells rank 0 of a row what its kind asks for, in a message whose size all know, and no rank
- * waits on the host for what another finds. Rank 0 makes rows of what it is told, and samples from
+ * waits on the host for another's results. Rank 0 makes rows of what it receives, and samples from
  * them as from any.
  *
  *   greedy                  the likeliest token
@@ -125,7 +125,7 @@ static void weigh_drawn(struct cuda_backend *b, const struct sample_columns *col
     cuda_all_gather(b, own, bytes, b->sample_parallel->masses.data);
 }
 
-/* Puts what is told of the rows in the place of their logits, [num_rows, vocabulary]. */
+/* Puts the received parts of the rows in the place of their logits, [num_rows, vocabulary]. */
 static void place_messages(struct cuda_backend *b, const size_t *part_bytes,
                            const struct row_excerpt *excerpts, int32_t num_rows, float *logits) {
     const struct cuda_comm *comm = b->comm;

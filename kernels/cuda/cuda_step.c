@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define ALIGNMENT 16
-#define NUM_ARRAYS 6 /* beside the rows of block_tables */
+#define NUM_ARRAYS 6 /* besides the rows of block_tables */
 #define SAMPLE_ROW_WORDS (sizeof(struct sample_row) / sizeof(int32_t))
 
 _Static_assert(sizeof(struct sample_row) % sizeof(int32_t) == 0, "sent in words");
@@ -26,7 +26,7 @@ static int check_limits(const struct serving_limits *limits, struct error *err) 
     return 0;
 }
 
-/* Gives an array its place behind those before, or only measures where there is no memory. */
+/* Assigns an array its place after the previous ones, or only measures if there is no memory. */
 static void *place(char *memory, size_t *offset, size_t bytes) {
     void *at = memory != NULL ? memory + *offset : NULL;
     *offset += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;

@@ -156,7 +156,7 @@ __device__ __forceinline__ float best_e4m3_scale(const float (&x)[ROW_CHUNK], fl
 }
 
 /* Grid: tokens along x; along y the tasks of q, filled up to whole warps, then for each row of k
- * and of v row_lanes threads, of which those behind head_dim have nothing. */
+ * and of v row_lanes threads, of which those after head_dim do nothing. */
 template <class T, int PAIRS, bool INTERLEAVED>
 __global__ void rope_store_codes_kernel(const rope_store_launch a, int32_t head_tasks,
                                         int32_t row_lanes) {

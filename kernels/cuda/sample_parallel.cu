@@ -88,7 +88,7 @@ __device__ __forceinline__ void list_top(const struct logit_row &row, int32_t nu
         list[i] = {0, -1};
 }
 
-/* Returns the token that the draw gives; -1 when another rank has it, or none weighs anything. */
+/* Returns the sampled token; -1 when another rank has it, or all weights are 0. */
 __device__ __forceinline__ int32_t draw_own(const struct sample_columns &c, int32_t number,
                                             struct excerpt_memory *memory) {
     const struct sample_row *r = &c.rows[number];

@@ -56,7 +56,7 @@ struct block_state {
     fiber scheduler;
     const std::function<void()> *body;
     uint3 index;
-    thread_state *left_at; /* goes on when the block does; NULL: it has not begun */
+    thread_state *left_at; /* continues when the block does; NULL: it has not begun */
     bool was_held;
     void *dynamic_shared;
     block_shared shared;
@@ -96,7 +96,7 @@ void leave_barriers(thread_state *thread);
 enum class switch_point { barrier, atomic, fence };
 void pass_switch_point(switch_point point);
 
-/* Whether it does, and which goes on: one in flight, NULL: a new one. schedule.cpp. */
+/* Whether it does, and which block continues: one in flight, NULL: a new one. schedule.cpp. */
 bool gives_way(grid_state *grid, block_state *block, switch_point point);
 block_state *choose_block(const grid_state &grid);
 

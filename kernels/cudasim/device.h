@@ -52,8 +52,8 @@ struct device {
     int num_multiprocessors;            /* QUIRE_CUDASIM_SMS */
     std::chrono::nanoseconds worked;    /* its clock: time for which it was at work, and more where
                                            that    was simulated */
-    bool unfinished;                    /* the work that ran last is to go on */
-    std::vector<awaited_queue> awaited; /* then: after some of these went on */
+    bool unfinished;                    /* the work that ran last must continue */
+    std::vector<awaited_queue> awaited; /* if so: after some of these advanced */
     std::shared_ptr<work_queue> default_queue;       /* of every stream that is not non-blocking */
     std::vector<std::shared_ptr<work_queue>> queues; /* the default one, then as created */
     std::map<uintptr_t, memory_range> device_memory; /* by start */
@@ -83,7 +83,7 @@ device &the_device();
 class api_call {
   public:
     device &dev;
-    const uint32_t correlation; /* one of its own */
+    const uint32_t correlation; /* unique to this call */
     explicit api_call(const char *name = __builtin_FUNCTION());
     api_call(const api_call &) = delete;
     ~api_call();
@@ -100,8 +100,8 @@ class api_call {
 /* The device's clock, which events have. */
 std::chrono::nanoseconds device_time(const device &dev);
 
-/* Within a piece of work of the device at work: by its clock the block takes that time, whatever it
- * takes the host. */
+/* Within a piece of work of the device at work: by its clock the block takes that time, regardless
+ * of the time on the host. */
 class simulated_duration {
   public:
     explicit simulated_duration(std::chrono::nanoseconds duration);
@@ -131,15 +131,16 @@ cudaError_t refuse_while_capturing(device &dev);
 /* Runs the oldest piece of work; false when there is none. On a hung device always true, and
  * nothing runs. Work that calls wait_for_devices stays the oldest, and is run again. */
 bool run_one(device &dev, work_queue &queue);
-/* By work of `dev`: it cannot go on before other devices have come further in these queues. */
+/* Called by work of `dev`: it cannot continue before other devices have advanced in these
+ * queues. */
 void wait_for_devices(device &dev, std::vector<awaited_queue> queues);
-/* Lets the devices that dev's unfinished work waits for go on by one piece of work each. Returns
- * whether that was of use; else their hosts have to enqueue more. */
+/* Lets the devices that dev's unfinished work waits for do one piece of work each. Returns whether
+ * that helped; otherwise their hosts must enqueue more. */
 bool run_awaited(device &dev);
 /* Lets other threads call the API for a moment, in which no device works. */
 void pause_call();
-/* The same for a host that waits for this queue: in the orders but forward another queue may go on
- * first (cudasim/order.h). */
+/* The same for a host that waits for this queue: in all orders except forward another queue may
+ * advance first (cudasim/order.h). */
 bool run_towards(device &dev, work_queue &wanted);
 /* Run all of it. On a hung device they do not return. */
 void run_all(device &dev, work_queue &queue);

@@ -1,5 +1,5 @@
-/* A stack of its own for each simulated thread, and the switch between them. One OS thread runs
- * them all. Switches are announced to AddressSanitizer. */
+/* A separate stack for each simulated thread, and the switch between them. One OS thread runs them
+ * all. Switches are announced to AddressSanitizer. */
 #ifndef CUDASIM_FIBER_H
 #define CUDASIM_FIBER_H
 

@@ -25,7 +25,8 @@ void begin_shared_memory(const void *kernel, size_t bytes);
 /* For a block that begins: 0xff in every byte. Returns its dynamic memory, 16-byte aligned, which
  * ends at an unmapped page, next to poisoned bytes. */
 void *begin_block_memory(block_shared *own);
-/* Static memory has one place for all blocks: when another goes on it is copied, and back. */
+/* Static memory has one place for all blocks: when another block continues, it is copied out and
+ * back. */
 void save_static_memory(block_shared *own);
 void restore_static_memory(const block_shared *own);
 

@@ -1,5 +1,5 @@
-/* The transport over MPI, which is the module libquire-mpi.so. Each channel has a communicator of
- * its own, so that messages of two channels never meet. */
+/* The transport over MPI, which is the module libquire-mpi.so. Each channel has its own
+ * communicator, so that messages of two channels are never mixed. */
 #include "config/base/check.h"
 #include "kernels/module.h"
 
