@@ -1,6 +1,6 @@
 /* Chunks in a list, the newest first; what does not fit into the rest of the newest opens another.
- * A large piece gets a chunk of its own size, in a list of its own, and a large text can be resized
- * there: realloc takes and gives back memory without the copies that an arena would keep. */
+ * A large piece gets a chunk of exactly its size, in a separate list, and a large text can be
+ * resized there: realloc resizes without the copies that an arena would keep. */
 #include "models/chat_template/template_value_private.h"
 
 #include "config/base/checked.h"
@@ -14,7 +14,7 @@
 #define MIN_CHUNK_BYTES ((size_t)16 << 10)
 #define MAX_CHUNK_BYTES ((size_t)1 << 20)
 
-/* From here on a piece has a chunk of its own. */
+/* From this size on a piece has its own chunk. */
 #define LARGE_BYTES ((size_t)128 << 10)
 
 struct chunk {

@@ -98,7 +98,7 @@ bool template_characters_is_printable(int32_t c) {
 /* Letters that become several, of those that are in use (Unicode's SpecialCasing.txt). */
 static const struct {
     int32_t character;
-    const char *texts[3]; /* by enum template_case; NULL: as utf8proc has it */
+    const char *texts[3]; /* by enum template_case; NULL: the same as utf8proc's */
 } several[] = {
     {0xdf, {"SS", NULL, "Ss"}},
     {0x130, {NULL, "i\xcc\x87", NULL}},

@@ -37,7 +37,7 @@ static int eval_dict(struct template_run *run, const struct template_node *node,
     return 0;
 }
 
-/* A sum of strings, from left to right: put together once, not anew with each of them. */
+/* A sum of strings, from left to right: concatenated once, not again with each of them. */
 struct sum {
     struct template_value left;      /* what the operands so far make, but for those in `text` */
     struct template_builder builder; /* the strings of a run of additions, if is_text */
@@ -242,7 +242,7 @@ int template_eval_arguments(struct template_run *run, const struct template_node
     return 0;
 }
 
-/* --- Whatever can be called --- */
+/* --- Calls --- */
 
 static int call_kind(struct template_run *run, const struct template_value *callee,
                      const struct template_arguments *arguments, struct template_value *out) {

@@ -233,7 +233,7 @@ static struct template_node *parse_postfix(struct template_cursor *cursor,
 
 /* --- Filters and tests --- */
 
-/* Finds a filter or test; NULL after it failed because there is none of that name. */
+/* Finds a filter or test; NULL, after failing, if none has that name. */
 static const struct template_function *find_builtin(struct template_cursor *cursor, bool is_filter,
                                                     struct text name, int line) {
     const struct template_function *found = template_builtins_find(
@@ -399,7 +399,7 @@ static struct template_node *parse_level(struct template_cursor *cursor, enum le
     return chain != NULL ? chain : first;
 }
 
-/* Moves behind the comparison that the current token begins, and returns it; 0: none. */
+/* Advances past the comparison operator at the current token, and returns it; 0: none. */
 static int take_comparison(struct template_cursor *cursor) {
     static const int operators[] = {OPERATOR_EQUAL,      OPERATOR_NOT_EQUAL,    '<', '>',
                                     OPERATOR_LESS_EQUAL, OPERATOR_GREATER_EQUAL};

@@ -90,7 +90,7 @@ TEMPLATE_BODY(read_indention) {
     return template_run_finish(run, &builder, out);
 }
 
-/* A newline is put behind the text first, so that an empty last line counts. */
+/* A newline is first added after the text, so that an empty last line counts. */
 static int lines_to_indent(struct template_run *run, const struct template_value *value,
                            struct template_value *out) {
     struct template_builder builder = {.arena = run->arena};

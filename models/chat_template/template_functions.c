@@ -381,7 +381,7 @@ TEMPLATE_BODY(replace) {
 
 /* --- Putting together --- */
 
-/* Escapes the items that are no Markup. */
+/* Escapes the items that are not Markup. */
 static int join_markup(struct template_run *run, const struct template_value *separator,
                        const struct template_sequence *items, struct template_value *out) {
     struct template_builder builder = {.arena = run->arena, .is_markup = true};

@@ -240,14 +240,14 @@ static const struct template_value *keyword(struct template_run *run,
                                                            (struct text){name, strlen(name)});
 }
 
-/* Jinja's map, select and reject take whatever is false for no items, none above all. */
+/* Jinja's map, select and reject treat every false value as no items, above all none. */
 static int take_items_if_true(struct template_run *run, const struct template_value *value,
                               struct template_sequence *out) {
     *out = (struct template_sequence){0};
     return template_type_is_true(value) ? take_items(run, value, out) : 0;
 }
 
-/* Gives the name among the arguments at `index`, and those behind it. */
+/* Returns the name in the arguments at `index`, and the arguments after it. */
 static int name_and_rest(struct template_run *run, const struct template_call *call, size_t index,
                          struct text *out_name, struct template_arguments *out_rest) {
     const struct template_arguments *all = call->arguments;

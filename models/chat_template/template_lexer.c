@@ -1,4 +1,4 @@
-/* Written after the rules of Jinja 3.1 (jinja2/lexer.py): which white space a tag takes with it.
+/* Written after the rules of Jinja 3.1 (jinja2/lexer.py): which white space a tag removes.
  *
  *   text {%- ...   all white space before goes        ... -%} text   and all behind
  *   text {%+ ...   none                               ... +%}        none
@@ -116,7 +116,8 @@ static size_t find_tag(const struct template_lexer *lexer, size_t at) {
     return lexer->source.length;
 }
 
-/* Behind "%}" and the like at `at`, which may have a sign before it; 0: there is none. */
+/* Returns the place after "%}" or the like at `at`, which may have a sign before it; 0: there is
+ * none. */
 static size_t match_end(const struct template_lexer *lexer, size_t at, const char *end) {
     bool is_output = end[0] == '}';
     char sign = byte_at(lexer, at);
@@ -213,7 +214,7 @@ static int64_t read_digits(struct text text, size_t *at, int base, int most) {
     return places == 0 ? -1 : number;
 }
 
-/* Reads the character of \x, \u or \U, whose digits begin at *at; -1: it is none. */
+/* Reads the character of \x, \u or \U, whose digits begin at *at; -1: invalid. */
 static int32_t read_hex_escape(struct text text, size_t *at, char letter) {
     int places = letter == 'x' ? 2 : letter == 'u' ? 4 : 8;
     size_t begin = *at;
@@ -224,7 +225,7 @@ static int32_t read_hex_escape(struct text text, size_t *at, char letter) {
     return (int32_t)character;
 }
 
-/* Reads the escape behind a backslash. Returns the bytes written to out, or -1. */
+/* Reads the escape after a backslash. Returns the bytes written to out, or -1. */
 static int read_escape(struct text text, size_t *at, char out[TEMPLATE_MAX_CHARACTER_BYTES]) {
     static const char letters[] = "\\'\"abfnrtv", meant[] = "\\'\"\a\b\f\n\r\t\v";
     char letter = text.data[(*at)++];
@@ -290,7 +291,7 @@ static int read_string(struct template_lexer *lexer, struct template_token *out)
     return 0;
 }
 
-/* Behind the digits and single underscores between them. */
+/* Returns the place after digits with single underscores between them. */
 static size_t skip_digits(const struct template_lexer *lexer, size_t at) {
     while (is_digit(byte_at(lexer, at)) ||
            (byte_at(lexer, at) == '_' && is_digit(byte_at(lexer, at + 1))))
@@ -298,7 +299,7 @@ static size_t skip_digits(const struct template_lexer *lexer, size_t at) {
     return at;
 }
 
-/* Behind the float at `at`; 0: it is none. */
+/* Returns the place after the float at `at`; 0: it is not a float. */
 static size_t match_float(const struct template_lexer *lexer, size_t at) {
     size_t end = skip_digits(lexer, at), whole = end;
     if (byte_at(lexer, end) == '.' && is_digit(byte_at(lexer, end + 1)))

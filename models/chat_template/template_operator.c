@@ -213,7 +213,7 @@ int template_operator_path(struct template_run *run, const struct template_value
 
 /* --- Slices --- */
 
-/* Python's slice.indices: which items, of so many, and how many they are. */
+/* Python's slice.indices: which of `length` items, and how many they are. */
 struct range {
     int64_t start, step, num;
 };
@@ -237,7 +237,7 @@ static int make_range(struct template_run *run, const struct template_value boun
     int64_t step = given[2];
     if (step == 0)
         return template_run_fail(run, "slice step cannot be zero");
-    if (step < -length - 1 || step > length + 1) /* takes one item at most, whatever it is */
+    if (step < -length - 1 || step > length + 1) /* takes at most one item in any case */
         step = step < 0 ? -length - 1 : length + 1;
     int64_t low = step < 0 ? -1 : 0, high = step < 0 ? length - 1 : length;
     int64_t start = bounds[0].kind == TEMPLATE_NONE ? (step < 0 ? high : 0)
@@ -411,7 +411,7 @@ static int add_markup(struct template_run *run, const struct template_value *a,
     return template_run_finish(run, &builder, out);
 }
 
-/* In place where nothing lies behind a yet: a text that grows in a loop is not copied each time. */
+/* In place if nothing follows a yet: a text that grows in a loop is not copied each time. */
 static int add_strings(struct template_run *run, const struct template_value *a,
                        const struct template_value *b, struct template_value *out) {
     size_t length = a->string.length;
@@ -433,8 +433,8 @@ static int add_strings(struct template_run *run, const struct template_value *a,
     return template_run_finish(run, &builder, out);
 }
 
-/* In the memory of a, where no other list continues behind it yet: a list that grows in a loop is
- * not copied each time. */
+/* In the memory of a, if no other list continues after it yet: a list that grows in a loop is not
+ * copied each time. */
 static int add_lists(struct template_run *run, const struct template_value *a,
                      const struct template_value *b, struct template_value *out) {
     const struct template_sequence *left = a->sequence, *right = b->sequence;

@@ -21,7 +21,7 @@ static struct template_node *parse_block(struct template_cursor *cursor, const c
     return body;
 }
 
-/* The same, and moves behind the word. */
+/* The same, and advances past the word. */
 static struct template_node *parse_whole_block(struct template_cursor *cursor, const char *word) {
     const char *const words[] = {word, NULL};
     struct template_node *body = parse_block(cursor, words);
@@ -29,7 +29,7 @@ static struct template_node *parse_whole_block(struct template_cursor *cursor, c
     return body;
 }
 
-/* --- Statements: each function fills the node, at the word behind the statement's own --- */
+/* --- Statements: each function fills the node, starting after the statement's keyword --- */
 
 static void parse_if(struct template_cursor *cursor, struct template_node *node) {
     static const char *const words[] = {"elif", "else", "endif", NULL};
@@ -139,7 +139,7 @@ static void parse_generation(struct template_cursor *cursor, struct template_nod
 
 /* --- Bodies --- */
 
-/* At the word behind "{%". */
+/* At the word after "{%". */
 static struct template_node *parse_statement(struct template_cursor *cursor) {
     static const struct {
         const char *word;

@@ -100,7 +100,7 @@ static int run_rounds(struct template_run *run, const struct template_node *node
     return 0;
 }
 
-/* In scopes of its own. */
+/* In separate scopes. */
 static int run_loop(struct template_run *run, const struct template_node *node) {
     struct template_value value;
     if (template_eval(run, node->right, &value) != 0)

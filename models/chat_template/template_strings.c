@@ -227,8 +227,8 @@ enum { MAX_WIDTH = 10000, MAX_PRECISION = 100, NUMBER_BYTES = 512 };
 /* Describes how one value is written. */
 struct format {
     char type;  /* 's', 'r', 'd' or 'f'; 0: as str() */
-    char align; /* '<', '>' or '^'; 0: as the type has it */
-    bool zero;  /* filled with zeros behind the sign */
+    char align; /* '<', '>' or '^'; 0: the type's default */
+    bool zero;  /* filled with zeros after the sign */
     int64_t width;
     int64_t precision;          /* -1: none */
     struct template_value fill; /* one character */
@@ -390,7 +390,7 @@ static int take_named(struct formatter *f, const struct template_value *values,
     return 0;
 }
 
-/* One conversion, behind its percent sign. */
+/* One conversion, after its percent sign. */
 static int convert(struct formatter *f, const struct template_value *values) {
     struct format format = plain_format();
     struct template_value value = {.kind = TEMPLATE_MISSING};
@@ -526,7 +526,7 @@ static int complete_format(struct template_run *run, const struct template_value
     return 0;
 }
 
-/* One field, behind its opening brace. */
+/* One field, after its opening brace. */
 static int replace_field(struct formatter *f, const struct template_arguments *arguments) {
     struct format format = plain_format();
     struct template_value value;

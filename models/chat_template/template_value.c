@@ -402,7 +402,7 @@ struct template_value *template_map_set(struct template_arena *arena, struct tem
 
 /* --- What it reads of them --- */
 
-/* Walks the keys: without the arena there is no hash. For maps whose keys are few. */
+/* Searches the keys linearly: without the arena there is no hash. For maps with few keys. */
 struct template_value *template_map_get(const struct template_value *map, const char *key) {
     size_t length = strlen(key);
     if (map == NULL || map->kind != TEMPLATE_MAP)

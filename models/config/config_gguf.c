@@ -15,10 +15,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- Ropes ---
- * The ropes of a GGUF file. Two kinds of scaling are no setting but tensors of divisors, one per
- * frequency: rope_freqs (what Llama 3's rule comes to) and rope_factors_long and _short (longrope).
- * Both are read as longrope. */
+/* --- Ropes --- The ropes of a GGUF file. Two kinds of scaling are not settings but tensors of
+ * divisors, one per frequency: rope_freqs (what Llama 3's rule comes to) and rope_factors_long and
+ * _short (longrope). Both are read as longrope. */
 
 static int read_rotary_dim(const struct metadata_source *s, struct model_config *out) {
     static const char key[] = ".rope.dimension_count";
@@ -188,7 +187,7 @@ static int read_ropes(const struct metadata_source *s, const struct architecture
 /* --- Keys that are allowed to be there --- */
 
 /* Says which architectures read a key; 0 in the table: all. */
-enum { IF_WINDOW = 1U << 31 }; /* beside enum architecture_flags */
+enum { IF_WINDOW = 1U << 31 }; /* in addition to enum architecture_flags */
 
 static const struct {
     const char *key;
@@ -402,7 +401,7 @@ static int read_norm(const struct metadata_source *s, struct model_config *out) 
     return metadata_field_float(s, key, MODEL_MIN_NORM_EPS, MODEL_MAX_NORM_EPS, &out->norm_eps);
 }
 
-/* A scale of 0 means that there is none. */
+/* A scale of 0 means no scale. */
 static int read_scale(const struct metadata_source *s, const char *key, float *out) {
     const struct metadata *entry = metadata_field_find(s, key);
     if (entry != NULL && entry->type == METADATA_FLOAT && entry->as_float == 0.0)

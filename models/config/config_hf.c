@@ -2,7 +2,7 @@
  * family in Hugging Face Transformers 5, and its rules for files of older versions.)
  *
  * Such a file is full of settings of training and of Transformers itself, so unlike in a GGUF file
- * an unknown key is no reason to refuse it. Those known to change the forward pass are. */
+ * an unknown key is not refused. Those known to change the forward pass are. */
 #include "models/config/config_hf.h"
 
 #include "config/base/utf8.h"
@@ -107,8 +107,8 @@ static int read_list(const struct config_object *o, const cJSON *list, int32_t n
     return 0;
 }
 
-/* The classes of some families in Transformers know no list of layers. It is not followed here
- * either, and must make no difference: to contexts within the window there is none. */
+/* The classes of some families in Transformers have no list of layers. It is ignored here too, and
+ * must make no difference: for contexts within the window there is none. */
 static int check_list(const struct config_object *o, const struct architecture *architecture,
                       const struct model_config *config, int32_t window, bool *windowed) {
     bool all = architecture->window_rule == WINDOW_ALL_LAYERS;

@@ -1,5 +1,5 @@
-/* The ropes of a Hugging Face folder. Three styles are in use: rope_theta beside rope_scaling (with
- * "rope_type", or "type" in older files); rope_parameters with both in one object; and
+/* The ropes of a Hugging Face folder. Three styles are in use: rope_theta next to rope_scaling
+ * (with "rope_type", or "type" in older files); rope_parameters with both in one object; and
  * rope_parameters with an object for each kind of layer. (Source: modeling_rope_utils.py of
  * Transformers 5, which reads all three.) */
 #include "models/config/config_hf.h"

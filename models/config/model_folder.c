@@ -55,8 +55,8 @@ static int read_eos(struct model *model, const struct config_object *o) {
 
 /* --- Embeddings that may be cut --- */
 
-/* The two keys are those that vLLM reads (vllm/config/model.py). A list goes before is_matryoshka,
- * as there; sizes that are no part of an embedding are left out. */
+/* The two keys are those that vLLM reads (vllm/config/model.py). A list takes precedence over
+ * is_matryoshka, as there; sizes that are larger than the embedding are left out. */
 static int read_embedding_sizes(struct model *model, const struct config_object *o) {
     static const char key[] = "matryoshka_dimensions";
     struct embedding_sizes *out = &model->embedding_sizes;
@@ -90,7 +90,7 @@ static void name_model(struct model_config *config, const char *folder) {
     snprintf(config->name, sizeof(config->name), "%.*s", (int)(end - begin), folder + begin);
 }
 
-/* Reads a JSON file of the folder; *out is NULL where there is none. */
+/* Reads a JSON file of the folder; *out is NULL if it does not exist. */
 static int read_json(const struct model *model, const char *name, size_t max_bytes,
                      char out_path[static PATH_MAX], cJSON **out, struct error *err) {
     *out = NULL;
@@ -142,8 +142,8 @@ static void find_prefix(const struct tensor_file *file, struct model_config *con
     snprintf(config->tensor_prefix, sizeof(config->tensor_prefix), "%s", prefixes[0]);
 }
 
-/* A head that is there and not the embedding is used whatever the settings say, as by Transformers
- * 5 (PreTrainedModel.tie_weights): fine-tuning leaves such files. */
+/* A head that exists and differs from the embedding is used regardless of the settings, as by
+ * Transformers 5 (PreTrainedModel.tie_weights): fine-tuning leaves such files. */
 static int check_tied(const struct tensor_file *file, struct model_config *config,
                       struct error *err) {
     char names[2][TENSOR_NAME_BYTES];

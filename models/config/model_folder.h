@@ -1,9 +1,8 @@
 /* Private to models/: reads a model from a Hugging Face folder:
  *
- *   config.json               switches and sizes (config_hf.h), ids that end a text
- *   model*.safetensors        the tensors (safetensors.h)
- *   generation_config.json    optional: recommended sampling, and more such ids
- *   chat_template.jinja       optional; beside it, that for conversations with tools in
+ *   config.json switches and sizes (config_hf.h), ids that end a text model*.safetensors the
+ *   tensors (safetensors.h) generation_config.json optional: recommended sampling, and more such
+ *   ids chat_template.jinja optional; a second one for conversations with tools in
  *                             additional_chat_templates/tool_use.jinja
  *                             else chat_template in tokenizer_config.json, or in
  *                             chat_template.json

@@ -107,7 +107,7 @@ static void print_norms(const struct model_config *config, FILE *out) {
                 config->qk_norm == QK_NORM_HEAD ? "each head" : "all heads together");
 }
 
-/* Biases are no setting; the tensors say. */
+/* Biases are not a setting; the tensors show them. */
 static bool has_bias(const struct model *model, enum tensor_role role) {
     return tensor_names_find(model, (struct tensor_place){role, 0}, "bias") != NULL;
 }

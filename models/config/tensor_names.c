@@ -33,7 +33,7 @@ static bool starts_with(struct text text, const char *start) {
     return text.length >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
 }
 
-/* The head lies beside the module "model": "model." -> "", "language_model.model." ->
+/* The head is next to the module "model": "model." -> "", "language_model.model." ->
  * "language_model.". */
 static int head_prefix_length(const char *prefix) {
     size_t length = strlen(prefix);

@@ -1,5 +1,5 @@
-/* Address space for the longest header is reserved at once without memory behind it; pages become
- * usable, and are filled from the file, a step at a time. */
+/* Address space for the longest header is reserved at once without memory; pages are made
+ * accessible, and filled from the file, a step at a time. */
 #include "models/files/file_image.h"
 
 #include "config/base/check.h"

@@ -107,7 +107,8 @@ static int read_type(struct gguf_reader *r, struct text key, uint32_t *out) {
     return 0;
 }
 
-/* Moves behind `count` elements, now in memory; -1 when the file does not hold that many. */
+/* Advances past `count` elements, which are then in memory; -1 when the file does not hold that
+ * many. */
 static int take_elements(struct gguf_reader *r, struct text key, uint64_t count, size_t each) {
     size_t bytes;
     if (!checked_mul((size_t)count, each, &bytes) || bytes > gguf_reader_bytes_left(r))

@@ -26,8 +26,8 @@ static const struct {
     enum dtype dtype;
 } types[] = {{"F32", DTYPE_F32}, {"F16", DTYPE_F16}, {"BF16", DTYPE_BF16}};
 
-/* Masks, positions and counters are stored beside the weights; an ignorable one is no reason to
- * refuse a model. Types of less than a byte are left out: only weights have them. */
+/* Masks, positions and counters are stored together with the weights; an ignorable one must not
+ * cause a model to be refused. Types of less than a byte are left out: only weights have them. */
 static const struct unsupported_type unsupported_types[] = {
     {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"F8_E8M0", 1},
     {"U16", 2},  {"I32", 4}, {"U32", 4}, {"I64", 8},     {"U64", 8},     {"F64", 8}, {"C64", 8},
@@ -326,8 +326,8 @@ static int list_shards(struct folder *f) {
     return 0;
 }
 
-/* A tensor of the map that no shard has is no contradiction: real indices name a tied head that was
- * not stored. Loading names what is missing. */
+/* A tensor of the map that no shard has is not an error: real indices name a tied head that was not
+ * stored. Loading names what is missing. */
 static int compare_with_map(const struct folder *f) {
     const cJSON *item;
     cJSON_ArrayForEach(item, f->weight_map) {

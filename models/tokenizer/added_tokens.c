@@ -173,8 +173,8 @@ static bool is_for_clients(const struct added_entry *entry, const struct client_
     return !entry->token.special && (!entry->is_marker || clients->markers_match);
 }
 
-/* Returns the entry at text[at], which unless it is for clients ends before the next byte of one;
- * NULL if there is none, and the search continues at *out_next. */
+/* Returns the entry at text[at], which, unless it is allowed for clients, ends before the next byte
+ * of a client; NULL if there is none, and the search continues at *out_next. */
 static const struct added_entry *match_allowed(const struct added_tokens *added, const char *text,
                                                size_t length, size_t at,
                                                const struct client_spans *clients,

@@ -23,8 +23,8 @@ enum unicode_form { UNICODE_FORM_C = 1, UNICODE_FORM_KC = 2 };
 /* The longest compatibility decomposition has 18 characters. */
 #define MAX_DECOMPOSED 32
 
-/* Characters of Unicode 12 to 16 that have a compatibility decomposition: the tables behind Hugging
- * Face's tokenizers are of Unicode 11 and leave them as they are. */
+/* Characters of Unicode 12 to 16 that have a compatibility decomposition: the tables of Hugging
+ * Face's tokenizers are of Unicode 11 and leave them unchanged. */
 static bool is_after_unicode_11(int32_t c) {
     static const int32_t ranges[][2] = {
         {0x32ff, 0x32ff},   {0xa7f1, 0xa7f4},   {0xab69, 0xab69},   {0x10781, 0x107ba},
@@ -171,8 +171,8 @@ static size_t skip(const uint8_t *table, enum unicode_form form, struct text tex
     return position;
 }
 
-/* Appends `text`, valid UTF-8, in a normal form. Time is linear, whatever marks follow each other.
- * Returns -1 when memory is short. */
+/* Appends `text`, valid UTF-8, in a normal form. Time is linear for any sequence of marks. Returns
+ * -1 when memory is short. */
 static int append_form(const uint8_t *table, enum unicode_form form, struct text text,
                        struct byte_buffer *out) {
     size_t copied = 0;
@@ -252,8 +252,7 @@ static bool is_ascii(struct text text) {
     return all < 0x80;
 }
 
-/* Writes each character's lower case, as Unicode's SpecialCasing.txt has it where no language is
- * given. */
+/* Writes each character's lower case, by Unicode's SpecialCasing.txt without a language. */
 static void lowercase(struct text text, struct byte_buffer *out) {
     for (size_t i = 0; i < text.length && !out->failed;) {
         size_t bytes = utf8_char_bytes(text.data + i, text.length - i);

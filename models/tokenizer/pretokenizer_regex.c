@@ -110,7 +110,7 @@ static void copy(struct rewrite *r, size_t length) {
     r->at += length;
 }
 
-/* Returns the character `ahead` of the current one, 0 behind the end. */
+/* Returns the character `ahead` of the current one, 0 after the end. */
 static char peek(const struct rewrite *r, size_t ahead) {
     return r->at + ahead < r->pattern.length ? r->pattern.data[r->at + ahead] : 0;
 }
@@ -268,7 +268,7 @@ static int rewrite_outside(struct rewrite *r) {
     }
 }
 
-/* Appends the pattern as PCRE2 has it. ERROR_MODEL names it and what is not known of it. */
+/* Appends the pattern in PCRE2's syntax. ERROR_MODEL names it and what is not supported. */
 static int rewrite(struct text pattern, struct byte_buffer *out, struct error *err) {
     struct rewrite r = {.pattern = pattern, .out = out, .err = err};
     if (pattern.length > MAX_PATTERN_BYTES)
@@ -289,9 +289,10 @@ static int rewrite(struct text pattern, struct byte_buffer *out, struct error *e
  * repeat, so that a run of millions of blanks would reach it: for patterns that are known to be
  * linear it is lifted.
  *
- * It counts anew from every place a match may start at. So a pattern that is not trusted is asked
- * for a match that starts in the next few places only, and the clock is read in between: at one
- * place first, then at more while that takes next to no time, fewer the longer the text is. */
+ * It starts counting again at every place where a match may start. So a pattern that is not trusted
+ * is asked for a match that starts in the next few places only, and the clock is read in between:
+ * at one place first, then at more while that takes next to no time, fewer the longer the text
+ * is. */
 
 #define MATCH_LIMIT 1000000
 #define HEAP_LIMIT_KIB (64 * 1024)
@@ -422,7 +423,8 @@ static int match(struct split_matcher *m, const char *text, size_t length, size_
     return found;
 }
 
-/* Returns the places of the next search, behind one of `window` places that took so long. */
+/* Returns the number of places of the next search, after one of `window` places that took that
+ * long. */
 static size_t next_window(size_t window, int64_t took_ns, size_t length) {
     size_t most = MAX_WINDOW_WORK / (length + 1);
     most = most > MAX_WINDOW ? MAX_WINDOW : most;

@@ -250,7 +250,7 @@ struct part {
     bool unknown; /* an unknown character is still to be written */
 };
 
-/* Hands out the tokens of the part and starts the next one behind it. */
+/* Outputs the tokens of the part and starts the next one after it. */
 static void flush(struct part *part) {
     const struct bpe *bpe = part->bpe;
     int32_t *cells = part->scratch->cells;
@@ -286,7 +286,8 @@ static void end_unknown(struct part *part) {
     part->unknown = false;
 }
 
-/* Adds a character without a token, or a byte that is none. No merge knows what it becomes. */
+/* Adds a character without a token, or a byte that is not a character. No merge applies to what it
+ * becomes. */
 static void add_fallback(struct part *part, const char *character, size_t length) {
     const struct bpe *bpe = part->bpe;
     const int32_t *byte_tokens = bpe->vocabulary->byte_tokens;

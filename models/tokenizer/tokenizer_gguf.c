@@ -181,8 +181,8 @@ static int read_merges(const struct tensor_file *file, struct tokenizer_spec *sp
     return 0;
 }
 
-/* Phi-3's added tokens take the blanks behind them, which a GGUF file cannot say: the rule is that
- * of llama.cpp's llama-vocab.cpp. */
+/* Phi-3's added tokens consume the blanks after them, which a GGUF file cannot express: the rule is
+ * that of llama.cpp's llama-vocab.cpp. */
 static bool takes_blanks(struct text token, bool special) {
     static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)

@@ -1,13 +1,13 @@
 /* Reads the tokenizer of a Hugging Face folder, as its tokenizer.json describes it.
  *
- * Transformers 5 builds the tokenizers of some classes anew from the vocabulary and passes over
- * what else is in the file: LlamaTokenizer puts no space before a text that starts with one, and
- * none after a special token in the text unless "legacy" is set; GPT2Tokenizer drops steps before
- * ByteLevel, such as SmolLM 2's Digits. Here the file is followed, as by the `tokenizers` library
- * and Transformers 4. Of tokenizer_config.json counts what Transformers 5 takes from there for
- * every class: flags of added tokens, special tokens, add_bos_token and add_eos_token. Left aside
- * are "truncation" and "padding", which are for batches, and clean_up_tokenization_spaces, which
- * would change a text after it was streamed. */
+ * Transformers 5 rebuilds the tokenizers of some classes from the vocabulary and ignores the rest
+ * of the file: LlamaTokenizer puts no space before a text that starts with one, and none after a
+ * special token in the text unless "legacy" is set; GPT2Tokenizer drops steps before ByteLevel,
+ * such as SmolLM 2's Digits. Here the file is followed, as by the `tokenizers` library and
+ * Transformers 4. Of tokenizer_config.json counts what Transformers 5 takes from there for every
+ * class: flags of added tokens, special tokens, add_bos_token and add_eos_token. Left aside are
+ * "truncation" and "padding", which are for batches, and clean_up_tokenization_spaces, which would
+ * change a text after it was streamed. */
 #include "models/tokenizer/tokenizer_json.h"
 
 #include "config/base/log.h"
@@ -21,11 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- What is put around a prompt ---
- * The "post_processor" section, of which only the form for one
+/* --- What is put around a prompt --- The "post_processor" section, of which only the form for one
  * text matters here, or tokenizer_config.json's add_bos_token and add_eos_token. As in Transformers
- * 5, a tokenizer_config.json that has one of the two keys (whatever its value) replaces the
- * section. */
+ * 5, a tokenizer_config.json that has one of the two keys (with any value) replaces the section. */
 
 /* Each piece looks its name up in the list of the others. In use are a handful of both. */
 #define MAX_PIECES 64
@@ -179,8 +177,8 @@ static int read_named(struct tokenizer_json *json, const cJSON *config, const ch
     return 0;
 }
 
-/* Reads bos and eos of tokenizer_config.json (NULL: no such file; one that is no token counts as
- * none), and what is put around a prompt where it says so. */
+/* Reads bos and eos of tokenizer_config.json (NULL: no such file; one that is not a token counts as
+ * absent), and what is put around a prompt where it says so. */
 static int read_special_tokens(struct tokenizer_json *json, const cJSON *config) {
     struct tokenizer_spec *spec = json->spec;
     bool add_bos, add_eos;

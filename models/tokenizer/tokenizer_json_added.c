@@ -1,7 +1,7 @@
 /* Added tokens: those of tokenizer.json's list, then those of tokenizer_config.json's
  * added_tokens_decoder, then the tokens that tokenizer_config.json names, which are special
- * whatever the lists say. Transformers 5 adds the second and the third to the first in this order.
- * A named token that is not in the vocabulary is passed over (Transformers would give it an id for
+ * regardless of the lists. Transformers 5 adds the second and the third to the first in this order.
+ * A named token that is not in the vocabulary is skipped (Transformers would give it an id for
  * which the model has no embedding). */
 #include "models/tokenizer/tokenizer_json.h"
 
@@ -113,8 +113,8 @@ static bool is_symbol(const struct tokenizer_spec *spec, int32_t id) {
            utf8_char_bytes(text.data, text.length) == text.length;
 }
 
-/* A symbol stays plain text whatever else it is, such as the "!" that some models pad with: every
- * text that has it would lose it otherwise. */
+/* A symbol also stays plain text, such as the "!" that some models pad with: otherwise every text
+ * would lose it. */
 static void set_added(struct tokenizer_json *json, struct added_list *list,
                       const struct added_token *token) {
     struct tokenizer_spec *spec = json->spec;

@@ -132,7 +132,7 @@ static bool split_merge(const cJSON *item, struct text *left, struct text *right
     return true;
 }
 
-/* Returns whether it is the heading "#version: 0.2" of an old list, which is no merge. */
+/* Returns whether it is the heading "#version: 0.2" of an old list, which is not a merge. */
 static bool is_heading(const cJSON *item) {
     return cJSON_IsString(item) && strncmp(item->valuestring, "#version", 8) == 0;
 }

@@ -97,7 +97,7 @@ static bool can_cut_heads(const struct model_config *config, int32_t block, int3
     return true;
 }
 
-/* Returns how many KV heads to deal out at a time; 0 when there is no way. */
+/* Returns how many KV heads to assign at a time; 0 when it is impossible. */
 static int32_t find_head_step(const struct model_config *config, int32_t block, int32_t num_ranks) {
     for (int32_t step = 1; step <= config->num_kv_heads; step++)
         if (can_cut_heads(config, block, step, num_ranks))

@@ -143,7 +143,7 @@ int weights_loader_load_norm(struct weights_loader *l, const struct weights_norm
 struct matrix_source {
     const struct weights_matrix *plan;
     const struct tensor_info *tensors[WEIGHTS_MAX_PARTS];
-    struct matrix_part parts[WEIGHTS_MAX_PARTS + 1]; /* behind them the padding */
+    struct matrix_part parts[WEIGHTS_MAX_PARTS + 1]; /* then the padding */
     enum dtype types[WEIGHTS_MAX_PARTS];             /* that the parts are held in */
     float *biases[WEIGHTS_MAX_PARTS];                /* of the kept rows; NULL: none */
 };
@@ -194,7 +194,7 @@ static int explain(const struct weights_loader *l, const struct tensor_info *ten
                      text_print_length(tensor->name), tensor->name.data, why->message);
 }
 
-/* Returns the kept columns of these rows, one row behind the other. */
+/* Returns the kept columns of these rows, in contiguous rows. */
 static const void *cut_columns(struct weights_loader *l, const struct weights_matrix *plan,
                                enum dtype dtype, const void *rows, int32_t num_rows) {
     if (plan->num_cols == plan->cols)
@@ -276,7 +276,7 @@ static bool keeps_rows(const struct weights_part *part, int32_t first_row, int32
     return keeps;
 }
 
-/* Goes through all of the tensor, whatever is kept of it: the digest and the other ranks need it.
+/* Reads the whole tensor, regardless of what is kept: the digest and the other ranks need it.
  * matrix_row: where its kept rows begin; matrix NULL: nothing is. */
 static int stream_part(struct weights_loader *l, const struct matrix_source *source, int part,
                        int32_t matrix_row, struct matrix *matrix) {

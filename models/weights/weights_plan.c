@@ -198,7 +198,7 @@ static struct weights_norm norm_of_hidden(const struct model_config *config, enu
                                  .offset = offset};
 }
 
-/* Of `total` heads those the rank has, where each has weights of its own. */
+/* The rank's part of `total` heads, if each head has its own weights. */
 static struct weights_norm norm_of_heads(const struct model_config *config, enum tensor_role role,
                                          int32_t layer, int32_t total, struct row_span kept,
                                          size_t offset) {

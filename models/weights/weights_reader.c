@@ -22,7 +22,7 @@ struct chain {
 
 /* Before each piece, whose bytes follow unless there is an error. */
 struct piece_header {
-    size_t bytes, bytes_left; /* of the piece; behind it */
+    size_t bytes, bytes_left; /* of the piece; after it */
     struct error error;
 };
 
@@ -67,9 +67,9 @@ static int move(struct chain *chain, struct piece_header *header, void *chunk, s
     return status;
 }
 
-/* On rank 0: passes on the piece that is in `chunk`. Else: waits for it there and passes it on; the
- * piece is to have these bytes: ERROR_MODEL when rank 0's has others, or there is none. An error of
- * rank 0's is this rank's; ERROR_DEVICE of the transport. */
+/* On rank 0: passes on the piece that is in `chunk`. On others: waits for it there and passes it
+ * on. The piece must have this size: ERROR_MODEL when rank 0's piece has another one, or there is
+ * none. An error of rank 0's is this rank's; ERROR_DEVICE of the transport. */
 static int chain_next(struct chain *chain, void *chunk, size_t bytes, struct error *err) {
     struct piece_header header = {.bytes = bytes, .bytes_left = chain->bytes_left - bytes};
     if (chain->has_ended)
@@ -83,8 +83,9 @@ static int chain_next(struct chain *chain, void *chunk, size_t bytes, struct err
     return 0;
 }
 
-/* This rank does not go on loading: tells the others if it is rank 0, else takes and passes on what
- * still comes, so that they can. chunk: [WEIGHTS_CHUNK_BYTES]. Any number of times. */
+/* This rank stops loading: tells the others if it is rank 0, otherwise takes and passes on what
+ * still arrives, so that they can continue. chunk: [WEIGHTS_CHUNK_BYTES]. May be called several
+ * times. */
 static void chain_abandon(struct chain *chain, void *chunk, const struct error *why) {
     struct piece_header header = {.error = *why};
     struct error unseen;
