@@ -1,5 +1,5 @@
 /* `quire chat`: a conversation in the terminal with a running server, or with one that it starts
- * for itself. With a question, or where input or output is no terminal, one answer on stdout. */
+ * for itself. With a question, or if input or output is not a terminal, one answer on stdout. */
 #include "server/client/client.h"
 
 #include "config/options_table.h"
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define STATUS_NO_ANSWER 1
-#define STATUS_INTERRUPTED 130 /* as a shell has it */
+#define STATUS_INTERRUPTED 130 /* like a shell's */
 
 static const char usage[] =
     "usage: quire chat [--url URL] [--FIELD VALUE ...] [QUESTION]\n"
@@ -59,9 +59,8 @@ static void note_interrupt(int number) {
     is_interrupted = 1;
 }
 
-/* A server of ours and its folder are not to be left behind. A signal that comes just before a
- * system call does not end it, and libedit tries once more after one that did: hence SIGALRM, until
- * the end. */
+/* Our own server and its folder must not be left over. A signal just before a system call does not
+ * interrupt it, and libedit retries an interrupted one: hence SIGALRM, repeated until the end. */
 static void note_end(int number) {
     is_told_to_end = 1;
     alarm(1);

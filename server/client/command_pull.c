@@ -47,7 +47,7 @@ bool command_pull_is_reference(const char *model) {
     return access(model, F_OK) != 0 && errno == ENOENT && !hub_reference_is_path(model);
 }
 
-/* A service manager that waits for the start is told that it goes on. */
+/* Tells a service manager that waits for the start that it makes progress. */
 static void say(void *context, enum hub_message kind, const char *line) {
     service_extend_timeout(FETCH_TIMEOUT_S);
     if (kind == HUB_STATUS)

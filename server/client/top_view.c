@@ -27,7 +27,7 @@ static const char *match_name(const char *line, const char *name) {
                : NULL;
 }
 
-/* Values of labels have no line feeds, but may have brackets and quotes behind a backslash. */
+/* Values of labels have no line feeds, but may have brackets, and quotes after a backslash. */
 static const char *end_of_labels(const char *at) {
     bool is_quoted = false;
     for (; *at != '\0' && *at != '\n'; at++) {
@@ -51,7 +51,7 @@ static void read_sample(const char *at, struct sample *out) {
     out->value = strtod(at, NULL);
 }
 
-/* Finds the metric's next sample at or behind *at, and moves *at to the line behind it. */
+/* Finds the metric's next sample at or after *at, and advances *at to the line after it. */
 static bool find_sample(const char **at, const char *name, struct sample *out) {
     const char *line = *at;
     while (*line != '\0') {
@@ -67,7 +67,7 @@ static bool find_sample(const char **at, const char *name, struct sample *out) {
     return false;
 }
 
-/* Returns the value behind `NAME="`, or NULL. */
+/* Returns the value after `NAME="`, or NULL. */
 static const char *find_label(const struct sample *sample, const char *label) {
     size_t length = strlen(label);
     for (const char *at = sample->labels; at + length + 2 < sample->labels_end; at++) {
@@ -176,7 +176,7 @@ static double uptime(const struct view *v) {
     return start > 0 && seconds > 0 ? seconds : 0;
 }
 
-/* Returns how much the counter rose a second. One that fell began anew. */
+/* Returns the counter's increase per second. One that decreased was restarted. */
 static double rate_of(const struct view *v, const char *name, const char *label) {
     double now = metrics_sample_sum(v->now, name, label);
     double earlier = v->earlier != NULL ? metrics_sample_sum(v->earlier, name, label) : 0;

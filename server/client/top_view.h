@@ -8,8 +8,8 @@
 
 /* --- Samples --- */
 
-/* Reads Prometheus' text format, as /metrics has it: sums of samples, and histograms. The prefix of
- * a metric's name, up to its colon, is not compared: servers choose it. */
+/* Reads Prometheus' text format, the format of /metrics: sums of samples, and histograms. The
+ * prefix of a metric's name, up to its colon, is not compared: servers choose it. */
 
 #define METRICS_SAMPLE_BUCKETS 48
 

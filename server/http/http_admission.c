@@ -187,7 +187,7 @@ static void observe_queue(struct connection *connection, int64_t num_ended) {
                       http_admission_num_waiting(connection), clock_now_ms());
 }
 
-/* Who has a share of its own has a rate of its own. */
+/* Each share has its own rate. */
 int64_t http_admission_wait_ms(const struct connection *connection) {
     const struct http_server *server = connection->server;
     const struct http_owner *owner = connection->exchange.owner;
@@ -256,8 +256,9 @@ static int64_t count_outputs(const struct connection *connection, int64_t *num_o
     return num_tokens;
 }
 
-/* Cuts the open ones to `each` tokens beside their least. Returns how many more these are in all.
- * */
+/* Cuts the open ones to `each` tokens in addition to their minimum. Returns how many more these are
+ * in all.
+ */
 static int64_t limit_outputs(const struct connection *connection, int64_t each) {
     struct api_call *call = connection->exchange.call;
     int64_t more = 0;

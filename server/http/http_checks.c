@@ -10,7 +10,7 @@
 
 /* --- Framing, target and id --- */
 
-/* Takes digits only, as RFC 9110 section 8.6 has it; UINT64_MAX for anything else. */
+/* Accepts only digits, by RFC 9110 section 8.6; UINT64_MAX for anything else. */
 static uint64_t parse_length(const char *text) {
     uint64_t value = 0;
     if (!*text)
@@ -266,7 +266,7 @@ static int check_origins(const struct options *options, struct error *err) {
     return 0;
 }
 
-/* The items behind each other, with commas. */
+/* The items in sequence, with commas. */
 static int join_tokens(const char *option, const struct option_list *list, char *out,
                        size_t capacity, struct error *err) {
     size_t length = 0;

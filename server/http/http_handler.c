@@ -42,8 +42,8 @@ static int find_owner(struct connection *connection) {
     return 0;
 }
 
-/* Makes room for so many bytes more of the body: twice what there was, as far as the body goes and
- * memory allows. */
+/* Makes room for that many more bytes of the body: doubles the room, as far as the body's length
+ * and memory allow. */
 static int hold_body(struct connection *connection, size_t bytes) {
     struct exchange *exchange = &connection->exchange;
     size_t most = connection->server->config.max_body_bytes;

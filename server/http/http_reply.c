@@ -308,8 +308,8 @@ enum MHD_Result http_reply_options(struct connection *connection) {
     return queue(connection, 204, create_from_buffer(&nothing, NULL));
 }
 
-/* Copies what is there. With nothing there it must suspend: returning 0 otherwise makes
- * libmicrohttpd call again at once, for ever. */
+/* Copies what is present. With nothing present it must suspend: otherwise returning 0 makes
+ * libmicrohttpd call again at once, forever. */
 static ssize_t read_stream(void *context, uint64_t position, char *out, size_t capacity) {
     struct connection *connection = context;
     struct exchange *exchange = &connection->exchange;

@@ -136,7 +136,7 @@ static int answer_models(struct connection *connection) {
     return 0;
 }
 
-/* The name ends the path, but for a slash behind it. */
+/* The name ends the path, except for a slash after it. */
 static int answer_model(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     struct text argument = exchange->argument;
@@ -462,7 +462,7 @@ static bool is_end(const char *path) {
     return path[0] == '\0' || (path[0] == '/' && path[1] == '\0');
 }
 
-/* Returns whether the path is as the pattern has it, but for a slash at its end. */
+/* Returns whether the path matches the pattern, except for a slash at its end. */
 static bool matches(const char *pattern, const char *path, struct text *out_argument) {
     size_t length = strcspn(pattern, "{");
     *out_argument = (struct text){path, 0};

@@ -1,4 +1,4 @@
-/* The I/O loop. libmicrohttpd runs on its own epoll set without a thread of its own; that set, the
+/* The I/O loop. libmicrohttpd runs on its own epoll set without a separate thread; that set, the
  * engine's eventfd, the prep workers' eventfd, the signals and every client socket (for hang-ups)
  * sit in an outer set. Each turn first handles what concerns us, which only marks connections for
  * resuming, and then runs libmicrohttpd once: it walks all suspended connections per run, so one

@@ -106,7 +106,7 @@ struct exchange {
     struct byte_buffer out;
     int64_t output_ms;                 /* last time `out` grew; before: its stream's start */
     struct byte_buffer ignored;        /* of a transform: names for X-Ignored-Params */
-    int status;                        /* of an answer that is no error; 0: 200 */
+    int status;                        /* of an answer that is not an error; 0: 200 */
     const struct header_field *fields; /* of this answer alone; NULL: none */
 
     /* READING and ANSWERED: an answer that is not in `out` but stored elsewhere. */

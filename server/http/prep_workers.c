@@ -82,8 +82,7 @@ static void begin_to_wait(struct prep_queue_state *queue, struct turn *turn) {
         turn->spent_ns = queue->now_ns + MAX_AHEAD_NS;
 }
 
-/* Takes the next job of a queue, of those that are expected to take no more than so much; NULL:
- * there is none. */
+/* Takes the next job of a queue, of those with at most that expected time; NULL: there is none. */
 static struct prep_job *take(struct prep_queue_state *queue, int64_t most_ns) {
     struct turn **best = NULL;
     for (struct turn **at = &queue->first; *at != NULL; at = &(*at)->next)

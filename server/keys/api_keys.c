@@ -88,8 +88,8 @@ static void admit(struct api_keys *keys, const int32_t *tenants, int count) {
     }
 }
 
-/* Lists all; one of --api-key that the file has too gets what the file says. Returns for how many
- * there is no place. */
+/* Lists all keys; for one of --api-key that is also in the file, the file's entry applies. Returns
+ * the number of keys without a place. */
 static int list_all(struct api_keys *keys, struct key_file *file, const int32_t *tenants) {
     int num_left = 0;
     for (int32_t i = 0; i < AUTH_MAX_TENANTS; i++)

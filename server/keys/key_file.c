@@ -182,7 +182,7 @@ static int read_yaml(const char *path, const char *text, size_t length, struct k
 
 /* --- Files --- */
 
-/* What is read, with a NUL behind it. */
+/* The file's contents, followed by a NUL. */
 struct file_text {
     char *data;
     size_t length;

@@ -69,7 +69,7 @@ static void put_held(struct harmony_parser *parser, bool is_reasoning) {
     byte_buffer_clear(&parser->held);
 }
 
-/* Returns the word behind the last `mark` of a header; empty: there is none. */
+/* Returns the word after the last `mark` of a header; empty: there is none. */
 static struct text word_behind(struct text header, const char *mark) {
     struct text word = {header.data, 0};
     size_t length = strlen(mark);
@@ -164,7 +164,7 @@ static void push_text(struct harmony_parser *parser, char byte, bool is_reasonin
         end_message(parser);
 }
 
-/* Goes on as content behind a call that is out, or with one that is none. */
+/* Continues as content after a released call, or with something that is not a call. */
 static void leave_call(struct harmony_parser *parser, char byte) {
     struct tool_call_sink *sink = &parser->content->sink;
     parser->state = HARMONY_CONTENT;

@@ -11,8 +11,8 @@ static bool is_digit(char byte) {
     return byte >= '0' && byte <= '9';
 }
 
-/* Appends digits up to what is none; -1 where an underscore stands at an end of them or beside
- * another. Returns how many. */
+/* Appends digits up to the first non-digit and returns their number; -1 if an underscore is at an
+ * end of them or next to another. */
 static int take_digits(struct text *word, struct byte_buffer *out) {
     int count = 0;
     bool may_have_underscore = false;
@@ -56,7 +56,7 @@ static int base_of(char letter) {
     }
 }
 
-/* The digits behind 0x, 0o or 0b. */
+/* The digits after 0x, 0o or 0b. */
 static bool append_based(struct text digits, int base, struct byte_buffer *out) {
     uint64_t value = 0;
     bool ends_with_digit = false;
@@ -230,7 +230,7 @@ static enum python_literal_step open_value(struct python_literal *literal, char 
     return go(literal, PYTHON_LITERAL_WORD);
 }
 
-/* A comma may stand behind the last one. */
+/* A comma may follow the last one. */
 static enum python_literal_step open_item(struct python_literal *literal, char byte) {
     int level = literal->depth - 1;
     if (byte == (literal->is_dict[level] ? '}' : ']'))
@@ -354,7 +354,7 @@ static enum python_literal_step begin_digits(struct python_literal *literal, int
     return go(literal, PYTHON_LITERAL_DIGITS);
 }
 
-/* Returns the character behind a backslash; -1: it is no such letter. */
+/* Returns the character for a letter after a backslash; -1: not such a letter. */
 static int letter(char byte) {
     static const char letters[] = "'av", values[] = "'\a\v";
     const char *found = byte != '\0' ? strchr(letters, byte) : NULL;

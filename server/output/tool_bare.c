@@ -4,7 +4,7 @@
  *
  * Calls without markers, as the models of some families write them: objects, or a list of them,
  * with or without a fence of Markdown, which end the answer. What names no given tool, has other
- * keys, or has more text behind it (an example that is explained) is content. */
+ * keys, or is followed by more text (an example that is explained) is content. */
 #include "server/output/tool_parser.h"
 
 #define OPENING "<tool_call>"
@@ -15,10 +15,10 @@ enum bare_state {
     BARE_START,
     BARE_TICKS, /* in those that open a fence */
     BARE_LANGUAGE,
-    BARE_OPEN, /* behind the fence's line */
+    BARE_OPEN, /* after the fence's line */
     BARE_ITEM, /* in front of an object of a list */
     BARE_IN_OBJECT,
-    BARE_AFTER,     /* behind an object */
+    BARE_AFTER,     /* after an object */
     BARE_END_TICKS, /* in those that close a fence */
     BARE_OPENING,
     BARE_CLOSING,
@@ -44,7 +44,7 @@ static enum tool_step push_object(struct tool_parser *parser, char byte) {
     return step == TOOL_CALL_BAD ? TOOL_BAD : TOOL_MORE;
 }
 
-/* Behind the last call that may be made everything is content. */
+/* After the last allowed call everything is content. */
 static enum tool_step begin_object(struct tool_parser *parser, char byte) {
     if (!tool_call_sink_has_room(&parser->sink)) {
         tool_call_sink_release(&parser->sink);

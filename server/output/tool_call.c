@@ -21,7 +21,7 @@ void output_parts_clear(struct output_parts *parts) {
     parts->num_taken = 0;
 }
 
-/* A name is a part of its own even behind another one. */
+/* A name is a separate part even after another one. */
 static bool continues_last(const struct output_parts *parts, enum output_part_kind kind,
                            int32_t tool_index) {
     size_t count = num_entries(parts);
@@ -378,14 +378,14 @@ static enum tool_call_step push_structure(struct tool_call_object *object, char 
     case TOOL_CALL_OBJECT_OPEN:
         return byte == '{' ? go(object, TOOL_CALL_OBJECT_KEY) : TOOL_CALL_BAD;
     case TOOL_CALL_OBJECT_KEY:
-        if (byte == '}') /* behind a comma; an empty object is no call */
+        if (byte == '}') /* after a comma; an empty object is not a call */
             return end_object(object);
         return begin_word(object, byte, TOOL_CALL_OBJECT_IN_KEY);
     case TOOL_CALL_OBJECT_COLON:
         return byte == ':' ? begin_value(object) : TOOL_CALL_BAD;
     case TOOL_CALL_OBJECT_NAME:
         return begin_word(object, byte, TOOL_CALL_OBJECT_IN_NAME);
-    default: /* behind a value */
+    default: /* after a value */
         if (byte == '}')
             return end_object(object);
         return byte == ',' ? go(object, TOOL_CALL_OBJECT_KEY) : TOOL_CALL_BAD;

@@ -14,7 +14,7 @@ enum list_state {
     LIST_START,
     LIST_ITEM,       /* in front of an object */
     LIST_IN_ITEM,    /* in one */
-    LIST_AFTER_ITEM, /* behind one */
+    LIST_AFTER_ITEM, /* after an item */
     LIST_ONE,        /* in an object without the list */
     LIST_CLOSE,      /* in front of the end marker */
     LIST_IN_CLOSE,

@@ -8,8 +8,8 @@
 enum llama3_state {
     LLAMA3_START,
     LLAMA3_OBJECT,
-    LLAMA3_NEXT,      /* behind an object */
-    LLAMA3_SEPARATED, /* behind its ';' */
+    LLAMA3_NEXT,      /* after an object */
+    LLAMA3_SEPARATED, /* after its ';' */
 };
 
 static void begin(struct tool_parser *parser) {

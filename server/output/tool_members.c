@@ -112,8 +112,8 @@ static struct text trimmed(const struct byte_buffer *value) {
     return text;
 }
 
-/* Writes the value as JSON; false: it is none, or what was written first has to be dropped. A
- * number ends with what follows it only. */
+/* Writes the value as JSON; false: it is not JSON, or what was written before must be dropped. A
+ * number ends only with what follows it. */
 static bool to_json(struct text text, struct byte_buffer *out) {
     struct json_stream json;
     enum json_stream_step step = JSON_STREAM_MORE;

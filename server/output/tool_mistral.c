@@ -2,8 +2,8 @@
  * [TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]Abc123xyz[ARGS]{}
  *
  * The forms of Mistral's instruct tokenizers up to version 7 and from version 11 on
- * (mistral-common, tokens/tokenizers/instruct.py). Taken as well: one object without the list, and
- * a name with the arguments right behind it, which is what is left where [ARGS] is not shown. */
+ * (mistral-common, tokens/tokenizers/instruct.py). Also accepted: one object without the list, and
+ * a name directly followed by the arguments, which is what is left if [ARGS] is not shown. */
 #include "server/output/tool_parser.h"
 
 enum mistral_state {
@@ -11,9 +11,9 @@ enum mistral_state {
     MISTRAL_OBJECT,     /* without a list */
     MISTRAL_ITEM,       /* in front of an object of the list */
     MISTRAL_IN_ITEM,    /* in the object */
-    MISTRAL_AFTER_ITEM, /* behind it */
+    MISTRAL_AFTER_ITEM, /* after it */
     MISTRAL_NAME,
-    MISTRAL_BRACKET,   /* behind the name's '[' */
+    MISTRAL_BRACKET,   /* after the name's '[' */
     MISTRAL_ID_MARKER, /* in the rest of [CALL_ID] */
     MISTRAL_ID,
     MISTRAL_ARGS_MARKER, /* in the rest of [ARGS] */

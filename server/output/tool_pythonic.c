@@ -52,7 +52,7 @@ static enum tool_step close(struct tool_parser *parser) {
     return go(parser, PYTHONIC_CLOSE);
 }
 
-/* A comma may stand behind the last call. */
+/* A comma may follow the last call. */
 static enum tool_step push_call(struct tool_parser *parser, char byte) {
     if (byte == ']' && parser->between_tool_calls)
         return close(parser);
@@ -63,7 +63,7 @@ static enum tool_step push_call(struct tool_parser *parser, char byte) {
     return push_name(parser, byte);
 }
 
-/* A call without arguments is out here only: [f() for x in y] is none. */
+/* A call without arguments is released only here: [f() for x in y] is not a call. */
 static enum tool_step after_call(struct tool_parser *parser, char byte) {
     if (byte != ',' && byte != ']')
         return TOOL_BAD;
@@ -105,7 +105,7 @@ static enum tool_step push_key(struct tool_parser *parser, char byte) {
     return parser->key.length > TOOL_KEY_MAX_BYTES ? TOOL_BAD : go(parser, PYTHONIC_KEY);
 }
 
-/* A comma may stand behind the last one. */
+/* A comma may follow the last one. */
 static enum tool_step push_argument(struct tool_parser *parser, char byte) {
     byte_buffer_clear(&parser->key);
     if (byte == ')')

@@ -23,7 +23,7 @@ enum sections_state {
     SECTIONS_NAME, /* DeepSeek V3's */
     SECTIONS_FENCE,
     SECTIONS_ARGUMENTS,
-    SECTIONS_TAIL, /* behind the arguments */
+    SECTIONS_TAIL, /* after the arguments */
     SECTIONS_CALL_END,
     SECTIONS_NEXT, /* in front of a further call, or the section's end */
     SECTIONS_IN_NEXT,
@@ -44,7 +44,7 @@ static void begin(struct tool_parser *parser) {
     expect(parser, SECTIONS_START, parser->format->sections->call_begin);
 }
 
-/* Reads the next byte of a literal, behind which comes `next`. */
+/* Reads the next byte of a literal, after which comes `next`. */
 static enum tool_step push_expected(struct tool_parser *parser, char byte, enum sections_state next,
                                     enum tool_step other) {
     if (byte != *parser->expected)

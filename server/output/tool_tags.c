@@ -12,7 +12,7 @@
 
 #define MARKER "<tool_call>"
 #define END_MARKER "</tool_call>"
-#define MAX_END_BYTES 280 /* of a value's end: longer white space is not looked behind */
+#define MAX_END_BYTES 280 /* of a value's end: what follows longer white space is not examined */
 
 /* Of a form; key_begin and end differ in their second byte. */
 struct tool_tags {
@@ -20,7 +20,7 @@ struct tool_tags {
     const char *key_begin, *key_end;
     const char *value_begin, *value_end; /* value_begin "": the value follows at once */
     const char *end;
-    bool has_lines; /* a line feed around the value is none of it */
+    bool has_lines; /* a line feed around the value does not belong to it */
     bool ends_call; /* END_MARKER follows `end` */
 };
 
@@ -28,8 +28,8 @@ enum tags_state {
     TAGS_START, /* in front of the name */
     TAGS_NAME,
     TAGS_BETWEEN, /* in front of a key or the end */
-    TAGS_OPEN,    /* behind the '<' of one of them */
-    TAGS_SLASH,   /* behind its "</" */
+    TAGS_OPEN,    /* after the '<' of one of them */
+    TAGS_SLASH,   /* after its "</" */
     TAGS_KEY_BEGIN,
     TAGS_KEY,
     TAGS_KEY_END,
@@ -53,7 +53,7 @@ static enum tool_step go(struct tool_parser *parser, enum tags_state state) {
     return TOOL_MORE;
 }
 
-/* Reads a literal in `state`, behind which comes `next`; an empty one is over at once. */
+/* Reads a literal in `state`, after which comes `next`; an empty one ends at once. */
 static enum tool_step expect(struct tool_parser *parser, const char *literal, enum tags_state state,
                              enum tags_state next) {
     parser->expected = literal;

@@ -125,7 +125,7 @@ static cJSON *property(cJSON *schemas, const char *schema, const char *name) {
     return member(member(member(schemas, schema), "properties"), name);
 }
 
-/* Adds what the model and the options bound beside numbers of the tables. */
+/* Adds the limits of the model and the options, in addition to the numbers of the tables. */
 static int add_sizes(const struct api_context *context, cJSON *schemas) {
     double vocab_size = tokenizer_vocab_size(context->tokenizer);
     const struct {

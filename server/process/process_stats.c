@@ -31,7 +31,7 @@ static double boot_seconds(void) {
     return (double)(now.tv_sec - since.tv_sec) + (double)(now.tv_nsec - since.tv_nsec) * 1e-9;
 }
 
-/* The name, in brackets, may hold anything: the fields are those behind its end. */
+/* The name, in brackets, may contain anything: the fields follow its end. */
 static void read_stat(const char *path, struct process_stats *out) {
     char text[1024];
     unsigned long long user, system, start, virtual_bytes;

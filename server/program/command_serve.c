@@ -37,7 +37,7 @@ static void log_chat(const struct serve *serve) {
                  reasoning_format_name(chat->reasoning));
 }
 
-/* Not of a rank that mpirun has started beside the first: it ends with that. */
+/* Not for a rank that mpirun has started in addition to the first: it ends with that. */
 static int start_guard(struct serve *serve, struct error *err) {
     return stop_guard_start(&serve->guard, err);
 }

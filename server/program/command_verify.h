@@ -37,11 +37,11 @@ void command_verify_finish(struct command_verify *verify);
 /* Finds the recorded SHA-256 of a file. Model formats have no field for it (GGUF and safetensors
  * have none for the whole file), but tools that distribute models write it next to the file:
  *
- *   FILE.sha256, SHA256SUMS   beside the file, as sha256sum(1) writes them
- *   the file's own name       once links are followed: Hugging Face's cache keeps a large file as
+ *   FILE.sha256, SHA256SUMS next to the file, as written by sha256sum(1) the file's own name once
+ *   links are followed: Hugging Face's cache keeps a large file as
  *                             blobs/HEX, Ollama as blobs/sha256-HEX
- *   .cache/huggingface/download/FILE.metadata   beside the file, which `hf download --local-dir`
- *                             leaves: commit, etag (of a large file its SHA-256), time
+ *   .cache/huggingface/download/FILE.metadata next to the file, written by `hf download
+ *   --local-dir`: commit, etag (of a large file its SHA-256), time
  *
  * The first one found counts. */
 

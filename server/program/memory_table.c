@@ -72,7 +72,7 @@ static void put_device_parts(const struct printer *out, const struct executor_in
         put(out, "left free  %8.1f MiB", mib(info->memory.free_bytes));
 }
 
-/* Of several, each beside its node's memory. */
+/* With several, each next to its node's memory. */
 static void put_ranks(const struct printer *out, const struct executor_info *info) {
     for (int32_t r = 0; info->num_ranks > 1 && r < info->num_ranks; r++) {
         const struct executor_memory *memory = &info->rank_memory[r];

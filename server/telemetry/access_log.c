@@ -104,7 +104,7 @@ static void list_fields(const struct access_record *record, struct fields *field
     add_number(fields, "sent_bytes", (int64_t)record->sent_bytes);
 }
 
-/* What ended the first choice, as `stop_reason` of vLLM's answers has it. */
+/* What ended the first choice, like `stop_reason` of vLLM's answers. */
 static void write_stop_reason(const struct api_call_summary *call, struct byte_buffer *out) {
     if (call->stop_text.data == NULL && call->stop_token < 0)
         return;

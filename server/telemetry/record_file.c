@@ -126,7 +126,7 @@ static int look_at(const char *path, struct error *err) {
     return error_set(err, ERROR_CONFIG, "record %.400s: is there and is not a recording", path);
 }
 
-/* One to which nothing came is no loss, and does not take the place of one that has something. */
+/* One that received nothing is not a loss, and does not replace one with contents. */
 static int put_aside(const struct record_file *file) {
     struct stat status;
     if (lstat(file->path, &status) == 0 && status.st_size == 0)

@@ -15,9 +15,9 @@
 
 /* --- Lists of connections --- */
 
-/* The connections of the TLS thread by their state, those longest in it first, and those that have
- * something to go on with. Nothing is allocated: a connection has the links of both kinds of list.
- * Used by that thread alone. */
+/* The connections of the TLS thread by their state, those longest in it first, and those that can
+ * make progress. Nothing is allocated: a connection has the links of both kinds of list. Used by
+ * that thread alone. */
 
 struct state_list {
     struct tls_connection *first, *last;
@@ -67,7 +67,7 @@ static void mark_ready(struct lists *lists, struct tls_connection *connection) {
     list->last = connection;
 }
 
-/* Returns the first, which is ready no more; NULL: there is none. */
+/* Returns the first, which is then no longer ready; NULL: there is none. */
 static struct tls_connection *pop_ready(struct ready_list *list) {
     struct tls_connection *connection = list->first;
     if (!connection)

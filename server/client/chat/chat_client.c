@@ -178,7 +178,7 @@ static const char *key_of(const struct chat_client *client) {
     return client->key_field[0] != '\0' ? client->key_field : NULL;
 }
 
-/* Writes one line about an answer that is none. */
+/* Writes one line about an invalid answer. */
 static void explain(const struct chat_client *client, const struct http_answer *answer,
                     const struct completion_refusal *refusal, char *out, size_t capacity) {
     if (answer->status == 401 && key_of(client) == NULL)

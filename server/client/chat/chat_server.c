@@ -30,8 +30,7 @@ static int make_folder(struct chat_server *server, struct error *err) {
     return 0;
 }
 
-/* In the child. Ctrl-C at the terminal is none of its business: hence a process group of its
- * own. */
+/* In the child. It must not receive Ctrl-C from the terminal: hence its own process group. */
 static _Noreturn void become_server(char *const *words, const char *log_path, pid_t parent) {
     sigset_t none;
     sigemptyset(&none);
@@ -66,7 +65,7 @@ static int start_process(struct chat_server *server, char *const *arguments, int
     return 0;
 }
 
-/* Reads the end of the log, and leaves in line its last line behind the time, "" if there is
+/* Reads the end of the log, and writes its last line, without the time, to line; "" if there is
  * none. */
 static void read_last_line(const struct chat_server *server, char line[static LINE_BYTES]) {
     char text[4096];

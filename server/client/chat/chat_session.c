@@ -187,7 +187,7 @@ static bool is_stopped(void *context) {
     return loop->take_interrupt() || loop->must_end();
 }
 
-/* One line about an answer that is none, or not a whole one. */
+/* One line about a missing or incomplete answer. */
 static void explain(struct chat_loop *loop, const struct chat_answer *answer) {
     struct chat_terminal *terminal = loop->terminal;
     bool ends_at_length = strcmp(answer->finish_reason, "length") == 0;
@@ -376,7 +376,7 @@ static bool run_command(struct chat_loop *loop, const char *text) {
     return true;
 }
 
-/* A path is no command. */
+/* A path is not a command. */
 static bool is_command(const char *text) {
     return text[0] == '/' && text[1 + strspn(text + 1, "abcdefghijklmnopqrstuvwxyz")] != '/';
 }

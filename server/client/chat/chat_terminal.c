@@ -31,7 +31,7 @@ void terminal_text_end(struct terminal_text *text, struct byte_buffer *out) {
     text->num_kept = 0;
 }
 
-/* Returns whether the byte goes on with the character whose begin is kept. */
+/* Returns whether the byte continues the character whose beginning is kept. */
 static bool fits(const struct terminal_text *text, unsigned char byte) {
     return text->num_kept == 1 ? utf8_second_fits((unsigned char)text->kept[0], byte)
                                : utf8_continues((char)byte);
@@ -267,7 +267,8 @@ struct chat_terminal *chat_terminal_create(const char *history_path, bool (*take
     CHECK(terminal != NULL);
     setlocale(LC_CTYPE, "");
     if (MB_CUR_MAX == 1)
-        setlocale(LC_CTYPE, "C.UTF-8"); /* what the model writes, whatever the user's language */
+        setlocale(LC_CTYPE,
+                  "C.UTF-8"); /* for the model's text, regardless of the user's language */
     terminal->line = el_init("quire", stdin, stdout, stderr);
     terminal->history = history_init();
     if (terminal->line == NULL || terminal->history == NULL) {

@@ -246,8 +246,8 @@ static int each_entry(struct inventory *inventory, const char *folder,
 
 /* --- Which revision a commit is --- */
 
-/* Of several revisions that are the commit, main is the one; else the last in the alphabet. A
- * revision in a folder of its own (refs/pr/1) is found by its commit. */
+/* If several revisions are the commit, main is chosen, otherwise the alphabetically last one. A
+ * revision in a subfolder (refs/pr/1) is found by its commit. */
 static void name_revision(struct inventory *inventory, const char *commit) {
     char folder[PATH_MAX + 8], known[HUB_COMMIT_BYTES];
     struct dirent **entries;

@@ -89,8 +89,8 @@ bool hub_cache_is_absent(const struct hub_cache *cache, const char *commit, cons
 static int list_folder(const char *folder, const char *prefix, int depth, struct hub_listing *out,
                        struct error *err);
 
-/* Adds one entry of a folder: a file, or what is in a folder. A link whose content is gone is
- * none. */
+/* Adds one entry of a folder: a file, or what is in a folder. A link whose content is gone does not
+ * count. */
 static int list_entry(const char *folder, const char *prefix, const char *entry, int depth,
                       struct hub_listing *out, struct error *err) {
     char path[PATH_MAX], name[HUB_FILE_NAME_BYTES];
@@ -244,7 +244,7 @@ static void digest_add(struct hub_digest *digest, const void *data, size_t lengt
         CHECK(gnutls_hash(digest->handle, data, length) == 0);
 }
 
-/* Begins, or begins anew, for a content of so many bytes. expected: 64 or 40 digits, or "". */
+/* Begins, or restarts, for content of that many bytes. expected: 64 or 40 digits, or "". */
 static int digest_begin(struct hub_digest *digest, const char *expected, int64_t bytes,
                         struct error *err) {
     char prefix[32];

@@ -32,8 +32,8 @@ static int64_t pause_ms(const struct retry *retry, const struct hub_request *req
     return (int64_t)FIRST_PAUSE_MS << (retry->num_failures - 1);
 }
 
-/* Decides what becomes of a request that ended without what it should have brought: 0, and when to
- * try again is in *retry, or -1 and the line for the user. The watcher is told. */
+/* Decides what to do about a failed request: returns 0 with the time of the next try in *retry, or
+ * -1 with the line for the user. Informs the watcher. */
 static int decide_retry(struct retry *retry, const struct hub_fetch *fetch,
                         const struct hub_request *request, const struct hub_subject *subject,
                         int64_t now_ms, struct error *err) {
@@ -470,7 +470,7 @@ static void report(struct downloads *all) {
     watcher->say(watcher->context, kind, line);
 }
 
-/* Lets the first few that are not at the goal go on; returns how many those are. */
+/* Lets the first few that are not finished continue; returns their number. */
 static int step_all(struct downloads *all, enum stage goal, bool *out_hashes, struct error *err) {
     int num_active = 0;
     *out_hashes = false;

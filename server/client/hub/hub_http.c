@@ -30,7 +30,7 @@ static void copy_value(struct text value, char out[static HUB_FIELD_BYTES]) {
     }
 }
 
-/* Reads digits up to HUB_MAX_FILE_BYTES; -1: something else. Returns what is behind them. */
+/* Reads digits up to HUB_MAX_FILE_BYTES; -1: something else. Returns the place after them. */
 static struct text take_number(struct text value, int64_t *out) {
     int64_t number = 0;
     size_t i = 0;
@@ -131,7 +131,7 @@ void hub_answer_normalise_etag(const char *etag, char out[static HUB_FIELD_BYTES
         out[--length] = '\0';
 }
 
-/* --- What an answer that is none means --- */
+/* --- The meaning of failed answers --- */
 
 bool hub_answer_may_retry(const struct hub_request *request) {
     int status = request->answer.status;
@@ -352,7 +352,7 @@ static bool set_up(struct hub_exchange *exchange) {
            SET(CURLOPT_LOW_SPEED_TIME, settings->stall_s);
 }
 
-/* Sets what a hop has of its own: the URL, and the fields that go to its host. */
+/* Sets what is specific to a hop: the URL, and the fields that go to its host. */
 static bool set_hop(struct hub_exchange *exchange) {
     curl_slist_free_all(exchange->fields);
     exchange->fields = NULL;

@@ -146,7 +146,7 @@ void hub_listing_finish(struct hub_listing *listing) {
 
 /* --- Its JSON --- */
 
-/* Copies a hash of so many digits; one that is not there stays unknown. */
+/* Copies a hash of that many digits; a missing one stays unknown. */
 static int read_hash(const cJSON *item, const char *field, size_t num_digits, char *out,
                      struct error *err) {
     if (!json_is_given(item))
@@ -265,8 +265,7 @@ static const char *base_name(const char *name) {
     return slash != NULL ? slash + 1 : name;
 }
 
-/* The projector of a model of images, and the statistics that a quantisation was made with, are no
- * models. */
+/* The projector of an image model, and the statistics used for a quantisation, are not models. */
 bool hub_selection_is_gguf(const char *name) {
     int number, count;
     struct text all = {name, strlen(name)};

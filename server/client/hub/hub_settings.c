@@ -48,9 +48,9 @@ static const char *home(void) {
     return path != NULL ? path : "/";
 }
 
-/* Appends the value of the variable at text, which begins behind a '$'; returns how many characters
- * its name takes. A '$' before no name, or before one that is not set, stays, as in Python's
- * os.path.expandvars. */
+/* Appends the value of the variable at text, which begins after a '$'; returns the number of
+ * characters of its name. A '$' before no name, or before one that is not set, stays, as in
+ * Python's os.path.expandvars. */
 static size_t append_variable(const char *text, struct byte_buffer *out) {
     char name[128];
     bool is_braced = text[0] == '{';

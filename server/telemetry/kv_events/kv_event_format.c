@@ -78,7 +78,7 @@ static bool continues(const struct kv_event *last, const struct kv_event *next) 
            (!next->is_first && block_key_equal(&next->previous, &last->key));
 }
 
-/* Moves the iterator behind the run. Returns false at the end. */
+/* Advances the iterator past the run. Returns false at the end. */
 static bool next_run(struct kv_event_iterator *events, struct run *out) {
     const int32_t *tokens;
     *out = (struct run){.events = *events, .num_events = 1};

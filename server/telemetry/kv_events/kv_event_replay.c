@@ -185,7 +185,7 @@ static int open_socket(struct kv_event_replay *replay, const struct kv_event_con
     replay->socket = kv_event_socket_create(zmq, context, ZMQ_ROUTER, MAX_WAITING, err);
     if (replay->socket == NULL)
         return -1;
-    /* otherwise messages for which there is no room are lost */
+    /* otherwise messages are lost if there is no room */
     zmq->setsockopt_(replay->socket, ZMQ_ROUTER_MANDATORY, &on, sizeof(on));
     zmq->setsockopt_(replay->socket, ZMQ_SNDTIMEO, &give_up_ms, sizeof(give_up_ms));
     return kv_event_socket_listen(zmq, replay->socket, "replay_endpoint", &config->replay,
