@@ -77,8 +77,8 @@ static bool are_heads_between_blocks(const struct model_config *config, int32_t 
            (end == config->num_heads || end * config->head_dim % block == 0);
 }
 
-/* A norm over all heads of k counts each as often as ranks have it, so all must be had as often;
- * and no mean is taken over the ranks. */
+/* A norm over all heads of k counts each head once for every rank that has it, so that number must
+ * be the same for all heads. And no mean is taken over the ranks. */
 static bool can_normalise(const struct model_config *config, int32_t num_ranks) {
     return config->qk_norm != QK_NORM_FULL ||
            (config->norm != NORM_LAYER &&

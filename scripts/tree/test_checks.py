@@ -73,6 +73,25 @@ class Readmes(unittest.TestCase):
         self.assertEqual(run("check_readmes.py", {"README.md": "a\n" * 81, "docs/a.md": "a\n" * 81})[0], 0)
 
 
+class Words(unittest.TestCase):
+    def check(self, text):
+        return run("check_words.py", {"engine/a.c": f"int x;\n{text}\n"})
+
+    def test_plain_words_are_right(self):
+        for text in ("/* There is no limit, and it is no longer\n * waited for behind a proxy. */", "/* so many rows that it waits */",
+                     'const char text[] = "behind the prompt";', "int beside;", "/* \"behind\" */"):
+            status, out = self.check(text)
+            self.assertEqual(status, 0, out)
+        self.assertEqual(run("check_words.py", {"server/api/a.c": "/* behind the prompt */"})[1].count("behind"), 0)
+
+    def test_turns_of_phrase_are_wrong(self):
+        for text, line in (("/* What stands behind the prompt. */", 2), ("/* a\n * b\n * so\n * many tokens */", 4), ("// It is no URL.", 2),
+                           ("/* It goes on. */", 2), ("/* As vLLM; as vLLM has it. */", 2), ("/* beside it */", 2), ("/* for ever */", 2)):
+            status, out = self.check(text)
+            self.assertEqual(status, 1, text)
+            self.assertIn(f"engine/a.c:{line}: say ", out)
+
+
 class Layers(unittest.TestCase):
     def test_downwards_is_right(self):
         status, out = run("check_layers.py", {"models/a.c": '#include "kernels/b.h"\n', "kernels/b.h": ""})
