@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from quire_server import NAME
+from raw_http import wait_until
 
 HI = [{"role": "user", "content": "Hi <|im_end|>"}]
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}{{ tail }}{% if add_generation_prompt %}>{% endif %}"
@@ -99,7 +100,8 @@ def test_it_is_a_string(trusting, value):
         assert error["param"] == "chat_template" and "must be a string" in error["message"]
 
 
-def test_hostile_templates_are_refused_at_once_while_streams_go_on(trusting):
+def test_hostile_templates_cost_little_while_streams_go_on(trusting):
+    """Each costs at most as much as many of a plain loop that uses up the steps of a rendering, whatever the machine's pace."""
     gaps, times, stop = [], {}, threading.Event()
 
     def read():
@@ -115,8 +117,7 @@ def test_hostile_templates_are_refused_at_once_while_streams_go_on(trusting):
 
     reader = threading.Thread(target=read)
     reader.start()
-    while len(gaps) < 3:
-        time.sleep(0.01)
+    wait_until(lambda: len(gaps) >= 3)
     with httpx.Client(base_url=trusting.url, timeout=60) as client:
         for name, template in HOSTILE.items():
             for path in ("/v1/chat/completions", "/apply-template"):
@@ -136,8 +137,8 @@ def test_hostile_templates_are_refused_at_once_while_streams_go_on(trusting):
     slowest = max(times, key=times.get)
     print(f"slowest: {slowest}, {times[slowest] * 1000:.0f} ms; {num_tokens} tokens of the stream, longest gap "
           f"{max(gaps[1:]) * 1000:.0f} ms")
-    assert times[slowest] < 0.3, times
-    assert num_tokens > 10 and max(gaps[1:]) < 5
+    assert times[slowest] < 30 * times["endless loops"], times
+    assert num_tokens > 10 and max(gaps[1:]) < sum(gaps[1:]) / 2
     assert trusting.post("/v1/chat/completions", body_of("/v1/chat/completions")).status_code == 200
 
 

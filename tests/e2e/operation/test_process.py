@@ -182,9 +182,10 @@ def test_second_signal_is_fast(start_server):
         read_until(sock, b"data: ")
         server.process.send_signal(signal.SIGINT)
         wait_until(lambda: "stopping" in server.read_log())
-        began = time.monotonic()
-        assert server.terminate() == 0
-        assert time.monotonic() - began < 10
+        server.process.send_signal(signal.SIGTERM)
+        received = read_until_close(sock)
+        assert server.process.wait(60) == 0
+    assert b'"code":"request_aborted"' in received and b'"finish_reason":"' not in received  # it was not waited for
 
 
 # A log nobody reads.
