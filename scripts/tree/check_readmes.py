@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Checks the pages of the tree: a folder's README.md has at most 80 lines, and what pages call a source file, a
-folder or a link's target (with its heading) exists. Prints each offence as FILE:LINE; exits 1 when there is any.
+folder, a test or a link's target (with its heading) exists. Prints each offence as FILE:LINE; exits 1 when there is any.
 Usage: check_readmes.py ROOT
 
 A name counts when it ends as a source does (`name.c`), stands in backticks and begins with a folder (`engine/kv`), or,
 in a README.md, is in the first column of a table of files or folders (`| file |`) or begins a line of an indented picture.
-Capitals in it stand for anything: `cpu_gemm_LEVEL.c`.
+Capitals in it stand for anything: `cpu_gemm_LEVEL.c`. A test is `FILE::FUNCTION`, the file as seen from the page; in a table of
+promises (`| promise | test |`) every row has one, but for those that are a heading (`| **heading** | |`).
 """
 
 import fnmatch
@@ -20,6 +21,7 @@ ENDS_AS_A_SOURCE = re.compile(r"(?:\./)?(\w[\w./*-]*\.(?:c|h|cu|cuh|cpp|py|sh))"
 A_PATH = re.compile(r"(?:\./)?(\w[\w.*-]*(?:/[\w.*-]*)+)")
 A_NAME = re.compile(r"[a-z][\w.*/-]+")
 PICTURE = re.compile(r" {4,}((?:[a-z]\w*_\w+(?:, |  ))+)")
+A_TEST = re.compile(r"`([\w./-]+)::(\w+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 # Pages and names of other programs' files, and of what a build unpacks.
@@ -34,6 +36,7 @@ class Tree:
         for folder in FOLDERS:
             files += [path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
         paths = {path.relative_to(root).as_posix() for path in files}
+        self.root = root
         self.pages = {path: (root / path).read_text() for path in sorted(paths) if path.endswith(".md")}
         folders = {parent.as_posix() for path in paths for parent in Path(path).parents}
         # As "/a/b.c", "/a/b" and "/a", so that a name can be searched as the end of one.
@@ -54,6 +57,11 @@ class Tree:
         headings = [re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
                     for line in self.pages.get(path, "").splitlines() if line.startswith("#")]
         return f"/{path}" in self.paths and (not anchor or anchor in headings)
+
+    def has_test(self, page, file, function):
+        path = posixpath.normpath(f"{Path(page).parent.as_posix()}/{file}")
+        definition = re.compile(rf"^(?:def|static void|static int|int) {function}\(", re.MULTILINE)
+        return f"/{path}" in self.paths and bool(definition.search((self.root / path).read_text()))
 
     def begins_with_folder(self, name, page):
         first = name.split("/")[0]
@@ -83,7 +91,7 @@ def check_page(tree, page, text):
     lines = text.splitlines()
     if page.endswith("/README.md") and len(lines) > MAX_LINES:
         yield f"{page}:{len(lines)}: more than {MAX_LINES} lines"
-    is_row_of_files = is_code = False
+    is_row_of_files = is_promise = is_code = False
     folder = Path(page).parent.as_posix()
     for number, line in enumerate(lines, 1):
         is_code ^= line.startswith("```")
@@ -91,6 +99,11 @@ def check_page(tree, page, text):
         for target in LINK.findall(line) if not is_code else []:
             if "://" not in target and not tree.has_target(page, target):
                 yield f"{page}:{number}: there is no {target} to link to"
+        tests = A_TEST.findall(line)
+        yield from (f"{page}:{number}: there is no {file}::{function}" for file, function in tests if not tree.has_test(page, file, function))
+        is_promise = line.startswith("|") and (is_promise or line.startswith("| promise |"))
+        if is_promise and not tests and not line.startswith(("| promise |", "|-", "| **")):
+            yield f"{page}:{number}: a promise without a test"
         names = [name for name in named_in_words(tree, page, line) if name not in OTHER_NAMES and not tree.has(name)]
         if page.endswith("/README.md"):
             names += [name for name in named_as_files(line, is_row_of_files) if not tree.has(name, "" if "/" in name else folder)]

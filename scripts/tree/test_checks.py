@@ -65,6 +65,17 @@ class Readmes(unittest.TestCase):
         status, out = run("check_readmes.py", {"docs/a.md": "`engine/kv/block_pool.h`", "engine/kv/block_pool.c": ""})
         self.assertEqual(status, 1)
 
+    def test_a_promise_has_a_test(self):
+        table = "| promise | test |\n|---|---|\n| **a** | |\n"
+        files = {"tests/e2e/test_a.py": "def test_one():\n    pass\n", "tests/unit/test_a.c": "static void test_two(void **state) {\n"}
+        for rows, wrong in (("| a | `e2e/test_a.py::test_one`, `unit/test_a.c::test_two` |", None),
+                            ("| a | `e2e/test_a.py::test_two` |", "there is no e2e/test_a.py::test_two"),
+                            ("| a | `e2e/test_b.py::test_one` |", "there is no e2e/test_b.py::test_one"),
+                            ("| a | somewhere |", "a promise without a test")):
+            status, out = run("check_readmes.py", {**files, "tests/PROMISES.md": table + rows})
+            self.assertEqual(status, 0 if wrong is None else 1, rows)
+            self.assertIn(f"tests/PROMISES.md:4: {wrong}" if wrong else "what they name exists", out)
+
     def test_a_readme_has_80_lines(self):
         self.assertEqual(self.check("a\n" * 80)[0], 0)
         status, out = self.check("a\n" * 81)
