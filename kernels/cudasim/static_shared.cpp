@@ -6,33 +6,41 @@
 #include "fatal.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <string>
 
 namespace cudasim {
 
 static const char TAG[] = "cudasim_shared";
 
-typedef std::vector<char> file_bytes;
-
-static file_bytes read_file(const char *path) {
-    std::ifstream file(path, std::ios::binary);
-    return file_bytes(std::istreambuf_iterator<char>(file), {});
+/* Mapped: of tens of megabytes of code only the symbol table is looked at. */
+static memory_range map_file(const char *path) {
+    struct stat status;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0 || fstat(file, &status) != 0)
+        fatal("the kernel's file %s cannot be read", path);
+    size_t bytes = (size_t)status.st_size;
+    void *start = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (start == MAP_FAILED)
+        fatal("the kernel's file %s cannot be read", path);
+    close(file);
+    return {static_cast<char *>(start), bytes};
 }
 
 /* `count` elements at `offset` of the file; ends the process when it is shorter. */
-template <class T> static const T *at(const file_bytes &file, size_t offset, size_t count) {
-    if (offset > file.size() || count > (file.size() - offset) / sizeof(T))
+template <class T> static const T *at(const memory_range &file, size_t offset, size_t count) {
+    if (offset > file.bytes || count > (file.bytes - offset) / sizeof(T))
         fatal("the symbol table of the kernel's file is out of its bounds");
-    return reinterpret_cast<const T *>(file.data() + offset);
+    return reinterpret_cast<const T *>(file.start + offset);
 }
 
-static void add_tagged(const file_bytes &file, const ElfW(Shdr) & symbols,
+static void add_tagged(const memory_range &file, const ElfW(Shdr) & symbols,
                        const ElfW(Shdr) & strings, uintptr_t load_address,
                        std::vector<memory_range> *out) {
     size_t count = symbols.sh_size / sizeof(ElfW(Sym));
@@ -50,12 +58,13 @@ static void add_tagged(const file_bytes &file, const ElfW(Shdr) & symbols,
 
 static std::vector<memory_range> find_tagged(const char *path, uintptr_t load_address) {
     std::vector<memory_range> found;
-    file_bytes file = read_file(path);
+    memory_range file = map_file(path);
     const ElfW(Ehdr) *header = at<ElfW(Ehdr)>(file, 0, 1);
     const ElfW(Shdr) *sections = at<ElfW(Shdr)>(file, header->e_shoff, header->e_shnum);
     for (int i = 0; i < header->e_shnum; i++)
         if (sections[i].sh_type == SHT_SYMTAB && sections[i].sh_link < header->e_shnum)
             add_tagged(file, sections[i], sections[sections[i].sh_link], load_address, &found);
+    munmap(file.start, file.bytes);
     return found;
 }
 
