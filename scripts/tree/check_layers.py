@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the direction of every #include: server -> engine -> models -> kernels, all -> config.
 
-The folders of every room have an order too, and third-party headers stay in their place. Prints each
-offence as FILE:LINE and exits 1 when there is any. Usage: check_layers.py [ROOT]
+The folders of every room have an order too, third-party headers stay in their place, and a test of tests/unit/ lies in a
+folder that mirrors one of the sources. Prints each offence as FILE:LINE and exits 1 when there is any. Usage: check_layers.py [ROOT]
 """
 
 import re
@@ -117,10 +117,18 @@ def check_file(path, text):
             yield f'{path}:{number}: #include {match[2]}: {error}'
 
 
+def misplaced_tests(root):
+    unit = root / "tests/unit"
+    for path in sorted(unit.rglob("test_*.c*")):
+        folder = path.parent.relative_to(unit)
+        if not (root / folder).is_dir():
+            yield f"{path.relative_to(root)}:1: there is no folder {folder} that it could be a test of"
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parents[2])
     sources = read_sources(root)
-    errors = [error for path, text in sources.items() for error in check_file(path, text)]
+    errors = [error for path, text in sources.items() for error in check_file(path, text)] + [*misplaced_tests(root)]
     print("\n".join(errors) or f"{len(sources)} files, every include goes the right way")
     return 1 if errors or not sources else 0
 

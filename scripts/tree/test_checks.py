@@ -129,6 +129,13 @@ class Layers(unittest.TestCase):
             self.assertEqual(status, 1)
             self.assertIn(f"{path}:1", out)
 
+    def test_a_unit_test_lies_where_its_source_does(self):
+        files = {"models/files/a.c": "", "tests/unit/models/files/test_a.c": ""}
+        self.assertEqual(run("check_layers.py", files)[0], 0)
+        status, out = run("check_layers.py", {**files, "tests/unit/models/old/test_a.c": ""})
+        self.assertEqual(status, 1)
+        self.assertIn("tests/unit/models/old/test_a.c:1: there is no folder models/old", out)
+
     def test_a_library_stays_with_those_that_wrap_it(self):
         status, out = run("check_layers.py", {"config/options.c": "#include <yaml.h>\n"})
         self.assertEqual(status, 0, out)
