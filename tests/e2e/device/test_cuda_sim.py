@@ -41,6 +41,29 @@ def start_gpu(start_server):
     return start
 
 
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    """As start_gpu() starts one, for what asks and no more."""
+    server = QuireServer(tmp_path_factory.mktemp("gpu") / "server.log", *GPU, "--rank-process", "off", environment=simulated())
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def invariant(tmp_path_factory):
+    server = QuireServer(tmp_path_factory.mktemp("invariant") / "server.log", *GPU, "--rank-process", "off", "--batch-invariant",
+                         environment=simulated())
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def cpu(tmp_path_factory):
+    server = QuireServer(tmp_path_factory.mktemp("cpu") / "server.log", "--device", "cpu", *SMALL)
+    yield server
+    server.kill()
+
+
 def refuse(*arguments, environment=None, binary=BINARY):
     """Runs `quire serve` to its end; returns its status and the lines it wrote."""
     command = [binary, "serve", "--port", free_port(), *arguments]
@@ -65,9 +88,8 @@ def tokens_of(completion):
 
 # What it computes.
 
-def test_greedy_tokens_are_those_of_the_cpu(start_gpu, start_server):
+def test_greedy_tokens_are_those_of_the_cpu(gpu, cpu):
     """Up to the first choice that 8 bits of mantissa may decide either way."""
-    gpu, cpu = start_gpu(), start_server("--device", "cpu", *SMALL)
     prompts = [f"{prompt} {number}" for prompt in PROMPTS for number in range(4)]
     wanted, got = (at_once([lambda prompt=prompt: ask(server, prompt, logprobs=2, max_tokens=8)
                             for prompt in prompts]) for server in (cpu, gpu))
@@ -83,19 +105,18 @@ def test_greedy_tokens_are_those_of_the_cpu(start_gpu, start_server):
     assert compared >= 20
 
 
-def test_blocks_of_any_size(start_gpu):
+def test_blocks_of_any_size(invariant, start_gpu):
     """Block tables lead to the same bits, however many tokens a block has."""
     prompts = [PROMPTS[3] * 2, PROMPTS[0]]
     runs = []
     for size in (16, 32, 64):
-        gpu = start_gpu("--batch-invariant", "--block-size", size)
+        gpu = invariant if size == 16 else start_gpu("--batch-invariant", "--block-size", size)
         runs.append(at_once([lambda prompt=prompt: ask(gpu, prompt, logprobs=2, max_tokens=40)
                              .choices[0].model_dump() for prompt in prompts]))
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_prompt_logprobs_are_those_of_the_cpu(start_gpu, start_server):
-    gpu, cpu = start_gpu(), start_server("--device", "cpu", *SMALL)
+def test_prompt_logprobs_are_those_of_the_cpu(gpu, cpu):
     wanted, got = (ask(server, PROMPTS[3] * 4, max_tokens=0, echo=True,
                        logprobs=3).choices[0].logprobs
                    for server in (cpu, gpu))
@@ -104,8 +125,7 @@ def test_prompt_logprobs_are_those_of_the_cpu(start_gpu, start_server):
         assert abs(a - b) < 0.2
 
 
-def test_streams_curl_and_sampling(start_gpu):
-    gpu = start_gpu()
+def test_streams_curl_and_sampling(gpu):
     whole = ask(gpu, PROMPTS[0]).choices[0].text
     stream = gpu.client().completions.create(model=NAME, prompt=PROMPTS[0], max_tokens=12,
                                               temperature=0, stream=True,
@@ -129,8 +149,8 @@ def test_streams_curl_and_sampling(start_gpu):
     assert len({choice.text for choice in several.choices}) > 1
 
 
-def test_logprobs(start_gpu):
-    logprobs = ask(start_gpu(), "abc", logprobs=20).choices[0].logprobs
+def test_logprobs(gpu):
+    logprobs = ask(gpu, "abc", logprobs=20).choices[0].logprobs
     for token, logprob, top in zip(logprobs.tokens, logprobs.token_logprobs, logprobs.top_logprobs):
         assert logprob == max(top.values()) == top[token]
         assert sum(map(math.exp, top.values())) <= 1.001
@@ -151,8 +171,8 @@ def grow(server):
                                           logprobs=2).choices[0].model_dump() for seed in range(3)])
 
 
-def test_batch_invariance_and_preemption(start_gpu):
-    roomy = start_gpu("--batch-invariant")
+def test_batch_invariance_and_preemption(invariant, start_gpu):
+    roomy = invariant
     tight = start_gpu("--batch-invariant", "--max-model-len", 64,
                        "--kv-cache-memory-bytes", 5 * 4096)
     alone = answers(roomy, together=False)
@@ -166,9 +186,8 @@ def test_batch_invariance_and_preemption(start_gpu):
     assert tight.metrics()["num_preemptions_total"] > 0
 
 
-def test_fingerprints_differ(start_gpu, start_server):
-    servers = [start_gpu(), start_gpu("--batch-invariant"), start_gpu("--dtype", "float16"),
-               start_server("--device", "cpu", *SMALL)]
+def test_fingerprints_differ(gpu, invariant, cpu, start_gpu):
+    servers = [gpu, invariant, start_gpu("--dtype", "float16"), cpu]
     prints = {ask(server, "a", max_tokens=1).model_dump()["system_fingerprint"]
               for server in servers}
     assert len(prints) == 4 and all(text.startswith("quire-") for text in prints)
@@ -203,9 +222,9 @@ def test_a_replay_needs_the_same_choice(start_gpu, tmp_path):
     assert other.returncode == 78 and "numerics" in other.stderr and ", products " in other.stderr
 
 
-def test_nothing_is_recorded_when_eager(start_gpu, start_server):
+def test_nothing_is_recorded_when_eager(invariant, start_gpu, start_server):
     """In this process and in one of the ranks' own: the same answers and fingerprint, and memory for more tokens."""
-    recorded = start_gpu("--batch-invariant")
+    recorded = invariant
     eager = [start_gpu("--batch-invariant", "--enforce-eager"),
              start_server(*GPU, "--batch-invariant", "--enforce-eager", environment=simulated())]
     assert "recorded" in parts(recorded)
@@ -227,12 +246,11 @@ def test_a_plan_says_what_is_measured_at_start(options, is_recorded):
 # Quantised keys and values.
 
 @pytest.mark.parametrize("dtype", ["int8", "fp8"])
-def test_quantised_kv_cache(start_gpu, start_server, dtype):
+def test_quantised_kv_cache(cpu, start_gpu, dtype):
     """Nearly the logprobs of the CPU, and the same answers when sequences give way to one another."""
     options = ("--batch-invariant", "--kv-cache-dtype", dtype)
     gpu = start_gpu(*options)
     tight = start_gpu(*options, "--max-model-len", 64, "--kv-cache-memory-bytes", 4096 * 3)
-    cpu = start_server("--device", "cpu", *SMALL)
     wanted, got = (ask(server, PROMPTS[3] * 4, max_tokens=0, echo=True, logprobs=0)
                    .choices[0].logprobs.token_logprobs[1:] for server in (cpu, gpu))
     assert wanted != got and max(abs(a - b) for a, b in zip(got, wanted)) < 0.5
@@ -372,10 +390,10 @@ def stream_until_refused(server):
 
 
 @pytest.mark.parametrize("failure", ["FAIL_AFTER", "HANG_AFTER"])
-def test_a_failing_gpu_is_a_pause(start_gpu, start_server, start_kernels, failure):
+def test_a_failing_gpu_is_a_pause(invariant, start_server, start_kernels, failure):
     """By default the GPU is a process's of its own: requests survive it, however often it fails."""
     body = {"model": NAME, "prompt": "abc", "max_tokens": 24, "ignore_eos": True, "temperature": 0}
-    expected = start_gpu("--batch-invariant").post("/v1/completions", body).json()["choices"]
+    expected = invariant.post("/v1/completions", body).json()["choices"]
     server = start_server(*GPU, "--batch-invariant", "--device-timeout", 3,
                           environment=simulated(**{failure: start_kernels + 300}))
     assert server.post("/v1/completions", body).json()["choices"] == expected
