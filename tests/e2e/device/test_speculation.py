@@ -60,7 +60,11 @@ def expected(shared_server):
 def test_speculation_never_changes_the_output(start_server, expected, arguments):
     server = start_server("--speculative-config", CONFIG, *arguments)
     assert gather(server, load) == expected
-    metrics = server.wait_idle()
+    for _ in range(4):  # whether drafts pay is measured: a busy machine takes longer to find that they do
+        metrics = server.wait_idle()
+        if metrics["spec_decode_num_accepted_tokens_total"] > 0:
+            break
+        assert gather(server, load) == expected
     assert metrics["kv_blocks_used"] == 0
     assert metrics["spec_decode_num_accepted_tokens_total"] > 0
     if "--max-model-len" in arguments:

@@ -250,7 +250,7 @@ def test_slow_headers_and_bodies_are_cut_off(start_server):
 # Many streams.
 
 def test_a_thousand_streams_at_once(start_server):
-    server = start_server("--max-num-seqs", 64)
+    server = start_server("--max-num-seqs", 64, "--queue-timeout", 0)
     count = 1000
     selector = selectors.DefaultSelector()
     for i in range(count):
