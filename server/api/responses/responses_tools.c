@@ -11,7 +11,8 @@
 
 struct reader {
     struct conversation *out;
-    unsigned absent; /* a bit for each kind that was left out */
+    unsigned absent;          /* a bit for each kind that was left out */
+    struct byte_buffer kinds; /* the same as a list for the log, in their order */
     struct api_error *err;
 };
 
@@ -98,17 +99,9 @@ static void leave_out(struct reader *reader, size_t kind) {
     char name[64];
     snprintf(name, sizeof(name), "tools.%s", absent[kind]);
     conversation_ignore(reader->out, name);
+    if ((reader->absent >> kind & 1) == 0)
+        byte_buffer_printf(&reader->kinds, "%s%s", reader->absent != 0 ? ", " : "", absent[kind]);
     reader->absent |= 1u << kind;
-}
-
-static void log_absent(const struct reader *reader) {
-    struct byte_buffer kinds = {0};
-    for (size_t i = 0; i < NUM_ABSENT; i++)
-        if ((reader->absent >> i & 1) != 0)
-            byte_buffer_printf(&kinds, "%s%s", kinds.length > 0 ? ", " : "", absent[i]);
-    if (kinds.length > 0 && !kinds.failed)
-        log_info("tools that are not run here are left out of a request: %s", kinds.data);
-    byte_buffer_finish(&kinds);
 }
 
 /* --- Tools --- */
@@ -225,7 +218,8 @@ static int read_tools(struct reader *reader, const cJSON *given) {
         if (read_tool(reader, tool, JSON_ITEM_PATH(path, index++)) != 0)
             return -1;
     }
-    log_absent(reader);
+    if (reader->kinds.length > 0 && !reader->kinds.failed)
+        log_info("tools that are not run here are left out of a request: %s", reader->kinds.data);
     return 0;
 }
 
@@ -308,8 +302,9 @@ static int read_choice(struct reader *reader, const cJSON *choice) {
 
 int responses_tools_read(const cJSON *body, struct conversation *out, struct api_error *err) {
     struct reader reader = {.out = out, .err = err};
-    return read_tools(&reader, json_given_member(body, "tools")) == 0 &&
-                   read_choice(&reader, json_given_member(body, "tool_choice")) == 0
-               ? tools_read_parallel(body, out, err)
-               : -1;
+    int result = read_tools(&reader, json_given_member(body, "tools"));
+    byte_buffer_finish(&reader.kinds);
+    if (result != 0 || read_choice(&reader, json_given_member(body, "tool_choice")) != 0)
+        return -1;
+    return tools_read_parallel(body, out, err);
 }
