@@ -94,9 +94,12 @@ static void append_key(const void *context, struct byte_buffer *key) {
     byte_buffer_printf(key, "%d %d %d %d %d", (int)config->model.tools,
                        (int)config->model.reasoning, config->model.begins_in_reasoning,
                        (int)conversation->tool_choice, conversation->allows_parallel);
-    for (int i = 0; i < conversation->num_tools; i++)
-        response_format_append_key(conversation->tools[i].shown,
-                                   conversation->tools[i].is_allowed ? "tool" : "other", key);
+    for (int i = 0; i < conversation->num_tools; i++) {
+        const struct tool *tool = &conversation->tools[i];
+        /* A client's function can look as a custom tool does, whose grammar is another one. */
+        byte_buffer_printf(key, " %d %d", (int)tool->kind, tool->is_allowed);
+        response_format_append_key(tool->shown, "tool", key);
+    }
 }
 
 static int build_calls(const struct tool_grammar_config *config, struct byte_buffer *ignored,

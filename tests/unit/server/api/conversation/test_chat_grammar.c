@@ -528,6 +528,16 @@ static void test_kept(void **state) {
         {"{\"guided_regex\":\"a\",\"tools\":[" FUNCTION("f", "string") "]}", &calls},
         {"{\"guided_regex\":\"a\",\"tools\":[" FUNCTION("f", "number") "]}", &calls},
         {"{\"guided_regex\":\"b\",\"tools\":[" FUNCTION("f", "number") "]}", &calls},
+        {"{\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"f\",\"format\":{\"type\":"
+         "\"grammar\",\"grammar\":{\"syntax\":\"lark\",\"definition\":\"start: /a/\"}}}}],"
+         "\"tool_choice\":\"required\"}",
+         &plain},
+        /* What the model is shown of the one before. */
+        {"{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
+         "\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},\"required\":["
+         "\"input\"],\"additionalProperties\":false},\"strict\":true,\"input_grammar\":"
+         "\"start: /a/\"}}],\"tool_choice\":\"required\"}",
+         &plain},
     };
     enum { COUNT = sizeof(all) / sizeof(all[0]) };
     struct grammar_cache *cache = grammar_cache_create(1 << 24);
