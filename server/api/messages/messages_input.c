@@ -143,6 +143,10 @@ static int read_tool_use(struct reader *reader, const struct block *block) {
     if (take_text(reader, block, "id", &read.id) != 0 ||
         take_text(reader, block, "name", &read.name) != 0)
         return -1;
+    if (read.name[0] == '\0')
+        return json_refuse_at(json_member(block->json, "name"),
+                              JSON_MEMBER_PATH(block->path, "name"), "the name of a tool",
+                              reader->err);
     if (!cJSON_IsObject(input))
         return json_refuse_at(input, JSON_MEMBER_PATH(block->path, "input"), "an object",
                               reader->err);

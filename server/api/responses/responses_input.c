@@ -115,6 +115,23 @@ static int take_text(const cJSON *item, const struct json_path *path, const char
     return *out != NULL ? 0 : json_refuse_at(text, JSON_MEMBER_PATH(path, name), "a string", err);
 }
 
+/* Takes the name that the model knows the tool by, with its namespace. */
+static int take_name(struct reader *reader, const cJSON *item, const struct json_path *path,
+                     bool is_custom, const char **out) {
+    const char *given = NULL;
+    if (take_text(item, path, "name", &given, reader->err) != 0)
+        return -1;
+    const cJSON *name = responses_tools_name(reader->out, item, reader->err);
+    if (name == NULL)
+        return -1;
+    *out = name->valuestring;
+    return name->valuestring[0] != '\0'
+               ? 0
+               : json_refuse_at(name, JSON_MEMBER_PATH(path, "name"),
+                                is_custom ? "the name of a custom tool" : "the name of a function",
+                                reader->err);
+}
+
 /* Returns the message that the call joins. */
 static struct message *message_of_calls(struct reader *reader) {
     struct message *last = conversation_last(reader->out);
@@ -127,9 +144,8 @@ static int read_call(struct reader *reader, const cJSON *item, const struct json
                      bool is_custom) {
     struct api_error *err = reader->err;
     struct message_call read = {.is_custom = is_custom};
-    const char *name = NULL;
     if (take_text(item, path, "call_id", &read.id, err) != 0 ||
-        take_text(item, path, "name", &name, err) != 0 ||
+        take_name(reader, item, path, is_custom, &read.name) != 0 ||
         take_text(item, path, is_custom ? "input" : "arguments", &read.text, err) != 0)
         return -1;
     struct message *message = message_of_calls(reader);
@@ -139,11 +155,9 @@ static int read_call(struct reader *reader, const cJSON *item, const struct json
         return bad_request_at(err, "array_above_max_length", path,
                               " is one call too many: at most %d are allowed in a turn",
                               MESSAGE_MAX_CALLS);
-    const cJSON *whole_name = responses_tools_name(reader->out, item, err);
-    struct message_call *call = whole_name != NULL ? message_add_call(message, err) : NULL;
+    struct message_call *call = message_add_call(message, err);
     if (call == NULL)
         return -1;
-    read.name = whole_name->valuestring;
     *call = read;
     return 0;
 }

@@ -151,6 +151,8 @@ static const struct {
     {SAID("{'type':'server_tool_use'}"), "messages[0].content[0].type", "unsupported_content"},
     {SAID("{'type':'tool_use','name':'b','input':{}}"), "messages[0].content[0].id",
      "invalid_type"},
+    {SAID("{'type':'tool_use','id':'a','name':'','input':{}}"), "messages[0].content[0].name",
+     "invalid_type"},
     {SAID("{'type':'tool_use','id':'a','name':'b','input':'{}'}"), "messages[0].content[0].input",
      "invalid_type"},
     {SAID("{'type':'tool_use','id':'a','name':'b','input':{}}"), "messages", "unsupported_value"},
