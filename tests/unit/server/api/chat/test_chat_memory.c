@@ -49,6 +49,15 @@ static const char responses_body[] =
     "\"text\":{\"format\":{\"type\":"
     "\"json_schema\",\"name\":\"n\",\"schema\":" SCHEMA "}},\"metadata\":{\"k\":\"v\"},"
     "\"include\":[\"message.output_text.logprobs\"],\"f\\u006fo\":1}";
+static const char namespaces_body[] =
+    "{\"input\":[{\"type\":\"function_call\",\"call_id\":\"c\",\"namespace\":\"s\",\"name\":"
+    "\"f\",\"arguments\":\"{}\"},{\"role\":\"user\",\"content\":\"hi\"}],\"tools\":[{\"type\":"
+    "\"namespace\",\"name\":\"s\",\"description\":\"d\",\"tools\":[{"
+    "\"type\":\"function\",\"name\":\"f\",\"description\":\"e\"},{\"type\":\"custom\",\"name\":"
+    "\"g\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\",\"definition\":\"start: /a/\"}}]},"
+    "{\"type\":\"function\",\"name\":\"f\"}],\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":"
+    "\"auto\",\"tools\":[{\"type\":\"custom\",\"namespace\":\"s\",\"name\":\"g\"},{\"type\":"
+    "\"function\",\"name\":\"f\"}]}}";
 #define GRAMMAR "\"syntax\":\"regex\",\"definition\":\"[a-z]\""
 static const char custom_body[] =
     "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"tool_calls\":"
@@ -65,7 +74,8 @@ static const char kept_body[] =
     "\"tools\":[{\"type\":\"custom\",\"name\":\"f\",\"format\":{\"type\":\"grammar\"," GRAMMAR
     "}}]}";
 static const char messages_body[] =
-    "{\"max_tokens\":9,\"system\":\"i\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
+    "{\"max_tokens\":9,\"system\":\"x-anthropic-billing-header: "
+    "a\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},"
     "{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"s\",\"signature\":"
     "\"\"},{\"type\":\"tool_use\",\"id\":\"c\",\"name\":\"f\",\"input\":{}}]},{\"role\":\"user\","
     "\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c\",\"is_error\":true,\"content\":"
@@ -168,6 +178,7 @@ static void every_failed_allocation_is_survived(void **state) {
     try_call(chat_endpoint_parse, forced_body);
     try_call(chat_endpoint_parse, functions_body);
     try_call(responses_endpoint_parse, responses_body);
+    try_call(responses_endpoint_parse, namespaces_body);
     try_call(messages_endpoint_parse, messages_body);
     try_call(chat_endpoint_parse, custom_body);
     open_store();
