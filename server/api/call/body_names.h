@@ -9,9 +9,10 @@
 struct body_names {
     const struct json_alias *aliases; /* NULL: none */
     int num_aliases;
-    const char *format;   /* the dotted path of the output's form: "response_format" */
-    bool has_flat_format; /* a json_schema's members (name, schema, strict) stand in the form
-                             itself, not in its member json_schema */
+    const char *format;    /* the dotted path of the output's form: "response_format" */
+    bool has_flat_format;  /* a json_schema's members (name, schema, strict) stand in the form
+                              itself, not in its member json_schema */
+    bool has_schema_alone; /* of these the schema alone: the others are not known there */
 };
 
 /* Those of completions and chats. */

@@ -18,10 +18,20 @@ static int unsupported(const char *path, struct api_error *err) {
 
 /* --- OpenAI's response_format --- */
 
+static int read_schema(const cJSON *format, const char *path, bool is_strict,
+                       struct grammar_builder *builder, const char *whitespace, grammar_node *out,
+                       struct api_error *err) {
+    char schema_path[MAX_PATH];
+    const cJSON *schema = cJSON_GetObjectItemCaseSensitive(format, "schema");
+    snprintf(schema_path, sizeof(schema_path), "%.50s.schema", path);
+    if (!json_is_given(schema))
+        return json_refuse(schema, schema_path, "a JSON schema", err);
+    return json_schema_node(builder, schema, schema_path, is_strict, whitespace, out, err);
+}
+
 static int read_json_schema(const cJSON *format, const char *path, struct grammar_builder *builder,
                             const char *whitespace, grammar_node *out, struct api_error *err) {
-    char schema_path[MAX_PATH], field_path[MAX_PATH];
-    const cJSON *schema = cJSON_GetObjectItemCaseSensitive(format, "schema");
+    char field_path[MAX_PATH];
     const cJSON *strict = cJSON_GetObjectItemCaseSensitive(format, "strict");
     const cJSON *name = cJSON_GetObjectItemCaseSensitive(format, "name");
     if (json_is_given(strict) && !cJSON_IsBool(strict)) {
@@ -32,11 +42,7 @@ static int read_json_schema(const cJSON *format, const char *path, struct gramma
         snprintf(field_path, sizeof(field_path), "%.50s.name", path);
         return json_refuse(name, field_path, "a string", err);
     }
-    snprintf(schema_path, sizeof(schema_path), "%.50s.schema", path);
-    if (!json_is_given(schema))
-        return json_refuse(schema, schema_path, "a JSON schema", err);
-    return json_schema_node(builder, schema, schema_path, cJSON_IsTrue(strict), whitespace, out,
-                            err);
+    return read_schema(format, path, cJSON_IsTrue(strict), builder, whitespace, out, err);
 }
 
 static int read_nested_schema(const cJSON *format, const char *path,
@@ -55,9 +61,10 @@ static bool is_json_schema(const cJSON *format) {
     return type != NULL && strcmp(type, "json_schema") == 0;
 }
 
-static int read_response_format(const cJSON *format, const char *path, bool is_flat,
+static int read_response_format(const cJSON *format, const struct body_names *names,
                                 struct grammar_builder *builder, const char *whitespace,
                                 grammar_node *out, struct api_error *err) {
+    const char *path = names->format;
     static const char allowed[] =
         "\"text\", \"json_object\", \"json_schema\" or \"structural_tag\"";
     char type_path[MAX_PATH];
@@ -65,9 +72,12 @@ static int read_response_format(const cJSON *format, const char *path, bool is_f
         return json_refuse(format, path, "an object", err);
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(format, "type");
     const char *name = cJSON_IsString(type) ? type->valuestring : "";
+    if (is_json_schema(format) && names->has_schema_alone)
+        return read_schema(format, path, false, builder, whitespace, out, err);
     if (is_json_schema(format))
-        return is_flat ? read_json_schema(format, path, builder, whitespace, out, err)
-                       : read_nested_schema(format, path, builder, whitespace, out, err);
+        return names->has_flat_format
+                   ? read_json_schema(format, path, builder, whitespace, out, err)
+                   : read_nested_schema(format, path, builder, whitespace, out, err);
     if (strcmp(name, "structural_tag") == 0)
         return output_form_structural_tag(format, path, builder, whitespace, out, err);
     bool is_object = strcmp(name, "json_object") == 0;
@@ -129,8 +139,7 @@ static int read_named_format(const cJSON *body, const struct body_names *names,
     grammar_node node = GRAMMAR_FAILED;
     if (!json_is_given(format))
         return 0;
-    return read_response_format(format, names->format, names->has_flat_format, found->builder,
-                                found->whitespace, &node, err) != 0
+    return read_response_format(format, names, found->builder, found->whitespace, &node, err) != 0
                ? -1
                : take_node(found, node, names->format, err);
 }
@@ -276,6 +285,10 @@ static const struct json_field flat_fields[] = {
     JSON_OTHER(type),        JSON_OTHER(schema), JSON_OTHER(name),
     JSON_OTHER(description), JSON_OTHER(strict),
 };
+static const struct json_field lone_fields[] = {
+    JSON_OTHER(type),
+    JSON_OTHER(schema),
+};
 static const struct json_field schema_fields[] = {
     JSON_OTHER(name),
     JSON_OTHER(description),
@@ -304,10 +317,11 @@ void response_format_list_unknown(const cJSON *body, const struct body_names *na
                                   struct byte_buffer *out) {
     const cJSON *format = json_member_at(body, names->format);
     bool is_flat = names->has_flat_format && is_json_schema(format);
+    const struct json_table flat =
+        names->has_schema_alone ? JSON_TABLE(lone_fields) : JSON_TABLE(flat_fields);
     char prefix[MAX_PATH];
     snprintf(prefix, sizeof(prefix), "%.45s.", names->format);
-    list_unknown(format, is_flat ? JSON_TABLE(flat_fields) : JSON_TABLE(format_fields), prefix,
-                 out);
+    list_unknown(format, is_flat ? flat : JSON_TABLE(format_fields), prefix, out);
     snprintf(prefix, sizeof(prefix), "%.45s.json_schema.", names->format);
     list_unknown(is_flat ? NULL : json_member(format, "json_schema"), JSON_TABLE(schema_fields),
                  prefix, out);

@@ -19,6 +19,7 @@ static const struct body_names body_names = {
     .num_aliases = sizeof(aliases) / sizeof(aliases[0]),
     .format = "output_config.format",
     .has_flat_format = true,
+    .has_schema_alone = true,
 };
 
 static const struct conversation_names names = {

@@ -111,6 +111,12 @@ static const struct {
      "effort low\n"
      "max 9\n"
      "form\n"},
+    {"{" HI MAX ",'output_config':{'format':{'type':'json_schema','name':1,'strict':'x','schema':{"
+     "}}}}",
+     "user[hi]\n"
+     "max 9\n"
+     "form\n"
+     "ignored output_config.format.name,output_config.format.strict\n"},
     {"{" HI MAX ",'context_management':{'edits':[{'type':'clear_thinking_20251015','keep':'all'},"
      "{'type':'clear_thinking_20251015','keep':{'type':'all'}}]}}",
      "user[hi]\n"
