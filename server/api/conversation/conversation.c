@@ -146,14 +146,17 @@ static bool is_listed(const struct byte_buffer *names, const char *name, size_t 
     return false;
 }
 
-static void ignore(struct conversation *conversation, const char *name, const char *prefix) {
+/* Returns false when the list is cut: further names would be left out. */
+static bool ignore(struct conversation *conversation, const char *name, const char *prefix) {
     struct byte_buffer written = {0};
+    bool goes_on = true;
     json_fields_append_name(name, prefix, &written);
     if (written.failed)
         conversation->ignored.failed = true;
     else if (!is_listed(&conversation->ignored, written.data, written.length))
-        json_fields_append_name(name, prefix, &conversation->ignored);
+        goes_on = json_fields_append_name(name, prefix, &conversation->ignored);
     byte_buffer_finish(&written);
+    return goes_on;
 }
 
 void conversation_ignore(struct conversation *conversation, const char *name) {
@@ -169,8 +172,8 @@ void conversation_ignore_members(struct conversation *conversation, const cJSON 
         size_t i = 0;
         while (i < num_known && strcmp(known[i], member->string) != 0)
             i++;
-        if (i == num_known && json_is_given(member))
-            ignore(conversation, member->string, begin);
+        if (i == num_known && json_is_given(member) && !ignore(conversation, member->string, begin))
+            return;
     }
 }
 
