@@ -5,8 +5,8 @@
  * that people see, so a message names the thing that is wrong (option, file, field), its value and
  * what is allowed, in one line without a trailing full stop or newline.
  */
-#ifndef QUIRE_CONFIG_ERROR_H
-#define QUIRE_CONFIG_ERROR_H
+#ifndef QUIRE_CONFIG_BASE_ERROR_H
+#define QUIRE_CONFIG_BASE_ERROR_H
 
 enum error_code {
     ERROR_NONE = 0,

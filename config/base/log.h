@@ -4,8 +4,8 @@
  *
  * When stderr is the systemd journal (JOURNAL_STREAM is set) lines start with the `<N>` priority
  * prefix of sd-daemon(3) instead of a time stamp. Prompts and generated text are never logged. */
-#ifndef QUIRE_CONFIG_LOG_H
-#define QUIRE_CONFIG_LOG_H
+#ifndef QUIRE_CONFIG_BASE_LOG_H
+#define QUIRE_CONFIG_BASE_LOG_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* The file that stderr is redirected to. Programs like logrotate move it away and send SIGHUP; a
  * new file is then opened under the old name. */
-#ifndef QUIRE_CONFIG_LOG_FILE_H
-#define QUIRE_CONFIG_LOG_FILE_H
+#ifndef QUIRE_CONFIG_BASE_LOG_FILE_H
+#define QUIRE_CONFIG_BASE_LOG_FILE_H
 
 #include "config/base/error.h"
 

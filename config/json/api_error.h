@@ -2,8 +2,8 @@
  * {"error":{"message","type","param","code"}}. Messages name the field, the value and what is
  * allowed; they never hold pointers, file paths or more than a short, escaped piece of the
  * input. */
-#ifndef QUIRE_CONFIG_API_ERROR_H
-#define QUIRE_CONFIG_API_ERROR_H
+#ifndef QUIRE_CONFIG_JSON_API_ERROR_H
+#define QUIRE_CONFIG_JSON_API_ERROR_H
 
 #include "config/base/byte_buffer.h"
 

@@ -1,8 +1,8 @@
 /* Typed, ranged reading of an object's fields from a table. Every number that comes from outside
  * passes here: no other code reads a cJSON number. A field that is absent or null keeps the value
  * its target had before (the default). */
-#ifndef QUIRE_CONFIG_JSON_FIELD_H
-#define QUIRE_CONFIG_JSON_FIELD_H
+#ifndef QUIRE_CONFIG_JSON_JSON_FIELD_H
+#define QUIRE_CONFIG_JSON_JSON_FIELD_H
 
 #include "config/base/byte_buffer.h"
 #include "config/json/api_error.h"

@@ -2,8 +2,8 @@
  * 2^53 and decimals of more than 15 digits, and know no 1.0; where that may be so, the tree's item
  * keeps the number as it was sent as well, in valuestring, which cJSON copies and frees with the
  * item. json_read.h bounds its length (JSON_MAX_NUMBER_CHARS). */
-#ifndef QUIRE_CONFIG_JSON_INTEGER_H
-#define QUIRE_CONFIG_JSON_INTEGER_H
+#ifndef QUIRE_CONFIG_JSON_JSON_INTEGER_H
+#define QUIRE_CONFIG_JSON_JSON_INTEGER_H
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* A request's body as a cJSON tree, strictly read (json_read.h). */
-#ifndef QUIRE_CONFIG_JSON_PARSE_H
-#define QUIRE_CONFIG_JSON_PARSE_H
+#ifndef QUIRE_CONFIG_JSON_JSON_PARSE_H
+#define QUIRE_CONFIG_JSON_JSON_PARSE_H
 
 #include "config/json/api_error.h"
 

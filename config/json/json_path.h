@@ -1,8 +1,8 @@
 /* A place in a JSON document, as messages name it: messages[3].content[0].text. A reader makes one
  * on its stack for each member or item that it goes into; the text is made where an error needs it.
  */
-#ifndef QUIRE_CONFIG_JSON_PATH_H
-#define QUIRE_CONFIG_JSON_PATH_H
+#ifndef QUIRE_CONFIG_JSON_JSON_PATH_H
+#define QUIRE_CONFIG_JSON_JSON_PATH_H
 
 #include "config/json/api_error.h"
 

@@ -4,8 +4,8 @@
  * numbers such as 01, 1. and 1e400, bytes after the value and doubled keys, rounds integers above
  * 2^53, and knows no bound on values. Here the bytes are checked against RFC 8259 and the limits
  * while the tree is built, in O(n log n) time; cJSON writes, copies and frees what this makes. */
-#ifndef QUIRE_CONFIG_JSON_READ_H
-#define QUIRE_CONFIG_JSON_READ_H
+#ifndef QUIRE_CONFIG_JSON_JSON_READ_H
+#define QUIRE_CONFIG_JSON_JSON_READ_H
 
 #include "config/base/error.h"
 

@@ -1,7 +1,7 @@
 /* The text of a JSON string that comes byte by byte: its escapes undone, a surrogate pair joined,
  * half a pair replaced by U+FFFD. A zeroed struct is at a string's start. */
-#ifndef QUIRE_CONFIG_BASE_JSON_UNESCAPE_H
-#define QUIRE_CONFIG_BASE_JSON_UNESCAPE_H
+#ifndef QUIRE_CONFIG_JSON_JSON_UNESCAPE_H
+#define QUIRE_CONFIG_JSON_JSON_UNESCAPE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,8 @@
  * after the other, by whoever has them, also behind ready-made JSON; and values in a buffer of
  * their own are items (or members) that json_write_items puts into a container later. The buffer
  * must not be consumed in between. Memory that is short shows in the buffer's `failed`. */
-#ifndef QUIRE_CONFIG_JSON_WRITE_H
-#define QUIRE_CONFIG_JSON_WRITE_H
+#ifndef QUIRE_CONFIG_JSON_JSON_WRITE_H
+#define QUIRE_CONFIG_JSON_JSON_WRITE_H
 
 #include "config/base/byte_buffer.h"
 

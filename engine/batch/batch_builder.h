@@ -1,7 +1,7 @@
 /* Builds the batch of a step from its plan, and records which sequence each sample row belongs to.
  * Engine thread only. */
-#ifndef QUIRE_ENGINE_BATCH_BUILDER_H
-#define QUIRE_ENGINE_BATCH_BUILDER_H
+#ifndef QUIRE_ENGINE_BATCH_BATCH_BUILDER_H
+#define QUIRE_ENGINE_BATCH_BATCH_BUILDER_H
 
 #include "engine/batch/dry_penalty.h"
 #include "engine/batch/step.h"

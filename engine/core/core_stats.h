@@ -1,7 +1,7 @@
 /* Fills the engine_stats for the core. Times are nanoseconds of the core's clock. Engine thread
  * only. */
-#ifndef QUIRE_ENGINE_CORE_STATS_H
-#define QUIRE_ENGINE_CORE_STATS_H
+#ifndef QUIRE_ENGINE_CORE_CORE_STATS_H
+#define QUIRE_ENGINE_CORE_CORE_STATS_H
 
 #include "engine/batch/step.h"
 #include "engine/schedule/scheduler.h"

@@ -4,8 +4,8 @@
  *
  * It is an interface, so that tests decide when a job is done. Engine thread, except for
  * mask_workers_create and _destroy. */
-#ifndef QUIRE_ENGINE_MASK_WORKERS_H
-#define QUIRE_ENGINE_MASK_WORKERS_H
+#ifndef QUIRE_ENGINE_CORE_MASK_WORKERS_H
+#define QUIRE_ENGINE_CORE_MASK_WORKERS_H
 
 #include "config/base/error.h"
 #include "engine/grammar/machine/grammar_job.h"

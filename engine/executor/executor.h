@@ -10,8 +10,8 @@
  * alone are enqueued by the engine's. Ranks share each layer, or the layers are shared out among
  * stages of so many ranks: stages compute different steps at a time, and no token of a step is one
  * that a step before it, which was not waited for, samples. */
-#ifndef QUIRE_ENGINE_EXECUTOR_H
-#define QUIRE_ENGINE_EXECUTOR_H
+#ifndef QUIRE_ENGINE_EXECUTOR_EXECUTOR_H
+#define QUIRE_ENGINE_EXECUTOR_EXECUTOR_H
 
 #include "config/base/check.h"
 #include "config/base/error.h"

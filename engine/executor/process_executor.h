@@ -9,8 +9,8 @@
  * A process that has neither answered nor used processor time for device_timeout_s is taken to
  * hang, on the CPU too: it was stopped, or waits for ever. A device that does not come back is
  * found in the rank process, as in any. */
-#ifndef QUIRE_ENGINE_PROCESS_EXECUTOR_H
-#define QUIRE_ENGINE_PROCESS_EXECUTOR_H
+#ifndef QUIRE_ENGINE_EXECUTOR_PROCESS_EXECUTOR_H
+#define QUIRE_ENGINE_EXECUTOR_PROCESS_EXECUTOR_H
 
 #include "engine/executor/executor.h"
 

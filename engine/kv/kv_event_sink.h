@@ -4,8 +4,8 @@
  *
  * Called by the engine's thread, and after that has ended by whoever destroys the engine: the cache
  * reports at its end that it is cleared. The functions must not block. */
-#ifndef QUIRE_ENGINE_KV_EVENT_SINK_H
-#define QUIRE_ENGINE_KV_EVENT_SINK_H
+#ifndef QUIRE_ENGINE_KV_KV_EVENT_SINK_H
+#define QUIRE_ENGINE_KV_KV_EVENT_SINK_H
 
 #include "engine/kv/block_key.h"
 

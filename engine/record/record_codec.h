@@ -4,8 +4,8 @@
  *
  * Values lie in FRAMES, each with a kind, a length and a checksum, so that a truncated file or a
  * changed byte is detected. */
-#ifndef QUIRE_ENGINE_RECORD_CODEC_H
-#define QUIRE_ENGINE_RECORD_CODEC_H
+#ifndef QUIRE_ENGINE_RECORD_RECORD_CODEC_H
+#define QUIRE_ENGINE_RECORD_RECORD_CODEC_H
 
 #include "config/base/byte_buffer.h"
 #include "config/base/text.h"

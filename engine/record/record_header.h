@@ -1,7 +1,7 @@
 /* The first frame of a recording: what must be equal for its steps to be repeated, and the options
  * that make it so. */
-#ifndef QUIRE_ENGINE_RECORD_HEADER_H
-#define QUIRE_ENGINE_RECORD_HEADER_H
+#ifndef QUIRE_ENGINE_RECORD_RECORD_HEADER_H
+#define QUIRE_ENGINE_RECORD_RECORD_HEADER_H
 
 #include "config/serving_limits.h"
 #include "engine/core/engine_core.h"

@@ -1,6 +1,6 @@
 /* A request in a recording: exactly what the engine reads of it, including the prompt. */
-#ifndef QUIRE_ENGINE_RECORD_REQUEST_H
-#define QUIRE_ENGINE_RECORD_REQUEST_H
+#ifndef QUIRE_ENGINE_RECORD_RECORD_REQUEST_H
+#define QUIRE_ENGINE_RECORD_RECORD_REQUEST_H
 
 #include "engine/record/record_header.h"
 #include "engine/request/request.h"

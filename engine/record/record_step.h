@@ -2,8 +2,8 @@
  * sampled, and a hash of the bits of the other results (logprobs, hidden sums). Equal steps have
  * equal bytes.
  */
-#ifndef QUIRE_ENGINE_RECORD_STEP_H
-#define QUIRE_ENGINE_RECORD_STEP_H
+#ifndef QUIRE_ENGINE_RECORD_RECORD_STEP_H
+#define QUIRE_ENGINE_RECORD_RECORD_STEP_H
 
 #include "engine/batch/step.h"
 #include "engine/record/record_codec.h"

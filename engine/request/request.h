@@ -4,8 +4,8 @@
  * Reference-counted: request_create gives the caller one reference, engine_submit takes one of
  * its own. The front end may drop its reference at any time (after engine_cancel if it lost
  * interest). */
-#ifndef QUIRE_ENGINE_REQUEST_H
-#define QUIRE_ENGINE_REQUEST_H
+#ifndef QUIRE_ENGINE_REQUEST_REQUEST_H
+#define QUIRE_ENGINE_REQUEST_REQUEST_H
 
 #include "engine/request/sampling_params.h"
 #include "engine/request/token_stream.h"

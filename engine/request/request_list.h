@@ -1,6 +1,6 @@
 /* A list of requests, linked through request.next; each entry holds a reference. */
-#ifndef QUIRE_ENGINE_REQUEST_LIST_H
-#define QUIRE_ENGINE_REQUEST_LIST_H
+#ifndef QUIRE_ENGINE_REQUEST_REQUEST_LIST_H
+#define QUIRE_ENGINE_REQUEST_REQUEST_LIST_H
 
 #include "engine/request/request.h"
 

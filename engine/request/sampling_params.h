@@ -1,8 +1,8 @@
 /* How the tokens of one request are sampled and when it ends. Filled and validated once by the
  * front end, then const. The arrays are owned by the request (request_create copies them).
  */
-#ifndef QUIRE_ENGINE_SAMPLING_PARAMS_H
-#define QUIRE_ENGINE_SAMPLING_PARAMS_H
+#ifndef QUIRE_ENGINE_REQUEST_SAMPLING_PARAMS_H
+#define QUIRE_ENGINE_REQUEST_SAMPLING_PARAMS_H
 
 #include "engine/request/thinking_budget.h"
 #include "kernels/sampling.h"

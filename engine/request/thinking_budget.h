@@ -2,8 +2,8 @@
  * markers of its reasoning, only the tokens that spell the end marker may be sampled next. Markers
  * are found in the text, regardless of how it is split into tokens. Engine thread only, except for
  * the budget, which is a plain value. */
-#ifndef QUIRE_ENGINE_THINKING_BUDGET_H
-#define QUIRE_ENGINE_THINKING_BUDGET_H
+#ifndef QUIRE_ENGINE_REQUEST_THINKING_BUDGET_H
+#define QUIRE_ENGINE_REQUEST_THINKING_BUDGET_H
 
 #include "config/base/text.h"
 

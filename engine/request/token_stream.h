@@ -8,8 +8,8 @@
  *
  * Text of an event is always whole UTF-8 characters. Text that may begin a stop string is held back
  * until that is decided, so text may arrive later than the token that produced it. */
-#ifndef QUIRE_ENGINE_TOKEN_STREAM_H
-#define QUIRE_ENGINE_TOKEN_STREAM_H
+#ifndef QUIRE_ENGINE_REQUEST_TOKEN_STREAM_H
+#define QUIRE_ENGINE_REQUEST_TOKEN_STREAM_H
 
 #include "kernels/sampling.h"
 

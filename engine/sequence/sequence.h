@@ -10,8 +10,8 @@
  * knows.
  *
  * Engine thread only. */
-#ifndef QUIRE_ENGINE_SEQUENCE_H
-#define QUIRE_ENGINE_SEQUENCE_H
+#ifndef QUIRE_ENGINE_SEQUENCE_SEQUENCE_H
+#define QUIRE_ENGINE_SEQUENCE_SEQUENCE_H
 
 #include "config/serving_limits.h"
 #include "engine/draft/draft_policy.h"

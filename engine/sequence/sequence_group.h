@@ -6,8 +6,8 @@
  * recomputation the same happens again, with all the tokens they have in common.
  *
  * Engine thread only. */
-#ifndef QUIRE_ENGINE_SEQUENCE_GROUP_H
-#define QUIRE_ENGINE_SEQUENCE_GROUP_H
+#ifndef QUIRE_ENGINE_SEQUENCE_SEQUENCE_GROUP_H
+#define QUIRE_ENGINE_SEQUENCE_SEQUENCE_GROUP_H
 
 #include "config/serving_limits.h"
 #include "engine/sequence/beam_search.h"

@@ -1,6 +1,6 @@
 /* Counters of the engine, copied whole by engine_get_stats; the front end renders them. */
-#ifndef QUIRE_ENGINE_ENGINE_STATS_H
-#define QUIRE_ENGINE_ENGINE_STATS_H
+#ifndef QUIRE_ENGINE_STATS_ENGINE_STATS_H
+#define QUIRE_ENGINE_STATS_ENGINE_STATS_H
 
 #include "config/serving_limits.h"
 #include "engine/request/token_stream.h"

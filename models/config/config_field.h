@@ -1,8 +1,8 @@
 /* Private to models/: single values of a config.json, range-checked. Every function returns 0, or
  * -1 and one line that names file, key, value and what is allowed. An absent or null key leaves
  * *out unchanged. */
-#ifndef QUIRE_MODELS_CONFIG_FIELD_H
-#define QUIRE_MODELS_CONFIG_FIELD_H
+#ifndef QUIRE_MODELS_CONFIG_CONFIG_FIELD_H
+#define QUIRE_MODELS_CONFIG_CONFIG_FIELD_H
 
 #include "config/base/error.h"
 

@@ -1,6 +1,6 @@
 /* Private to models/: the configuration in the metadata of a GGUF file. */
-#ifndef QUIRE_MODELS_CONFIG_GGUF_H
-#define QUIRE_MODELS_CONFIG_GGUF_H
+#ifndef QUIRE_MODELS_CONFIG_CONFIG_GGUF_H
+#define QUIRE_MODELS_CONFIG_CONFIG_GGUF_H
 
 #include "config/base/error.h"
 #include "models/config/model_config.h"

@@ -1,6 +1,6 @@
 /* Private to models/: the config.json of a Hugging Face folder. */
-#ifndef QUIRE_MODELS_CONFIG_HF_H
-#define QUIRE_MODELS_CONFIG_HF_H
+#ifndef QUIRE_MODELS_CONFIG_CONFIG_HF_H
+#define QUIRE_MODELS_CONFIG_CONFIG_HF_H
 
 #include "models/config/architecture.h"
 #include "models/config/config_field.h"

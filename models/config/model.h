@@ -1,8 +1,8 @@
 /* A loaded model: its file and hyper-parameters. Immutable after model_open, shared by all threads.
  * Weights on a device are separate (weights.h), one set per rank; so is the tokenizer
  * (tokenizer.h), which is opened from the same file. */
-#ifndef QUIRE_MODELS_MODEL_H
-#define QUIRE_MODELS_MODEL_H
+#ifndef QUIRE_MODELS_CONFIG_MODEL_H
+#define QUIRE_MODELS_CONFIG_MODEL_H
 
 #include "config/embedding_sizes.h"
 #include "config/base/error.h"

@@ -1,7 +1,7 @@
 /* The members of struct sampling_settings as named in requests, generation_config.json and GGUF
  * files: one line each, from which all tables of them are generated. */
-#ifndef QUIRE_MODELS_SAMPLING_FIELDS_H
-#define QUIRE_MODELS_SAMPLING_FIELDS_H
+#ifndef QUIRE_MODELS_CONFIG_SAMPLING_FIELDS_H
+#define QUIRE_MODELS_CONFIG_SAMPLING_FIELDS_H
 
 #include "kernels/sampling.h"
 

@@ -4,8 +4,8 @@
  * those of the modules of Transformers' modeling_*.py. Families differ in which tensors they have.
  * One name in folders has two meanings: post_attention_layernorm is the norm after attention if
  * there are norms after the branches, otherwise the one before the FFN. */
-#ifndef QUIRE_MODELS_WEIGHTS_TENSOR_NAMES_H
-#define QUIRE_MODELS_WEIGHTS_TENSOR_NAMES_H
+#ifndef QUIRE_MODELS_CONFIG_TENSOR_NAMES_H
+#define QUIRE_MODELS_CONFIG_TENSOR_NAMES_H
 
 #include "config/base/text.h"
 #include "models/config/model.h"

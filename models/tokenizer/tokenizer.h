@@ -4,8 +4,8 @@
  * BPE over bytes or characters, like Hugging Face's tokenizers: tokens that are matched in the text
  * itself are cut out, the text between them is normalised and split by the model's pre-tokenizer,
  * and each piece is merged by rank (tokenizer_bpe.h). */
-#ifndef QUIRE_MODELS_TOKENIZER_H
-#define QUIRE_MODELS_TOKENIZER_H
+#ifndef QUIRE_MODELS_TOKENIZER_TOKENIZER_H
+#define QUIRE_MODELS_TOKENIZER_TOKENIZER_H
 
 #include "config/base/error.h"
 #include "models/files/tensor_file.h"

@@ -9,8 +9,8 @@
  * with fuse_unknown, neighbouring unknown characters are one token.
  *
  * Immutable after init and shared by threads, except for a memo that is written atomically. */
-#ifndef QUIRE_MODELS_TOKENIZER_BPE_H
-#define QUIRE_MODELS_TOKENIZER_BPE_H
+#ifndef QUIRE_MODELS_TOKENIZER_TOKENIZER_BPE_H
+#define QUIRE_MODELS_TOKENIZER_TOKENIZER_BPE_H
 
 #include "config/base/error.h"
 #include "models/tokenizer/tokenizer_spec.h"

@@ -4,8 +4,8 @@
  * The format is what Hugging Face's `tokenizers` 0.23 writes and reads (its serialisation is the
  * specification). Nothing that changes tokens is ignored: an unknown "type" is refused by name,
  * listing the known ones. Unknown keys are ignored, as there. */
-#ifndef QUIRE_MODELS_TOKENIZER_JSON_H
-#define QUIRE_MODELS_TOKENIZER_JSON_H
+#ifndef QUIRE_MODELS_TOKENIZER_TOKENIZER_JSON_H
+#define QUIRE_MODELS_TOKENIZER_TOKENIZER_JSON_H
 
 #include "models/tokenizer/tokenizer_spec.h"
 

@@ -7,8 +7,8 @@
  * Encoding works like Hugging Face's tokenizers: added tokens are cut out of the text; the text
  * between them is normalised, split by the pre-tokenizer steps, and each piece merged (BPE); the
  * template's tokens surround the result. */
-#ifndef QUIRE_MODELS_TOKENIZER_SPEC_H
-#define QUIRE_MODELS_TOKENIZER_SPEC_H
+#ifndef QUIRE_MODELS_TOKENIZER_TOKENIZER_SPEC_H
+#define QUIRE_MODELS_TOKENIZER_TOKENIZER_SPEC_H
 
 #include "config/base/error.h"
 #include "models/files/tensor_file.h"

@@ -7,8 +7,8 @@
  *
  * Shares need not be equal. Several ranks may have the same KV head, if there are more ranks than
  * KV heads. Immutable; any thread. */
-#ifndef QUIRE_MODELS_MODEL_SHARD_H
-#define QUIRE_MODELS_MODEL_SHARD_H
+#ifndef QUIRE_MODELS_WEIGHTS_MODEL_SHARD_H
+#define QUIRE_MODELS_WEIGHTS_MODEL_SHARD_H
 
 #include "models/config/model.h"
 

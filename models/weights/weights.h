@@ -1,8 +1,8 @@
 /* The weights of one rank on its device: its share of a model (model_shard.h), bound by name from a
  * model file and checked for shape and dtype. Created and used by the rank's thread. Tensors are
  * read in chunks, so that loading needs the weights' own memory and a few chunks. */
-#ifndef QUIRE_MODELS_WEIGHTS_H
-#define QUIRE_MODELS_WEIGHTS_H
+#ifndef QUIRE_MODELS_WEIGHTS_WEIGHTS_H
+#define QUIRE_MODELS_WEIGHTS_WEIGHTS_H
 
 #include "kernels/backend.h"
 #include "models/weights/model_shard.h"

@@ -106,7 +106,17 @@ def third_party_error(path, target):
     return None
 
 
+def guard_error(path, text):
+    """Why the header's include guard is not its path, or None."""
+    guard = re.search(r"^#ifndef (QUIRE_\w+_H)$", text, re.MULTILINE)
+    wanted = "QUIRE_" + re.sub(r"\W", "_", path).upper()
+    return f"its guard is to be {wanted}" if guard and path.endswith(".h") and guard[1] != wanted else None
+
+
 def check_file(path, text):
+    error = guard_error(path, text)
+    if error:
+        yield f"{path}:1: {error}"
     for number, line in enumerate(text.splitlines(), 1):
         match = INCLUDE.match(line)
         if not match:

@@ -136,6 +136,12 @@ class Layers(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("tests/unit/models/old/test_a.c:1: there is no folder models/old", out)
 
+    def test_an_include_guard_is_its_path(self):
+        self.assertEqual(run("check_layers.py", {"models/a.h": "#ifndef QUIRE_MODELS_A_H\n"})[0], 0)
+        status, out = run("check_layers.py", {"models/a.h": "#ifndef QUIRE_ENGINE_A_H\n"})
+        self.assertEqual(status, 1)
+        self.assertIn("models/a.h:1: its guard is to be QUIRE_MODELS_A_H", out)
+
     def test_a_library_stays_with_those_that_wrap_it(self):
         status, out = run("check_layers.py", {"config/options.c": "#include <yaml.h>\n"})
         self.assertEqual(status, 0, out)

@@ -1,7 +1,7 @@
 /* A load of streamed completions on a server: num_streams streams at a time, each of which sends
  * its next request when the last one was answered (a closed loop), on one thread. */
-#ifndef QUIRE_SERVER_BENCH_LOAD_H
-#define QUIRE_SERVER_BENCH_LOAD_H
+#ifndef QUIRE_SERVER_CLIENT_BENCH_LOAD_H
+#define QUIRE_SERVER_CLIENT_BENCH_LOAD_H
 
 #include "config/base/error.h"
 #include "server/net/http_client.h"

@@ -1,7 +1,7 @@
 /* The subcommands that talk to a running server, or to a hub. Each takes the arguments after its
  * name and returns the exit status, like those in command_line.h. */
-#ifndef QUIRE_SERVER_CLIENT_H
-#define QUIRE_SERVER_CLIENT_H
+#ifndef QUIRE_SERVER_CLIENT_CLIENT_H
+#define QUIRE_SERVER_CLIENT_CLIENT_H
 
 #include "config/base/error.h"
 #include "server/client/hub/hub.h"

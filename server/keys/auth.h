@@ -9,8 +9,8 @@
  * the digest of a presented key is compared with all of them. The time taken depends only on the
  * presented key: not on which key matched, nor on how much of one matched, nor on the lengths of
  * ours. */
-#ifndef QUIRE_SERVER_AUTH_H
-#define QUIRE_SERVER_AUTH_H
+#ifndef QUIRE_SERVER_KEYS_AUTH_H
+#define QUIRE_SERVER_KEYS_AUTH_H
 
 #include "config/base/error.h"
 

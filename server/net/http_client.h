@@ -3,8 +3,8 @@
  * a server's certificate must be valid for its name, by the authorities of CURL_CA_BUNDLE, of
  * SSL_CERT_FILE and SSL_CERT_DIR, or of the system. The proxies of http_proxy, https_proxy and
  * no_proxy are used like in curl(1), but never for this machine. */
-#ifndef QUIRE_SERVER_HTTP_CLIENT_H
-#define QUIRE_SERVER_HTTP_CLIENT_H
+#ifndef QUIRE_SERVER_NET_HTTP_CLIENT_H
+#define QUIRE_SERVER_NET_HTTP_CLIENT_H
 
 #include "config/base/byte_buffer.h"
 #include "config/base/error.h"

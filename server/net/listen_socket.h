@@ -1,6 +1,6 @@
 /* The listening socket: non-blocking, close-on-exec, stream. */
-#ifndef QUIRE_SERVER_HTTP_LISTEN_SOCKET_H
-#define QUIRE_SERVER_HTTP_LISTEN_SOCKET_H
+#ifndef QUIRE_SERVER_NET_LISTEN_SOCKET_H
+#define QUIRE_SERVER_NET_LISTEN_SOCKET_H
 
 #include "config/base/error.h"
 

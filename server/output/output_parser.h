@@ -43,6 +43,7 @@ enum tool_call_format {
     TOOL_CALL_FORMAT_PYTHONIC,     /* [name(key=value, ...), ...]: Llama 3.2 and 4, ToolACE */
     TOOL_CALL_FORMAT_GRANITE_20B,  /* <function_call> {"name":...,"arguments":{...}}, once a call */
 };
+#define TOOL_CALL_FORMAT_LAST TOOL_CALL_FORMAT_GRANITE_20B
 
 /* The format in which it writes its reasoning before the answer. */
 enum reasoning_format {

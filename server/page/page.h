@@ -1,7 +1,7 @@
 /* The chat page and the API's description, compiled in: files of this folder as bytes, written to a
  * C source by embed_page.py during the build. Constants; nothing here is ever freed. */
-#ifndef QUIRE_SERVER_PAGE_H
-#define QUIRE_SERVER_PAGE_H
+#ifndef QUIRE_SERVER_PAGE_PAGE_H
+#define QUIRE_SERVER_PAGE_PAGE_H
 
 #include <stddef.h>
 

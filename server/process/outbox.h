@@ -1,8 +1,8 @@
 /* Passes items from the I/O thread to a separate thread, which may block on their destination: a
  * disk, a pipe, a collector. Putting an item in never blocks: the waiting items are bounded, and
  * items beyond the bound are lost and counted. */
-#ifndef QUIRE_SERVER_OUTBOX_H
-#define QUIRE_SERVER_OUTBOX_H
+#ifndef QUIRE_SERVER_PROCESS_OUTBOX_H
+#define QUIRE_SERVER_PROCESS_OUTBOX_H
 
 #include "config/base/byte_buffer.h"
 #include "config/base/error.h"

@@ -1,6 +1,6 @@
 /* Statistics of a process, from /proc (proc(5)). */
-#ifndef QUIRE_SERVER_PROCESS_STATS_H
-#define QUIRE_SERVER_PROCESS_STATS_H
+#ifndef QUIRE_SERVER_PROCESS_PROCESS_STATS_H
+#define QUIRE_SERVER_PROCESS_PROCESS_STATS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* The service manager: readiness, status, watchdog and passed sockets (sd_notify(3),
  * sd_listen_fds(3)). Outside a service manager, and in builds without libsystemd
  * (service_none.c), everything here does nothing. */
-#ifndef QUIRE_SERVER_SERVICE_H
-#define QUIRE_SERVER_SERVICE_H
+#ifndef QUIRE_SERVER_PROCESS_SERVICE_H
+#define QUIRE_SERVER_PROCESS_SERVICE_H
 
 #include "config/base/error.h"
 

@@ -1,6 +1,6 @@
 /* Makes the `system_fingerprint` of answers. */
-#ifndef QUIRE_SERVER_COMMAND_FINGERPRINT_H
-#define QUIRE_SERVER_COMMAND_FINGERPRINT_H
+#ifndef QUIRE_SERVER_PROGRAM_COMMAND_FINGERPRINT_H
+#define QUIRE_SERVER_PROGRAM_COMMAND_FINGERPRINT_H
 
 #include "config/base/error.h"
 #include "engine/executor/executor.h"

@@ -2,8 +2,8 @@
  * arguments after its name and returns the exit status: 0, EX_USAGE (64), EX_SOFTWARE (70: the
  * device failed), EX_OSERR (71: the system refused, for example a port in use) EX_CONFIG (78:
  * configuration or model refused) or EX_UNAVAILABLE (69: the other server does not answer). */
-#ifndef QUIRE_SERVER_COMMAND_LINE_H
-#define QUIRE_SERVER_COMMAND_LINE_H
+#ifndef QUIRE_SERVER_PROGRAM_COMMAND_LINE_H
+#define QUIRE_SERVER_PROGRAM_COMMAND_LINE_H
 
 #include "models/config/model.h"
 #include "models/tokenizer/tokenizer.h"

@@ -1,6 +1,6 @@
 /* The resources for serving a model, for `quire inspect --plan` and `quire list`. */
-#ifndef QUIRE_SERVER_COMMAND_PLAN_H
-#define QUIRE_SERVER_COMMAND_PLAN_H
+#ifndef QUIRE_SERVER_PROGRAM_COMMAND_PLAN_H
+#define QUIRE_SERVER_PROGRAM_COMMAND_PLAN_H
 
 #include "config/options.h"
 #include "models/config/model.h"

@@ -1,6 +1,6 @@
 /* Shared by `quire serve --record` and `quire replay`: the header of a recording. */
-#ifndef QUIRE_SERVER_COMMAND_RECORD_H
-#define QUIRE_SERVER_COMMAND_RECORD_H
+#ifndef QUIRE_SERVER_PROGRAM_COMMAND_RECORD_H
+#define QUIRE_SERVER_PROGRAM_COMMAND_RECORD_H
 
 #include "config/options.h"
 #include "engine/engine.h"

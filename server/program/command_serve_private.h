@@ -1,8 +1,8 @@
 /* The state of `quire serve`, from its start to its end, private to command_serve*.c. Each step of
  * the start fills in its part; command_serve.c releases everything.
  */
-#ifndef QUIRE_SERVER_COMMAND_SERVE_PRIVATE_H
-#define QUIRE_SERVER_COMMAND_SERVE_PRIVATE_H
+#ifndef QUIRE_SERVER_PROGRAM_COMMAND_SERVE_PRIVATE_H
+#define QUIRE_SERVER_PROGRAM_COMMAND_SERVE_PRIVATE_H
 
 #include "config/options.h"
 #include "engine/engine.h"

@@ -1,8 +1,8 @@
 /* Checks the model's files against their SHA-256, if known (--verify-weights; below). Runs on
  * another thread while the weights load, so that a file is read from disk only once. It hashes the
  * opened files, even if their names now refer to others. */
-#ifndef QUIRE_SERVER_COMMAND_VERIFY_H
-#define QUIRE_SERVER_COMMAND_VERIFY_H
+#ifndef QUIRE_SERVER_PROGRAM_COMMAND_VERIFY_H
+#define QUIRE_SERVER_PROGRAM_COMMAND_VERIFY_H
 
 #include "config/base/error.h"
 #include "models/files/tensor_file.h"

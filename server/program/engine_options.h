@@ -1,6 +1,6 @@
 /* The options that concern the engine and its executor, checked against the model. */
-#ifndef QUIRE_SERVER_ENGINE_OPTIONS_H
-#define QUIRE_SERVER_ENGINE_OPTIONS_H
+#ifndef QUIRE_SERVER_PROGRAM_ENGINE_OPTIONS_H
+#define QUIRE_SERVER_PROGRAM_ENGINE_OPTIONS_H
 
 #include "config/options.h"
 #include "engine/engine.h"

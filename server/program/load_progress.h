@@ -2,8 +2,8 @@
  * model that takes less is loaded silently; then on a terminal a status a few times a second,
  * elsewhere a log line every five seconds. After everything was read, a permanent line says how
  * long it took, if anything was reported before. */
-#ifndef QUIRE_SERVER_LOAD_PROGRESS_H
-#define QUIRE_SERVER_LOAD_PROGRESS_H
+#ifndef QUIRE_SERVER_PROGRAM_LOAD_PROGRESS_H
+#define QUIRE_SERVER_PROGRAM_LOAD_PROGRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,8 +3,8 @@
  * device's parts are those of all ranks; if there are several, an extra line shows the share of
  * each.
  */
-#ifndef QUIRE_SERVER_MEMORY_TABLE_H
-#define QUIRE_SERVER_MEMORY_TABLE_H
+#ifndef QUIRE_SERVER_PROGRAM_MEMORY_TABLE_H
+#define QUIRE_SERVER_PROGRAM_MEMORY_TABLE_H
 
 #include "engine/executor/executor.h"
 

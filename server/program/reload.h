@@ -1,7 +1,7 @@
 /* Handles SIGHUP: reopens the logs if they are files, and rereads the file of API keys and the
  * certificates. A failure is logged and leaves everything unchanged. */
-#ifndef QUIRE_SERVER_RELOAD_H
-#define QUIRE_SERVER_RELOAD_H
+#ifndef QUIRE_SERVER_PROGRAM_RELOAD_H
+#define QUIRE_SERVER_PROGRAM_RELOAD_H
 
 #include "config/base/log_file.h"
 #include "server/telemetry/access_log.h"

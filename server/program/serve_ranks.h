@@ -1,7 +1,7 @@
 /* `quire serve` as one of several processes that compute one model together, started by mpirun or
  * similar: rank 0 serves, the others compute. */
-#ifndef QUIRE_SERVER_SERVE_RANKS_H
-#define QUIRE_SERVER_SERVE_RANKS_H
+#ifndef QUIRE_SERVER_PROGRAM_SERVE_RANKS_H
+#define QUIRE_SERVER_PROGRAM_SERVE_RANKS_H
 
 #include "config/options.h"
 #include "engine/executor/executor.h"

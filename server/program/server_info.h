@@ -1,7 +1,7 @@
 /* The contents of /server_info: the options in effect, and the resulting values. It contains no
  * secret: for an option that holds one (options_get), only that it was given. */
-#ifndef QUIRE_SERVER_SERVER_INFO_H
-#define QUIRE_SERVER_SERVER_INFO_H
+#ifndef QUIRE_SERVER_PROGRAM_SERVER_INFO_H
+#define QUIRE_SERVER_PROGRAM_SERVER_INFO_H
 
 #include "config/base/byte_buffer.h"
 #include "config/options.h"

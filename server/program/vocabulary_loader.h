@@ -1,7 +1,7 @@
 /* Prepares the vocabulary for grammars while the weights load: this takes tens of milliseconds, up
  * to a few hundred for the largest vocabularies. It uses one thread, from start to wait. */
-#ifndef QUIRE_SERVER_VOCABULARY_LOADER_H
-#define QUIRE_SERVER_VOCABULARY_LOADER_H
+#ifndef QUIRE_SERVER_PROGRAM_VOCABULARY_LOADER_H
+#define QUIRE_SERVER_PROGRAM_VOCABULARY_LOADER_H
 
 #include "config/base/error.h"
 #include "engine/grammar/machine/grammar.h"

@@ -1,7 +1,7 @@
 /* The file of --record, and the one before it: FILE and FILE.1, of mode 0600, because they contain
  * prompts. A separate thread writes (outbox.h); passing bytes to it never blocks. */
-#ifndef QUIRE_SERVER_RECORD_FILE_H
-#define QUIRE_SERVER_RECORD_FILE_H
+#ifndef QUIRE_SERVER_TELEMETRY_RECORD_FILE_H
+#define QUIRE_SERVER_TELEMETRY_RECORD_FILE_H
 
 #include "config/base/error.h"
 

@@ -26,7 +26,7 @@ static struct output_parser_config config_of(uint8_t byte) {
     static const char types[] = "f\0ss\0nn\0"; /* tool_members.h */
     static const char names[] = "f";
     return (struct output_parser_config){
-        .tools = (enum tool_call_format)((byte & 15) % (TOOL_CALL_FORMAT_GRANITE_20B + 1)),
+        .tools = (enum tool_call_format)((byte & 15) % (TOOL_CALL_FORMAT_LAST + 1)),
         .reasoning = (enum reasoning_format)((byte >> 4 & 7) % (REASONING_FORMAT_GRANITE_33 + 1)),
         .begins_in_reasoning = (byte >> 7 & 1) != 0,
         .bare_names = names,

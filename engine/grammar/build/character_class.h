@@ -1,7 +1,7 @@
 /* Character classes of regular expressions, [a-z] and \d, as sets of ranges, and the grammar nodes
  * for one of their characters: as it is, or as written in a JSON string. */
-#ifndef QUIRE_ENGINE_GRAMMAR_CHARACTER_CLASS_H
-#define QUIRE_ENGINE_GRAMMAR_CHARACTER_CLASS_H
+#ifndef QUIRE_ENGINE_GRAMMAR_BUILD_CHARACTER_CLASS_H
+#define QUIRE_ENGINE_GRAMMAR_BUILD_CHARACTER_CLASS_H
 
 #include "config/base/utf8.h"
 #include "engine/grammar/build/grammar_builder.h"

@@ -1,7 +1,7 @@
 /* Any text up to one of several triggers, which is how a model's tool calls appear within prose, or
  * up to a marker. */
-#ifndef QUIRE_ENGINE_GRAMMAR_FREE_TEXT_H
-#define QUIRE_ENGINE_GRAMMAR_FREE_TEXT_H
+#ifndef QUIRE_ENGINE_GRAMMAR_BUILD_FREE_TEXT_H
+#define QUIRE_ENGINE_GRAMMAR_BUILD_FREE_TEXT_H
 
 #include "config/base/text.h"
 #include "engine/grammar/build/grammar_builder.h"

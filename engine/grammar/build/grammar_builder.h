@@ -1,7 +1,7 @@
 /* A grammar under construction: nodes that a front end creates, on any one thread. A builder that
  * has failed stays failed. */
-#ifndef QUIRE_ENGINE_GRAMMAR_BUILDER_H
-#define QUIRE_ENGINE_GRAMMAR_BUILDER_H
+#ifndef QUIRE_ENGINE_GRAMMAR_BUILD_GRAMMAR_BUILDER_H
+#define QUIRE_ENGINE_GRAMMAR_BUILD_GRAMMAR_BUILDER_H
 
 #include "config/base/byte_buffer.h"
 #include "config/base/error.h"

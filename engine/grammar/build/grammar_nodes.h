@@ -1,6 +1,6 @@
 /* Private to engine/grammar/: the grammar under construction, as the front ends wrote it. */
-#ifndef QUIRE_ENGINE_GRAMMAR_NODES_H
-#define QUIRE_ENGINE_GRAMMAR_NODES_H
+#ifndef QUIRE_ENGINE_GRAMMAR_BUILD_GRAMMAR_NODES_H
+#define QUIRE_ENGINE_GRAMMAR_BUILD_GRAMMAR_NODES_H
 
 #include "engine/grammar/build/grammar_builder.h"
 

@@ -1,8 +1,8 @@
 /* Private to engine/grammar/: rewrites a grammar under construction so that a left-to-right machine
  * can run it: without repetition of items that may be empty, and without left recursion. The set of
  * matching texts does not change. */
-#ifndef QUIRE_ENGINE_GRAMMAR_REWRITE_H
-#define QUIRE_ENGINE_GRAMMAR_REWRITE_H
+#ifndef QUIRE_ENGINE_GRAMMAR_BUILD_GRAMMAR_REWRITE_H
+#define QUIRE_ENGINE_GRAMMAR_BUILD_GRAMMAR_REWRITE_H
 
 #include "engine/grammar/build/grammar_nodes.h"
 

@@ -6,8 +6,8 @@
  * construction and the subset construction, combined with another by the product construction, and
  * written back as nodes. All functions subtract their work from *budget (grammar_builder_work), and
  * fail with ERROR_SYNTAX when it is used up or an automaton has too many states. */
-#ifndef QUIRE_ENGINE_GRAMMAR_TEXT_AUTOMATON_H
-#define QUIRE_ENGINE_GRAMMAR_TEXT_AUTOMATON_H
+#ifndef QUIRE_ENGINE_GRAMMAR_BUILD_TEXT_AUTOMATON_H
+#define QUIRE_ENGINE_GRAMMAR_BUILD_TEXT_AUTOMATON_H
 
 #include "config/base/text.h"
 #include "engine/grammar/build/grammar_builder.h"

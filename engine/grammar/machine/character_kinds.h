@@ -4,8 +4,8 @@
  * character is a kind by itself, except that most control characters share one. The kinds of
  * characters beyond ASCII depend on their first byte; they separate what patterns leave out, which
  * is spaces and line ends (U+00A0, U+1680, U+2000 to U+205F, U+3000, U+FEFF), from the rest. */
-#ifndef QUIRE_ENGINE_GRAMMAR_CHARACTER_KINDS_H
-#define QUIRE_ENGINE_GRAMMAR_CHARACTER_KINDS_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_CHARACTER_KINDS_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_CHARACTER_KINDS_H
 
 #include "engine/grammar/machine/grammar_vocabulary.h"
 #include <stdbool.h>

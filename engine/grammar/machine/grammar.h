@@ -5,8 +5,8 @@
  * of a request and safe on all threads. What a sequence has matched so far is in its grammar_state
  * (engine thread). Neither knows JSON or any notation: front ends (JSON schema, tool call formats,
  * grammar_text.h) call the builder. */
-#ifndef QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
-#define QUIRE_ENGINE_GRAMMAR_GRAMMAR_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_H
 
 #include "config/base/byte_buffer.h"
 #include "config/base/text.h"

@@ -1,7 +1,7 @@
 /* Compiled grammars by their source text, so that the next request with the same text costs nothing
  * and reuses the parse states and masks found by others. All threads. */
-#ifndef QUIRE_ENGINE_GRAMMAR_CACHE_H
-#define QUIRE_ENGINE_GRAMMAR_CACHE_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_CACHE_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_CACHE_H
 
 #include "engine/grammar/machine/grammar.h"
 

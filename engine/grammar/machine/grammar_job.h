@@ -5,8 +5,8 @@
  * grammar_state_try_mask makes a grammar busy; from then on none of its sequences takes part in a
  * step. Once none is in flight, a job begins. Until it has ended, the only thing allowed with the
  * grammar or its states is to destroy them; afterwards the masks are known. */
-#ifndef QUIRE_ENGINE_GRAMMAR_JOB_H
-#define QUIRE_ENGINE_GRAMMAR_JOB_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_JOB_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_JOB_H
 
 #include "engine/grammar/machine/grammar.h"
 

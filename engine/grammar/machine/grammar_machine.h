@@ -1,8 +1,8 @@
 /* Private to engine/grammar/: runs a grammar's program on bytes, all parse states at once, and
  * remembers every transition (a lazily built deterministic automaton). The grammar's states share
  * it. Engine thread only, or the thread that runs a job. */
-#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_H
-#define QUIRE_ENGINE_GRAMMAR_MACHINE_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_MACHINE_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_MACHINE_H
 
 #include "engine/grammar/machine/grammar_program.h"
 #include "engine/grammar/machine/object_names.h"

@@ -1,8 +1,8 @@
 /* Private to engine/grammar/: a frozen grammar, as a program for a machine that reads bytes and has
  * a stack of return addresses (a pushdown automaton). If the program can continue in several ways,
  * the machine follows all of them at once (grammar_machine.h). */
-#ifndef QUIRE_ENGINE_GRAMMAR_PROGRAM_H
-#define QUIRE_ENGINE_GRAMMAR_PROGRAM_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_PROGRAM_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_PROGRAM_H
 
 #include "engine/grammar/machine/grammar_job.h"
 #include "engine/grammar/build/grammar_nodes.h"

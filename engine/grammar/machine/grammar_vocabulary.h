@@ -1,7 +1,7 @@
 /* Private to engine/grammar/: the prefix tree of the text tokens. It contains no control tokens,
  * end tokens or tokens without bytes. */
-#ifndef QUIRE_ENGINE_GRAMMAR_VOCABULARY_H
-#define QUIRE_ENGINE_GRAMMAR_VOCABULARY_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_VOCABULARY_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_GRAMMAR_VOCABULARY_H
 
 #include "engine/grammar/machine/grammar.h"
 

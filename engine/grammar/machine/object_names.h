@@ -3,8 +3,8 @@
  * names, so each grammar_state has its own object_names. It follows the JSON from the '{' of an
  * object with open names (grammar_open_object) to its '}', with all objects in between. Called by
  * whoever has the state. */
-#ifndef QUIRE_ENGINE_GRAMMAR_OBJECT_NAMES_H
-#define QUIRE_ENGINE_GRAMMAR_OBJECT_NAMES_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_OBJECT_NAMES_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_OBJECT_NAMES_H
 
 #include "engine/grammar/machine/grammar_vocabulary.h"
 

@@ -6,8 +6,8 @@
  * each other by some kinds, which are then open: strings with a pattern, or all names except some.
  * Results are stored with the sets (parse_store.h). The search counts as the machine's work, and
  * may drop sets like a step. */
-#ifndef QUIRE_ENGINE_GRAMMAR_OPEN_RUNS_H
-#define QUIRE_ENGINE_GRAMMAR_OPEN_RUNS_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_OPEN_RUNS_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_OPEN_RUNS_H
 
 #include "engine/grammar/machine/grammar_machine.h"
 

@@ -3,8 +3,8 @@
  * form a set. Frames and sets are stored once each, so that equal ones have equal ids and stacks
  * share their tails; a set also remembers where each class of bytes leads from it, and its mask of
  * tokens. */
-#ifndef QUIRE_ENGINE_GRAMMAR_PARSE_STORE_H
-#define QUIRE_ENGINE_GRAMMAR_PARSE_STORE_H
+#ifndef QUIRE_ENGINE_GRAMMAR_MACHINE_PARSE_STORE_H
+#define QUIRE_ENGINE_GRAMMAR_MACHINE_PARSE_STORE_H
 
 #include <stdbool.h>
 #include <stddef.h>

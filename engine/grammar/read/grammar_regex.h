@@ -7,8 +7,8 @@
  * "(?P<name>...)", "|", "*", "+", "?", "{m}", "{m,}", "{m,n}", all also followed by a lazy "?"
  * (which changes nothing about what matches), and "^" and "$" at the ends of the outermost
  * alternatives. Everything else is refused by name. Nothing is ever matched by backtracking. */
-#ifndef QUIRE_ENGINE_GRAMMAR_REGEX_H
-#define QUIRE_ENGINE_GRAMMAR_REGEX_H
+#ifndef QUIRE_ENGINE_GRAMMAR_READ_GRAMMAR_REGEX_H
+#define QUIRE_ENGINE_GRAMMAR_READ_GRAMMAR_REGEX_H
 
 #include "engine/grammar/machine/grammar.h"
 

@@ -20,8 +20,8 @@
  * where a longer match would be, and a lazy repetition is like any other. What %ignore names may
  * occur at the start and after every text, regex and TERMINAL of a rule. Left recursion is allowed,
  * and so is the repetition of items that may be empty (grammar_build). */
-#ifndef QUIRE_ENGINE_GRAMMAR_TEXT_H
-#define QUIRE_ENGINE_GRAMMAR_TEXT_H
+#ifndef QUIRE_ENGINE_GRAMMAR_READ_GRAMMAR_TEXT_H
+#define QUIRE_ENGINE_GRAMMAR_READ_GRAMMAR_TEXT_H
 
 #include "engine/grammar/machine/grammar.h"
 

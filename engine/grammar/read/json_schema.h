@@ -37,8 +37,8 @@
  * space (small models would never stop writing it). Numbers have at most 20 digits before the point
  * and 22 after it, or 15 in all where values are excluded, and exponents only without bounds.
  * Characters are escaped only where JSON requires it, or where every string matches. */
-#ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_H
-#define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_H
+#ifndef QUIRE_ENGINE_GRAMMAR_READ_JSON_SCHEMA_H
+#define QUIRE_ENGINE_GRAMMAR_READ_JSON_SCHEMA_H
 
 #include "engine/grammar/machine/grammar.h"
 #include "config/json/api_error.h"

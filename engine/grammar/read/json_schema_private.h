@@ -10,8 +10,8 @@
  *
  * Functions that return int return -1 with *context->err filled. A grammar_node is GRAMMAR_FAILED
  * once the builder has failed, which grammar_build reports. */
-#ifndef QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PRIVATE_H
-#define QUIRE_SERVER_API_CONSTRAINT_JSON_SCHEMA_PRIVATE_H
+#ifndef QUIRE_ENGINE_GRAMMAR_READ_JSON_SCHEMA_PRIVATE_H
+#define QUIRE_ENGINE_GRAMMAR_READ_JSON_SCHEMA_PRIVATE_H
 
 #include "engine/grammar/build/text_automaton.h"
 #include "engine/grammar/read/json_schema.h"

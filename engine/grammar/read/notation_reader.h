@@ -1,7 +1,7 @@
 /* Private to engine/grammar/: shared by the readers of the two notations: the position in the text,
  * the rules by name, and the neighbouring nodes read so far. */
-#ifndef QUIRE_ENGINE_GRAMMAR_NOTATION_READER_H
-#define QUIRE_ENGINE_GRAMMAR_NOTATION_READER_H
+#ifndef QUIRE_ENGINE_GRAMMAR_READ_NOTATION_READER_H
+#define QUIRE_ENGINE_GRAMMAR_READ_NOTATION_READER_H
 
 #include "config/base/text.h"
 #include "config/base/byte_buffer.h"

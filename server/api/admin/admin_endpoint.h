@@ -1,6 +1,6 @@
 /* The bodies of /admin/, which http_control.h serves: pure, on any thread. */
-#ifndef QUIRE_SERVER_API_ADMIN_ENDPOINT_H
-#define QUIRE_SERVER_API_ADMIN_ENDPOINT_H
+#ifndef QUIRE_SERVER_API_ADMIN_ADMIN_ENDPOINT_H
+#define QUIRE_SERVER_API_ADMIN_ADMIN_ENDPOINT_H
 
 #include "config/base/byte_buffer.h"
 #include "config/base/log.h"

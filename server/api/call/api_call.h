@@ -5,8 +5,8 @@
  * Life: an endpoint's parse function (a prep worker) -> the caller submits every request to the
  * engine -> api_call_read whenever a request has events, and take the output (the I/O thread) ->
  * api_call_destroy. One thread at a time; never two at once. */
-#ifndef QUIRE_SERVER_API_API_CALL_H
-#define QUIRE_SERVER_API_API_CALL_H
+#ifndef QUIRE_SERVER_API_CALL_API_CALL_H
+#define QUIRE_SERVER_API_CALL_API_CALL_H
 
 #include "config/base/byte_buffer.h"
 #include "engine/request/request.h"

@@ -1,6 +1,6 @@
 /* The JSON that the answers of completions and chats have in common. */
-#ifndef QUIRE_SERVER_API_API_CALL_FORMAT_H
-#define QUIRE_SERVER_API_API_CALL_FORMAT_H
+#ifndef QUIRE_SERVER_API_CALL_API_CALL_FORMAT_H
+#define QUIRE_SERVER_API_CALL_API_CALL_FORMAT_H
 
 #include "server/api/call/api_call_type.h"
 

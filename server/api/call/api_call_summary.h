@@ -1,6 +1,6 @@
 /* What an API call was and how far it got, for logs and traces. */
-#ifndef QUIRE_SERVER_API_CALL_SUMMARY_H
-#define QUIRE_SERVER_API_CALL_SUMMARY_H
+#ifndef QUIRE_SERVER_API_CALL_API_CALL_SUMMARY_H
+#define QUIRE_SERVER_API_CALL_API_CALL_SUMMARY_H
 
 #include "config/base/text.h"
 #include "server/api/call/api_call.h"

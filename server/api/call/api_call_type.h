@@ -3,8 +3,8 @@
  * with n choices; choice i of prompt p is number p * n + i. Every event of a request adds to one
  * choice. A stream writes what has been added after each event; otherwise it grows until the last
  * choice has finished and is then written whole. */
-#ifndef QUIRE_SERVER_API_API_CALL_TYPE_H
-#define QUIRE_SERVER_API_API_CALL_TYPE_H
+#ifndef QUIRE_SERVER_API_CALL_API_CALL_TYPE_H
+#define QUIRE_SERVER_API_CALL_API_CALL_TYPE_H
 
 #include "config/base/text.h"
 #include "server/api/call/api_call.h"

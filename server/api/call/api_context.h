@@ -1,6 +1,6 @@
 /* The server as the API's functions need to know it: const, shared by all threads. */
-#ifndef QUIRE_SERVER_API_CONTEXT_H
-#define QUIRE_SERVER_API_CONTEXT_H
+#ifndef QUIRE_SERVER_API_CALL_API_CONTEXT_H
+#define QUIRE_SERVER_API_CALL_API_CONTEXT_H
 
 #include "config/embedding_sizes.h"
 #include "config/serving_limits.h"

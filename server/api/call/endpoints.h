@@ -1,7 +1,7 @@
 /* The endpoints that http_routes.c lists, each in a file of its own name. All are pure: const
  * context in, bytes out, on any thread. */
-#ifndef QUIRE_SERVER_API_ENDPOINTS_H
-#define QUIRE_SERVER_API_ENDPOINTS_H
+#ifndef QUIRE_SERVER_API_CALL_ENDPOINTS_H
+#define QUIRE_SERVER_API_CALL_ENDPOINTS_H
 
 #include "config/base/text.h"
 #include "server/api/call/api_call.h"

@@ -1,7 +1,7 @@
 /* The logprobs of an event's tokens as items of a JSON array: in the shape of chats and in
  * that of vLLM's prompt_logprobs. The legacy shape of completions is a logprob_list. */
-#ifndef QUIRE_SERVER_API_LOGPROB_FORMAT_H
-#define QUIRE_SERVER_API_LOGPROB_FORMAT_H
+#ifndef QUIRE_SERVER_API_CALL_LOGPROB_FORMAT_H
+#define QUIRE_SERVER_API_CALL_LOGPROB_FORMAT_H
 
 #include "config/base/byte_buffer.h"
 #include "engine/request/token_stream.h"

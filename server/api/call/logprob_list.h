@@ -1,7 +1,7 @@
 /* The legacy completions logprobs object, grown token by token:
  * {"text_offset":[],"token_logprobs":[],"tokens":[],"top_logprobs":[{token: logprob}]}. */
-#ifndef QUIRE_SERVER_API_LOGPROB_LIST_H
-#define QUIRE_SERVER_API_LOGPROB_LIST_H
+#ifndef QUIRE_SERVER_API_CALL_LOGPROB_LIST_H
+#define QUIRE_SERVER_API_CALL_LOGPROB_LIST_H
 
 #include "config/base/byte_buffer.h"
 #include "engine/request/token_stream.h"

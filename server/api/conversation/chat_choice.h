@@ -1,8 +1,8 @@
 /* The output of one choice of a chat: its text parsed into reasoning, content and tool calls, with
  * the logprobs and ids of its tokens. Everything is kept until chat_choice_clear: a whole answer
  * never calls that, a stream after each update. */
-#ifndef QUIRE_SERVER_API_CHAT_CHAT_CHOICE_H
-#define QUIRE_SERVER_API_CHAT_CHAT_CHOICE_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_CHOICE_H
+#define QUIRE_SERVER_API_CONVERSATION_CHAT_CHOICE_H
 
 #include "config/base/byte_buffer.h"
 #include "engine/request/token_stream.h"

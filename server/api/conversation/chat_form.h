@@ -1,7 +1,7 @@
 /* The form in which a chat template takes messages, found by rendering small conversations with it:
  * nothing is guessed from its source but whether it knows the role developer, and tools at all. */
-#ifndef QUIRE_SERVER_API_CHAT_CHAT_FORM_H
-#define QUIRE_SERVER_API_CHAT_CHAT_FORM_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_FORM_H
+#define QUIRE_SERVER_API_CONVERSATION_CHAT_FORM_H
 
 #include "models/chat_template/chat_template.h"
 #include "models/tokenizer/tokenizer.h"

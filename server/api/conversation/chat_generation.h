@@ -1,7 +1,7 @@
 /* Makes the engine's request and the configuration of its answer's parser from a conversation:
  * shared by chat completions, responses and messages. */
-#ifndef QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
-#define QUIRE_SERVER_API_CHAT_CHAT_GENERATION_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_GENERATION_H
+#define QUIRE_SERVER_API_CONVERSATION_CHAT_GENERATION_H
 
 #include "engine/request/request.h"
 #include "server/api/conversation/chat_choice.h"

@@ -1,6 +1,6 @@
 /* The grammar that the answer of a chat has to match. */
-#ifndef QUIRE_SERVER_API_CONSTRAINT_CHAT_GRAMMAR_H
-#define QUIRE_SERVER_API_CONSTRAINT_CHAT_GRAMMAR_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_GRAMMAR_H
+#define QUIRE_SERVER_API_CONVERSATION_CHAT_GRAMMAR_H
 
 #include "server/api/call/api_context.h"
 #include "server/api/conversation/conversation.h"

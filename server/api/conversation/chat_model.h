@@ -1,7 +1,7 @@
 /* The served model as it chats: its template, and the model's conventions that the template shows.
  * Const once the server runs, shared by all threads. */
-#ifndef QUIRE_SERVER_API_CHAT_CHAT_MODEL_H
-#define QUIRE_SERVER_API_CHAT_CHAT_MODEL_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_MODEL_H
+#define QUIRE_SERVER_API_CONVERSATION_CHAT_MODEL_H
 
 #include "config/base/error.h"
 #include "config/base/text.h"

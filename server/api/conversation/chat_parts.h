@@ -1,7 +1,7 @@
 /* The parts of the one choice of a chat whose answer is a list of them (responses, messages): those
  * of its text that are not to be left out. */
-#ifndef QUIRE_SERVER_API_CHAT_CHAT_PARTS_H
-#define QUIRE_SERVER_API_CHAT_CHAT_PARTS_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_PARTS_H
+#define QUIRE_SERVER_API_CONVERSATION_CHAT_PARTS_H
 
 #include "engine/request/request.h"
 #include "server/api/conversation/chat_generation.h"

@@ -1,8 +1,8 @@
 /* The prompt of a chat: the model's template renders the messages, and the tokenizer encodes the
  * result. Where the template knows no tools, they are described in the system message, or else in
  * the first one of a user, and called in hermes' form. */
-#ifndef QUIRE_SERVER_API_CHAT_CHAT_PROMPT_H
-#define QUIRE_SERVER_API_CHAT_CHAT_PROMPT_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_PROMPT_H
+#define QUIRE_SERVER_API_CONVERSATION_CHAT_PROMPT_H
 
 #include "models/chat_template/template_value.h"
 #include "server/api/call/api_context.h"

@@ -1,6 +1,6 @@
 /* Messages put in the order, and joined, as a chat template takes them. */
-#ifndef QUIRE_SERVER_API_CHAT_CHAT_TURNS_H
-#define QUIRE_SERVER_API_CHAT_CHAT_TURNS_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_TURNS_H
+#define QUIRE_SERVER_API_CONVERSATION_CHAT_TURNS_H
 
 #include "config/base/byte_buffer.h"
 #include "models/chat_template/template_value.h"

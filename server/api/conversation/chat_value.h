@@ -1,6 +1,6 @@
 /* JSON as the values a chat template computes with. */
-#ifndef QUIRE_SERVER_API_CHAT_CHAT_VALUE_H
-#define QUIRE_SERVER_API_CHAT_CHAT_VALUE_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_VALUE_H
+#define QUIRE_SERVER_API_CONVERSATION_CHAT_VALUE_H
 
 #include "models/chat_template/template_value.h"
 

@@ -1,7 +1,7 @@
 /* The grammar of an answer's tool calls, in the model's format: where they are forced (tool_choice
  * "required" or a named function), or allowed instead of another form. */
-#ifndef QUIRE_SERVER_API_CONSTRAINT_TOOL_GRAMMAR_H
-#define QUIRE_SERVER_API_CONSTRAINT_TOOL_GRAMMAR_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_H
+#define QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_H
 
 #include "engine/grammar/machine/grammar.h"
 #include "config/json/api_error.h"

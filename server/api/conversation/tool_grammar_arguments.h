@@ -1,6 +1,6 @@
 /* Forced arguments of the formats that write them one by one (server/output/tool_members.h). */
-#ifndef QUIRE_SERVER_API_CONSTRAINT_TOOL_GRAMMAR_ARGUMENTS_H
-#define QUIRE_SERVER_API_CONSTRAINT_TOOL_GRAMMAR_ARGUMENTS_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_ARGUMENTS_H
+#define QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_ARGUMENTS_H
 
 #include "engine/grammar/machine/grammar.h"
 #include "config/json/api_error.h"

@@ -56,9 +56,16 @@ static struct marker_names names_of(enum tool_call_format format) {
         return (struct marker_names){{[CALL_BEGIN] = "<|channel|>",
                                       [SEPARATOR] = "<|constrain|>",
                                       [CALL_END] = "<|message|>"}};
-    default:
-        return (struct marker_names){{NULL}};
+    case TOOL_CALL_FORMAT_NONE:
+    case TOOL_CALL_FORMAT_HERMES:
+    case TOOL_CALL_FORMAT_LLAMA3_JSON:
+    case TOOL_CALL_FORMAT_DEEPSEEK_V3:
+    case TOOL_CALL_FORMAT_DEEPSEEK_V31:
+    case TOOL_CALL_FORMAT_KIMI_K2:
+    case TOOL_CALL_FORMAT_PYTHONIC:
+        break;
     }
+    return (struct marker_names){{NULL}};
 }
 
 void tool_grammar_form_init(struct tool_grammar_form *form, struct grammar_builder *builder,
@@ -238,9 +245,15 @@ const char *tool_grammar_form_separator(const struct tool_grammar_form *form) {
     case TOOL_CALL_FORMAT_KIMI_K2:
     case TOOL_CALL_FORMAT_GRANITE_20B:
         return "";
-    default:
-        return "\n";
+    case TOOL_CALL_FORMAT_NONE:
+    case TOOL_CALL_FORMAT_HERMES:
+    case TOOL_CALL_FORMAT_QWEN3_CODER:
+    case TOOL_CALL_FORMAT_DEEPSEEK_V3:
+    case TOOL_CALL_FORMAT_HARMONY:
+    case TOOL_CALL_FORMAT_GLM45:
+        break;
     }
+    return "\n";
 }
 
 static grammar_node framed(const struct tool_grammar_form *form, const char *open,
@@ -269,7 +282,14 @@ grammar_node tool_grammar_form_answer(const struct tool_grammar_form *form, gram
     case TOOL_CALL_FORMAT_DEEPSEEK_V31:
     case TOOL_CALL_FORMAT_KIMI_K2:
         return framed(form, "", calls, "");
-    default:
-        return calls;
+    case TOOL_CALL_FORMAT_NONE:
+    case TOOL_CALL_FORMAT_HERMES:
+    case TOOL_CALL_FORMAT_LLAMA3_JSON:
+    case TOOL_CALL_FORMAT_QWEN3_CODER:
+    case TOOL_CALL_FORMAT_HARMONY:
+    case TOOL_CALL_FORMAT_GLM45:
+    case TOOL_CALL_FORMAT_GRANITE_20B:
+        break;
     }
+    return calls;
 }

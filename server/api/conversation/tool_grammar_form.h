@@ -1,7 +1,7 @@
 /* Each family's tool calls as its models were trained to write them (server/output/tool_*.c), so
  * that the forced text is a likely one. */
-#ifndef QUIRE_SERVER_API_CONSTRAINT_TOOL_GRAMMAR_FORM_H
-#define QUIRE_SERVER_API_CONSTRAINT_TOOL_GRAMMAR_FORM_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_FORM_H
+#define QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_FORM_H
 
 #include "engine/grammar/machine/grammar.h"
 #include "server/api/conversation/tool_grammar_arguments.h"

@@ -1,6 +1,6 @@
 /* The types of tools' parameters, read from their JSON schemas for the parser of an answer. */
-#ifndef QUIRE_SERVER_API_CHAT_TOOL_TYPES_H
-#define QUIRE_SERVER_API_CHAT_TOOL_TYPES_H
+#ifndef QUIRE_SERVER_API_CONVERSATION_TOOL_TYPES_H
+#define QUIRE_SERVER_API_CONVERSATION_TOOL_TYPES_H
 
 #include "config/base/byte_buffer.h"
 #include "server/api/conversation/conversation.h"

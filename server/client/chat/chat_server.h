@@ -1,7 +1,7 @@
 /* A server that `quire chat --model` starts for itself: `quire serve` as a child process, on a UNIX
  * socket in a folder that nobody else can open. It ends with this process, however that ends. */
-#ifndef QUIRE_SERVER_CHAT_CHAT_SERVER_H
-#define QUIRE_SERVER_CHAT_CHAT_SERVER_H
+#ifndef QUIRE_SERVER_CLIENT_CHAT_CHAT_SERVER_H
+#define QUIRE_SERVER_CLIENT_CHAT_CHAT_SERVER_H
 
 #include "config/base/error.h"
 

@@ -1,7 +1,7 @@
 /* Progress messages of a download: on a terminal a status a few times a second, elsewhere a line
  * every five seconds, with bytes, rate and the remaining time. */
-#ifndef QUIRE_SERVER_HUB_HUB_PROGRESS_H
-#define QUIRE_SERVER_HUB_HUB_PROGRESS_H
+#ifndef QUIRE_SERVER_CLIENT_HUB_HUB_PROGRESS_H
+#define QUIRE_SERVER_CLIENT_HUB_HUB_PROGRESS_H
 
 #include <stdbool.h>
 #include <stddef.h>

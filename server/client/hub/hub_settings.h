@@ -14,8 +14,8 @@
  *
  * A ~ at the beginning of a path and $NAME or ${NAME} in it are expanded, as there. Proxies are
  * those of libcurl: http_proxy, https_proxy, no_proxy. */
-#ifndef QUIRE_SERVER_HUB_HUB_SETTINGS_H
-#define QUIRE_SERVER_HUB_HUB_SETTINGS_H
+#ifndef QUIRE_SERVER_CLIENT_HUB_HUB_SETTINGS_H
+#define QUIRE_SERVER_CLIENT_HUB_HUB_SETTINGS_H
 
 #include "config/base/error.h"
 

@@ -9,8 +9,8 @@
  * without it, it listens, as in vLLM, if the endpoint contains * or :: or is ipc://, and connects
  * otherwise. And hwm is 1000 by default (ZeroMQ's own default), not 100 000: it bounds the memory
  * that a subscriber that does not read costs, and what it has missed is in the replay buffer. */
-#ifndef QUIRE_SERVER_KV_EVENTS_KV_EVENT_CONFIG_H
-#define QUIRE_SERVER_KV_EVENTS_KV_EVENT_CONFIG_H
+#ifndef QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_CONFIG_H
+#define QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_CONFIG_H
 
 #include "config/base/error.h"
 #include "config/options.h"

@@ -10,8 +10,8 @@
  * Nobody waits for a subscriber: what one does not read is lost only for it (ZeroMQ's high-water
  * mark), and what the publisher's thread does not take is lost for all and counted. Both show as a
  * gap in the numbers; the replay can fill the first kind. */
-#ifndef QUIRE_SERVER_KV_EVENTS_KV_EVENT_PUBLISHER_H
-#define QUIRE_SERVER_KV_EVENTS_KV_EVENT_PUBLISHER_H
+#ifndef QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_PUBLISHER_H
+#define QUIRE_SERVER_TELEMETRY_KV_EVENTS_KV_EVENT_PUBLISHER_H
 
 #include "engine/kv/kv_event_sink.h"
 #include "server/telemetry/kv_events/kv_event_config.h"

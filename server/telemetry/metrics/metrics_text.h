@@ -4,8 +4,8 @@
  *
  * Names, help texts, labels and their values are written unchanged, except for what goes through
  * metrics_text_label_value. */
-#ifndef QUIRE_SERVER_METRICS_METRICS_TEXT_H
-#define QUIRE_SERVER_METRICS_METRICS_TEXT_H
+#ifndef QUIRE_SERVER_TELEMETRY_METRICS_METRICS_TEXT_H
+#define QUIRE_SERVER_TELEMETRY_METRICS_METRICS_TEXT_H
 
 #include "config/base/byte_buffer.h"
 #include "engine/stats/engine_stats.h"

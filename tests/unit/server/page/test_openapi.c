@@ -7,6 +7,7 @@
 #include "server/api/completions/completion_body.h"
 #include "server/api/embeddings/embedding_body.h"
 #include "server/api/fields/sampling_body.h"
+#include "server/api/scores/score_body.h"
 #include "server/http/http_routes.h"
 
 #include "tests/unit/server/api/fake_tokenizer.h"
@@ -24,7 +25,8 @@ static const struct {
 } tables[] = {
     {"SamplingFields", sampling_body_table},      {"CompletionFields", completion_body_table},
     {"EmbeddingRequest", embedding_body_table},   {"ChatFields", chat_body_table},
-    {"TokenizeRequest", tokenize_endpoint_table},
+    {"TokenizeRequest", tokenize_endpoint_table}, {"ScoreRequest", score_body_table},
+    {"RerankRequest", score_body_rerank_table},
 };
 
 static const struct api_context context = {
