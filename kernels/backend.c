@@ -2,8 +2,8 @@
 
 #include "kernels/backend_group.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/cpu_group.h"
-#include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/ranks/cpu_group.h"
+#include "kernels/cpu/memory/cpu_memory.h"
 #include "kernels/module.h"
 #include "kernels/transport.h"
 

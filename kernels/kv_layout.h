@@ -8,8 +8,9 @@
  *   plane   [block_size tokens][head_dim] elements, then, of a quantised type, the scales
  *           float [block_size], one for each token
  *
- * The backend decides the order of the elements within 16 consecutive tokens of a plane (cpu_ops.h;
- * the oracle and CUDA have [token][head_dim]); the bytes of those 16 tokens are contiguous.
+ * The backend decides the order of the elements within 16 consecutive tokens of a plane
+ * (cpu_op_kernels.h; the oracle and CUDA have [token][head_dim]); the bytes of those 16 tokens are
+ * contiguous.
  *
  * Quantised types keep each token's K and V of a head as codes times one scale, a float; quotients
  * are rounded to float, then to the nearest code (ties to even), which is at most the largest:

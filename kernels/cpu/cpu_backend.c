@@ -1,10 +1,9 @@
 #include "kernels/cpu/cpu_backend.h"
 
-#include "kernels/cpu/cpu_attention.h"
-#include "kernels/cpu/cpu_gemm.h"
-#include "kernels/cpu/cpu_memory.h"
-#include "kernels/cpu/cpu_op_scratch.h"
-#include "kernels/cpu/cpu_page_ahead.h"
+#include "kernels/cpu/levels/cpu_gemm_format.h"
+#include "kernels/cpu/memory/cpu_memory.h"
+#include "kernels/cpu/memory/cpu_op_scratch.h"
+#include "kernels/cpu/memory/cpu_page_ahead.h"
 
 #include <stdio.h>
 #include <stdlib.h>

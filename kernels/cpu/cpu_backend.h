@@ -1,25 +1,38 @@
 /* Private to kernels/cpu: state of the CPU backend, and its ops by file.
  *
  * The inner loops are in files compiled once per instruction set. They are called through two
- * tables: the formats of the matrix product (cpu_gemm.h) and the other ops' functions (cpu_ops.h).
- * Both are filled once, in backend_open (cpu_levels.h). */
+ * tables: the formats of the matrix product (cpu_gemm_format.h) and the other ops' functions
+ * (cpu_op_kernels.h). Both are filled once, in backend_open (cpu_levels.h). */
 #ifndef QUIRE_KERNELS_CPU_CPU_BACKEND_H
 #define QUIRE_KERNELS_CPU_CPU_BACKEND_H
 
 #include "kernels/backend.h"
-#include "kernels/cpu/cpu_arena.h"
-#include "kernels/cpu/cpu_group.h"
-#include "kernels/cpu/cpu_levels.h"
-#include "kernels/cpu/cpu_pipeline.h"
-#include "kernels/cpu/cpu_sample_parallel.h"
+#include "kernels/cpu/memory/cpu_arena.h"
+#include "kernels/cpu/ranks/cpu_group.h"
+#include "kernels/cpu/levels/cpu_levels.h"
+#include "kernels/cpu/ranks/cpu_pipeline.h"
 #include "kernels/thread_pool.h"
 
 #define CPU_KV_TYPES (KV_TYPE_BIT(NUM_KV_TYPES) - 1) /* all of them */
 
-struct cpu_row_packing;  /* cpu_gemm.h */
+struct cpu_row_packing;  /* cpu_gemm_format.h */
 struct cpu_gemm_scratch; /* packed activations of one linear call */
 struct cpu_page_ahead;   /* cpu_page_ahead.h */
 struct cpu_op_scratch;   /* partial attention results, sampling buffers */
+struct cpu_sample_request;
+struct cpu_sample_answer;
+
+/* What the ranks exchange in one call of sample_vocab_parallel. Rows are those of the call. */
+struct cpu_sample_parallel {
+    struct cpu_sample_request *requests; /* [rows] of rank 0 */
+    struct cpu_sample_answer *own;       /* [rows] of this rank */
+    /* On rank 0: */
+    struct cpu_sample_answer *answers; /* [ranks][rows] */
+    double *totals;                    /* [rows] the weight of all tokens, if needed */
+    int32_t *lengths; /* [ranks][rows] floats that are gathered; on other ranks [rows] */
+    int32_t *tokens;  /* [rows] the likeliest, or the target */
+    struct buffer memory;
+};
 
 struct cpu_backend {
     struct backend base;
@@ -72,6 +85,15 @@ void cpu_soft_cap(struct backend *b, const struct soft_cap_args *args);
 void cpu_gather_rows(struct backend *b, const struct gather_rows_args *args);
 void cpu_add_rows(struct backend *b, const struct add_rows_args *args);
 void cpu_sample(struct backend *b, const struct sample_args *args);
+/* Returns the bytes of the plan of a step of num_tokens tokens. */
+size_t cpu_attention_plan_bytes(int32_t num_tokens);
+
+/* cpu_sample_parallel.c */
+/* Allocates for max_logit_rows; nothing without a group. Fails with ERROR_MEMORY. */
+int cpu_sample_parallel_init(struct cpu_sample_parallel *out, const struct cpu_rank *rank,
+                             const struct serving_limits *limits, struct error *err);
+void cpu_sample_parallel_finish(struct cpu_sample_parallel *p); /* accepts a zeroed one */
+void cpu_sample_vocab_parallel(struct backend *b, const struct vocab_parallel_sample_args *args);
 
 /* cpu_blocks.c: for both CPU backends */
 void cpu_copy_blocks(struct backend *b, const struct copy_blocks_args *args);

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-LEVEL = re.compile(r"kernels/cpu/cpu_(gemm|ops)_(avx\w+|amx)\.c$")
+LEVEL = re.compile(r"kernels/cpu/levels/(gemm|ops)/cpu_\1_(avx\w+|amx)\.c$")
 WIDER = re.compile(r"(?<=\s)-m(?:arch=|cpu=|avx|amx|fma|f16c|sse[34]|bmi|popcnt)\S*")
 
 

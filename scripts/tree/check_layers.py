@@ -16,6 +16,8 @@ FOLDERS = {
     "": ROOMS,
     "config": ["base", "json", ".", "manual"],
     "kernels": [".", "cpu", "cuda", "mpi"],
+    "kernels/cpu": ["simd", "memory", "ranks", "levels", ".", "ops", "sample", "ref"],
+    "kernels/cpu/levels": [".", "gemm", "ops"],
     "models": ["files", "config", "weights", "tokenizer", "chat_template", "."],
     "engine": ["grammar", "kv", "request", "stats", "draft", "sequence", "schedule", "batch", "executor", "core", "record", "."],
     "engine/grammar": ["build", "machine", "read"],

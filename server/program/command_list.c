@@ -5,7 +5,7 @@
 #include "config/base/array.h"
 #include "config/base/numbers.h"
 #include "config/base/utf8.h"
-#include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/memory/cpu_memory.h"
 #include "models/files/tensor_file.h"
 #include "server/program/command_plan.h"
 #include "server/client/hub/hub.h"

@@ -888,7 +888,7 @@ static void fill_code_rows(enum kv_type type, int32_t head_dim, float *rows) {
     }
 }
 
-/* Where cpu_ops.h has it, and as. */
+/* Where cpu_op_kernels.h has it, and as. */
 static void put_cpu_code(const struct kv_layout *l, enum kv_part part, int32_t token, int32_t d,
                          unsigned char code, unsigned char *plane) {
     int32_t lane = token % KV_TOKEN_STEP, pack = l->type == KV_INT8 ? 4 : 1;

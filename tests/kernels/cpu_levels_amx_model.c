@@ -3,7 +3,7 @@
  * model of the tile instructions and the vectors of "portable". */
 #include "tests/kernels/amx_model.h"
 
-#include "kernels/cpu/cpu_levels.h"
+#include "kernels/cpu/levels/cpu_levels.h"
 
 #define tile_configure amx_model_configure
 #define tile_release amx_model_release
@@ -14,7 +14,7 @@
 #define tile_dot_bf16 amx_model_dot_bf16
 
 #define PACK_BLOCKS cpu_gemm_pack_blocks_portable
-#include "kernels/cpu/cpu_gemm_amx_template.h"
+#include "kernels/cpu/levels/gemm/cpu_gemm_amx_template.h"
 
 static bool always(void) {
     return true;

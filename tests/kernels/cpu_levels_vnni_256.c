@@ -1,14 +1,14 @@
 /* The levels of a program that checks the products of "avxvnni" on a processor with AVX-512: it is
  * linked with this list in place of the product's (cpu_levels.h). The level "vnni-256" is the
  * source of "avxvnni", its one new instruction in the encoding that AVX-512 brought. */
-#include "kernels/cpu/cpu_levels.h"
+#include "kernels/cpu/levels/cpu_levels.h"
 
 #include <immintrin.h>
 
 #define _mm256_dpbusd_avx_epi32 _mm256_dpbusd_epi32
 #define cpu_gemm_add_avxvnni add_vnni_256_formats
 static void add_vnni_256_formats(struct cpu_kernels *kernels);
-#include "kernels/cpu/cpu_gemm_avxvnni.c"
+#include "kernels/cpu/levels/gemm/cpu_gemm_avxvnni.c"
 
 static bool always(void) {
     return true;

@@ -1,6 +1,6 @@
 #include "tests/kernels/kernel_fixture.h"
 
-#include "kernels/cpu/cpu_levels.h"
+#include "kernels/cpu/levels/cpu_levels.h"
 
 #include <dlfcn.h>
 #include <math.h>

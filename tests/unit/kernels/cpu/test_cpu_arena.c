@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_arena.h"
+#include "kernels/cpu/memory/cpu_arena.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

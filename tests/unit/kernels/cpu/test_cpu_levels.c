@@ -1,7 +1,7 @@
-#include "kernels/cpu/cpu_levels.h"
+#include "kernels/cpu/levels/cpu_levels.h"
 
-#include "kernels/cpu/cpu_gemm.h"
-#include "kernels/cpu/cpu_probe.h"
+#include "kernels/cpu/levels/cpu_gemm_format.h"
+#include "kernels/cpu/levels/cpu_probe.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

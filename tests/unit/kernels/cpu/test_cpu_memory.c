@@ -1,4 +1,4 @@
-#include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/memory/cpu_memory.h"
 
 #include "tests/unit/temporary_files.h"
 

@@ -1,8 +1,8 @@
 /* Which pages are ready, as the system tells it, after orders of use that are made up. Pages come
  * in whole huge pages where the system has them, so what is ready ends at the goal or within one
  * after it. */
-#include "kernels/cpu/cpu_memory.h"
-#include "kernels/cpu/cpu_page_ahead.h"
+#include "kernels/cpu/memory/cpu_memory.h"
+#include "kernels/cpu/memory/cpu_page_ahead.h"
 
 #include <sched.h>
 #include <setjmp.h>
