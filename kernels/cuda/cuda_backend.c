@@ -1,13 +1,13 @@
 /* The CUDA device: found and judged at open, then what its parts enqueue. */
-#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/state/cuda_state.h"
 
 #include "config/base/check.h"
 #include "config/build_hash.h"
-#include "kernels/cuda/cuda_check.h"
-#include "kernels/cuda/cuda_collectives.h"
-#include "kernels/cuda/cuda_group.h"
-#include "kernels/cuda/cuda_staging.h"
-#include "kernels/cuda/cuda_tuning.h"
+#include "kernels/cuda/state/cuda_check.h"
+#include "kernels/cuda/ops/cuda_collectives.h"
+#include "kernels/cuda/ranks/cuda_group.h"
+#include "kernels/cuda/step/cuda_staging.h"
+#include "kernels/cuda/matrix/cuda_tuning.h"
 #include "kernels/kv_type.h"
 #include "kernels/thread_pool.h"
 

@@ -1,6 +1,6 @@
 /* The one symbol that the module exports; everything else is hidden. */
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/cuda/cuda_group.h"
+#include "kernels/cuda/state/cuda_state.h"
+#include "kernels/cuda/ranks/cuda_group.h"
 #include "kernels/module.h"
 
 __attribute__((visibility("default"))) extern const struct backend_module quire_backend_module;

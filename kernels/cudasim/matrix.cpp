@@ -1,5 +1,5 @@
-/* Tensor-core instructions. Operand layouts: kernels/cuda/device_ptx.cuh. The last lane to arrive
- * computes for the whole warp. */
+/* Tensor-core instructions. Operand layouts: kernels/cuda/device/device_ptx.cuh. The last lane to
+ * arrive computes for the whole warp. */
 #include "cudasim/matrix.h"
 
 #include "fatal.h"

@@ -195,7 +195,7 @@ class Accounts(unittest.TestCase):
 
     def test_every_kernel_of_ours_has_an_op(self):
         launched = set()
-        for path in (ROOT / "kernels/cuda").glob("*.cu*"):
+        for path in (ROOT / "kernels/cuda").rglob("*.cu*"):
             launched.update(re.findall(r"^\s+LAUNCH\((.*?),", path.read_text(), re.M))
         self.assertGreater(len(launched), 10)
         for name in launched:

@@ -23,7 +23,7 @@ WITHOUT_SOURCE = [
     ("the build generates its source", re.compile(r"config/build_hash\.h|server/program/build_facts\.h")),
     ("the list of endpoints, each in a file of its name", re.compile(r"server/api/call/endpoints\.h")),
     ("NVIDIA's functions, found at run time or simulated", re.compile(r"kernels/cuda/nccl/nccl\.h")),
-    ("what the .cu before _launch defines for C", re.compile(r"kernels/cuda/\w+_launch\.h")),
+    ("what the .cu before _launch defines for C", re.compile(r"kernels/cuda/\w+/\w+_launch\.h")),
 ]
 
 LIBRARIES = ["libcjson", "yaml-0.1", "libpcre2-8", "libutf8proc", "libxxhash"]

@@ -126,6 +126,7 @@ class Layers(unittest.TestCase):
         for path, target in (("engine/kv/a.c", "engine/core/b.h"), ("engine/kv/a.c", "engine/b.h"), ("kernels/a.c", "kernels/cpu/b.h"),
                              ("engine/grammar/build/a.c", "engine/grammar/read/b.h"), ("server/a.c", "server/http/b.h"),
                              ("kernels/cpu/a.c", "kernels/cpu/ops/b.h"), ("kernels/cpu/levels/a.c", "kernels/cpu/b.h"),
+                             ("kernels/cuda/step/a.c", "kernels/cuda/ops/b.h"),
                              ("server/api/call/a.c", "server/http/b.h"), ("engine/new/a.c", "engine/kv/b.h")):
             status, out = include(path, target)
             self.assertEqual(status, 1)

@@ -41,7 +41,7 @@ static struct backend *open_failing(const char *kernels_before) {
 static void assert_failed(struct backend *b, const char *wait) {
     struct error err = {0}, of_step = {0};
     char beginning[64];
-    snprintf(beginning, sizeof(beginning), "%s failed at kernels/cuda/cuda_", wait);
+    snprintf(beginning, sizeof(beginning), "%s failed at kernels/cuda/step/cuda_", wait);
     assert_int_equal(b->ops->synchronize(b, &err), -1);
     assert_int_equal(err.code, ERROR_DEVICE);
     assert_non_null(strstr(err.message, beginning));

@@ -7,7 +7,7 @@
 #ifndef QUIRE_TESTS_KERNELS_PRODUCT_TIMER_H
 #define QUIRE_TESTS_KERNELS_PRODUCT_TIMER_H
 
-#include "kernels/cuda/cuda_product.h"
+#include "kernels/cuda/matrix/cuda_product.h"
 
 /* Rows of a result that are looked at: the first, the last, and some between. */
 #define PRODUCT_TIMER_MAX_SEEN 8

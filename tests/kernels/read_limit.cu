@@ -1,6 +1,6 @@
 /* Grid: as many blocks as the GPU holds, each goes through the memory in strides of the grid. A
  * thread has UNROLL loads of 16 bytes in flight; a warp adds its sum to the result once. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/device/device.cuh"
 #include "tests/kernels/read_limit_launch.h"
 
 #define BLOCK 512

@@ -1,6 +1,6 @@
 /* The part of NCCL's interface that the CUDA backend uses, with NVIDIA's names, values and
  * signatures (NCCL 2, whose releases keep them): a build needs no NCCL, which is found at run time
- * (kernels/cuda/nccl_library.h). The simulator implements these functions. */
+ * (kernels/cuda/ranks/nccl_library.h). The simulator implements these functions. */
 #ifndef QUIRE_KERNELS_CUDA_NCCL_NCCL_H
 #define QUIRE_KERNELS_CUDA_NCCL_NCCL_H
 

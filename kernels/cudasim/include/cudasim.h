@@ -1,5 +1,5 @@
-/* Compiles the .cu files of kernels/cuda for the host: what kernels/cuda/device_ptx.cuh and CUDA
- * give a kernel, simulated. The README.md next to this folder says what it catches and what it
+/* Compiles the .cu files of kernels/cuda for the host: what kernels/cuda/device/device_ptx.cuh and
+ * CUDA give a kernel, simulated. The README.md next to this folder says what it catches and what it
  * cannot show. */
 #ifndef CUDASIM_H
 #define CUDASIM_H

@@ -356,7 +356,7 @@ def start_kernels(tmp_path_factory):
 def is_device_error(log):
     """One line that names the call that failed, and where."""
     errors = [line for line in log.splitlines() if "ERROR" in line]
-    return len(errors) == 1 and re.search(r"kernels/cuda/\w+\.c:\d+", errors[0]) is not None
+    return len(errors) == 1 and re.search(r"kernels/cuda/[\w/]+\.c:\d+", errors[0]) is not None
 
 
 def send(sock, **fields):

@@ -1,4 +1,4 @@
-/* The instructions of kernels/cuda/device_ptx.cuh, whose comments define them: tensor-core
+/* The instructions of kernels/cuda/device/device_ptx.cuh, whose comments define them: tensor-core
  * products, arithmetic of pairs and asynchronous copies. An address that would be a fault on a GPU,
  * misaligned or not in the block's shared memory, ends the process with a message.
  *

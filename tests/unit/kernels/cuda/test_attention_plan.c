@@ -1,7 +1,7 @@
 /* The plan of a step's attention: every row over all it sees exactly once, partial results in rows
  * of their own, no piece too short, blocks evenly loaded; prefixes that several sequences share are
  * read once for many of them, where that pays. */
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention/attention_plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* The rule that orders block moves and the compute stream: what has to wait, what must not, and in
  * random steps with moves that no two pieces of work that touch a block are without an order. */
-#include "kernels/cuda/moves_order.h"
+#include "kernels/cuda/step/moves_order.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

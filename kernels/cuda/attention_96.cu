@@ -1,3 +1,0 @@
-#include "kernels/cuda/attention.cuh"
-
-ATTENTION_DEFINE(96, 4, 3)

@@ -1,0 +1,126 @@
+#include "kernels/cuda/matrix/cuda_product.h"
+
+#define WORKSPACE_BYTES_SM90 ((size_t)32 << 20)
+#define WORKSPACE_BYTES_SM80 ((size_t)4 << 20)
+#define MAX_CANDIDATES 64
+#define ALIGNMENT                                                                                  \
+    16 /* of x and out, in bytes; the allocator's is larger, rows of x are a multiple */
+
+/* For functions that return a cublasStatus_t. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        cublasStatus_t status_ = (call);                                                           \
+        if (status_ != CUBLAS_STATUS_SUCCESS)                                                      \
+            return status_;                                                                        \
+    } while (0)
+
+static cublasStatus_t init_operation(cublasLtMatmulDesc_t operation, const void *bias) {
+    int32_t transpose = CUBLAS_OP_T;
+    uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    TRY(cublasLtMatmulDescInit(operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    TRY(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
+                                       sizeof(transpose)));
+    if (bias == NULL)
+        return CUBLAS_STATUS_SUCCESS;
+    TRY(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                       sizeof(epilogue)));
+    return cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                          sizeof(bias));
+}
+
+cublasStatus_t cuda_product_init(struct cuda_product *out, const struct cuda_product_form *form,
+                                 int32_t num_rows) {
+    uint64_t n = (uint64_t)form->rows, k = (uint64_t)form->cols, m = (uint64_t)num_rows;
+    TRY(init_operation(&out->operation, form->bias));
+    TRY(cublasLtMatrixLayoutInit(&out->weights, form->type, k, n, (int64_t)k));
+    TRY(cublasLtMatrixLayoutInit(&out->x, form->type, k, m, (int64_t)k));
+    return cublasLtMatrixLayoutInit(&out->out, form->out_type, n, m, (int64_t)n);
+}
+
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,
+                             cublasLtMatmulPreferenceAttributes_t attribute, uint32_t value) {
+    return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+}
+
+/* Parts of K may be summed apart in float only, never in the 16 bits of the output. */
+static cublasStatus_t init_preference(cublasLtMatmulPreference_t preference,
+                                      const struct cuda_product_limits *limits) {
+    uint64_t workspace_bytes = limits->workspace_bytes;
+    uint32_t reductions = limits->in_sequence ? CUBLASLT_REDUCTION_SCHEME_NONE
+                                              : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    TRY(cublasLtMatmulPreferenceInit(preference));
+    TRY(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &workspace_bytes, sizeof(workspace_bytes)));
+    TRY(prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions));
+    TRY(prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, ALIGNMENT));
+    TRY(prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, ALIGNMENT));
+    TRY(prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, ALIGNMENT));
+    return prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, ALIGNMENT);
+}
+
+/* False also where the algorithm does not say. */
+static bool sums_in_sequence(const cublasLtMatmulAlgo_t *algorithm) {
+    int32_t splits;
+    uint32_t reduction;
+    return cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits,
+                                                sizeof(splits), NULL) == CUBLAS_STATUS_SUCCESS &&
+           cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                                &reduction, sizeof(reduction),
+                                                NULL) == CUBLAS_STATUS_SUCCESS &&
+           splits <= 1 && reduction == CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+static bool keeps_to(const struct cuda_product_limits *limits,
+                     const cublasLtMatmulHeuristicResult_t *candidate) {
+    return candidate->state == CUBLAS_STATUS_SUCCESS &&
+           candidate->workspaceSize <= limits->workspace_bytes &&
+           (!limits->in_sequence || sums_in_sequence(&candidate->algo));
+}
+
+cublasStatus_t cuda_product_candidates(cublasLtHandle_t handle, struct cuda_product *p,
+                                       const struct cuda_product_limits *limits, int max,
+                                       cublasLtMatmulAlgo_t out[], int *out_num) {
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t candidates[MAX_CANDIDATES];
+    int num_candidates = 0;
+    *out_num = 0;
+    TRY(init_preference(&preference, limits));
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle, &p->operation, &p->weights, &p->x, &p->out, &p->out, &preference,
+        max < MAX_CANDIDATES ? max : MAX_CANDIDATES, candidates, &num_candidates);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED)
+        return CUBLAS_STATUS_SUCCESS;
+    TRY(status);
+    for (int i = 0; i < num_candidates; i++)
+        if (keeps_to(limits, &candidates[i]))
+            out[(*out_num)++] = candidates[i].algo;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cuda_product_check(cublasLtHandle_t handle, struct cuda_product *p,
+                                  const cublasLtMatmulAlgo_t *algorithm, size_t workspace_bytes) {
+    cublasLtMatmulHeuristicResult_t result;
+    TRY(cublasLtMatmulAlgoCheck(handle, &p->operation, &p->weights, &p->x, &p->out, &p->out,
+                                algorithm, &result));
+    return result.workspaceSize <= workspace_bytes ? CUBLAS_STATUS_SUCCESS
+                                                   : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cuda_product_multiply(cublasLtHandle_t handle, struct cuda_product *p,
+                                     const cublasLtMatmulAlgo_t *algorithm,
+                                     const struct cuda_product_arrays *arrays,
+                                     cudaStream_t stream) {
+    float beta = arrays->addend != NULL ? 1.0F : 0.0F;
+    const void *addend = arrays->addend != NULL ? arrays->addend : arrays->out;
+    return cublasLtMatmul(handle, &p->operation, &arrays->scale, arrays->weights, &p->weights,
+                          arrays->x, &p->x, &beta, addend, &p->out, arrays->out, &p->out, algorithm,
+                          arrays->workspace, arrays->workspace_bytes, stream);
+}
+
+bool cuda_product_is_refusal(cublasStatus_t status) {
+    return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+}
+
+size_t cuda_product_workspace_bytes(int compute_capability_major) {
+    return compute_capability_major >= 9 ? WORKSPACE_BYTES_SM90 : WORKSPACE_BYTES_SM80;
+}

@@ -1,0 +1,208 @@
+/* The collective ops. NCCL only carries: every rank gets the parts of all and adds them itself, in
+ * float and in the order of the ranks. So the bits do not depend on NCCL's choice of algorithm,
+ * which follows the size of the step, nor on the other rows of it. For two ranks that moves as much
+ * as NCCL's own sum does, for R ranks R/2 times as much.
+ *
+ * What is larger than the memory for the parts goes in pieces. */
+#include "kernels/cuda/ops/cuda_collectives.h"
+
+#include "config/base/check.h"
+#include "config/base/numbers.h"
+#include "kernels/cuda/ops/collectives_launch.h"
+#include "kernels/cuda/state/cuda_check.h"
+#include "kernels/cuda/ranks/cuda_group.h"
+#include "kernels/cuda/step/cuda_staging.h"
+
+/* A rank's part of what goes at once. */
+#define MIN_PIECE_BYTES ((size_t)64 << 10)
+#define MAX_PIECE_BYTES ((size_t)4 << 20)
+
+static bool is_bf16(const struct cuda_backend *b) {
+    return b->base.activation_dtype == DTYPE_BF16;
+}
+
+/* The hidden states of the largest step, if that is not too much; and a row of logits. */
+int cuda_collectives_create(struct cuda_backend *b, struct error *err) {
+    const struct serving_limits *limits = &b->config.limits;
+    struct cuda_comm *comm = b->comm;
+    if (comm == NULL)
+        return 0;
+    size_t hidden_bytes = dtype_row_bytes(b->base.activation_dtype, (size_t)limits->hidden_size) *
+                          (size_t)limits->max_num_batched_tokens;
+    size_t logits_bytes = (size_t)limits->vocab_size * sizeof(float);
+    comm->piece_bytes = min_size(MIN_PIECE_BYTES + hidden_bytes, MAX_PIECE_BYTES);
+    return cuda_buffer_alloc(&b->base, comm->piece_bytes * (size_t)comm->num_ranks + logits_bytes,
+                             &comm->parts, err);
+}
+
+void cuda_collectives_destroy(struct cuda_backend *b) {
+    if (b->comm != NULL)
+        cuda_buffer_free(&b->base, &b->comm->parts);
+}
+
+bool cuda_all_gather(struct cuda_backend *b, const void *own, size_t bytes, void *parts) {
+    return cuda_comm_begin(b) &&
+           NCCL_TRY(b, b->comm->nccl->all_gather(own, parts, bytes, ncclUint8, b->comm->nccl_comm,
+                                                 b->stream));
+}
+
+/* Returns the parts of all ranks, `bytes` of each; of a backend that is alone its own. NULL after a
+ * failure. They stay until the next collective op of the stream. */
+static const void *gather_parts(struct cuda_backend *b, const void *own, size_t bytes) {
+    struct cuda_comm *comm = b->comm;
+    if (comm == NULL)
+        return CUDA_OK(b) ? own : NULL;
+    CHECK(bytes * (size_t)comm->num_ranks <= comm->parts.bytes);
+    return cuda_all_gather(b, own, bytes, comm->parts.data) ? comm->parts.data : NULL;
+}
+
+static int32_t num_ranks_of(const struct cuda_backend *b) {
+    return b->comm != NULL ? b->comm->num_ranks : 1;
+}
+
+void cuda_all_reduce(struct backend *base, const struct all_reduce_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    size_t element = dtype_row_bytes(base->activation_dtype, 1);
+    size_t n = (size_t)args->num_rows * (size_t)args->width;
+    for (size_t first = 0, count; first < n; first += count) {
+        count = b->comm != NULL ? min_size(n - first, b->comm->piece_bytes / element) : n;
+        const char *x = (const char *)args->x + first * element;
+        const void *parts = gather_parts(b, x, count * element);
+        if (parts == NULL)
+            return;
+        CUDA_TRY(b, launch_sum_parts(b->stream, is_bf16(b), parts, num_ranks_of(b),
+                                     (char *)args->out + first * element, (int64_t)count,
+                                     args->accumulate));
+    }
+}
+
+/* --- Norm --- */
+
+/* Each rank's sums are written where NCCL leaves them. */
+static void norm_rows(struct cuda_backend *b, const struct norm_over_ranks_launch *rows) {
+    struct cuda_comm *comm = b->comm;
+    size_t bytes = (size_t)rows->num_rows * sizeof(float);
+    float *own = (float *)comm->parts.data + (size_t)comm->rank * (size_t)rows->num_rows;
+    CUDA_TRY(b, launch_square_sums(b->stream, rows, own));
+    const float *sums = gather_parts(b, own, bytes);
+    if (sums != NULL)
+        CUDA_TRY(b, launch_norm_by_sums(b->stream, rows, sums, comm->num_ranks));
+}
+
+void cuda_norm_over_ranks(struct cuda_backend *b, const struct norm_args *args) {
+    size_t row_bytes = (size_t)args->row_stride * dtype_row_bytes(b->base.activation_dtype, 1);
+    for (int32_t first = 0, count; first < args->num_rows; first += count) {
+        count = min_int32(args->num_rows - first, (int32_t)(b->comm->piece_bytes / sizeof(float)));
+        const struct norm_over_ranks_launch rows = {
+            .x = (const char *)args->x + (size_t)first * row_bytes,
+            .weight = args->weight,
+            .out = (char *)args->out + (size_t)first * row_bytes,
+            .num_rows = count,
+            .row_stride = args->row_stride,
+            .width = args->width,
+            .total_width = args->total_width,
+            .epsilon = args->epsilon,
+            .accumulate = args->accumulate,
+            .bf16 = is_bf16(b),
+        };
+        norm_rows(b, &rows);
+    }
+}
+
+/* --- Columns --- */
+
+bool cuda_learn_widths(struct cuda_backend *b, int32_t width) {
+    struct cuda_comm *comm = b->comm;
+    if (comm->widths[comm->rank] == 0) {
+        CHECK(b->recording == NULL);
+        int32_t *own = (int32_t *)comm->parts.data + comm->rank;
+        cuda_staging_upload(b, own, &width, sizeof(width));
+        if (gather_parts(b, own, sizeof(width)) == NULL)
+            return false;
+        cuda_staging_fetch(b, comm->widths, comm->parts.data,
+                           (size_t)comm->num_ranks * sizeof(width));
+    }
+    CHECK(!CUDA_OK(b) || comm->widths[comm->rank] == width);
+    return CUDA_OK(b);
+}
+
+size_t cuda_columns_before(const struct cuda_comm *comm, int32_t rank) {
+    size_t sum = 0;
+    for (int32_t r = 0; r < rank; r++)
+        sum += (size_t)comm->widths[r];
+    return sum;
+}
+
+bool cuda_bring_parts(struct cuda_backend *b, const void *own, const size_t *part_bytes) {
+    const struct cuda_comm *comm = b->comm;
+    const struct nccl_library *nccl = comm->nccl;
+    char *part = comm->parts.data;
+    if (!cuda_comm_begin(b))
+        return false;
+    if (comm->rank > 0)
+        return NCCL_TRY(
+            b, nccl->send(own, part_bytes[comm->rank], ncclUint8, 0, comm->nccl_comm, b->stream));
+    NCCL_TRY(b, nccl->group_start());
+    for (int32_t r = 1; r < comm->num_ranks; r++) {
+        part += part_bytes[r - 1];
+        NCCL_TRY(b, nccl->recv(part, part_bytes[r], ncclUint8, r, comm->nccl_comm, b->stream));
+    }
+    return NCCL_TRY(b, nccl->group_end());
+}
+
+/* Returns where rank 0 receives rank r's part of num_rows rows. */
+static float *part_of(const struct cuda_comm *comm, int32_t rank, int32_t num_rows) {
+    return (float *)comm->parts.data + cuda_columns_before(comm, rank) * (size_t)num_rows;
+}
+
+static bool carry_rows(struct cuda_backend *b, const float *x, int32_t num_rows) {
+    const struct cuda_comm *comm = b->comm;
+    size_t part_bytes[BACKEND_MAX_RANKS];
+    for (int32_t r = 0; r < comm->num_ranks; r++)
+        part_bytes[r] = (size_t)num_rows * (size_t)comm->widths[r] * sizeof(float);
+    return cuda_bring_parts(b, x, part_bytes);
+}
+
+static void gather_rows(struct cuda_backend *b, const float *x, float *out, int32_t num_rows) {
+    const struct cuda_comm *comm = b->comm;
+    size_t stride = cuda_columns_before(comm, comm->num_ranks);
+    if (!carry_rows(b, x, num_rows) || comm->rank > 0)
+        return;
+    for (int32_t r = 0; r < comm->num_ranks; r++)
+        CUDA_TRY(b, launch_place_columns(b->stream, r == 0 ? x : part_of(comm, r, num_rows),
+                                         comm->widths[r], out + cuda_columns_before(comm, r),
+                                         (int64_t)stride, num_rows));
+}
+
+void cuda_gather_columns(struct backend *base, const struct gather_columns_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    if (args->num_rows == 0)
+        return;
+    if (b->comm == NULL) {
+        CUDA_TRY(b, launch_place_columns(b->stream, args->x, args->width, args->out, args->width,
+                                         args->num_rows));
+        return;
+    }
+    if (!cuda_learn_widths(b, args->width))
+        return;
+    size_t total = cuda_columns_before(b->comm, b->comm->num_ranks);
+    int32_t most = (int32_t)(b->comm->parts.bytes / (total * sizeof(float)));
+    CHECK(most > 0);
+    for (int32_t first = 0, count; first < args->num_rows && CUDA_OK(b); first += count) {
+        count = min_int32(args->num_rows - first, most);
+        gather_rows(b, args->x + (size_t)first * (size_t)args->width,
+                    b->comm->rank == 0 ? args->out + (size_t)first * total : NULL, count);
+    }
+}
+
+/* --- Sampled tokens --- */
+
+void cuda_share_samples(struct backend *base, const struct share_samples_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    int32_t *tokens = (int32_t *)b->step.sampled_tokens.data + args->first_row;
+    if (b->comm == NULL || args->num_sample_rows == 0 || !cuda_comm_begin(b))
+        return;
+    NCCL_TRY(b, b->comm->nccl->broadcast(tokens, tokens,
+                                         (size_t)args->num_sample_rows * sizeof(*tokens), ncclUint8,
+                                         0, b->comm->nccl_comm, b->stream));
+}

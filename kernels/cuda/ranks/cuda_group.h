@@ -1,0 +1,59 @@
+/* Private to kernels/cuda: ranks that are threads of one process, each with the GPU of its number,
+ * and NCCL between them.
+ *
+ * A rank enters NCCL's communicator with its first collective op, together with all others: a
+ * backend that is only opened needs none. A collective operation completes on a rank's device only
+ * when the others reach it too. So a rank never waits in a CUDA call while another one may be lost:
+ * it polls (cuda_comm_await), and aborts its communicator when another rank has failed or NCCL
+ * reports an error.
+ */
+#ifndef QUIRE_KERNELS_CUDA_RANKS_CUDA_GROUP_H
+#define QUIRE_KERNELS_CUDA_RANKS_CUDA_GROUP_H
+
+#include "kernels/cuda/state/cuda_state.h"
+#include "kernels/cuda/ranks/nccl_library.h"
+
+struct cuda_group;
+
+/* A rank's view of the group: b->comm, NULL without a group. */
+struct cuda_comm {
+    struct cuda_group *group;
+    const struct nccl_library *nccl;
+    int32_t rank, num_ranks;
+    ncclComm_t nccl_comm; /* NULL: not entered yet, or aborted */
+    bool has_entered;
+    uint64_t num_ops;                  /* NCCL operations that were enqueued */
+    struct buffer parts;               /* of all ranks, contiguous */
+    size_t piece_bytes;                /* maximum bytes of a rank's part */
+    int32_t widths[BACKEND_MAX_RANKS]; /* of gather_columns; 0: not known yet */
+};
+
+/* See backend_group_create. */
+int cuda_group_create(int32_t num_ranks, struct backend_group **out, struct error *err);
+
+/* Creates it from the config, before a device is opened. Its destruction is reported to the other
+ * ranks. */
+int cuda_comm_create(struct cuda_backend *b, struct error *err);
+void cuda_comm_destroy(struct cuda_backend *b);
+
+/* Called before an NCCL operation: counts it, and enters the communicator. False after a
+ * failure. */
+bool cuda_comm_begin(struct cuda_backend *b);
+/* Operations in a recording are enqueued by its replays: one function returns how many were
+ * recorded since the count num_ops, and each replay adds them. Without a group there are none. */
+uint64_t cuda_comm_num_ops(const struct cuda_backend *b);
+uint64_t cuda_comm_take_recorded(struct cuda_backend *b, uint64_t num_ops);
+void cuda_comm_count_replayed(struct cuda_backend *b, uint64_t num_ops);
+/* Checks whether another rank, or NCCL, has failed. Then this rank fails too, and its failure is
+ * reported to the others. */
+void cuda_comm_look(struct cuda_backend *b);
+/* Waits for the event (NULL: the compute stream), or for a failure. */
+void cuda_comm_await(struct cuda_backend *b, cudaEvent_t event);
+
+/* While running: evaluates `call` (a ncclResult_t) unless something failed before, and keeps its
+ * failure. True when it succeeded. */
+#define NCCL_TRY(b, call) (CUDA_OK(b) ? cuda_comm_keep(b, call, #call, __FILE__, __LINE__) : false)
+bool cuda_comm_keep(struct cuda_backend *b, ncclResult_t result, const char *operation,
+                    const char *file, int line);
+
+#endif

@@ -1,0 +1,196 @@
+/* Sampling where each rank has the logits of a part of the vocabulary. All ranks know the rows, so
+ * each tells rank 0 of a row what its kind asks for, in a message whose size all know, and no rank
+ * waits on the host for another's results. Rank 0 makes rows of what it receives, and samples from
+ * them as from any.
+ *
+ *   greedy                  the likeliest token
+ *   top_k, up to a bound    that many of the likeliest: those of the whole row are among them
+ *   neither top_k nor top_p the token that is drawn. Before, the ranks bring one another their
+ * largest logits, and then what their tokens weigh by the largest of these all others the logits
+ *
+ * A call's rows go in as many messages as the memory for the parts takes, one unless they are many
+ * whole ones. */
+#include "config/base/check.h"
+#include "kernels/cuda/state/cuda_check.h"
+#include "kernels/cuda/ops/cuda_collectives.h"
+#include "kernels/cuda/ranks/cuda_group.h"
+#include "kernels/cuda/step/cuda_staging.h"
+#include "kernels/cuda/sample/sample_parallel_launch.h"
+
+#include <stdlib.h>
+
+struct cuda_sample_parallel {
+    struct buffer own;     /* unsigned long long [max_logit_rows] */
+    struct buffer largest; /* [num_ranks] of such */
+    struct buffer masses;  /* likewise */
+};
+
+int cuda_sample_parallel_create(struct cuda_backend *b, struct error *err) {
+    if (b->comm == NULL)
+        return 0;
+    size_t own_bytes = (size_t)b->config.limits.max_logit_rows * sizeof(unsigned long long);
+    size_t all_bytes = own_bytes * (size_t)b->comm->num_ranks;
+    b->sample_parallel = calloc(1, sizeof(*b->sample_parallel));
+    if (b->sample_parallel == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory for a rank");
+    return cuda_buffer_alloc(&b->base, own_bytes, &b->sample_parallel->own, err) != 0 ||
+                   cuda_buffer_alloc(&b->base, all_bytes, &b->sample_parallel->largest, err) != 0 ||
+                   cuda_buffer_alloc(&b->base, all_bytes, &b->sample_parallel->masses, err) != 0
+               ? -1
+               : 0;
+}
+
+void cuda_sample_parallel_destroy(struct cuda_backend *b) {
+    if (b->sample_parallel == NULL)
+        return;
+    cuda_buffer_free(&b->base, &b->sample_parallel->own);
+    cuda_buffer_free(&b->base, &b->sample_parallel->largest);
+    cuda_buffer_free(&b->base, &b->sample_parallel->masses);
+    free(b->sample_parallel);
+    b->sample_parallel = NULL;
+}
+
+/* --- Excerpts --- */
+
+/* What comes before a row in a message, or all that is in it. */
+struct message_size {
+    int32_t num_candidates, num_wholes;
+};
+
+static struct row_excerpt excerpt_of(const struct sample_row *row, int32_t vocab_size) {
+    if (row->num_logprobs >= 0 || sample_is_edited(row) || sample_is_shaped(row))
+        return (struct row_excerpt){.kind = EXCERPT_WHOLE};
+    if (row->target != SAMPLE_NO_TARGET)
+        return (struct row_excerpt){.kind = EXCERPT_NOTHING};
+    if (!sample_is_drawn(row))
+        return (struct row_excerpt){.kind = EXCERPT_TOP, .num_candidates = 1};
+    if (!sample_has_cut(row, vocab_size))
+        return (struct row_excerpt){.kind = EXCERPT_DRAWN, .num_candidates = 1};
+    if (sample_has_top_k(row, vocab_size) && row->settings.top_k <= SAMPLE_MAX_CANDIDATES)
+        return (struct row_excerpt){.kind = EXCERPT_TOP, .num_candidates = row->settings.top_k};
+    return (struct row_excerpt){.kind = EXCERPT_WHOLE};
+}
+
+static struct message_size size_with(struct message_size before,
+                                     const struct row_excerpt *excerpt) {
+    return (struct message_size){before.num_candidates + excerpt->num_candidates,
+                                 before.num_wholes + (excerpt->kind == EXCERPT_WHOLE)};
+}
+
+/* Of a rank of that width. */
+static size_t message_bytes(struct message_size size, int32_t width) {
+    const struct row_excerpt end = {.candidates_before = size.num_candidates,
+                                    .wholes_before = size.num_wholes};
+    return (size_t)excerpt_place(&end, width) * sizeof(struct sample_logit);
+}
+
+static bool has_room(const struct cuda_comm *comm, struct message_size size) {
+    size_t bytes = 0;
+    for (int32_t r = 0; r < comm->num_ranks; r++)
+        bytes += message_bytes(size, comm->widths[r]);
+    return bytes <= comm->parts.bytes;
+}
+
+static void plan_messages(const struct cuda_comm *comm, const struct sample_row *rows,
+                          int32_t num_rows, struct row_excerpt *out) {
+    int32_t vocab_size = (int32_t)cuda_columns_before(comm, comm->num_ranks);
+    struct message_size size = {0};
+    for (int32_t r = 0; r < num_rows; r++) {
+        struct row_excerpt excerpt = excerpt_of(&rows[r], vocab_size);
+        excerpt.begins_message = r == 0 || !has_room(comm, size_with(size, &excerpt));
+        if (excerpt.begins_message)
+            size = (struct message_size){0};
+        excerpt.candidates_before = size.num_candidates;
+        excerpt.wholes_before = size.num_wholes;
+        size = size_with(size, &excerpt);
+        out[r] = excerpt;
+    }
+}
+
+/* --- What is sent --- */
+
+/* The ranks learn where in their sums the rows are drawn that are drawn from all tokens, if any is.
+ */
+static void weigh_drawn(struct cuda_backend *b, const struct sample_columns *columns) {
+    unsigned long long *own = b->sample_parallel->own.data;
+    size_t bytes = (size_t)columns->num_rows * sizeof(*own);
+    bool any = false;
+    for (int32_t r = 0; r < columns->num_rows; r++)
+        any |= columns->excerpts[r].kind == EXCERPT_DRAWN;
+    if (!any)
+        return;
+    CUDA_TRY(b, launch_sample_largest(b->stream, columns, own));
+    cuda_all_gather(b, own, bytes, b->sample_parallel->largest.data);
+    CUDA_TRY(b, launch_sample_mass(b->stream, columns, own));
+    cuda_all_gather(b, own, bytes, b->sample_parallel->masses.data);
+}
+
+/* Puts the received parts of the rows in the place of their logits, [num_rows, vocabulary]. */
+static void place_messages(struct cuda_backend *b, const size_t *part_bytes,
+                           const struct row_excerpt *excerpts, int32_t num_rows, float *logits) {
+    const struct cuda_comm *comm = b->comm;
+    const char *part = comm->parts.data;
+    int32_t vocab_size = (int32_t)cuda_columns_before(comm, comm->num_ranks);
+    for (int32_t r = 0; r < comm->num_ranks; r++) {
+        CUDA_TRY(b,
+                 launch_sample_place(b->stream, (const void *)part, comm->widths[r], excerpts,
+                                     num_rows, logits + cuda_columns_before(comm, r), vocab_size));
+        part += part_bytes[r];
+    }
+}
+
+/* Tells rank 0 of rows first_row to first_row + num_rows - 1. logits: on rank 0, of the first of
+ * them. */
+static void send_message(struct cuda_backend *b, const struct sample_columns *columns,
+                         int32_t first_row, int32_t num_rows, float *logits) {
+    const struct cuda_comm *comm = b->comm;
+    const struct row_excerpt *excerpts = columns->excerpts + first_row;
+    const struct row_excerpt *last = &excerpts[num_rows - 1];
+    struct message_size size =
+        size_with((struct message_size){last->candidates_before, last->wholes_before}, last);
+    size_t part_bytes[BACKEND_MAX_RANKS];
+    for (int32_t r = 0; r < comm->num_ranks; r++)
+        part_bytes[r] = message_bytes(size, comm->widths[r]);
+    if (part_bytes[comm->rank] == 0)
+        return;
+    CUDA_TRY(b, launch_sample_excerpt(b->stream, columns, first_row, num_rows, comm->parts.data));
+    if (cuda_bring_parts(b, comm->parts.data, part_bytes) && comm->rank == 0)
+        place_messages(b, part_bytes, excerpts, num_rows, logits);
+}
+
+void cuda_sample_vocab_parallel(struct backend *base,
+                                const struct vocab_parallel_sample_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    int32_t num_rows = args->num_sample_rows;
+    CHECK(b->comm != NULL && num_rows <= b->config.limits.max_logit_rows);
+    if (num_rows == 0 || !cuda_learn_widths(b, args->num_tokens))
+        return;
+    const struct sample_row *rows = cuda_sampler_rows(b, args->rows, num_rows);
+    struct row_excerpt *excerpts =
+        cuda_staging_reserve(b, (size_t)num_rows * sizeof(struct row_excerpt));
+    if (excerpts == NULL)
+        return;
+    plan_messages(b->comm, args->rows, num_rows, excerpts);
+    const struct sample_columns columns = {
+        .rows = rows,
+        .excerpts = excerpts,
+        .logits = args->share,
+        .largest = b->sample_parallel->largest.data,
+        .masses = b->sample_parallel->masses.data,
+        .num_rows = num_rows,
+        .width = args->num_tokens,
+        .rank = b->comm->rank,
+        .num_ranks = b->comm->num_ranks,
+    };
+    weigh_drawn(b, &columns);
+    for (int32_t first = 0, end; first < num_rows && CUDA_OK(b); first = end) {
+        for (end = first + 1; end < num_rows && !excerpts[end].begins_message;)
+            end++;
+        send_message(b, &columns, first, end - first,
+                     args->sample != NULL
+                         ? args->sample->logits + (size_t)first * (size_t)args->sample->vocab_size
+                         : NULL);
+    }
+    if (args->sample != NULL)
+        cuda_sample(base, args->sample);
+}
