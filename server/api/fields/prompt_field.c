@@ -53,10 +53,13 @@ static int refuse_empty(const char *path, struct api_error *err) {
 }
 
 static int refuse_length(const struct api_context *context, const char *path, const char *about,
-                         int64_t num_tokens, int64_t max_tokens, struct api_error *err) {
-    char output[48] = "";
-    if (max_tokens > 0)
-        snprintf(output, sizeof(output), " and max_tokens is %lld", (long long)max_tokens);
+                         int64_t num_tokens, const struct prompt_limits *limits,
+                         struct api_error *err) {
+    const char *field = limits->max_tokens_field;
+    char output[64] = "";
+    if (limits->max_tokens > 0)
+        snprintf(output, sizeof(output), " and %s is %lld", field != NULL ? field : "max_tokens",
+                 (long long)limits->max_tokens);
     return bad_request(err, "context_length_exceeded", path,
                        "This model's maximum context length is %d tokens, but %s has %s%lld "
                        "tokens%s",
@@ -120,13 +123,13 @@ static size_t longest_piece(const struct tokenizer *tokenizer) {
 
 /* Refuses a text so long that it cannot fit whatever its tokens are, without encoding it. */
 static int check_bytes(const struct api_context *context, size_t length, const char *path,
-                       int32_t limit, int64_t max_tokens, struct api_error *err) {
+                       int32_t limit, const struct prompt_limits *limits, struct api_error *err) {
     if (length / 16 <= (size_t)limit)
         return 0;
     size_t least = length / longest_piece(context->tokenizer);
     if (least <= (size_t)limit)
         return 0;
-    return refuse_length(context, path, "at least ", (int64_t)least, max_tokens, err);
+    return refuse_length(context, path, "at least ", (int64_t)least, limits, err);
 }
 
 int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_text *text,
@@ -164,14 +167,14 @@ static int check_count(const struct prompt_reader *reader, int64_t count, struct
         return refuse_empty(reader->path, err);
     if (count <= reader->most)
         return 0;
-    return refuse_length(reader->context, reader->path, "", count, reader->limits->max_tokens, err);
+    return refuse_length(reader->context, reader->path, "", count, reader->limits, err);
 }
 
 /* At most as many tokens as the prompt may have. */
 static int encode(const struct prompt_reader *reader, const struct prompt_text *text,
                   struct prompt_tokens *tokens, struct api_error *err) {
-    if (check_bytes(reader->context, text->length, reader->path, reader->most,
-                    reader->limits->max_tokens, err) != 0)
+    if (check_bytes(reader->context, text->length, reader->path, reader->most, reader->limits,
+                    err) != 0)
         return -1;
     tokens->ids = calloc((size_t)reader->most + 1, sizeof(*tokens->ids));
     if (tokens->ids == NULL)

@@ -58,7 +58,8 @@ int prompt_truncation_read(const struct api_context *context, const cJSON *body,
 
 /* Limits how long a prompt may be. */
 struct prompt_limits {
-    int64_t max_tokens; /* of the output; -1: not given */
+    int64_t max_tokens;           /* of the output; -1: not given */
+    const char *max_tokens_field; /* what gave it, for messages; NULL: max_tokens */
     struct prompt_truncation truncation;
 };
 

@@ -193,7 +193,9 @@ int sampling_body_check_unknown(const struct api_context *context, const cJSON *
 }
 
 struct prompt_limits sampling_body_prompt_limits(const struct sampling_body *body) {
-    return (struct prompt_limits){.max_tokens = body->max_tokens, .truncation = body->truncation};
+    return (struct prompt_limits){.max_tokens = body->max_tokens,
+                                  .max_tokens_field = body->max_tokens_field,
+                                  .truncation = body->truncation};
 }
 
 static int32_t num_wanted(const struct sampling_body *body) {
