@@ -72,7 +72,7 @@ static const struct sample_row every_feature = {
     .num_listed = 1,
 };
 
-/* Shares num_tokens out as evenly as it goes. */
+/* Distributes num_tokens as evenly as possible. */
 static void fill(struct batch_arena *a, const struct serving_limits *limits, int32_t num_tokens) {
     int32_t num_seqs = min_int32(num_tokens, limits->max_num_seqs);
     int32_t each = num_tokens / num_seqs, more = num_tokens % num_seqs;
@@ -116,8 +116,8 @@ static int run_step(struct backend *b, struct llama *llama, struct kv_cache *cac
     return status;
 }
 
-/* Returns the next above n of 1, 2, 3, 4, 6, 8, 12, ...: sizes at which a library of matrix
- * products may take another of its kernels, which are loaded on first use. */
+/* Returns the next number above n of 1, 2, 3, 4, 6, 8, 12, ...: sizes at which a library of matrix
+ * products may choose another of its kernels, which are loaded on first use. */
 static int32_t next_larger(int32_t n) {
     int32_t power = 1;
     while (power <= n / 2)

@@ -1,6 +1,6 @@
-/* A thread for each rank starts it, and runs its steps or hands it over (rank_executor.h). No other
- * thread touches a rank until then, or its closing, but for the choice of the numbers of blocks,
- * while all of them wait for it. */
+/* Each rank is started by its own thread, which then runs the steps or hands the rank over
+ * (rank_executor.h). No other thread touches a rank until it is handed over or closed, except to
+ * choose the numbers of blocks, while all ranks' threads wait for that. */
 #include "engine/executor/executor.h"
 
 #include "config/base/check.h"
@@ -28,7 +28,7 @@ static void enter(struct rank_executor *executor, enum phase phase) {
     pthread_mutex_unlock(&executor->lock);
 }
 
-/* Waits until every rank is done with the phase. Returns -1 when one of them has failed. */
+/* Waits until every rank has finished the phase. Returns -1 when one of them has failed. */
 static int await_ranks(struct rank_executor *executor, struct error *err) {
     pthread_mutex_lock(&executor->lock);
     while (executor->num_ready < executor->num_ranks && rank_executor_await_change(executor))
@@ -51,11 +51,11 @@ static void end_threads(struct rank_executor *executor, int32_t num_started) {
     join_threads(executor, num_started);
 }
 
-/* Those that were started wait for one another's part of the weights. */
+/* On failure, the threads that were started would wait for the others' parts of the weights. */
 static int start_threads(struct rank_executor *executor, struct error *err) {
     for (int32_t r = 0; r < executor->num_ranks; r++) {
         struct rank_thread *thread = &executor->threads[r];
-        pthread_mutex_lock(&executor->lock); /* rank_stats may ask, where they start again */
+        pthread_mutex_lock(&executor->lock); /* at a restart, for rank_stats */
         *thread = (struct rank_thread){.executor = executor, .index = r};
         pthread_mutex_unlock(&executor->lock);
         int status = pthread_create(&thread->thread, NULL, rank_executor_run_thread, thread);
@@ -70,11 +70,11 @@ static int start_threads(struct rank_executor *executor, struct error *err) {
     return 0;
 }
 
-/* From the rank's thread to the engine's. */
+/* Hands the rank over from its thread to the engine's. */
 static int hand_over(struct rank_executor *executor, struct error *err) {
     enter(executor, PHASE_HAND_OVER);
     join_threads(executor, executor->num_ranks);
-    pthread_mutex_lock(&executor->lock); /* rank_stats may ask, where they start again */
+    pthread_mutex_lock(&executor->lock); /* at a restart, for rank_stats */
     executor->is_direct = true;
     pthread_mutex_unlock(&executor->lock);
     if (rank_executor_watch(executor, err) == 0)
@@ -83,8 +83,8 @@ static int hand_over(struct rank_executor *executor, struct error *err) {
     return -1;
 }
 
-/* With the ranks in other processes, if there are any; where this one cannot go on, they learn it.
- * Returns -1 when one of them cannot, either. */
+/* Agrees with the ranks in other processes, if there are any; if this one cannot continue, they
+ * learn it. Also returns -1 when one of the others cannot continue. */
 static int agree(struct rank_executor *executor, int status, struct rank_decision *out,
                  struct error *err) {
     const struct rank *rank = &executor->ranks[0];
@@ -108,7 +108,7 @@ static int agree(struct rank_executor *executor, int status, struct rank_decisio
     return rank_agreement_reach(transport, &report, out, err);
 }
 
-/* Before the weights are read: one sequence must fit. */
+/* Chooses the length before the weights are read: one sequence must fit. */
 static int choose_length(struct rank_executor *executor, int status, struct error *err) {
     struct rank_decision decision = {0};
     if (status == 0)
@@ -133,7 +133,7 @@ static int choose_blocks(struct rank_executor *executor, int status, struct erro
     return status;
 }
 
-/* Takes the digest of the model that the ranks of all processes have read. */
+/* Stores the digest of the model that the ranks of all processes have read. */
 static int take_digest(struct rank_executor *executor, struct executor_info *info,
                        struct error *err) {
     struct transport *transport = executor->setup.config->transport;
@@ -162,7 +162,8 @@ static int allocate(struct rank_executor *executor, struct executor_info *info, 
     return 0;
 }
 
-/* Through the phases, in each of which one rank's failure is all of them's. */
+/* Goes through the phases of starting. In each of them, the failure of one rank is the failure of
+ * all. */
 static int start_ranks(struct rank_executor *executor, struct executor_info *info,
                        struct error *err) {
     if (start_threads(executor, err) != 0)
@@ -191,7 +192,7 @@ static void free_executor(struct rank_executor *executor) {
     free(executor);
 }
 
-/* All ranks, in threads that ended with it. */
+/* Opens all ranks, in threads that end with this function. */
 static int open_all(struct rank_executor *executor, const struct executor_config *config,
                     struct executor_info *info, struct error *err) {
     int status = rank_setup_init(&executor->setup, executor->model, config, true, err);
@@ -261,7 +262,7 @@ static int take_pools(struct rank_executor *executor, struct error *err) {
     return status;
 }
 
-/* The threads of ranks that are opened anew count steps from 0. */
+/* The threads of ranks that are opened again count steps from 0. */
 static int reopen(struct rank_executor *executor, struct error *err) {
     struct executor_info info;
     pthread_mutex_lock(&executor->lock);
@@ -343,7 +344,7 @@ int executor_create(const struct model *model, const struct executor_config *con
     struct rank_executor *executor = calloc(1, sizeof(*executor));
     struct error unseen;
     bool has_remote = config->transport != NULL && config->transport->rank == 0;
-    err = err != NULL ? err : &unseen; /* other ranks may be told */
+    err = err != NULL ? err : &unseen; /* it may be sent to other ranks */
     *out = NULL;
     if (executor != NULL && has_remote)
         executor->remote = remote_ranks_create(config->transport, max_int32(config->num_ranks, 1));

@@ -6,7 +6,7 @@
 #define MAX_LIST_BYTES 8192
 #define MAX_PATH_BYTES 512
 
-/* Reads a number below CPU_SETSIZE; returns what follows it, NULL when there is none. */
+/* Reads a number below CPU_SETSIZE. Returns what follows it, or NULL if there is no such number. */
 static const char *parse_number(const char *text, int *out) {
     int number = 0, num_digits = 0;
     for (; *text >= '0' && *text <= '9'; text++, num_digits++) {
@@ -37,7 +37,7 @@ bool numa_nodes_parse(const char *list, cpu_set_t *out) {
     }
 }
 
-/* A file of one line; a line that is too long is not read. */
+/* Reads a file of one line; a line that is too long is not read. */
 static bool read_list(const char *dir, const char *name, cpu_set_t *out) {
     char path[MAX_PATH_BYTES], line[MAX_LIST_BYTES];
     int length = snprintf(path, sizeof(path), "%s/%s", dir, name);

@@ -19,12 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_MS 1000       /* between two looks at a process that does not answer */
-#define END_MS 30000       /* for a killed process to be gone */
-#define END_ITSELF_MS 3000 /* for one that is to end itself; a stop has little more */
-#define IDLE_NS 5000000    /* of processor time between two looks; less is nothing */
+#define LOOK_MS 1000       /* between two checks of a process that does not answer */
+#define END_MS 30000       /* timeout for a killed process to be gone */
+#define END_ITSELF_MS 3000 /* for one that should end itself; a stop has little more */
+#define IDLE_NS 5000000    /* of processor time between two checks; less counts as nothing */
 
-/* Numbers of files from here on are none that the process expects. */
+/* The process expects no file under descriptors from this one on. */
 #define CHILD_MIN_FD 16
 
 extern char **environ;
@@ -38,11 +38,11 @@ struct process_executor {
     struct executor base;
     struct process_executor_config config;
     struct rank_start start;   /* of the next process */
-    struct executor_info info; /* of the first */
+    struct executor_info info; /* of the first process */
     _Atomic pid_t pid;         /* of the process; 0: none. Read by any thread */
     int socket;                /* -1: none */
-    /* ERROR_NONE: the process is not lost; ERROR_RESTART; ERROR_DEVICE: it cannot be killed. What
-     * is sent to one that is lost goes nowhere, until another one is started. */
+    /* ERROR_NONE: the process is not lost. ERROR_RESTART: it is. ERROR_DEVICE: it cannot be killed.
+     * What is sent to a lost process is dropped, until another one is started. */
     struct error lost;
     struct step_files files;
     struct batch_capacity capacity; /* of a step, once there is memory */
@@ -53,7 +53,7 @@ struct process_executor {
     int32_t last_step;         /* submitted last */
     int32_t num_failed_starts; /* in a row */
     pthread_mutex_t lock;
-    int32_t num_ranks; /* guarded by lock: as executor_ops.rank_stats says */
+    int32_t num_ranks; /* guarded by lock: see executor_ops.rank_stats */
     struct rank_stats ranks[BACKEND_MAX_RANKS];
 };
 
@@ -61,14 +61,14 @@ static struct process_executor *self(struct executor *executor) {
     return (struct process_executor *)executor;
 }
 
-/* --- The process: started and ended --- */
+/* --- The process: starting and ending it --- */
 
 static int spawn_failed(int status, struct error *err) {
     return error_set(err, ERROR_IO, "cannot start the rank process: %s", strerror(status));
 }
 
-/* The process gets its end of the socket, the files of the steps and the standard streams, but for
- * the input; what else is not closed by exec(3) it closes itself (rank_process.c). */
+/* Spawns the process with its end of the socket, the files of the steps and the standard streams
+ * except stdin. It closes everything else that exec(3) does not close (rank_process.c). */
 static int spawn_with(const struct process_executor *executor, int socket_fd, char **environment,
                       pid_t *out) {
     const struct step_files *files = &executor->files;
@@ -87,7 +87,7 @@ static int spawn_with(const struct process_executor *executor, int socket_fd, ch
     return status;
 }
 
-/* Without the API keys. */
+/* Returns the environment without the API keys. */
 static char **list_environment(void) {
     size_t count = 0, kept = 0;
     while (environ[count] != NULL)
@@ -99,8 +99,8 @@ static char **list_environment(void) {
     return list;
 }
 
-/* The process gets its end of a socket, the files of the steps, and the environment without the API
- * keys. */
+/* Starts the process with its end of a socket, the files of the steps, and the environment without
+ * the API keys. */
 static int start_process(struct process_executor *executor, struct error *err) {
     int ends[2];
     pid_t pid = 0;
@@ -125,7 +125,7 @@ static int start_process(struct process_executor *executor, struct error *err) {
     return 0;
 }
 
-/* Waits for the process to end; false when it has not. */
+/* Waits for the process to end; returns false when it has not. */
 static bool await_end(struct process_executor *executor, int timeout_ms, int *out_status) {
     int64_t deadline_ms = clock_now_ms() + timeout_ms;
     pid_t pid = atomic_load(&executor->pid), ended;
@@ -143,8 +143,8 @@ static void close_socket(struct process_executor *executor) {
     executor->socket = -1;
 }
 
-/* Kills the process, if there is one that has not ended by itself. Returns -1 when it does not go.
- * *out_status, unless out_status is NULL: how it ended, where there was one. */
+/* Kills the process, if there is one that has not ended by itself. Returns -1 when it does not end.
+ * If out_status is not NULL, stores there how the process ended, if there was one. */
 static int kill_process(struct process_executor *executor, int *out_status, struct error *err) {
     close_socket(executor);
     if (atomic_load(&executor->pid) == 0)
@@ -156,7 +156,7 @@ static int kill_process(struct process_executor *executor, int *out_status, stru
                      (int)atomic_load(&executor->pid));
 }
 
-/* Lets the process end by itself, for a while; accepts that there is none. */
+/* Lets the process end by itself, for a while. Accepts that there is none. */
 static void dismiss(struct process_executor *executor) {
     close_socket(executor);
     if (atomic_load(&executor->pid) != 0 && !await_end(executor, END_ITSELF_MS, NULL))
@@ -170,7 +170,7 @@ static void describe_end(int status, char *text, size_t size) {
         snprintf(text, size, "exit status %d", WEXITSTATUS(status));
 }
 
-/* Ends the process because of this; NULL: because it has ended by itself. */
+/* Ends the process for this reason; NULL: because it has ended by itself. */
 static void lose(struct process_executor *executor, const char *why) {
     struct error err = {0};
     char end[128];
@@ -186,7 +186,7 @@ static void lose(struct process_executor *executor, const char *why) {
                 executor->lost.message);
 }
 
-/* What comes from the process is wrong: it is as good as dead. */
+/* Ends the process because its answer is wrong: it is treated like a dead one. */
 static void lose_for_answer(struct process_executor *executor, const char *what) {
     char why[300];
     snprintf(why, sizeof(why), "the rank process answers wrongly: %.250s", what);
@@ -197,15 +197,15 @@ static bool is_lost(const struct process_executor *executor) {
     return executor->lost.code != ERROR_NONE;
 }
 
-/* Returns -1 with `lost` when the process is. */
+/* Returns -1 with `lost` when the process is lost. */
 static int report_loss(const struct process_executor *executor, struct error *err) {
     return is_lost(executor) ? error_set(err, executor->lost.code, "%s", executor->lost.message)
                              : 0;
 }
 
-/* --- The process: talked to and watched --- */
+/* --- The process: talking to it and watching it --- */
 
-/* Returns the processor time that the process has used; -1: it is not known. */
+/* Returns the processor time that the process has used; -1: not known. */
 static int64_t processor_ns(const struct process_executor *executor) {
     clockid_t clock;
     struct timespec used;
@@ -216,11 +216,11 @@ static int64_t processor_ns(const struct process_executor *executor) {
 }
 
 /* Waits for a message. gives_up: set by any thread, ends the wait; NULL: nothing does. Returns -1
- * when the process is lost. One that computes for long is left alone; it hangs when it has neither
- * answered nor used processor time for a while.
+ * when the process is lost. A process that computes for a long time is left alone; it hangs when it
+ * has neither answered nor used processor time for a while.
  *
- * A process whose threads only look whether something has come uses some microseconds a second. A
- * second in which this process was stopped itself counts as one at most. */
+ * A process whose threads only check whether something has arrived uses some microseconds per
+ * second. If this process itself was stopped meanwhile, that counts as one second at most. */
 static int receive(struct process_executor *executor, const atomic_bool *gives_up,
                    struct rank_message *out) {
     int32_t timeout_s = executor->config.executor.device_timeout_s;
@@ -254,13 +254,13 @@ static int receive(struct process_executor *executor, const atomic_bool *gives_u
     return -1;
 }
 
-/* Sends a message, unless the process is lost. One that cannot be sent loses it. */
+/* Sends a message, unless the process is lost. If that fails, the process is lost. */
 static void send_message(struct process_executor *executor, const struct rank_message *message) {
     if (!is_lost(executor) && rank_message_send(executor->socket, message) != 0)
         lose(executor, NULL);
 }
 
-/* --- Its ranks: started, and started again --- */
+/* --- Its ranks: starting them, and starting them again --- */
 
 static void send_memory(struct process_executor *executor) {
     const struct rank_message message = {.kind = RANK_MEMORY, .capacity = executor->capacity};
@@ -268,11 +268,12 @@ static void send_memory(struct process_executor *executor) {
         send_message(executor, &message);
 }
 
-/* Returns -1 with what the process reports, or, when it is lost, with what is known of that. */
+/* Returns -1 with the error that the process reports or, when it is lost, with what is known of
+ * that. */
 static int await_ready(struct process_executor *executor, struct executor_info *info,
                        struct error *err) {
     const struct weights_progress *progress = &executor->config.executor.progress;
-    bool is_first = info == &executor->info; /* of others nobody shows progress */
+    bool is_first = info == &executor->info; /* progress is shown only for the first */
     struct rank_message message;
     while (receive(executor, &executor->base.stops_restarting, &message) == 0) {
         struct error wrong;
@@ -330,13 +331,13 @@ static int start_again(struct process_executor *executor, struct error *err) {
 
 /* --- The engine's thread --- */
 
-/* A start that failed may be tried again; one that brought other ranks may not. */
+/* A start that failed may be tried again, but not one that brought different ranks. */
 static int restart(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
     CHECK(is_lost(executor) && executor->num_submitted == 0);
     if (atomic_load(&executor->base.stops_restarting))
         return error_set(err, ERROR_RESTART, "nobody waits for the ranks any more");
-    if (executor->num_failed_starts > 0) /* a device may need a moment to be free again */
+    if (executor->num_failed_starts > 0) /* a device may take a moment to be free again */
         sleep(1);
     if (start_again(executor, err) == 0) {
         executor->num_failed_starts = 0;
@@ -351,7 +352,7 @@ static int restart(struct executor *base, struct error *err) {
     return -1;
 }
 
-/* A process that has died has closed its socket; nothing else comes while no step runs. */
+/* A process that has died has closed its socket; nothing else arrives while no step runs. */
 static int check(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
     struct pollfd poll_fd = {.fd = executor->socket, .events = POLLIN};
@@ -425,7 +426,7 @@ static int wait_for_step(struct executor *base, struct error *err) {
     return report_loss(executor, err);
 }
 
-/* Without a process nothing is left to hold, whatever was to be kept. */
+/* Without a process there is nothing left to hold, whatever should have been kept. */
 static void fall_asleep(struct executor *base, bool discards_weights) {
     struct process_executor *executor = self(base);
     CHECK(executor->num_submitted == 0 && !is_lost(executor));

@@ -1,14 +1,15 @@
-/* An executor whose ranks live in a process of their own (rank_process.c), with weights, KV blocks
- * and all that a device's libraries hold. Steps lie in memory that both share. When that process
- * dies, hangs or reports that the device failed, the executor says ERROR_RESTART (executor.h), and
- * restart begins a new one: the engine's process holds nothing of the device that could be broken.
+/* An executor whose ranks live in their own process (rank_process.c), with weights, KV blocks and
+ * everything that a device's libraries hold. Steps lie in memory that both processes share. When
+ * that process dies, hangs or reports that the device failed, the executor returns ERROR_RESTART
+ * (executor.h), and restart starts a new one: the engine's process holds nothing of the device that
+ * could be broken.
  *
- * What a step returns is checked before anybody reads it (rank_message_check_done): a process that
+ * The result of a step is checked before anybody reads it (rank_message_check_done). A process that
  * answers wrongly is killed, as if it had crashed.
  *
- * A process that has neither answered nor used processor time for device_timeout_s is taken to
- * hang, on the CPU too: it was stopped, or waits for ever. A device that does not come back is
- * found in the rank process, as in any. */
+ * A process that has neither answered nor used processor time for device_timeout_s is assumed to
+ * hang, on the CPU too: it was stopped, or waits forever. A device that does not answer is detected
+ * in the rank process, as in any other. */
 #ifndef QUIRE_ENGINE_EXECUTOR_PROCESS_EXECUTOR_H
 #define QUIRE_ENGINE_EXECUTOR_PROCESS_EXECUTOR_H
 
@@ -18,31 +19,33 @@
 #include <sys/types.h>
 
 struct process_executor_config {
-    const char *program;     /* to run, as posix_spawn(3) takes it */
-    const char *const *argv; /* its arguments, NULL at the end; they lead to rank_process_run */
-    const char *model_path;  /* of the model, as the rank process opens it */
+    const char *program;     /* to run, in the form that posix_spawn(3) expects */
+    const char *const *argv; /* its arguments, ending with NULL; they lead to rank_process_run */
+    const char *model_path;  /* of the model, for the rank process to open */
     struct executor_config executor;
 };
 
-/* As executor_create, in the process. All that the configuration points to outlives the executor.
- * Never leaves an executor that hangs: such a process is killed.
+/* Creates the executor like executor_create, with its ranks in a new process. Everything that the
+ * configuration points to outlives the executor. Never leaves an executor that hangs: such a
+ * process is killed.
  *
- * The system kills the process, stopped or hanging as it may be, when the thread that started it
- * ends (PR_SET_PDEATHSIG goes by threads): the one that called this, or restart since. That is how
- * it ends with a server that is killed. A thread that ends before destroy costs the ranks, as a
- * crash would, so it is to live until the last step was waited for; the engine's, which restarts,
- * ends just before destroy, and nothing is lost any more. */
+ * The system kills the process, even if it is stopped or hangs, when the thread that started it
+ * ends (PR_SET_PDEATHSIG applies to threads): the thread that called this function, or restart
+ * since. This is how the process ends with a server that is killed. If that thread ends before
+ * destroy, the ranks are lost, as in a crash; so it must live until the last step was waited for.
+ * The engine's thread, which restarts, ends just before destroy, when there is nothing left to
+ * lose. */
 int process_executor_create(const struct process_executor_config *config,
                             struct executor_info *info, struct executor **out, struct error *err);
 
-/* Returns the id of the process; it changes with a restart. Any thread. */
+/* Returns the id of the process, which changes with a restart. Any thread. */
 pid_t process_executor_pid(const struct executor *executor);
 
-/* Returns whether ranks on this device, as executor_config names it, live in a process of their own
- * unless somebody says otherwise: on a GPU, whose failures stay with the process that saw them.
- * For "auto" the CUDA module is loaded and asked for the GPU's memory, which initialises the driver
- * in this process but makes no context (kernels/module.h). That state does not survive a fork, and
- * need not: the rank process is another program, and inherits none of the driver's files. */
+/* Returns whether ranks on this device, a name as in executor_config, live in their own process by
+ * default: on a GPU, so that its failures stay in the process that saw them. For "auto" the CUDA
+ * module is loaded and asked for the GPU's memory. That initialises the driver in this process but
+ * creates no context (kernels/module.h). The driver's state does not survive a fork, and does not
+ * have to: the rank process is another program, and inherits none of the driver's files. */
 bool process_executor_is_default(const char *device);
 
 #endif

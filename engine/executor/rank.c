@@ -1,16 +1,16 @@
-/* The order of loading, and what each step may say when memory is short:
+/* The order of loading, and which part an error names when memory is short:
  *
- *   backend      with the workspace of its operations
- *   weights      \ checked against what is free before anything is read
+ *   backend      with the workspace of its ops
+ *   weights      \ checked against the free memory before anything is read
  *   llama        /
- *   dry run      a GPU only: drivers and libraries take what they need on first use, and algorithms
- *                are timed; so do recorded steps, which are dropped again
+ *   dry run      only on a GPU: drivers and libraries allocate what they need on first use,
+ *                algorithms are timed, and decode steps are recorded, and dropped again
  *
- * then, when it is known how many blocks every rank has room for (sizing.h)
+ * then, once it is known how many blocks every rank has room for (sizing.h)
  *
  *   KV cache
  *   recorded     decode steps, which read and write this cache
- *   host pool    for swapped blocks, of the system's memory */
+ *   host pool    for swapped blocks, in the system's memory */
 #include "engine/executor/rank.h"
 
 #include "config/base/check.h"
@@ -23,7 +23,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- What each part takes --- */
+/* --- The size of each part --- */
 
 /* Returns the bytes of the device's memory that are free now. */
 static size_t free_bytes_of(const struct rank *rank) {
@@ -45,9 +45,9 @@ static int check_room(const struct rank *rank, const char *part, size_t needed, 
                      part, mib(needed), mib(free), mib(needed - free), remedy);
 }
 
-/* The sizes of parts are noted in rank->memory before anything of the part is allocated; one that a
- * GPU has no room for is an ERROR_MEMORY that says how much is missing and what helps. The system's
- * memory is given lazily and shared, so only a GPU's is accounted for here. */
+/* The size of each part is stored in rank->memory before anything of the part is allocated. A part
+ * that a GPU has no room for is an ERROR_MEMORY that says how much is missing and what helps. The
+ * system's memory is allocated lazily and shared, so only a GPU's is accounted for here. */
 static int plan_weights(struct rank *rank, struct error *err) {
     const struct backend *b = rank->backend;
     if (rank->config.quantization != DTYPE_NONE && b->has_dedicated_memory)
@@ -65,7 +65,8 @@ static int plan_weights(struct rank *rank, struct error *err) {
                       err);
 }
 
-/* *out_bytes: what llama_create will take, beside what the backend took when it was opened. */
+/* *out_bytes: what llama_create will allocate, in addition to what the backend took when it was
+ * opened. */
 static int plan_workspace(struct rank *rank, size_t *out_bytes, struct error *err) {
     const struct backend *b = rank->backend;
     size_t bytes = llama_workspace_needed(&rank->model->config, &rank->shard, b->activation_dtype,
@@ -76,7 +77,7 @@ static int plan_workspace(struct rank *rank, size_t *out_bytes, struct error *er
                       err);
 }
 
-/* Notes what is left for the pools. planned_bytes: known to be needed and not yet taken. */
+/* Stores what is left for the pools. planned_bytes: known to be needed and not allocated yet. */
 static void measure_free(struct rank *rank, size_t planned_bytes) {
     struct executor_memory *memory = &rank->memory;
     size_t free, total;
@@ -92,7 +93,7 @@ static void measure_free(struct rank *rank, size_t planned_bytes) {
 
 /* --- Opening, loading and closing --- */
 
-/* The backend's own reason for a shortage knows no options. */
+/* Replaces the backend's own reason for a shortage, which does not know the options. */
 static int explain(struct error *why, const char *part, const char *remedy, struct error *err) {
     if (why->code != ERROR_MEMORY)
         return error_set(err, why->code, "%s", why->message);
@@ -100,7 +101,7 @@ static int explain(struct error *why, const char *part, const char *remedy, stru
                      remedy);
 }
 
-/* On the CPU bfloat16 is leave to round, which nobody gets without asking. */
+/* On the CPU, bfloat16 is permission to round, which nobody gets without requesting it. */
 static enum dtype activation_dtype(const struct rank *rank, const char *device) {
     if (rank->config.dtype != DTYPE_AUTO)
         return rank->config.dtype;
@@ -139,8 +140,8 @@ static int open_device(struct rank *rank, const char *device, struct error *err)
     return 0;
 }
 
-/* A GPU that is there but too full is an error: the CPU would be slower by orders of magnitude,
- * which nobody wants by accident. */
+/* A GPU that exists but is too full is an error: the CPU would be slower by orders of magnitude,
+ * and nobody wants that by accident. */
 static int open_auto(struct rank *rank, struct error *err) {
     struct error why = {0};
     if (open_device(rank, "cuda", &why) == 0)
@@ -151,7 +152,7 @@ static int open_auto(struct rank *rank, struct error *err) {
     return open_device(rank, "cpu", err);
 }
 
-/* A device that was requested and cannot be used is a matter of configuration. */
+/* A device that was requested and cannot be used is an error of the configuration. */
 static int open_named(struct rank *rank, struct error *err) {
     struct error why = {0};
     if (open_device(rank, rank->config.device, &why) == 0)
@@ -223,7 +224,7 @@ static int open_backend(const struct rank_setup *setup, int32_t index, int32_t n
     rank->weights_options.cuts_key_bias = kv_type_has_scales(rank->config.kv_type);
     rank->records_steps = !config->enforce_eager && rank->backend->ops->recording != NULL;
     if (!rank->backend->has_dedicated_memory)
-        rank->watch = NULL; /* a CPU takes what it takes */
+        rank->watch = NULL; /* a CPU may take as long as it needs */
     set_layout(rank);
     return 0;
 }
@@ -284,7 +285,7 @@ static int record_steps(struct rank *rank, struct error *err) {
                                  "lower --gpu-memory-utilization or --max-num-seqs", err);
 }
 
-/* *out_returned: bytes of the recorded steps' that are free again, until they are recorded for the
+/* *out_returned: bytes of the recorded steps that are free again until steps are recorded for the
  * cache. */
 static int run_dry(struct rank *rank, size_t *out_returned, struct error *err) {
     struct error why = {0};

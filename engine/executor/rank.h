@@ -1,8 +1,8 @@
-/* All that one rank computes with: backend, its share of the weights, workspace, the KV cache of
- * its heads and layers, and its host block pool. rank_load and rank_allocate take the memory; a
- * step allocates no device memory. Opened, used and closed by one thread, or by one after another
- * (rank_executor.h); the ranks of an executor are opened, and run their steps, together
- * (backend.h). */
+/* Everything that one rank computes with: backend, its share of the weights, workspace, the KV
+ * cache of its heads and layers, and its host block pool. rank_load and rank_allocate allocate the
+ * memory; a step allocates no device memory. A rank is opened, used and closed by one thread, or by
+ * several one after another (rank_executor.h). The ranks of an executor are opened, and run their
+ * steps, together (backend.h). */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_H
 
@@ -14,11 +14,11 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Since when a device has owed its rank an answer. The rank's thread says when it calls for work
- * that the device does in bounded time, and when the call has returned; another thread looks
- * whether that was too long ago. A kernel that never ends keeps the call, whichever it is, for
- * ever: a wait, a launch into a full queue, the release of memory. Nothing can end it but the end
- * of the process. */
+/* Records since when a device has owed its rank an answer. The rank's thread reports when it makes
+ * a call for work that the device does in bounded time, and when the call has returned. Another
+ * thread checks whether that was too long ago. A kernel that never ends blocks the call forever,
+ * whichever it is: a wait, a launch into a full queue, a release of memory. Only the end of the
+ * process can end it. */
 struct rank_watch {
     int64_t timeout_ns;          /* 0: none */
     _Atomic int64_t deadline_ns; /* INT64_MAX: nothing is owed */
@@ -29,7 +29,7 @@ static inline void rank_watch_init(struct rank_watch *watch, int64_t timeout_ns)
     atomic_init(&watch->deadline_ns, INT64_MAX);
 }
 
-/* Called by the rank's thread, in turns. Both accept NULL: nobody looks. */
+/* Called alternately by the rank's thread. Both accept NULL: nobody watches. */
 static inline void rank_watch_begin(struct rank_watch *watch) {
     if (watch != NULL && watch->timeout_ns > 0)
         atomic_store(&watch->deadline_ns, clock_now_ns() + watch->timeout_ns);
@@ -40,7 +40,8 @@ static inline void rank_watch_end(struct rank_watch *watch) {
         atomic_store(&watch->deadline_ns, INT64_MAX);
 }
 
-/* Returns when the device is late, INT64_MAX: not by what it owes now. Any thread. */
+/* Returns the time from which the device is late. INT64_MAX: nothing that it owes now can make it
+ * late. Any thread. */
 static inline int64_t rank_watch_deadline(const struct rank_watch *watch) {
     return atomic_load(&watch->deadline_ns);
 }
@@ -49,29 +50,29 @@ static inline int64_t rank_watch_deadline(const struct rank_watch *watch) {
 struct rank_setup {
     const struct model *model;
     const struct executor_config *config;
-    const char *device; /* the one requested; of several ranks never "auto" */
+    const char *device; /* the requested one; never "auto" if there are several ranks */
     int32_t num_ranks;  /* of the model */
-    int32_t num_stages; /* that they are, of as many each */
+    int32_t num_stages; /* into which the ranks are divided, the same number in each */
     int32_t first_rank; /* of those in this process */
     int32_t num_local;  /* in this process */
-    /* By stage; NULL: of one rank, or in other processes. */
+    /* By stage. NULL: the stage has one rank, or is in other processes. */
     struct backend_group *groups[BACKEND_MAX_RANKS];
     struct backend_pipeline *pipeline; /* NULL: one stage */
     struct weights_reader *reader;
-    struct rank_watch *watches; /* [num_local]; NULL: nobody looks */
+    struct rank_watch *watches; /* [num_local]; NULL: nobody watches */
     char why_cpu[512];
 };
 
 struct rank {
     const struct model *model;
-    struct executor_config config;     /* once the backend is open, no format is left open */
+    struct executor_config config;     /* once the backend is open, every format is chosen */
     struct backend_group *group;       /* NULL: the stage has one rank */
     struct backend_pipeline *pipeline; /* NULL: there is one stage */
     int32_t stage;
     struct model_shard shard;
-    struct serving_limits limits; /* numbers of blocks once they are allocated */
+    struct serving_limits limits; /* the numbers of blocks are set once these are allocated */
     char why_cpu[512];            /* see executor_info */
-    struct rank_watch *watch;     /* NULL: nobody looks, or the device is no GPU */
+    struct rank_watch *watch;     /* NULL: nobody watches, or the device is not a GPU */
     struct weights_options weights_options;
     struct backend *backend;
     struct weights *weights;
@@ -84,39 +85,42 @@ struct rank {
     struct tuning_report tuning;
     struct executor_memory memory;
     char place[EXECUTOR_PLACE_BYTES]; /* see executor_info */
-    size_t free_bytes, total_bytes;   /* of the device, once all but the pools is in place */
-    size_t planned_bytes;             /* of that, what is only planned */
+    size_t free_bytes, total_bytes;   /* of the device, with everything except the pools in place */
+    size_t planned_bytes;             /* the part of it that is only planned */
 };
 
-/* Opens the backend of rank `index` of those in this process, and plans the memory of the rest by
- * the model's headers, for the longest sequences where their length is open. num_threads: of this
- * rank. Returns errors as executor_create; there is nothing to close then. */
+/* Opens the backend of rank `index` among those in this process, and plans the memory of the rest
+ * from the model's headers, for the longest sequences if their length is open. num_threads: of this
+ * rank. Returns errors like executor_create; there is nothing to close then. */
 int rank_open(const struct rank_setup *setup, int32_t index, int32_t num_threads, struct rank *out,
               struct error *err);
-/* Plans it for sequences of this length, before the weights are loaded. */
+/* Plans the memory for sequences of this length, before the weights are loaded. */
 int rank_plan_length(struct rank *rank, int32_t max_model_len, struct error *err);
-/* Loads weights and workspace, of which a GPU has run its largest steps. On failure the rank is
- * still to be closed. The other ranks do not learn of it: they wait in weights_reader_read. */
+/* Loads the weights and allocates the workspace; a GPU has also run its largest steps then. On
+ * failure the rank must still be closed. The other ranks do not learn of it: they wait in
+ * weights_reader_read. */
 int rank_load(struct rank *rank, struct weights_reader *reader, struct error *err);
-/* Allocates both pools as rank->limits say. On failure the rank is still to be closed. */
+/* Allocates both pools in the sizes of rank->limits. On failure the rank must still be closed. */
 int rank_allocate(struct rank *rank, struct error *err);
-/* Gives back what rank_allocate took, all of it or what it got. It may be allocated again. */
+/* Gives back everything that rank_allocate allocated, even if that was only a part. It may be
+ * allocated again. */
 void rank_release(struct rank *rank);
 void rank_close(struct rank *rank); /* accepts a zeroed one */
 
 /* The parts of a step, in this order. rank_begin moves the batch's blocks and computes the last
- * hidden states, without reading a late input (batch.h); a batch without tokens only moves.
- * rank_sample does the rest, and rank_wait waits until the result of the oldest step that was
- * sampled is complete: 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
+ * hidden states, without reading a late input (batch.h); for a batch without tokens it only moves.
+ * rank_sample does the rest. rank_wait waits until the result of the oldest step that was sampled
+ * is complete; it returns 0, or -1 with ERROR_DEVICE, after which nothing works any more. */
 void rank_begin(struct rank *rank, const struct batch *batch);
 void rank_sample(struct rank *rank, const struct batch *batch, struct step_result *result);
 int rank_wait(struct rank *rank, struct error *err);
-/* Returns whether the first two only enqueue: one step is then begun, and sampled, before the one
- * that is before it is waited for, but not two. Else they compute, and rank_wait finds it done. */
+/* Returns whether the first two only enqueue. Then one step, but not two, is begun and sampled
+ * before the step before it is waited for. Otherwise they compute, and rank_wait finds the step
+ * done. */
 bool rank_is_asynchronous(const struct rank *rank);
-/* What was sent to and received from other ranks. By the rank's thread. */
+/* Returns what was sent to and received from other ranks. Called by the rank's thread. */
 struct backend_group_traffic rank_traffic(const struct rank *rank);
-/* Of an asynchronous one: whether rank_wait would return at once. */
+/* Returns whether rank_wait would return at once. Only for an asynchronous rank. */
 bool rank_is_done(const struct rank *rank);
 
 /* --- rank_moves.c: the KV blocks that a rank moves before it computes a step --- */
@@ -127,28 +131,28 @@ bool rank_is_done(const struct rank *rank);
 void rank_moves_enqueue(struct backend *b, struct kv_cache *cache, void *host_pool,
                         const struct batch *batch);
 
-/* Nanoseconds to move one block to the host pool or back, at least 1: the mean over the first
- * blocks of both, a few MiB, there and back, at its best of a few times. What these blocks hold is
- * lost. Both pools have a block or more. */
+/* Returns the nanoseconds to move one block to the host pool or back, at least 1: the mean over the
+ * first blocks of both pools, a few MiB, there and back, in the best of a few rounds. What these
+ * blocks hold is lost. Both pools have at least one block. */
 int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_pool,
                        int32_t num_host_blocks, int64_t *out_ns, struct error *err);
 
 /* --- dry_run.c --- */
 
-/* Runs steps of all sizes once before the KV block pool is allocated: whatever the device's
- * libraries take on first use is then taken, so that memory_info says what is left for the pool,
- * and no request waits for it. Meanwhile the algorithms of matrix products are timed, where the
- * device has several (kernels/tuning.h). */
+/* Runs steps of all sizes once, before the KV block pool is allocated. Everything that the device's
+ * libraries allocate on first use is then allocated, so that memory_info tells what is left for the
+ * pool, and no request waits for it. At the same time the algorithms of matrix products are timed,
+ * if the device has several (kernels/tuning.h). */
 
-/* For DRY_RUN_TUNING_SECONDS at most, by the device's clock, algorithms are timed. */
+/* Algorithms are timed for at most DRY_RUN_TUNING_SECONDS, by the device's clock. */
 #define DRY_RUN_TUNING_SECONDS 2.0
 
-/* Runs steps of 1, 2, 3, 4, 6, 8, 12, ... tokens, over max_num_seqs sequences at most, and last one
- * of max_num_batched_tokens: what is timed is first what decodes need, which wait for products
- * most. Each sequence samples a token with every feature of sampling on and has its hidden states
- * summed, and the first is max_model_len long. All of them live in block 0 of the cache, which each
- * step copies to block 1: what is computed means nothing. limits->num_blocks is not read. The watch
- * sees each step; NULL: none. *out_tuning says what was timed. */
+/* Runs steps of 1, 2, 3, 4, 6, 8, 12, ... tokens, over at most max_num_seqs sequences, and finally
+ * one of max_num_batched_tokens. So the sizes of decode steps, which wait for products most, are
+ * timed first. Each sequence samples a token with every feature of sampling on and has its hidden
+ * states summed; the first is max_model_len long. All of them live in block 0 of the cache, which
+ * each step copies to block 1: the results are meaningless. limits->num_blocks is not read. The
+ * watch sees each step; NULL: none. *out_tuning reports what was timed. */
 int dry_run(struct backend *b, struct llama *llama, struct kv_cache *cache,
             const struct serving_limits *limits, struct rank_watch *watch,
             struct tuning_report *out_tuning, struct error *err);

@@ -17,7 +17,8 @@
             sizeof(((struct executor_config *)0)->member)                                          \
     }
 
-/* What must be the same everywhere, or the ranks would not compute one model in the same steps. */
+/* What must be the same everywhere. Otherwise the ranks would not compute the same model in the
+ * same steps. */
 static const struct {
     const char *option;
     size_t offset, bytes;
@@ -39,7 +40,7 @@ static const struct {
     CONFIG("block-size", limits.block_size),
 };
 
-/* Returns the option that differs, NULL: none. */
+/* Returns the option that differs; NULL: none. */
 static const char *find_difference(const struct rank_report *a, const struct rank_report *b) {
     if (strcmp(a->device, b->device) != 0)
         return "device";
@@ -50,7 +51,7 @@ static const char *find_difference(const struct rank_report *a, const struct ran
     return NULL;
 }
 
-/* By what every rank has read. */
+/* Compares the parts of the digests that every rank has read. */
 static bool are_alike(const struct weights_digest *a, const struct weights_digest *b) {
     return a->num_pieces == b->num_pieces &&
            memcmp(a->settings, b->settings, sizeof(a->settings)) == 0 &&
@@ -92,7 +93,7 @@ struct rank_decision rank_agreement_decide(const struct rank_report *reports, in
     return decision;
 }
 
-/* --- Telling --- */
+/* --- Sending and receiving --- */
 
 static int tell(struct transport *t, const struct rank_report *report, struct rank_decision *out,
                 struct error *err) {
@@ -126,7 +127,7 @@ int rank_agreement_reach(struct transport *t, const struct rank_report *report,
                          struct rank_decision *out, struct error *err) {
     CHECK(t->num_ranks <= BACKEND_MAX_RANKS);
     int64_t timeout_ns = t->timeout_ns;
-    t->timeout_ns = 0; /* loading may take long, and not equally long */
+    t->timeout_ns = 0; /* loading may take long, and not equally long on all ranks */
     int status = t->rank == 0 ? decide(t, report, out, err) : tell(t, report, out, err);
     t->timeout_ns = timeout_ns;
     if (status != 0)
@@ -142,8 +143,7 @@ static int gather_model(struct transport *t, struct weights_digest *model, size_
     uint8_t(*pieces)[CONTENT_HASH_BYTES] = malloc(bytes);
     if (pieces == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the hashes of a model");
-    int32_t other =
-        0; /* the first that differs; the others' hashes are on their way all the same */
+    int32_t other = 0; /* the first that differs; the hashes of the others are received anyway */
     int status = 0;
     for (int32_t r = 1; r < t->num_ranks && status == 0; r++) {
         status = transport_receive(t, TRANSPORT_STEPS, r, pieces, bytes, err);

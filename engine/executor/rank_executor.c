@@ -1,14 +1,14 @@
-/* Either the ranks' threads run the steps, while the engine's prepares the next. The ranks of one
- * executor need not be at the same step, but for the ops in which they wait for one another. Or the
- * engine's thread gives its steps to the device itself, and asks whether one is done instead of
- * waiting in a call that may never return.
+/* There are two ways to run steps. Either the ranks' threads run them, while the engine's thread
+ * prepares the next one. The ranks of one executor need not be at the same step, except in the ops
+ * in which they wait for one another. Or the engine's thread hands its steps to the device itself.
+ * It then polls whether a step is done, instead of waiting in a call that may never return.
  *
- * A device that never answers keeps its rank's thread in some call of its library for good. So the
- * engine's thread, whenever it waits for the ranks, looks at their watches, and gives up on one
- * that is late: then nobody waits for that thread any more, nor frees what it may still touch. A
- * call that enqueues does return, unless the device stands still and its queue is full: where the
- * engine's thread makes it, nobody but another thread, which looks at the watch, can end the
- * process. */
+ * A device that never answers blocks its rank's thread in some call of the device's library
+ * forever. So the engine's thread checks the ranks' watches whenever it waits for the ranks, and
+ * gives up on a device that is late: from then on nobody waits for that thread, or frees what it
+ * may still touch. A call that enqueues does return, unless the device stands still and its queue
+ * is full. If the engine's thread makes that call, only another thread, which checks the watch, can
+ * end the process. */
 #include "engine/executor/rank_executor.h"
 
 #include "config/base/check.h"
@@ -26,10 +26,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Between two looks at the watches, while nothing changes. */
+/* Time between two checks of the watches, while nothing changes. */
 #define LOOK_NS CLOCK_NS_PER_S
 
-/* A step of a device that takes longer is asked for now and then only. */
+/* A step of a device that takes longer is polled only now and then. */
 static const struct poll_pace pace = {.spin_ns = CLOCK_NS_PER_MS,
                                       .longest_nap_ns = POLL_LEAST_NAP_NS};
 
@@ -53,7 +53,7 @@ static void fail(struct rank_executor *executor, const struct error *why) {
     pthread_cond_broadcast(&executor->changed);
 }
 
-/* Likewise, in the thread's next step to be finished. */
+/* Records a failure in the thread's next step to be finished. */
 static void fail_step(struct rank_thread *thread, const struct error *why) {
     struct rank_executor *executor = thread->executor;
     if (thread->num_finished < executor->num_successful)
@@ -61,7 +61,7 @@ static void fail_step(struct rank_thread *thread, const struct error *why) {
     fail(executor, why);
 }
 
-/* Likewise. Nothing is waited for any more. */
+/* Records a failure in the next step of every thread. Nothing is waited for any more. */
 static void hang(struct rank_executor *executor, const struct error *why) {
     atomic_store(&executor->base.has_hung, true);
     for (int32_t r = 0; r < executor->num_ranks; r++)
@@ -91,8 +91,8 @@ bool rank_executor_await_change(struct rank_executor *executor) {
     return true;
 }
 
-/* A rank in another process is lost or late: like a device that hangs, it is not waited for any
- * more. Reports the first failure. */
+/* Gives up because a rank in another process is lost or late. As with a device that hangs, nothing
+ * is waited for any more. Reports the first failure. */
 static int lose_ranks(struct rank_executor *executor, const struct error *why, struct error *err) {
     pthread_mutex_lock(&executor->lock);
     hang(executor, why);
@@ -160,7 +160,7 @@ static int64_t start_work(struct rank_thread *thread) {
     return clock_now_ns();
 }
 
-/* What of the time is the group's is known by its end alone. */
+/* How much of the time was spent in the group is known only at the end. */
 static void end_work(struct rank_thread *thread, int64_t start_ns) {
     struct rank_stats *stats = &thread->stats;
     int64_t elapsed_ns = clock_now_ns() - start_ns;
@@ -201,16 +201,17 @@ static void finish_step(struct rank_thread *thread) {
     pthread_cond_broadcast(&executor->changed);
 }
 
-/* Ends all steps after a failure, without another look at them. */
+/* Ends all steps after a failure, without looking at them. */
 static void fail_steps(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
     fail_step(thread, &executor->error);
     thread->num_begun = thread->num_sampled = thread->num_finished = executor->num_submitted;
 }
 
-/* Returns whether to wait for the oldest step that was sampled. A device that works by itself is
- * given the next one first: the wait keeps the thread from doing that, so that it begins only when
- * the engine cannot submit another, or when that one's inputs depend on this one's results. */
+/* Returns whether to wait for the oldest step that was sampled. A device that works asynchronously
+ * is given the next step first, because the wait would keep the thread from doing that. So the wait
+ * begins only when the engine cannot submit another step, or when the next step's inputs depend on
+ * this one's results. */
 static bool should_finish(struct rank_thread *thread) {
     const struct rank_executor *executor = thread->executor;
     uint64_t num_enqueued = thread->num_sampled - thread->num_finished;
@@ -223,14 +224,15 @@ static bool should_finish(struct rank_thread *thread) {
            num_enqueued == EXECUTOR_MAX_STEPS || (is_awaited && !is_next_submitted);
 }
 
-/* Returns whether the rank may come to a part of a step of which it has done so many. After a
- * failure it only keeps up with the others, which wait for it in their collective ops. */
+/* Returns whether the rank may begin a part of a step; num_done is how many steps it has begun this
+ * part of. After a failure it only keeps up with the others, which wait for it in their collective
+ * ops. */
 static bool may_go_on(const struct rank_executor *executor, uint64_t num_done,
                       uint64_t most_of_others) {
     return !has_failed(executor) || num_done < most_of_others;
 }
 
-/* Does what comes next; false when there is nothing to do. */
+/* Does what comes next; returns false when there is nothing to do. */
 static bool work(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
     bool is_begun = thread->num_begun > thread->num_sampled;
@@ -251,7 +253,7 @@ static bool work(struct rank_thread *thread) {
 
 /* --- A rank's thread: its phases --- */
 
-/* Notes that the rank is done with the phase, and returns the one that follows. */
+/* Reports that the rank has finished the phase, and returns the next one. */
 static enum phase await_phase_after(enum phase done, struct rank_executor *executor,
                                     const struct error *err) {
     pthread_mutex_lock(&executor->lock);
@@ -266,18 +268,19 @@ static enum phase await_phase_after(enum phase done, struct rank_executor *execu
     return next;
 }
 
-/* The threads of the rank's backend inherit where it may run. */
+/* The threads of the rank's backend inherit the CPU binding of this thread. */
 static void open_rank(struct rank_thread *thread, struct error *err) {
     struct rank_setup *setup = &thread->executor->setup;
     const struct rank_place place = rank_setup_place(setup, thread->index);
     if (place.is_bound)
-        sched_setaffinity(0, sizeof(place.cpus), &place.cpus); /* else it is only slower */
+        sched_setaffinity(0, sizeof(place.cpus), &place.cpus); /* on failure it is only slower */
     struct rank *rank = &thread->executor->ranks[thread->index];
     if (rank_open(setup, thread->index, place.num_threads, rank, err) == 0)
         rank_setup_describe_place(setup, &place, rank->place);
 }
 
-/* Others wait for this rank's part of the weights: they learn that it does not come. */
+/* If this rank fails, the others learn that its part of the weights, for which they wait, does not
+ * come. */
 static enum phase load(struct rank_thread *thread) {
     struct weights_reader *reader = thread->executor->setup.reader;
     struct error err = {0};
@@ -286,7 +289,7 @@ static enum phase load(struct rank_thread *thread) {
     return await_phase_after(PHASE_LOAD, thread->executor, &err);
 }
 
-/* Returns the phase that ended it. */
+/* Returns the phase that ended the running. */
 static enum phase run_steps(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
     pthread_mutex_lock(&executor->lock);
@@ -304,7 +307,7 @@ static enum phase release(struct rank_thread *thread) {
     return await_phase_after(PHASE_RELEASE, thread->executor, &none);
 }
 
-/* The pools are allocated at first, and when the executor is woken. */
+/* The pools are allocated first at start, and again when the executor is woken. */
 static enum phase allocate_and_run(struct rank_thread *thread) {
     struct rank_executor *executor = thread->executor;
     struct error err = {0};
@@ -392,7 +395,7 @@ static int wait_for_threads(struct rank_executor *executor, struct error *err) {
     return error_set(err, failure.code, "%s", failure.message);
 }
 
-/* Returns whether the oldest step is done in time. */
+/* Returns whether the oldest step finished in time. */
 static bool await_device(struct rank_executor *executor) {
     const struct rank *rank = &executor->ranks[0];
     int64_t began_ns = clock_now_ns(), waited_ns = 0;
@@ -450,7 +453,7 @@ int rank_executor_step_memory(struct executor *base, const struct batch_capacity
     if (executor->remote != NULL &&
         remote_ranks_step_memory(executor->remote, capacity, out, &why) != 0 &&
         why.code != ERROR_MEMORY)
-        lose_ranks(executor, &why, NULL); /* the first step says so */
+        lose_ranks(executor, &why, NULL); /* the first step reports it */
     return why.code == ERROR_MEMORY ? -1 : 0;
 }
 

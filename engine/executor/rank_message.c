@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Returns the bytes of a message of the kind; 0: there is none. */
+/* Returns the bytes of a message of this kind; 0: unknown kind. */
 static size_t size_of(enum rank_message_kind kind) {
     static const struct rank_message *const m = NULL;
     const size_t head = offsetof(struct rank_message, start);
@@ -73,7 +73,8 @@ int rank_message_check_error(const struct error *reported, struct error *err) {
     return 0;
 }
 
-/* What was left to the ranks is chosen; all else is as requested. */
+/* Returns whether a value was chosen, if that was left to the ranks, and otherwise is the one
+ * requested. */
 static bool is_chosen(int32_t value, int32_t requested) {
     return requested > 0 ? value == requested : value > 0;
 }
@@ -124,7 +125,7 @@ static bool is_token(int32_t token, int32_t vocab_size) {
     return token >= 0 && token < vocab_size;
 }
 
-/* The list that the op has ranked: see sample_output.num_top. */
+/* Checks the list that the op has ranked: see sample_output.num_top. */
 static int check_ranked(const struct sample_row *requested, const float *listed, int32_t index,
                         int32_t vocab_size, struct error *err) {
     for (int32_t i = 0; i < requested->num_ranked; i++) {
@@ -185,7 +186,7 @@ int rank_message_check_done(const struct rank_message *message, const struct bat
 
 /* --- The memory of steps --- */
 
-/* What is not there with the C library's headers, of a kernel since 5.1. */
+/* Missing in the headers of some C libraries; in the kernel since 5.1. */
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -260,8 +261,8 @@ static int map_steps(struct step_mapping *mapping, const struct step_files *file
     return 0;
 }
 
-/* An older kernel knows no seal that leaves the mappings that are there alone: the rank process
- * then maps the batches read-only of its own accord. */
+/* An older kernel has no seal that does not affect existing mappings: the rank process then maps
+ * the batches read-only by itself. */
 static int seal(const struct step_files *files) {
     const int size = F_SEAL_SHRINK | F_SEAL_GROW;
     if (fcntl(files->results, F_ADD_SEALS, size | F_SEAL_SEAL) != 0)

@@ -1,7 +1,6 @@
-/* What the engine's process and the rank process say to each other, over a socket whose ends keep
- * messages apart (SOCK_SEQPACKET). Both run the same program file, so a message is the struct as it
- * lies in memory. A socket whose other end is closed is how either learns that the other has ended.
- */
+/* What the engine's process and the rank process send each other, over a socket that keeps messages
+ * apart (SOCK_SEQPACKET). Both run the same program file, so a message is the struct as it lies in
+ * memory. Each learns that the other has ended when the other end of its socket is closed. */
 #ifndef QUIRE_ENGINE_EXECUTOR_RANK_MESSAGE_H
 #define QUIRE_ENGINE_EXECUTOR_RANK_MESSAGE_H
 
@@ -33,7 +32,7 @@ enum rank_message_kind {
     RANK_DONE,
 };
 
-/* Strings take the place of the configuration's pointers. */
+/* Strings replace the configuration's pointers. */
 struct rank_start {
     struct executor_config config;
     char device[32];
@@ -55,7 +54,7 @@ struct rank_message {
         struct {
             struct error error; /* FAILED, or DONE unless its code is ERROR_NONE */
             int32_t num_sample_rows;
-            int32_t num_ranks; /* whose numbers follow; 0: not known */
+            int32_t num_ranks; /* number of ranks whose statistics follow; 0: not known */
             struct rank_stats ranks[BACKEND_MAX_RANKS];
         } done;
     };
@@ -63,61 +62,62 @@ struct rank_message {
 
 /* Returns -1 with errno when the other end is closed, or the system refuses. Any thread. */
 int rank_message_send(int fd, const struct rank_message *message);
-/* Waits for a message. Returns -1 with errno when the other end is closed; EBADMSG: what came is
- * none. */
+/* Waits for a message. Returns -1 with errno when the other end is closed; EBADMSG: what arrived is
+ * not a message. */
 int rank_message_receive(int fd, struct rank_message *out);
 
-/* Checks what came with RANK_READY for what was requested: sizes that are those, or that a choice
- * could have been, values that are there, text with an end. Returns -1 with ERROR_RESTART and what
- * is wrong. */
+/* Checks what came with RANK_READY against what was requested: sizes must be the requested ones, or
+ * ones that could have been chosen; enum values must exist; text must end. Returns -1 with
+ * ERROR_RESTART and what is wrong. */
 int rank_message_check_ready(const struct executor_info *info,
                              const struct executor_config *requested, struct error *err);
-/* Checks that what came with RANK_FAILED, or RANK_DONE, is text with an end. Likewise. */
+/* Checks that the text that came with RANK_FAILED or RANK_DONE ends. Returns -1 with ERROR_RESTART
+ * and what is wrong. */
 int rank_message_check_error(const struct error *reported, struct error *err);
 
-/* Checks what came for the step that was waited for first: that it is RANK_DONE, which it is with
- * an error too, and otherwise that the result is one that the batch may have: its number of rows,
- * tokens of the vocabulary, as many top logprobs as a row wants. Returns -1 with ERROR_RESTART and
- * what is wrong. */
+/* Checks what came for the step that was waited for first. It must be RANK_DONE, which may carry an
+ * error. Without an error, the result must be possible for the batch: its number of rows, tokens of
+ * the vocabulary, as many top logprobs as each row wants. Returns -1 with ERROR_RESTART and what is
+ * wrong. */
 int rank_message_check_done(const struct rank_message *message, const struct batch *batch,
                             const struct step_result *result, int32_t vocab_size,
                             struct error *err);
 
 /* --- The memory of steps --- */
 
-/* The memory of the steps that the engine's process and the rank process share: two files, of which
- * the first holds the batches of all steps and the second their results. Both processes map the
- * files so that each step is one piece of memory as step_memory_bind wants it.
+/* The memory of the steps, which the engine's process and the rank process share: two files, of
+ * which the first holds the batches of all steps and the second their results. Both processes map
+ * the files so that each step is one piece of memory in the layout that step_memory_bind expects.
  *
- * The rank process can write to the results alone: a stray write to a batch is a SIGSEGV there, and
- * the first file is sealed against any mapping that could be written to (memfd_create(2),
- * F_SEAL_FUTURE_WRITE), so that what the engine reads back from its own batches is what it wrote.
- * Neither file can be made shorter, which would be a SIGBUS for the other. */
+ * The rank process can write only to the results. A stray write to a batch is a SIGSEGV there, and
+ * the first file is sealed against any writable mapping (memfd_create(2), F_SEAL_FUTURE_WRITE), so
+ * what the engine reads back from its own batches is what it wrote. Neither file can be shortened,
+ * which would cause a SIGBUS in the other process. */
 
-/* Descriptors of the two; -1: none. */
+/* Descriptors of the two files; -1: none. */
 struct step_files {
     int batches, results;
 };
 
 struct step_mapping {
-    char *memory; /* of EXECUTOR_MAX_STEPS steps, one behind the other; NULL: none */
+    char *memory; /* of EXECUTOR_MAX_STEPS steps, one after the other; NULL: none */
     size_t batch_bytes, result_bytes; /* of one step, whole pages */
 };
 
-/* Creates both files, empty, under numbers from min_fd on and closed by exec. */
+/* Creates both files, empty, with descriptors of at least min_fd that are closed on exec. */
 int step_files_create(struct step_files *out, int min_fd, struct error *err);
-void step_files_close(struct step_files *files); /* accepts numbers that are -1 */
+void step_files_close(struct step_files *files); /* accepts descriptors that are -1 */
 
-/* For the engine's process, once: gives the files their size and seals, and maps both to be written
- * to. -1 when memory is short or the system refuses. */
+/* Gives the files their size and seals, and maps both for writing. Called once, by the engine's
+ * process. Returns -1 when memory is short or the system refuses. */
 int step_mapping_create(struct step_mapping *mapping, const struct batch_capacity *capacity,
                         const struct step_files *files);
-/* For the rank process: maps the batches to be read and the results to be written to. */
+/* Maps the batches for reading and the results for writing. Called by the rank process. */
 int step_mapping_open(struct step_mapping *mapping, const struct batch_capacity *capacity,
                       const struct step_files *files);
 void step_mapping_finish(struct step_mapping *mapping); /* accepts a zeroed one */
 
-/* Returns the memory of a step; the step whose memory an address lies in. */
+/* Return the memory of a step; and the step in whose memory an address lies. */
 void *step_mapping_step(const struct step_mapping *mapping, int32_t step);
 int32_t step_mapping_find(const struct step_mapping *mapping, const void *address);
 

@@ -33,8 +33,8 @@ void rank_moves_enqueue(struct backend *b, struct kv_cache *cache, void *host_po
                                                           .num_blocks = batch->copies.count});
 }
 
-/* The first round brings the pages into being; of the others the best counts, since other work on
- * the machine only ever makes it slower. */
+/* The first round makes the system provide the pages. Of the other rounds the fastest counts,
+ * because other work on the machine can only make it slower. */
 int rank_moves_measure(struct backend *b, struct kv_cache *cache, void *host_pool,
                        int32_t num_host_blocks, int64_t *out_ns, struct error *err) {
     int32_t blocks[MEASURED_BLOCKS];

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* --- All ranks, told over a socket --- */
+/* --- All ranks, controlled over a socket --- */
 
 struct rank_step {
     struct batch_arena arena;
@@ -102,7 +102,7 @@ static void wait_for_step(struct rank_process *process) {
     rank_message_send(RANK_SOCKET_FD, &answer);
 }
 
-/* Returns -1 for a message that is none of the engine's. */
+/* Returns -1 for a message that the engine does not send. */
 static int obey(struct rank_process *process, const struct rank_message *message) {
     switch (message->kind) {
     case RANK_MEMORY:
@@ -132,15 +132,15 @@ static void finish(struct rank_process *process) {
     model_close(process->model);
 }
 
-/* An engine that ended before the signal was asked for has closed its end, but what it has sent can
- * still be read, and would be obeyed: weights would be loaded for nobody. */
+/* If the engine ended before the signal was requested, it has closed its end; but what it has sent
+ * can still be read, and would be obeyed: weights would be loaded for nobody. */
 static bool engine_is_gone(void) {
     struct pollfd poll_fd = {.fd = RANK_SOCKET_FD};
     return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & POLLHUP) != 0;
 }
 
-/* What a library of the engine's process has opened without O_CLOEXEC. Linux has the call since
- * 5.9; nothing of ours is open without it. */
+/* Closes what a library of the engine's process opened without O_CLOEXEC. Linux has the call since
+ * 5.9; we open nothing without that flag. */
 static void close_inherited(void) {
     syscall(__NR_close_range, (unsigned)RANK_RESULTS_FD + 1, ~0U, 0U);
 }
@@ -168,7 +168,7 @@ int rank_process_run(void) {
     return 0;
 }
 
-/* --- One rank, told over a transport --- */
+/* --- One rank, controlled over a transport --- */
 
 struct transport_rank {
     struct transport *transport;
@@ -192,7 +192,7 @@ static int send_result(struct transport_rank *rank, const struct batch_capacity 
                           step_memory_bytes(capacity) - offset, err);
 }
 
-/* Each step is computed to its end before the next is taken: meanwhile rank 0 says nothing else
+/* Each step is computed to its end before the next is received: meanwhile rank 0 sends nothing else
  * that anybody waits for. */
 static int compute(struct transport_rank *rank, const struct step_message *message,
                    struct error *err) {
@@ -221,7 +221,7 @@ static int send_stats(struct transport_rank *rank, struct error *err) {
     return transport_send(rank->transport, TRANSPORT_STEPS, 0, &stats[0], sizeof(stats[0]), err);
 }
 
-/* Before the first step, or ping, rank 0 has much to do that takes its time. */
+/* Before the first step or ping, rank 0 has a lot to do that takes time. */
 static int receive_message(struct transport_rank *rank, struct step_message *out,
                            struct error *err) {
     struct transport *t = rank->transport;
@@ -233,7 +233,7 @@ static int receive_message(struct transport_rank *rank, struct step_message *out
     return status;
 }
 
-/* 1: goes on; 0: dismissed. */
+/* Returns 1 to continue, 0 when dismissed. */
 static int obey_rank_0(struct transport_rank *rank, struct error *err) {
     struct step_message message;
     if (receive_message(rank, &message, err) != 0)

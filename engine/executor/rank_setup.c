@@ -18,7 +18,7 @@
 #define FNV_OFFSET 2166136261U
 #define FNV_PRIME 16777619U
 
-/* Of ranks that are processes, each has its own stage's group. */
+/* If the ranks are processes, each has its own stage's group. */
 static int create_groups_on(struct rank_setup *setup, const char *device, int32_t per_stage,
                             struct error *err) {
     struct transport *transport = setup->config->transport;
@@ -33,7 +33,7 @@ static int create_groups_on(struct rank_setup *setup, const char *device, int32_
     return status;
 }
 
-/* Ranks that may choose are on GPUs where there is one for each, else on the CPU. */
+/* If the ranks may choose, they are on GPUs if there is one for each, otherwise on the CPU. */
 static int create_groups(struct rank_setup *setup, int32_t per_stage, struct error *err) {
     bool is_auto = strcmp(setup->device, "auto") == 0;
     struct error why = {0};
@@ -44,13 +44,13 @@ static int create_groups(struct rank_setup *setup, int32_t per_stage, struct err
         snprintf(setup->why_cpu, sizeof(setup->why_cpu), "%s", why.message);
         status = create_groups_on(setup, "cpu", per_stage, &why);
     }
-    if (status != 0) /* a device that cannot be used is a matter of configuration */
+    if (status != 0) /* a device that cannot be used is an error of the configuration */
         return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
                          "tensor-parallel-size: %s", why.message);
     return 0;
 }
 
-/* Stages that may choose their device are on the CPU: a GPU has one. */
+/* If stages may choose their device, they are on the CPU: a GPU has only one stage. */
 static void choose_device(struct rank_setup *setup) {
     if (setup->num_stages == 1 || strcmp(setup->device, "auto") != 0)
         return;
@@ -72,7 +72,7 @@ static int create_pipeline(struct rank_setup *setup, int32_t per_stage, struct e
     return status == 0 ? 0 : error_set(err, why.code, "pipeline-parallel-size: %s", why.message);
 }
 
-/* How the ranks reach one another; the model must be one that can be cut so. */
+/* Creates what connects the ranks. The model must be one that can be divided this way. */
 static int connect_ranks(struct rank_setup *setup, struct error *err) {
     int32_t per_stage = setup->num_ranks / setup->num_stages;
     struct model_shard shard;
@@ -127,7 +127,7 @@ void rank_setup_finish(struct rank_setup *setup) {
     *setup = (struct rank_setup){0};
 }
 
-/* What started the processes has bound each to cores of its own, or to none. */
+/* The launcher of the processes has bound each to its own cores, or to none. */
 static struct rank_place place_process(const struct rank_setup *setup) {
     struct rank_place place = {.num_threads = setup->config->num_threads};
     cpu_set_t allowed;
@@ -163,7 +163,7 @@ struct rank_place rank_setup_place(const struct rank_setup *setup, int32_t rank)
     return place;
 }
 
-/* "0-3,8-11": as many of them as fit. */
+/* Writes "0-3,8-11": as many cores as fit. */
 static void list_cores(const cpu_set_t *cpus, char *out, size_t size) {
     size_t length = 0;
     for (int first = 0; first < CPU_SETSIZE && length < size; first++) {
@@ -198,12 +198,12 @@ static size_t all_block_bytes(const struct rank *ranks, int32_t num_ranks) {
     return bytes;
 }
 
-/* Planes of a block (kv_layout.h) that a rank has. */
+/* Returns the number of planes of a block (kv_layout.h) that a rank has. */
 static int64_t num_planes(const struct model_shard *shard) {
     return (int64_t)shard->num_layers * shard->num_kv_heads;
 }
 
-/* What a rank has of bytes that were requested for all. */
+/* Returns a rank's share of bytes that were requested for all. */
 static size_t share_of_rank(const struct rank *rank, size_t bytes) {
     int32_t per_stage = rank->shard.num_ranks, num_stages = max_int32(rank->config.num_stages, 1);
     int64_t total = 0;
@@ -216,19 +216,19 @@ static size_t share_of_rank(const struct rank *rank, size_t bytes) {
     return (size_t)((double)bytes * (double)num_planes(&rank->shard) / (double)total);
 }
 
-/* What this process has of them: all, or what its only rank has. */
+/* Returns this process's share of them: all, or that of its only rank. */
 static size_t share_of_process(const struct rank *rank, size_t bytes) {
     bool is_alone = rank->config.transport == NULL;
     return is_alone || bytes == EXECUTOR_SWAP_AUTO ? bytes : share_of_rank(rank, bytes);
 }
 
-/* Other processes of the model on this machine want as much. */
+/* The model's other processes on this machine need the same amount. */
 static size_t share_of_machine(const struct rank *rank, size_t free_bytes) {
     const struct transport *transport = rank->config.transport;
     return transport != NULL ? free_bytes / (size_t)transport->num_local : free_bytes;
 }
 
-/* A device with memory of its own. */
+/* Returns the budget on a device with its own memory. */
 static struct kv_budget kv_budget_of_device(const struct rank *rank) {
     size_t free_bytes = rank->free_bytes, planned_bytes = rank->planned_bytes;
     return (struct kv_budget){
@@ -240,8 +240,8 @@ static struct kv_budget kv_budget_of_device(const struct rank *rank) {
     };
 }
 
-/* Several ranks have the system's memory in common: what is left was smallest when the last had
- * loaded, and a block takes its part of every rank. */
+/* Returns the budget of ranks that share the system's memory: the least was left when the last one
+ * had loaded, and a block takes its part of every rank. */
 static struct kv_budget kv_budget_of_system(const struct rank *ranks, int32_t num_ranks) {
     const struct executor_config *config = &ranks[0].config;
     size_t free_bytes = SIZE_MAX, planned_bytes = 0;
@@ -258,7 +258,7 @@ static struct kv_budget kv_budget_of_system(const struct rank *ranks, int32_t nu
     };
 }
 
-/* As many as every rank has room for. */
+/* Chooses as many as every rank has room for. */
 static int choose_kv_blocks(const struct rank *ranks, int32_t num_ranks, bool keeps_length,
                             struct serving_limits *limits, struct error *err) {
     if (!ranks[0].backend->has_dedicated_memory) {
@@ -299,7 +299,8 @@ int rank_setup_set_length(struct rank *ranks, int32_t num_ranks, int32_t max_mod
     return status;
 }
 
-/* Blocks of a GPU that is filled which its libraries may take, more than is planned. */
+/* Returns the number of blocks of a GPU that is filled which are left to its libraries, because
+ * they take more than is planned. */
 static int32_t num_spare(const struct rank *rank, int32_t num_blocks) {
     if (!rank->backend->has_dedicated_memory || rank->config.kv_memory_bytes > 0)
         return 0;
@@ -362,7 +363,7 @@ void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_bl
     }
 }
 
-/* --- What is said of them --- */
+/* --- Describing the ranks --- */
 
 static void add_memory(struct executor_memory *sum, const struct executor_memory *more) {
     sum->weight_bytes += more->weight_bytes;
@@ -390,7 +391,7 @@ void rank_setup_describe_all(const struct rank_decision *decision, int32_t num_r
     }
 }
 
-/* Threads may not share out evenly: then those of the first are told. */
+/* The threads may not be divided evenly; then those of the first rank are shown. */
 static void describe_backends(const struct rank *ranks, int32_t num_ranks,
                               struct executor_info *out) {
     const char *first = ranks[0].backend->description;
@@ -410,7 +411,7 @@ static uint32_t add_to_hash(uint32_t hash, const char *text) {
     return hash;
 }
 
-/* What a rank chose for its share of the products decides bits too. */
+/* What a rank chose for its share of the products affects the bits, too. */
 static void describe_numerics(const struct rank *ranks, int32_t num_ranks,
                               struct executor_info *out) {
     const char *first = ranks[0].backend->numerics;

@@ -9,32 +9,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PINGS_PER_TIMEOUT 4 /* so that one that is late is no reason to give up */
+#define PINGS_PER_TIMEOUT 4 /* so that one late answer is not a reason to give up */
 #define MAX_OTHERS (BACKEND_MAX_RANKS - 1)
 #define STATS_NS CLOCK_NS_PER_S /* between two reports while steps run */
 
-/* What some of the other ranks are sent of a batch. */
+/* The part of a batch that some of the other ranks are sent. */
 struct step_copy {
     struct step_message head;
     void *memory; /* of a step of head.capacity; NULL: no rank is sent this */
 };
 
-/* Memory of the engine's, and what of its batch is on the way to the other ranks, and back. */
+/* Memory that the engine owns, and the parts of its batch that are on the way to the other ranks
+ * and back. */
 struct remote_step {
     void *memory;
     struct batch_capacity capacity;
     struct batch_arena arena;
     struct step_copy to_compute, to_sample;
-    struct step_result *result; /* that the sampling rank's answer is for */
+    struct step_result *result; /* for the sampling rank's answer */
     struct transport_request *requests[2 * MAX_OTHERS + 1];
     int32_t ranks[2 * MAX_OTHERS + 1];
     int num_requests;
 };
 
 struct remote_rank {
-    struct transport_request *sent, *answer; /* of a question whether it is there; NULL: done */
-    struct rank_stats answered;              /* where the answer arrives */
-    struct rank_stats stats;                 /* guarded by the lock; the last that came */
+    struct transport_request *sent, *answer; /* of asking whether it is there; NULL: done */
+    struct rank_stats answered;              /* where the answer is received */
+    struct rank_stats stats;                 /* guarded by the lock; the last ones received */
 };
 
 struct remote_ranks {
@@ -43,13 +44,13 @@ struct remote_ranks {
     struct remote_step steps[EXECUTOR_MAX_STEPS];
     int32_t num_steps;
     struct step_message ping;
-    int64_t asked_ns;    /* last whether they are there; a step shows it, too */
-    int64_t reported_ns; /* last: asked what they have done */
+    int64_t asked_ns; /* when rank 0 last asked whether the ranks are there; a step shows it, too */
+    int64_t reported_ns; /* when it last asked for their statistics */
     pthread_mutex_t lock;
-    struct remote_rank ranks[BACKEND_MAX_RANKS]; /* from 1: 0 is this process's own */
+    struct remote_rank ranks[BACKEND_MAX_RANKS]; /* from 1 on: 0 is this process's own rank */
 };
 
-/* --- What they answer --- */
+/* --- Their answers --- */
 
 static int test(struct transport *t, struct transport_request **request, struct error *err) {
     int status = *request != NULL ? t->ops->test(t, *request, err) : 1;
@@ -106,7 +107,7 @@ int32_t remote_ranks_stats(struct remote_ranks *remote, struct rank_stats *out) 
 
 /* --- Steps --- */
 
-/* The other ranks take the memory that the largest step needs before there is one. */
+/* Tells the other ranks to allocate the memory of the largest step, before there is a step. */
 static int announce_steps(struct remote_ranks *remote, const struct batch_capacity *capacity,
                           struct error *err) {
     const struct step_message message = {.kind = STEP_MEMORY, .capacity = *capacity};
@@ -155,7 +156,8 @@ static int note_request(struct remote_step *step, int32_t rank, struct transport
     return 0;
 }
 
-/* Returns whether the others are to say what they have done: once they all have said so before. */
+/* Returns whether the others should report their statistics: once all of them have answered the
+ * last question. */
 static int wants_stats(struct remote_ranks *remote, struct error *err) {
     int64_t now_ns = clock_now_ns();
     if (now_ns - remote->reported_ns < STATS_NS)
@@ -178,7 +180,7 @@ static void write_copy(const struct remote_step *step, enum step_message_kind ki
     batch_arena_bind(&copy, &out->head.capacity, out->memory);
     batch_arena_copy(&step->arena, &out->head.capacity, &copy);
     if (!samples)
-        copy.counts->has_late_inputs = copy.counts->num_hidden_sums = 0; /* the sampler's alone */
+        copy.counts->has_late_inputs = copy.counts->num_hidden_sums = 0; /* only for the sampler */
 }
 
 static int send_copy(struct remote_ranks *remote, struct remote_step *step, int32_t rank,
@@ -193,7 +195,7 @@ static int send_copy(struct remote_ranks *remote, struct remote_step *step, int3
                : -1;
 }
 
-/* The result comes behind the arena that the sampling rank is sent. */
+/* The result is received after the arena that the sampling rank is sent. */
 static int receive_result(struct remote_ranks *remote, struct remote_step *step,
                           struct error *err) {
     struct transport *t = remote->transport;
@@ -247,7 +249,7 @@ int remote_ranks_wait(struct remote_ranks *remote, const struct batch *batch, st
         return -1;
     if (remote->sampler > 0)
         take_result(step);
-    remote->asked_ns = clock_now_ns(); /* it has shown that they are there */
+    remote->asked_ns = clock_now_ns(); /* the step has shown that they are there */
     return 0;
 }
 
@@ -268,7 +270,8 @@ static int report_late(const struct remote_ranks *remote, struct error *err) {
                      r, (long long)(remote->transport->timeout_ns / CLOCK_NS_PER_S));
 }
 
-/* Asks again once all have answered; those that do not are late by the whole timeout. */
+/* Asks again once all have answered. A rank that does not answer is late after the whole
+ * timeout. */
 int remote_ranks_check(struct remote_ranks *remote, struct error *err) {
     struct transport *t = remote->transport;
     int64_t now_ns = clock_now_ns(), waited_ns = now_ns - remote->asked_ns;
