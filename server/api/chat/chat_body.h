@@ -4,40 +4,40 @@
 
 #include "server/api/conversation/conversation.h"
 
-/* The names of fields but for those of the tools, which have two forms. */
+/* The names of the fields, except those of the tools, which have two forms. */
 #define CHAT_BODY_NAMES                                                                            \
     .body = &openai_names, .messages = "messages", .continue_final = "continue_final_message",     \
     .wants_logprobs = "logprobs: true"
 
-/* *out owns the body's tree; conversation_finish. On failure -1 and *err, nothing to free. */
+/* Parses the body. *out owns the body's tree; free it with conversation_finish. On failure returns
+ * -1 and sets *err; nothing to free. */
 int chat_body_parse(const struct api_context *context, const char *text, size_t length,
                     struct conversation *out, struct api_error *err);
 
-/* Reads what the prompt is made of from a body that has no more of a chat's fields than these:
- * tools and their choice, chat_template and its like, messages. Borrows the body; its
- * reasoning_effort and add_special_tokens are the caller's to set. On failure -1 and *err, nothing
- * to free. */
+/* Reads what the prompt is made of from a body that has no other fields of a chat than these: tools
+ * and their choice, chat_template and related fields, messages. Borrows the body. The caller sets
+ * reasoning_effort and add_special_tokens. On failure returns -1 and sets *err; nothing to free. */
 int chat_body_read_prompt(const struct api_context *context, const cJSON *body,
                           struct conversation *out, struct api_error *err);
 
 /* --- Its parts --- */
 
-/* Reads tools, tool_choice and parallel_tool_calls, or functions and function_call, OpenAI's old
- * form of the same; absent and null fields are the defaults. In the old form has_functions is set,
- * the names are those of its fields, and there is one call at most. -1 and *err, 400 with the path
- * as param: also for the two forms in one body. */
+/* Reads tools, tool_choice and parallel_tool_calls; or functions and function_call, OpenAI's old
+ * form of the same. Absent and null fields get the defaults. The old form sets has_functions and
+ * the names of its fields, and allows at most one tool call. Returns -1 and *err, 400 with the path
+ * as param, on failure, and for a body with both forms. */
 int chat_tools_read(const cJSON *body, struct conversation *out, struct api_error *err);
 
 /* Adds the messages to the conversation. An assistant's function_call and the role function,
- * OpenAI's old form of tools, are a call and its result. -1 and *err: 400 with the path as param
- * for a message that is not one, code unsupported_content for content that is not text, and for a
- * member that would change the answer if it was ignored: of other servers' (prefix, tools), sound.
- */
+ * OpenAI's old form of tools, become a tool call and its result. Returns -1 and *err, 400 with the
+ * path as param, for a message that is not valid. The code is unsupported_content for content that
+ * is not text, and for a member that would change the answer if it was ignored: those of other
+ * servers (prefix, tools), and audio. */
 int chat_messages_read(const cJSON *messages, struct conversation *out, struct api_error *err);
 
-/* Appends the names of members that nobody reads ("messages[].foo", "messages[].content[].foo"),
- * each once, comma-separated; empty values request nothing and are not named. Takes whatever a body
- * has as its messages. */
+/* Appends the names of members that are not read ("messages[].foo", "messages[].content[].foo"),
+ * each once, comma-separated. Empty values request nothing and are not listed. Accepts any value as
+ * a body's messages. */
 void chat_messages_list_unknown(const cJSON *messages, struct byte_buffer *names);
 
 /* Returns the table of the endpoint's own fields; static. */

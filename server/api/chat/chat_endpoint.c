@@ -1,4 +1,4 @@
-/* /v1/chat/completions: adds to an API call what chats have: one prompt, rendered by the model's
+/* /v1/chat/completions. Adds what chats need to an API call: one prompt, rendered by the model's
  * template, whose choices are parsed into reasoning, content and tool calls. */
 #include "server/api/call/endpoints.h"
 
@@ -21,18 +21,19 @@ struct chat_api_call {
     bool lists_logprobs;                       /* of the tokens that the request names */
     int32_t num_returned;                      /* n */
     enum tool_choice tool_choice;
-    bool has_functions;               /* calls are shown in the old form (chat_body.h) */
+    bool has_functions;               /* tool calls are written in the old form (chat_body.h) */
     struct byte_buffer prompt_scores; /* prompt_logprobs only */
     struct byte_buffer prompt_ids;    /* return_token_ids only */
     bool may_reason;                  /* the model's reasoning is parsed */
-    bool has_prompt_sent;             /* a stream's chunk with the prompt's own fields */
-    struct chat_choice *choices;      /* [num_choices] */
-    char *names;                      /* the choices' (chat_generation.h) */
+    bool has_prompt_sent; /* the chunk of a stream that has the prompt's own fields was sent */
+    struct chat_choice *choices; /* [num_choices] */
+    char *names;                 /* of the choices (chat_generation.h) */
 };
 
 /* --- From a body to a request --- */
 
-/* Begins a choice under echo with the last message, when the choice continues it. */
+/* Begins a choice with the last message, if the body has echo and the choice continues that
+ * message. */
 static void echo_final(const struct conversation *conversation, struct chat_choice *choice) {
     const struct message *last = conversation_last(conversation);
     if (conversation->echo && last->role == MESSAGE_ASSISTANT && last->num_parts == 1)
@@ -101,7 +102,7 @@ static void finish(struct api_call *base) {
     free(call->names);
 }
 
-/* --- From events to what is answered --- */
+/* --- From events to the answer --- */
 
 static int add_scores(struct api_call *base, int32_t index, const struct token_event *event) {
     struct chat_api_call *call = (struct chat_api_call *)base;
@@ -126,7 +127,7 @@ static int add_text(struct api_call *base, int32_t index, const struct token_eve
     return chat_choice_add(choice, event);
 }
 
-/* --- From there to bytes --- */
+/* --- From the answer to bytes --- */
 
 static struct api_call_usage total_usage(const struct chat_api_call *call) {
     struct api_call_usage usage = api_call_total_usage(&call->base);
@@ -153,8 +154,9 @@ static size_t held_bytes(const struct api_call *base) {
     return bytes;
 }
 
-/* Shows choice number `index` as number `shown` of the answer. As OpenAI has it, a tool call that
- * was named in the request is no finish reason, nor is one that did not become whole. */
+/* Returns choice number `index` in the form in which it is written as number `shown` of the answer.
+ * As in OpenAI's API, a tool call that was named in the request is not a finish reason, nor is an
+ * incomplete one. */
 static struct chat_choice_view view_of(const struct chat_api_call *call, int32_t index,
                                        int32_t shown) {
     const struct chat_choice *choice = &call->choices[index];
@@ -178,7 +180,7 @@ static void begin_chunk(struct chat_api_call *call, struct byte_buffer *out) {
     api_call_format_begin(&call->base.head, "chat.completion.chunk", out);
 }
 
-/* Writes the fields of the prompt, which are no choice's; in chunks as vLLM has them. */
+/* Writes the fields of the prompt, which belong to no choice; in chunks they are those of vLLM. */
 static void write_prompt(const struct chat_api_call *call, struct byte_buffer *out) {
     bool has_scores = call->num_prompt_logprobs >= 0;
     if (has_scores || !call->base.is_stream)
@@ -202,7 +204,7 @@ static void end_chunk(struct chat_api_call *call, struct byte_buffer *out) {
     api_call_end_frame(out);
 }
 
-/* Writes the role in a chunk of its own, when there is output. */
+/* Writes an update. The role gets a separate chunk, once there is output. */
 static void write_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
     struct chat_api_call *call = (struct chat_api_call *)base;
     struct chat_choice *choice = &call->choices[index];
@@ -244,7 +246,7 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
     api_call_write_done(out);
 }
 
-/* Writes the best choices first with best_of, else all as they are. */
+/* Writes the answer: with best_of the best choices first, otherwise all of them in order. */
 static void write_body(struct api_call *base, struct byte_buffer *out) {
     struct chat_api_call *call = (struct chat_api_call *)base;
     struct api_call_usage usage = total_usage(call);

@@ -3,7 +3,7 @@
 #include "server/api/call/api_call_format.h"
 #include "config/json/json_write.h"
 
-/* vLLM's name and the one it had before, which others still use. */
+/* Writes reasoning under vLLM's name and under the older name, which others still use. */
 static void write_reasoning(const struct byte_buffer *reasoning, struct byte_buffer *out) {
     json_write_string_member(out, "reasoning", reasoning);
     json_write_string_member(out, "reasoning_content", reasoning);
@@ -13,7 +13,7 @@ static const char *kind_of(const struct chat_tool_call *call) {
     return call->is_custom ? "custom" : "function";
 }
 
-/* Writes what is new of a call's function, or custom tool. */
+/* Writes what is new of a tool call's function or custom tool. */
 static void write_function(const char *key, const struct chat_tool_call *call,
                            struct byte_buffer *out) {
     json_write_key(out, key);

@@ -14,15 +14,15 @@ struct chat_choice_view {
     const struct chat_choice *choice;
     const struct api_call_finish *finish;
     const char *finish_reason; /* instead of "stop", or NULL */
-    bool is_function_form;     /* its one tool call is shown as function_call */
+    bool is_function_form;     /* its only tool call is written as function_call */
     bool has_logprobs, has_token_ids;
     bool may_reason; /* a message without reasoning has it as null */
 };
 
-/* {"index","message":{...},"logprobs","finish_reason","stop_reason","token_ids"} */
+/* Writes {"index","message":{...},"logprobs","finish_reason","stop_reason","token_ids"}. */
 void chat_format_choice(const struct chat_choice_view *view, struct byte_buffer *out);
 /* Writes the same with the delta since the last one. The name and id of a tool call are in its
- * first delta and never again: clients append what comes twice. */
+ * first delta only, because clients append what they get twice. */
 void chat_format_delta(const struct chat_choice_view *view, struct byte_buffer *out);
 /* Writes the first delta of a choice: its role, and content "". */
 void chat_format_role(int32_t index, struct byte_buffer *out);

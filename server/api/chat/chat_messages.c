@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_NAMES 16 /* distinguished; the rest is not listed */
+#define MAX_NAMES 16 /* that are told apart; further ones are not listed */
 
 static bool is_empty(const cJSON *item) {
     if (cJSON_IsString(item))
@@ -56,7 +56,7 @@ static int read_content(const cJSON *content, const struct json_path *path, stru
     return 0;
 }
 
-/* --- Calls --- */
+/* --- Tool calls --- */
 
 static int read_function(const cJSON *function, const struct json_path *path,
                          struct message_call *out, struct api_error *err) {
@@ -136,7 +136,7 @@ struct reader {
     struct api_error *err;
 };
 
-/* Reads a member that is a string where it is there. */
+/* Reads a member that must be a string if it is given. */
 static int read_text(const cJSON *message, const struct json_path *path, const char *name,
                      const char **out, struct api_error *err) {
     const cJSON *text = json_given_member(message, name);
@@ -167,14 +167,14 @@ static int check_members(const cJSON *message, const struct json_path *path, boo
     return 0;
 }
 
-/* Templates may ask for ids; those of Mistral's for nine letters and digits. */
+/* Makes a tool call id. Templates may need ids; Mistral's expect nine letters and digits. */
 static const char *make_call_id(struct reader *reader) {
     struct byte_buffer id = {0};
     byte_buffer_printf(&id, "call%05d", reader->out->num_messages - 1);
     return conversation_own_text(reader->out, &id, reader->err);
 }
 
-/* Reads an assistant's call in the old form. */
+/* Reads an assistant's tool call in the old form. */
 static int read_function_call(struct reader *reader, const cJSON *message,
                               const struct json_path *message_path, struct message *out) {
     const cJSON *called = json_member(message, "function_call"),
@@ -192,7 +192,7 @@ static int read_function_call(struct reader *reader, const cJSON *message,
     return made->id != NULL ? 0 : -1;
 }
 
-/* Reads what only an assistant has. Answers, which come back as messages, have reasoning. */
+/* Reads what only an assistant's message has. Answers that come back as messages have reasoning. */
 static int read_assistant(struct reader *reader, const cJSON *message, const struct json_path *path,
                           struct message *out) {
     const char *name =
@@ -205,7 +205,7 @@ static int read_assistant(struct reader *reader, const cJSON *message, const str
                       JSON_MEMBER_PATH(path, "tool_calls"), out, reader->err);
 }
 
-/* Reads what the result of a call in the old form has otherwise; its content may be null. */
+/* Reads the other members of the result of a tool call in the old form; its content may be null. */
 static int read_function_result(const struct reader *reader, const cJSON *message,
                                 const struct json_path *path, struct message *out) {
     if (out->name == NULL || out->name[0] == '\0')
@@ -246,7 +246,7 @@ static int read_message(struct reader *reader, const cJSON *message, const struc
     const cJSON *content = json_given_member(message, "content"),
                 *refusal = json_given_member(message, "refusal");
     if (content == NULL && out->role == MESSAGE_ASSISTANT && cJSON_IsString(refusal))
-        content = refusal; /* what was said instead */
+        content = refusal; /* what the assistant said instead */
     if (content == NULL && (out->role == MESSAGE_ASSISTANT || out->has_content))
         return 0;
     return read_content(content, JSON_MEMBER_PATH(path, "content"), out, err);
@@ -266,7 +266,7 @@ int chat_messages_read(const cJSON *messages, struct conversation *out, struct a
     return 0;
 }
 
-/* --- Members that nobody reads --- */
+/* --- Members that are not read --- */
 
 static const struct json_field message_fields[] = {
     JSON_OTHER(role),      JSON_OTHER(content),           JSON_OTHER(refusal),
@@ -280,7 +280,7 @@ static const struct json_field part_fields[] = {
     JSON_OTHER(refusal),
 };
 
-/* Names that are listed already, so that a long chat lists each once. */
+/* Names that are already listed, so that a long chat lists each only once. */
 struct name_set {
     const char *names[MAX_NAMES];
     int count;

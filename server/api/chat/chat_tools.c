@@ -46,7 +46,8 @@ static int read_tools(const cJSON *tools, struct conversation *out, struct api_e
 
 /* --- tool_choice --- */
 
-/* Reads what {"type":"function","function":{"name":...}} names, or the same of "custom". */
+/* Reads the name in {"type":"function","function":{"name":...}}, or in the same form of
+ * "custom". */
 static int read_named(const cJSON *item, const struct json_path *path, bool is_custom,
                       bool is_listed, struct conversation *out, struct api_error *err) {
     const char *kind = is_custom ? "custom" : "function";
@@ -71,7 +72,7 @@ static int read_allowed_tool(const cJSON *item, const struct json_path *path,
     return read_named(item, path, is_custom, true, out, err);
 }
 
-/* The template is shown all tools, so that the prompt stays the same. */
+/* The template still gets all tools, so that the prompt stays the same. */
 static int read_allowed(const cJSON *choice, const struct json_path *choice_path,
                         struct conversation *out, struct api_error *err) {
     const cJSON *allowed = json_given_member(choice, "allowed_tools");
@@ -133,7 +134,7 @@ static int read_choice(const cJSON *body, struct conversation *out, struct api_e
 
 /* --- functions and function_call --- */
 
-/* Fields of the new form say otherwise what these do. */
+/* Refuses fields of the new form, which would repeat or contradict those of the old one. */
 static int check_alone(const cJSON *body, const char *old, struct api_error *err) {
     static const char *const replacing[] = {"tools", "tool_choice", "parallel_tool_calls"};
     for (size_t i = 0; i < sizeof(replacing) / sizeof(replacing[0]); i++)
@@ -144,7 +145,7 @@ static int check_alone(const cJSON *body, const char *old, struct api_error *err
     return 0;
 }
 
-/* Returns the function as an entry of tools; NULL when memory is short. */
+/* Returns the function as an element of tools; NULL when memory is short. */
 static cJSON *wrap(const cJSON *function) {
     cJSON *tool = cJSON_CreateObject(), *inner = cJSON_CreateObjectReference(function->child);
     bool has_type = tool != NULL && cJSON_AddStringToObject(tool, "type", "function") != NULL;
@@ -190,7 +191,7 @@ static int read_function_call(const cJSON *body, struct conversation *out, struc
                                   : 0;
 }
 
-/* --- All of it --- */
+/* --- All fields --- */
 
 static int read_old_form(const cJSON *body, const cJSON *functions, struct conversation *out,
                          struct api_error *err) {

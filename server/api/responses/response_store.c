@@ -9,13 +9,13 @@
 #define BYTES_PER_BUCKET 4096
 #define MAX_BUCKETS 65536
 
-/* One block of memory: the id with its NUL, the object and the events are behind it. */
+/* One block of memory: the struct is followed by the id with its NUL, the object and the events. */
 struct stored_entry {
-    struct stored_entry *older, *newer; /* by use */
+    struct stored_entry *older, *newer; /* in order of use */
     struct stored_entry *next;          /* in its bucket */
     struct response_reader *readers;
-    bool is_deleted; /* in no bucket: its readers keep it */
-    size_t bytes;    /* counted */
+    bool is_deleted; /* in no bucket; kept for its readers */
+    size_t bytes;    /* that count against max_bytes */
     size_t id_bytes, object_bytes, events_bytes, input_bytes;
     struct stored_items *items; /* a reference */
     int32_t tenant;
@@ -40,9 +40,10 @@ static const char *events_of(const struct stored_entry *entry) {
     return object_of(entry) + entry->object_bytes;
 }
 
-/* --- The table and the order of use; with the lock --- */
+/* --- The table and the order of use; called with the lock held --- */
 
-/* FNV-1a: whoever picks ids to collide only makes lists longer, by as many as there is room for. */
+/* FNV-1a. Ids that are chosen to collide only make lists longer, by at most the entries that there
+ * is room for. */
 static struct stored_entry **bucket_of(struct response_store *store, int32_t tenant,
                                        struct text id) {
     uint64_t hash = 0xcbf29ce484222325U ^ (uint32_t)tenant;
@@ -51,7 +52,7 @@ static struct stored_entry **bucket_of(struct response_store *store, int32_t ten
     return &store->buckets[(hash >> 32) % store->num_buckets];
 }
 
-/* Returns where the entry is linked in its bucket, or the bucket's end. */
+/* Returns the place where the entry is linked in its bucket, or the end of the bucket. */
 static struct stored_entry **find(struct response_store *store, int32_t tenant, struct text id) {
     struct stored_entry **at = bucket_of(store, tenant, id);
     while (*at != NULL && ((*at)->tenant != tenant || (*at)->id_bytes != id.length ||
@@ -72,7 +73,7 @@ static void link_newest(struct response_store *store, struct stored_entry *entry
     store->newest = entry;
 }
 
-/* What reads it finds it gone. */
+/* Frees the entry. Its readers find it gone. */
 static void destroy(struct response_store *store, struct stored_entry *entry) {
     for (struct response_reader *reader = entry->readers; reader != NULL; reader = reader->next)
         reader->entry = NULL;
@@ -81,7 +82,7 @@ static void destroy(struct response_store *store, struct stored_entry *entry) {
     free(entry);
 }
 
-/* Makes it one that nobody finds. */
+/* Takes the entry out of its bucket, so that it is not found any more. */
 static struct stored_entry *take_out(struct response_store *store, struct stored_entry **at) {
     struct stored_entry *entry = *at;
     *at = entry->next;
@@ -104,7 +105,7 @@ static void drop_oldest(struct response_store *store) {
     destroy(store, entry);
 }
 
-/* --- From outside --- */
+/* --- Called from outside --- */
 
 struct response_store *response_store_create(size_t max_bytes) {
     size_t num_buckets = max_bytes / BYTES_PER_BUCKET;
@@ -129,8 +130,8 @@ void response_store_destroy(struct response_store *store) {
     free(store);
 }
 
-/* Makes room for so many bytes beside those that cannot go for them; false when there is not as
- * much in all, or others hold it. */
+/* Makes room for `bytes` bytes, in addition to needed_bytes that cannot be dropped for them.
+ * Returns false when there is not enough room in total, or others hold it. */
 static bool make_room(struct response_store *store, size_t bytes, size_t needed_bytes) {
     size_t fixed =
         stored_memory_bytes(sizeof(*store) + store->num_buckets * sizeof(struct stored_entry *));
@@ -209,7 +210,7 @@ static void mark_used(struct response_store *store, struct stored_entry *entry) 
     link_newest(store, entry);
 }
 
-/* Returns the entry, used last from now on, or NULL. With the lock. */
+/* Returns the entry, and makes it the most recently used; or NULL. Called with the lock held. */
 static struct stored_entry *use(struct response_store *store, int32_t tenant, struct text id) {
     struct stored_entry *entry = *find(store, tenant, id);
     if (entry != NULL)
@@ -288,7 +289,7 @@ void response_reader_close(struct response_reader *reader) {
     *reader = (struct response_reader){0};
 }
 
-/* --- Items and the rest --- */
+/* --- Items, and the rest --- */
 
 bool response_store_read_items(struct response_store *store, int32_t tenant, struct text id,
                                struct byte_buffer *out, size_t *out_input_bytes) {
@@ -315,7 +316,7 @@ struct stored_items *response_store_hold_items(struct response_store *store, int
     return items;
 }
 
-/* Returns whether a line begins with this. */
+/* Returns whether some line begins with this text. */
 static bool has_line(struct text lines, struct text begin) {
     const char *at = lines.data, *end = lines.data + lines.length;
     while ((at = memmem(at, (size_t)(end - at), begin.data, begin.length)) != NULL) {
@@ -326,7 +327,7 @@ static bool has_line(struct text lines, struct text begin) {
     return false;
 }
 
-/* Appends shares of the items of a client's responses, newest first. */
+/* Appends shared references to the items of a client's responses, newest first. */
 static void hold_all(struct response_store *store, int32_t tenant, struct byte_buffer *out) {
     pthread_mutex_lock(&store->lock);
     for (struct stored_entry *entry = store->newest; entry != NULL; entry = entry->older) {
@@ -340,7 +341,7 @@ static void hold_all(struct response_store *store, int32_t tenant, struct byte_b
     pthread_mutex_unlock(&store->lock);
 }
 
-/* All that a client has stored is searched, which is long: the I/O thread needs the lock. */
+/* Searching everything that a client has stored takes long, and the I/O thread needs the lock. */
 bool response_store_find_item(struct response_store *store, int32_t tenant, struct text id,
                               struct byte_buffer *out) {
     struct byte_buffer begin = {0}, held = {0};

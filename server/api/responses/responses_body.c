@@ -58,7 +58,7 @@ static const struct json_field fields[] = {
     JSON_OTHER(modalities),
 };
 
-/* --- What this server does not have --- */
+/* --- What this server does not support --- */
 
 static int check_absent(const cJSON *body, struct api_error *err) {
     static const char *const stored[] = {"conversation", "prompt"};
@@ -76,7 +76,7 @@ static int check_absent(const cJSON *body, struct api_error *err) {
     return 0;
 }
 
-/* Fields of the chat that would mean something here without being part of this endpoint. */
+/* Fields of chats that would mean something here, but are not part of this endpoint. */
 static const char *const unsupported_items[] = {
     "messages",
     "n",
@@ -99,14 +99,15 @@ static const char *const unsupported_items[] = {
     "return_token_ids",
 };
 
-/* Where nothing is kept the answer says so; a client that requested it finds it named as ignored as
- * well. */
+/* If nothing is kept, the answer says so. If the client requested it, the field is listed as
+ * ignored, too. */
 static void note_store(const cJSON *body, bool is_kept, struct conversation *out) {
     if (cJSON_IsTrue(json_member(body, "store")) && !is_kept)
         conversation_ignore(out, "store");
 }
 
-/* "disabled" is what happens; "auto" is named as ignored: what does not fit is refused. */
+/* "disabled" is what this server does. "auto" is listed as ignored: a prompt that does not fit is
+ * refused. */
 static int read_truncation(const cJSON *body, struct conversation *out, struct api_error *err) {
     const cJSON *item = json_given_member(body, "truncation");
     const char *word = cJSON_GetStringValue(item);
@@ -142,8 +143,8 @@ static int read_messages(const cJSON *body, const struct responses_conversation 
 
 /* --- text, reasoning, include --- */
 
-/* The others are of tools and inputs that are not here, or, encrypted reasoning, come as plain text
- * anyway: they are named as ignored. */
+/* The others concern tools and inputs that are not supported here, or encrypted reasoning, which is
+ * returned as plain text anyway. They are listed as ignored. */
 static int read_included(const cJSON *item, struct conversation *out, struct api_error *err) {
     static const char *const absent[] = {
         "reasoning.encrypted_content",   "file_search_call.results",
@@ -222,7 +223,7 @@ static int read_settings(const cJSON *body, struct conversation *out, struct api
     return read_reasoning(json_member(body, "reasoning"), out, err);
 }
 
-/* --- All of it --- */
+/* --- All fields --- */
 
 static int read_all(const struct api_context *context, const cJSON *body,
                     const struct responses_conversation *continued, struct conversation *out,
@@ -252,7 +253,7 @@ int responses_body_read(const struct api_context *context, const cJSON *body,
 
 /* --- What the answer repeats --- */
 
-/* Writes a member as the body gave it; otherwise: ready-made JSON. */
+/* Writes a member as the body gave it; if it did not, writes `otherwise`, which is JSON. */
 static void echo(const cJSON *parent, const char *name, const char *otherwise,
                  struct byte_buffer *out) {
     const cJSON *item = json_given_member(parent, name);

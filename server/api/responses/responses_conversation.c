@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_REFERRED_RESPONSES 8 /* in which the items are that one input refers to */
+#define MAX_REFERRED_RESPONSES 8 /* that contain the items to which one input refers */
 
 /* --- What the body continues --- */
 
@@ -40,7 +40,7 @@ static int check_background(const struct api_context *context, bool is_kept,
     return 0;
 }
 
-/* Makes an array of lines. */
+/* Makes an array of the lines. */
 static cJSON *parse_items(const struct byte_buffer *lines, struct api_error *err) {
     struct byte_buffer text = {0};
     byte_buffer_append_text(&text, "{\"items\":[");
@@ -49,7 +49,7 @@ static cJSON *parse_items(const struct byte_buffer *lines, struct api_error *err
         if (text.data[i] == '\n')
             text.data[i] = ',';
     if (text.length > 0)
-        text.data[text.length - 1] = ' '; /* the last line's end */
+        text.data[text.length - 1] = ' '; /* the end of the last line */
     byte_buffer_append_text(&text, "]}");
     cJSON *tree = NULL, *items = NULL;
     if (text.failed)
@@ -90,7 +90,7 @@ static int read_previous(const struct api_context *context, const cJSON *body,
     return out->previous != NULL ? 0 : -1;
 }
 
-/* --- Items that it refers to --- */
+/* --- Items to which the input refers --- */
 
 static bool is_reference(const cJSON *item) {
     const cJSON *type = json_member(item, "type");
@@ -102,7 +102,7 @@ static bool has_id(const cJSON *item, const char *id) {
     return cJSON_IsString(given) && strcmp(given->valuestring, id) == 0;
 }
 
-/* Returns the last reference of the input and its place; NULL: there is none. */
+/* Returns the last reference of the input and its index; NULL: there is none. */
 static cJSON *last_reference(const cJSON *input, int *index) {
     cJSON *item, *found = NULL;
     int place = 0;
@@ -116,7 +116,7 @@ static cJSON *last_reference(const cJSON *input, int *index) {
     return found;
 }
 
-/* Moves those of the items to the input that it refers to. */
+/* Moves those items to which the input refers into the input. */
 static void take_items(cJSON *input, cJSON *items) {
     for (cJSON *item = input->child, *next; item != NULL; item = next) {
         const cJSON *id = json_member(item, "id");
@@ -150,8 +150,8 @@ static int refuse_reference(const cJSON *reference, int index, bool has_store,
     return 0;
 }
 
-/* An item that a conversation refers to is mostly in its last response, with all that came
- * before. */
+/* An item to which a conversation refers is usually in its last response, with everything before
+ * it. */
 static int resolve_references(const struct api_context *context, cJSON *input,
                               struct api_error *err) {
     int index = 0, num_rounds = 0;
@@ -270,7 +270,7 @@ static void add_message(const cJSON *id, const char *role, const cJSON *content,
     end_item(items);
 }
 
-/* Any other item keeps its members. */
+/* Adds an item of any other type, with its members. */
 static void add_item(const cJSON *item, const char *type, struct byte_buffer *items) {
     const cJSON *member;
     begin_item(json_member(item, "id"), type, items);

@@ -1,6 +1,6 @@
-/* /v1/responses: the body becomes a conversation (responses_body.h), its one choice a list of items
- * (responses_output.h). A stream's events are made while the output is added, and sent after. What
- * has ended is kept as the client got it (response_store.h). */
+/* /v1/responses. The body becomes a conversation (responses_body.h), the only choice a list of
+ * items (responses_output.h). A stream's events are made while output is added, and sent
+ * afterwards. A finished response is kept as the client got it (response_store.h). */
 #include "server/api/call/endpoints.h"
 
 #include "config/base/log.h"
@@ -15,7 +15,7 @@
 #include "config/json/json_write.h"
 #include "server/api/conversation/chat_prompt.h"
 
-/* Bytes of the request that are kept until its end and sent three times in a stream. */
+/* Bytes of the request that are kept until its end and, in a stream, sent three times. */
 #define MAX_ECHO_BYTES (1 << 20)
 
 struct responses_api_call {
@@ -23,21 +23,21 @@ struct responses_api_call {
     struct chat_parts parts;
     struct responses_output output;
     bool has_logprobs;
-    int32_t num_logprobs;         /* as logprob_format_chat takes it */
+    int32_t num_logprobs;         /* in the form that logprob_format_chat takes */
     bool shows_ids;               /* return_tokens_as_token_ids */
     struct byte_buffer echo;      /* members of the object that repeat the request */
-    struct byte_buffer scores;    /* logprobs no item has yet */
-    struct byte_buffer events;    /* a stream's, not yet sent */
-    struct response_store *store; /* NULL: this one is not to be kept */
+    struct byte_buffer scores;    /* logprobs that no item has got yet */
+    struct byte_buffer events;    /* of a stream, not sent yet */
+    struct response_store *store; /* NULL: this response is not kept */
     int32_t tenant;
     bool has_begun;                /* the engine has generated something */
-    struct stored_items *previous; /* of what it continues, held in the store */
-    struct byte_buffer items;      /* to be kept: what it adds to them */
+    struct stored_items *previous; /* of the response that it continues, held in the store */
+    struct byte_buffer items;      /* if it is kept: the items that it adds */
 };
 
 /* --- From a body to a request --- */
 
-/* The request twice: as it came, and as a conversation. */
+/* The request in two forms: as it came, and as a conversation. */
 struct responses_bodies {
     const cJSON *json;
     struct responses_conversation continued;
@@ -127,7 +127,7 @@ static int add_parts(struct responses_api_call *call, struct byte_buffer *events
     return 0;
 }
 
-/* --- From there to bytes --- */
+/* --- From items to bytes --- */
 
 static bool is_cut(const struct responses_api_call *call) {
     enum finish_reason reason = call->base.choices[0].finish.reason;
@@ -135,7 +135,7 @@ static bool is_cut(const struct responses_api_call *call) {
            output_parser_is_broken(call->parts.parser);
 }
 
-/* Returns whether the last item is not as long as it was to be. */
+/* Returns whether the last item is shorter than it should have become. */
 static bool is_unfinished(const struct responses_api_call *call) {
     return is_cut(call) || call->base.has_error || call->base.is_cancelled;
 }
@@ -166,8 +166,8 @@ static void write_usage(const struct responses_api_call *call, struct byte_buffe
     json_write_end_object(out);
 }
 
-/* Of OpenAI's reasons this one comes nearest to a deadline, which stop_reason names, and to a call
- * that broke. */
+/* Of OpenAI's reasons this is the closest one to a deadline, which stop_reason names, and to a
+ * broken tool call. */
 static void write_incomplete_details(const struct responses_api_call *call, bool is_end,
                                      struct byte_buffer *out) {
     const char *details = "null";
@@ -178,7 +178,7 @@ static void write_incomplete_details(const struct responses_api_call *call, bool
     json_write_raw_member(out, "incomplete_details", details);
 }
 
-/* Writes the response object; before its end without output and usage. */
+/* Writes the response object; before its end, without output and usage. */
 static void write_response(const struct responses_api_call *call, const char *status, bool is_end,
                            struct byte_buffer *out) {
     const struct api_call_head *head = &call->base.head;
@@ -234,8 +234,8 @@ static bool put(struct responses_api_call *call, struct text object, struct text
     return false;
 }
 
-/* Keeps the response that stands in `out` from begin to end; in the background all of `out` is its
- * events. */
+/* Keeps the response that is in `out` from begin to end; if it ran in the background, all of `out`
+ * is its events. */
 static void keep(struct responses_api_call *call, const struct byte_buffer *out, size_t begin,
                  size_t end) {
     if (call->store == NULL || out->failed)
@@ -249,7 +249,7 @@ static void keep(struct responses_api_call *call, const struct byte_buffer *out,
                     call->base.head.id, end - begin, call->items.length, events.length);
 }
 
-/* Writes the response as it ended, and keeps it. */
+/* Writes the response in its final state, and keeps it. */
 static void write_last(struct responses_api_call *call, const char *status,
                        struct byte_buffer *out) {
     size_t begin = out->length;
@@ -313,7 +313,7 @@ static void write_failed(struct api_call *base, struct byte_buffer *out) {
     const char *status = final_status(call);
     if (!base->is_stream)
         write_last(call, status, out);
-    else if (base->is_cancelled) /* OpenAI has no event of its own for it */
+    else if (base->is_cancelled) /* OpenAI has no separate event for it */
         write_status(call, "response.incomplete", status, true, out);
     else
         write_status(call, "response.failed", status, true, out);

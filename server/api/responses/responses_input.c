@@ -9,7 +9,7 @@
 
 struct reader {
     struct conversation *out;
-    const char *reasoning; /* of items whose message is yet to come; NULL: none */
+    const char *reasoning; /* of items whose message has not come yet; NULL: none */
     int num_left_out;      /* items */
     struct api_error *err;
 };
@@ -25,7 +25,7 @@ static bool is_one_of(const char *text, const char *const *names, size_t count) 
 
 /* --- Content --- */
 
-/* Returns the text of a part; NULL and *err. */
+/* Returns the text of a part; NULL and *err on failure. */
 static const char *part_text(const cJSON *part, const struct json_path *path,
                              struct api_error *err) {
     static const char *const types[] = {"input_text", "output_text", "text", "reasoning_text",
@@ -82,7 +82,7 @@ static int read_content(struct reader *reader, const cJSON *content, const struc
 
 static struct message *begin_message(struct reader *reader, const char *role) {
     bool is_answer = strcmp(role, "assistant") == 0;
-    if (reader->reasoning != NULL && !is_answer && /* a turn that was cut off, or said nothing */
+    if (reader->reasoning != NULL && !is_answer && /* a turn that was cut off, or had no text */
         begin_message(reader, "assistant") == NULL)
         return NULL;
     struct message *message = conversation_add_message(reader->out, role, reader->err);
@@ -106,7 +106,7 @@ static int read_text(struct reader *reader, const char *text) {
     return message != NULL ? message_add_part(message, text, reader->err) : -1;
 }
 
-/* --- Calls and their results --- */
+/* --- Tool calls and their results --- */
 
 static int take_text(const cJSON *item, const struct json_path *path, const char *name,
                      const char **out, struct api_error *err) {
@@ -115,7 +115,7 @@ static int take_text(const cJSON *item, const struct json_path *path, const char
     return *out != NULL ? 0 : json_refuse_at(text, JSON_MEMBER_PATH(path, name), "a string", err);
 }
 
-/* Takes the name that the model knows the tool by, with its namespace. */
+/* Takes the name by which the model knows the tool, with its namespace. */
 static int take_name(struct reader *reader, const cJSON *item, const struct json_path *path,
                      bool is_custom, const char **out) {
     const char *given = NULL;
@@ -132,7 +132,7 @@ static int take_name(struct reader *reader, const cJSON *item, const struct json
                                 reader->err);
 }
 
-/* Returns the message that the call joins. */
+/* Returns the message that the tool call joins. */
 static struct message *message_of_calls(struct reader *reader) {
     struct message *last = conversation_last(reader->out);
     return last != NULL && last->role == MESSAGE_ASSISTANT && reader->reasoning == NULL
@@ -177,7 +177,7 @@ static int read_call_output(struct reader *reader, const cJSON *item,
 
 /* --- Reasoning --- */
 
-/* Reads the text of its content, or else of its summary; encrypted reasoning cannot be read
+/* Reads the text of the content, otherwise that of the summary; encrypted reasoning cannot be read
  * here. */
 static int read_reasoning(struct reader *reader, const cJSON *item, const struct json_path *path) {
     const cJSON *content = json_given_member(item, "content"), *part;
@@ -207,7 +207,7 @@ static int read_reasoning(struct reader *reader, const cJSON *item, const struct
 
 /* --- Items --- */
 
-/* Returns whether the item is one of a tool that is run elsewhere (responses_body.h). */
+/* Returns whether the item belongs to a tool that runs elsewhere (responses_body.h). */
 static bool is_left_out(const cJSON *item) {
     static const char *const types[] = {
         "web_search_call",         "image_generation_call", "local_shell_call",
@@ -217,7 +217,7 @@ static bool is_left_out(const cJSON *item) {
     return cJSON_IsString(type) && IS_ONE_OF(type->valuestring, types);
 }
 
-/* Returns whether the item is what such a tool has put out, by its call before it. */
+/* Returns whether the item is the output of such a tool, judged by the call before it. */
 static bool is_orphan(const struct reader *reader, const cJSON *item) {
     const cJSON *id = json_member(item, "call_id"), *type = json_member(item, "type");
     bool is_output = cJSON_IsString(type) && strcmp(type->valuestring, "function_call_output") == 0;

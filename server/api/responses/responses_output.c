@@ -44,7 +44,7 @@ void responses_output_finish(struct responses_output *output) {
 
 /* --- An item as JSON --- */
 
-/* Writes a message's or reasoning's one part. */
+/* Writes the only part of a message or of reasoning. */
 static void write_part(const struct responses_item *item, struct byte_buffer *out) {
     json_write_begin_object(out);
     if (item->kind == OUTPUT_PART_REASONING) {
@@ -199,8 +199,8 @@ static void write_done(struct responses_output *output, bool is_cut, struct byte
 
 /* --- Steps --- */
 
-/* Returns whether it is no call, or one whose arguments are whole, or deeper than is read here; of
- * a custom tool's input that is not known. */
+/* Returns whether the item is not a tool call, or is one whose arguments are complete, or nested
+ * too deeply to be checked here. Unknown for the input of a custom tool. */
 static bool is_whole(const struct responses_item *item) {
     struct json_stream json;
     enum json_stream_step step = JSON_STREAM_MORE;

@@ -1,5 +1,5 @@
-/* The output of a response: items that come one after the other, each of them reasoning, a message
- * or a function call, and the events of a stream for each step. */
+/* The output of a response: consecutive items, each of which is reasoning, a message or a function
+ * call; and for each step, the events of a stream. */
 #ifndef QUIRE_SERVER_API_RESPONSES_RESPONSES_OUTPUT_H
 #define QUIRE_SERVER_API_RESPONSES_RESPONSES_OUTPUT_H
 
@@ -11,12 +11,12 @@
 
 struct responses_item {
     enum output_part_kind kind; /* REASONING, CONTENT (a message) or TOOL_CALL */
-    bool is_custom;             /* the call is a custom tool's */
-    const char *space;          /* the namespace of the call's tool, in `namespaced`; NULL: none */
+    bool is_custom;             /* the tool call is a custom tool's */
+    const char *space;          /* the namespace of the called tool, in `namespaced`; NULL: none */
     char id[48], call_id[48];
-    struct byte_buffer name, text; /* text: of the message, or the call's arguments or input */
+    struct byte_buffer name, text; /* text: a message, or the call's arguments or input */
     struct byte_buffer logprobs;   /* of a message: entries, comma-separated */
-    bool is_cut;                   /* it is closed, and not whole */
+    bool is_cut;                   /* it is closed, and incomplete */
 };
 
 /* A zeroed struct is an empty output. */
@@ -26,29 +26,30 @@ struct responses_output {
     size_t capacity;
     bool is_open;
     int64_t sequence;              /* number of the next event */
-    struct byte_buffer namespaced; /* tools with a namespace (responses_tools_list) */
+    struct byte_buffer namespaced; /* tools that have a namespace (responses_tools_list) */
 };
 
-/* Returns the bytes of memory that grows with the output. */
+/* Returns the bytes of memory, which grows with the output. */
 size_t responses_output_bytes(const struct responses_output *output);
 void responses_output_finish(struct responses_output *output);
 
-/* Adds a part; with events, appends those that a stream gets for it. logprobs: entries that came
- * with a content part, or NULL. -1 when memory is short. */
+/* Adds a part. If events is not NULL, appends the events that a stream gets for it. logprobs:
+ * entries that came with a content part, or NULL. Returns -1 when memory is short. */
 int responses_output_add(struct responses_output *output, const struct output_part *part,
                          const struct byte_buffer *logprobs, struct byte_buffer *events);
-/* Ends the last item; an output without any gets an empty message. is_cut: the length ended it. */
+/* Ends the last item; an output without items gets an empty message. is_cut: the length limit ended
+ * it. */
 int responses_output_close(struct responses_output *output, bool is_cut,
                            struct byte_buffer *events);
 /* Writes the array of all items. is_cut as above. */
 void responses_output_format(const struct responses_output *output, bool is_cut,
                              struct byte_buffer *out);
 
-/* Writes an item with a line feed behind it. is_cut as above. */
+/* Writes an item and a line feed. is_cut as above. */
 void responses_output_write_line(const struct responses_output *output, int32_t index, bool is_cut,
                                  struct byte_buffer *out);
 
-/* Write event: TYPE, and the start of its object: "type" and "sequence_number"; then the end of
+/* Write "event: TYPE" and the start of its object, "type" and "sequence_number"; and the end of
  * both. */
 void responses_event_begin(struct responses_output *output, const char *type,
                            struct byte_buffer *events);

@@ -1,4 +1,4 @@
-/* /v1/responses/{id} and what is below it: responses that are kept (response_store.h). */
+/* /v1/responses/{id} and the paths below it: responses that are kept (response_store.h). */
 #include "server/api/call/endpoints.h"
 
 #include "config/base/array.h"
@@ -99,13 +99,13 @@ int responses_stored_refuse_stream(struct api_error *err) {
 
 #define NUMBER_KEY "\"sequence_number\":"
 
-/* Returns where the event ends that this place is in. */
+/* Returns the end of the event that contains this position. */
 static size_t event_end(struct text events, size_t at) {
     const char *end = memmem(events.data + at, events.length - at, "\n\n", 2);
     return end != NULL ? (size_t)(end + 2 - events.data) : events.length;
 }
 
-/* Returns the number of the event that begins there: its first number, which no text is before. */
+/* Returns the number of the event that begins there: its first number, which no text precedes. */
 static int64_t number_at(struct text events, size_t at) {
     const char *key = memmem(events.data + at, events.length - at, NUMBER_KEY, strlen(NUMBER_KEY));
     int64_t number = 0;
@@ -115,14 +115,14 @@ static int64_t number_at(struct text events, size_t at) {
     return number;
 }
 
-/* Returns where the events begin that follow this number: by halves, so that no more than some
- * events are looked at. *last: the number of the last one. */
+/* Returns where the events begin that follow this number. Uses binary search, so that only a few
+ * events are looked at. *last: the number of the last event. */
 static size_t find_following(struct text events, int64_t after, int64_t *last) {
-    size_t low = 0, high = events.length; /* the first that follows begins in low to high */
+    size_t low = 0, high = events.length; /* the first event that follows begins within low..high */
     *last = -1;
     while (low < high) {
         size_t middle = low + (high - low) / 2, begin = low;
-        if (middle > low) { /* the last event that begins up to there */
+        if (middle > low) { /* the last event that begins before that */
             const char *before = events.data + middle;
             while (before > events.data + low && !(before[-1] == '\n' && before[-2] == '\n'))
                 before--;
@@ -177,7 +177,7 @@ int responses_stored_events(const struct api_context *context, struct text id, i
 
 /* --- Items --- */
 
-/* The lines of items, and what of them is requested. */
+/* Items as lines, and which of them are requested. */
 struct listing {
     struct text *items; /* [num_items], without their line feeds */
     size_t num_items, capacity;
@@ -219,7 +219,7 @@ static int split(const struct byte_buffer *lines, size_t num_bytes, struct listi
     return 0;
 }
 
-/* Returns an item's id as it stands there, in its quotes. */
+/* Returns an item's id as it is written, including its quotes. */
 static struct text id_of(struct text item) {
     const char *begin = item.data + strlen("{\"id\":"), *at = begin + 1;
     while (*at != '"')
@@ -231,7 +231,7 @@ static struct text item_at(const struct listing *listing, size_t place) {
     return listing->items[listing->is_ascending ? place : listing->num_items - 1 - place];
 }
 
-/* Finds the place behind the item of this id. */
+/* Returns the index after the item with this id. */
 static int find_after(const struct listing *listing, const char *after, size_t *out_place,
                       struct api_error *err) {
     struct byte_buffer id = {0};

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SEPARATOR "__" /* as the names of MCP's tools have it */
+#define SEPARATOR "__" /* as in the names of MCP's tools */
 
 struct reader {
     struct conversation *out;
-    unsigned absent;          /* a bit for each kind that was left out */
-    struct byte_buffer kinds; /* the same as a list for the log, in their order */
+    unsigned absent;          /* one bit for each kind that was left out */
+    struct byte_buffer kinds; /* the same kinds as a list for the log, in order */
     struct api_error *err;
 };
 
@@ -76,16 +76,16 @@ bool responses_tools_find(const struct byte_buffer *names, struct text function,
     return false;
 }
 
-/* --- Tools that are run elsewhere --- */
+/* --- Tools that run elsewhere --- */
 
-/* What agents send with every request, whether its model has it or not. */
+/* Tools that agents send with every request, whether the model supports them or not. */
 static const char *const absent[] = {
     "web_search",       "web_search_2025_08_26",         "local_shell", "web_search_preview",
     "image_generation", "web_search_preview_2025_03_11", "tool_search",
 };
 #define NUM_ABSENT (sizeof(absent) / sizeof(absent[0]))
 
-/* Returns its number among these kinds, NUM_ABSENT where it is none of them. */
+/* Returns the number of the tool's kind among these, NUM_ABSENT if it is none of them. */
 static size_t find_absent(const cJSON *tool) {
     const cJSON *type = json_member(tool, "type");
     size_t i = 0;
@@ -94,7 +94,7 @@ static size_t find_absent(const cJSON *tool) {
     return i;
 }
 
-/* Has the tool named as ignored. */
+/* Makes the tool be listed as ignored. */
 static void leave_out(struct reader *reader, size_t kind) {
     char name[64];
     snprintf(name, sizeof(name), "tools.%s", absent[kind]);
@@ -121,7 +121,7 @@ static void ignore_members(struct reader *reader, const cJSON *tool, bool is_cus
     CONVERSATION_IGNORE(reader->out, tool, "tools[]", of_custom);
 }
 
-/* source: but for the tool's object and path what is known of its namespace. */
+/* source: what is known of its namespace, without the tool's object and path. */
 static int read_callable(struct reader *reader, const cJSON *tool, const struct json_path *path,
                          struct tool_source source) {
     const cJSON *type = json_member(tool, "type");
@@ -139,7 +139,7 @@ static int read_callable(struct reader *reader, const cJSON *tool, const struct 
                      : tools_add_function(reader->out, &source, reader->err);
 }
 
-/* Puts what a namespace says of itself in front of what its first tool does, once for all. */
+/* Puts the description of a namespace before that of its first tool, once for all its tools. */
 static int describe(struct reader *reader, const cJSON *space, const cJSON *tool,
                     const cJSON **out) {
     const cJSON *about = json_given_member(space, "description"),
@@ -225,7 +225,7 @@ static int read_tools(struct reader *reader, const cJSON *given) {
 
 /* --- tool_choice --- */
 
-/* Reads {"type":"function","name":...}, or the same of "custom". */
+/* Reads {"type":"function","name":...}, or the same form of "custom". */
 static int read_named(struct reader *reader, const cJSON *item, const struct json_path *path,
                       bool is_listed) {
     const cJSON *name = json_given_member(item, "name");
@@ -287,7 +287,7 @@ static int read_object(struct reader *reader, const cJSON *choice, const struct 
 static int read_choice(struct reader *reader, const cJSON *choice) {
     const struct json_path *path = JSON_MEMBER_PATH(NULL, "tool_choice");
     tools_set_default(reader->out);
-    if (choice == NULL || is_text(choice, "auto")) /* the default, also where there are no tools */
+    if (choice == NULL || is_text(choice, "auto")) /* the default, also if there are no tools */
         return 0;
     if (is_text(choice, "none"))
         return tools_set_choice(reader->out, TOOL_CHOICE_NONE, reader->err);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The most that malloc adds: a header and rounding, or whole pages for what is large. */
+/* The most that malloc adds: a header and rounding, or whole pages for large blocks. */
 #define SMALL_BYTES ((size_t)64 * 1024)
 #define SMALL_OVERHEAD 32
 #define LARGE_OVERHEAD ((size_t)2 * 4096)
@@ -72,7 +72,7 @@ struct text stored_items_added(const struct stored_items *items) {
     return (struct text){items->data, items->length};
 }
 
-/* The list begins at its end, so the bytes are filled from there. */
+/* The list begins with the last items, so the bytes are filled in from the end. */
 void stored_items_write(const struct stored_items *items, struct byte_buffer *out) {
     size_t end = out->length + stored_items_length(items);
     byte_buffer_reserve(out, end);
