@@ -11,7 +11,7 @@ struct admin_status {
     const char *state; /* "serving", "draining", "stopping", "failed" */
     int64_t uptime_s;
     int64_t num_connections;
-    int64_t num_in_flight; /* requests that are not completely answered and need work */
+    int64_t num_in_flight; /* requests that need work and are not completely answered */
     enum log_level log_level;
     const struct engine_stats *stats;
 };
@@ -19,7 +19,7 @@ struct admin_status {
 /* Appends one JSON object. */
 void admin_endpoint_write_status(const struct admin_status *status, struct byte_buffer *out);
 
-/* Reads {"level": NAME}. -1 and *err, status 400, for anything else. */
+/* Reads {"level": NAME}. Returns -1 and *err, status 400, for anything else. */
 int admin_endpoint_read_level(const char *body, size_t length, enum log_level *out,
                               struct api_error *err);
 

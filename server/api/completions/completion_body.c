@@ -34,7 +34,7 @@ bool completion_body_has_suffix(const struct completion_body *body) {
     return body->infill.is_given || (body->suffix != NULL && body->suffix[0] != '\0');
 }
 
-/* Checks what the table cannot say: fields that depend on others. */
+/* Checks what the table cannot express: fields that depend on others. */
 static int check_combinations(const struct completion_body *body, struct api_error *err) {
     if (body->sampling.use_beam_search && body->echo && body->logprobs >= 0)
         return refuse(err, "echo",
@@ -45,7 +45,7 @@ static int check_combinations(const struct completion_body *body, struct api_err
     return 0;
 }
 
-/* Returns what the body calls a field. */
+/* Returns the body's name of a field. */
 static const char *name_of(const struct completion_body *body, const char *field) {
     return body_names_field(body->sampling.names, body->json, field);
 }
@@ -83,7 +83,7 @@ static int read_prompts(const struct api_context *context, struct completion_bod
                        (int)context->max_choices, (long long)num_choices);
 }
 
-/* Before beams are counted, which each of them may end. */
+/* Called before beams are counted, because each of these tokens may end a beam. */
 static int add_ends(const struct api_context *context, struct completion_body *body,
                     struct api_error *err) {
     if (!completion_body_has_suffix(body) || body->sampling.ignore_eos)
@@ -115,7 +115,7 @@ static int read_all(const struct api_context *context, struct completion_body *b
     return read_prompts(context, body, err);
 }
 
-/* Makes the values of llama.cpp's forms what those of a completion are. */
+/* Converts the values of llama.cpp's forms to those of a completion. */
 static int take_form(const struct api_context *context, struct completion_body *body,
                      struct api_error *err) {
     if (body->form == COMPLETION_OPENAI)
@@ -129,7 +129,7 @@ static int take_form(const struct api_context *context, struct completion_body *
                : llama_body_take_prompt(context, body->json, err);
 }
 
-/* What an output has no room for is cut, where the form is llama.cpp's. */
+/* In llama.cpp's forms, output that does not fit is cut. */
 static int read_form(const struct api_context *context, struct completion_body *body,
                      struct api_error *err) {
     if (take_form(context, body, err) != 0 || read_all(context, body, err) != 0)
@@ -167,7 +167,8 @@ int completion_body_parse(const struct api_context *context, const char *text, s
         .add_special_tokens = true,
         .parse_special = true,
     };
-    /* Code may be about such tokens: llama.cpp's /infill does not read them either. */
+    /* Code may contain the text of control tokens: llama.cpp's /infill does not parse them
+     * either. */
     const cJSON *suffix = json_member(body.json, "suffix");
     if (form == COMPLETION_INFILL || (cJSON_IsString(suffix) && suffix->valuestring[0] != '\0'))
         body.parse_special = false;

@@ -1,6 +1,5 @@
-/* /v1/completions, and llama.cpp's /completion and /infill by way of it: adds to an API call what
- * completions have: echoed prompts, logprobs in the legacy shape, and the best of several
- * choices. */
+/* /v1/completions, and through it llama.cpp's /completion and /infill. Adds what completions need
+ * to an API call: echoed prompts, logprobs in the legacy form, and the best of several choices. */
 #include "server/api/call/endpoints.h"
 
 #include "server/api/call/api_call_format.h"
@@ -13,17 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Logprob entries that one API call may produce, of prompt and output; each is some 25 bytes of
- * JSON that are held until the call ends. */
+/* Logprob entries that one API call may produce, for prompt and output. Each takes about 25 bytes
+ * of JSON, which are held until the call ends. */
 #define MAX_LOGPROB_ENTRIES (8 << 20)
 
-/* A choice's output that is not yet sent. */
+/* A choice's output that is not sent yet. */
 struct choice_output {
     struct byte_buffer text;
     struct logprob_list logprobs;
     struct byte_buffer token_ids;
     struct byte_buffer probabilities; /* llama.cpp's form only */
-    bool has_new_line;                /* in all its text */
+    bool has_new_line;                /* somewhere in its whole text */
     bool has_started;                 /* the prompt's echo, if any, was added */
     bool has_sent;
 };
@@ -33,8 +32,8 @@ struct prompt_output {
     struct logprob_list logprobs; /* echo with logprobs only */
     struct byte_buffer scores;    /* prompt_logprobs only */
     struct byte_buffer ids;       /* return_token_ids only */
-    /* The prompt's tokens that are part of the echoed text: all but those that were added around a
-     * text, or mark the parts of one with a suffix. */
+    /* The prompt's tokens that belong to the echoed text: all except those that were added around a
+     * text, or that mark the parts of a prompt with a suffix. */
     int32_t text_begin, text_end;
     int32_t num_scored;
     bool is_cut; /* by truncate_prompt_tokens */
@@ -45,10 +44,11 @@ struct completion_api_call {
     bool include_usage, continuous_usage, echo, skip_special_tokens, return_token_ids;
     bool has_timings;
     enum completion_form form;
-    cJSON *response_fields; /* llama.cpp's forms: of a whole answer, or /completion's last frame */
+    cJSON *response_fields; /* in llama.cpp's forms: of a whole answer, or of /completion's last
+                               frame */
     int32_t max_model_len;
     int32_t num_logprobs, num_prompt_logprobs; /* as requested; -1: none */
-    int64_t num_entries;                       /* logprobs for a generated token */
+    int64_t num_entries;                       /* logprobs per generated token */
     int32_t num_returned;                      /* n */
     struct prompt_output *prompts;             /* [num_prompts] */
     struct choice_output *choices;             /* [num_prompts * num_choices] */
@@ -56,8 +56,8 @@ struct completion_api_call {
 
 /* --- From a body to requests --- */
 
-/* Fills in the echoed text: as it was given, or the written form of every token that was given or
- * is left. */
+/* Fills in the echoed text: as it was given, or the text of every token that was given or is left
+ * after truncation. */
 static void fill_prompt_text(const struct tokenizer *tokenizer, const cJSON *item,
                              const struct request *request, struct prompt_output *prompt) {
     if (cJSON_IsString(item) && !prompt->is_cut) {
@@ -221,7 +221,7 @@ static size_t held_bytes(const struct api_call *base) {
     return bytes;
 }
 
-/* --- From events to what is answered --- */
+/* --- From events to the answer --- */
 
 static int add_scores(struct api_call *base, int32_t index, const struct token_event *event) {
     struct completion_api_call *call = (struct completion_api_call *)base;
@@ -272,8 +272,7 @@ static int add_text(struct api_call *base, int32_t index, const struct token_eve
     return failed ? -1 : 0;
 }
 
-/* --- From there to bytes: a text_completion object, whole or as a chunk; the keys are vLLM's ---
- */
+/* --- From the answer to bytes: a text_completion object or chunk, with vLLM's keys --- */
 
 /* Writes choice number `index` as number `shown` of the answer. */
 static void write_choice(const struct completion_api_call *call, int32_t index, int32_t shown,
@@ -314,7 +313,8 @@ static struct llama_answer answer_of(const struct completion_api_call *call, int
     };
 }
 
-/* Writes what llama.cpp says of a choice, after all choices; else how long so many of them took. */
+/* Writes what llama.cpp's form says of a choice, after all choices; otherwise the timings of
+ * `count` choices from `first` on. */
 static void write_others(const struct completion_api_call *call, int32_t index, int32_t first,
                          int32_t count, struct byte_buffer *out) {
     const struct llama_answer answer = answer_of(call, index);
@@ -358,7 +358,7 @@ static void write_update(struct api_call *base, int32_t index, struct byte_buffe
     clear(choice);
 }
 
-/* first: the choice that is the first of the answer; -1: it has none. */
+/* first: the first choice of the answer; -1: there is none. */
 static void end_with_usage(const struct api_call *base, int32_t first, struct byte_buffer *out) {
     struct api_call_usage usage = api_call_total_usage(base);
     api_call_format_end_choices(&base->head, out);
@@ -390,7 +390,7 @@ static void write_end(struct api_call *base, struct byte_buffer *out) {
     api_call_write_done(out);
 }
 
-/* Writes the best choices of each prompt first with best_of, else all as they are. */
+/* Writes the answer: with best_of the best choices of each prompt first, otherwise all in order. */
 static void write_whole(struct api_call *base, struct byte_buffer *out) {
     const struct completion_api_call *call = (const struct completion_api_call *)base;
     bool selects = call->num_returned < base->num_choices;
@@ -421,7 +421,7 @@ static void write_body(struct api_call *base, struct byte_buffer *out) {
 
 /* --- llama.cpp's /completion: an object for each choice, or for each of its updates --- */
 
-/* Writes choice number `index` as number `shown` of the answer; is_end: no more of it follows. */
+/* Writes choice number `index` as number `shown` of the answer; is_end: nothing of it follows. */
 static void write_llama_choice(const struct completion_api_call *call, int32_t index, int32_t shown,
                                bool is_end, struct byte_buffer *out) {
     const struct llama_answer answer = answer_of(call, index);
@@ -443,7 +443,7 @@ static void write_llama_frame(struct completion_api_call *call, int32_t index, b
     clear(&call->choices[index]);
 }
 
-/* What is said at the end is a frame of its own, without text. */
+/* What is written at the end goes into a separate frame, without text. */
 static void write_llama_update(struct api_call *base, int32_t index, struct byte_buffer *out) {
     struct completion_api_call *call = (struct completion_api_call *)base;
     const struct choice_output *choice = &call->choices[index];
@@ -490,7 +490,7 @@ static void write_llama_choices(struct api_call *base, struct byte_buffer *out) 
     }
 }
 
-/* Writes one object, or a list where there are several. */
+/* Writes one object, or a list if there are several. */
 static void write_llama_body(struct api_call *base, struct byte_buffer *out) {
     const struct completion_api_call *call = (const struct completion_api_call *)base;
     bool is_list = base->num_prompts * call->num_returned > 1;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_ADDED 16 /* tokens that a tokenizer puts around a text */
+#define MAX_ADDED 16 /* tokens that a tokenizer adds around a text */
 #define SUFFIX_SHARE 4
 
 int fim_prompt_check(const struct api_context *context, const char *path, bool is_infill,
@@ -65,8 +65,8 @@ static int read_item(const struct api_context *context, const struct fim_prompt 
                               out, err);
 }
 
-/* Copies the tokens that the tokenizer puts in front; returns how many, or -1 when memory is short.
- */
+/* Copies the tokens that the tokenizer puts in front. Returns their number, or -1 when memory is
+ * short. */
 static int32_t write_added(const struct api_context *context, const struct fim_prompt *prompt,
                            int32_t out[MAX_ADDED]) {
     int before = 0, behind = 0;
@@ -79,7 +79,7 @@ static int32_t write_added(const struct api_context *context, const struct fim_p
     return before;
 }
 
-/* Leaves room for both, cutting what is furthest from the gap. */
+/* Divides the room between the two, and cuts what is furthest from the gap. */
 static void share(int32_t room, struct prompt_tokens *item, int32_t *num_behind) {
     int32_t behind = room / SUFFIX_SHARE;
     if (item->count + *num_behind <= room)

@@ -15,7 +15,7 @@ static int refuse_name(const char *name, const char *instead, struct api_error *
                        name, instead);
 }
 
-/* Refuses what a completion has by the names that the fields are given. */
+/* Refuses completion fields under the names to which /infill's fields are mapped. */
 static int check_names(const cJSON *json, struct api_error *err) {
     static const struct {
         const char *name, *instead;
@@ -149,7 +149,7 @@ static int append_files(const struct api_context *context, const struct infill_b
                : append_name(context, marks[FIM_FILE], "filename", "input_extra", limits, ids, err);
 }
 
-/* The buffer's memory becomes the tokens'. */
+/* Makes the buffer's memory that of the tokens. */
 static int take_ids(struct byte_buffer *ids, struct prompt_tokens *out, struct api_error *err) {
     if (ids->failed) {
         byte_buffer_finish(ids);
@@ -160,7 +160,7 @@ static int take_ids(struct byte_buffer *ids, struct prompt_tokens *out, struct a
     return 0;
 }
 
-/* The prompt is not cut: it is what stands at the gap. */
+/* The prompt is not cut: it is next to the gap. */
 static int check_prompt(const struct api_context *context, const struct prompt_limits *limits,
                         const struct infill_body *body, struct api_error *err) {
     int before = 0, behind = 0;

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NEVER (-100.0)           /* the bias that false stands for */
-#define RANDOM_SEED 4294967295.0 /* or -1 */
-#define MAX_FIELDS 64            /* of an answer; each is searched for */
+#define NEVER (-100.0)           /* the bias for which false stands */
+#define RANDOM_SEED 4294967295.0 /* or -1: a random seed */
+#define MAX_FIELDS 64            /* of an answer; each causes a search */
 #define MAX_FIELD_BYTES 256
 
 static const struct json_alias aliases[] = {
@@ -19,7 +19,7 @@ static const struct json_alias aliases[] = {
     {"n", "n_cmpl"},
     {"repetition_penalty", "repeat_penalty"},
     {"return_token_ids", "return_tokens"},
-    {"prompt", "input_prefix"}, /* these two in /infill only */
+    {"prompt", "input_prefix"}, /* these two only in /infill */
     {"suffix", "input_suffix"},
 };
 const struct body_names llama_body_names = {
@@ -35,8 +35,8 @@ cJSON *llama_body_detach(cJSON *json, const char *name) {
     return NULL;
 }
 
-/* Puts a member in the place of any of that name; takes over the item. NULL, or memory that is
- * short: -1 and *err. */
+/* Replaces any member of that name; takes ownership of the item. Returns -1 and *err if the item is
+ * NULL or memory is short. */
 static int put(cJSON *json, const char *name, cJSON *item, struct api_error *err) {
     cJSON_DeleteItemFromObjectCaseSensitive(json, name);
     if (item != NULL && cJSON_AddItemToObject(json, name, item))
@@ -45,7 +45,7 @@ static int put(cJSON *json, const char *name, cJSON *item, struct api_error *err
     return api_error_set_memory(err);
 }
 
-/* Without penalties it is no matter how far back they look. */
+/* Without penalties it does not matter how far back they look. */
 static void drop_idle(cJSON *json) {
     static const char *const zeros[] = {"presence_penalty", "frequency_penalty"};
     const cJSON *repetition = body_names_given(&llama_body_names, json, "repetition_penalty"),
@@ -63,8 +63,8 @@ static void drop_idle(cJSON *json) {
         cJSON_DeleteItemFromObjectCaseSensitive(json, "seed");
 }
 
-/* The order of llama.cpp's editors: the steps before the last are in this order here too, and the
- * last has no counterpart. */
+/* The order that llama.cpp's editors send. The steps before the last one have this order here too;
+ * the last one has no counterpart. */
 static bool is_editors_order(const cJSON *samplers) {
     static const char *const order[] = {"top_k", "top_p", "infill"};
     const cJSON *item;
@@ -77,7 +77,7 @@ static bool is_editors_order(const cJSON *samplers) {
     return count == 3;
 }
 
-/* Drops what ends llama.cpp's answer early, by time or by a line's indentation. */
+/* Drops what ends llama.cpp's answer early, by time or by the indentation of a line. */
 static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_error *err) {
     static const char *const names[] = {"t_max_prompt_ms", "t_max_predict_ms", "n_indent",
                                         "samplers"};
@@ -92,7 +92,7 @@ static int drop_others(cJSON *json, struct byte_buffer *ignored, struct api_erro
     return ignored->failed ? api_error_set_memory(err) : 0;
 }
 
-/* An empty stop string is none, as llama.cpp has it. */
+/* An empty stop string counts as none, as in llama.cpp. */
 static void drop_empty_stops(cJSON *json) {
     cJSON *stop = cJSON_GetObjectItemCaseSensitive(json, "stop"), *next;
     if (cJSON_IsString(stop) && stop->valuestring[0] == '\0')
@@ -129,13 +129,13 @@ int llama_body_take_fields(cJSON *json, cJSON **out, struct api_error *err) {
     cJSON *fields = llama_body_detach(json, "response_fields");
     int result = fields != NULL ? check_fields(fields, err) : 0;
     bool is_given = result == 0 && fields != NULL && fields->child != NULL;
-    *out = is_given ? fields : NULL; /* an empty list selects nothing: all members are answered */
+    *out = is_given ? fields : NULL; /* an empty list selects nothing: the answer has all members */
     if (!is_given)
         cJSON_Delete(fields);
     return result;
 }
 
-/* Encodes a text as it stands within another. */
+/* Encodes a text that is part of another text. */
 static int encode(const struct api_context *context, const char *text, const char *path,
                   unsigned flags, int32_t **out, size_t *out_count, struct api_error *err) {
     const struct prompt_text whole = {.data = text, .length = strlen(text), .flags = flags};
@@ -145,7 +145,7 @@ static int encode(const struct api_context *context, const char *text, const cha
 struct bias_reader {
     const struct api_context *context;
     cJSON *map;  /* from ids to biases */
-    int num_set; /* those set again too: each looks through all of them */
+    int num_set; /* biases set, repeated ids included: each is a search through all of them */
     struct api_error *err;
 };
 
@@ -180,7 +180,7 @@ static int set_biases(struct bias_reader *reader, const char *text, const char *
     return result;
 }
 
-/* Reads [token or text, bias or false], or a member, whose name is one of these. */
+/* Reads [token or text, bias or false]; or a member whose name is a token or text. */
 static int read_bias(struct bias_reader *reader, const cJSON *item, const char *path) {
     const cJSON *what = cJSON_IsArray(item) ? item->child : NULL;
     const cJSON *value = what != NULL ? what->next : NULL;
@@ -226,7 +226,8 @@ int llama_body_take(const struct api_context *context, cJSON *json, struct byte_
     return drop_others(json, ignored, err);
 }
 
-/* Appends a text's ids; only a text that begins the prompt has what the tokenizer puts there. */
+/* Appends a text's ids. Only a text at the start of the prompt gets what the tokenizer puts
+ * there. */
 static int append_text(const struct api_context *context, const cJSON *text, bool is_first,
                        cJSON *ids, struct api_error *err) {
     unsigned flags = prompt_text_flags(is_first, true);
@@ -245,7 +246,7 @@ static int append_id(const cJSON *id, cJSON *ids, struct api_error *err) {
     return cJSON_AddItemToArray(ids, cJSON_Duplicate(id, false)) ? 0 : api_error_set_memory(err);
 }
 
-/* Returns the ids of a list of ids and texts, or NULL and *err. */
+/* Returns the ids of a list of ids and texts; NULL and *err on failure. */
 static cJSON *make_ids(const struct api_context *context, const cJSON *list,
                        struct api_error *err) {
     cJSON *ids = cJSON_CreateArray();
@@ -274,7 +275,7 @@ static bool is_mixed(const cJSON *list) {
     return has_text && has_id && !has_other;
 }
 
-/* Returns what a prompt stands for; item itself where it is as a completion has it. */
+/* Returns what a prompt stands for; the item itself if it has the form of a completion's prompt. */
 static cJSON *make_prompt(const struct api_context *context, cJSON *item, struct api_error *err) {
     const cJSON *data = json_given_member(item, "multimodal_data"),
                 *text = json_given_member(item, "prompt_string");

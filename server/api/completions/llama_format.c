@@ -43,7 +43,7 @@ static void write_settings(const struct llama_answer *answer, const struct reque
     json_write_end_object(out);
 }
 
-/* Writes the prompt as the model has it. */
+/* Writes the prompt as the model gets it. */
 static void write_prompt(const struct llama_answer *answer, const struct request *request,
                          struct byte_buffer *out) {
     struct byte_buffer text = {0};
@@ -73,7 +73,7 @@ static void write_end(const struct llama_answer *answer, int32_t prompt, struct 
     json_write_string(out, word->data != NULL ? word->data : "", word->length);
     json_write_key(out, "has_new_line");
     json_write_bool(out, answer->has_new_line);
-    json_write_key(out, "truncated"); /* by the context's end */
+    json_write_key(out, "truncated"); /* by the end of the context */
     json_write_bool(out, choice->finish.reason == FINISH_LENGTH &&
                              request->num_prompt_tokens + choice->num_generated >=
                                  answer->max_model_len);
@@ -112,7 +112,7 @@ void llama_format_answer(const struct llama_answer *answer, int32_t index, bool 
     json_write_end_object(out);
 }
 
-/* Returns where a value ends that begins at `at`. */
+/* Returns the end of the value that begins at `at`. */
 static const char *skip_value(const char *at, const char *end) {
     int depth = 0;
     bool in_string = false;
@@ -131,8 +131,8 @@ static const char *skip_value(const char *at, const char *end) {
     return at;
 }
 
-/* Returns the value of an object's member of that name, which needs no escapes; no bytes: it has
- * none, or is no object. */
+/* Returns the value of an object's member of that name, which needs no escapes; empty if the object
+ * has no such member, or is not an object. */
 static struct text find_member(struct text object, struct text name) {
     const char *at = object.data, *end = object.data + object.length;
     if (object.length == 0 || *at != '{')

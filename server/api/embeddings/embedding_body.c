@@ -42,7 +42,7 @@ static int read_encoding(const cJSON *body, enum embedding_encoding *out, struct
     return 0;
 }
 
-/* Writes "64, 128 or 256", cut where there is no room. */
+/* Writes "64, 128 or 256", cut if there is no room. */
 static void list_sizes(const struct embedding_sizes *sizes, int32_t whole, char *out,
                        size_t capacity) {
     size_t used = 0;
@@ -55,7 +55,7 @@ static void list_sizes(const struct embedding_sizes *sizes, int32_t whole, char 
                  used > 0 ? "" : ", the size of this model's embeddings");
 }
 
-/* Vectors can be shortened only where the model was trained for it. */
+/* Vectors can be shortened only if the model was trained for it. */
 static int check_dimensions(const struct api_context *context, const struct embedding_body *body,
                             struct api_error *err) {
     static const struct embedding_sizes none;

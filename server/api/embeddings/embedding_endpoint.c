@@ -1,6 +1,6 @@
-/* /v1/embeddings: every input is a prompt of one choice. Its embedding is written as JSON when it
- * is ready, so that a long list does not hold up the I/O thread at its end, where the parts are
- * only joined. */
+/* /v1/embeddings: every input is a prompt with one choice. Its embedding is written as JSON as soon
+ * as it is ready, so that a long list does not hold up the I/O thread at the end, where the parts
+ * are only joined. */
 #include "server/api/call/endpoints.h"
 
 #include "config/base/check.h"
@@ -11,16 +11,16 @@
 
 #include <stdlib.h>
 
-/* Numbers that one API call may produce; each is some 12 bytes of JSON that are held until its
- * end. */
+/* Numbers that one API call may produce. Each takes about 12 bytes of JSON, which are held until
+ * the end. */
 #define MAX_NUMBERS (8 << 20)
 
 struct embedding_api_call {
     struct api_call base; /* first: see api_call_type.h */
     enum embedding_encoding encoding;
     bool normalize;
-    int32_t num_dimensions;         /* of what is written: the first ones of the model's */
-    float *vector;                  /* [num_dimensions] the one being written */
+    int32_t num_dimensions;         /* that are written: the first ones of the model's */
+    float *vector;                  /* [num_dimensions]; the one that is being written */
     struct byte_buffer *embeddings; /* [num_prompts] */
 };
 

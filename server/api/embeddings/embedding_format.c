@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Floats that are converted to bytes at a time; a multiple of 3, so that no group of base64 is
- * cut. */
+ * split. */
 #define CHUNK 48
 
 void embedding_normalise(const float *vector, int32_t num_dimensions, float *out) {

@@ -1,4 +1,4 @@
-/* The JSON of an embedding, and base64, in which one may be written. */
+/* The JSON of an embedding; and base64, in which an embedding may be written. */
 #ifndef QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_FORMAT_H
 #define QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_FORMAT_H
 
@@ -12,8 +12,8 @@ enum embedding_encoding {
     EMBEDDING_BASE64, /* a string: the floats, little-endian, in base64 */
 };
 
-/* Scales a vector to a Euclidean length of 1; one of length 0 stays as it is. Sums are in
- * double and in order: the same vector gives the same bits. out may be vector. */
+/* Scales a vector to a Euclidean length of 1; a vector of length 0 stays as it is. Sums are
+ * computed in double and in order, so the same vector gives the same bits. out may be vector. */
 void embedding_normalise(const float *vector, int32_t num_dimensions, float *out);
 
 /* Writes {"object":"embedding","index":...,"embedding":...}. */

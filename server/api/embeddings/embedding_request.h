@@ -1,5 +1,5 @@
-/* The engine's request for the embedding of one text, and the fields that say how it is made: what
- * embeddings and scores have in common. */
+/* The engine's request for the embedding of one text, and the fields that say how it is computed:
+ * what embeddings and scores have in common. */
 #ifndef QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_REQUEST_H
 #define QUIRE_SERVER_API_EMBEDDINGS_EMBEDDING_REQUEST_H
 
@@ -14,11 +14,12 @@ struct embedding_settings {
     const char *cache_salt; /* NULL: none */
 };
 
-/* Reads the field `pooling`; absent or null leaves *out. -1 and *err, 400. */
+/* Reads the field `pooling`; if it is absent or null, *out does not change. Returns -1 and *err,
+ * 400, on failure. */
 int embedding_pooling_read(const cJSON *body, enum pooling *out, struct api_error *err);
 
-/* Makes the request of one prompt (prompt_field.h), whose path names it in errors. -1 and *err;
- * *out may be set then, and is the caller's. */
+/* Makes the request of one prompt (prompt_field.h), whose path names it in errors. Returns -1 and
+ * *err on failure; *out may be set then, and is owned by the caller. */
 int embedding_request_create(const struct api_context *context,
                              const struct embedding_settings *settings, const cJSON *item,
                              const char *path, struct request **out, struct api_error *err);

@@ -56,7 +56,7 @@ static bool is_one_of(const char *text, const char *const *words, size_t count) 
 
 /* --- thread, max_tokens, stop_sequences, metadata --- */
 
-/* The code is Anthropic's: its SDK sends all messages then. */
+/* The code is Anthropic's: its SDK then sends all messages. */
 static int check_stateless(const cJSON *body, struct api_error *err) {
     if (json_given_member(body, "thread") == NULL)
         return 0;
@@ -75,7 +75,7 @@ static int check_bounds(const cJSON *body, bool counts_only, struct api_error *e
                : json_refuse(stop, "stop_sequences", "an array of strings", err);
 }
 
-/* It is named as ignored. */
+/* The field is listed as ignored. */
 static int check_metadata(const cJSON *body, struct api_error *err) {
     const cJSON *metadata = json_given_member(body, "metadata"),
                 *user = json_given_member(metadata, "user_id");
@@ -92,7 +92,7 @@ static int check_metadata(const cJSON *body, struct api_error *err) {
 
 /* --- context_management --- */
 
-/* Returns whether an edit keeps all: {"type":"clear_thinking_20251015","keep":"all"}. */
+/* Returns whether an edit keeps everything: {"type":"clear_thinking_20251015","keep":"all"}. */
 static bool is_idle_edit(const cJSON *edit) {
     const char *type = cJSON_GetStringValue(json_member(edit, "type"));
     const cJSON *keep = json_member(edit, "keep");
@@ -102,7 +102,7 @@ static bool is_idle_edit(const cJSON *edit) {
            word != NULL && strcmp(word, "all") == 0;
 }
 
-/* Clients send edits that change nothing; others would make another prompt. */
+/* Clients send edits that change nothing. Other edits would change the prompt. */
 static int check_context_management(const cJSON *body, struct api_error *err) {
     const cJSON *management = json_given_member(body, "context_management"), *edit;
     if (management != NULL && !cJSON_IsObject(management))
@@ -118,8 +118,8 @@ static int check_context_management(const cJSON *body, struct api_error *err) {
 
 /* --- thinking --- */
 
-/* The budget of a model whose reasoning is not known here is named as ignored: clients send one to
- * any model. */
+/* For a model whose reasoning this server does not recognise, the budget is listed as ignored:
+ * clients send one to any model. */
 static int read_budget(const struct api_context *context, const cJSON *thinking,
                        struct conversation *out, struct api_error *err) {
     static const char name[] = "thinking.budget_tokens";
@@ -156,7 +156,7 @@ static int read_thinking(const struct api_context *context, const cJSON *body,
     if (check_display(thinking, err) != 0)
         return -1;
     CONVERSATION_IGNORE(out, thinking, "thinking", known);
-    if (strcmp(word, "adaptive") == 0) /* as the template has it */
+    if (strcmp(word, "adaptive") == 0) /* left to the template */
         return 0;
     bool is_enabled = strcmp(word, "enabled") == 0;
     if (!is_enabled && strcmp(word, "disabled") != 0)
@@ -205,9 +205,9 @@ static int read_output_config(const cJSON *body, struct conversation *out, struc
     return 0;
 }
 
-/* --- All of it --- */
+/* --- All fields --- */
 
-/* Fields of the chat that would mean something here without being part of this endpoint. */
+/* Fields of chats that would mean something here, but are not part of this endpoint. */
 static const char *const chat_fields[] = {
     "add_generation_prompt",
     "best_of",
@@ -247,7 +247,7 @@ static int read_all(const struct api_context *context, const cJSON *body, bool c
         CONVERSATION_FIELDS_REFUSE(body, chat_fields, err) != 0 ||
         conversation_fields_read(context, body, JSON_TABLE(fields), out, err) != 0)
         return -1;
-    out->sampling.max_tokens_field = NULL; /* what the context has no room for is cut */
+    out->sampling.max_tokens_field = NULL; /* output that does not fit into the context is cut */
     return conversation_fields_check_tools(context, out, err);
 }
 

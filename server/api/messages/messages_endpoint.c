@@ -1,6 +1,6 @@
-/* /v1/messages: the body becomes a conversation (messages_body.h), its one choice a list of content
- * blocks (messages_output.h). A stream's events are made while the output is added, and sent
- * after. */
+/* /v1/messages. The body becomes a conversation (messages_body.h), the only choice a list of
+ * content blocks (messages_output.h). A stream's events are made while output is added, and sent
+ * afterwards. */
 #include "server/api/call/endpoints.h"
 
 #include "server/api/call/api_call_type.h"
@@ -17,14 +17,14 @@ struct messages_api_call {
     struct api_call base; /* first: see api_call_type.h */
     struct chat_parts parts;
     struct messages_output output;
-    int64_t max_tokens;        /* as requested; the context may have room for fewer */
-    struct byte_buffer events; /* a stream's, not yet sent */
-    bool has_begun;            /* message_start is among them */
+    int64_t max_tokens;        /* as requested; the context may have room for less */
+    struct byte_buffer events; /* of a stream, not sent yet */
+    bool has_begun;            /* the events include message_start */
 };
 
 /* --- From a body to a request --- */
 
-/* The request twice: as it came, and as a conversation. */
+/* The request in two forms: as it came, and as a conversation. */
 struct messages_bodies {
     const cJSON *json;
     struct conversation conversation;
@@ -64,7 +64,7 @@ static size_t held_bytes(const struct api_call *base) {
     return messages_output_bytes(&call->output) + call->events.capacity;
 }
 
-/* --- What the answer says beside its blocks --- */
+/* --- What the answer has in addition to its blocks --- */
 
 static const char *stop_reason(const struct messages_api_call *call) {
     const struct api_call_finish *finish = &call->base.choices[0].finish;
@@ -79,7 +79,7 @@ static const char *stop_reason(const struct messages_api_call *call) {
     return call->output.num_tool_uses > 0 && !is_broken ? "tool_use" : "end_turn";
 }
 
-/* is_end: false writes both as null. */
+/* is_end: false writes both members as null. */
 static void write_stop(const struct messages_api_call *call, bool is_end, struct byte_buffer *out) {
     const struct text *stop = &call->base.choices[0].finish.stop_string;
     json_write_text_member(out, "stop_reason", is_end ? stop_reason(call) : NULL);
@@ -90,8 +90,8 @@ static void write_stop(const struct messages_api_call *call, bool is_end, struct
         json_write_null(out);
 }
 
-/* What is cached is not counted among the input_tokens, as Anthropic has it; nothing is written to
- * a cache on demand. */
+/* As in Anthropic's API, cached tokens are not counted as input_tokens. Nothing is written to a
+ * cache on demand. */
 static void write_usage(const struct messages_api_call *call, struct byte_buffer *out) {
     struct api_call_usage usage = api_call_total_usage(&call->base);
     json_write_key(out, "usage");
@@ -107,7 +107,7 @@ static void write_usage(const struct messages_api_call *call, struct byte_buffer
     json_write_end_object(out);
 }
 
-/* Writes the message; before its end without content and stop_reason. */
+/* Writes the message; before its end, without content and stop_reason. */
 static void write_message(const struct messages_api_call *call, bool is_end,
                           struct byte_buffer *out) {
     const struct api_call_head *head = &call->base.head;
@@ -126,7 +126,7 @@ static void write_message(const struct messages_api_call *call, bool is_end,
     json_write_end_object(out);
 }
 
-/* --- From events to blocks, and to bytes --- */
+/* --- From events to blocks and to bytes --- */
 
 static void write_start(struct messages_api_call *call, struct byte_buffer *events) {
     call->has_begun = true;

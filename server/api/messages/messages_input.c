@@ -9,13 +9,13 @@
 
 struct reader {
     struct conversation *out;
-    struct byte_buffer reasoning; /* of the last message, which has not got it yet */
+    struct byte_buffer reasoning; /* of the last message, not added to it yet */
     struct api_error *err;
 };
 
-/* --- Messages as they are made --- */
+/* --- Messages, while they are made --- */
 
-/* Gives the last message its reasoning, and content if it has none. */
+/* Adds its reasoning to the last message, and empty content if it has none. */
 static int end_message(struct reader *reader) {
     struct message *message = conversation_last(reader->out);
     if (message != NULL && reader->reasoning.length > 0) {
@@ -33,7 +33,7 @@ static struct message *begin_message(struct reader *reader, const char *role) {
                                     : NULL;
 }
 
-/* Returns the message that what a turn of this role says next belongs to. */
+/* Returns the message to which the next block of a turn of this role belongs. */
 static struct message *message_of(struct reader *reader, const char *role) {
     struct message *last = conversation_last(reader->out);
     bool is_turn = strcmp(role, "system") != 0;
@@ -128,7 +128,7 @@ static int read_thinking(struct reader *reader, const struct block *block) {
     return reader->reasoning.failed ? api_error_set_memory(reader->err) : 0;
 }
 
-/* What is encrypted there cannot be read here: its data is named as ignored. */
+/* Encrypted reasoning cannot be read here: its data is listed as ignored. */
 static int read_redacted(struct reader *reader, const struct block *block) {
     static const char *const known[] = {"type"};
     const char *data = NULL;
@@ -258,8 +258,8 @@ static int read_message(struct reader *reader, const cJSON *message, const struc
     return read_blocks(reader, role, content, content_path);
 }
 
-/* Takes Claude Code's billing line out of the system prompt: it is another one in every request, so
- * that no prompt would begin as the one before it. */
+/* Removes Claude Code's billing line from the system prompt. It differs in every request, so no
+ * prompt would begin like the one before it. */
 static void leave_out_billing(struct message *message) {
     static const char prefix[] = "x-anthropic-billing-header:";
     int num_left = 0;
@@ -300,7 +300,8 @@ static int read_messages(struct reader *reader, const cJSON *given) {
     return 0;
 }
 
-/* The answer continues what the assistant has said last; a call that has no result cannot be. */
+/* The answer continues the assistant's last message; a tool call without a result cannot be
+ * continued. */
 static int read_end(struct reader *reader) {
     const struct message *last = conversation_last(reader->out);
     if (last == NULL)

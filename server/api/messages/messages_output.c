@@ -50,7 +50,7 @@ static void write_input(const struct byte_buffer *text, struct byte_buffer *out)
     cJSON_Delete(input);
 }
 
-/* Its beginning in a stream has neither text nor signature yet. */
+/* The start of a block in a stream has no text and no signature yet. */
 static void write_block(const struct messages_block *block, bool is_beginning,
                         struct byte_buffer *out) {
     json_write_begin_object(out);
@@ -135,8 +135,8 @@ void messages_output_close(struct messages_output *output, struct byte_buffer *e
     output->is_open = false;
 }
 
-/* Clients drop thinking without a signature. This one proves nothing: whoever sends thinking could
- * say the same in any other message. */
+/* Clients drop thinking that has no signature. This signature proves nothing: a client that sends
+ * thinking could say the same in any other message. */
 static int make_id(struct messages_block *block) {
     const char *prefix = block->kind == OUTPUT_PART_TOOL_CALL ? "toolu_" : "sig_";
     return random_id(prefix, NUM_ID_DIGITS, block->id, sizeof(block->id));
@@ -161,7 +161,7 @@ static int open_block(struct messages_output *output, const struct output_part *
     return 0;
 }
 
-/* Returns whether the part does not go on with the open block. */
+/* Returns whether the part does not continue the open block. */
 static bool begins_block(const struct messages_output *output, const struct output_part *part) {
     if (part->kind == OUTPUT_PART_TOOL_CALL || !output->is_open)
         return true;

@@ -71,7 +71,7 @@ static int read_choice(const cJSON *choice, struct conversation *out, struct api
         return -1;
     CONVERSATION_IGNORE(out, choice, "tool_choice", known);
     if (strcmp(word, "auto") == 0)
-        return 0; /* the default, also where there are no tools */
+        return 0; /* the default, also if there are no tools */
     if (strcmp(word, "none") == 0)
         return tools_set_choice(out, TOOL_CHOICE_NONE, err);
     if (strcmp(word, "any") != 0 && strcmp(word, "tool") != 0)

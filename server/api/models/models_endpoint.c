@@ -22,7 +22,7 @@ static void write_model(const struct api_context *context, const char *name,
     json_write_end_object(out);
 }
 
-/* As Anthropic's ModelInfo. */
+/* Writes the members of Anthropic's ModelInfo. */
 static void write_anthropic(const struct api_context *context, const char *name,
                             struct byte_buffer *out) {
     char created[32];

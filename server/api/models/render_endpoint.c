@@ -1,5 +1,5 @@
-/* /v1/chat/completions/render and /v1/completions/render: a body is read, rendered and tokenised as
- * if it were to be answered, and what the engine would be given is written in the shape of vLLM's
+/* /v1/chat/completions/render and /v1/completions/render. A body is read, rendered and tokenised as
+ * if it were to be answered. What the engine would be given is written in the form of vLLM's
  * GenerateRequest (vllm/entrypoints/serve/disagg/protocol.py). */
 #include "server/api/call/endpoints.h"
 
@@ -16,7 +16,7 @@
 
 #define ID_BYTES API_CALL_ID_BYTES
 
-/* What of a body is the same for both. */
+/* The parts of a body that both have in common. */
 struct rendered {
     const struct api_context *context;
     const struct sampling_body *sampling;
@@ -34,7 +34,7 @@ static void write_bool(const char *name, bool value, struct byte_buffer *out) {
     json_write_bool(out, value);
 }
 
-/* A number, or null where it is not given. */
+/* Writes a number, or null if it is not given. */
 static void write_optional(const char *name, int64_t value, bool is_given,
                            struct byte_buffer *out) {
     json_write_key(out, name);

@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A long token can stand for a hundred bytes, so the text of a small body, which the answer has
- * twice, needs its own bound. */
+/* A long token can stand for a hundred bytes, so the text of a small body needs a separate bound;
+ * the answer contains it twice. */
 #define MAX_DETOKENIZED_BYTES (8 << 20)
 
-/* vLLM's fields, then llama.cpp's for its own form {"content": ...}. */
+/* vLLM's fields, then those of llama.cpp for its own form {"content": ...}. */
 struct tokenize_body {
     const char *model;
     const char *prompt;
@@ -30,7 +30,7 @@ struct tokenize_body {
     bool skip_special_tokens; /* /detokenize's, and SGLang's; false unless it is given */
 };
 
-/* Of a chat whose prompt is wanted. */
+/* Fields of a chat whose prompt is requested. */
 #define CHAT_FIELDS                                                                                \
     JSON_OTHER(messages), JSON_OTHER(tools), JSON_OTHER(tool_choice), JSON_OTHER(functions),       \
         JSON_OTHER(function_call), JSON_TEXT(struct tokenize_body, reasoning_effort),              \
@@ -101,7 +101,7 @@ static void write_pieces(const struct tokenizer *tokenizer, const int32_t *token
     json_write_end_array(out);
 }
 
-/* Writes llama.cpp's form for its own fields, else vLLM's. */
+/* Writes llama.cpp's form for its own fields, otherwise vLLM's. */
 static void write_tokenized(const struct api_context *context, const struct tokenize_body *body,
                             const int32_t *tokens, size_t count, struct byte_buffer *out) {
     bool is_vllm = body->prompt != NULL || body->messages != NULL;
@@ -137,7 +137,7 @@ static int tokenize_text(const struct api_context *context, const struct tokeniz
     return 0;
 }
 
-/* The prompt that a chat of these messages gives the model. */
+/* Renders the prompt that a chat of these messages gives the model. */
 static int render_chat(const struct api_context *context, const cJSON *json,
                        const struct tokenize_body *body, struct chat_rendering *out,
                        struct api_error *err) {
@@ -162,8 +162,8 @@ static int tokenize_chat(const struct api_context *context, cJSON *json,
     return result;
 }
 
-/* The input to tokenize, and the fields that mean something beside it: another one is refused, as
- * it would be ignored. */
+/* The input to tokenize, and the fields that have a meaning together with it. Other fields are
+ * refused, because they would be ignored. */
 enum tokenize_form { FORM_PROMPT = 1, FORM_MESSAGES = 2, FORM_CONTENT = 4 };
 
 static int check_form(const cJSON *json, enum tokenize_form form, struct api_error *err) {
@@ -265,7 +265,7 @@ static int decode(const struct tokenizer *tokenizer, const int32_t *tokens, size
     return text->failed ? api_error_set_memory(err) : 0;
 }
 
-/* The text of the ids in the body. */
+/* Decodes the ids in the body. */
 static int decode_body(const struct api_context *context, const cJSON *json,
                        struct byte_buffer *text, struct byte_buffer *ignored,
                        struct api_error *err) {
@@ -312,7 +312,7 @@ static int detokenize_parsed(const struct api_context *context, cJSON *json,
     return result;
 }
 
-/* What an endpoint makes of its body, which it may change. */
+/* Makes an endpoint's answer from its body, which it may change. */
 typedef int transform_parsed(const struct api_context *context, cJSON *json,
                              struct byte_buffer *out, struct byte_buffer *ignored,
                              struct api_error *err);

@@ -40,13 +40,13 @@ const cJSON *score_body_text(const cJSON *item) {
     return cJSON_IsObject(item) ? json_member(item, "text") : item;
 }
 
-/* What a field takes, under any one of its names. */
+/* What a field accepts, under any one of its names. */
 struct text_rule {
     const char *names[4], *allowed;
     bool is_list, takes_objects;
 };
 
-/* Finds the name that the body has; a 400 where it has two. */
+/* Finds the name that the body uses; a 400 if it uses two. */
 static int find_name(const cJSON *body, const struct text_rule *rule, const char **out,
                      struct api_error *err) {
     const char *found = NULL;
@@ -73,7 +73,7 @@ static int check_text(const cJSON *item, const char *path, const struct text_rul
                        path);
 }
 
-/* Reads one text, or a list of them. */
+/* Reads one text, or a list of texts. */
 static int read_texts(const struct api_context *context, const cJSON *body,
                       const struct text_rule *rule, struct prompt_list *out,
                       struct api_error *err) {

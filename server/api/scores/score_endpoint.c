@@ -1,7 +1,7 @@
-/* /v1/score, /v1/rerank and /v2/rerank: each text is a prompt whose embedding is made as that of
- * /v1/embeddings; the score of a pair is the cosine of the angle between its two. It is computed as
- * soon as both are there, and a document's JSON is written when the body is read, so that a long
- * list does not hold up the I/O thread at its end. */
+/* /v1/score, /v1/rerank and /v2/rerank. Each text is a prompt whose embedding is computed as in
+ * /v1/embeddings; the score of a pair is the cosine of the angle between its two embeddings. A
+ * score is computed as soon as both are ready, and a document's JSON is written when the body is
+ * read, so that a long list does not hold up the I/O thread at the end. */
 #include "server/api/call/endpoints.h"
 
 #include "config/base/check.h"
@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of embeddings that one API call may hold until their pairs are complete: 32 MiB. */
+/* Numbers in the embeddings that one API call may hold until their pairs are complete: 32 MiB. */
 #define MAX_NUMBERS (8 << 20)
 
 struct score {
     float value;
     int32_t index;
     bool is_known;
-    struct byte_buffer document; /* a rerank's: {"text": ...}; empty where it is not returned */
+    struct byte_buffer document; /* of a rerank: {"text": ...}; empty if it is not returned */
 };
 
 struct score_api_call {
@@ -31,7 +31,7 @@ struct score_api_call {
     int32_t num_returned;
     int32_t num_dimensions;
     int32_t num_held; /* embeddings */
-    float **vectors;  /* [num_prompts] of length 1; NULL: not there, or not needed any more */
+    float **vectors;  /* [num_prompts] of length 1; NULL: not ready, or not needed any more */
     struct score *scores;
 };
 
@@ -154,7 +154,8 @@ static float cosine(const float *a, const float *b, int32_t num_dimensions) {
     return sum > 1.0 ? 1.0f : sum < -1.0 ? -1.0f : (float)sum;
 }
 
-/* Computes a score whose two embeddings are there; the one that no other score needs is freed. */
+/* Computes a score whose two embeddings are ready, and frees embeddings that no other score
+ * needs. */
 static void compute(struct score_api_call *call, int32_t index) {
     int32_t first = call->num_first > 1 ? index : 0, second = call->num_first + index;
     struct score *score = &call->scores[index];
@@ -183,7 +184,7 @@ static int add_embedding(struct api_call *base, int32_t index, const struct toke
     return 0;
 }
 
-/* The best first; equal ones in the order of the request. */
+/* The best come first; equal ones are in the order of the request. */
 static int compare(const void *left, const void *right) {
     const struct score *a = left, *b = right;
     if (a->value != b->value)
@@ -191,9 +192,10 @@ static int compare(const void *left, const void *right) {
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* --- From there to bytes --- */
+/* --- From scores to bytes --- */
 
-/* Says what the numbers are: no classifier's, which is what others may expect here. */
+/* Writes what the numbers are: not those of a classifier, which clients of other servers may
+ * expect. */
 static void write_end(const struct score_api_call *call, struct byte_buffer *out) {
     const struct api_call_usage usage = api_call_total_usage(&call->base);
     json_write_text_member(out, "model", call->base.head.model);
