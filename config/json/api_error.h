@@ -1,6 +1,6 @@
-/* An error a client gets: an HTTP status and OpenAI's error object
+/* An error that a client receives: an HTTP status and OpenAI's error object
  * {"error":{"message","type","param","code"}}. Messages name the field, the value and what is
- * allowed; they never hold pointers, file paths or more than a short, escaped piece of the
+ * allowed. They never contain pointers, file paths or more than a short, escaped piece of the
  * input. */
 #ifndef QUIRE_CONFIG_JSON_API_ERROR_H
 #define QUIRE_CONFIG_JSON_API_ERROR_H
@@ -19,11 +19,11 @@ struct api_error {
 int api_error_set(struct api_error *err, int status, const char *type, const char *code,
                   const char *param, const char *format, ...) __attribute__((format(printf, 6, 7)));
 
-/* Does so for a 400 of OpenAI's type invalid_request_error. */
+/* Does the same for a 400 of OpenAI's type invalid_request_error. */
 int bad_request(struct api_error *err, const char *code, const char *param, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Fills *err for a system that has no memory for the request: a 503, as it may have later. */
+/* Fills *err when there is no memory for the request: a 503, because there may be some later. */
 int api_error_set_memory(struct api_error *err);
 
 /* Appends the JSON object. */

@@ -141,7 +141,7 @@ static const struct json_alias *find_alias(const struct json_alias *aliases, int
     return NULL;
 }
 
-/* Returns the member by the alias alone; NULL: it is not given. */
+/* Returns the member under the alias only; NULL if it is not given. */
 static const cJSON *alias_member(const cJSON *object, const struct json_alias *alias) {
     const cJSON *item = json_given_member(object, alias->alias);
     int64_t value;
@@ -165,7 +165,7 @@ const char *json_aliased_name(const cJSON *object, const struct json_alias *alia
     return alias != NULL && !has_name_only ? alias->alias : name;
 }
 
-/* Returns the field's line, NULL where it has none. */
+/* Returns the field's line in the table, NULL if there is none. */
 static const struct json_field *find_field(const struct json_table *table, const char *name) {
     for (int i = 0; i < table->num_aliases; i++) {
         if (strcmp(table->aliases[i].alias, name) == 0) {
@@ -180,7 +180,7 @@ static const struct json_field *find_field(const struct json_table *table, const
     return NULL;
 }
 
-/* Reads a field that the table has an alias for, unless the object has a member that counts
+/* Reads a field that the table has an alias for, unless another member of the object counts
  * instead. */
 static int read_aliased(const cJSON *object, const cJSON *item, const struct json_alias *alias,
                         const struct json_field *field, void *target, struct api_error *err) {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_EXACT_DIGITS 15 /* of which a double keeps every number, whatever its exponent */
+#define MAX_EXACT_DIGITS 15 /* a double keeps every such number, whatever its exponent */
 
 struct literal {
     const char *data;
@@ -20,7 +20,7 @@ static size_t count_digits(const char *text, size_t length) {
     return count;
 }
 
-/* Digits from the first to the last that is not 0, exponent apart. */
+/* Counts the digits from the first to the last that is not 0, without the exponent. */
 static size_t count_significant(struct literal number) {
     size_t count = 0, last = 0;
     for (size_t i = 0; i < number.length && strchr("eE", number.data[i]) == NULL; i++) {

@@ -21,7 +21,7 @@ static int check_fields(const cJSON *json, struct api_error *err) {
                        JSON_PARSE_MAX_FIELDS);
 }
 
-/* --- Doubled keys --- */
+/* --- Duplicate keys --- */
 
 struct member {
     cJSON *item;
@@ -34,7 +34,7 @@ static int compare_members(const void *a, const void *b) {
     return names != 0 ? names : first->place - second->place;
 }
 
-/* Has the last of the members of one name in the place of the first. */
+/* Puts the last of the members with one name in the place of the first. */
 static void merge_sorted(cJSON *object, const struct member *members, int count) {
     for (int begin = 0, end; begin < count; begin = end) {
         for (end = begin + 1;
@@ -65,7 +65,7 @@ static int merge_members(cJSON *object) {
     return 0;
 }
 
-/* As deep as a body may be. */
+/* Recurses at most as deep as a body may be nested. */
 static int merge_doubled(cJSON *tree) {
     cJSON *item;
     if (cJSON_IsObject(tree) && merge_members(tree) != 0)
@@ -107,13 +107,14 @@ cJSON *json_parse_written(const char *data, size_t length, struct api_error *err
 
 /* --- What was cut off --- */
 
-/* A text copied up to its cut: what has to be closed there, and where its last word begins. */
+/* A text that is copied up to where it was cut: what has to be closed there, and where its last
+ * word begins. */
 struct cut {
     struct byte_buffer text;
     char closers[JSON_MAX_DEPTH]; /* of the open containers, the outermost first */
     int depth;
     bool is_in_string;
-    size_t word; /* behind the last character of structure outside strings */
+    size_t word; /* after the last structural character outside strings */
 };
 
 static bool is_hex(const char *data, size_t length) {
@@ -123,8 +124,8 @@ static bool is_hex(const char *data, size_t length) {
     return true;
 }
 
-/* Copies the escape at data[0]; a backslash that begins none is escaped itself. Returns its length;
- * half an escape at the end is left out. */
+/* Copies the escape at data[0]. A backslash that does not begin one is itself escaped. Returns its
+ * length. Half an escape at the end is left out. */
 static size_t copy_escape(struct cut *cut, const char *data, size_t length) {
     if (length == 1)
         return 1;
@@ -151,7 +152,7 @@ static size_t copy_in_string(struct cut *cut, const char *data, size_t length) {
     return 1;
 }
 
-/* Returns false where containers end that have not begun, or nest too deep. */
+/* Returns false if a container ends that has not begun, or containers are nested too deep. */
 static bool copy_structure(struct cut *cut, char c) {
     if (c == '{' || c == '[') {
         if (cut->depth == JSON_MAX_DEPTH)
@@ -177,7 +178,7 @@ static bool copy_text(struct cut *cut, const char *data, size_t length) {
     return true;
 }
 
-/* Tries what is left of the text with an end; NULL with *err. */
+/* Tries to parse what is left of the text with this end; NULL and *err on failure. */
 static cJSON *parse_ended(struct cut *cut, size_t length, const char *end, struct api_error *err) {
     struct byte_buffer text = {0};
     byte_buffer_append(&text, cut->text.data, length);

@@ -1,6 +1,5 @@
 /* A place in a JSON document, as messages name it: messages[3].content[0].text. A reader makes one
- * on its stack for each member or item that it goes into; the text is made where an error needs it.
- */
+ * on its stack for each member or item that it enters; the text is made when an error needs it. */
 #ifndef QUIRE_CONFIG_JSON_JSON_PATH_H
 #define QUIRE_CONFIG_JSON_JSON_PATH_H
 
@@ -16,15 +15,16 @@ struct json_path {
     int index;                      /* of an item */
 };
 
-/* Live as long as the block that they stand in. parent: NULL for a member of the document. */
+/* Make a path that lives as long as the enclosing block. parent: NULL for a member of the
+ * document. */
 #define JSON_MEMBER_PATH(parent, name) (&(const struct json_path){(parent), (name), 0})
 #define JSON_ITEM_PATH(parent, index) (&(const struct json_path){(parent), NULL, (index)})
 
 /* Writes its text, with a NUL. */
 void json_path_text(const struct json_path *path, char out[JSON_PATH_BYTES]);
 
-/* Return -1 and fill *err, as json_refuse and bad_request do, with the path as param: "PATH must be
- * ALLOWED, not VALUE", and "PATH" with what the format says after it. */
+/* Return -1 and fill *err, like json_refuse and bad_request, with the path as param: "PATH must be
+ * ALLOWED, not VALUE", and "PATH" followed by what the format says. */
 int json_refuse_at(const cJSON *item, const struct json_path *path, const char *allowed,
                    struct api_error *err);
 int bad_request_at(struct api_error *err, const char *code, const struct json_path *path,

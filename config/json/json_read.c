@@ -1,7 +1,7 @@
 /* A loop over five states with an explicit stack of open containers, so that depth costs no C
- * stack. The keys of the open objects lie on one key stack; when an object closes, its keys are
- * sorted and equal neighbours are duplicates. Nodes are made as cJSON makes them: with malloc, the
- * first of a list having the last one as its `prev`. */
+ * stack. The keys of the open objects are on one key stack; when an object closes, its keys are
+ * sorted, and equal neighbours are duplicates. Nodes are made like cJSON's: with malloc, and the
+ * `prev` of a list's first node is its last one. */
 #include "config/json/json_read.h"
 
 #include "config/base/array.h"
@@ -45,7 +45,7 @@ struct scanner {
     struct level levels[JSON_MAX_DEPTH];
     struct key *keys;
     size_t num_keys, keys_capacity;
-    char *key; /* of the value that must come; owned until that takes it */
+    char *key; /* of the value that must come; owned until the value takes it */
     struct error *err;
 };
 
@@ -69,7 +69,7 @@ static int fail_unexpected(struct scanner *s, const char *expected) {
     return error_set(s->err, ERROR_SYNTAX, format, byte, s->at, expected);
 }
 
-/* The next byte, or -1 at the end. */
+/* Returns the next byte, or -1 at the end. */
 static int peek(const struct scanner *s) {
     return s->at < s->length ? (unsigned char)s->data[s->at] : -1;
 }
@@ -97,14 +97,14 @@ static int scan_hex4(struct scanner *s, unsigned *out) {
     return 0;
 }
 
-/* s->at is behind "\u". A surrogate pair is one escape. */
+/* Scans the rest of an escape whose "\u" is before s->at. A surrogate pair is one escape. */
 static int scan_unicode_escape(struct scanner *s) {
     size_t start = s->at - 2;
     unsigned code = 0, low = 0;
     if (scan_hex4(s, &code) != 0)
         return -1;
     if (s->limits->takes_any_escape)
-        return 0; /* the second half of a pair is an escape, too */
+        return 0; /* the second half of a pair is an escape too */
     if (code == 0)
         return fail_at(s, start, "\\u0000 is not allowed in a string");
     if (!utf16_is_high(code) && !utf16_is_low(code))
@@ -117,7 +117,7 @@ static int scan_unicode_escape(struct scanner *s) {
     return utf16_is_low(low) ? 0 : fail_at(s, start, "unpaired surrogate");
 }
 
-/* s->at is at the backslash. */
+/* Scans the escape whose backslash is at s->at. */
 static int scan_escape(struct scanner *s) {
     s->at++;
     int c = peek(s);
@@ -127,7 +127,7 @@ static int scan_escape(struct scanner *s) {
     return c == 'u' ? scan_unicode_escape(s) : 0;
 }
 
-/* s->at is at the opening quote; *out_escaped becomes true if the string holds escapes. */
+/* Scans the string whose opening quote is at s->at. *out_escaped becomes true if it has escapes. */
 static int scan_string(struct scanner *s, bool *out_escaped) {
     size_t start = s->at++;
     for (;;) {
@@ -162,8 +162,8 @@ static uint32_t hex4(const char *digits) {
     return code;
 }
 
-/* Undoes the checked escape at text[0]; returns its length, and that of the character in
- * *out_bytes. */
+/* Decodes the checked escape at text[0]. Returns its length; *out_bytes is that of the
+ * character. */
 static size_t undo_escape(const char *text, size_t length, char *out, size_t *out_bytes) {
     if (text[1] != 'u') {
         out[0] = (char)json_unescape_letter((unsigned char)text[1]);
@@ -206,7 +206,7 @@ static char *copy_text(const char *text, size_t length, bool has_escapes, size_t
     return copy;
 }
 
-/* Reads the string at s->at; NULL with the error. */
+/* Reads the string at s->at; NULL on failure, with the error set. */
 static char *read_string(struct scanner *s, size_t *out_length) {
     size_t start = s->at + 1;
     bool has_escapes = false;
@@ -241,7 +241,7 @@ static void skip_digits(struct scanner *s) {
         s->at++;
 }
 
-/* A point or an exponent sign is behind us: at least one digit must come. */
+/* Scans the digits after a point or an exponent, of which there must be at least one. */
 static int scan_digits(struct scanner *s) {
     if (!is_digit(peek(s)))
         return fail_unexpected(s, "a digit");
@@ -345,7 +345,7 @@ static int close_container(struct scanner *s) {
     return 0;
 }
 
-/* Appends a node to the open container, or makes it the root; it takes the key over. */
+/* Appends a node to the open container, or makes it the root. The node takes over the key. */
 static cJSON *add_node(struct scanner *s) {
     cJSON *node = calloc(1, sizeof(*node));
     if (node == NULL)

@@ -20,7 +20,7 @@ int json_unescape_letter(int byte) {
     return found != NULL ? values[found - letters] : -1;
 }
 
-/* The pair will not be completed. */
+/* Replaces the first half of a pair, if one is held: it will not be completed. */
 static size_t drop_high(struct json_unescape *string, char *out) {
     bool was_held = string->high != 0;
     string->high = 0;

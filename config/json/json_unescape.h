@@ -1,5 +1,5 @@
-/* The text of a JSON string that comes byte by byte: its escapes undone, a surrogate pair joined,
- * half a pair replaced by U+FFFD. A zeroed struct is at a string's start. */
+/* Decodes a JSON string that arrives byte by byte: escapes are decoded, a surrogate pair is joined,
+ * half a pair is replaced by U+FFFD. A zeroed struct is at the start of a string. */
 #ifndef QUIRE_CONFIG_JSON_JSON_UNESCAPE_H
 #define QUIRE_CONFIG_JSON_JSON_UNESCAPE_H
 
@@ -10,14 +10,14 @@
 #define JSON_UNESCAPE_MAX_BYTES 8 /* that one byte can release */
 
 struct json_unescape {
-    bool in_escape; /* behind a backslash */
+    bool in_escape; /* after a backslash */
     int num_hex;    /* digits of \uXXXX still to come */
     uint32_t code;  /* of the digits so far */
     uint32_t high;  /* the first half of a pair, whose second may follow; 0: none */
 };
 
-/* Return the value of a hexadecimal digit, and of the letter behind a backslash, but for 'u'; -1:
- * it is none. */
+/* Return the value of a hexadecimal digit, and of the letter after a backslash, except for 'u'; -1
+ * if it is not one. */
 int json_unescape_digit(int byte);
 int json_unescape_letter(int byte);
 
@@ -25,7 +25,7 @@ int json_unescape_letter(int byte);
  * now and returns its length. */
 size_t json_unescape_push(struct json_unescape *string, char byte,
                           char out[static JSON_UNESCAPE_MAX_BYTES]);
-/* The string has ended. */
+/* Ends the string. Writes what was still held, and returns its length. */
 size_t json_unescape_end(struct json_unescape *string, char out[static JSON_UNESCAPE_MAX_BYTES]);
 
 #endif

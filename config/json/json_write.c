@@ -107,7 +107,7 @@ void json_write_float(struct byte_buffer *out, float value) {
             break;
     }
     json_write_raw(out, text);
-    /* Some clients read "1" as an integer where a float is typed. */
+    /* Some clients read "1" as an integer where the type is float. */
     if (strpbrk(text, ".e") == NULL)
         byte_buffer_append_text(out, ".0");
 }
@@ -131,7 +131,7 @@ static void write_number(struct byte_buffer *out, const cJSON *item, bool as_sen
     json_write_raw(out, as_sent && item->valuestring != NULL ? item->valuestring : text);
 }
 
-/* As deep as json_parse lets a body be. */
+/* Recurses at most as deep as json_parse lets a body be nested. */
 static void write_tree(struct byte_buffer *out, const cJSON *tree, bool as_sent) {
     const cJSON *item;
     if (cJSON_IsString(tree)) {

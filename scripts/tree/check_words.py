@@ -20,7 +20,7 @@ SAY = [
 ]
 PATTERN = re.compile("|".join(rf"\b({pattern})\b" for _, pattern in SAY))
 # Rooms whose comments have not been read for this yet.
-NOT_YET = ("config/json/", "engine/executor/", "server/api/")
+NOT_YET = ("engine/executor/", "server/api/")
 
 
 def comments(text):
