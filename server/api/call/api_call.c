@@ -61,7 +61,7 @@ bool api_call_error(const struct api_call *call, struct api_error *err) {
     return call->has_error;
 }
 
-/* Ends the whole call with call->error: as the last event of a stream, or as its answer. */
+/* Ends the whole call with call->error, as the last event of a stream or as the answer. */
 static void end_with_error(struct api_call *call, struct byte_buffer *out) {
     call->is_done = true;
     call->has_error = true;
@@ -144,7 +144,7 @@ static int check_end(struct api_call *call, const struct request *request,
     return 0;
 }
 
-/* -1 and call->error when the call cannot continue. */
+/* Returns -1 with call->error when the call cannot continue. */
 static int read_choice(struct api_call *call, int32_t prompt, const struct token_event *event,
                        struct byte_buffer *out) {
     int32_t index = prompt * call->num_choices + event->choice;

@@ -28,7 +28,7 @@ static const char *reason_word(const struct api_call_finish *finish, const char 
     case FINISH_STOP:
         return instead != NULL ? instead : "stop";
     case FINISH_LENGTH:
-    case FINISH_DEADLINE: /* OpenAI has no word for it, and clients check the word */
+    case FINISH_DEADLINE: /* OpenAI has no finish reason for it, and clients check the reason */
         return "length";
     default:
         return NULL;
@@ -72,12 +72,12 @@ void api_call_format_usage(const struct api_call_usage *usage, struct byte_buffe
     json_write_end_object(out);
 }
 
-/* 0: not yet. */
+/* Returns the earlier of two times. 0 in time_ns: not yet. */
 static int64_t min_time(int64_t least, int64_t time_ns) {
     return time_ns != 0 && time_ns < least ? time_ns : least;
 }
 
-/* Writes how many tokens took so long: PREFIX_n, PREFIX_ms and the rates. */
+/* Writes how many tokens took this time: PREFIX_n, PREFIX_ms and the rates. */
 static void write_rate(const char *prefix, int64_t num_tokens, int64_t time_ns,
                        struct byte_buffer *out) {
     static const char *const names[] = {"n", "ms", "per_token_ms", "per_second"};

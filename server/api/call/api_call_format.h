@@ -1,4 +1,4 @@
-/* The JSON that the answers of completions and chats have in common. */
+/* Writes the JSON that the answers of completions and chats have in common. */
 #ifndef QUIRE_SERVER_API_CALL_API_CALL_FORMAT_H
 #define QUIRE_SERVER_API_CALL_API_CALL_FORMAT_H
 
@@ -10,13 +10,14 @@ void api_call_format_begin(const struct api_call_head *head, const char *object,
                            struct byte_buffer *out);
 /* Ends the choices: ],"system_fingerprint":... */
 void api_call_format_end_choices(const struct api_call_head *head, struct byte_buffer *out);
-/* Write members of an object: "finish_reason" and "stop_reason" in OpenAI's and vLLM's words, where
- * reason is the word instead of "stop", or NULL ("tool_calls"); and "usage", NULL as null. */
+/* Write members of an object: "finish_reason" and "stop_reason" in OpenAI's and vLLM's terms, where
+ * reason is the one to write instead of "stop" ("tool_calls"), or NULL; and "usage", NULL as
+ * null. */
 void api_call_format_finish(const struct api_call_finish *finish, const char *reason,
                             struct byte_buffer *out);
 void api_call_format_usage(const struct api_call_usage *usage, struct byte_buffer *out);
-/* Writes llama.cpp's member "timings" of so many choices: how long their prompts and their tokens
- * took, until now. */
+/* Writes llama.cpp's member "timings" of num_choices choices: how long their prompts and their
+ * tokens have taken so far. */
 void api_call_format_timings(const struct api_call *call, int32_t first_choice, int32_t num_choices,
                              struct byte_buffer *out);
 

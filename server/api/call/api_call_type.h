@@ -1,8 +1,8 @@
-/* The endpoints' side of an API call (api_call.h): its choices' outputs and how they are written.
- * Only the endpoints' own files include this. An API call is P prompts, each one engine request
- * with n choices; choice i of prompt p is number p * n + i. Every event of a request adds to one
- * choice. A stream writes what has been added after each event; otherwise it grows until the last
- * choice has finished and is then written whole. */
+/* The endpoints' side of an API call (api_call.h): the outputs of its choices, and how they are
+ * written. Only the endpoints' own files include this. An API call has P prompts, each of which is
+ * one engine request with n choices; choice i of prompt p is number p * n + i. Every event of a
+ * request adds to one choice. A stream writes what has been added after each event; otherwise the
+ * output grows until the last choice has finished, and is then written as a whole. */
 #ifndef QUIRE_SERVER_API_CALL_API_CALL_TYPE_H
 #define QUIRE_SERVER_API_CALL_API_CALL_TYPE_H
 
@@ -18,7 +18,7 @@
 
 /* Members that are the same in every chunk of one API call. */
 struct api_call_head {
-    char id[API_CALL_ID_BYTES]; /* a prefix, and hexadecimal digits or the request's own */
+    char id[API_CALL_ID_BYTES]; /* a prefix, then hexadecimal digits or the request's own id */
     int64_t created;
     const char *model;
     const char *system_fingerprint; /* NULL: null */
@@ -26,10 +26,10 @@ struct api_call_head {
 
 struct api_call_usage {
     int64_t prompt_tokens, completion_tokens, cached_tokens;
-    int64_t reasoning_tokens; /* of the completion; 0: none, or not known */
+    int64_t reasoning_tokens; /* of the completion; 0: none, or unknown */
 };
 
-/* The reason why a choice ended; FINISH_NONE: it has not. */
+/* The reason why a choice ended; FINISH_NONE: it has not ended. */
 struct api_call_finish {
     enum finish_reason reason; /* NONE, STOP, LENGTH or DEADLINE */
     int32_t stop_token;        /* -1: none */
@@ -45,47 +45,51 @@ struct api_call_choice {
     struct api_call_finish finish;
     bool is_finished;
     int32_t num_generated;
-    int32_t num_sent;    /* of these, the tokens that have been streamed */
-    double sum_logprobs; /* of the generated tokens, where they were requested */
+    int32_t num_sent;    /* how many of these tokens have been streamed */
+    double sum_logprobs; /* of the generated tokens, if logprobs were requested */
 };
 
-/* A choice of a prompt with the mean log probability of its tokens. */
+/* A choice of a prompt, and the mean log probability of its tokens. */
 struct api_call_rank {
     double mean_logprob;
     int32_t choice;
 };
 
-/* The functions of an endpoint; static. The functions that write may leave out.failed set; an `add`
- * that runs out of memory returns -1. */
+/* The functions of an endpoint; static. Those that write may leave out->failed set. An `add` that
+ * runs out of memory returns -1. */
 struct api_call_operations {
     size_t size;           /* of the endpoint's own struct, which begins with its struct api_call */
     const char *id_prefix; /* of the answer's id: "chatcmpl-" */
-    /* Reads the parsed body, which is the endpoint's, into a new call: its size, its own members
-     * and prompts[i].request. On failure -1 and *err; `finish` is then called all the same. */
+    /* Reads the parsed body, in the endpoint's own form, into a new call: its size, its own members
+     * and prompts[i].request. On failure returns -1 and fills *err; `finish` is called even
+     * then. */
     int (*fill)(const struct api_context *context, void *body, struct api_call *call,
                 struct api_error *err);
-    /* Scored tokens of a prompt; NULL: never requested. */
+    /* Adds scored tokens of a prompt; NULL: they are never requested. */
     int (*add_prompt)(struct api_call *call, int32_t prompt, const struct token_event *event);
-    /* Streams: a frame that says how much of a prompt is computed; NULL: never requested. */
+    /* For streams: writes a frame that says how much of a prompt is computed; NULL: it is never
+     * requested. */
     void (*write_progress)(struct api_call *call, int32_t prompt, const struct token_event *event,
                            struct byte_buffer *out);
-    /* Any other event. api_call_choice is up to date already. */
+    /* Adds any other event. The api_call_choice is already up to date. */
     int (*add)(struct api_call *call, int32_t index, const struct token_event *event);
-    /* Streams: frames for what was added to the choice, which is then forgotten; may write none. */
+    /* For streams: writes frames for what was added to the choice, and then forgets it; may write
+     * none. */
     void (*write_update)(struct api_call *call, int32_t index, struct byte_buffer *out);
-    /* Streams: what follows the last update. */
+    /* For streams: writes what follows the last update. */
     void (*write_end)(struct api_call *call, struct byte_buffer *out);
-    /* Streams, and calls in the background: call->error or is_cancelled, and the end. */
+    /* For streams, and calls in the background: writes call->error or is_cancelled, and the end. */
     void (*write_error)(struct api_call *call, struct byte_buffer *out);
-    /* Streams: what is sent before anything was generated; NULL: nothing. */
+    /* For streams: writes what is sent before anything was generated; NULL: nothing is. */
     void (*write_begin)(struct api_call *call, struct byte_buffer *out);
-    /* Calls in the background: what is known now; NULL: there are none. */
+    /* For calls in the background: writes what is known so far; NULL: there are no such calls. */
     void (*write_state)(const struct api_call *call, struct byte_buffer *out);
-    /* The response's body. */
+    /* Writes the response's body. */
     void (*write_body)(struct api_call *call, struct byte_buffer *out);
-    /* Capacity of the buffers that grow with the output. */
+    /* Returns the capacity of the buffers that grow with the output. */
     size_t (*held_bytes)(const struct api_call *call);
-    /* Frees what the endpoint has added, not the call; also of a call that is filled in part. */
+    /* Frees what the endpoint has added, but not the call. Accepts a call that is only partly
+     * filled. */
     void (*finish)(struct api_call *call);
 };
 
@@ -97,7 +101,7 @@ struct api_call {
     struct byte_buffer ignored; /* NUL-terminated; empty: none */
     bool is_stream;
     int64_t timeout_ms;               /* of its body; 0: none */
-    int32_t num_prompts, num_choices; /* num_choices: per prompt, as the engine has them */
+    int32_t num_prompts, num_choices; /* num_choices: per prompt, as in the engine */
     int32_t num_unfinished;           /* choices, of all prompts */
     int64_t num_generated;            /* tokens of all choices */
     struct api_call_prompt *prompts;  /* [num_prompts] */
@@ -109,37 +113,37 @@ struct api_call {
     struct api_error error;
 };
 
-/* Allocates an endpoint's zeroed struct with a random id and lets operations->fill read the body.
- * On failure -1 and *err, nothing to free. */
+/* Allocates an endpoint's zeroed struct with a random id, and lets operations->fill read the body.
+ * On failure returns -1 and fills *err; then there is nothing to free. */
 int api_call_create(const struct api_call_operations *operations, const struct api_context *context,
                     void *body, struct api_call **out, struct api_error *err);
-/* Makes the answer's id the prefix and the client's id; NULL leaves the random one. A 400 unless
+/* Sets the answer's id to the prefix and the client's id; NULL keeps the random one. A 400 unless
  * the id is 1 to MAX_REQUEST_ID_BYTES of A-Z a-z 0-9 . _ : - */
 int api_call_set_id(struct api_call *call, const char *request_id, struct api_error *err);
 /* Allocates the prompts and choices. */
 int api_call_set_size(struct api_call *call, int32_t num_prompts, int32_t num_choices,
                       struct api_error *err);
-/* Sets a new request's priority and whose cached prefixes it may use, from the fields of these
- * names. cache_salt: NULL or a text; a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
+/* Sets a new request's priority, and whose cached prefixes it may use, from the fields with these
+ * names. cache_salt is NULL or a text; a 400 unless it has 1 to MAX_CACHE_SALT_BYTES bytes. */
 int api_call_set_priority_and_salt(struct request *request, int64_t priority,
                                    const char *cache_salt, struct api_error *err);
-/* Takes over the buffer of names (unknown_fields.h). */
+/* Takes ownership of the buffer of names (unknown_fields.h). */
 void api_call_set_ignored_params(struct api_call *call, struct byte_buffer *names);
 
 /* Sums up the tokens of all prompts and choices. */
 struct api_call_usage api_call_total_usage(const struct api_call *call);
 /* Sums up the tokens that were streamed. */
 struct api_call_usage api_call_sent_usage(const struct api_call *call);
-/* Returns the choices of a prompt by falling mean log probability of their tokens, for best_of;
- * equal ones by number. The array is the call's, until this is called again. */
+/* Returns the choices of a prompt by descending mean log probability of their tokens, for best_of;
+ * equal ones by number. The array is owned by the call, and valid until this is called again. */
 const struct api_call_rank *api_call_rank_choices(const struct api_call *call, int32_t prompt);
 
-/* "data: " and the frame's end, around what is written between. */
+/* Write "data: " and the end of a frame; its content is written between the two calls. */
 void api_call_begin_frame(struct byte_buffer *out);
 void api_call_end_frame(struct byte_buffer *out);
 /* Writes `data: [DONE]`. */
 void api_call_write_done(struct byte_buffer *out);
-/* Writes the error as most endpoints do: its object as a frame, then `data: [DONE]`. */
+/* Writes the error like most endpoints: its object as a frame, then `data: [DONE]`. */
 void api_call_write_error(struct api_call *call, struct byte_buffer *out);
 
 #endif

@@ -22,7 +22,7 @@ int api_context_check_model(const struct api_context *context, const char *name,
                          context->model_names[0]);
 }
 
-/* Copies the last component of path, without slashes behind it. */
+/* Copies the last component of path, without the slashes after it. */
 static void copy_last_component(const char *path, char *out, size_t capacity) {
     size_t end = strlen(path);
     while (end > 0 && path[end - 1] == '/')

@@ -1,5 +1,5 @@
-/* The logprobs of an event's tokens as items of a JSON array: in the shape of chats and in
- * that of vLLM's prompt_logprobs. The legacy shape of completions is a logprob_list. */
+/* Writes the logprobs of an event's tokens as items of a JSON array, in the format of chats and in
+ * that of vLLM's prompt_logprobs. The legacy format of completions is a logprob_list. */
 #ifndef QUIRE_SERVER_API_CALL_LOGPROB_FORMAT_H
 #define QUIRE_SERVER_API_CALL_LOGPROB_FORMAT_H
 
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* As num_top: the token itself, then all that the event lists for it. */
+/* As num_top: the token itself, then all tokens that the event lists for it. */
 #define LOGPROBS_LISTED (-1)
 
 /* How a token is named. */

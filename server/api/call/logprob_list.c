@@ -25,8 +25,8 @@ static void write_piece(struct byte_buffer *out, struct text piece) {
     json_write_end_string(out);
 }
 
-/* Counts the characters that begin in the piece: every byte but the continuation bytes. Adds up
- * over pieces that cut a character. */
+/* Counts the characters that begin in the piece: every byte except for the continuation bytes. The
+ * sum is right even if pieces cut a character. */
 static int64_t count_characters(struct text piece) {
     int64_t count = 0;
     for (size_t i = 0; i < piece.length; i++)
@@ -45,7 +45,7 @@ static void write_token(const struct logprob_list *list, const struct tokenizer 
     }
 }
 
-/* The tokens of an object so far, no two of them shown alike. */
+/* The tokens of an object so far, all of which are shown differently. */
 struct shown_set {
     const struct tokenizer *tokenizer;
     bool shows_ids;
@@ -74,7 +74,7 @@ static uint64_t hash_shown(const struct shown_set *set, int32_t token) {
     return hash;
 }
 
-/* Returns whether it was new. */
+/* Adds a token, and returns whether it was new. */
 static bool shown_set_add(struct shown_set *set, int32_t token) {
     size_t at = hash_shown(set, token) & (set->num_slots - 1);
     for (; set->slots[at] >= 0; at = (at + 1) & (set->num_slots - 1)) {
@@ -88,7 +88,7 @@ static bool shown_set_add(struct shown_set *set, int32_t token) {
     return true;
 }
 
-/* Writes top and the token itself, each display form once. */
+/* Writes `top` and the token itself, each display form once. */
 static void write_top(struct logprob_list *list, const struct tokenizer *tokenizer,
                       const struct token_record *record, const struct top_logprob *top) {
     struct byte_buffer *out = &list->top_logprobs;
@@ -99,7 +99,8 @@ static void write_top(struct logprob_list *list, const struct tokenizer *tokeniz
     }
     json_write_begin_object(out);
     for (int32_t i = 0; i <= record->num_top; i++) {
-        int32_t place = list->begins_with_own ? i - 1 : i; /* of the token itself: beyond top */
+        int32_t place =
+            list->begins_with_own ? i - 1 : i; /* the token itself comes from outside top */
         bool is_own = place < 0 || place == record->num_top;
         int32_t token = is_own ? record->token : top[place].token;
         if (!shown_set_add(&shown, token))

@@ -1,4 +1,4 @@
-/* The legacy completions logprobs object, grown token by token:
+/* The logprobs object of legacy completions, which grows token by token:
  * {"text_offset":[],"token_logprobs":[],"tokens":[],"top_logprobs":[{token: logprob}]}. */
 #ifndef QUIRE_SERVER_API_CALL_LOGPROB_LIST_H
 #define QUIRE_SERVER_API_CALL_LOGPROB_LIST_H
@@ -14,16 +14,16 @@
 struct logprob_list {
     struct byte_buffer text_offset, token_logprobs, tokens, top_logprobs;
     int64_t offset; /* characters before the next token; survives logprob_list_clear */
-    /* top_logprobs: with the token itself first, as vLLM's of a prompt; else it is last. */
+    /* In top_logprobs the token itself comes first, as in vLLM's for a prompt; otherwise last. */
     bool begins_with_own;
     bool shows_ids; /* tokens are shown as vLLM's "token_id:7" */
 };
 
 /* Adds one token. Its display form, unless ids are shown, is its text, or "bytes:\xe2\x82" when it
  * is not whole UTF-8 characters (OpenAI's form). A NaN logprob (the first token of a prompt) is
- * written as null, also in top_logprobs. Otherwise top_logprobs gets the num_top entries of top
- * plus the token itself; of several with the same display form the most probable one stays.
- * in_text: whether the token's characters are part of the text that offsets count. */
+ * written as null, also in top_logprobs. Otherwise top_logprobs gets the num_top entries of top and
+ * the token itself; if several have the same display form, the most probable one is kept. in_text:
+ * whether the token's characters are part of the text that offsets count. */
 void logprob_list_add(struct logprob_list *list, const struct tokenizer *tokenizer,
                       const struct token_record *record, const struct top_logprob *top,
                       bool in_text);
