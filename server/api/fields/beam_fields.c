@@ -21,7 +21,7 @@ static int read_early_stopping(const cJSON *json, enum early_stopping *out, stru
 #define BEAM_LOGPROBS "20"
 _Static_assert(BEAM_MAX_CANDIDATES == 20, "BEAM_LOGPROBS names it");
 
-/* The logprobs of a beam's token are those that the search reads. */
+/* Returns whether a field requests more logprobs of a token than the search reads. */
 static bool wants_more(const cJSON *item) {
     return cJSON_IsNumber(item) &&
            (item->valuedouble < 0 || item->valuedouble > BEAM_MAX_CANDIDATES);
@@ -39,7 +39,7 @@ static int refuse(const cJSON *item, const char *path, const char *allowed, stru
     return -1;
 }
 
-/* Checks that what the body gives is as the search has it; what the model authors recommend for
+/* Checks that what the body gives is what the search uses; what the model authors recommend for
  * sampling does not count. */
 static int check_settings(const cJSON *json, const struct body_names *names,
                           struct api_error *err) {
@@ -50,7 +50,7 @@ static int check_settings(const cJSON *json, const struct body_names *names,
         const cJSON *item = body_names_given(names, json, fields[i].name);
         double value = sampling_field_value(&fields[i], &greedy);
         bool is_int = fields[i].type == SAMPLING_FIELD_INT32;
-        bool is_all = is_int && value < 0; /* of all: 0 says so too */
+        bool is_all = is_int && value < 0; /* of all tokens: 0 means this too */
         if (item == NULL || (is_all ? item->valuedouble <= 0 : (float)item->valuedouble == value))
             continue;
         char allowed[32] = "0 or -1";
@@ -119,7 +119,8 @@ static int32_t count_ends(const struct api_context *context, const struct sampli
     return num_ends;
 }
 
-/* A step needs as many continuations of a beam as there are beams, besides those that end it. */
+/* Checks the width. A step needs as many continuations of a beam as there are beams, in addition to
+ * those that end it. */
 static int check_width(const struct api_context *context, const cJSON *json,
                        const struct sampling_body *body, struct api_error *err) {
     int32_t width = sampling_body_beam_width(body), num_ends = count_ends(context, body);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bound the text that is to be cut: many times what the context holds. */
 int prompt_field_refuse(int code, const char *path, struct api_error *err) {
     if (code == TOKENIZER_TOO_COSTLY)
         return bad_request(err, "text_too_costly", path,
@@ -14,6 +13,7 @@ int prompt_field_refuse(int code, const char *path, struct api_error *err) {
     return api_error_set_memory(err);
 }
 
+/* Bound a text that is to be cut: many times what the context holds. */
 #define MAX_CUT_BYTES_PER_TOKEN 64
 #define LEAST_CUT_BYTES ((size_t)1 << 20)
 
@@ -154,7 +154,7 @@ int prompt_text_encode(const struct tokenizer *tokenizer, const struct prompt_te
     }
 }
 
-/* Holds what is given beside the prompt. */
+/* What is given in addition to the prompt. */
 struct prompt_reader {
     const struct api_context *context;
     const char *path;
@@ -170,7 +170,7 @@ static int check_count(const struct prompt_reader *reader, int64_t count, struct
     return refuse_length(reader->context, reader->path, "", count, reader->limits, err);
 }
 
-/* At most as many tokens as the prompt may have. */
+/* Encodes a text to at most as many tokens as the prompt may have. */
 static int encode(const struct prompt_reader *reader, const struct prompt_text *text,
                   struct prompt_tokens *tokens, struct api_error *err) {
     if (check_bytes(reader->context, text->length, reader->path, reader->most, reader->limits,
@@ -199,8 +199,8 @@ int64_t prompt_truncation_limit(const struct api_context *context,
     return output < most ? most - output : 1;
 }
 
-/* Keeps as many of the count tokens as the truncation leaves. The first `before` and the last
- * `behind` are the tokenizer's own and stay. */
+/* Keeps as many of the count tokens as the truncation allows. The first `before` and the last
+ * `behind` tokens were added by the tokenizer and stay. */
 static void cut(const struct prompt_reader *reader, int64_t count, int32_t before, int32_t behind,
                 struct prompt_tokens *tokens) {
     const struct prompt_limits *limits = reader->limits;
@@ -217,7 +217,7 @@ static void cut(const struct prompt_reader *reader, int64_t count, int32_t befor
     memmove(ids + before + kept, ids + count - behind, (size_t)behind * sizeof(*ids));
 }
 
-/* All of the text is encoded, on a worker that others wait for. */
+/* Bounds a text that will be cut: all of it is encoded, on a worker that others wait for. */
 static int check_cut_bytes(const struct prompt_reader *reader, size_t length,
                            struct api_error *err) {
     size_t most = (size_t)reader->context->limits->max_model_len * MAX_CUT_BYTES_PER_TOKEN;

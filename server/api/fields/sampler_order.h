@@ -1,6 +1,5 @@
-/* llama.cpp's `samplers`: the order of the steps of sampling, which here is one
- * (kernels/sampling.h).
- */
+/* llama.cpp's `samplers`: the order of the sampling steps, which is fixed here
+ * (kernels/sampling.h). */
 #ifndef QUIRE_SERVER_API_FIELDS_SAMPLER_ORDER_H
 #define QUIRE_SERVER_API_FIELDS_SAMPLER_ORDER_H
 
@@ -8,8 +7,8 @@
 
 #include <cjson/cJSON.h>
 
-/* Checks that the body's `samplers`, if it gives any, is the order of the steps as they are taken:
- * -1 and a 400 when not. An empty list asks for none. */
+/* Checks that the body's `samplers`, if given, is the order in which the steps are taken: returns
+ * -1 and a 400 if not. An empty list requests none. */
 int sampler_order_check(const cJSON *json, struct api_error *err);
 
 #endif

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Temperatures below the first are taken as greedy, those up to the second as the second: smaller
- * divisors overflow float logits. The same bounds as vLLM's. */
+/* Temperatures below the first are treated as greedy, those up to the second as the second: smaller
+ * divisors overflow float logits. The bounds are the same as vLLM's. */
 #define GREEDY_TEMPERATURE 1e-5F
 #define MIN_TEMPERATURE 1e-2F
 
@@ -116,7 +116,7 @@ static int read_stream_options(const cJSON *json, struct sampling_body *body,
     return 0;
 }
 
-/* Checks what the table cannot say: fields that depend on others. */
+/* Checks what the table cannot express: fields that depend on others. */
 static int check_combinations(const cJSON *json, const struct sampling_body *body,
                               struct api_error *err) {
     if (body->best_of != 0 && body->best_of < body->n)
@@ -281,7 +281,7 @@ static struct sampling_settings usable_settings(struct sampling_settings setting
     return settings;
 }
 
-/* best_of compares log probabilities. */
+/* Returns num_logprobs, or 0 instead of none for best_of, which compares log probabilities. */
 static int32_t needed_logprobs(const struct sampling_body *body, int32_t num_logprobs) {
     return num_logprobs < 0 && sampling_body_has_best_of(body) ? 0 : num_logprobs;
 }

@@ -14,7 +14,7 @@
 #define USE_TRUNCATION "use truncate_prompt_tokens"
 
 static const struct unsupported_field table[] = {
-    /* The form of the output. */
+    /* Fields that set the form of the output. */
     {"grammar_lazy", NEUTRAL_FALSE},
     {"grammar_string", NEUTRAL_EMPTY, .instead = USE_FORMS},
     {"grammar_triggers", NEUTRAL_EMPTY},
@@ -25,7 +25,7 @@ static const struct unsupported_field table[] = {
     {"n_indent", NEUTRAL_ZERO},
     {"verbosity", NEUTRAL_WORD, .word = "medium"},
 
-    /* Bound how much is generated. */
+    /* Fields that bound how much is generated. */
     {"n_predict", NEUTRAL_NONE, .instead = "use {max_tokens}"},
     {"max_completion_tokens", NEUTRAL_NONE, .instead = "use {max_tokens}"},
     {"max_new_tokens", NEUTRAL_NONE, .instead = "use {max_tokens}"},
@@ -45,7 +45,7 @@ static const struct unsupported_field table[] = {
     {"reasoning_control", NEUTRAL_FALSE},
     {"thinking_budget", NEUTRAL_NEGATIVE, .instead = "use {thinking_token_budget}"},
 
-    /* Choose tokens. */
+    /* Fields that choose tokens. */
     {"adaptive_target", NEUTRAL_NEGATIVE},
     {"custom_logit_processor", NEUTRAL_EMPTY},
     {"custom_params", NEUTRAL_EMPTY},
@@ -79,7 +79,7 @@ static const struct unsupported_field table[] = {
     {"watermark", NEUTRAL_FALSE},
     {"watermarking", NEUTRAL_FALSE},
 
-    /* The prompt. */
+    /* Fields of the prompt. */
     {"audio", NEUTRAL_EMPTY},
     {"chat_template", NEUTRAL_EMPTY, .instead = "the server has the model's, or --chat-template's"},
     {"compaction", NEUTRAL_EMPTY},
@@ -118,7 +118,7 @@ static const struct unsupported_field table[] = {
     {"truncate", NEUTRAL_FALSE, .instead = USE_TRUNCATION},
     {"web_search_options", NEUTRAL_NONE},
 
-    /* The model. */
+    /* Fields of the model. */
     {"adapter_id", NEUTRAL_EMPTY},
     {"adapters", NEUTRAL_EMPTY},
     {"ec_transfer_params", NEUTRAL_EMPTY},
@@ -128,7 +128,7 @@ static const struct unsupported_field table[] = {
     {"kv_transfer_params", NEUTRAL_EMPTY},
     {"session_params", NEUTRAL_EMPTY},
 
-    /* Shape the answer. */
+    /* Fields that shape the answer. */
     {"chat_format", NEUTRAL_NONE},
     {"chat_parser", NEUTRAL_EMPTY},
     {"decoder_input_details", NEUTRAL_FALSE, .instead = "use prompt_logprobs"},
