@@ -112,13 +112,13 @@ static const struct form structured_forms[] = {
 #define NUM_FIELDS ((int)(sizeof(fields) / sizeof(fields[0])))
 #define NUM_STRUCTURED_FORMS ((int)(sizeof(structured_forms) / sizeof(structured_forms[0])))
 
-/* The form that was found so far. */
+/* The form that has been found so far. */
 struct found_form {
     struct grammar_builder *builder;
     const char *whitespace; /* of JSON */
     grammar_node node;      /* OUTPUT_FORM_NONE: none */
     char path[MAX_PATH];
-    int count; /* forms that were given */
+    int count; /* number of forms that were given */
 };
 
 static int take_node(struct found_form *found, grammar_node node, const char *path,
@@ -144,7 +144,7 @@ static int read_named_format(const cJSON *body, const struct body_names *names,
                : take_node(found, node, names->format, err);
 }
 
-/* Reads the one of the forms that is given. */
+/* Reads the form that is given; more than one is refused. */
 static int read_only_one(const cJSON *object, const struct form *forms, int num_forms,
                          const char *prefix, struct found_form *found, struct api_error *err) {
     for (int i = 0; i < num_forms; i++) {
@@ -161,7 +161,7 @@ static int read_only_one(const cJSON *object, const struct form *forms, int num_
     return 0;
 }
 
-/* Refuses a field that would change the objects of a form. */
+/* Refuses a field that would change the objects in a form. */
 static int check_structured(const cJSON *object, struct api_error *err) {
     const cJSON *option = json_given_member(object, "disable_additional_properties");
     if (option != NULL && !cJSON_IsFalse(option))
@@ -218,11 +218,11 @@ static int read_forms(const cJSON *body, const struct body_names *names, const c
     return result;
 }
 
-/* --- What is known already --- */
+/* --- Keys of the cache --- */
 
 void response_format_append_key(const cJSON *value, const char *name, struct byte_buffer *key) {
     byte_buffer_append(key, name, strlen(name) + 1);
-    json_write_tree(key, value); /* with every digit: other numbers are another grammar */
+    json_write_tree(key, value); /* with every digit: different numbers make a different grammar */
     byte_buffer_append(key, "", 1);
 }
 
@@ -233,7 +233,7 @@ static bool append_given(const cJSON *value, const char *name, struct byte_buffe
     return true;
 }
 
-/* Returns whether the body has any. */
+/* Appends the body's forms, and returns whether it has any. */
 static bool append_forms(const cJSON *body, const struct body_names *names,
                          struct byte_buffer *key) {
     bool has_any = append_given(json_member_at(body, names->format), names->format, key);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_DEPTH 16 /* of formats in formats */
+#define MAX_DEPTH 16 /* of nested formats */
 #define MAX_ITEMS 256
 #define PATH_BYTES 96
 
@@ -29,7 +29,7 @@ static grammar_node literal(const struct reader *r, const char *text) {
 
 /* --- Members --- */
 
-/* The text of a member, which must be there. */
+/* Reads the text of a member, which must be given. */
 static int read_text(const struct reader *r, const cJSON *object, const char *name,
                      const char *path, const char **out) {
     char at[PATH_BYTES];
@@ -52,7 +52,7 @@ static int read_flag(const struct reader *r, const cJSON *object, const char *na
     return 0;
 }
 
-/* An array that is not empty. */
+/* Reads an array, which must not be empty. */
 static int read_array(const struct reader *r, const cJSON *object, const char *name,
                       const char *path, const cJSON **out) {
     char at[PATH_BYTES];
@@ -88,7 +88,7 @@ static int check_members(const struct reader *r, const cJSON *object, const char
 
 /* --- Tags --- */
 
-/* What follows `skipped` bytes of the begin. */
+/* A tag: its begin, its content and its end. */
 struct tag {
     const char *begin, *end;
     grammar_node content;
@@ -133,7 +133,7 @@ static int read_structure(struct reader *r, const cJSON *object, const char *pat
                             &out->content, r->err);
 }
 
-/* Returns the tag behind the first bytes of its begin. */
+/* Returns the tag without the first `skipped` bytes of its begin. */
 static grammar_node tag_node(const struct reader *r, const struct tag *tag, size_t skipped) {
     struct free_text_trigger end = {{tag->end, strlen(tag->end)}, literal(r, "")};
     bool has_end = tag->is_any_text;
@@ -167,7 +167,8 @@ struct triggered {
     bool at_least_one, stop_after_first;
 };
 
-/* Returns whichever tags begin with the trigger, behind it; -1 and *err: none does. */
+/* Makes what follows the trigger in any of the tags that begin with it. Returns -1 and fills *err
+ * if none does. */
 static int behind_trigger(const struct reader *r, const struct triggered *t, const cJSON *trigger,
                           const char *path, grammar_node after, grammar_node *out) {
     grammar_node choices[MAX_ITEMS];
