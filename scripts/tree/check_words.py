@@ -20,7 +20,8 @@ SAY = [
 ]
 PATTERN = re.compile("|".join(rf"\b({pattern})\b" for _, pattern in SAY))
 # Rooms whose comments have not been read for this yet.
-NOT_YET = ("engine/executor/", "server/api/")
+NOT_YET = ("engine/executor/", "server/api/admin/", "server/api/chat/", "server/api/completions/", "server/api/embeddings/",
+           "server/api/messages/", "server/api/models/", "server/api/responses/", "server/api/scores/")
 
 
 def comments(text):

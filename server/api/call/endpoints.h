@@ -18,7 +18,7 @@ api_call_parse completion_endpoint_parse_llama; /* /completion: llama.cpp's (lla
 api_call_parse completion_endpoint_parse_either;
 api_call_parse chat_endpoint_parse; /* /v1/chat/completions */
 /* /v1/responses: a chat in the format of OpenAI's Responses API. Responses that have ended are kept
- * in api_context.responses. */
+ * in api_context.responses, unless that is NULL. */
 api_call_parse responses_endpoint_parse;
 /* /v1/messages: a chat in the format of Anthropic's Messages API. */
 api_call_parse messages_endpoint_parse;

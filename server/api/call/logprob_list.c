@@ -99,8 +99,7 @@ static void write_top(struct logprob_list *list, const struct tokenizer *tokeniz
     }
     json_write_begin_object(out);
     for (int32_t i = 0; i <= record->num_top; i++) {
-        int32_t place =
-            list->begins_with_own ? i - 1 : i; /* the token itself comes from outside top */
+        int32_t place = list->begins_with_own ? i - 1 : i; /* the token itself: outside top */
         bool is_own = place < 0 || place == record->num_top;
         int32_t token = is_own ? record->token : top[place].token;
         if (!shown_set_add(&shown, token))

@@ -41,9 +41,10 @@ int output_form_optional_grammar(const cJSON *value, const char *path,
                                  grammar_node *out, struct api_error *err);
 
 /* Reads xgrammar's structural tags, an object or its text: {"type": "structural_tag"} with
- *     "structures": [{"begin", "schema", "end"}, ...], "triggers": [...]   any text, in which a
- * trigger begins one of the structures whose begin starts with it; or "format": one of {"type":
- * "const_string", "value"}, {"type": "json_schema", "json_schema"},
+ *     "structures": [{"begin", "schema", "end"}, ...], "triggers": [...]
+ * for any text in which a trigger begins one of the structures whose begin starts with it, or
+ *     "format": one of
+ *         {"type": "const_string", "value"}, {"type": "json_schema", "json_schema"},
  *         {"type": "regex", "pattern"}, {"type": "grammar", "grammar"}, {"type": "any_text"},
  *         {"type": "sequence" or "or", "elements"}, {"type": "tag", "begin", "content", "end"},
  *         {"type": "triggered_tags", "triggers", "tags", "at_least_one", "stop_after_first"},

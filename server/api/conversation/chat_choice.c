@@ -77,7 +77,8 @@ static int add_part(struct chat_choice *choice, const struct output_part *part) 
     return 0;
 }
 
-/* Clients parse the arguments as JSON, also those of a function that takes none. */
+/* Completes empty arguments: clients parse them as JSON, even those of a function that takes
+ * none. */
 static void complete_tool_calls(struct chat_choice *choice) {
     for (int32_t i = 0; i < choice->num_tool_calls; i++)
         if (!choice->tool_calls[i].has_arguments)

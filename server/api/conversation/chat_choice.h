@@ -1,6 +1,6 @@
-/* The output of one choice of a chat: its text parsed into reasoning, content and tool calls, with
- * the logprobs and ids of its tokens. Everything is kept until chat_choice_clear: a whole answer
- * never calls that, a stream after each update. */
+/* The output of one choice of a chat: its text parsed into reasoning, content and tool calls, and
+ * the logprobs and ids of its tokens. Everything is kept until chat_choice_clear, which a whole
+ * answer never calls, and a stream calls after each update. */
 #ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_CHOICE_H
 #define QUIRE_SERVER_API_CONVERSATION_CHAT_CHOICE_H
 
@@ -21,15 +21,15 @@ struct chat_tool_call {
     struct byte_buffer arguments; /* or a custom tool's input */
     bool is_custom;
     struct custom_input input;
-    bool is_begun;      /* id and name were sent already */
+    bool is_begun;      /* id and name were already sent */
     bool has_arguments; /* some have been added */
 };
 
 struct chat_choice {
     struct output_parser_config parser_config;
-    const char *custom_names; /* the config's */
+    const char *custom_names; /* borrowed from the config */
     int num_custom_names;
-    struct output_parser *parser; /* owned; made with the first event, unless all is content */
+    struct output_parser *parser; /* owned; made at the first event, unless everything is content */
     bool hides_reasoning, hides_content;
     int32_t max_tool_calls; /* further ones are left out */
     struct byte_buffer content, reasoning;
@@ -45,23 +45,23 @@ struct chat_choice {
 struct chat_choice_config {
     struct output_parser_config parser;
     bool hides_reasoning, allows_parallel;
-    const char *custom_names; /* custom tools, as output_parser_config has its names; borrowed */
+    const char *custom_names; /* of custom tools, like output_parser_config's names; borrowed */
     int num_custom_names;
-    bool must_call_tools; /* forced: content is a tool call that was cut off, left out */
+    bool must_call_tools; /* forced: content is a tool call that was cut off, and is left out */
 };
 
-/* Fills a zeroed choice, which takes memory with its first event only. */
+/* Fills a zeroed choice, which allocates memory only at its first event. */
 void chat_choice_init(struct chat_choice *choice, const struct chat_choice_config *config);
 void chat_choice_finish(struct chat_choice *choice);
 
 /* Returns how an event ends the text of its choice. */
 enum output_end chat_choice_end_of(const struct token_event *event);
-/* Adds an event's text; -1 when memory is short. Logprobs and token ids are the caller's to add. */
+/* Adds an event's text. Returns -1 when memory is short. The caller adds logprobs and token ids. */
 int chat_choice_add(struct chat_choice *choice, const struct token_event *event);
 /* Returns whether anything was added since the last chat_choice_clear. */
 bool chat_choice_has_output(const struct chat_choice *choice);
 void chat_choice_clear(struct chat_choice *choice);
-/* Returns the bytes of memory that grows with the output. */
+/* Returns the size of the memory that grows with the output. */
 size_t chat_choice_bytes(const struct chat_choice *choice);
 
 #endif

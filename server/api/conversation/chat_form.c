@@ -34,7 +34,8 @@ static const char tools[] =
 
 #define MAX_MESSAGES 6
 
-/* What is said, up to a message without a role, and what the text has to have in it. */
+/* A small conversation: its messages, up to one without a role, and the words that the rendered
+ * text must contain. */
 struct exchange {
     struct message messages[MAX_MESSAGES + 1];
     const char *words[5];
@@ -73,7 +74,7 @@ static const struct exchange
 struct probe {
     const struct chat_template *chat_template;
     const struct tokenizer *tokenizer;
-    bool has_tools; /* the exchanges that follow */
+    bool has_tools; /* whether exchanges are rendered with tools */
 };
 
 static bool render(const struct probe *probe, const struct exchange *exchange,
@@ -111,7 +112,8 @@ static int count(struct text text, const char *word) {
     return found;
 }
 
-/* Returns whether the whole exchange is in the text, and no map as only Python writes it. */
+/* Returns whether the text contains the whole exchange, and no map in the form that only Python
+ * writes. */
 static bool is_whole(const struct exchange *exchange, struct text text) {
     for (int i = 0; i < 5 && exchange->words[i] != NULL; i++)
         if (count(text, exchange->words[i]) == 0)
@@ -119,7 +121,8 @@ static bool is_whole(const struct exchange *exchange, struct text text) {
     return count(text, "{'probe_key'") == 0;
 }
 
-/* *num_nulls: how often "None" and "null" are in the text. */
+/* Returns whether the template takes an exchange in this form. *num_nulls: how often "None" and
+ * "null" are in the text. */
 static bool takes_with(const struct probe *probe, const struct exchange *exchange,
                        const struct chat_message_form *form, int *num_nulls) {
     struct template_arena *arena = template_arena_create(ARENA_BYTES);
@@ -137,7 +140,7 @@ static bool takes(const struct probe *probe, const struct exchange *exchange,
     return takes_with(probe, exchange, form, &num_nulls);
 }
 
-/* Takes null where that is not written. */
+/* Chooses null content if the template does not write it. */
 static bool find_content(const struct probe *probe, struct chat_message_form *form) {
     int num_nulls, num_others;
     form->has_null_content = false;
@@ -148,7 +151,7 @@ static bool find_content(const struct probe *probe, struct chat_message_form *fo
     return takes_null || takes_empty;
 }
 
-/* Tries what a call can be, what changes least first. */
+/* Tries the forms of a call, starting with the one that changes least. */
 static bool find_call(const struct probe *probe, struct chat_message_form *form) {
     for (int tried = 0; tried < 4; tried++) {
         form->takes_text_arguments = tried % 2 != 0;

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Logprob entries that one API call may produce, of prompt and output; each is some 50 bytes of
- * JSON that are held until the call ends. */
+/* Logprob entries that one API call may produce, of prompt and output; each is about 50 bytes of
+ * JSON that are kept until the call ends. */
 #define MAX_LOGPROB_ENTRIES (4 << 20)
 
 static enum tool_call_format used_tools(const struct chat_model *model,
@@ -51,7 +51,7 @@ static struct sampling_params make_params(const struct api_context *context,
     return params;
 }
 
-/* Bounds the reasoning, unless the prompt has closed it already. */
+/* Bounds the reasoning, unless the prompt has already closed it. */
 static int set_thinking(const struct api_context *context, const struct conversation *conversation,
                         const struct output_parser_config *config, struct thinking_budget *out,
                         struct api_error *err) {
@@ -121,8 +121,9 @@ static int check_logprobs(const struct conversation *conversation, const struct 
                        (long long)num_entries, MAX_LOGPROB_ENTRIES);
 }
 
-/* Copies what the parsers of the choices may still need of the tools when the body is gone: the
- * names of those that may be called, of custom ones, and behind them the parameters' types. */
+/* Copies what the choices' parsers may still need from the tools when the body is gone: the names
+ * of those that may be called, the names of custom ones, and after them the types of the
+ * parameters. */
 static int copy_tools(const struct conversation *conversation, struct chat_generation *generation,
                       struct api_error *err) {
     struct output_parser_config *parser = &generation->config.parser;

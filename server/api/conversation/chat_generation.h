@@ -8,15 +8,15 @@
 #include "server/api/conversation/conversation.h"
 
 struct chat_generation {
-    struct request *request;          /* the caller's reference */
+    struct request *request;          /* a reference, owned by the caller */
     struct chat_choice_config config; /* of every choice */
-    /* The config's, with its parameter_types; the caller's to free once no choice is left; NULL:
-     * none. */
+    /* The memory of the config's names and parameter_types. The caller frees it once no choice is
+     * left; NULL: none. */
     char *names;
 };
 
-/* Renders and encodes the prompt, makes the grammar that the answer has to match, and bounds the
- * logprobs that it may produce. -1 and *err on failure. */
+/* Renders and encodes the prompt, makes the grammar that the answer must match, and bounds the
+ * logprobs that it may produce. Returns -1 and fills *err on failure. */
 int chat_generation_create(const struct api_context *context,
                            const struct conversation *conversation, struct chat_generation *out,
                            struct api_error *err);

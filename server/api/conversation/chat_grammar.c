@@ -14,7 +14,7 @@ static grammar_node literal(struct grammar_builder *builder, const char *text) {
     return grammar_literal(builder, text, strlen(text));
 }
 
-/* Returns any text up to the first marker, and that. */
+/* Returns any text up to the first marker, including the marker. */
 static grammar_node text_until_marker(struct grammar_builder *builder,
                                       const struct tokenizer *tokenizer, const char *name) {
     int32_t token = tool_grammar_control_token(tokenizer, name);
@@ -31,7 +31,8 @@ static grammar_node optional(struct grammar_builder *builder, const grammar_node
     return grammar_repeat(builder, grammar_sequence(builder, items, count), 0, 1);
 }
 
-/* An analysis message may come first; an answer that is no call stands in the final channel. */
+/* Adds Harmony's frame: an analysis message may come first, and an answer that is not a call is in
+ * the final channel. */
 static grammar_node add_harmony(struct grammar_builder *builder, const struct tokenizer *tokenizer,
                                 grammar_node answer, bool is_call) {
     grammar_node channel = tool_grammar_marker(builder, tokenizer, "<|channel|>");
@@ -50,9 +51,9 @@ static grammar_node add_harmony(struct grammar_builder *builder, const struct to
     return grammar_sequence(builder, items, 2);
 }
 
-/* Puts the model's reasoning in front of an answer whose own form is forced: what is left of it
- * where the prompt has opened it, else optional. The output parser then finds the answer, and
- * nothing else, behind it. */
+/* Puts the model's reasoning in front of an answer whose form is forced: the rest of it if the
+ * prompt has opened it, otherwise optional reasoning. The output parser then finds only the answer
+ * after it. */
 static grammar_node add_reasoning(struct grammar_builder *builder,
                                   const struct tool_grammar_config *config, grammar_node answer) {
     const struct output_parser_config *model = &config->model;
@@ -69,7 +70,7 @@ static grammar_node add_reasoning(struct grammar_builder *builder,
     return grammar_sequence(builder, choices, 2);
 }
 
-/* Adds to the form that the body requests what the model may do besides. */
+/* Adds to the form that the body requests what else the model may do. */
 static int frame_form(const void *context, struct grammar_builder *builder, grammar_node form,
                       grammar_node *out, struct api_error *err) {
     const struct tool_grammar_config *config = context;
@@ -96,7 +97,7 @@ static void append_key(const void *context, struct byte_buffer *key) {
                        (int)conversation->tool_choice, conversation->allows_parallel);
     for (int i = 0; i < conversation->num_tools; i++) {
         const struct tool *tool = &conversation->tools[i];
-        /* A client's function can look as a custom tool does, whose grammar is another one. */
+        /* A client's function can look like a custom tool, whose grammar is different. */
         byte_buffer_printf(key, " %d %d", (int)tool->kind, tool->is_allowed);
         response_format_append_key(tool->shown, "tool", key);
     }
@@ -147,7 +148,7 @@ int chat_grammar_build(const struct api_context *context, const struct conversat
     const struct response_frame frame = {frame_form, append_key, &config};
     bool is_framed =
         model->reasoning != REASONING_FORMAT_NONE || model->tools != TOOL_CALL_FORMAT_NONE;
-    struct byte_buffer named = {0}; /* when the body was read */
+    struct byte_buffer named = {0}; /* already reported when the body was read */
     struct byte_buffer *ignored = context->ignores_schema_keywords ? &named : NULL;
     struct grammar *grammar = conversation->sampling.grammar;
     int result = 0;

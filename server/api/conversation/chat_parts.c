@@ -43,7 +43,8 @@ static bool is_left_out(const struct chat_parts *parts, const struct output_part
     }
 }
 
-/* Marks a call of a custom tool, whose arguments become its input; false: nothing of them does. */
+/* Marks a call of a custom tool, and converts its arguments to its input. Returns false if they add
+ * nothing to it. */
 static bool convert(struct chat_parts *parts, struct output_part *part) {
     if (part->kind == OUTPUT_PART_TOOL_CALL) {
         parts->is_custom = tool_call_name_is_listed(parts->custom_names, parts->num_custom_names,

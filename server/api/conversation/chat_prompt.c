@@ -13,8 +13,8 @@
 #define MAX_KWARGS 64
 #define MAX_DOCUMENTS 1024
 
-/* Transformers' way to find the end of the final message, whatever the template puts behind it. The
- * space at its end shows whether the template trims contents. */
+/* The mark by which Transformers finds the end of the final message, whatever the template puts
+ * after it. The space at its end shows whether the template trims contents. */
 #define CONTINUE_MARK "CONTINUE_FINAL_MESSAGE_TAG"
 
 /* --- Variables --- */
@@ -36,8 +36,8 @@ static int set_documents(struct template_arena *arena, const cJSON *documents,
     return 0;
 }
 
-/* Variables that the server sets itself, or takes from elsewhere; the last ones are Transformers'
- * arguments, which no template is meant to see. */
+/* Returns whether the server sets this variable itself, or takes it from elsewhere. The last ones
+ * are arguments of Transformers, which templates are not meant to see. */
 static bool is_reserved(const char *name) {
     static const char *const names[] = {
         "messages",
@@ -76,7 +76,7 @@ static int set_kwargs(struct template_arena *arena, const cJSON *kwargs,
     return 0;
 }
 
-/* Describes the tools for a template that knows none. */
+/* Describes the tools for a template that does not know tools. */
 static void describe_tools(const struct conversation *conversation, struct byte_buffer *out) {
     byte_buffer_append_text(out, "# Tools\n\nYou can call these functions. Each line is the JSON "
                                  "description of one:");
@@ -90,7 +90,7 @@ static void describe_tools(const struct conversation *conversation, struct byte_
     byte_buffer_append(out, "", 1);
 }
 
-/* A model whose calls are forbidden is not shown the tools. */
+/* Returns whether the model is shown the tools; it is not if calls are forbidden. */
 static bool shows_tools(const struct conversation *conversation) {
     return conversation->num_tools > 0 && conversation->tool_choice != TOOL_CHOICE_NONE;
 }
@@ -130,8 +130,8 @@ static struct template_value *tools_value(const struct chat_model *model,
     return list;
 }
 
-/* Sets the variables by which templates of models that think on demand are told to, beside those
- * that the request has itself: Qwen 3's and GLM's, and DeepSeek's and Granite's. */
+/* Sets the variables that tell the templates of models that think on demand whether to do so,
+ * unless the request sets them itself: Qwen 3's and GLM's, and DeepSeek's and Granite's. */
 static void set_thinking(struct template_arena *arena, const struct conversation *conversation,
                          struct template_value **map) {
     static const char *const names[] = {"enable_thinking", "thinking"};
@@ -167,7 +167,7 @@ static int make_variables(const struct chat_model *model, const struct conversat
 
 /* --- Text --- */
 
-/* Returns where the last `word` of text begins; text.length when there is none. */
+/* Returns where the last `word` in text begins; text.length if there is none. */
 static size_t find_last(struct text text, const char *word) {
     size_t length = strlen(word);
     for (size_t at = text.length; at >= length; at--)
@@ -196,7 +196,7 @@ static int cut_final(struct chat_text *text, const char *field, struct api_error
     return 0;
 }
 
-/* Keeps the spans of the part of the text that is left. */
+/* Counts the client's spans in the part of the text that is left. */
 static size_t count_spans(const struct chat_text *text) {
     size_t count = 0;
     while (count < text->num_client_spans && text->client_spans[count].begin < text->length)
@@ -287,7 +287,7 @@ static int render(const struct chat_model *model, const struct conversation *con
     return 0;
 }
 
-/* It is parsed for this request alone, and nothing of it stays. */
+/* Renders with the request's own template, which is parsed only for this request and then freed. */
 static int render_with_template(const struct chat_model *model,
                                 const struct conversation *conversation, struct chat_rendering *out,
                                 struct api_error *err) {

@@ -1,6 +1,6 @@
-/* The prompt of a chat: the model's template renders the messages, and the tokenizer encodes the
- * result. Where the template knows no tools, they are described in the system message, or else in
- * the first one of a user, and called in hermes' form. */
+/* Makes the prompt of a chat: the model's template renders the messages, and the tokenizer encodes
+ * the result. If the template does not know tools, they are described in the system message, or
+ * else in the first message of a user, and called in hermes' format. */
 #ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_PROMPT_H
 #define QUIRE_SERVER_API_CONVERSATION_CHAT_PROMPT_H
 
@@ -12,8 +12,8 @@
 
 #include <stdbool.h>
 
-/* Memory of one rendering for values, the template's own work and the text: a few times the largest
- * body. */
+/* Memory of one rendering, for values, the template's own work and the text: a few times the
+ * largest body. */
 #define CHAT_PROMPT_ARENA_BYTES ((size_t)96 << 20)
 
 /* The rendered prompt. */
@@ -21,17 +21,17 @@ struct chat_rendering {
     struct template_arena *arena; /* owned */
     struct prompt_text text;      /* in the arena */
     bool begins_in_reasoning;     /* it ends inside <think> */
-    bool has_reasoned;            /* it has gone past </think>: the answer does not reason again */
+    bool has_reasoned;            /* it is past </think>: the answer does not reason again */
 };
 
-/* Renders the messages. Control tokens come from the template alone: a client's text is to be
- * encoded as the characters it is written with. -1 and *err: 400
- * when there is no template, it refuses the messages, or a variable is reserved. */
+/* Renders the messages. Control tokens come only from the template: a client's text is encoded as
+ * the characters that it is written with. On failure returns -1 and fills *err: 400 if there is no
+ * template, it refuses the messages, or a variable is reserved. */
 int chat_prompt_render(const struct api_context *context, const struct conversation *conversation,
                        struct chat_rendering *out, struct api_error *err);
 void chat_prompt_finish(struct chat_rendering *rendering);
 
-/* Renders and counts the tokens, which may be more than the context has. */
+/* Renders the messages and counts the tokens, which may exceed the context. */
 int chat_prompt_count(const struct api_context *context, const struct conversation *conversation,
                       int64_t *out, struct api_error *err);
 
@@ -40,7 +40,7 @@ struct chat_prompt {
     bool begins_in_reasoning, has_reasoned; /* as in chat_rendering */
 };
 
-/* Renders and encodes. Further errors: 400 context_length_exceeded. */
+/* Renders and encodes the messages. A further error is 400 context_length_exceeded. */
 int chat_prompt_create(const struct api_context *context, const struct conversation *conversation,
                        const struct prompt_limits *limits, struct chat_prompt *out,
                        struct api_error *err);

@@ -64,7 +64,7 @@ static bool is_short_id(struct text id) {
     return id.length == SHORT_ID_CHARS;
 }
 
-/* Makes the same of the same id, wherever that comes. */
+/* Makes a short id, which is always the same for the same id. */
 static struct template_value *short_id(struct template_arena *arena, struct text id) {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     char made[SHORT_ID_CHARS + 1] = {0};
@@ -76,8 +76,8 @@ static struct template_value *short_id(struct template_arena *arena, struct text
     return chat_value_text(arena, made);
 }
 
-/* Makes the id that the template takes of one that was given, or, with the call's number, of
- * none. */
+/* Makes the id that the template takes from a given one, or, if none was given, from the call's
+ * number. */
 static struct template_value *make_id(const struct chat_turns *turns, struct template_value *given,
                                       int number) {
     struct text id = template_string_text(given);
@@ -100,8 +100,8 @@ static bool is_answered(const struct chat_turns *turns, int index) {
     return (turns->answered[index / 64] >> index % 64 & 1) != 0;
 }
 
-/* Returns the index of the call that the result answers: the first without an answer, of its id if
- * it has one, which several calls may share; -1: there is none. */
+/* Returns the index of the call that the result answers: the first one without a result, and with
+ * the result's id if it has one (several calls may share an id); -1 if there is none. */
 static int find_call(const struct chat_turns *turns, const struct template_value *result) {
     const struct template_value *id = template_map_get(result, "tool_call_id");
     int found = -1;
@@ -118,7 +118,7 @@ static int find_call(const struct chat_turns *turns, const struct template_value
 static void begin_calls(struct chat_turns *turns, struct template_value *calls) {
     struct template_arena *arena = turns->arena;
     turns->num_calls_before += turns->num_calls;
-    turns->calls = template_list(arena); /* the message's own may be replaced */
+    turns->calls = template_list(arena); /* the message's own list may be replaced */
     turns->given_ids = template_list(arena);
     turns->num_calls = (int)template_list_length(calls);
     turns->answered[0] = turns->answered[1] = 0;
@@ -135,7 +135,7 @@ static void begin_calls(struct chat_turns *turns, struct template_value *calls) 
     turns->failed = turns->failed || turns->calls == NULL || turns->given_ids == NULL;
 }
 
-/* Gives a result the id of its call. */
+/* Sets the id of a result to that of its call. */
 static void set_result_id(struct chat_turns *turns, struct template_value *result, int index) {
     struct template_value *call =
         index >= 0 ? template_list_item(turns->calls, (size_t)index) : NULL;
@@ -149,7 +149,7 @@ static void set_result_id(struct chat_turns *turns, struct template_value *resul
 
 /* --- Calls of a turn, one by one --- */
 
-/* Makes a message of calls alone. */
+/* Makes a message that has only calls. */
 static struct template_value *message_of(struct chat_turns *turns, struct template_value *calls) {
     struct template_arena *arena = turns->arena;
     struct template_value *message = template_map(arena);
@@ -175,7 +175,7 @@ static struct template_value *call_alone(struct chat_turns *turns, int index) {
     return message;
 }
 
-/* Adds the words of a message of both, and returns the message of the calls. */
+/* Adds the text of a message that has both, and returns a message with its calls. */
 static struct template_value *split_words(struct chat_turns *turns,
                                           struct template_value *message) {
     static const char *const names[] = {"role",      "content",           "name",
@@ -198,7 +198,7 @@ static void add_split(struct chat_turns *turns, int index) {
     append(turns, call_alone(turns, index));
 }
 
-/* Adds the calls that nothing has answered. */
+/* Adds the calls that have no result. */
 static void end_split(struct chat_turns *turns) {
     for (int i = 0; turns->split != NULL && i < turns->num_calls; i++)
         add_split(turns, i);
@@ -274,7 +274,7 @@ void chat_turns_add(struct chat_turns *turns, enum chat_turn_kind kind,
         append(turns, message);
 }
 
-/* Has a list of one part for each text. */
+/* Replaces a content that is a text by a list of one part. */
 static void make_parts(struct chat_turns *turns, struct template_value *message) {
     struct template_arena *arena = turns->arena;
     struct template_value *content = template_map_get(message, "content"), *part = NULL;

@@ -1,4 +1,4 @@
-/* Messages put in the order, and joined, as a chat template takes them. */
+/* Orders and joins messages in the way that a chat template takes them. */
 #ifndef QUIRE_SERVER_API_CONVERSATION_CHAT_TURNS_H
 #define QUIRE_SERVER_API_CONVERSATION_CHAT_TURNS_H
 
@@ -10,27 +10,27 @@ enum chat_turn_kind {
     CHAT_TURN_SYSTEM,
     CHAT_TURN_USER,
     CHAT_TURN_ASSISTANT,
-    CHAT_TURN_RESULT, /* of a tool, whatever its role is called */
+    CHAT_TURN_RESULT, /* of a tool, whatever the name of its role */
     CHAT_TURN_OTHER,
 };
 
-/* A message that others join: its content so far, once there are any. */
+/* A message that others are joined to, and its content so far, once there are such others. */
 struct chat_turns_open {
     struct template_value *message; /* NULL: none */
     struct byte_buffer content;
 };
 
 struct chat_turns {
-    struct template_arena *arena; /* borrowed, as the form */
+    struct template_arena *arena; /* borrowed, like the form */
     const struct chat_message_form *form;
     struct template_value *messages;
     struct chat_turns_open system, result; /* result: the last message, if it is one */
     struct template_value *calls;          /* of the last assistant that called; NULL: none */
-    struct template_value *given_ids;      /* of these, as they came; none where there was none */
+    struct template_value *given_ids;      /* of these, as given; none for a call without one */
     int num_calls, num_calls_before;
-    uint64_t answered[2];         /* a bit for each of them */
-    struct template_value *split; /* the message of calls that are added one by one; NULL: none */
-    uint64_t split_left[2];       /* a bit for each of its calls that is still to come */
+    uint64_t answered[2];         /* one bit per call */
+    struct template_value *split; /* the message whose calls are added one by one; NULL: none */
+    uint64_t split_left[2];       /* one bit per call that is still to be added */
     bool has_split_begun;
     bool failed; /* memory was short */
 };
@@ -39,10 +39,10 @@ void chat_turns_init(struct chat_turns *turns, struct template_arena *arena,
                      const struct chat_message_form *form);
 void chat_turns_finish(struct chat_turns *turns);
 
-/* Adds a map with role, content and the rest; NULL: the arena could not take it. */
+/* Adds a message, a map with role, content and the rest; NULL if the arena could not take it. */
 void chat_turns_add(struct chat_turns *turns, enum chat_turn_kind kind,
                     struct template_value *message);
-/* Returns the list; NULL when memory was short. */
+/* Returns the list of messages; NULL when memory was short. */
 struct template_value *chat_turns_end(struct chat_turns *turns);
 
 #endif

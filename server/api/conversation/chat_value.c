@@ -16,7 +16,7 @@ void chat_value_set(struct template_arena *arena, struct template_value **map, c
     *map = template_map_set(arena, *map, name, TEMPLATE_ORIGIN_SERVER, value);
 }
 
-/* As Python reads it: an integer of any size, or a float. */
+/* Converts a number in the way Python reads it: to an integer of any size, or a float. */
 static struct template_value *number_value(struct template_arena *arena, const cJSON *item) {
     int64_t whole;
     if (!json_integer_is_written(item))
@@ -48,7 +48,7 @@ static struct template_value *map_value(struct template_arena *arena, const cJSO
     return map;
 }
 
-/* Recurses as deep as json_parse lets a body be. */
+/* Recurses at most as deep as json_parse lets a body be nested. */
 struct template_value *chat_value_of(struct template_arena *arena, const cJSON *json) {
     if (cJSON_IsObject(json))
         return map_value(arena, json);

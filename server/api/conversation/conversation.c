@@ -33,7 +33,7 @@ void conversation_finish(struct conversation *conversation) {
     *conversation = (struct conversation){0};
 }
 
-/* --- What it owns --- */
+/* --- Ownership --- */
 
 const cJSON *conversation_own(struct conversation *conversation, cJSON *tree,
                               struct api_error *err) {
@@ -133,7 +133,7 @@ const char *message_role_name(const cJSON *message, const struct json_path *path
     return NULL;
 }
 
-/* --- Members that nobody reads --- */
+/* --- Ignored members --- */
 
 static bool is_listed(const struct byte_buffer *names, const char *name, size_t length) {
     for (size_t at = 0; at < names->length;) {
@@ -146,7 +146,8 @@ static bool is_listed(const struct byte_buffer *names, const char *name, size_t 
     return false;
 }
 
-/* Returns false when the list is cut: further names would be left out. */
+/* Appends a name to the ignored ones. Returns false when the list is cut: further names would be
+ * left out. */
 static bool ignore(struct conversation *conversation, const char *name, const char *prefix) {
     struct byte_buffer written = {0};
     bool goes_on = true;
@@ -177,7 +178,7 @@ void conversation_ignore_members(struct conversation *conversation, const cJSON 
     }
 }
 
-/* --- What follows from its fields --- */
+/* --- Derived values --- */
 
 int32_t conversation_num_logprobs(const struct conversation *conversation) {
     return conversation->logprobs ? (int32_t)conversation->top_logprobs : -1;

@@ -56,9 +56,9 @@ int conversation_fields_read_template(const struct api_context *context, const c
     return read_source(context, body, out, err) == 0 ? read_end(body, out, err) : -1;
 }
 
-/* --- What the tables cannot say --- */
+/* --- What the tables cannot express --- */
 
-/* Only text comes out. */
+/* Checks modalities: the output is only text. */
 static int check_modalities(const cJSON *body, struct api_error *err) {
     const cJSON *modalities = json_given_member(body, "modalities"), *modality;
     if (modalities != NULL && !cJSON_IsArray(modalities))
@@ -95,7 +95,7 @@ static int check_logprobs(const struct api_context *context, struct conversation
     return sampling_body_check_logprob_tokens(&out->sampling, conversation_num_logprobs(out), err);
 }
 
-/* --- All of it --- */
+/* --- All fields --- */
 
 int conversation_fields_read(const struct api_context *context, const cJSON *body,
                              struct json_table own, struct conversation *out,

@@ -1,4 +1,4 @@
-/* A value that the arena could not take is NULL, and so is all that is made of it: that is checked
+/* A value that the arena could not take is NULL, and so is everything made from it: this is checked
  * once per message. */
 #include "server/api/conversation/template_messages.h"
 
@@ -33,7 +33,7 @@ static bool is_system(const struct message *message) {
 
 /* --- Arguments of calls --- */
 
-/* Reads them as an object; NULL with why->status 400 when they are none. */
+/* Reads the arguments as an object; NULL with why->status 400 if they are not one. */
 static cJSON *parse_arguments(const char *text, struct api_error *why) {
     if (text[strspn(text, " \t\r\n")] == '\0' || strcmp(text, "null") == 0)
         return json_parse("{}", 2, why);
@@ -42,12 +42,12 @@ static cJSON *parse_arguments(const char *text, struct api_error *why) {
 }
 
 static void write_input(struct byte_buffer *out, const char *text) {
-    byte_buffer_append_text(out, "{\"input\": "); /* spaced as models write it */
+    byte_buffer_append_text(out, "{\"input\": "); /* with the space that models write */
     json_write_text(out, text);
     byte_buffer_append_text(out, "}");
 }
 
-/* Writes arguments that were given as text: as they are where that is whole. */
+/* Writes arguments that were given as text: unchanged if the text is whole. */
 static void write_text_arguments(const char *text, struct byte_buffer *out) {
     struct api_error why;
     cJSON *json = json_parse(text, strlen(text), &why);
@@ -125,7 +125,7 @@ static struct template_value *calls_value(const struct maker *maker,
     return list;
 }
 
-/* Writes the calls as text, as Qwen's templates do. */
+/* Writes the calls as text, like Qwen's templates. */
 static void write_calls(const struct message *message, struct byte_buffer *out) {
     for (int i = 0; i < message->num_calls; i++) {
         byte_buffer_append_text(out, out->length > 0 ? "\n" : "");
@@ -139,11 +139,11 @@ static void write_calls(const struct message *message, struct byte_buffer *out) 
 
 /* --- Content --- */
 
-/* A message as the template sees it, beside its text. */
+/* How the template sees a message, in addition to its text. */
 struct turn {
-    const char *suffix;                     /* of the last one; else empty */
-    bool has_written_calls;                 /* as text */
-    bool is_result;                         /* of a tool, as a user's text */
+    const char *suffix;                     /* of the last message; otherwise empty */
+    bool has_written_calls;                 /* calls are written as text */
+    bool is_result;                         /* of a tool, written as a user's text */
     const char *tools_before, *tools_after; /* the tools' description, or NULL */
 };
 
@@ -172,7 +172,7 @@ static void write_content(const struct message *message, const struct turn *turn
     byte_buffer_append_text(out, turn->suffix);
 }
 
-/* Returns what an assistant says that says nothing. */
+/* Returns the text of a message without content. */
 static const char *empty_text(const struct maker *maker, const struct message *message) {
     bool is_said = message->role == MESSAGE_ASSISTANT && message->num_calls == 0 &&
                    maker->form->takes_no_empty_turn;
@@ -220,8 +220,8 @@ static void set_text(const struct maker *maker, const char *key, const char *tex
         chat_value_set(maker->arena, map, key, chat_value_text(maker->arena, text));
 }
 
-/* Sets the members beside role and content. Templates call reasoning reasoning_content or,
- * gpt-oss's, thinking: Transformers fills both. */
+/* Sets the members other than role and content. Templates call reasoning reasoning_content or, in
+ * gpt-oss, thinking: Transformers fills both. */
 static void set_rest(const struct maker *maker, const struct message *message,
                      const struct turn *turn, struct template_value **map) {
     set_text(maker, "name", message->name, map);
@@ -233,8 +233,8 @@ static void set_rest(const struct maker *maker, const struct message *message,
     set_text(maker, "tool_call_id", message->tool_call_id, map);
 }
 
-/* Puts the tools' description into the first message if it is the system's, else into the first of
- * a user. */
+/* Puts the description of the tools into the first message if it is the system's, otherwise into
+ * the first message of a user. */
 static void place_tools(struct maker *maker, const struct message *message, bool is_first,
                         struct turn *turn) {
     const char *text = maker->tool_text;
@@ -249,8 +249,8 @@ static void place_tools(struct maker *maker, const struct message *message, bool
     maker->tool_text = NULL;
 }
 
-/* A role that is not OpenAI's is the client's word: no control token of a template that writes
- * roles as such. */
+/* Returns a message's role. A role that is not OpenAI's counts as the client's text, so it cannot
+ * become a control token in a template that writes roles as control tokens. */
 static struct template_value *role_value(const struct maker *maker, const struct message *message,
                                          const struct turn *turn) {
     const char *role = message->role_name;

@@ -1,4 +1,4 @@
-/* The messages of a conversation as the values that a chat template reads. */
+/* Converts the messages of a conversation to the values that a chat template reads. */
 #ifndef QUIRE_SERVER_API_CONVERSATION_TEMPLATE_MESSAGES_H
 #define QUIRE_SERVER_API_CONVERSATION_TEMPLATE_MESSAGES_H
 
@@ -7,15 +7,17 @@
 #include "server/api/conversation/chat_form.h"
 #include "server/api/conversation/conversation.h"
 
-/* Makes a list of maps, as Transformers and vLLM hand them to templates: role; content, the text of
- * its parts with a line feed between two; name; tool_calls, each with its arguments as a map;
+/* Makes a list of maps, like those that Transformers and vLLM pass to templates: role; content, the
+ * texts of its parts separated by line feeds; name; tool_calls, each with its arguments as a map;
  * reasoning_content, and the same as reasoning and thinking; tool_call_id: all of that in the
- * template's form. Arguments are an object in any case: text that is not one, and cannot be read as
- * one, becomes {"input": TEXT}, as a custom tool's does. OpenAI's roles are the server's words;
- * everything else is the client's, other roles, which go to the template as they are, too.
+ * template's form. Arguments are always an object: text that is not one, and cannot be read as one,
+ * becomes {"input": TEXT}, like that of a custom tool. OpenAI's roles count as the server's text.
+ * Everything else is the client's, including other roles, which are passed to the template
+ * unchanged.
  *
- * -1 and *err: 400 when the arena is full, or the last message is to be continued (form) and has no
- * content; 503 when memory is short. `field`: what the body calls the messages. */
+ * On failure returns -1 and fills *err: 400 when the arena is full, or the last message is to be
+ * continued (form) and has no content; 503 when memory is short. `field`: what the body calls the
+ * messages. */
 int template_messages_make(const struct message *messages, int num_messages, const char *field,
                            const struct chat_message_form *form, struct template_arena *arena,
                            struct template_value **out, struct api_error *err);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define PATH_BYTES 64
-#define MAX_TOOL_CALLS 16 /* small models would call until their tokens are used up */
+#define MAX_TOOL_CALLS 16 /* small models would call tools until their tokens are used up */
 
 struct calls_builder {
     const struct tool_grammar_config *config;
@@ -21,7 +21,8 @@ enum tool_call_format tool_grammar_format(enum tool_call_format format) {
     return format == TOOL_CALL_FORMAT_NONE ? TOOL_CALL_FORMAT_HERMES : format;
 }
 
-/* Arguments are an object: a schema that names no type gets that one. *out is to be deleted. */
+/* Makes the schema of the arguments, which are an object: one that names no type gets that type.
+ * The caller deletes *out. */
 static int object_schema(const struct calls_builder *calls, const cJSON *parameters,
                          const char *path, cJSON **out) {
     const cJSON *type = json_given_member(parameters, "type");
@@ -61,7 +62,7 @@ static int arguments(const struct calls_builder *calls, const struct tool *tool,
     return status;
 }
 
-/* {"input": "..."}, with a text of the grammar. */
+/* Makes {"input": "..."}, with a text that matches the grammar. */
 static int input_of_grammar(const struct calls_builder *calls, const struct tool *tool,
                             grammar_node *out) {
     struct grammar_builder *builder = calls->form.builder;
@@ -83,7 +84,8 @@ static int input_of_grammar(const struct calls_builder *calls, const struct tool
     return 0;
 }
 
-/* The arguments' schema is ours: an error is about what the client wrote. */
+/* Makes the input of a custom tool. The arguments' schema is ours: an error names what the client
+ * wrote. */
 static int input_of(const struct calls_builder *calls, const struct tool *tool, grammar_node *out) {
     int status = tool->lark != NULL ? input_of_grammar(calls, tool, out)
                                     : arguments(calls, tool, "schema", out);
@@ -130,7 +132,7 @@ int tool_grammar_check(const struct conversation *conversation, struct byte_buff
     return result;
 }
 
-/* Makes one call of any tool that is allowed. */
+/* Makes one call of any allowed tool. */
 static int one_tool_call(const struct calls_builder *calls, grammar_node *out) {
     const struct conversation *conversation = calls->config->conversation;
     grammar_node choices[CONVERSATION_MAX_TOOLS];

@@ -1,5 +1,5 @@
-/* The grammar of an answer's tool calls, in the model's format: where they are forced (tool_choice
- * "required" or a named function), or allowed instead of another form. */
+/* Builds the grammar of an answer's tool calls, in the model's format, for calls that are forced
+ * (tool_choice "required" or a named function) or allowed instead of another form. */
 #ifndef QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_H
 #define QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_H
 
@@ -14,21 +14,22 @@ struct tool_grammar_config {
     const struct tokenizer *tokenizer;
 };
 
-/* Returns the format of forced calls, which the answer is then parsed as: the model's, or hermes
- * where it has none of its own. */
+/* Returns the format of forced calls, in which the answer is then parsed: the model's, or hermes if
+ * it does not have its own. */
 enum tool_call_format tool_grammar_format(enum tool_call_format format);
 
 /* Checks that the parameters of each tool are a JSON schema of an object: -1 and *err, a 400 that
- * names the place, where one is not. Calls that could not be forced to match are no fault, and
- * tools after those that take all of GRAMMAR_MAX_WORK are not looked at. `ignored` takes the names
- * of keywords that forced calls would not be held to; NULL: none is asked for. */
+ * names the place, if one is not. Calls that could not be forced to match are not an error, and
+ * tools after those that use up GRAMMAR_MAX_WORK are not checked. `ignored` receives the names of
+ * keywords that forced calls would not be constrained by; NULL: they are not requested. */
 int tool_grammar_check(const struct conversation *conversation, struct byte_buffer *ignored,
                        struct api_error *err);
 
-/* Adds one call, or where parallel ones are allowed and none is NAMED up to 16. The arguments match
- * the function's parameters, a JSON schema of an object (json_schema.h; a strict function is
- * refused for what that ignores); a function without parameters has the arguments {}. On failure -1
- * and *err, 400 naming the place in the schema, or 503. */
+/* Adds one call, or up to 16 if parallel calls are allowed and the choice is not NAMED. The
+ * arguments match the function's parameters, a JSON schema of an object (json_schema.h; a strict
+ * function is refused if its schema has what that ignores). A function without parameters has the
+ * arguments {}. On failure returns -1 and fills *err: a 400 that names the place in the schema, or
+ * 503. */
 int tool_grammar_calls(const struct tool_grammar_config *config, struct grammar_builder *builder,
                        grammar_node *out, struct api_error *err);
 

@@ -30,14 +30,15 @@ static int refuse(const struct arguments_builder *arguments, const char *path, c
                        what);
 }
 
-/* Returns the first of the keywords, which end with NULL, that a schema has; NULL: none. */
+/* Returns the first of the keywords, which end with NULL, that a schema has; NULL if it has
+ * none. */
 static const char *given_keyword(const cJSON *schema, const char *const *keywords) {
     while (*keywords != NULL && json_given_member(schema, *keywords) == NULL)
         keywords++;
     return *keywords;
 }
 
-/* Refuses what is said of the arguments as a whole: they are written one by one. */
+/* Refuses keywords about the arguments as a whole: they are written one by one. */
 static int check_schema(const struct arguments_builder *arguments) {
     static const char *const keywords[] = {"anyOf",
                                            "oneOf",
@@ -81,7 +82,7 @@ static bool is_required(const struct arguments_builder *arguments, const char *k
     return false;
 }
 
-/* Returns the strings that a schema lists, in a form whose strings have no quotes, or
+/* Returns the strings that a schema lists, in a form that writes strings without quotes, or
  * GRAMMAR_FAILED. */
 static grammar_node listed_strings(const struct arguments_builder *arguments, const cJSON *list) {
     int count = cJSON_GetArraySize(list), num_nodes = 0;
@@ -96,7 +97,7 @@ static grammar_node listed_strings(const struct arguments_builder *arguments, co
     return node;
 }
 
-/* A string up to its end, which goes with it. */
+/* Makes a string and its end. */
 static int string_value(const struct arguments_builder *arguments, const cJSON *schema,
                         const char *path, grammar_node *out) {
     static const char *const keywords[] = {"pattern", "minLength", "maxLength", "format",
@@ -123,7 +124,7 @@ static int string_value(const struct arguments_builder *arguments, const cJSON *
     return 0;
 }
 
-/* A value that is JSON, and its end. References are to the schema of all arguments. */
+/* Makes a value that is JSON, and its end. References are to the schema of all arguments. */
 static int json_value(const struct arguments_builder *arguments, const cJSON *schema,
                       const char *path, grammar_node *out) {
     static const char *const shared[] = {"$defs", "definitions"};
@@ -152,7 +153,7 @@ static int json_value(const struct arguments_builder *arguments, const cJSON *sc
     return status;
 }
 
-/* Returns whether a schema says boolean and nothing else. */
+/* Returns whether a schema only says boolean. */
 static bool is_boolean(const cJSON *schema) {
     static const char *const keywords[] = {"enum", "const", "anyOf", "oneOf", "allOf",
                                            "not",  "$ref",  "if",    NULL};
@@ -161,8 +162,8 @@ static bool is_boolean(const cJSON *schema) {
            given_keyword(schema, keywords) == NULL;
 }
 
-/* JSON is a literal but for its words, which the reader of calls takes (python_literal.h); where a
- * boolean is all there is, it gets Python's. */
+/* Makes a Python literal. JSON is one except for its words, which the reader of calls accepts
+ * (python_literal.h); a value that can only be a boolean gets Python's words. */
 static int python_value(const struct arguments_builder *arguments, const cJSON *schema,
                         const char *path, grammar_node *out) {
     if (!is_boolean(schema))
@@ -199,8 +200,8 @@ static int argument(const struct arguments_builder *arguments, const cJSON *prop
     return status;
 }
 
-/* Puts an argument in front of those that may follow: `first` are they where none comes before
- * them, `next` where one does. */
+/* Puts an argument in front of those that may follow: `first` is their form if no argument comes
+ * before them, `next` if one does. */
 static void prepend(const struct arguments_builder *arguments, grammar_node one, bool is_needed,
                     grammar_node *first, grammar_node *next) {
     struct grammar_builder *builder = arguments->builder;

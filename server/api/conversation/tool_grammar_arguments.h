@@ -1,4 +1,5 @@
-/* Forced arguments of the formats that write them one by one (server/output/tool_members.h). */
+/* Builds forced arguments for the formats that write them one by one
+ * (server/output/tool_members.h). */
 #ifndef QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_ARGUMENTS_H
 #define QUIRE_SERVER_API_CONVERSATION_TOOL_GRAMMAR_ARGUMENTS_H
 
@@ -9,18 +10,18 @@
 
 /* How a format writes an argument. */
 struct argument_form {
-    const char *key_begin, *key_end; /* around the name, in front of the value */
-    const char *feed;        /* in front of value_end, where the value is none of the text's */
-    const char *value_end;   /* a marker of free_text.h, and no text of a string */
-    const char *behind;      /* the argument */
-    const char *separator;   /* between two arguments */
-    bool is_python;          /* values are literals of Python: strings have quotes */
-    const char *not_in_keys; /* bytes that the name of an argument cannot have */
+    const char *key_begin, *key_end; /* around the name, before the value */
+    const char *feed;                /* before value_end, if the value is not text */
+    const char *value_end;           /* a marker of free_text.h, which cannot occur in a string */
+    const char *behind;              /* text after the argument */
+    const char *separator;           /* between two arguments */
+    bool is_python;                  /* values are literals of Python: strings have quotes */
+    const char *not_in_keys;         /* bytes that the name of an argument cannot have */
 };
 
 /* Makes the arguments of a function, whose parameters are a JSON schema of an object: the
- * properties in their order, those that are not required optional. -1 and *err: a 400 for what the
- * schema has that this form cannot force, or 503. */
+ * properties in their order, and those not required are optional. On failure returns -1 and fills
+ * *err: a 400 if the schema has something that this form cannot force, or 503. */
 int tool_grammar_arguments(const struct argument_form *form, struct grammar_builder *builder,
                            const cJSON *schema, const char *path, bool is_strict, grammar_node *out,
                            struct api_error *err);

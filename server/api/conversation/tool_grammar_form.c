@@ -28,7 +28,7 @@ grammar_node tool_grammar_marker(struct grammar_builder *builder, const struct t
 /* Places in `markers`. */
 enum { ANSWER_BEGIN, ANSWER_END, CALL_BEGIN, SEPARATOR, CALL_END };
 
-/* NULL: the format has none there. */
+/* The names of a format's markers; NULL: it has none in that place. */
 struct marker_names {
     const char *names[TOOL_GRAMMAR_MAX_MARKERS];
 };
@@ -111,7 +111,7 @@ const struct argument_form *tool_grammar_argument_form(enum tool_call_format for
     return format == TOOL_CALL_FORMAT_PYTHONIC ? &pythonic : NULL;
 }
 
-/* {"name": "f", "arguments": {...}}, with other words in the places of `front` and `key`. */
+/* Returns {"name": "f", "arguments": {...}}, where `front` and `key` may be other words. */
 static grammar_node object(const struct tool_grammar_form *form, const char *front,
                            const char *name, const char *key, grammar_node arguments) {
     grammar_node items[] = {literal(form, front), literal(form, name),   literal(form, "\", \""),
@@ -133,7 +133,7 @@ static grammar_node cohere_call(const struct tool_grammar_form *form, const char
     return grammar_sequence(form->builder, items, 3);
 }
 
-/* Returns a call whose parts stand between markers. */
+/* Returns a call whose parts are between markers. */
 static grammar_node marked_call(const struct tool_grammar_form *form, const char *front,
                                 const char *name, const char *behind, grammar_node arguments,
                                 const char *end) {
@@ -153,7 +153,7 @@ static grammar_node behind_separator(const struct tool_grammar_form *form, const
     return grammar_sequence(form->builder, items, 3);
 }
 
-/* function<separator>f, a line feed and a fence with the arguments. */
+/* Returns function<separator>f, a line feed and a fence with the arguments. */
 static grammar_node fenced_call(const struct tool_grammar_form *form, const char *name,
                                 grammar_node arguments) {
     grammar_node items[] = {literal(form, name), literal(form, "\n```json\n"), arguments};
@@ -225,7 +225,7 @@ grammar_node tool_grammar_form_call(const struct tool_grammar_form *form, const 
     return grammar_sequence(form->builder, items, 3);
 }
 
-/* A call ends gpt-oss's turn. */
+/* A call ends the turn of gpt-oss, so there is only one. */
 bool tool_grammar_form_has_rows(const struct tool_grammar_form *form) {
     return form->format != TOOL_CALL_FORMAT_HARMONY;
 }

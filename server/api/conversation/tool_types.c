@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* What a schema admits; nothing is known of one that is 0. */
+/* What a schema admits; 0: nothing is known about it. */
 enum {
     ADMITS_STRING = 1,
     ADMITS_NULL = 2,
@@ -23,7 +23,8 @@ static unsigned admits_value(const cJSON *value) {
     return cJSON_IsNull(value) ? ADMITS_NULL : ADMITS_OTHER;
 }
 
-/* The schemas of an anyOf are looked at, not those within them. */
+/* Returns what a schema admits. Looks at the schemas of an anyOf or oneOf, but not at those within
+ * them. */
 static unsigned admitted(const cJSON *schema, bool is_inner) {
     static const char *const choices[] = {"anyOf", "oneOf"};
     const cJSON *type = json_given_member(schema, "type"), *item;

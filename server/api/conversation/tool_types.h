@@ -1,4 +1,4 @@
-/* The types of tools' parameters, read from their JSON schemas for the parser of an answer. */
+/* Reads the types of tools' parameters from their JSON schemas, for the parser of an answer. */
 #ifndef QUIRE_SERVER_API_CONVERSATION_TOOL_TYPES_H
 #define QUIRE_SERVER_API_CONVERSATION_TOOL_TYPES_H
 
@@ -8,10 +8,10 @@
 
 #include <cjson/cJSON.h>
 
-/* Returns STRING where the schema's type, enum, const, or the schemas of its anyOf or oneOf, admit
- * strings alone, NULLABLE_STRING with null besides, else ANY. */
+/* Returns STRING if the schema's type, enum, const, or the schemas of its anyOf or oneOf, admit
+ * only strings, NULLABLE_STRING if they also admit null, otherwise ANY. */
 enum parameter_type tool_types_of_schema(const cJSON *schema);
-/* Appends those of every tool. */
+/* Appends the types of every tool's parameters. */
 void tool_types_append(const struct conversation *conversation, struct byte_buffer *types);
 
 #endif

@@ -26,7 +26,7 @@ static struct tool *find(const struct conversation *conversation, const char *na
     return NULL;
 }
 
-/* --- What both kinds have --- */
+/* --- Common to both kinds --- */
 
 static const cJSON *name_of(const struct tool_source *source) {
     return source->name != NULL ? source->name : json_given_member(source->object, "name");
@@ -78,7 +78,7 @@ static int add(struct conversation *conversation, const struct tool *tool,
 
 /* --- Functions --- */
 
-/* Adds a member that stays the body's. */
+/* Adds a member that is still owned by the body. */
 static bool refer(cJSON *object, const char *name, const cJSON *item) {
     cJSON *made = NULL;
     if (item == NULL)
@@ -95,7 +95,7 @@ static bool refer(cJSON *object, const char *name, const cJSON *item) {
     return false;
 }
 
-/* Returns what the model sees of a function whose members are good; NULL when memory is short. */
+/* Returns what the model sees of a function whose members are valid; NULL when memory is short. */
 static cJSON *make_shown(const struct tool_source *source) {
     const cJSON *object = source->object;
     cJSON *shown = cJSON_CreateObject();
@@ -141,7 +141,7 @@ int tools_add_function(struct conversation *conversation, const struct tool_sour
 
 /* --- Custom tools --- */
 
-/* What the input has to match; both NULL: any text. Of the body's tree. */
+/* What the input must match; both NULL: any text. Borrowed from the body's tree. */
 struct input_grammar {
     const char *regex, *lark;
 };
@@ -180,7 +180,8 @@ static int read_format(const struct tool_source *source, const struct json_path 
     return read_grammar(grammar, grammar_path, out, err);
 }
 
-/* The whole input matches: anchors around the definition say the same. */
+/* Writes the pattern. The whole input must match it, so anchors around the definition change
+ * nothing. */
 static void write_pattern(const char *regex, struct byte_buffer *out) {
     struct byte_buffer pattern = {0};
     regex += regex[0] == '^';
@@ -215,8 +216,8 @@ static void write_parameters(const struct input_grammar *grammar, struct byte_bu
     json_write_end_object(out);
 }
 
-/* Makes the function that stands for a custom tool: a schema says what a regular expression does,
- * and nothing says what a grammar does but the grammar. NULL when memory is short. */
+/* Makes the function that represents a custom tool. A schema can express a regular expression; only
+ * the grammar itself can express a grammar. Returns NULL when memory is short. */
 static cJSON *make_input_function(const struct tool_source *source,
                                   const struct input_grammar *grammar) {
     struct byte_buffer json = {0};

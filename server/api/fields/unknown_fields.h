@@ -1,8 +1,8 @@
-/* The fields of a body that are in no table of its endpoint. Fields of other servers' request types
- * that would change what the caller gets are a 400 that names them, unless their value requests
- * nothing: to ignore one would answer a different question. All others (metadata, store,
- * adaptive_decay without adaptive_target) are ignored and named in a header, or refused with
- * --unknown-params reject. */
+/* The fields of a body that are in no table of its endpoint. Fields of other servers' requests that
+ * would change what the caller gets are a 400 that names them, unless their value requests nothing:
+ * to ignore one would answer a different question. All others (metadata, store, adaptive_decay
+ * without adaptive_target) are ignored and named in a header, or refused with --unknown-params
+ * reject. */
 #ifndef QUIRE_SERVER_API_FIELDS_UNKNOWN_FIELDS_H
 #define QUIRE_SERVER_API_FIELDS_UNKNOWN_FIELDS_H
 
