@@ -19,13 +19,11 @@ struct response_store;
 struct api_context {
     const struct serving_limits *limits;
     const struct tokenizer *tokenizer;
-    const struct chat_model *chat; /* NULL: chats are refused */
-    struct grammar_cache
-        *grammars; /* compiled grammars of requested outputs; NULL: none are kept */
+    const struct chat_model *chat;    /* NULL: chats are refused */
+    struct grammar_cache *grammars;   /* compiled forms of outputs; NULL: none is kept */
     struct response_store *responses; /* NULL: responses are not kept */
-    int32_t tenant; /* of the request's API key (auth.h); -1 if there are no keys */
-    char *const
-        *model_names; /* served names, or those that a key may use; the first one is reported */
+    int32_t tenant;           /* of the request's API key (auth.h); -1 if there are no keys */
+    char *const *model_names; /* served names, or those that a key may use; the first is reported */
     int num_model_names;
     bool takes_any_model; /* any other name also means this model */
     int64_t created;      /* Unix seconds of the server's start, for /v1/models */
