@@ -2,10 +2,8 @@
 
 #include "config/base/check.h"
 #include "server/api/call/api_call_type.h"
-#include "server/api/conversation/chat_grammar.h"
 #include "server/api/conversation/chat_model.h"
 #include "server/api/conversation/chat_prompt.h"
-#include "server/api/conversation/tool_types.h"
 #include "server/api/conversation/tool_grammar.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "server/api/conversation/chat_grammar.h"
+#include "server/api/conversation/chat_generation.h"
 
 #include "engine/grammar/read/json_schema.h"
 #include "server/api/constraint/response_format.h"

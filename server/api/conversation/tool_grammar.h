@@ -7,6 +7,9 @@
 #include "config/json/api_error.h"
 #include "server/api/conversation/conversation.h"
 #include "server/output/output_parser.h"
+#include "config/base/byte_buffer.h"
+#include "server/output/tool_members.h"
+#include <cjson/cJSON.h>
 
 struct tool_grammar_config {
     const struct conversation *conversation;
@@ -32,5 +35,11 @@ int tool_grammar_check(const struct conversation *conversation, struct byte_buff
  * 503. */
 int tool_grammar_calls(const struct tool_grammar_config *config, struct grammar_builder *builder,
                        grammar_node *out, struct api_error *err);
+
+/* Returns STRING if the schema's type, enum, const, or the schemas of its anyOf or oneOf, admit
+ * only strings, NULLABLE_STRING if they also admit null, otherwise ANY. */
+enum parameter_type tool_types_of_schema(const cJSON *schema);
+/* Appends the types of every tool's parameters. */
+void tool_types_append(const struct conversation *conversation, struct byte_buffer *types);
 
 #endif

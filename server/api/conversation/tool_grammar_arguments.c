@@ -1,6 +1,6 @@
 #include "server/api/conversation/tool_grammar_arguments.h"
 
-#include "server/api/conversation/tool_types.h"
+#include "server/api/conversation/tool_grammar.h"
 #include "engine/grammar/read/json_schema.h"
 #include "engine/grammar/build/free_text.h"
 #include "config/json/json_field.h"

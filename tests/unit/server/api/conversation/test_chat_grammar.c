@@ -1,6 +1,6 @@
 /* What the forms of chats' answers take and refuse, byte by byte, and that the output parser reads
  * what they take as it is meant. */
-#include "server/api/conversation/chat_grammar.h"
+#include "server/api/conversation/chat_generation.h"
 #include "server/api/constraint/response_format.h"
 #include "server/api/conversation/tool_grammar.h"
 #include "tests/unit/engine/grammar/machine/grammar_fixture.h"

@@ -1,4 +1,4 @@
-#include "server/api/conversation/tool_types.h"
+#include "server/api/conversation/tool_grammar.h"
 
 #include "config/json/json_parse.h"
 
