@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 enum json_field_kind {
     JSON_FIELD_BOOL,   /* target: bool */
@@ -114,6 +115,11 @@ static inline bool json_is_given(const cJSON *item) {
 static inline const cJSON *json_given_member(const cJSON *object, const char *name) {
     const cJSON *item = json_member(object, name);
     return json_is_given(item) ? item : NULL;
+}
+
+/* Returns whether the item is this text. NULL: it is not. */
+static inline bool json_is_text(const cJSON *item, const char *text) {
+    return cJSON_IsString(item) && strcmp(item->valuestring, text) == 0;
 }
 
 /* Return a field's member, by its alias or its name, NULL if neither is given; and what the object

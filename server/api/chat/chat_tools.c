@@ -7,19 +7,15 @@
 
 #define SCHEMA_NAME "parameters"
 
-static bool is_text(const cJSON *item, const char *value) {
-    return cJSON_IsString(item) && strcmp(item->valuestring, value) == 0;
-}
-
 /* --- tools --- */
 
 static int read_tool(const cJSON *tool, const struct json_path *path, struct conversation *out,
                      struct api_error *err) {
     const cJSON *type = json_given_member(tool, "type");
-    bool is_custom = is_text(type, "custom");
+    bool is_custom = json_is_text(type, "custom");
     if (!cJSON_IsObject(tool))
         return json_refuse_at(tool, path, "an object", err);
-    if (!is_custom && !is_text(type, "function"))
+    if (!is_custom && !json_is_text(type, "function"))
         return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
                               "\"function\" or \"custom\", the kinds of tools there are", err);
     const struct tool_source source = {
@@ -63,10 +59,10 @@ static int read_named(const cJSON *item, const struct json_path *path, bool is_c
 static int read_allowed_tool(const cJSON *item, const struct json_path *path,
                              struct conversation *out, struct api_error *err) {
     const cJSON *type = json_given_member(item, "type");
-    bool is_custom = is_text(type, "custom");
+    bool is_custom = json_is_text(type, "custom");
     if (!cJSON_IsObject(item))
         return json_refuse_at(item, path, "an object", err);
-    if (!is_custom && !is_text(type, "function"))
+    if (!is_custom && !json_is_text(type, "function"))
         return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
                               "\"function\" or \"custom\", the kinds of tools there are", err);
     return read_named(item, path, is_custom, true, out, err);
@@ -83,7 +79,7 @@ static int read_allowed(const cJSON *choice, const struct json_path *choice_path
     int index = 0;
     if (!cJSON_IsObject(allowed))
         return json_refuse_at(allowed, path, "an object with mode and tools", err);
-    if (!is_text(mode, "auto") && !is_text(mode, "required"))
+    if (!json_is_text(mode, "auto") && !json_is_text(mode, "required"))
         return json_refuse_at(mode, JSON_MEMBER_PATH(path, "mode"), "\"auto\" or \"required\"",
                               err);
     if (!cJSON_IsArray(tools) || tools->child == NULL)
@@ -96,18 +92,18 @@ static int read_allowed(const cJSON *choice, const struct json_path *choice_path
         if (read_allowed_tool(item, JSON_ITEM_PATH(tools_path, index++), out, err) != 0)
             return -1;
     }
-    out->tool_choice = is_text(mode, "auto") ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
+    out->tool_choice = json_is_text(mode, "auto") ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
     return 0;
 }
 
 static int read_object(const cJSON *choice, const struct json_path *path, struct conversation *out,
                        struct api_error *err) {
     const cJSON *type = json_given_member(choice, "type");
-    if (is_text(type, "allowed_tools"))
+    if (json_is_text(type, "allowed_tools"))
         return read_allowed(choice, path, out, err);
     bool is_named = type == NULL && json_given_member(choice, "function") != NULL; /* TGI's form */
-    bool is_custom = is_text(type, "custom");
-    if (is_custom || is_text(type, "function") || is_named)
+    bool is_custom = json_is_text(type, "custom");
+    if (is_custom || json_is_text(type, "function") || is_named)
         return read_named(choice, path, is_custom, false, out, err);
     return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
                           "\"function\", \"custom\" or \"allowed_tools\"", err);
@@ -116,10 +112,10 @@ static int read_object(const cJSON *choice, const struct json_path *path, struct
 static int read_choice(const cJSON *body, struct conversation *out, struct api_error *err) {
     const cJSON *choice = json_given_member(body, "tool_choice");
     const struct json_path *path = JSON_MEMBER_PATH(NULL, "tool_choice");
-    bool is_auto = is_text(choice, "auto"), is_required = is_text(choice, "required");
+    bool is_auto = json_is_text(choice, "auto"), is_required = json_is_text(choice, "required");
     if (choice == NULL)
         return 0;
-    if (is_text(choice, "none"))
+    if (json_is_text(choice, "none"))
         return tools_set_choice(out, TOOL_CHOICE_NONE, err);
     if (!is_auto && !is_required && !cJSON_IsObject(choice))
         return json_refuse_at(choice, path,
@@ -179,7 +175,7 @@ static int read_functions(const cJSON *functions, struct conversation *out, stru
 static int read_function_call(const cJSON *body, struct conversation *out, struct api_error *err) {
     const cJSON *choice = json_given_member(body, "function_call");
     const struct json_path *path = JSON_MEMBER_PATH(NULL, "function_call");
-    bool is_auto = is_text(choice, "auto"), is_none = is_text(choice, "none");
+    bool is_auto = json_is_text(choice, "auto"), is_none = json_is_text(choice, "none");
     if (choice == NULL || (is_auto && json_given_member(body, "functions") != NULL))
         return 0;
     if (!is_auto && !is_none && !cJSON_IsObject(choice))

@@ -7,10 +7,6 @@
 
 #include <string.h>
 
-static bool is_text(const cJSON *item, const char *value) {
-    return cJSON_IsString(item) && strcmp(item->valuestring, value) == 0;
-}
-
 static int check_name(const cJSON *name, const struct json_path *path, struct api_error *err) {
     if (cJSON_IsString(name) &&
         tool_call_name_is_valid(name->valuestring, strlen(name->valuestring)))
@@ -152,13 +148,13 @@ static int read_grammar(const cJSON *grammar, const struct json_path *path,
                 *definition = json_given_member(grammar, "definition");
     if (!cJSON_IsObject(grammar))
         return json_refuse_at(grammar, path, "an object with syntax and definition", err);
-    if (!is_text(syntax, "regex") && !is_text(syntax, "lark"))
+    if (!json_is_text(syntax, "regex") && !json_is_text(syntax, "lark"))
         return json_refuse_at(syntax, JSON_MEMBER_PATH(path, "syntax"), "\"regex\" or \"lark\"",
                               err);
     if (!cJSON_IsString(definition))
         return json_refuse_at(definition, JSON_MEMBER_PATH(path, "definition"),
                               "a string, the regular expression or grammar", err);
-    *(is_text(syntax, "regex") ? &out->regex : &out->lark) = definition->valuestring;
+    *(json_is_text(syntax, "regex") ? &out->regex : &out->lark) = definition->valuestring;
     return 0;
 }
 
@@ -172,9 +168,9 @@ static int read_format(const struct tool_source *source, const struct json_path 
         return 0;
     if (!cJSON_IsObject(format))
         return json_refuse_at(format, path, "an object", err);
-    if (is_text(type, "text"))
+    if (json_is_text(type, "text"))
         return 0;
-    if (!is_text(type, "grammar"))
+    if (!json_is_text(type, "grammar"))
         return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"), "\"text\" or \"grammar\"", err);
     const cJSON *grammar = source->has_flat_grammar ? format : json_given_member(format, "grammar");
     return read_grammar(grammar, grammar_path, out, err);

@@ -16,10 +16,6 @@ struct reader {
     struct api_error *err;
 };
 
-static bool is_text(const cJSON *item, const char *value) {
-    return cJSON_IsString(item) && strcmp(item->valuestring, value) == 0;
-}
-
 /* --- Namespaces --- */
 
 static const char *separator_after(const char *space) {
@@ -47,7 +43,7 @@ const cJSON *responses_tools_name(struct conversation *conversation, const cJSON
 void responses_tools_list(const cJSON *body, struct byte_buffer *names) {
     const cJSON *given, *tool;
     cJSON_ArrayForEach(given, json_given_member(body, "tools")) {
-        if (!is_text(json_member(given, "type"), "namespace"))
+        if (!json_is_text(json_member(given, "type"), "namespace"))
             continue;
         cJSON_ArrayForEach(tool, json_member(given, "tools")) {
             const char *space = json_member(given, "name")->valuestring,
@@ -89,7 +85,7 @@ static const char *const absent[] = {
 static size_t find_absent(const cJSON *tool) {
     const cJSON *type = json_member(tool, "type");
     size_t i = 0;
-    while (i < NUM_ABSENT && !is_text(type, absent[i]))
+    while (i < NUM_ABSENT && !json_is_text(type, absent[i]))
         i++;
     return i;
 }
@@ -116,7 +112,7 @@ static void ignore_members(struct reader *reader, const cJSON *tool, bool is_cus
         CONVERSATION_IGNORE(reader->out, tool, "tools[]", of_function);
         return;
     }
-    if (cJSON_IsObject(format) && is_text(json_member(format, "type"), "grammar"))
+    if (cJSON_IsObject(format) && json_is_text(json_member(format, "type"), "grammar"))
         CONVERSATION_IGNORE(reader->out, format, "tools[].format", of_grammar);
     CONVERSATION_IGNORE(reader->out, tool, "tools[]", of_custom);
 }
@@ -125,8 +121,8 @@ static void ignore_members(struct reader *reader, const cJSON *tool, bool is_cus
 static int read_callable(struct reader *reader, const cJSON *tool, const struct json_path *path,
                          struct tool_source source) {
     const cJSON *type = json_member(tool, "type");
-    bool is_custom = is_text(type, "custom");
-    if (!is_custom && !is_text(type, "function"))
+    bool is_custom = json_is_text(type, "custom");
+    if (!is_custom && !json_is_text(type, "function"))
         return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
                               "\"function\", \"custom\" or \"namespace\", the kinds of tools here",
                               reader->err);
@@ -199,7 +195,7 @@ static int read_tool(struct reader *reader, const cJSON *tool, const struct json
     size_t kind = find_absent(tool);
     if (!cJSON_IsObject(tool))
         return json_refuse_at(tool, path, "an object", reader->err);
-    if (is_text(json_member(tool, "type"), "namespace"))
+    if (json_is_text(json_member(tool, "type"), "namespace"))
         return read_namespace(reader, tool, path);
     if (kind == NUM_ABSENT)
         return read_callable(reader, tool, path, (struct tool_source){0});
@@ -229,7 +225,7 @@ static int read_tools(struct reader *reader, const cJSON *given) {
 static int read_named(struct reader *reader, const cJSON *item, const struct json_path *path,
                       bool is_listed) {
     const cJSON *name = json_given_member(item, "name");
-    bool is_custom = is_text(json_member(item, "type"), "custom");
+    bool is_custom = json_is_text(json_member(item, "type"), "custom");
     if (cJSON_IsString(name) &&
         (name = responses_tools_name(reader->out, item, reader->err)) == NULL)
         return -1;
@@ -244,7 +240,7 @@ static int read_allowed_tool(struct reader *reader, const cJSON *item,
         return json_refuse_at(item, path, "an object", reader->err);
     if (find_absent(item) < NUM_ABSENT)
         return 0;
-    if (!is_text(type, "function") && !is_text(type, "custom"))
+    if (!json_is_text(type, "function") && !json_is_text(type, "custom"))
         return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
                               "\"function\" or \"custom\", the kinds of tools there are",
                               reader->err);
@@ -256,7 +252,7 @@ static int read_allowed(struct reader *reader, const cJSON *choice, const struct
                 *tools = json_given_member(choice, "tools"), *item;
     const struct json_path *tools_path = JSON_MEMBER_PATH(path, "tools");
     int index = 0;
-    if (!is_text(mode, "auto") && !is_text(mode, "required"))
+    if (!json_is_text(mode, "auto") && !json_is_text(mode, "required"))
         return json_refuse_at(mode, JSON_MEMBER_PATH(path, "mode"), "\"auto\" or \"required\"",
                               reader->err);
     if (cJSON_GetArraySize(tools) > CONVERSATION_MAX_TOOLS)
@@ -268,14 +264,14 @@ static int read_allowed(struct reader *reader, const cJSON *choice, const struct
             return -1;
     if (!reader->out->has_allowed_tools)
         return json_refuse_at(tools, tools_path, "an array of one or more tools", reader->err);
-    reader->out->tool_choice = is_text(mode, "auto") ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
+    reader->out->tool_choice = json_is_text(mode, "auto") ? TOOL_CHOICE_AUTO : TOOL_CHOICE_REQUIRED;
     return 0;
 }
 
 static int read_object(struct reader *reader, const cJSON *choice, const struct json_path *path) {
     const cJSON *type = json_member(choice, "type");
-    bool is_allowed = is_text(type, "allowed_tools");
-    if (!is_allowed && !is_text(type, "function") && !is_text(type, "custom"))
+    bool is_allowed = json_is_text(type, "allowed_tools");
+    if (!is_allowed && !json_is_text(type, "function") && !json_is_text(type, "custom"))
         return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
                               "\"function\", \"custom\" or \"allowed_tools\"", reader->err);
     if (tools_set_choice(reader->out, TOOL_CHOICE_AUTO, reader->err) != 0)
@@ -287,11 +283,12 @@ static int read_object(struct reader *reader, const cJSON *choice, const struct 
 static int read_choice(struct reader *reader, const cJSON *choice) {
     const struct json_path *path = JSON_MEMBER_PATH(NULL, "tool_choice");
     tools_set_default(reader->out);
-    if (choice == NULL || is_text(choice, "auto")) /* the default, also if there are no tools */
+    if (choice == NULL ||
+        json_is_text(choice, "auto")) /* the default, also if there are no tools */
         return 0;
-    if (is_text(choice, "none"))
+    if (json_is_text(choice, "none"))
         return tools_set_choice(reader->out, TOOL_CHOICE_NONE, reader->err);
-    if (is_text(choice, "required"))
+    if (json_is_text(choice, "required"))
         return tools_set_choice(reader->out, TOOL_CHOICE_REQUIRED, reader->err);
     if (cJSON_IsObject(choice))
         return read_object(reader, choice, path);
