@@ -151,7 +151,8 @@ SUITES = {
             (r"test_context_size_exceeded|test_invalid_chat_completion_req", "errors by llama.cpp's names"),
             (r"pooling_none|mixed_input", "embeddings of each token, empty and mixed inputs"),
             (r"test_local_media_file|multimodal|vision", "images"),
-        ), ("tinyllama-2", "codellama70b", NAME), 8082),
+            (r"test_anthropic_empty_messages", "messages without one, which Anthropic refuses too"),
+        ), ("tinyllama-2", "codellama70b", "test", NAME), 8082),
 }
 
 
