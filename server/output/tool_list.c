@@ -7,7 +7,7 @@
  * and Command A, and of granite-20b-functioncalling request; the first and the last have a marker
  * in front of each call. A list and one object are taken of all. The end marker may be missing:
  * some models leave it out before the next call and at the end; so may the last brace of one object
- * in front of it, and there may be braces more. */
+ * or the bracket of a list in front of it, and there may be braces more. */
 #include "server/output/tool_parser.h"
 
 enum list_state {
@@ -50,13 +50,28 @@ static enum tool_step begin_close(struct tool_parser *parser, char byte) {
     return TOOL_MORE;
 }
 
+static bool begins_end(const struct tool_parser *parser, char byte) {
+    return parser->format->end != NULL && byte == *parser->format->end;
+}
+
+/* The list's bracket may be missing. */
+static enum tool_step push_after_item(struct tool_parser *parser, char byte) {
+    if (byte == ',')
+        return go(parser, LIST_ITEM);
+    if (byte == ']')
+        return close(parser);
+    if (!begins_end(parser, byte))
+        return TOOL_END_BEFORE;
+    close(parser);
+    return TOOL_AGAIN;
+}
+
 /* One object's last brace may be missing. */
 static bool finish(struct tool_parser *parser) {
     return parser->state == (int)LIST_ONE && tool_call_object_end(&parser->object);
 }
 
 static enum tool_step push_object(struct tool_parser *parser, char byte) {
-    const char *end = parser->format->end;
     switch (tool_call_object_push(&parser->object, byte)) {
     case TOOL_CALL_MORE:
         return TOOL_MORE;
@@ -68,10 +83,10 @@ static enum tool_step push_object(struct tool_parser *parser, char byte) {
     case TOOL_CALL_BAD:
         break;
     }
-    if (end == NULL || byte != *end || !finish(parser))
+    if (!begins_end(parser, byte) || !finish(parser))
         return TOOL_BAD;
     close(parser);
-    return begin_close(parser, byte);
+    return TOOL_AGAIN;
 }
 
 static enum tool_step begin_object(struct tool_parser *parser, char byte, enum list_state state) {
@@ -94,9 +109,7 @@ static enum tool_step push(struct tool_parser *parser, char byte) {
     case LIST_ITEM:
         return begin_object(parser, byte, LIST_IN_ITEM);
     case LIST_AFTER_ITEM:
-        if (byte == ',')
-            return go(parser, LIST_ITEM);
-        return byte == ']' ? close(parser) : TOOL_END_BEFORE;
+        return push_after_item(parser, byte);
     case LIST_CLOSE:
         return begin_close(parser, byte);
     case LIST_IN_CLOSE:

@@ -117,6 +117,9 @@ static void push_in_tool_calls(struct tool_parser *parser, char byte) {
         if (!is_out)
             hold(parser, byte);
         return;
+    case TOOL_AGAIN:
+        push_in_tool_calls(parser, byte);
+        return;
     case TOOL_END:
         drop_held(parser);
         leave_tool_calls(parser);

@@ -16,6 +16,7 @@
 /* The result of the format's push of a byte. */
 enum tool_step {
     TOOL_MORE,
+    TOOL_AGAIN,      /* the state is another one: the byte is pushed again */
     TOOL_END,        /* the byte is the last of the tool calls: content follows */
     TOOL_END_BEFORE, /* the tool calls are over: what followed them and the byte are content again
                       */
