@@ -62,8 +62,9 @@ bool prefix_match_is_next_of(struct scheduler *scheduler, struct sequence *seque
     int32_t begin = sequence->num_computed;
     int32_t num_new = other->in_flight.num_tokens + other->num_scheduled_tokens;
     if (!scheduler->config.kv.caching || sequence->in_flight.num_tokens > 0 ||
-        other->num_computed != begin || begin % size != 0 || num_new < size ||
-        other->num_tokens < begin + size || sequence_group_reusable(sequence) < begin + size ||
+        other->num_computed < begin || other->num_computed >= begin + size || num_new == 0 ||
+        begin % size != 0 || other->num_tokens < begin + size ||
+        sequence_group_reusable(sequence) < begin + size ||
         sequence_token(sequence, begin) != sequence_token(other, begin))
         return false;
     const struct token_view tokens = sequence_tokens(sequence);

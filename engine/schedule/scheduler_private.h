@@ -68,8 +68,8 @@ void prefix_match_rollback(struct scheduler *scheduler, struct sequence *sequenc
 /* Does all of this for a running sequence, from its computed tokens on, if these end at a block
  * boundary: what others have meanwhile computed of a shared prefix is not computed again. */
 void prefix_match_extend(struct scheduler *scheduler, struct sequence *sequence);
-/* Returns whether the tokens scheduled for `other` compute the block that the sequence would
- * compute next. */
+/* Returns whether `other`, which has tokens scheduled or in flight, is computing the block that the
+ * sequence would compute next: in this step, or in several where a step has time for less. */
 bool prefix_match_is_next_of(struct scheduler *scheduler, struct sequence *sequence,
                              struct sequence *other);
 

@@ -159,7 +159,32 @@ static void test_a_prefix_is_computed_once(void **state) {
     stop(&f);
 }
 
-/* Room for 2 of 3 to grow: one goes out, and comes back as it was. */
+/* Nor is it, where a step has time for less than a block. */
+static void test_a_prefix_is_computed_once_in_small_chunks(void **state) {
+    struct scheduler_config config = config_of(100, 0);
+    limits.block_size = 16;
+    config.max_step_ns = -1;
+    struct fixture f;
+    start(&f, &config);
+    for (int32_t i = 0; i < 200; i++) {
+        struct step_work work = {0};
+        const struct step_chunk chunk = {.begin = 10 * (i % 7), .num_tokens = 1 + i % 40};
+        step_work_add(&work, &chunk);
+        step_cost_add(&f.scheduler.step_cost, &work,
+                      (int64_t)(1e7 * work.amounts[STEP_WORK_TOKENS]));
+    }
+    const struct sampling_params params = fixture_params(100);
+    for (int i = 0; i < 4; i++) {
+        f.groups[f.num_groups++] = fixture_group((uint64_t)i + 1, 0, 100, &params, 1000, 16);
+        scheduler_add(&f.scheduler, f.groups[i]);
+    }
+    for (int i = 0; i < 60 && sequence_num_pending(&f.groups[3]->sequences[0]) > 1; i++)
+        step(&f);
+    for (int i = 1; i < 4; i++)
+        assert_int_equal(f.groups[i]->num_cached_tokens, 96);
+    stop(&f);
+}
+
 /* Nor is it by the next step while the one that computes it is in flight. */
 static void test_a_prefix_in_flight_is_waited_for(void **state) {
     struct scheduler_config config = config_of(20, 0);
@@ -180,6 +205,7 @@ static void test_a_prefix_in_flight_is_waited_for(void **state) {
     stop(&f);
 }
 
+/* Room for 2 of 3 to grow: one goes out, and comes back as it was. */
 static void test_swapping_keeps_what_is_computed(void **state) {
     struct scheduler_config config = config_of(12, 12);
     struct fixture f;
@@ -359,6 +385,7 @@ int main(void) {
         cmocka_unit_test(test_a_write_copies_the_shared_block),
         cmocka_unit_test(test_a_copy_waits_for_a_block),
         cmocka_unit_test(test_a_prefix_is_computed_once),
+        cmocka_unit_test(test_a_prefix_is_computed_once_in_small_chunks),
         cmocka_unit_test(test_a_prefix_in_flight_is_waited_for),
         cmocka_unit_test(test_swapping_keeps_what_is_computed),
         cmocka_unit_test(test_the_cheaper_way_is_taken),
