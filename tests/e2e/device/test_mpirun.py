@@ -185,6 +185,15 @@ def test_planned_traffic(start_ranks):
         assert after[rank, None] - before[rank, None] == expected
 
 
+def run_refused(options):
+    """Once more where mpirun itself crashes, which it seldom does when ranks end early. (A rank that does gives 139.)"""
+    for _ in range(3):
+        result = run("serve", "--model", MODEL, *options, launcher=[*MPIRUN, "-n", 2])
+        if result.returncode != -signal.SIGSEGV:
+            break
+    return result
+
+
 def test_refused():
     for options, words in (((), ["tensor-parallel-size: 1; 2 ranks were started: must be 2"]),
                            (("--tensor-parallel-size", 2, "--rank-process", "on"), ["rank-process: on"]),
@@ -193,7 +202,7 @@ def test_refused():
                            (("--pipeline-parallel-size", 2, "--device", "cuda"), ["on cuda it must be 1"]),
                            (("--tensor-parallel-size", 2, "--pipeline-parallel-size", 2),
                             ["pipeline-parallel-size: 2, times tensor-parallel-size, 2; 2 ranks were started"])):
-        result = run("serve", "--model", MODEL, *options, launcher=[*MPIRUN, "-n", 2])
+        result = run_refused(options)
         assert result.returncode == 78
         assert any(word in result.stderr for word in words), result.stderr
 
