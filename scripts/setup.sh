@@ -18,7 +18,8 @@ MODEL_SHA256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 
 BUILD_PACKAGES=(gcc g++ libc6-dev pkg-config meson ninja-build patch libgnutls28-dev
                 libcurl4-gnutls-dev libedit-dev libcjson-dev libxxhash-dev libyaml-dev libpcre2-dev libutf8proc-dev libsystemd-dev
-                libzmq3-dev libmsgpack-dev libcmocka-dev)
+                libzmq3-dev libmsgpack-dev libcmocka-dev
+                libjs-markdown-it libjs-katex fonts-katex libjs-highlight.js)
 MODEL_PACKAGES=(ca-certificates python3 python3-venv)
 DEB_PACKAGES=(debhelper dpkg-dev fakeroot libopenmpi-dev python3)
 TEST_PACKAGES=(curl systemd chromium-headless-shell man-db groff-base mandoc zsh

@@ -283,18 +283,19 @@ static int answer_slots(struct connection *connection) {
 
 static const struct header_field text_fields[] = {
     {"Content-Type", "text/plain; charset=utf-8"},
-    {"Vary", "Accept"},
+    {"Vary", "Accept, Accept-Encoding"},
     {NULL, NULL},
 };
 
 /* The page may be kept, but is validated each time: a new server may bring a new one. */
 static const struct header_field page_fields[] = {
     {"Content-Type", "text/html; charset=utf-8"},
+    {"Content-Encoding", "gzip"},
     {"Content-Security-Policy", page_chat_policy},
     {"Referrer-Policy", "no-referrer"},
     {"Cache-Control", "no-cache"},
     {"ETag", page_chat_etag},
-    {"Vary", "Accept"},
+    {"Vary", "Accept, Accept-Encoding"},
     {NULL, NULL},
 };
 
@@ -313,11 +314,12 @@ static void write_routes(const struct http_server *server, struct byte_buffer *o
             byte_buffer_printf(out, "%s %s\n", list[i].methods, list[i].path);
 }
 
-/* GET /: browsers request text/html and get the chat page; curl and the like accept anything and
- * get a list of the routes. Neither needs a key: they hold nothing of this server's. */
+/* GET /: browsers request text/html, compressed, and get the chat page; curl and the like accept
+ * anything and get a list of the routes. Neither needs a key: they hold nothing of this server's. */
 static int answer_index(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
-    if (!header_names(connection, "Accept", "text/html")) {
+    if (!header_names(connection, "Accept", "text/html") ||
+        !header_names(connection, "Accept-Encoding", "gzip")) {
         exchange->fields = text_fields;
         write_routes(connection->server, &exchange->out);
         return 0;

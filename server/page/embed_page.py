@@ -1,29 +1,72 @@
 #!/usr/bin/env python3
-"""Writes a page as a C source: its bytes its entity tag and its content security policy.
+"""Writes the chat page and the API's description as a C source.
 
-The page has exactly one inline <style> and one inline <script>; the content security policy allows
-these two by their hashes and forbids all else. Usage: embed_page.py chat.html OUT.c
-"""
+    embed_page.py --out OUT.c --page chat/page.html --style chat/style.css --description openapi.json
+                  [--libraries DIR] SCRIPT.js...
 
+The page is one file: its style, the scripts one after the other, and the libraries (LIBRARIES below), if they are there.
+It is compressed, since it is mostly libraries and fonts. The content security policy allows these elements by their
+hashes, and forbids all else."""
+
+import argparse
 import base64
+import gzip
 import hashlib
 import json
 import re
 import sys
 from pathlib import Path
 
+MAX_PAGE_BYTES = 700_000  # compressed
 
-def inline_hash(page, tag):
-    """The policy's source for the page's only element of this tag."""
-    bodies = re.findall(rb"<%b\b[^>]*>(.*?)</%b>" % (tag, tag), page, re.DOTALL)
-    if len(bodies) != 1:
-        sys.exit(f"{len(bodies)} <{tag.decode()}> elements; exactly one is allowed")
-    return "'sha256-" + base64.b64encode(hashlib.sha256(bodies[0]).digest()).decode() + "'"
+# Below --libraries, as Debian's packages libjs-markdown-it, libjs-katex, fonts-katex and libjs-highlight.js have them.
+MARKDOWN_IT, KATEX, KATEX_STYLE, HIGHLIGHT = (Path("javascript") / name for name in (
+    "markdown-it/markdown-it.js", "katex/katex.js", "katex/katex.min.css", "highlight.js/highlight.min.js"))
+KATEX_FONTS = Path("fonts/truetype/katex")
+LIBRARIES = MARKDOWN_IT, KATEX, KATEX_STYLE, HIGHLIGHT, KATEX_FONTS
+
+# Of highlight.js' 185: what people ask a model to write.
+LANGUAGES = set("""awk bash c cmake cpp cs css diff dockerfile elixir erlang fortran go gradle graphql haskell http ini java
+    javascript json julia kotlin latex less lisp lua makefile markdown matlab nginx objectivec ocaml perl pgsql php plaintext
+    powershell prolog properties protobuf python r ruby rust scala scheme scss shell sql swift tcl tex typescript verilog vhdl
+    vim xml yaml""".split())
 
 
-def content_policy(page):
-    rules = {"default-src": "'none'", "script-src": inline_hash(page, b"script"),
-             "style-src": inline_hash(page, b"style"), "img-src": "data:", "connect-src": "'self'",
+def chosen_languages(source):
+    """highlight.js with the languages above alone: it is one function that registers one after the other."""
+    begin, *languages = re.split(r'(?=hljs\.registerLanguage\(")', source)
+    return begin + "".join(text for text in languages if re.match(r'hljs\.registerLanguage\("([^"]+)', text)[1] in LANGUAGES)
+
+
+def style_with_fonts(style, fonts):
+    """KaTeX's style with its WOFF2 fonts inside."""
+    def embedded(match):
+        data = base64.b64encode((fonts / match[1]).read_bytes()).decode()
+        return f'src:url(data:font/woff2;base64,{data}) format("woff2")'
+    return re.sub(r"src:url\([^)]*?([\w-]+\.woff2)\)[^;}]*", embedded, style)
+
+
+def page_and_policy(arguments):
+    script = "\n" + "\n".join(Path(name).read_text() for name in arguments.scripts)
+    style, libraries = Path(arguments.style).read_text(), ""
+    if arguments.libraries:
+        root = Path(arguments.libraries)
+        libraries = "\n;".join([(root / MARKDOWN_IT).read_text(), (root / KATEX).read_text(),
+                                chosen_languages((root / HIGHLIGHT).read_text())]).replace("</script", "<\\/script")
+        style += style_with_fonts((root / KATEX_STYLE).read_text(), root / KATEX_FONTS)
+    page = Path(arguments.page).read_text()
+    for mark, text in (("@STYLE@", style), ("@LIBRARIES@", libraries), ("@SCRIPT@", script)):
+        page = page.replace(mark, text, 1)
+    return page.encode(), content_policy([libraries, script], [style])
+
+
+def hashes(texts):
+    return " ".join("'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'" for text in texts)
+
+
+def content_policy(scripts, styles):
+    rules = {"default-src": "'none'", "script-src": hashes(scripts), "style-src": hashes(styles),
+             "font-src": "data:", "img-src": "data:", "connect-src": "'self'",
              "base-uri": "'none'", "form-action": "'none'", "frame-ancestors": "'none'",
              "require-trusted-types-for": "'script'", "trusted-types": "'none'"}
     return "; ".join(f"{name} {value}" for name, value in rules.items())
@@ -91,17 +134,26 @@ def c_bytes(name, data):
     yield f"}};\nconst size_t {name}_bytes = sizeof({name});"
 
 
-def c_source(page, description):
+def c_source(page, policy, description):
+    packed = gzip.compress(page, 9, mtime=0)
+    if len(packed) > MAX_PAGE_BYTES:
+        sys.exit(f"the chat page has {len(packed)} bytes compressed: at most {MAX_PAGE_BYTES}")
     yield '#include "server/page/page.h"\n'
-    yield from c_bytes("page_chat", page)
+    yield from c_bytes("page_chat", packed)
     yield f'const char page_chat_etag[] = "\\"{hashlib.sha256(page).hexdigest()[:32]}\\"";'
-    yield f'const char page_chat_policy[] = "{content_policy(page)}";'
+    yield f'const char page_chat_policy[] = "{policy}";'
     yield from c_bytes("page_openapi", json.dumps(whole_description(description)).encode())
 
 
 def main():
-    page, description = Path(sys.argv[1]).read_bytes(), json.loads(Path(sys.argv[2]).read_text())
-    Path(sys.argv[3]).write_text("\n".join(c_source(page, description)) + "\n")
+    parser = argparse.ArgumentParser()
+    for name in ("out", "page", "style", "description"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--libraries")
+    parser.add_argument("scripts", nargs="+")
+    arguments = parser.parse_args()
+    description = json.loads(Path(arguments.description).read_text())
+    Path(arguments.out).write_text("\n".join(c_source(*page_and_policy(arguments), description)) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,15 +5,15 @@
 
 #include <stddef.h>
 
-/* UTF-8, not NUL-terminated. */
+/* HTML in UTF-8, compressed by gzip; not NUL-terminated. */
 extern const unsigned char page_chat[];
 extern const size_t page_chat_bytes;
 
-/* A strong entity tag in its quotes: a hash of the bytes. */
+/* A strong entity tag in its quotes: a hash of the page. */
 extern const char page_chat_etag[];
 
 /* The Content-Security-Policy it must be served with: it contains the hashes of the page's own
- * style and script and forbids everything else. */
+ * style and scripts and forbids everything else. */
 extern const char page_chat_policy[];
 
 /* openapi.json, with what embed_page.py adds. JSON, not NUL-terminated, without the fields of the

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 
 PASSED_ON = {"accept", "authorization", "if-none-match"}
-HELD_BACK = {"date", "server", "connection", "content-length", "transfer-encoding"}
+HELD_BACK = {"date", "server", "connection", "content-length", "content-encoding", "transfer-encoding"}
 
 
 def delta(**fields):

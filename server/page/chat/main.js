@@ -1,0 +1,103 @@
+/* Events of the document, and the start. */
+const isEnter = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing;
+
+function showTitle() {
+  document.title = conversation.title ? conversation.title + " – Quire" : "Quire";
+}
+
+function fitInput() {
+  const input = $("input");
+  input.style.height = "auto";
+  input.style.height = input.scrollHeight + "px";
+}
+
+function stopReply() {
+  running?.controller.abort();
+}
+
+function startNew() {
+  stopReply();
+  conversation = newConversation();
+  store(sessionStorage, "shown", "");
+  $("mode").value = hasTemplate ? "chat" : "completion";
+  clearProblems();
+  showConversation();
+  showList();
+  $("input").focus();
+}
+
+function showMode() {
+  $("input").placeholder = isCompletion() ? "Write a text that the model continues" : "Write a message";
+  $("greeting").textContent = models.length ? "Everything you write is sent to this server and nowhere else." : "This server has no model now.";
+}
+
+/* Looks for another model or a restarted server; isFirst: says nothing of what it finds. */
+async function lookAtServer(isFirst) {
+  try {
+    const change = await loadModels();
+    $("notice").hidden = !change;
+    if (change) announce($("notice").textContent = change);
+    if (isFirst && !conversation.turns.length) $("mode").value = hasTemplate ? "chat" : "completion";
+    showMode();
+    showContext();
+  } catch (error) {
+    startedAt ??= 0;
+    if (isFirst || !models.length) $("greeting").textContent = error.message;
+    else if (!running) { $("notice").textContent = error.message; $("notice").hidden = false; }
+  }
+}
+
+$("composer").onsubmit = (event) => {
+  event.preventDefault();
+  if (running) { stopReply(); return; }
+  const typed = isCompletion() ? $("input").value : $("input").value.trim(), text = messageWithFiles(typed);
+  if (!text.trim()) return;
+  $("input").value = "";
+  fitInput();
+  send(text);
+};
+$("input").oninput = fitInput;
+$("input").onkeydown = (event) => {
+  if (!isEnter(event)) return;
+  event.preventDefault();
+  if (!running) $("composer").requestSubmit();
+};
+$("input").onpaste = (event) => {
+  if (!event.clipboardData.files.length) return;
+  event.preventDefault();
+  attach(event.clipboardData.files);
+};
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    if (running) stopReply();
+    else if (!$("settings").hidden) showSettings(false);
+  }
+  if (!(event.ctrlKey || event.metaKey)) return;
+  if (event.key === "k") { event.preventDefault(); showSide(true); $("search").focus(); }
+  if (event.key === "O" && event.shiftKey) { event.preventDefault(); startNew(); }
+});
+document.addEventListener("dragover", (event) => { event.preventDefault(); });
+document.addEventListener("drop", (event) => { event.preventDefault(); attach(event.dataTransfer.files); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) lookAtServer(false); });
+setInterval(() => { if (!document.hidden && !running) lookAtServer(false); }, 30000);
+$("clear").onclick = startNew;
+$("attach").onclick = () => $("attach-file").click();
+$("attach-file").onchange = () => { attach($("attach-file").files).then(() => { $("attach-file").value = ""; }); };
+$("open-side").onclick = () => showSide($("side").hidden);
+$("search").oninput = search;
+$("export").onclick = async () => saveFile("quire-conversations.json", await exportConversations());
+$("import").onclick = () => $("import-file").click();
+$("import-file").onchange = async () => { await importFile($("import-file").files[0]); $("import-file").value = ""; };
+$("model").onchange = showContext;
+$("mode").onchange = () => { showMode(); showConversation(); };
+$("key").onchange = () => { store(sessionStorage, "key", $("key").value.trim()); lookAtServer(false); };
+
+loadSettings();
+showSide(load(localStorage, "side") === "shown" && !matchMedia("(max-width: 60rem)").matches);
+await openStore();
+const shown = load(sessionStorage, "shown"), last = shown ? await loadConversation(shown) : null;
+if (last) conversation = last;
+if (last?.mode) $("mode").value = last.mode;
+showConversation();
+showList();
+lookAtServer(true);
