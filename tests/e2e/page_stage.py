@@ -31,11 +31,13 @@ def text_chunks(text, size=3):
 
 class Stage:
     """`reply` makes the events of the next chats: an iterable of chunks, or (status, body) for an answer
-    without a stream. `chats` collects the bodies that came."""
+    without a stream. `chats` collects the bodies that came, `paths` where to; `models`, if set, makes the answer to
+    /v1/models."""
 
     def __init__(self, server):
         stage = self
-        self.target, self.chats, self.reply = server.url, [], lambda: text_chunks("Hello")
+        self.target, self.chats, self.paths, self.reply = server.url, [], [], lambda: text_chunks("Hello")
+        self.models = None
         self.gate = threading.Event()  # a script may wait for it
         self.gone = threading.Event()  # the client closed a stream before its end
 
@@ -56,12 +58,17 @@ class Stage:
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
     def pass_on(self, handler):
+        if self.models and handler.path == "/v1/models":
+            status, body = self.models()
+            self.answer(handler, status, [("Content-Type", "application/json")], json.dumps(body).encode())
+            return
         fields = {name: value for name, value in handler.headers.items() if name.lower() in PASSED_ON}
         answer = httpx.get(self.target + handler.path, headers=fields)
         kept = [(name, value) for name, value in answer.headers.items() if name not in HELD_BACK]
         self.answer(handler, answer.status_code, kept, answer.content)
 
     def chat(self, handler):
+        self.paths.append(handler.path)
         self.chats.append(json.loads(handler.rfile.read(int(handler.headers["Content-Length"]))))
         reply = self.reply()
         if isinstance(reply, tuple):

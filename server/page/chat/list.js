@@ -37,6 +37,7 @@ function renameConversation(id, node) {
     showList();
   };
   node.replaceChildren(field);
+  field.focus();
   field.select();
 }
 

@@ -14,7 +14,7 @@ function formulaAt(text, at) {
   const [open, close, isBlock] = form, begin = at + open.length;
   const length = text.slice(begin, begin + MAX_FORMULA).indexOf(close);
   const tex = text.slice(begin, begin + length), end = begin + length + close.length;
-  if (length <= 0 || !tex.trim()) return null;
+  if (length <= 0 || !/[\p{L}\p{N}]/u.test(tex)) return null;
   /* A price is not a formula. */
   if (open === "$" && (/^\s|[\s\\]$|\n\s*\n/.test(tex) || /\d/.test(text[end] ?? ""))) return null;
   return { tex, isBlock, end };
@@ -103,9 +103,10 @@ function renderLink(address, title) {
   return link;
 }
 
-function renderPicture(token) {
-  const address = token.attrGet("src"), alt = token.content || address;
+function renderPicture(token, parent) {
+  const address = token.attrGet("src"), alt = token.children.map(({ content }) => content).join("") || address;
   if (/^data:image\/(png|gif|jpeg|webp);/.test(address)) return element("img", { src: address, alt });
+  if (parent.closest?.("a")) return "Image: " + alt;
   const link = renderLink(address, token.attrGet("title"));
   link.append("Image: " + alt);
   return link;
@@ -121,7 +122,7 @@ if (reader && katex) {
 hljs?.configure({ hideUpgradeWarningAcceptNoSupportOrSecurityUpdates: true });
 
 /* One that has no end token, or null. */
-function renderLeaf(token) {
+function renderLeaf(token, parent) {
   switch (token.type) {
     case "text": return token.content;
     case "softbreak": return "\n";
@@ -129,8 +130,8 @@ function renderLeaf(token) {
     case "hr": return element("hr");
     case "code_inline": return element("code", { textContent: token.content });
     case "formula": return renderFormula(token.content, token.meta.isBlock);
-    case "image": return renderPicture(token);
-    case "fence": return renderCode(token.content.replace(/\n$/, ""), token.info.trim().split(/\s+/)[0]);
+    case "image": return renderPicture(token, parent);
+    case "fence": return renderCode(token.content.replace(/\n$/, ""), reader.utils.unescapeAll(token.info).trim().split(/\s+/)[0]);
     case "code_block": return renderCode(token.content.replace(/\n$/, ""), "");
     default: return token.content;
   }
@@ -139,7 +140,7 @@ function renderLeaf(token) {
 function openElement(token) {
   if (token.type === "link_open") return renderLink(token.attrGet("href"), token.attrGet("title"));
   const node = element(token.tag);
-  if (token.attrGet("start")) node.start = Number(token.attrGet("start"));
+  if (token.attrGet("start") !== null) node.start = Number(token.attrGet("start"));
   const align = /^text-align:(\w+)$/.exec(token.attrGet("style") ?? "");
   if (align) node.style.textAlign = align[1];
   return node;
@@ -170,7 +171,7 @@ function appendTokens(root, tokens) {
     } else if (token.nesting < 0) {
       open.pop();
     } else {
-      open.at(-1).append(renderLeaf(token));
+      open.at(-1).append(renderLeaf(token, open.at(-1)));
     }
   }
   return root;
