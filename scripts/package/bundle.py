@@ -57,6 +57,8 @@ def main():
         shutil.copyfile(copyright_file.resolve(), licences / package)
         digest = hashlib.sha256((libraries / name).read_bytes()).hexdigest()
         components.append(sbom.component(package, package_version, copyright_file.read_text(), name, digest))
+    for package in sbom.PAGE_LIBRARIES:
+        shutil.copyfile(Path("/usr/share/doc") / package / "copyright", licences / package)
     program = hashlib.sha256((folder / "bin/quire").read_bytes()).hexdigest()
     (folder / "sbom.cdx.json").write_text(sbom.document(version, program, components))
 

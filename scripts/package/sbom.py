@@ -37,8 +37,25 @@ def microhttpd():
             "properties": [{"name": "linked", "value": "statically, with subprojects/packagefiles/libmicrohttpd/quire.patch"}]}
 
 
+# Parts of these are in the chat page (server/page/embed_page.py).
+PAGE_LIBRARIES = {"libjs-markdown-it": "MIT", "libjs-katex": "MIT", "fonts-katex": "OFL-1.1", "libjs-highlight.js": "BSD-3-Clause"}
+
+
+def page_libraries():
+    """What the program was built with, by this machine's packages."""
+    for package, licence in PAGE_LIBRARIES.items():
+        package_version = query([], "-W", "-f", "${Version}", package)
+        if not package_version:
+            raise SystemExit(f"{package}, a part of the chat page, is not installed")
+        sums = (Path("/var/lib/dpkg/info") / f"{package}.md5sums").read_text()
+        yield {"type": "library", "bom-ref": package, "name": package, "version": package_version,
+               "purl": f"pkg:deb/debian/{package}@{package_version}?arch=all", "licenses": [{"license": {"id": licence}}],
+               "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(sums.encode()).hexdigest()}],
+               "properties": [{"name": "linked", "value": "in the chat page; the hash is of the package's list of checksums"}]}
+
+
 def document(version, program_digest, components):
-    components = sorted([*components, microhttpd()], key=lambda item: item["bom-ref"])
+    components = sorted([*components, *page_libraries(), microhttpd()], key=lambda item: item["bom-ref"])
     time = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), timezone.utc)
     bom = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
            "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, program_digest)}",

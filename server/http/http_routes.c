@@ -315,7 +315,8 @@ static void write_routes(const struct http_server *server, struct byte_buffer *o
 }
 
 /* GET /: browsers request text/html, compressed, and get the chat page; curl and the like accept
- * anything and get a list of the routes. Neither needs a key: they hold nothing of this server's. */
+ * anything and get a list of the routes. Neither needs a key: they hold nothing of this server's.
+ */
 static int answer_index(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
     if (!header_names(connection, "Accept", "text/html") ||
