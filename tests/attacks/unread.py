@@ -58,7 +58,7 @@ def echo_streams_unread(arena):
 @attack("R7", "pages and descriptions requested 50 times on each of 150 connections, unread", options=FEW)
 def pages_unread(arena):
     requests = (request_bytes("/openapi.json") + request_bytes("/metrics")
-                + request_bytes("/", headers=[("Accept", "text/html")])) * 17
+                + request_bytes("/", headers=[("Accept", "text/html"), ("Accept-Encoding", "gzip")])) * 17
     leave_unread(arena, requests, arena.many(150), 2)
 
 
@@ -78,7 +78,7 @@ def leave_crowd_unread(arena, path, fields=()):
 def routes_unread(arena):
     for path in GET_ROUTES:
         leave_crowd_unread(arena, path)
-    leave_crowd_unread(arena, "/", [("Accept", "text/html")])
+    leave_crowd_unread(arena, "/", [("Accept", "text/html"), ("Accept-Encoding", "gzip")])
 
 
 def keep_response(arena, tokens, **fields):

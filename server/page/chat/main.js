@@ -26,6 +26,8 @@ function startNew() {
   $("input").focus();
 }
 
+let isModeChosen = false; /* by the reader, so that the model's kind no longer decides */
+
 function showMode() {
   $("input").placeholder = isCompletion() ? "Write a text that the model continues" : "Write a message";
   $("greeting").textContent = models.length ? "Everything you write is sent to this server and nowhere else." : "This server has no model now.";
@@ -37,7 +39,7 @@ async function lookAtServer(isFirst) {
     const change = await loadModels();
     $("notice").hidden = !change;
     if (change) announce($("notice").textContent = change);
-    if (isFirst && !conversation.turns.length) $("mode").value = hasTemplate ? "chat" : "completion";
+    if (isFirst && !isModeChosen && !conversation.turns.length) $("mode").value = hasTemplate ? "chat" : "completion";
     showMode();
     showContext();
   } catch (error) {
@@ -89,7 +91,7 @@ $("export").onclick = async () => saveFile("quire-conversations.json", await exp
 $("import").onclick = () => $("import-file").click();
 $("import-file").onchange = async () => { await importFile($("import-file").files[0]); $("import-file").value = ""; };
 $("model").onchange = showContext;
-$("mode").onchange = () => { showMode(); showConversation(); };
+$("mode").onchange = () => { isModeChosen = true; showMode(); showConversation(); };
 $("key").onchange = () => { store(sessionStorage, "key", $("key").value.trim()); lookAtServer(false); };
 
 loadSettings();

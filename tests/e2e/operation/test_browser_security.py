@@ -1,6 +1,7 @@
 """What web pages may do: names that are not the server's (DNS rebinding), requests that a page of another site
 makes its visitor's browser send, and --allowed-origins, by hand and in a headless Chromium."""
 
+import gzip
 import json
 import subprocess
 import threading
@@ -15,6 +16,7 @@ from raw_http import connect, exchange, read_response, read_until, request_bytes
 
 CALL = {"model": NAME, "prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
 EVIL, CHAT = "https://evil.example", "https://chat.example"
+FROM_A_BROWSER = [("Accept", "text/html"), ("Accept-Encoding", "gzip, br")]
 PLAIN = ["text/plain", "text/plain;charset=UTF-8", "application/x-www-form-urlencoded",
          "multipart/form-data; boundary=a", None]
 
@@ -115,8 +117,8 @@ def test_page_behind_a_proxy_with_another_name(server):
 
 
 def test_link_from_another_site(server):
-    headers = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "navigate"), ("Accept", "text/html")]
-    assert b"<!doctype html>" in roundtrip(server, request_bytes("/", headers=headers)).body
+    headers = [("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Mode", "navigate"), *FROM_A_BROWSER]
+    assert b"<!doctype html>" in gzip.decompress(roundtrip(server, request_bytes("/", headers=headers)).body)
 
 
 def test_connection_goes_on_after_a_refusal(server):
@@ -254,7 +256,7 @@ def test_answers_are_neither_guessed_nor_kept(server):
         headers = roundtrip(server, data).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
-    page = roundtrip(server, request_bytes("/", headers=[("Accept", "text/html")])).headers
+    page = roundtrip(server, request_bytes("/", headers=FROM_A_BROWSER)).headers
     assert (page["x-content-type-options"], page["cache-control"]) == ("nosniff", "no-cache")
 
 
