@@ -10,7 +10,7 @@ enum option_type {
     OPTION_STRING,  /* char *; minimum and maximum bound its length in bytes */
     OPTION_CHOICE,  /* char *; one of choices */
     OPTION_INTEGER, /* int64_t in minimum..maximum; one of choices if there are any */
-    OPTION_BYTES,   /* like OPTION_INTEGER; takes the suffixes K, M, G, T (powers of 1024) */
+    OPTION_BYTES,   /* like OPTION_INTEGER; takes suffixes K, k, ..., T, t (powers of 1024) */
     OPTION_DECIMAL, /* double, written as a decimal; minimum and maximum are in hundredths */
     OPTION_FLAG,    /* bool, "true" or "false"; on the command line the name alone means true, and
                        "no-" with the name false */

@@ -44,16 +44,13 @@ static bool is_choice(const char *choices, const char *text) {
     return false;
 }
 
-/* Returns the power of two that a size suffix stands for, or -1. */
+/* Returns the power of two that a size suffix (K, k, KiB, ...) stands for, or -1. */
 static int suffix_shift(const char *suffix) {
-    static const char *const names[4] = {"K", "M", "G", "T"};
-    for (int i = 0; i < 4; i++) {
-        size_t length = strlen(suffix);
-        if (length > 0 && suffix[0] == names[i][0] &&
-            (length == 1 || strcmp(suffix + 1, "iB") == 0))
-            return 10 * (i + 1);
-    }
-    return -1;
+    static const char letters[] = "kKmMgGtT";
+    const char *letter = suffix[0] != '\0' ? strchr(letters, suffix[0]) : NULL;
+    if (letter == NULL || (suffix[1] != '\0' && strcmp(suffix + 1, "iB") != 0))
+        return -1;
+    return 10 * ((int)(letter - letters) / 2 + 1);
 }
 
 static bool takes_suffix(const struct option_spec *spec) {

@@ -52,9 +52,9 @@ def test_a_length_is_kept(start_server):
 
 
 @pytest.mark.parametrize("words, said", [
-    (("--max-model-len", "8K", "--kv-cache-memory-bytes", "20M"), "one sequence of --max-model-len 8192 needs 188743680 bytes"),
+    (("--max-model-len", "8k", "--kv-cache-memory-bytes", "20m"), "one sequence of --max-model-len 8192 needs 188743680 bytes"),
     (("--kv-cache-memory-bytes", "1000"), "one sequence of --max-model-len 16 needs"),
-    (("--max-model-len", "8k"), "suffix K, M, G or T allowed, or auto")])
+    (("--max-model-len", "8x"), "suffix K, M, G or T allowed, or auto")])
 def test_what_cannot_fit_is_refused(words, said):
     assert_refused(run("serve", "--model", MODEL, "--port", 0, *words), said)
 

@@ -147,9 +147,16 @@ static void test_sizes(void **state) {
     static const struct {
         char *text;
         int64_t bytes;
-    } sizes[] = {{"0", 0},         {"4096", 4096},           {"1K", 1024},
-                 {"3M", 3 << 20},  {"2G", INT64_C(2) << 30}, {"1T", INT64_C(1) << 40},
-                 {"5MiB", 5 << 20}};
+    } sizes[] = {{"0", 0},
+                 {"4096", 4096},
+                 {"1K", 1024},
+                 {"3M", 3 << 20},
+                 {"2G", INT64_C(2) << 30},
+                 {"1T", INT64_C(1) << 40},
+                 {"5MiB", 5 << 20},
+                 {"1k", 1024},
+                 {"8g", INT64_C(8) << 30},
+                 {"2miB", 2 << 20}};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         struct options options;
         assert_int_equal(
@@ -158,8 +165,7 @@ static void test_sizes(void **state) {
         assert_int_equal(options.kv_cache_memory_bytes, sizes[i].bytes);
         options_finish(&options);
     }
-    static char *const bad[] = {"1k",
-                                "1KB",
+    static char *const bad[] = {"1KB",
                                 "K",
                                 "",
                                 "-1",
@@ -202,8 +208,11 @@ static void test_integer_or_auto(void **state) {
         char *text;
         int64_t value;
         const char *printed;
-    } good[] = {
-        {"auto", 0, "auto"}, {"0", 0, "auto"}, {"4096", 4096, "4096"}, {"32K", 32768, "32768"}};
+    } good[] = {{"auto", 0, "auto"},
+                {"0", 0, "auto"},
+                {"4096", 4096, "4096"},
+                {"32K", 32768, "32768"},
+                {"32k", 32768, "32768"}};
     char printed[32];
     struct options options;
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
@@ -214,7 +223,7 @@ static void test_integer_or_auto(void **state) {
         assert_string_equal(printed, good[i].printed);
         options_finish(&options);
     }
-    static char *const bad[] = {"-1", "Auto", "32k", "17M", "4KB", ""};
+    static char *const bad[] = {"-1", "Auto", "17m", "17M", "4KB", "4kk", "k", ""};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_refused(
             WORDS(MODEL, "--max-model-len", bad[i]), NO_WORDS,
