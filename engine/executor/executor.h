@@ -186,6 +186,7 @@ struct executor_memory {
 struct executor_info {
     struct serving_limits limits; /* complete */
     int32_t most_model_len;       /* of the configuration */
+    bool kv_was_requested;        /* the KV cache's size, not chosen from the available memory */
     char device[32];              /* "cpu", "cuda" */
     char description[128];        /* for people: instruction set and threads, or GPU */
     char why_cpu[512];            /* why "auto" is not cuda; empty otherwise */

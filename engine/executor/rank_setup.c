@@ -228,42 +228,73 @@ static size_t share_of_machine(const struct rank *rank, size_t free_bytes) {
     return transport != NULL ? free_bytes / (size_t)transport->num_local : free_bytes;
 }
 
+static size_t rest(size_t bytes, size_t taken) {
+    return bytes > taken ? bytes - taken : 0;
+}
+
 /* Returns the budget on a device with its own memory. */
 static struct kv_budget kv_budget_of_device(const struct rank *rank) {
-    size_t free_bytes = rank->free_bytes, planned_bytes = rank->planned_bytes;
     return (struct kv_budget){
         .block_bytes = kv_block_bytes(&rank->cache.layout),
         .memory_bytes = share_of_rank(rank, rank->config.kv_memory_bytes),
-        .free_bytes = free_bytes > planned_bytes ? free_bytes - planned_bytes : 0,
+        .free_bytes = rest(rank->free_bytes, rank->planned_bytes),
         .total_bytes = rank->total_bytes,
         .utilization = rank->config.gpu_memory_utilization,
     };
 }
 
-/* Returns the budget of ranks that share the system's memory: the least was left when the last one
- * had loaded, and a block takes its part of every rank. */
+/* The system's memory that ranks in one process share: the least was left when the last one had
+ * loaded. */
+struct system_memory {
+    size_t free_bytes, planned_bytes, weight_bytes;
+};
+
+static struct system_memory system_memory_of(const struct rank *ranks, int32_t num_ranks) {
+    struct system_memory memory = {.free_bytes = SIZE_MAX};
+    for (int32_t r = 0; r < num_ranks; r++) {
+        memory.free_bytes = min_size(memory.free_bytes, ranks[r].free_bytes);
+        memory.planned_bytes += ranks[r].planned_bytes;
+        memory.weight_bytes += ranks[r].memory.weight_bytes;
+    }
+    memory.free_bytes = share_of_machine(&ranks[0], memory.free_bytes);
+    return memory;
+}
+
+/* A block takes its part of every rank. */
 static struct kv_budget kv_budget_of_system(const struct rank *ranks, int32_t num_ranks) {
     const struct executor_config *config = &ranks[0].config;
-    size_t free_bytes = SIZE_MAX, planned_bytes = 0;
-    for (int32_t r = 0; r < num_ranks; r++) {
-        free_bytes = min_size(free_bytes, ranks[r].free_bytes);
-        planned_bytes += ranks[r].planned_bytes;
-    }
-    free_bytes = free_bytes > planned_bytes ? free_bytes - planned_bytes : 0;
+    const struct system_memory memory = system_memory_of(ranks, num_ranks);
+    size_t system_bytes = share_of_machine(&ranks[0], ranks[0].total_bytes);
     return (struct kv_budget){
         .block_bytes = all_block_bytes(ranks, num_ranks),
         .memory_bytes = share_of_process(&ranks[0], config->kv_memory_bytes),
-        .free_bytes = share_of_machine(&ranks[0], free_bytes),
+        .free_bytes = rest(memory.free_bytes, memory.planned_bytes),
+        .system_bytes = rest(system_bytes, memory.weight_bytes),
         .utilization = config->gpu_memory_utilization,
     };
 }
 
+/* Weights that are only planned must fit. */
+static int check_weights(const struct rank *ranks, int32_t num_ranks, struct error *err) {
+    const struct system_memory memory = system_memory_of(ranks, num_ranks);
+    if (memory.planned_bytes <= memory.free_bytes)
+        return 0;
+    return error_set(err, ERROR_MEMORY,
+                     "out of memory for the weights: %.1f MiB, and %.1f MiB for steps, but %.1f "
+                     "MiB of the system's memory are available; serve a smaller model or one in "
+                     "fewer bits, or stop what else runs",
+                     mib(memory.weight_bytes), mib(memory.planned_bytes - memory.weight_bytes),
+                     mib(memory.free_bytes));
+}
+
 /* Chooses as many as every rank has room for. */
-static int choose_kv_blocks(const struct rank *ranks, int32_t num_ranks, bool keeps_length,
+static int choose_kv_blocks(const struct rank *ranks, int32_t num_ranks, enum kv_length length,
                             struct serving_limits *limits, struct error *err) {
     if (!ranks[0].backend->has_dedicated_memory) {
         struct kv_budget budget = kv_budget_of_system(ranks, num_ranks);
-        budget.keeps_length = keeps_length;
+        budget.length = length;
+        if (check_weights(ranks, num_ranks, err) != 0)
+            return -1;
         return sizing_choose_blocks(&budget, limits, err);
     }
     int32_t least = INT32_MAX;
@@ -280,8 +311,7 @@ static int choose_kv_blocks(const struct rank *ranks, int32_t num_ranks, bool ke
 static struct swap_budget swap_budget_of(const struct rank *ranks, int32_t num_ranks,
                                          size_t kv_bytes) {
     bool is_dedicated = ranks[0].backend->has_dedicated_memory;
-    size_t free_bytes = backend_host_free_bytes(), taken_bytes = is_dedicated ? 0 : kv_bytes;
-    free_bytes = free_bytes > taken_bytes ? free_bytes - taken_bytes : 0;
+    size_t free_bytes = rest(backend_host_free_bytes(), is_dedicated ? 0 : kv_bytes);
     return (struct swap_budget){
         .block_bytes = all_block_bytes(ranks, num_ranks),
         .memory_bytes = share_of_process(&ranks[0], ranks[0].config.swap_bytes),
@@ -312,7 +342,7 @@ static bool has_room(struct rank *ranks, int32_t num_ranks, int32_t max_model_le
     if (rank_setup_set_length(ranks, num_ranks, max_model_len, NULL) != 0)
         return false;
     struct serving_limits limits = ranks[0].limits;
-    if (choose_kv_blocks(ranks, num_ranks, false, &limits, NULL) != 0)
+    if (choose_kv_blocks(ranks, num_ranks, KV_LENGTH_SOUGHT, &limits, NULL) != 0)
         return false;
     return limits.num_blocks - num_spare(&ranks[0], limits.num_blocks) >=
            serving_limits_max_blocks(&limits);
@@ -337,8 +367,9 @@ int rank_setup_choose_length(const struct rank_setup *setup, struct rank *ranks,
 
 int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err) {
     struct serving_limits limits = ranks[0].limits;
-    bool keeps_length = ranks[0].config.most_model_len > 0;
-    if (choose_kv_blocks(ranks, num_ranks, keeps_length, &limits, err) != 0)
+    bool is_kept = ranks[0].config.most_model_len > 0 || ranks[0].weights != NULL;
+    enum kv_length length = is_kept ? KV_LENGTH_KEPT : KV_LENGTH_REQUESTED;
+    if (choose_kv_blocks(ranks, num_ranks, length, &limits, err) != 0)
         return -1;
     size_t kv_bytes = (size_t)limits.num_blocks * all_block_bytes(ranks, num_ranks);
     const struct swap_budget swap = swap_budget_of(ranks, num_ranks, kv_bytes);
@@ -358,8 +389,7 @@ void rank_setup_set_blocks(struct rank *ranks, int32_t num_ranks, int32_t num_bl
         memory->kv_bytes = (size_t)num_blocks * block_bytes;
         memory->swap_bytes = (size_t)num_host_blocks * block_bytes;
         size_t taken_bytes = ranks[r].planned_bytes + memory->kv_bytes;
-        memory->free_bytes =
-            ranks[r].free_bytes > taken_bytes ? ranks[r].free_bytes - taken_bytes : 0;
+        memory->free_bytes = rest(ranks[r].free_bytes, taken_bytes);
     }
 }
 
@@ -434,6 +464,7 @@ void rank_setup_describe(const struct rank *ranks, int32_t num_ranks, struct exe
     *out = (struct executor_info){
         .limits = first->limits,
         .most_model_len = first->config.most_model_len,
+        .kv_was_requested = first->config.kv_memory_bytes > 0,
         .has_dedicated_memory = b->has_dedicated_memory,
         .batch_invariant = !b->has_dedicated_memory || first->config.batch_invariant,
         .activation_dtype = b->activation_dtype,

@@ -46,8 +46,9 @@ int rank_setup_set_length(struct rank *ranks, int32_t num_ranks, int32_t max_mod
 
 /* Chooses the numbers of blocks, for ranks that were opened or loaded, and stores them in the
  * limits of each, with the bytes that they take. Every rank holds the part of a block that belongs
- * to its heads and layers, so all have the same number. A length that was chosen is kept.
- * ERROR_CONFIG and ERROR_MEMORY as in sizing.h. */
+ * to its heads and layers, so all have the same number. A length that was chosen, or with
+ * which the weights were loaded, is kept. Planned weights must fit the system's memory
+ * (ERROR_MEMORY). Other errors are those of sizing.h. */
 int rank_setup_choose_blocks(struct rank *ranks, int32_t num_ranks, struct error *err);
 
 /* Stores other numbers than those that were chosen. */

@@ -40,21 +40,41 @@ int sizing_choose_step(const char *device, size_t memory_bytes,
     return 0;
 }
 
+/* Returns what is left of a device's share. */
+static size_t rest_of_share(const struct kv_budget *budget) {
+    size_t share = (size_t)(budget->utilization * (double)budget->total_bytes);
+    size_t used = budget->total_bytes - budget->free_bytes;
+    return share > used ? share - used : 0;
+}
+
+/* Returns the most that one sequence may take of the system's memory. */
+static size_t most_of_sequence(const struct kv_budget *budget) {
+    size_t free = budget->free_bytes;
+    switch (budget->length) {
+    case KV_LENGTH_SOUGHT:
+        return free / 2;
+    case KV_LENGTH_REQUESTED:
+        return free - free / 8;
+    case KV_LENGTH_KEPT:
+        return free;
+    }
+    CHECK(false);
+}
+
 static size_t choose_kv_bytes(const struct kv_budget *budget, const struct serving_limits *limits,
                               size_t blocks_per_seq) {
-    if (budget->total_bytes > 0) { /* what is left of the device's share */
-        size_t share = (size_t)(budget->utilization * (double)budget->total_bytes);
-        size_t used = budget->total_bytes - budget->free_bytes;
-        return share > used ? share - used : 0;
-    }
-    size_t bytes;
-    if (!checked_mul(blocks_per_seq, (size_t)limits->max_num_seqs, &bytes) ||
-        !checked_mul(bytes, budget->block_bytes, &bytes))
-        bytes = SIZE_MAX;
-    size_t chosen = min_size(budget->free_bytes / 4, MAX_CHOSEN_BYTES);
-    if (budget->keeps_length && chosen < blocks_per_seq * budget->block_bytes)
-        chosen = min_size(blocks_per_seq * budget->block_bytes, budget->free_bytes);
-    return min_size(bytes, chosen);
+    size_t one, all, free = budget->free_bytes;
+    if (budget->total_bytes > 0)
+        return rest_of_share(budget);
+    if (!checked_mul(blocks_per_seq, budget->block_bytes, &one))
+        one = SIZE_MAX;
+    if (!checked_mul(one, (size_t)limits->max_num_seqs, &all))
+        all = SIZE_MAX;
+    size_t others = min_size(free / 4, MAX_CHOSEN_BYTES);
+    size_t chosen = one < free ? min_size(one + others, free / 2) : free / 2;
+    if (chosen < one)
+        chosen = min_size(one, most_of_sequence(budget));
+    return min_size(all, chosen);
 }
 
 static int refuse_share(const struct kv_budget *budget, int32_t max_model_len, size_t bytes,
@@ -68,36 +88,63 @@ static int refuse_share(const struct kv_budget *budget, int32_t max_model_len, s
                      mib(needed), mib(needed - bytes));
 }
 
+/* The bytes were requested. */
 static int refuse_bytes(const struct kv_budget *budget, const struct serving_limits *limits,
-                        size_t bytes, size_t blocks, size_t needed, struct error *err) {
-    bool was_requested = budget->memory_bytes > 0;
-    return error_set(err, was_requested ? ERROR_CONFIG : ERROR_MEMORY,
-                     "--kv-cache-memory-bytes: %zu bytes%s hold the keys and values of %zu "
-                     "tokens, but one sequence of --max-model-len %d needs %zu bytes; raise the "
-                     "former to that or lower the latter",
-                     bytes, was_requested ? "" : " (chosen from the memory at hand)",
-                     blocks * (size_t)limits->block_size, limits->max_model_len, needed);
+                        size_t blocks, size_t needed, struct error *err) {
+    return error_set(err, ERROR_CONFIG,
+                     "--kv-cache-memory-bytes: %zu bytes hold the keys and values of %zu tokens, "
+                     "but one sequence of --max-model-len %d needs %zu bytes; raise the former to "
+                     "that or lower the latter",
+                     budget->memory_bytes, blocks * (size_t)limits->block_size,
+                     limits->max_model_len, needed);
 }
 
-int sizing_choose_blocks(const struct kv_budget *budget, struct serving_limits *limits,
-                         struct error *err) {
-    CHECK(budget->block_bytes > 0 && limits->block_size > 0 && limits->max_model_len > 0);
-    size_t per_seq = (size_t)serving_limits_max_blocks(limits);
-    size_t bytes =
-        budget->memory_bytes > 0 ? budget->memory_bytes : choose_kv_bytes(budget, limits, per_seq);
-    /* slots are 32-bit */
-    size_t blocks = min_size(bytes / budget->block_bytes, (size_t)(INT32_MAX / limits->block_size));
+/* They were chosen from the system's memory. */
+static int refuse_length(const struct kv_budget *budget, const struct serving_limits *limits,
+                         size_t blocks, size_t needed, struct error *err) {
+    return error_set(err, ERROR_MEMORY,
+                     "out of memory for the KV cache: one sequence of --max-model-len %d needs "
+                     "%.1f MiB, but %.1f MiB of the system's memory are available with the weights "
+                     "in place, which leaves room for %zu tokens; lower --max-model-len (auto: "
+                     "what fits) or choose --kv-cache-dtype int8",
+                     limits->max_model_len, mib(needed), mib(budget->free_bytes),
+                     blocks * (size_t)limits->block_size);
+}
+
+/* Bytes that were requested, and can never be there. */
+static int check_requested(const struct kv_budget *budget, size_t blocks, struct error *err) {
+    size_t bytes = budget->memory_bytes;
     if (budget->total_bytes > 0 && blocks * budget->block_bytes > budget->free_bytes)
         return error_set(err, ERROR_CONFIG,
                          "--kv-cache-memory-bytes: %.1f MiB, but only %.1f MiB of device memory "
                          "are free, %.1f MiB are missing; lower it, --max-num-batched-tokens or "
                          "--max-num-seqs",
                          mib(bytes), mib(budget->free_bytes), mib(bytes - budget->free_bytes));
-    if (blocks < per_seq && budget->total_bytes > 0 && budget->memory_bytes == 0)
-        return refuse_share(budget, limits->max_model_len, bytes, per_seq * budget->block_bytes,
-                            err);
+    if (budget->total_bytes == 0 && budget->system_bytes > 0 && bytes > budget->system_bytes)
+        return error_set(err, ERROR_CONFIG,
+                         "--kv-cache-memory-bytes: %.1f MiB, but with the weights in place the "
+                         "system has %.1f MiB at most; lower it",
+                         mib(bytes), mib(budget->system_bytes));
+    return 0;
+}
+
+int sizing_choose_blocks(const struct kv_budget *budget, struct serving_limits *limits,
+                         struct error *err) {
+    CHECK(budget->block_bytes > 0 && limits->block_size > 0 && limits->max_model_len > 0);
+    bool was_requested = budget->memory_bytes > 0;
+    size_t per_seq = (size_t)serving_limits_max_blocks(limits);
+    size_t bytes = was_requested ? budget->memory_bytes : choose_kv_bytes(budget, limits, per_seq);
+    /* slots are 32-bit */
+    size_t blocks = min_size(bytes / budget->block_bytes, (size_t)(INT32_MAX / limits->block_size));
+    size_t needed = per_seq * budget->block_bytes;
+    if (was_requested && check_requested(budget, blocks, err) != 0)
+        return -1;
+    if (blocks < per_seq && was_requested)
+        return refuse_bytes(budget, limits, blocks, needed, err);
+    if (blocks < per_seq && budget->total_bytes > 0)
+        return refuse_share(budget, limits->max_model_len, bytes, needed, err);
     if (blocks < per_seq)
-        return refuse_bytes(budget, limits, bytes, blocks, per_seq * budget->block_bytes, err);
+        return refuse_length(budget, limits, blocks, needed, err);
     limits->num_blocks = (int32_t)blocks;
     return 0;
 }

@@ -20,6 +20,14 @@ int sizing_choose_step(const char *device, size_t memory_bytes,
                        const struct serving_limits *requested, struct serving_limits *out,
                        struct error *err);
 
+/* How much of the system's memory a sequence of max_model_len tokens may take if that is more than
+ * the pool gets by itself. */
+enum kv_length {
+    KV_LENGTH_SOUGHT,    /* none: the longest that fits is being searched for */
+    KV_LENGTH_REQUESTED, /* 7 of 8 parts of what is available */
+    KV_LENGTH_KEPT,      /* all: it was checked before the weights were read, or found */
+};
+
 /* Memory for the KV block pool. */
 struct kv_budget {
     size_t block_bytes;  /* of all layers */
@@ -27,16 +35,18 @@ struct kv_budget {
     size_t free_bytes;   /* available memory, with everything except the pool in place */
     size_t total_bytes;  /* of the device; 0: the pool is in the system's memory */
     double utilization;  /* --gpu-memory-utilization: share of total_bytes that is used in total */
-    bool keeps_length;   /* in the system's memory: max_model_len was chosen to fit */
+    size_t system_bytes; /* in the system's memory: all there is for the pool; 0: not known */
+    enum kv_length length; /* likewise */
 };
 
 /* Sets limits->num_blocks. If the size was not requested, the pool gets the following. In the
- * system's memory: what max_num_seqs sequences of max_model_len tokens can need, but at most a
- * quarter of the available memory and at most 4 GiB; with keeps_length
- * at least one of these sequences. On a device with its own memory: what is left of its share, to
- * the last block. In both cases one such sequence must fit; otherwise the error says how much is
- * missing: ERROR_CONFIG, or ERROR_MEMORY when the bytes were chosen here. Bytes that were requested
- * must be free on a device with its own memory (ERROR_CONFIG). */
+ * system's memory: what max_num_seqs sequences of max_model_len tokens can need, but at most one of
+ * them and, for the others, a quarter of the available memory and at most 4 GiB; of all that at
+ * most half of the available memory, except as enum kv_length allows for one sequence. On a device
+ * with its own memory: what is left of its share, to the last block. In both cases one such
+ * sequence must fit; otherwise the error says how much is missing: ERROR_CONFIG, or ERROR_MEMORY
+ * when the bytes were chosen here. Bytes that were requested must be free on a device with its own
+ * memory, and not exceed system_bytes (ERROR_CONFIG). */
 int sizing_choose_blocks(const struct kv_budget *budget, struct serving_limits *limits,
                          struct error *err);
 

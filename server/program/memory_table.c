@@ -43,6 +43,31 @@ static void put_tuning(const struct printer *out, const struct executor_info *in
             tuning->num_timed, tuning->seconds, tuning->num_left, tuning->num_changed);
 }
 
+/* The longest sequence, why it is not the model's longest, and what changes it. */
+static void put_context(const struct printer *out, const struct executor_info *info) {
+    const struct serving_limits *limits = &info->limits;
+    int64_t num_tokens = (int64_t)limits->num_blocks * limits->block_size;
+    double needed = mib(info->memory.kv_bytes) / (double)max_int64(num_tokens, 1);
+    bool is_gpu = info->has_dedicated_memory;
+    if (info->most_model_len == 0)
+        put(out, "context    %d tokens, by --max-model-len", limits->max_model_len);
+    else if (limits->max_model_len == info->most_model_len)
+        put(out, "context    %d tokens, the model's longest; --max-model-len sets another",
+            limits->max_model_len);
+    else
+        put(out,
+            "context    %d tokens fit %s; the model's %d need %.1f MiB of KV cache: see %s, "
+            "--max-model-len%s",
+            limits->max_model_len,
+            info->kv_was_requested ? "--kv-cache-memory-bytes"
+            : is_gpu               ? "the GPU"
+                                   : "half of the available memory",
+            info->most_model_len, needed * info->most_model_len,
+            is_gpu && !info->kv_was_requested ? "--gpu-memory-utilization"
+                                              : "--kv-cache-memory-bytes",
+            kv_type_has_scales(info->kv_type) ? "" : ", --kv-cache-dtype int8");
+}
+
 /* Parts in the device's memory: a GPU's own, else the system's. */
 static void put_device_parts(const struct printer *out, const struct executor_info *info) {
     put(out, "weights    %8.1f MiB", mib(info->memory.weight_bytes));
@@ -62,12 +87,7 @@ static void put_device_parts(const struct printer *out, const struct executor_in
         mib(info->memory.kv_bytes), info->limits.num_blocks, info->limits.block_size, num_tokens,
         kv_type_name(info->kv_type),
         num_tokens > 0 ? (long long)info->memory.kv_bytes / num_tokens : 0);
-    if (info->limits.max_model_len < info->most_model_len)
-        put(out,
-            "context    %d tokens of the model's %d have room in the KV cache; %s gives it more, "
-            "--max-model-len a length of its own",
-            info->limits.max_model_len, info->most_model_len,
-            info->has_dedicated_memory ? "--gpu-memory-utilization" : "--kv-cache-memory-bytes");
+    put_context(out, info);
     if (info->has_dedicated_memory)
         put(out, "left free  %8.1f MiB", mib(info->memory.free_bytes));
 }

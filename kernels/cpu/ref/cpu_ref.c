@@ -5,6 +5,8 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/levels/cpu_levels.h"
 #include "kernels/cpu/ref/cpu_ref_private.h"
+
+#include "kernels/cpu/memory/cpu_memory.h"
 #include "kernels/matrix_part.h"
 
 #include <math.h>
@@ -61,9 +63,7 @@ static void copy(struct backend *b, void *dst, const void *src, size_t bytes) {
 }
 
 static void memory_info(struct backend *b, size_t *out_free, size_t *out_total) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    *out_free = (size_t)sysconf(_SC_AVPHYS_PAGES) * page;
-    *out_total = (size_t)sysconf(_SC_PHYS_PAGES) * page;
+    cpu_memory_info("", out_free, out_total);
 }
 
 static int wait(struct backend *b, struct error *err) {

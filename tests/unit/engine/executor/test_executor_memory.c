@@ -15,6 +15,7 @@
 
 enum { NUM_RANKS = 2, BLOCK_SIZE = 16, MAX_SEQS = 32, GIB = 1 << 30 };
 enum { BLOCK_BYTES = 8192, NUM_BLOCKS = 50 }; /* of both ranks; fewer than MAX_SEQS can need */
+enum { SEQ_BLOCKS = 4, OTHER_BLOCKS = NUM_BLOCKS - SEQ_BLOCKS };
 
 /* --- Memory at hand --- */
 
@@ -63,7 +64,7 @@ static struct executor_config config_of(const struct model *model) {
         .num_threads = 1,
         .limits = {.max_num_seqs = MAX_SEQS,
                    .max_num_batched_tokens = MAX_SEQS,
-                   .max_model_len = 4 * BLOCK_SIZE,
+                   .max_model_len = SEQ_BLOCKS * BLOCK_SIZE,
                    .block_size = BLOCK_SIZE,
                    .vocab_size = model->config.vocab_size,
                    .hidden_size = model->config.hidden_size},
@@ -108,19 +109,19 @@ static int reset(void **state) {
 
 /* --- Tests --- */
 
-/* A quarter of what is left is for blocks. */
+/* One sequence and a quarter of what is left is for blocks. */
 static void test_planned(void **state) {
     const struct executor_config config = config_of(*state);
     const struct executor_memory memory = plan(*state, &config).memory;
     size_t planned_bytes = memory.weight_bytes + memory.workspace_bytes;
     for (int32_t r = 0; r < NUM_RANKS; r++) {
         reset(state);
-        machine.free_bytes[r] = planned_bytes + 4 * NUM_BLOCKS * BLOCK_BYTES;
+        machine.free_bytes[r] = planned_bytes + 4 * OTHER_BLOCKS * BLOCK_BYTES;
         assert_int_equal(plan(*state, &config).limits.num_blocks, NUM_BLOCKS);
         machine.free_bytes[r]--;
         assert_int_equal(plan(*state, &config).limits.num_blocks, NUM_BLOCKS - 1);
         machine.free_bytes[r] = planned_bytes - 1;
-        assert_plan_refused(*state, &config, ERROR_MEMORY, "chosen from the memory at hand");
+        assert_plan_refused(*state, &config, ERROR_MEMORY, "out of memory for the weights: ");
     }
 }
 
@@ -129,7 +130,7 @@ static void test_created(void **state) {
     const struct executor_config config = config_of(*state);
     for (int32_t r = 0; r < NUM_RANKS; r++) {
         reset(state);
-        machine.free_bytes[r] = 4 * NUM_BLOCKS * BLOCK_BYTES;
+        machine.free_bytes[r] = 4 * OTHER_BLOCKS * BLOCK_BYTES;
         assert_int_equal(num_blocks_created(*state, &config), NUM_BLOCKS);
         machine.free_bytes[r]--;
         assert_int_equal(num_blocks_created(*state, &config), NUM_BLOCKS - 1);

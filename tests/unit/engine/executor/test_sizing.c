@@ -110,32 +110,64 @@ static void test_what_full_slots_need(void **state) {
     assert_int_equal(blocks_of(&budget), 70);
 }
 
-static void test_a_quarter_of_the_memory_at_hand(void **state) {
+/* One sequence needs 7000. */
+static void test_others_get_a_quarter(void **state) {
     struct kv_budget budget = base();
     budget.free_bytes = 40 * 1000;
-    assert_int_equal(blocks_of(&budget), 10);
+    assert_int_equal(blocks_of(&budget), 17);
+    budget.free_bytes = 28 * 1000;
+    assert_int_equal(blocks_of(&budget), 14);
 }
 
-/* What was chosen when there was more memory at hand. */
-static void test_a_length_is_kept(void **state) {
-    struct kv_budget budget = base();
-    budget.keeps_length = true;
-    budget.free_bytes = 27 * 1000;
-    assert_int_equal(blocks_of(&budget), 7);
-    budget.free_bytes = 40 * 1000;
-    assert_int_equal(blocks_of(&budget), 10);
-    budget.free_bytes = 6 * 1000;
-    assert_refused(&budget, ERROR_MEMORY, PIECES("6000 bytes"));
-    budget = base();
-    budget.free_bytes = 27 * 1000;
-    assert_refused(&budget, ERROR_MEMORY, PIECES("6750 bytes"));
-}
-
-static void test_at_most_4_gib(void **state) {
+static void test_others_get_at_most_4_gib(void **state) {
     struct kv_budget budget = base();
     budget.block_bytes = GIB / 2;
     budget.free_bytes = 1024 * GIB;
-    assert_int_equal(blocks_of(&budget), 8);
+    assert_int_equal(blocks_of(&budget), 7 + 8);
+    budget.free_bytes = 24 * GIB;
+    assert_int_equal(blocks_of(&budget), 7 + 8);
+    budget.free_bytes = 14 * GIB; /* half */
+    assert_int_equal(blocks_of(&budget), 14);
+}
+
+static void test_half_for_a_length_that_is_sought(void **state) {
+    struct kv_budget budget = base();
+    budget.free_bytes = 14 * 1000;
+    assert_int_equal(blocks_of(&budget), 7);
+    budget.free_bytes--;
+    assert_refused(&budget, ERROR_MEMORY, PIECES("room for 96 tokens"));
+}
+
+/* 7 of 8 parts for one that is requested, all for one that was checked when more was available. */
+static void test_more_for_a_length_that_is_fixed(void **state) {
+    struct kv_budget budget = base();
+    budget.length = KV_LENGTH_REQUESTED;
+    budget.free_bytes = 8 * 1000;
+    assert_int_equal(blocks_of(&budget), 7);
+    budget.free_bytes = 28 * 1000;
+    assert_int_equal(blocks_of(&budget), 14);
+    budget.block_bytes = MIB;
+    budget.free_bytes = 7 * MIB;
+    assert_refused(&budget, ERROR_MEMORY,
+                   PIECES("one sequence of --max-model-len 100 needs 7.0 MiB",
+                          "7.0 MiB of the system's memory are available", "room for 96 tokens",
+                          "--kv-cache-dtype int8"));
+    budget.length = KV_LENGTH_KEPT;
+    assert_int_equal(blocks_of(&budget), 7);
+    budget.free_bytes--;
+    assert_refused(&budget, ERROR_MEMORY, PIECES("room for 96 tokens"));
+}
+
+/* Bytes that were requested are not checked against what is available now, because that changes. */
+static void test_more_than_there_is(void **state) {
+    struct kv_budget budget = base();
+    budget.memory_bytes = 60 * MIB;
+    budget.free_bytes = MIB;
+    budget.system_bytes = 60 * MIB;
+    assert_true(blocks_of(&budget) > 60000);
+    budget.system_bytes--;
+    assert_refused(&budget, ERROR_CONFIG,
+                   PIECES("--kv-cache-memory-bytes: 60.0 MiB", "the system has 60.0 MiB at most"));
 }
 
 static struct kv_budget gpu(void) {
@@ -206,9 +238,6 @@ static void test_too_small_names_both_flags(void **state) {
     assert_refused(
         &budget, ERROR_CONFIG,
         PIECES("--kv-cache-memory-bytes", "--max-model-len 100", "7000 bytes", "96 tokens"));
-    budget.memory_bytes = 0;
-    budget.free_bytes = 4 * 6999;
-    assert_refused(&budget, ERROR_MEMORY, PIECES(""));
 }
 
 /* --- The host block pool --- */
@@ -285,9 +314,11 @@ int main(void) {
         cmocka_unit_test(test_one_pulls_the_other_along),
         cmocka_unit_test(test_contradiction),
         cmocka_unit_test(test_what_full_slots_need),
-        cmocka_unit_test(test_a_quarter_of_the_memory_at_hand),
-        cmocka_unit_test(test_a_length_is_kept),
-        cmocka_unit_test(test_at_most_4_gib),
+        cmocka_unit_test(test_others_get_a_quarter),
+        cmocka_unit_test(test_half_for_a_length_that_is_sought),
+        cmocka_unit_test(test_more_for_a_length_that_is_fixed),
+        cmocka_unit_test(test_others_get_at_most_4_gib),
+        cmocka_unit_test(test_more_than_there_is),
         cmocka_unit_test(test_a_gpu_is_filled_to_its_share),
         cmocka_unit_test(test_a_share_that_is_too_small),
         cmocka_unit_test(test_requested_of_a_gpu),

@@ -91,20 +91,36 @@ static void test_gpu(void **state) {
     assert_true(part(text, "left free") == 160);
 }
 
-/* A context that is not the model's is told with the options that change it. */
+static void assert_context(const struct executor_info *worker, const char *line) {
+    char text[16384] = "";
+    write_table(worker, text);
+    if (strstr(text, line) == NULL)
+        fail_msg("\"%s\" lacks \"%s\"", text, line);
+}
+
+/* The context is told with its reason and the options that change it. */
 static void test_context(void **state) {
     struct executor_info worker = info(false);
-    char text[16384] = "";
     worker.limits.max_model_len = 1024;
-    write_table(&worker, text);
-    assert_null(strstr(text, "context"));
+    assert_context(&worker, "context    1024 tokens, by --max-model-len\n");
     worker.most_model_len = 1024;
-    write_table(&worker, text);
-    assert_null(strstr(text, "context"));
+    assert_context(&worker,
+                   "context    1024 tokens, the model's longest; --max-model-len sets another\n");
     worker.most_model_len = 4096;
-    write_table(&worker, text);
-    assert_non_null(strstr(text, "context    1024 tokens of the model's 4096 have room in the KV "
-                                 "cache; --kv-cache-memory-bytes gives it more, --max-model-len"));
+    assert_context(&worker,
+                   "context    1024 tokens fit half of the available memory; the model's 4096 need "
+                   "102.4 MiB of KV cache: see --kv-cache-memory-bytes, --max-model-len, "
+                   "--kv-cache-dtype int8\n");
+    worker.kv_was_requested = true;
+    worker.kv_type = KV_INT8;
+    assert_context(&worker, "context    1024 tokens fit --kv-cache-memory-bytes; the model's 4096 "
+                            "need 102.4 MiB of KV cache: see --kv-cache-memory-bytes, "
+                            "--max-model-len\n");
+    worker = info(true);
+    worker.limits.max_model_len = 1024;
+    worker.most_model_len = 4096;
+    assert_context(&worker, "1024 tokens fit the GPU; the model's 4096 need 102.4 MiB of KV cache: "
+                            "see --gpu-memory-utilization, --max-model-len, ");
 }
 
 /* The line is there where responses are kept alone. */
