@@ -1,4 +1,4 @@
-"""GGUF v3 files of LLaMA models, written and read with numpy alone.
+"""GGUF v3 files of LLaMA models, written with nothing and read with numpy.
 
 The file format is described in ggml/docs/gguf.md; the order of Q and K rows in llama files, in which the
 two halves of a rotated pair are neighbours, is that of ggml's convert_hf_to_gguf.py.
@@ -7,8 +7,6 @@ two halves of a rotated pair are neighbours, is that of ggml's convert_hf_to_ggu
 import mmap
 import struct
 from dataclasses import dataclass
-
-import numpy as np
 
 ALIGNMENT = 32
 UINT32, FLOAT32, BOOL, STRING, ARRAY, INT32 = 4, 6, 7, 8, 9, 5
@@ -74,7 +72,7 @@ def pack_array(kind, values):
     if kind == STRING:
         data = b"".join(map(pack_string, values))
     else:
-        data = np.asarray(values, "<i4").tobytes()
+        data = struct.pack(f"<{len(values)}i", *values)
     return struct.pack("<IIQ", ARRAY, kind, len(values)) + data
 
 
@@ -139,7 +137,8 @@ def padding(position):
 
 def write_model(path, name, shape, dtype, type_of, make_data):
     """dtype is what most matrices are of. type_of(tensor name) is the element type of a matrix; vectors are f32.
-    make_data(tensor name, number of elements, cols, type) yields the tensor's bytes in pieces."""
+    make_data(tensor name, number of elements, cols, type) yields the tensor's bytes in pieces; None: the tensors are
+    zeros, a hole in the file that takes no room."""
     num_entries, metadata = pack_metadata(name, shape, dtype)
     tensors = [(tensor, rows, cols, type_of(tensor) if cols else "f32")
                for tensor, rows, cols in shape.tensors()]
@@ -155,6 +154,9 @@ def write_model(path, name, shape, dtype, type_of, make_data):
     with open(path, "wb", buffering=0) as out:
         head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), num_entries) + metadata + b"".join(infos)
         out.write(head + bytes(padding(len(head))))
+        if make_data is None:
+            out.truncate(out.tell() + offset)
+            return
         for tensor, rows, cols, kind in tensors:
             for piece in make_data(tensor, rows * max(cols, 1), cols, kind):
                 out.write(piece)
@@ -192,6 +194,7 @@ class Reader:
 
 def read_model(path):
     """(metadata, {name: (dtype, numpy array on the mapping, 16-bit types as uint16)})"""
+    import numpy as np
     reader = Reader(path)
     assert reader.data[:4] == b"GGUF", f"{path} is not a GGUF file"
     reader.at = 4

@@ -46,12 +46,10 @@
 
 /* --- Start --- */
 
-/* Raises the limit of open files to what the connections need, or lowers their number and warns.
- * ERROR_CONFIG when not even a few are possible. */
-static int fit_files(struct http_server_config *config, struct error *err) {
+int http_server_fit_files(bool has_tls, int64_t *max_connections, struct error *err) {
     struct rlimit limit;
-    int64_t files = config->credentials ? 1 + TLS_CONNECTION_FILES : 1; /* of a connection */
-    rlim_t needed = (rlim_t)((config->max_connections + SPARE_CONNECTIONS) * files + SPARE_FILES);
+    int64_t files = has_tls ? 1 + TLS_CONNECTION_FILES : 1; /* of a connection */
+    rlim_t needed = (rlim_t)((*max_connections + SPARE_CONNECTIONS) * files + SPARE_FILES);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
         return 0;
     limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
@@ -67,8 +65,8 @@ static int fit_files(struct http_server_config *config, struct error *err) {
                          (MIN_CONNECTIONS + SPARE_CONNECTIONS) * (long long)files + SPARE_FILES);
     log_warning("max-connections: %lld need more open files than this system's limit of %lld; "
                 "using %lld",
-                (long long)config->max_connections, (long long)limit.rlim_max, (long long)possible);
-    config->max_connections = possible;
+                (long long)*max_connections, (long long)limit.rlim_max, (long long)possible);
+    *max_connections = possible;
     return 0;
 }
 
@@ -168,7 +166,7 @@ int http_server_create(const struct http_server_config *config, struct engine *e
     server->start_ms = clock_now_ms();
     server->watchdog_ms = service_watchdog_ms() / 3;
     server->memory.budget_bytes = http_memory_budget_bytes(config->max_body_bytes);
-    if (fit_files(&server->config, err) != 0 || open_parts(server, err) != 0) {
+    if (open_parts(server, err) != 0) {
         http_server_destroy(server);
         return -1;
     }

@@ -66,8 +66,11 @@ enum http_stop {
     HTTP_LOOP_FAILED,   /* the operating system refused to continue */
 };
 
-/* All pointers outlive the server. Raises the limit of open files as far as max_connections
- * requires and the system allows. */
+/* Raises the limit of open files to what the connections need, or lowers their number and warns.
+ * ERROR_CONFIG when not even a few are possible. */
+int http_server_fit_files(bool has_tls, int64_t *max_connections, struct error *err);
+
+/* All pointers outlive the server, whose max_connections the limit of open files allows. */
 int http_server_create(const struct http_server_config *config, struct engine *engine,
                        const struct api_context *context, struct api_keys *keys,
                        struct http_server **out, struct error *err);

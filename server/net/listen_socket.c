@@ -50,13 +50,20 @@ static void name_socket(int fd, char out[LISTEN_NAME_BYTES]) {
              address.any.sa_family == AF_INET6 ? "http://[%s]:%s" : "http://%s:%s", host, port);
 }
 
+static void set_reuse(int fd, int is_on) {
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &is_on, sizeof(is_on));
+}
+
+/* SO_REUSEADDR is for connections that linger of a server that has ended, which have it too. While
+ * it is off nobody else can bind a port that is bound and does not listen yet. */
 static int bind_address(const struct addrinfo *address, int *out_fd) {
     int fd = socket(address->ai_family, SOCKET_FLAGS, 0);
     if (fd < 0)
         return -1;
-    const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, address->ai_addr, address->ai_addrlen) != 0 || listen(fd, BACKLOG) != 0) {
+    set_reuse(fd, 1);
+    int status = bind(fd, address->ai_addr, address->ai_addrlen);
+    set_reuse(fd, 0);
+    if (status != 0) {
         int saved = errno;
         close(fd);
         errno = saved;
@@ -86,6 +93,15 @@ int listen_socket_open_tcp(const char *host, int64_t port, struct listen_socket 
                          (long long)port, strerror(reason));
     *out = (struct listen_socket){.fd = fd};
     name_socket(fd, out->name);
+    return 0;
+}
+
+int listen_socket_listen(const struct listen_socket *socket, struct error *err) {
+    if (socket->is_passed || socket->path[0] != '\0')
+        return 0;
+    set_reuse(socket->fd, 1);
+    if (listen(socket->fd, BACKLOG) != 0)
+        return error_set(err, ERROR_IO, "cannot listen on %s: %s", socket->name, strerror(errno));
     return 0;
 }
 

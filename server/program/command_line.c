@@ -5,7 +5,7 @@ static int open_model(const char *path, struct model **out_model, struct tokeniz
     struct model *model;
     if (model_open(path, &model, err) != 0)
         return -1;
-    if (tokenizer_open(model, out_tokenizer, err) != 0) {
+    if (out_tokenizer != NULL && tokenizer_open(model, out_tokenizer, err) != 0) {
         model_close(model);
         return -1;
     }

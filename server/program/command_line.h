@@ -17,8 +17,8 @@ int command_replay(int argc, char *const *argv); /* and 1: a step differs */
 /* Internal: process_executor.h starts its process with it. */
 int command_rank(int argc, char *const *argv);
 
-/* Opens the model and its tokenizer; a file that cannot be read is refused (ERROR_MODEL) like a
- * broken one. */
+/* Opens the model and its tokenizer, or only the model (out_tokenizer NULL); a file that cannot be
+ * read is refused (ERROR_MODEL) like a broken one. */
 int command_open_model(const char *path, struct model **out_model, struct tokenizer **out_tokenizer,
                        struct error *err);
 

@@ -1,9 +1,11 @@
 /* `quire serve`: the order of start and stop.
  *
- * The model and the device come first because they take longest and fail most; then the socket, so
- * that clients can already wait in its backlog; then the engine and one token through it; only then
- * is the service ready. Stopping is the same in reverse. Signals are blocked from the start, before
- * any thread exists; those that stop are taken between the steps of loading. */
+ * First everything that takes no time and can fail: files, ports and options, so that nobody waits
+ * for a model to be downloaded or read before they learn of it. The port is bound, but connections
+ * are refused until the weights are loaded; then clients can wait in the socket's backlog. Then the
+ * model's headers, by which the memory is planned, the weights, the engine and one token through
+ * it; only then is the service ready. Stopping is the same in reverse. Signals are blocked from the
+ * start, before any thread exists; those that stop are taken between the steps of loading. */
 #include "server/program/command_line.h"
 
 #include "config/base/check.h"
@@ -16,6 +18,7 @@
 #include "server/process/signals.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 #include <unistd.h>
@@ -47,20 +50,25 @@ static int (*const steps[])(struct serve *serve, struct error *err) = {
     command_serve_engine_open_ranks,
     start_guard,
     command_serve_http_read_origins,
-    command_serve_engine_read_kv_events,
     command_serve_http_open_logs,
     command_serve_http_open_keys,
     command_serve_http_open_tls,
     command_serve_http_open_responses,
+    command_serve_http_fit_files,
+    command_serve_http_open_socket,
+    command_serve_http_open_admin_socket,
+    command_serve_model_read_options,
+    command_serve_engine_open_kv_events,
+    command_serve_engine_open_record,
     command_serve_model_find,
     command_serve_model_open,
+    command_serve_engine_plan,
+    command_serve_model_open_tokenizer,
     command_serve_model_open_chat,
     command_serve_model_start_verify,
     command_serve_model_start_vocabulary,
     command_serve_engine_open_executor,
-    command_serve_http_open_socket,
-    command_serve_http_open_admin_socket,
-    command_serve_engine_open_kv_events,
+    command_serve_http_listen,
     command_serve_model_await_vocabulary,
     command_serve_model_await_verify,
     command_serve_engine_start,
@@ -160,6 +168,7 @@ static void finish(struct serve *serve) {
     vocabulary_loader_finish(&serve->vocabulary);
     command_verify_finish(&serve->verify);
     chat_model_destroy(serve->chat);
+    free(serve->given_template);
     tokenizer_close(serve->tokenizer);
     model_close(serve->model);
     options_finish(&serve->options);

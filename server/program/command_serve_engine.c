@@ -133,6 +133,12 @@ static void show_load(void *context, size_t bytes_read, size_t num_bytes) {
         log_info("%s", line);
 }
 
+int command_serve_engine_plan(struct serve *serve, struct error *err) {
+    if (serve->transport != NULL || process_executor_is_default(serve->options.device))
+        return 0;
+    return executor_plan(serve->model, &serve->executor_config, &serve->info, err);
+}
+
 static int create_executor(struct serve *serve, struct error *err) {
     static const char *const argv[] = {"quire", "rank-process", NULL};
     const struct process_executor_config config = {
@@ -161,13 +167,17 @@ int command_serve_engine_open_executor(struct serve *serve, struct error *err) {
                                err);
 }
 
-int command_serve_engine_read_kv_events(struct serve *serve, struct error *err) {
-    return kv_event_config_read(&serve->options, &serve->kv_event_config, err);
+int command_serve_engine_open_kv_events(struct serve *serve, struct error *err) {
+    struct kv_event_config config;
+    if (kv_event_config_read(&serve->options, &config, err) != 0)
+        return -1;
+    return kv_event_publisher_open(&config, (int32_t)serve->options.block_size, &serve->kv_events,
+                                   err);
 }
 
-int command_serve_engine_open_kv_events(struct serve *serve, struct error *err) {
-    return kv_event_publisher_open(&serve->kv_event_config, serve->info.limits.block_size,
-                                   &serve->kv_events, err);
+int command_serve_engine_open_record(struct serve *serve, struct error *err) {
+    const char *path = serve->options.record;
+    return path == NULL ? 0 : record_file_open(path, &serve->record_file, err);
 }
 
 static void wake_http(void *context) {
@@ -180,10 +190,8 @@ static void wake_http(void *context) {
 static int start_recording(struct serve *serve, const struct engine_config *engine,
                            struct error *err) {
     const struct options *options = &serve->options;
-    if (options->record == NULL)
+    if (serve->record_file == NULL)
         return 0;
-    if (record_file_open(options->record, &serve->record_file, err) != 0)
-        return -1;
     const struct recorder_config config = {.max_bytes = options->record_max_bytes / 2,
                                            .write = record_file_write,
                                            .context = serve->record_file};

@@ -48,6 +48,10 @@ int command_serve_http_open_tls(struct serve *serve, struct error *err) {
     return 0;
 }
 
+int command_serve_http_fit_files(struct serve *serve, struct error *err) {
+    return http_server_fit_files(serve->credentials != NULL, &serve->options.max_connections, err);
+}
+
 int command_serve_http_open_socket(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     int fd;
@@ -59,6 +63,10 @@ int command_serve_http_open_socket(struct serve *serve, struct error *err) {
     if (options->uds)
         return listen_socket_open_unix("uds", options->uds, 0660, &serve->socket, err);
     return listen_socket_open_tcp(options->host, options->port, &serve->socket, err);
+}
+
+int command_serve_http_listen(struct serve *serve, struct error *err) {
+    return listen_socket_listen(&serve->socket, err);
 }
 
 int command_serve_http_open_admin_socket(struct serve *serve, struct error *err) {

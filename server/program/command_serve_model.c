@@ -1,6 +1,7 @@
 #include "server/program/command_serve_private.h"
 
 #include "config/base/log.h"
+#include "models/chat_template/chat_template.h"
 #include "models/config/model_parts.h"
 #include "models/files/input_file.h"
 #include "server/program/command_line.h"
@@ -11,6 +12,39 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static int check_chat_template(const char *source, const char *path, struct error *err) {
+    struct chat_template *parsed = NULL;
+    struct error why = {0};
+    int status = chat_template_create(source, strlen(source), &parsed, &why);
+    chat_template_destroy(parsed);
+    return status == 0 ? 0 : error_set(err, why.code, "%.200s: %.200s", path, why.message);
+}
+
+static int read_chat_template(struct serve *serve, struct error *err) {
+    const char *path = serve->options.chat_template;
+    struct text source = {0};
+    struct error why = {0};
+    int status = -1;
+    char *data = input_file_read_all(path, CHAT_TEMPLATE_MAX_BYTES, &source.length, &why);
+    source.data = data;
+    if (data != NULL)
+        status = model_parts_set_chat_template(&serve->given_template, source, path, &why);
+    free(data);
+    if (status == 0)
+        status = check_chat_template(serve->given_template, path, &why);
+    if (status == 0)
+        return 0;
+    return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
+                     "chat-template: %.480s", why.message);
+}
+
+int command_serve_model_read_options(struct serve *serve, struct error *err) {
+    struct speculative_config speculative;
+    if (serve->options.chat_template != NULL && read_chat_template(serve, err) != 0)
+        return -1;
+    return engine_options_read_speculative(serve->options.speculative_config, &speculative, err);
+}
 
 int command_serve_model_find(struct serve *serve, struct error *err) {
     struct hub_reference reference;
@@ -33,9 +67,13 @@ int command_serve_model_find(struct serve *serve, struct error *err) {
 
 int command_serve_model_open(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
-    if (command_open_model(options->model, &serve->model, &serve->tokenizer, err) != 0)
+    if (command_open_model(options->model, &serve->model, NULL, err) != 0)
         return -1;
     return engine_options_executor(options, serve->model, &serve->executor_config, err);
+}
+
+int command_serve_model_open_tokenizer(struct serve *serve, struct error *err) {
+    return tokenizer_open(serve->model, &serve->tokenizer, err);
 }
 
 int command_serve_model_start_vocabulary(struct serve *serve, struct error *err) {
@@ -63,27 +101,17 @@ int command_serve_model_await_verify(struct serve *serve, struct error *err) {
     return 0;
 }
 
-/* A file's template takes the place of the model's. */
-static int read_chat_template(struct serve *serve, struct error *err) {
-    const char *path = serve->options.chat_template;
-    struct text source = {0};
-    struct error why = {0};
-    int status = -1;
-    char *data = input_file_read_all(path, CHAT_TEMPLATE_MAX_BYTES, &source.length, &why);
-    source.data = data;
-    if (data != NULL)
-        status = model_parts_set_chat_template(&serve->model->chat_template, source, path, &why);
-    free(data);
-    if (status == 0)
-        return 0;
-    return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
-                     "chat-template: %.480s", why.message);
+/* Takes the place of the model's. */
+static void set_chat_template(struct serve *serve) {
+    free(serve->model->chat_template);
+    serve->model->chat_template = serve->given_template;
+    serve->given_template = NULL;
 }
 
 int command_serve_model_open_chat(struct serve *serve, struct error *err) {
-    bool is_given = serve->options.chat_template != NULL;
-    if (is_given && read_chat_template(serve, err) != 0)
-        return -1;
+    bool is_given = serve->given_template != NULL;
+    if (is_given)
+        set_chat_template(serve);
     const struct chat_model_config config = {
         .chat_template = serve->model->chat_template,
         .tool_template = is_given ? NULL : serve->model->tool_chat_template,
@@ -92,9 +120,6 @@ int command_serve_model_open_chat(struct serve *serve, struct error *err) {
     };
     if (chat_model_create(serve->tokenizer, &config, &serve->chat, err) != 0)
         return -1;
-    if (is_given && serve->chat->chat_template == NULL)
-        return error_set(err, ERROR_CONFIG, "chat-template: %.200s: %s",
-                         serve->options.chat_template, serve->chat->problem);
     if (serve->chat->problem[0] != '\0')
         log_warning("%s; --chat-template gives another one", serve->chat->problem);
     return 0;

@@ -35,6 +35,7 @@ struct serve {
     struct tokenizer *tokenizer;
     struct vocabulary_loader vocabulary;
     struct command_verify verify;
+    char *given_template; /* of --chat-template, until the model has it; NULL: none */
     struct chat_model *chat;
     struct transport *transport; /* to the other ranks; NULL: they are threads, or there are none */
     struct executor *executor;
@@ -52,7 +53,6 @@ struct serve {
     struct api_keys *keys;
     struct reload reload;
     struct trace_exporter *traces;
-    struct kv_event_config kv_event_config;
     struct kv_event_publisher *kv_events; /* NULL: nothing is published */
     struct tls_credentials *credentials;  /* NULL: plain HTTP */
     char model_name[256]; /* name of a model without a given one; "": not known yet */
@@ -68,12 +68,14 @@ struct serve {
 
 /* Steps of the start of `quire serve`: the model, and what the server needs of it apart from the
  * engine. Each returns -1 with err. */
+/* Checks --speculative-config and reads the file of --chat-template, which must be usable. */
+int command_serve_model_read_options(struct serve *serve, struct error *err);
 /* Replaces the name of a hub model by its path in the cache. */
 int command_serve_model_find(struct serve *serve, struct error *err);
-/* Also reads the executor's options, which depend on the model. */
+/* Opens it without its tokenizer. Also reads the executor's options, which depend on the model. */
 int command_serve_model_open(struct serve *serve, struct error *err);
-/* If the model's own template cannot be used, completions are still served; if a requested one
- * cannot, the start fails. */
+int command_serve_model_open_tokenizer(struct serve *serve, struct error *err);
+/* If the model's own template cannot be used, completions are still served. */
 int command_serve_model_open_chat(struct serve *serve, struct error *err);
 /* Prepares the tokens for grammars on another thread while the weights load. */
 int command_serve_model_start_vocabulary(struct serve *serve, struct error *err);
@@ -87,11 +89,15 @@ int command_serve_model_await_verify(struct serve *serve, struct error *err);
 /* Among several processes that compute one model, only rank 0 returns: the others compute what it
  * requests, and end the program. */
 int command_serve_engine_open_ranks(struct serve *serve, struct error *err);
+/* Plans the memory on the CPU, so that what does not fit is refused before the tokenizer is read,
+ * which takes longer than all of that. A GPU is left to the process of the ranks. */
+int command_serve_engine_plan(struct serve *serve, struct error *err);
 /* Loads the weights, and allocates all of the device's memory. */
 int command_serve_engine_open_executor(struct serve *serve, struct error *err);
-/* --kv-events: checks the options; opens the publisher, which needs the size of a block. */
-int command_serve_engine_read_kv_events(struct serve *serve, struct error *err);
+/* --kv-events. */
 int command_serve_engine_open_kv_events(struct serve *serve, struct error *err);
+/* --record. */
+int command_serve_engine_open_record(struct serve *serve, struct error *err);
 /* Starts the engine with the drafter, and with the recording if there is one. */
 int command_serve_engine_start(struct serve *serve, struct error *err);
 /* Computes one token to test the engine. */
@@ -106,9 +112,12 @@ int command_serve_http_open_keys(struct serve *serve, struct error *err);
 int command_serve_http_open_logs(struct serve *serve, struct error *err);
 int command_serve_http_open_tls(struct serve *serve, struct error *err);
 int command_serve_http_open_responses(struct serve *serve, struct error *err);
-/* Takes the socket passed by the service manager, if any, otherwise opens one. From then on clients
- * can wait in its backlog. */
+/* Sets the number of connections that the limit of open files allows. */
+int command_serve_http_fit_files(struct serve *serve, struct error *err);
+/* Takes the socket passed by the service manager, if any, otherwise binds one. */
 int command_serve_http_open_socket(struct serve *serve, struct error *err);
+/* From then on clients can wait in the socket's backlog. */
+int command_serve_http_listen(struct serve *serve, struct error *err);
 /* Only the server's user may write to it, because that controls the server. */
 int command_serve_http_open_admin_socket(struct serve *serve, struct error *err);
 /* Sets what the endpoints know. Called once the executor's sizes are known. */

@@ -65,7 +65,12 @@ static int open_listener(const struct kv_event_endpoint *endpoint, struct listen
                          struct error *err) {
     if (endpoint->path[0] != '\0')
         return listen_socket_open_unix("ipc", endpoint->path, SOCKET_FILE_MODE, out, err);
-    return listen_socket_open_tcp(endpoint->host, endpoint->port, out, err);
+    if (listen_socket_open_tcp(endpoint->host, endpoint->port, out, err) != 0)
+        return -1;
+    if (listen_socket_listen(out, err) == 0)
+        return 0;
+    listen_socket_close(out);
+    return -1;
 }
 
 /* ZeroMQ closes the descriptor that it gets. */

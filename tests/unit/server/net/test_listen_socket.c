@@ -1,6 +1,7 @@
 #include "server/net/listen_socket.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,6 +38,41 @@ static void test_taken_port_names_address_and_port(void **state) {
     assert_non_null(strstr(err.message, "in use"));
     assert_int_equal(second.fd, -7);
     listen_socket_close(&first);
+}
+
+/* Returns -1 if the connection is refused. */
+static int connect_to(int port) {
+    const union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+    } address = {.v4 = {.sin_family = AF_INET,
+                        .sin_port = htons((uint16_t)port),
+                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, &address.any, sizeof(address.v4)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* A port is kept from being bound to being listened on, and afterwards although connections of the
+ * server that had it linger. */
+static void test_listening_begins_later(void **state) {
+    struct listen_socket first, second = {.fd = -7};
+    struct error err;
+    for (int i = 0, port = 0; i < 3; i++) {
+        assert_int_equal(listen_socket_open_tcp("127.0.0.1", port, &first, &err), 0);
+        port = atoi(first.name + 17);
+        assert_int_equal(listen_socket_open_tcp("127.0.0.1", port, &second, &err), -1);
+        assert_int_equal(connect_to(port), -1);
+        assert_int_equal(listen_socket_listen(&first, &err), 0);
+        int client = connect_to(port);
+        assert_true(client >= 0);
+        close(accept(first.fd, NULL, NULL)); /* whoever closes first has it linger */
+        close(client);
+        assert_int_equal(listen_socket_open_tcp("127.0.0.1", port, &second, &err), -1);
+        listen_socket_close(&first);
+    }
 }
 
 static void test_bad_host_is_a_config_error(void **state) {
@@ -106,6 +143,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tcp_binds_any_free_port),
         cmocka_unit_test(test_taken_port_names_address_and_port),
+        cmocka_unit_test(test_listening_begins_later),
         cmocka_unit_test(test_bad_host_is_a_config_error),
         cmocka_unit_test(test_loopback),
         cmocka_unit_test(test_unix_socket_life),
