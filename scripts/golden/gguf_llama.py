@@ -55,6 +55,18 @@ class Shape:
             yield "output", self.vocab, self.hidden
 
 
+SMALL_BLOCKS = {"q4_k": "q5_0", "q6_k": "q8_0"}
+
+
+def type_of(tensor, cols, dtype, tied):
+    """The type of a matrix: with q4_k the mixture of files called Q4_K_M."""
+    layer = int(tensor.split(".")[1]) if tensor.startswith("blk.") else 0
+    large = tensor == ("token_embd" if tied else "output") or (
+        layer % 2 == 0 and tensor.endswith(("attn_v", "ffn_down")))
+    wanted = "q6_k" if dtype == "q4_k" and large else dtype
+    return wanted if cols % BLOCKS[wanted][0] == 0 else SMALL_BLOCKS.get(wanted, wanted)
+
+
 # --- Writing -------------------------------------------------------------------------------------
 
 def pack_string(text):

@@ -21,7 +21,7 @@ import argparse
 
 import numpy as np
 
-from gguf_llama import BLOCKS, Shape, write_model
+from gguf_llama import BLOCKS, Shape, type_of, write_model
 
 SHAPES = {
     "llama-3-8b": Shape(hidden=4096, ffn=14336, layers=32, heads=32, kv_heads=8, head_dim=128,
@@ -83,18 +83,6 @@ class RandomWeights:
             piece = tile[at:at + count]
             yield piece.data
             count, at = count - len(piece), 0
-
-
-SMALL_BLOCKS = {"q4_k": "q5_0", "q6_k": "q8_0"}
-
-
-def type_of(tensor, cols, dtype, tied):
-    """The mixture of files called Q4_K_M."""
-    layer = int(tensor.split(".")[1]) if tensor.startswith("blk.") else 0
-    large = tensor == ("token_embd" if tied else "output") or (
-        layer % 2 == 0 and tensor.endswith(("attn_v", "ffn_down")))
-    wanted = "q6_k" if dtype == "q4_k" and large else dtype
-    return wanted if cols % BLOCKS[wanted][0] == 0 else SMALL_BLOCKS.get(wanted, wanted)
 
 
 def main():
