@@ -7,10 +7,14 @@
 #include "server/net/http_client.h"
 #include "server/client/top_view.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sysexits.h>
+#include <termios.h>
 #include <unistd.h>
 
 #define ASK_MS 10000
@@ -24,7 +28,7 @@ static const char usage[] =
     "                      /metrics is read. CURL_CA_BUNDLE names a file of other authorities\n"
     "                      than the system's\n"
     "  --once              show the state once, with rates and latencies since the server's start\n"
-    "  --interval SECONDS  between two looks, 1 to 3600; default 2\n"
+    "  --interval SECONDS  between two looks, 1 to 3600; default 2; q or Ctrl-C ends\n"
     "  --api-key-env NAME  environment variable with the API key; default QUIRE_API_KEY\n";
 
 struct top {
@@ -108,11 +112,13 @@ static int ask(const struct top *top, struct byte_buffer *out) {
     return refuse(top->path, why);
 }
 
+/* is_screen: clears it first, and names the key that ends the program. */
 static int show(const struct byte_buffer *now, const struct byte_buffer *earlier, double seconds,
-                const char *before) {
+                bool is_screen) {
     struct byte_buffer view = {0};
-    byte_buffer_append_text(&view, before);
+    byte_buffer_append_text(&view, is_screen ? CLEAR_SCREEN : "");
     top_view_write(now->data, earlier != NULL ? earlier->data : NULL, seconds, &view);
+    byte_buffer_append_text(&view, is_screen ? "\nq quits\n" : "");
     bool is_shown = !view.failed && fwrite(view.data, 1, view.length, stdout) == view.length &&
                     fflush(stdout) == 0;
     byte_buffer_finish(&view);
@@ -123,26 +129,70 @@ static int show_once(const struct top *top) {
     struct byte_buffer now;
     if (ask(top, &now) != 0)
         return -1;
-    int status = show(&now, NULL, 0, "");
+    int status = show(&now, NULL, 0, false);
     byte_buffer_finish(&now);
     return status;
 }
 
-/* Until it is interrupted or the server is gone. */
+/* Returns whether q was pressed, or the terminal is gone, before the time is up or a signal comes.
+ */
+static bool await_key(int signal_fd, int seconds) {
+    int64_t end_ms = clock_now_ms() + seconds * 1000LL, left_ms;
+    struct pollfd sources[] = {{.fd = STDIN_FILENO, .events = POLLIN},
+                               {.fd = signal_fd, .events = POLLIN}};
+    while ((left_ms = end_ms - clock_now_ms()) > 0) {
+        char key;
+        if (poll(sources, 2, (int)left_ms) <= 0 || sources[1].revents != 0)
+            return false;
+        if (read(STDIN_FILENO, &key, 1) != 1 || key == 'q' || key == 'Q')
+            return true;
+    }
+    return false;
+}
+
+/* Waits while keys are read one by one; returns whether to end. A signal takes effect once the
+ * terminal is as it was. In the background the terminal belongs to others. */
+static bool wait_for_quit(int seconds) {
+    struct termios usual, keys;
+    sigset_t stops, before;
+    if (tcgetattr(STDIN_FILENO, &usual) != 0 || tcgetpgrp(STDIN_FILENO) != getpgrp()) {
+        sleep((unsigned)seconds);
+        return false;
+    }
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGHUP);
+    sigaddset(&stops, SIGINT);
+    sigaddset(&stops, SIGQUIT);
+    sigaddset(&stops, SIGTERM);
+    sigprocmask(SIG_BLOCK, &stops, &before);
+    int signal_fd = signalfd(-1, &stops, SFD_CLOEXEC);
+    keys = usual;
+    keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    tcsetattr(STDIN_FILENO, TCSANOW, &keys);
+    bool quits = await_key(signal_fd, seconds);
+    tcsetattr(STDIN_FILENO, TCSANOW, &usual);
+    if (signal_fd >= 0)
+        close(signal_fd);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return quits;
+}
+
+/* Until q is pressed, it is interrupted or the server is gone. */
 static int show_often(const struct top *top) {
     struct byte_buffer earlier, now;
     int64_t earlier_ns = clock_now_ns();
-    const char *before = isatty(STDOUT_FILENO) ? CLEAR_SCREEN : "\n";
+    bool is_screen = isatty(STDOUT_FILENO);
     if (ask(top, &earlier) != 0)
         return -1;
-    int status = show(&earlier, NULL, 0, before);
-    while (status == 0) {
-        sleep((unsigned)top->interval_s);
+    int status = show(&earlier, NULL, 0, is_screen);
+    while (status == 0 && !wait_for_quit(top->interval_s)) {
         int64_t now_ns = clock_now_ns();
         status = ask(top, &now);
         if (status != 0)
             break;
-        status = show(&now, &earlier, (double)(now_ns - earlier_ns) * 1e-9, before);
+        if (!is_screen)
+            putchar('\n');
+        status = show(&now, &earlier, (double)(now_ns - earlier_ns) * 1e-9, is_screen);
         byte_buffer_finish(&earlier);
         earlier = now;
         earlier_ns = now_ns;

@@ -9,6 +9,7 @@ import pytest
 
 from quire_server import BINARY, NAME, clean_environment, free_port
 from raw_http import open_stream, read_until
+from terminal import CTRL_C, Terminal
 
 
 def top(*words, environment=None, timeout=60):
@@ -105,3 +106,15 @@ def test_what_a_terminal_would_obey_is_not_shown(impostor):
     shown = top(url, "--once")
     assert shown.returncode == 0 and "\x1b" not in shown.stdout and "\x07" not in shown.stdout
     assert shown.stdout.startswith("?[31mred?")
+
+
+@pytest.mark.parametrize("key,status", [("q", 0), (CTRL_C, 130)], ids=["q", "Ctrl-C"])
+def test_a_key_ends_it(start_server, key, status):
+    """At once, and the terminal is as it was."""
+    server = start_server()
+    script = (f"trap : INT; before=$(stty -a); {BINARY} top {server.url} --interval 3600; status=$?; "
+              'test "$before" = "$(stty -a)" || status=99; exit $status')
+    with Terminal(["sh", "-c", script], clean_environment()) as terminal:
+        terminal.wait_for_text("q quits")
+        terminal.type(key)
+        assert terminal.wait_until_ended() == status
