@@ -7,6 +7,7 @@
 #include "server/keys/api_keys.h"
 
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 /* --- Connections, keys and calls in flight --- */
@@ -48,6 +49,18 @@ int http_admission_check_connections(struct connection *connection) {
     return refuse_connection(connection);
 }
 
+/* The key itself is never shown. */
+static const char *describe_refused_key(const char *authorization, const char *x_api_key) {
+    static const char scheme[] = "bearer ";
+    const char *key = authorization != NULL ? authorization : x_api_key;
+    if (key == NULL || key[0] == '\0' || strcasecmp(key, "bearer") == 0)
+        return "no API key was sent, and this server needs one: 'Authorization: Bearer KEY' or "
+               "'X-Api-Key: KEY'";
+    if (authorization != NULL && strncasecmp(authorization, scheme, strlen(scheme)) != 0)
+        return "the Authorization header must be 'Bearer KEY'";
+    return "incorrect API key: it is not one of this server's keys";
+}
+
 int http_admission_find_key(struct connection *connection, const char *authorization,
                             const char *x_api_key) {
     struct http_server *server = connection->server;
@@ -57,8 +70,7 @@ int http_admission_find_key(struct connection *connection, const char *authoriza
     struct api_key *key = api_keys_find(server->keys, authorization, x_api_key);
     if (key == NULL)
         return api_error_set(&exchange->error, 401, "authentication_error", "invalid_api_key", NULL,
-                             "this server needs an API key: 'Authorization: Bearer KEY' or "
-                             "'X-Api-Key: KEY'");
+                             "%s", describe_refused_key(authorization, x_api_key));
     exchange->key = key;
     api_key_use(key);
     if (time(NULL) >= key->entry.expires)

@@ -46,6 +46,17 @@ def test_every_path_is_guarded(guarded, method, path, header):
     assert reply.json()["error"]["code"] == "invalid_api_key"
 
 
+@pytest.mark.parametrize("headers,said", [
+    ({}, "no API key was sent"), ({"Authorization": "Bearer"}, "no API key was sent"),
+    ({"X-Api-Key": ""}, "no API key was sent"), ({"Authorization": "Bearer sk-wrong"}, "incorrect API key"),
+    ({"X-Api-Key": "sk-wrong"}, "incorrect API key"), ({"Authorization": "sk-wrong"}, "must be 'Bearer KEY'")])
+def test_wrong_key_reads_differently_from_none(guarded, headers, said):
+    for path in ("/v1/models", "/v1/chat/completions"):
+        reply = httpx.get(guarded.url + path, headers=headers)
+        message = reply.json()["error"]["message"]
+        assert reply.status_code == 401 and said in message and "sk-wrong" not in message
+
+
 @pytest.mark.parametrize("path", ["/live", "/health", "/ready", "/ping", "/"])
 def test_open_paths(guarded, path):
     assert httpx.get(guarded.url + path).status_code == 200
