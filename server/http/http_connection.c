@@ -10,6 +10,7 @@
 #include "server/http/http_connection.h"
 
 #include "config/base/clock.h"
+#include "config/base/log.h"
 #include "server/http/http_admission.h"
 #include "server/http/http_routes.h"
 #include "server/net/listen_socket.h"
@@ -111,6 +112,26 @@ void http_connection_log(struct connection *connection) {
         trace_exporter_put(server->config.traces, &record);
 }
 
+static void log_error_of(struct http_server *server, const struct access_record *record,
+                         const struct api_error *error) {
+    char line[TRAFFIC_LOG_LINE_BYTES];
+    if (traffic_log_refused(&server->traffic, record, error, clock_now_ms(), line))
+        log_info("%s", line);
+}
+
+void http_connection_log_error(struct connection *connection) {
+    const struct exchange *exchange = &connection->exchange;
+    char client[INET6_ADDRSTRLEN];
+    const struct access_record record = {
+        .request_id = exchange->request_id,
+        .key = exchange->key != NULL ? exchange->key->entry.name : NULL,
+        .client = describe_client(connection, client),
+        .method = exchange->method,
+        .route = exchange->route != NULL ? exchange->route->path : NULL,
+    };
+    log_error_of(connection->server, &record, &exchange->error);
+}
+
 void http_connection_log_refused(struct http_server *server, const struct connection *connection,
                                  const char *request_id, const struct api_error *error) {
     char client[INET6_ADDRSTRLEN];
@@ -122,6 +143,7 @@ void http_connection_log_refused(struct http_server *server, const struct connec
         .error_code = error->code,
     };
     access_log_write(server->config.access_log, &record);
+    log_error_of(server, &record, error);
 }
 
 /* --- Connections and exchanges --- */

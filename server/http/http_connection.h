@@ -57,6 +57,9 @@ void http_connection_keep_body(struct connection *connection);
 /* Logs and traces the exchange, once; does nothing between exchanges. Called while its API call
  * still exists. */
 void http_connection_log(struct connection *connection);
+/* Writes a refused request to the server's log, with its cause, unless there are too many
+ * (traffic_log.h). */
+void http_connection_log_error(struct connection *connection);
 /* Logs a request that was refused before it became an exchange. connection may be NULL. */
 void http_connection_log_refused(struct http_server *server, const struct connection *connection,
                                  const char *request_id, const struct api_error *error);

@@ -98,6 +98,8 @@ static void count_answer(struct connection *connection, int status) {
     if (status >= 400)
         metrics_http_count_error(&connection->server->stats, status,
                                  connection->exchange.error.code);
+    if (connection->exchange.error.status == status) /* not a state, like that of /health */
+        http_connection_log_error(connection);
     if (connection->exchange.key != NULL)
         connection->exchange.key->stats.requests_by_class[status / 100]++;
 }

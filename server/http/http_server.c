@@ -347,6 +347,15 @@ static void report_status(struct http_server *server, const struct engine_stats 
                    100.0 * stats->num_used_blocks / (stats->num_blocks ? stats->num_blocks : 1));
 }
 
+static void log_traffic(struct http_server *server, const struct engine_stats *stats,
+                        int64_t now_ms) {
+    char line[TRAFFIC_LOG_LINE_BYTES];
+    if (traffic_log_update(&server->traffic, stats, now_ms, line))
+        log_info("%s", line);
+    while (traffic_log_withheld(&server->traffic, now_ms, line))
+        log_info("%s", line);
+}
+
 static void feed_watchdog(struct http_server *server, int64_t now_ms) {
     if (server->watchdog_ms == 0 || now_ms < server->watchdog_due_ms)
         return;
@@ -375,6 +384,7 @@ static void tick(struct http_server *server) {
     engine_get_stats(server->engine, &stats);
     engine_monitor_update(&server->monitor, &stats, now_ms);
     report_status(server, &stats, now_ms);
+    log_traffic(server, &stats, now_ms);
     feed_watchdog(server, now_ms);
     abort_if_stuck(server, now_ms);
     double pressure = http_deadlines_pressure(server);

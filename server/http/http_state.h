@@ -20,6 +20,7 @@
 #include "server/keys/api_keys.h"
 #include "server/telemetry/metrics/metrics.h"
 #include "server/telemetry/trace.h"
+#include "server/telemetry/traffic_log.h"
 
 #include <microhttpd.h>
 #include <stdatomic.h>
@@ -204,6 +205,7 @@ struct http_server {
     int64_t num_deferred; /* exchanges whose answers wait for the next turn */
     struct http_stats stats;
     struct engine_monitor monitor;
+    struct traffic_log traffic;
     int64_t tick_ms, status_ms, watchdog_ms, watchdog_due_ms;
     int64_t start_ms;
     bool is_draining;    /* by /admin/drain: like stopping, but without an end */

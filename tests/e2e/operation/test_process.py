@@ -362,3 +362,33 @@ def test_ready_log_line_names_address_and_time(start_server):
     assert roundtrip(server, request_bytes("/version")).status == 200
     line = [line for line in server.read_log().splitlines() if "listening on" in line][0]
     assert server.url in line and " ms" in line
+
+
+def test_refusals_are_logged_with_their_cause(start_server):
+    """Not with what the client sent, and not each of many."""
+    server = start_server()
+    body = {"model": NAME, "prompt": "x", "max_tokens": 1}
+    assert server.post("/v1/completions", {**body, "n": 0}, headers={"X-Request-Id": "r-1"}).status_code == 400
+    assert server.post("/v1/completions", {**body, "stop": "xylophone" * 99}).status_code == 400
+    assert server.post("/v1/completions", {**body, "ignore_eos": "xylophone"}).status_code == 400
+    assert httpx.get(server.url + "/xy%0Alophone").status_code == 404
+    assert roundtrip(server, b"GET / HTTP/3.0\r\n\r\n").status == 505
+    for _ in range(20):
+        assert server.post("/v1/completions", {**body, "model": "llama"}).status_code == 404
+    wait_until(lambda: "more with 404 model_not_found" in server.read_log())
+    log = [line.split("refused    ")[1] for line in server.read_log().splitlines() if "INFO    refused" in line]
+    assert ("POST /v1/completions: 400 out_of_range: n must be an integer from 1 to 1024 (--max-n), not 0 "
+            "(param n, from 127.0.0.1, r-1)") in log
+    assert any(line.startswith("GET: 404 not_found: ") for line in log)
+    assert any(line.startswith("505 http_version: ") for line in log)
+    assert any(line.startswith('POST /v1/completions: 404 model_not_found: The model "llama" does not exist') for line in log)
+    assert len([line for line in log if "llama" in line]) < 20 and not any("xylophone" in line for line in log)
+
+
+def test_traffic_is_logged(start_server):
+    server = start_server()
+    server.complete("Once upon a time", max_tokens=50, extra_body={"ignore_eos": True})
+    wait_until(lambda: "traffic    " in server.read_log())
+    line = [line for line in server.read_log().splitlines() if "traffic    " in line][0]
+    found = re.search(r"prompt (\d+\.\d) tokens/s, generation (\d+\.\d) tokens/s; 0 running, 0 waiting; KV cache 0\.0 % used", line)
+    assert found and 0 < float(found[1]) < 4 and 0 < float(found[2]) <= 5
