@@ -103,6 +103,41 @@ enum dtype model_main_dtype(const struct model *model) {
     return (enum dtype)best;
 }
 
+/* llama.cpp's file types (enum llama_ftype), which say of which types a mixed file is. */
+static const char *const file_types[] = {
+    [0] = "F32",      [1] = "F16",      [2] = "Q4_0",    [3] = "Q4_1",    [7] = "Q8_0",
+    [8] = "Q5_0",     [9] = "Q5_1",     [10] = "Q2_K",   [11] = "Q3_K_S", [12] = "Q3_K_M",
+    [13] = "Q3_K_L",  [14] = "Q4_K_S",  [15] = "Q4_K_M", [16] = "Q5_K_S", [17] = "Q5_K_M",
+    [18] = "Q6_K",    [19] = "IQ2_XXS", [20] = "IQ2_XS", [21] = "Q2_K_S", [22] = "IQ3_XS",
+    [23] = "IQ3_XXS", [24] = "IQ1_S",   [25] = "IQ4_NL", [26] = "IQ3_S",  [27] = "IQ3_M",
+    [28] = "IQ2_S",   [29] = "IQ2_M",   [30] = "IQ4_XS", [31] = "IQ1_M",  [32] = "BF16",
+    [36] = "TQ1_0",   [37] = "TQ2_0",   [38] = "MXFP4",
+};
+
+#define NUM_FILE_TYPES ((int32_t)(sizeof(file_types) / sizeof(file_types[0])))
+
+const char *model_quantisation(const struct model *model) {
+    struct error err;
+    int32_t type = -1;
+    const struct metadata_source s = {.file = model->file, .err = &err};
+    if (metadata_field_int(&s, "general.file_type", 0, NUM_FILE_TYPES - 1, &type) == 0 &&
+        type >= 0 && file_types[type] != NULL)
+        return file_types[type];
+    return dtype_name(model_main_dtype(model));
+}
+
+uint64_t model_num_parameters(const struct model *model) {
+    uint64_t parameters = 0;
+    for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
+        const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
+        uint64_t elements = 1;
+        for (int d = 0; d < tensor->num_dims; d++)
+            elements *= (uint64_t)tensor->shape[d];
+        parameters += elements;
+    }
+    return parameters;
+}
+
 enum kv_type model_default_kv_type(const struct model *model) {
     enum dtype main = model_main_dtype(model);
     return main == DTYPE_F32 ? KV_F32 : main == DTYPE_BF16 ? KV_BF16 : KV_F16;

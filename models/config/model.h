@@ -41,6 +41,11 @@ void model_close(struct model *model);
 
 /* Returns the element type of most weight bytes. */
 enum dtype model_main_dtype(const struct model *model);
+/* Returns the name of the model's quantisation as in its file's name: "Q4_K_M", by the GGUF's
+ * general.file_type; otherwise that of its main element type: "bf16". Static storage. */
+const char *model_quantisation(const struct model *model);
+/* Returns how many elements all its tensors have. */
+uint64_t model_num_parameters(const struct model *model);
 /* Returns the KV element type for --kv-cache-dtype auto: F32 for F32 models, BF16 for BF16,
  * otherwise F16. */
 enum kv_type model_default_kv_type(const struct model *model);

@@ -213,18 +213,15 @@ static void print_text(const struct model *model, FILE *out) {
 /* --- Sizes --- */
 
 static void print_tensors(const struct model *model, FILE *out) {
-    uint64_t parameters = 0, counts[DTYPE_NONE + 1] = {0}; /* unsupported types last */
+    uint64_t counts[DTYPE_NONE + 1] = {0}; /* unsupported types last */
     size_t bytes[DTYPE_NONE + 1] = {0};
     for (size_t i = 0; i < tensor_file_num_tensors(model->file); i++) {
         const struct tensor_info *tensor = tensor_file_tensor(model->file, i);
-        uint64_t elements = 1;
-        for (int d = 0; d < tensor->num_dims; d++)
-            elements *= (uint64_t)tensor->shape[d];
-        parameters += elements;
         counts[tensor->dtype]++;
         bytes[tensor->dtype] += tensor->bytes;
     }
-    fprintf(out, "%-24s%.1f million\n", "parameters", (double)parameters / 1e6);
+    fprintf(out, "%-24s%s\n", "quantisation", model_quantisation(model));
+    fprintf(out, "%-24s%.1f million\n", "parameters", (double)model_num_parameters(model) / 1e6);
     fprintf(out, "%-24s%zu\n", "tensors", tensor_file_num_tensors(model->file));
     for (int i = 0; i <= DTYPE_NONE; i++) {
         char label[32];

@@ -49,7 +49,7 @@ def status_bytes(pid, field):
 
 def load(quire, model, arguments):
     """Starts a server until it is ready. Returns seconds, peak bytes, and bytes by part."""
-    command = [quire, "serve", "--model", model, "--port", "0", *arguments]
+    command = [quire, "serve", "--model", model, "--port", "0", "--log-level", "debug", *arguments]
     process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
     watchdog = threading.Timer(READY_TIMEOUT, process.kill)
     watchdog.start()

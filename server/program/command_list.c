@@ -82,7 +82,7 @@ static int describe(struct row *row, size_t machine_bytes, struct error *err) {
     if (model_open(row->path, &model, err) != 0)
         return -1;
     snprintf(row->family, sizeof(row->family), "%s", model->config.architecture);
-    snprintf(row->weights, sizeof(row->weights), "%s", dtype_name(model_main_dtype(model)));
+    snprintf(row->weights, sizeof(row->weights), "%s", model_quantisation(model));
     row->bytes = (int64_t)tensor_file_bytes(model->file);
     int status = tokenizer_open(model, &tokenizer, err);
     if (status == 0) {

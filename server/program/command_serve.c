@@ -27,19 +27,6 @@ static double ms_since(int64_t start_ns) {
     return (double)(clock_now_ns() - start_ns) / (double)CLOCK_NS_PER_MS;
 }
 
-static void log_line(void *context, const char *line) {
-    log_info("%s", line);
-}
-
-static void log_chat(const struct serve *serve) {
-    const struct chat_model *chat = serve->chat;
-    if (chat->chat_template != NULL)
-        log_info("chat       template of %zu bytes, tool calls %s%s, reasoning %s",
-                 strlen(serve->model->chat_template), tool_call_format_name(chat->tools),
-                 chat->writes_tools ? " (described in text)" : "",
-                 reasoning_format_name(chat->reasoning));
-}
-
 /* Not for a rank that mpirun has started in addition to the first: it ends with that. */
 static int start_guard(struct serve *serve, struct error *err) {
     return stop_guard_start(&serve->guard, err);
@@ -97,8 +84,7 @@ static int start(struct serve *serve, struct error *err) {
             return 0;
         }
     }
-    memory_table_write(&serve->memory, log_line, NULL);
-    log_chat(serve);
+    command_serve_log_start(serve);
     return 1;
 }
 
@@ -203,6 +189,7 @@ int command_serve(int argc, char *const *argv) {
     CHECK(log_level_parse(serve.options.log_level, &log_level));
     log_set_level(log_level);
     options_warn_of_variables(environ);
+    command_serve_log_version();
     int started = start(&serve, &err);
     if (started < 0)
         log_error("%s", err.message);

@@ -84,6 +84,12 @@ int command_serve_model_await_vocabulary(struct serve *serve, struct error *err)
 int command_serve_model_start_verify(struct serve *serve, struct error *err);
 int command_serve_model_await_verify(struct serve *serve, struct error *err);
 
+/* What the log says of the start: the program; the model, once it is open; and once everything
+ * runs, what a user needs to know. */
+void command_serve_log_version(void);
+void command_serve_log_model(const struct serve *serve);
+void command_serve_log_start(struct serve *serve);
+
 /* Steps of the start of `quire serve`: the ranks, the engine, and what it writes to besides its
  * streams. Each returns -1 with err. */
 /* Among several processes that compute one model, only rank 0 returns: the others compute what it

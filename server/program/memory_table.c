@@ -16,6 +16,7 @@
 struct printer {
     void (*write)(void *context, const char *line);
     void *context;
+    bool is_brief;
 };
 
 __attribute__((format(printf, 2, 3))) static void put(const struct printer *out, const char *format,
@@ -71,9 +72,10 @@ static void put_context(const struct printer *out, const struct executor_info *i
 /* Parts in the device's memory: a GPU's own, else the system's. */
 static void put_device_parts(const struct printer *out, const struct executor_info *info) {
     put(out, "weights    %8.1f MiB", mib(info->memory.weight_bytes));
-    put(out, "workspace  %8.1f MiB for steps of %d tokens, %d sequences",
-        mib(info->memory.workspace_bytes), info->limits.max_num_batched_tokens,
-        info->limits.max_num_seqs);
+    if (!out->is_brief)
+        put(out, "workspace  %8.1f MiB for steps of %d tokens, %d sequences",
+            mib(info->memory.workspace_bytes), info->limits.max_num_batched_tokens,
+            info->limits.max_num_seqs);
     if (info->num_recorded > 0)
         put(out, "recorded   %8.1f MiB for decode steps of %d sizes, in %.1f s",
             mib(info->memory.recorded_bytes), info->num_recorded, (double)info->recording_ns / 1e9);
@@ -167,10 +169,12 @@ size_t memory_table_total(const struct memory_table *table) {
 
 void memory_table_write(const struct memory_table *table,
                         void (*write)(void *context, const char *line), void *context) {
-    const struct printer out = {write, context};
+    const struct printer out = {write, context, table->is_brief};
     put_device(&out, table->executor);
     put_tuning(&out, table->executor);
     put_device_parts(&out, table->executor);
+    if (table->is_brief)
+        return;
     put_swap(&out, table->executor);
     put_ranks(&out, table->executor);
     put(&out, "requests   %8.1f MiB at most, queued and running", mib(table->engine_bytes));

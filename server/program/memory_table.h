@@ -15,6 +15,7 @@ struct memory_table {
     size_t response_bytes; /* maximum of stored responses; 0: none are stored */
     size_t program_bytes;  /* the rest: code, tokenizer, templates, vocabulary */
     int64_t max_connections;
+    bool is_brief; /* for the log: without the parts that no user sets the server up by */
 };
 
 /* Returns the resident memory of this process; 0 if unknown. */

@@ -119,7 +119,7 @@ def test_plan_is_what_serving_takes(start, folder):
     swap = "--swap-space", "0.01"
     planned = run("inspect", folder, "--plan", *SMALL, *swap)
     assert len(parts(planned.stdout)) == 6
-    assert parts(planned.stdout) == parts(start(folder, *swap).read_log())
+    assert parts(planned.stdout) == parts(start(folder, "--log-level", "debug", *swap).read_log())
 
 
 @pytest.mark.parametrize("options", [
@@ -135,7 +135,7 @@ def test_plan_is_printed_again_when_serving(start, folder, options):
 
     printed = table(run("inspect", folder, "--plan", *SMALL, *options).stdout)
     assert len(printed) >= 9
-    assert table(start(folder, *options).read_log()) == printed
+    assert table(start(folder, "--log-level", "debug", *options).read_log()) == printed
 
 
 def test_memory_adds_up(start, folder):

@@ -33,7 +33,7 @@ def test_list(hub, quire, tmp_path):
     assert models[NAME]["family"] and models[NAME]["fits"] and models[NAME]["problem"] is None
     assert models["org/broken:m.gguf"]["problem"] and not models["org/broken:m.gguf"]["fits"]
     smol = models[f"{tmp_path}/models/smol.gguf"]
-    assert (smol["family"], smol["weights"], smol["bytes"]) == ("llama", "q4_1", MODEL.stat().st_size)
+    assert (smol["family"], smol["weights"], smol["bytes"]) == ("llama", "Q4_1", MODEL.stat().st_size)
     assert smol["memory_bytes"] / 2**20 == pytest.approx(total, abs=16)
     table = quire("list").stdout.splitlines()
     assert table[0].split() == ["NAME", "FAMILY", "WEIGHTS", "SIZE", "FITS"] and len(table) == 3

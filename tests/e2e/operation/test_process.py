@@ -364,6 +364,37 @@ def test_ready_log_line_names_address_and_time(start_server):
     assert server.url in line and " ms" in line
 
 
+def start_log(server):
+    """Label -> text of the log's lines up to the one that says that it listens; and its warnings."""
+    lines = server.read_log().split("listening on")[0].splitlines()
+    said = dict(re.findall(r"INFO    (\S.{9}) (.+)", "\n".join(line for line in lines if "INFO" in line)))
+    return {label.strip(): text for label, text in said.items()}, [line for line in lines if "WARNING" in line]
+
+
+def test_start_log_says_what_a_user_needs(start_server):
+    server = start_server("--max-num-seqs", 8, "--max-model-len", 1024)
+    said, warnings = start_log(server)
+    assert re.fullmatch(r"\d+\.\d+\.\d+ \(\S+\)", said["quire"])
+    assert said["model"] == f"{MODEL}: llama, 134.5 million parameters, Q4_1"
+    assert said["sequences"].startswith("8 at a time (--max-num-seqs), of at most 1024 tokens each; ")
+    assert re.match(r"[1-9]\d* MiB now, at most [1-9]\d* MiB of the system's;", said["memory"])
+    assert said["API keys"].startswith("none") and said["page"] == server.url + "/"
+    assert "<!doctype html>" in httpx.get(said["page"], headers={"Accept": "text/html"}).text.lower() and warnings == []
+    assert len(server.read_log().split("listening on")[0].splitlines()) <= 14
+    assert "HTTP " not in said and "HTTP" in start_log(start_server("--log-level", "debug"))[0]
+
+
+@pytest.mark.parametrize("host,url", [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
+def test_start_log_warns_of_an_open_port(start_server, host, url):
+    server = start_server("--host", host)
+    said, warnings = start_log(server)
+    assert said["page"] == f"http://{url}:{server.port}/"
+    assert len(warnings) == 1 and "without an API key" in warnings[0] and "--api-key-file" in warnings[0]
+    guarded = start_server("--host", host, "--api-key", "sk-a", "--api-key", "sk-b")
+    said, warnings = start_log(guarded)
+    assert said["API keys"].startswith("2") and warnings == [] and "sk-a" not in guarded.read_log()
+
+
 def test_refusals_are_logged_with_their_cause(start_server):
     """Not with what the client sent, and not each of many."""
     server = start_server()

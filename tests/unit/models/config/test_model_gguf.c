@@ -69,6 +69,22 @@ static void test_says_nothing(void **state) {
     model_close(model);
 }
 
+static void test_quantisation(void **state) {
+    static const struct {
+        uint32_t type;
+        const char *name;
+    } cases[] = {{15, "Q4_K_M"}, {3, "Q4_1"}, {38, "MXFP4"}, {4, "f32"}, {1000, "f32"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct model *model =
+            accepted("general.file_type", GGUF_UINT32, &cases[i].type, sizeof(cases[i].type));
+        assert_string_equal(model_quantisation(model), cases[i].name);
+        model_close(model);
+    }
+    struct model *model = accepted(NULL, 0, NULL, 0);
+    assert_string_equal(model_quantisation(model), "f32");
+    model_close(model);
+}
+
 static void test_chat_template(void **state) {
     static const char key[] = "tokenizer.chat_template";
     struct model *model = accepted(key, GGUF_STRING, "{{ x }}", 7);
@@ -150,9 +166,8 @@ static void test_bad_sampling_defaults(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_says_nothing),
-        cmocka_unit_test(test_chat_template),
-        cmocka_unit_test(test_sampling_defaults),
+        cmocka_unit_test(test_says_nothing),          cmocka_unit_test(test_quantisation),
+        cmocka_unit_test(test_chat_template),         cmocka_unit_test(test_sampling_defaults),
         cmocka_unit_test(test_bad_sampling_defaults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,92 @@
+#include "server/program/command_serve_private.h"
+
+#include "config/base/log.h"
+#include "config/base/numbers.h"
+#include "models/config/sampling_fields.h"
+#include "server/program/build_facts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void command_serve_log_version(void) {
+    static const char label[] = "source: ";
+    const char *source = strstr(build_facts(), label);
+    const char *commit = source != NULL ? source + strlen(label) : "";
+    log_info("quire      %s (%.*s)", QUIRE_VERSION, (int)strcspn(commit, "\n"), commit);
+}
+
+void command_serve_log_model(const struct serve *serve) {
+    const struct model *model = serve->model;
+    const char *held = serve->options.quantization;
+    bool is_held = strcmp(held, "none") != 0;
+    log_info("model      %s: %s, %.4g million parameters, %s%s%s",
+             serve->model_name[0] != '\0' ? serve->model_name : serve->options.model,
+             model->config.architecture, (double)model_num_parameters(model) / 1e6,
+             model_quantisation(model), is_held ? ", float weights held as " : "",
+             is_held ? held : "");
+}
+
+static void log_line(void *context, const char *line) {
+    log_info("%s", line);
+}
+
+/* The whole table is for operators: of GPUs and ranks, or who ask for it. */
+static void log_memory(struct serve *serve) {
+    struct memory_table *table = &serve->memory;
+    const struct executor_info *info = &serve->info;
+    const struct serving_limits *limits = &info->limits;
+    table->is_brief =
+        !info->has_dedicated_memory && info->num_ranks == 1 && log_get_level() < LOG_DEBUG;
+    memory_table_write(table, log_line, NULL);
+    log_info("sequences  %d at a time (--max-num-seqs), of at most %d tokens each; %lld requests "
+             "more may wait",
+             (int)limits->max_num_seqs, (int)limits->max_model_len,
+             (long long)serve->options.max_queued_requests);
+    log_info("memory     %.0f MiB now, at most %.0f MiB of the system's%s",
+             mib(memory_table_resident()), mib(memory_table_total(table)),
+             table->is_brief ? "; --log-level debug lists the parts" : "");
+}
+
+static void log_chat(const struct serve *serve) {
+    const struct chat_model *chat = serve->chat;
+    if (chat->chat_template != NULL)
+        log_info("chat       template of %zu bytes, tool calls %s%s, reasoning %s",
+                 strlen(serve->model->chat_template), tool_call_format_name(chat->tools),
+                 chat->writes_tools ? " (described in text)" : "",
+                 reasoning_format_name(chat->reasoning));
+}
+
+/* Of sockets other than TCP there is none. */
+static bool write_page_url(const struct listen_socket *socket, char out[LISTEN_NAME_BYTES]) {
+    static const char *const every[][2] = {{"//0.0.0.0:", "//127.0.0.1:"}, {"//[::]:", "//[::1]:"}};
+    snprintf(out, LISTEN_NAME_BYTES, "%s", socket->name);
+    for (size_t i = 0; i < sizeof(every) / sizeof(every[0]); i++) {
+        const char *host = strstr(socket->name, every[i][0]);
+        if (host != NULL)
+            snprintf(out, LISTEN_NAME_BYTES, "%.*s%s%.6s", (int)(host - socket->name), socket->name,
+                     every[i][1], host + strlen(every[i][0]));
+    }
+    return strncmp(out, "http", 4) == 0;
+}
+
+static void log_access(const struct serve *serve) {
+    char url[LISTEN_NAME_BYTES];
+    bool needs_key = api_keys_are_needed(serve->keys);
+    bool has_page = write_page_url(&serve->socket, url);
+    if (needs_key)
+        log_info("API keys   %d: requests need one", api_keys_count(serve->keys));
+    else
+        log_info("API keys   none: requests need no key");
+    if (has_page)
+        log_info("page       %s/", url);
+    if (has_page && !needs_key && !listen_socket_is_loopback(&serve->socket))
+        log_warning("%s is open to other machines without an API key: whoever reaches it can use "
+                    "the model; --api-key-file asks for keys, --host 127.0.0.1 keeps others out",
+                    serve->socket.name);
+}
+
+void command_serve_log_start(struct serve *serve) {
+    log_memory(serve);
+    log_chat(serve);
+    log_access(serve);
+}
