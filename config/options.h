@@ -39,9 +39,10 @@ struct options {
     bool trust_request_chat_template; /* a request may bring one */
     char *tool_call_parser;           /* auto, none, or a form of tool calls */
     char *reasoning_parser;           /* auto, none, or a form of thinking */
-    char *generation_config; /* auto: sampling defaults the model's authors recommend; none */
-    bool verify_weights;     /* compare the model's files with their known SHA-256 */
-    char *quantization;      /* none; int8: float weights become Q8_0 while they are loaded */
+    char *generation_config;          /* auto: the sampling defaults that the model recommends, or
+                                         llama.cpp's; none */
+    bool verify_weights;              /* compare the model's files with their known SHA-256 */
+    char *quantization; /* none; int8: float weights become Q8_0 while they are loaded */
 
     char *host; /* address to bind, default 127.0.0.1 */
     int64_t port;

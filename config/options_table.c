@@ -63,7 +63,9 @@ static const struct option_spec table[] = {
      .offset = FIELD(generation_config),
      .default_text = "auto",
      .choices = "auto none",
-     .meaning = "sampling defaults of a folder's generation_config.json; none: OpenAI's"},
+     .meaning =
+         "sampling defaults; auto: those the model recommends, else llama.cpp's (temperature "
+         "0.8, top_k 40, top_p 0.95, min_p 0.05); none: OpenAI's (temperature 1)"},
     {.name = "pooling",
      .type = OPTION_CHOICE,
      .offset = FIELD(pooling),

@@ -53,3 +53,23 @@ void sampling_fields_merge(const struct sampling_settings *from, struct sampling
             *(float *)at = (float)value;
     }
 }
+
+bool sampling_fields_recommend(const struct sampling_settings *settings) {
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (!sampling_field_is_absent(&fields[i], settings))
+            return true;
+    return false;
+}
+
+struct sampling_settings sampling_fields_defaults(const struct sampling_settings *recommended) {
+    struct sampling_settings settings = SAMPLING_SETTINGS_NEUTRAL;
+    if (sampling_fields_recommend(recommended)) {
+        sampling_fields_merge(recommended, &settings);
+        return settings;
+    }
+    settings.temperature = 0.8F;
+    settings.top_k = 40;
+    settings.top_p = 0.95F;
+    settings.min_p = 0.05F;
+    return settings;
+}

@@ -66,6 +66,12 @@ double sampling_field_value(const struct sampling_field *field,
 void sampling_fields_clear(struct sampling_settings *settings);
 bool sampling_field_is_absent(const struct sampling_field *field,
                               const struct sampling_settings *settings);
+/* Returns whether a model file recommends anything. */
+bool sampling_fields_recommend(const struct sampling_settings *settings);
+/* Returns the defaults of a model's requests: what its file recommends and otherwise neutral ones;
+ * if it recommends nothing, those of llama.cpp's server. Neutral ones alone sample so many unlikely
+ * tokens that small models write nonsense. */
+struct sampling_settings sampling_fields_defaults(const struct sampling_settings *recommended);
 /* Copies the settings that are not absent. */
 void sampling_fields_merge(const struct sampling_settings *from, struct sampling_settings *to);
 

@@ -189,7 +189,6 @@ int command_serve(int argc, char *const *argv) {
     CHECK(log_level_parse(serve.options.log_level, &log_level));
     log_set_level(log_level);
     options_warn_of_variables(environ);
-    command_serve_log_version();
     int started = start(&serve, &err);
     if (started < 0)
         log_error("%s", err.message);

@@ -107,10 +107,10 @@ static void set_served_names(struct serve *serve, struct api_context *context) {
 }
 
 static struct sampling_settings default_settings(const struct serve *serve) {
-    struct sampling_settings settings = SAMPLING_SETTINGS_NEUTRAL;
-    if (strcmp(serve->options.generation_config, "none") != 0)
-        sampling_fields_merge(&serve->model->generation, &settings);
-    return settings;
+    static const struct sampling_settings neutral = SAMPLING_SETTINGS_NEUTRAL;
+    return strcmp(serve->options.generation_config, "none") == 0
+               ? neutral
+               : sampling_fields_defaults(&serve->model->generation);
 }
 
 void command_serve_http_set_context(struct serve *serve) {

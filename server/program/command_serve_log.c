@@ -8,14 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-void command_serve_log_version(void) {
+static void log_version(void) {
     static const char label[] = "source: ";
     const char *source = strstr(build_facts(), label);
     const char *commit = source != NULL ? source + strlen(label) : "";
     log_info("quire      %s (%.*s)", QUIRE_VERSION, (int)strcspn(commit, "\n"), commit);
 }
 
-void command_serve_log_model(const struct serve *serve) {
+static void log_model(const struct serve *serve) {
     const struct model *model = serve->model;
     const char *held = serve->options.quantization;
     bool is_held = strcmp(held, "none") != 0;
@@ -42,8 +42,8 @@ static void log_memory(struct serve *serve) {
              "more may wait",
              (int)limits->max_num_seqs, (int)limits->max_model_len,
              (long long)serve->options.max_queued_requests);
-    log_info("memory     %.0f MiB now, at most %.0f MiB of the system's%s",
-             mib(memory_table_resident()), mib(memory_table_total(table)),
+    log_info("memory     %.0f of at most %.0f MiB in use%s", mib(memory_table_resident()),
+             mib(memory_table_total(table)),
              table->is_brief ? "; --log-level debug lists the parts" : "");
 }
 
@@ -54,6 +54,26 @@ static void log_chat(const struct serve *serve) {
                  strlen(serve->model->chat_template), tool_call_format_name(chat->tools),
                  chat->writes_tools ? " (described in text)" : "",
                  reasoning_format_name(chat->reasoning));
+}
+
+/* Defaults of requests that are not neutral, and where they come from. */
+static void log_sampling(const struct serve *serve) {
+    static const struct sampling_settings neutral = SAMPLING_SETTINGS_NEUTRAL;
+    const struct sampling_settings *used = &serve->context.sampling;
+    int count, length = 0;
+    const struct sampling_field *fields = sampling_fields(&count);
+    char text[512];
+    for (int i = 0; i < count && length < (int)sizeof(text); i++) {
+        double value = sampling_field_value(&fields[i], used);
+        if (i == 0 || value != sampling_field_value(&fields[i], &neutral)) /* temperature always */
+            length += snprintf(text + length, sizeof(text) - (size_t)length, "%s%s %.4g",
+                               i > 0 ? ", " : "", fields[i].name, value);
+    }
+    log_info("sampling   %s by default: %s", text,
+             strcmp(serve->options.generation_config, "none") == 0 ? "--generation-config none"
+             : sampling_fields_recommend(&serve->model->generation)
+                 ? "the model recommends it"
+                 : "llama.cpp's, as the model recommends none");
 }
 
 /* Of sockets other than TCP there is none. */
@@ -86,7 +106,10 @@ static void log_access(const struct serve *serve) {
 }
 
 void command_serve_log_start(struct serve *serve) {
+    log_version();
+    log_model(serve);
     log_memory(serve);
     log_chat(serve);
+    log_sampling(serve);
     log_access(serve);
 }

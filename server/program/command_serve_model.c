@@ -69,7 +69,6 @@ int command_serve_model_open(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     if (command_open_model(options->model, &serve->model, NULL, err) != 0)
         return -1;
-    command_serve_log_model(serve);
     return engine_options_executor(options, serve->model, &serve->executor_config, err);
 }
 

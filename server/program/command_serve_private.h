@@ -84,10 +84,7 @@ int command_serve_model_await_vocabulary(struct serve *serve, struct error *err)
 int command_serve_model_start_verify(struct serve *serve, struct error *err);
 int command_serve_model_await_verify(struct serve *serve, struct error *err);
 
-/* What the log says of the start: the program; the model, once it is open; and once everything
- * runs, what a user needs to know. */
-void command_serve_log_version(void);
-void command_serve_log_model(const struct serve *serve);
+/* Logs what a user needs to know, once everything runs: a start that fails has only its error. */
 void command_serve_log_start(struct serve *serve);
 
 /* Steps of the start of `quire serve`: the ranks, the engine, and what it writes to besides its

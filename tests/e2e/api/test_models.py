@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 
+import httpx
 import pytest
 
 from quire_server import NAME, ROOT
@@ -92,6 +93,28 @@ def test_recommended_sampling(start, folder):
     assert seeded(plain) == seeded(advised, **openais)
 
 
+def sampling_line(server):
+    return re.search(r"sampling   (.*)", server.read_log())[1]
+
+
+def test_sampling_that_nobody_recommends(start, folder):
+    """Is llama.cpp's, or OpenAI's; in /props, the log and the answers."""
+    (folder / "generation_config.json").write_text('{"eos_token_id": 2}')
+    llamas, plain = start(folder), start(folder, "--generation-config", "none")
+    spelt_out = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+    openais = {"temperature": 1, "top_k": -1, "top_p": 1, "min_p": 0}
+    for server, fields in (llamas, spelt_out), (plain, openais):
+        params = httpx.get(server.url + "/props").json()["default_generation_settings"]["params"]
+        assert {name: round(params[name], 4) for name in fields} == fields and params["repeat_penalty"] == 1
+    assert seeded(llamas) == seeded(plain, **spelt_out) != seeded(plain)
+    assert seeded(plain) == seeded(llamas, **openais)
+    assert sampling_line(llamas) == ("temperature 0.8, top_p 0.95, top_k 40, min_p 0.05 by default: llama.cpp's, as the "
+                                     "model recommends none")
+    assert sampling_line(plain) == "temperature 1 by default: --generation-config none"
+    recommend(folder, temperature=0.6)
+    assert sampling_line(start(folder)) == "temperature 0.6 by default: the model recommends it"
+
+
 def test_several_ends(start, folder):
     """Every id of eos_token_id ends a text."""
     def choice(server):
@@ -140,7 +163,7 @@ def test_plan_is_printed_again_when_serving(start, folder, options):
 
 def test_memory_adds_up(start, folder):
     """The parts of the table make its total, which the process does not exceed."""
-    server = start(folder, "--swap-space", "0.01")
+    server = start(folder, "--swap-space", "0.01", "--log-level", "debug")
     table = [(name.strip(), float(mib)) for name, mib in
              re.findall(r"INFO +(\S[a-zA-Z ]*?) +([\d.]+) MiB", server.read_log())]
     *parts, (last, total) = table

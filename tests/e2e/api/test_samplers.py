@@ -17,8 +17,8 @@ ALL = {"typical_p": 0.95, "xtc_probability": 0.5, "dynatemp_range": 0.4, "top_n_
 
 
 def text_of(server, prompt=STORY, **fields):
-    fields = {"max_tokens": 32, "temperature": 1, "seed": 3, **fields}
-    extra = {"ignore_eos": True, **fields.pop("steps", {})}
+    fields = {"max_tokens": 32, "temperature": 1, "top_p": 1, "seed": 3, **fields}
+    extra = {"ignore_eos": True, "top_k": -1, "min_p": 0, **fields.pop("steps", {})}
     return server.complete(prompt, extra_body=extra, **fields).choices[0].text
 
 

@@ -38,10 +38,25 @@ static void absent_settings_are_left(void **state) {
     assert_true(settings.top_p == 1 && settings.repetition_penalty == 1);
 }
 
+static void defaults_are_the_models_or_llamas(void **state) {
+    struct sampling_settings recommended;
+    sampling_fields_clear(&recommended);
+    assert_false(sampling_fields_recommend(&recommended));
+    struct sampling_settings settings = sampling_fields_defaults(&recommended);
+    assert_true(settings.temperature == 0.8F && settings.top_k == 40 && settings.top_p == 0.95F);
+    assert_true(settings.min_p == 0.05F && settings.repetition_penalty == 1);
+    recommended.top_p = 0.5F; /* whoever recommends something has thought of the rest */
+    assert_true(sampling_fields_recommend(&recommended));
+    settings = sampling_fields_defaults(&recommended);
+    assert_true(settings.temperature == 1 && settings.top_k == -1 && settings.top_p == 0.5F);
+    assert_true(settings.min_p == 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_setting_has_a_field),
         cmocka_unit_test(absent_settings_are_left),
+        cmocka_unit_test(defaults_are_the_models_or_llamas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
