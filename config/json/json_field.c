@@ -145,24 +145,43 @@ static const struct json_alias *find_alias(const struct json_alias *aliases, int
 static const cJSON *alias_member(const cJSON *object, const struct json_alias *alias) {
     const cJSON *item = json_given_member(object, alias->alias);
     int64_t value;
-    bool is_none =
-        item != NULL && alias->has_none && json_integer_read(item, &value) && value == alias->none;
+    bool is_none = item != NULL && alias->has_none && !alias->is_synonym &&
+                   json_integer_read(item, &value) && value == alias->none;
     return is_none ? NULL : item;
+}
+
+/* Returns the member that counts, NULL if none is given, and what the object calls it. */
+static const cJSON *find_member(const cJSON *object, const struct json_alias *aliases,
+                                int num_aliases, const char *name, const char **out_name) {
+    const cJSON *items[3] = {NULL, json_given_member(object, name), NULL};
+    const char *names[3] = {NULL, name, NULL};
+    for (int i = 0; i < num_aliases; i++) {
+        int place = aliases[i].is_synonym ? 2 : 0;
+        if (strcmp(aliases[i].name, name) != 0 || items[place] != NULL)
+            continue;
+        items[place] = alias_member(object, &aliases[i]);
+        names[place] = aliases[i].alias;
+    }
+    for (int place = 0; place < 3; place++) {
+        *out_name = names[place];
+        if (items[place] != NULL)
+            return items[place];
+    }
+    *out_name = names[0] != NULL ? names[0] : name;
+    return NULL;
 }
 
 const cJSON *json_aliased_member(const cJSON *object, const struct json_alias *aliases,
                                  int num_aliases, const char *name) {
-    const struct json_alias *alias = find_alias(aliases, num_aliases, name);
-    const cJSON *item = alias != NULL ? alias_member(object, alias) : NULL;
-    return item != NULL ? item : json_given_member(object, name);
+    const char *shown;
+    return find_member(object, aliases, num_aliases, name, &shown);
 }
 
 const char *json_aliased_name(const cJSON *object, const struct json_alias *aliases,
                               int num_aliases, const char *name) {
-    const struct json_alias *alias = find_alias(aliases, num_aliases, name);
-    bool has_name_only = alias != NULL && alias_member(object, alias) == NULL &&
-                         json_given_member(object, name) != NULL;
-    return alias != NULL && !has_name_only ? alias->alias : name;
+    const char *shown;
+    find_member(object, aliases, num_aliases, name, &shown);
+    return shown;
 }
 
 /* Returns the field's line in the table, NULL if there is none. */
@@ -182,13 +201,18 @@ static const struct json_field *find_field(const struct json_table *table, const
 
 /* Reads a field that the table has an alias for, unless another member of the object counts
  * instead. */
-static int read_aliased(const cJSON *object, const cJSON *item, const struct json_alias *alias,
+static int read_aliased(const cJSON *object, const cJSON *item, const struct json_table *table,
                         const struct json_field *field, void *target, struct api_error *err) {
     struct json_field bound = *field;
-    if (json_aliased_member(object, alias, 1, field->name) != item)
+    if (json_aliased_member(object, table->aliases, table->num_aliases, field->name) != item)
         return 0;
-    if (alias->has_none && strcmp(item->string, alias->alias) == 0)
-        bound.min = (double)alias->none;
+    for (int i = 0; i < table->num_aliases; i++) {
+        const struct json_alias *alias = &table->aliases[i];
+        bool is_meant = strcmp(alias->name, field->name) == 0 &&
+                        (alias->is_synonym || strcmp(item->string, alias->alias) == 0);
+        if (alias->has_none && is_meant)
+            bound.min = (double)alias->none;
+    }
     return read_field(item, &bound, target, err);
 }
 
@@ -199,9 +223,9 @@ int json_fields_read(const cJSON *object, struct json_table table, void *target,
         const struct json_field *field = find_field(&table, item->string);
         if (field == NULL || cJSON_IsNull(item))
             continue;
-        const struct json_alias *alias = find_alias(table.aliases, table.num_aliases, field->name);
-        int result = alias != NULL ? read_aliased(object, item, alias, field, target, err)
-                                   : read_field(item, field, target, err);
+        bool has_alias = find_alias(table.aliases, table.num_aliases, field->name) != NULL;
+        int result = has_alias ? read_aliased(object, item, &table, field, target, err)
+                               : read_field(item, field, target, err);
         if (result != 0)
             return -1;
     }

@@ -54,6 +54,8 @@ struct json_alias {
     const char *name, *alias;
     bool has_none; /* the alias takes whole numbers from `none` up; `none` counts as absent */
     int64_t none;
+    bool is_synonym; /* known from other servers: counts only if the object does not have the name,
+                        nor another alias; with has_none both take `none`, as a value */
 };
 
 struct json_table {

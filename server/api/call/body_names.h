@@ -15,6 +15,23 @@ struct body_names {
     bool has_schema_alone; /* only the schema of these: the others are unknown there */
 };
 
+/* Lines of aliases: names that llama.cpp and other servers have for fields with the same meaning.
+ */
+#define BODY_SYNONYMS                                                                              \
+    {"repetition_penalty", "repeat_penalty", .is_synonym = true},                                  \
+        {"typical_p", "typical", .is_synonym = true}, {"typical_p", "typ_p", .is_synonym = true},  \
+        {"top_n_sigma", "nsigma", .is_synonym = true},                                             \
+        {"mirostat", "mirostat_mode", .is_synonym = true},                                         \
+        {"seed", "random_seed", .is_synonym = true}, {"seed", "sampler_seed", .is_synonym = true}, \
+        {"seed", "sampling_seed", .is_synonym = true},                                             \
+        {"ignore_eos", "ban_eos_token", .is_synonym = true},                                       \
+        {"include_stop_str_in_output", "no_stop_trim", .is_synonym = true},                        \
+        {"thinking_token_budget", "reasoning_budget_tokens", .is_synonym = true},                  \
+        {"thinking_token_budget", "reasoning_budget", .is_synonym = true},                         \
+        {"thinking_token_budget", "thinking_budget_tokens", .is_synonym = true}, {                 \
+        "thinking_token_budget", "thinking_budget", .is_synonym = true                             \
+    }
+
 /* The names of completions and chats. */
 extern const struct body_names openai_names;
 

@@ -7,7 +7,7 @@
 
 static const struct json_field fields[] = {
     JSON_OTHER(messages),
-    JSON_INT(MEMBER, max_completion_tokens, 1, INT32_MAX),
+    JSON_INT(MEMBER, max_completion_tokens, -1, INT32_MAX),
     JSON_BOOL(MEMBER, logprobs),
     JSON_INT(MEMBER, top_logprobs, -1, INT32_MAX), /* --max-logprobs bounds it */
     JSON_OTHER(tools),

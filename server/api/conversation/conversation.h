@@ -116,7 +116,7 @@ struct conversation {
     struct byte_buffer ignored; /* names of the fields that are not read, comma-separated */
 
     /* read by the tables of fields */
-    int64_t max_completion_tokens; /* 0: not given; takes precedence over max_tokens */
+    int64_t max_completion_tokens; /* if it is given: takes precedence over max_tokens */
     int64_t top_logprobs;
     int64_t thinking_token_budget; /* -1: none */
     const char *reasoning_effort;  /* NULL: not given */

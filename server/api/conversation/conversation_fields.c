@@ -70,9 +70,9 @@ static int check_modalities(const cJSON *body, struct api_error *err) {
     return 0;
 }
 
-static int read_max_tokens(struct conversation *out, struct api_error *err) {
+static int read_max_tokens(const cJSON *body, struct conversation *out, struct api_error *err) {
     struct sampling_body *sampling = &out->sampling;
-    if (out->max_completion_tokens != 0) {
+    if (json_given_member(body, "max_completion_tokens") != NULL) {
         sampling->max_tokens = out->max_completion_tokens;
         sampling->max_tokens_field = "max_completion_tokens";
     }
@@ -102,13 +102,13 @@ int conversation_fields_read(const struct api_context *context, const cJSON *bod
                              struct api_error *err) {
     struct sampling_body *sampling = &out->sampling;
     out->body = body;
-    if (request_limits_read(context, body, own, out, err) != 0 ||
+    if (request_limits_read(context, body, body_names_table(sampling->names, own), out, err) != 0 ||
         sampling_body_read(context, body, sampling, err) != 0 ||
         beam_fields_read(context, body, sampling, err) != 0 ||
         sampling_body_check_unknown(context, body, sampling, own, &out->ignored, err) != 0)
         return -1;
     beam_fields_list_idle(body, &out->ignored);
-    if (check_modalities(body, err) != 0 || read_max_tokens(out, err) != 0 ||
+    if (check_modalities(body, err) != 0 || read_max_tokens(body, out, err) != 0 ||
         check_logprobs(context, out, err) != 0)
         return -1;
     return conversation_fields_read_template(context, body, out, err);

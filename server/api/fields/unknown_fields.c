@@ -23,7 +23,6 @@ static const struct unsupported_field table[] = {
     {"preserved_tokens", NEUTRAL_EMPTY},
     {"structural_tag", NEUTRAL_EMPTY, .instead = USE_FORMS},
     {"n_indent", NEUTRAL_ZERO},
-    {"verbosity", NEUTRAL_WORD, .word = "medium"},
 
     /* Fields that bound how much is generated. */
     {"n_predict", NEUTRAL_NONE, .instead = "use {max_tokens}"},

@@ -12,6 +12,7 @@ static const struct json_alias aliases[] = {
     {"max_tokens", "max_output_tokens"},
     {"reasoning_effort", "reasoning.effort"},
     {"response_format", "text.format"},
+    BODY_SYNONYMS,
 };
 
 static const struct body_names body_names = {

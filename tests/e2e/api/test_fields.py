@@ -39,7 +39,8 @@ SDK_TYPES = {
 OPENAI_PATHS = [path for path, (module, _) in SDK_TYPES.items() if module.startswith("openai.")]
 # Instead of what an endpoint's base has.
 INSTEAD = {"content": "prompt", "messages": "prompt", "queries": "text_1", "data_1": "text_1",
-           "documents": "text_2", "items": "text_2", "data_2": "text_2"}
+           "documents": "text_2", "items": "text_2", "data_2": "text_2", "n_predict": "max_tokens",
+           "max_new_tokens": "max_tokens"}
 # Supported ones whose examples change nothing that is seen in four likely tokens of this model.
 QUIET = set("""
     add_special add_special_tokens bad_words cache_salt chat_template_kwargs continue_final_message dimensions documents dry_base

@@ -1,4 +1,4 @@
-"""vLLM's fields of a request: truncate_prompt_tokens, return_tokens_as_token_ids, request_id."""
+"""Other servers' fields of a request: truncate_prompt_tokens, return_tokens_as_token_ids, request_id; no limit of tokens."""
 
 import pytest
 
@@ -109,3 +109,25 @@ def test_request_id(server, path, prefix):
         assert post(server, path, request_id=request_id)["id"] == prefix + request_id
     for request_id in ("", "z" * 129, "a b", "a\n", "é", "\"", 7):
         assert refusal(server, path, request_id=request_id) == "request_id"
+
+
+# ---- No limit of tokens ----
+
+@pytest.mark.parametrize("path,field", [
+    ("/v1/completions", "max_tokens"), ("/v1/completions", "n_predict"), ("/v1/chat/completions", "max_tokens"),
+    ("/v1/chat/completions", "n_predict"), ("/v1/chat/completions", "max_completion_tokens")])
+def test_minus_one_is_as_many_as_the_context_holds(start_server, path, field):
+    """As in llama.cpp, whose clients send it."""
+    server = start_server("--max-model-len", 128)
+    body = {name: value for name, value in PATHS[path].items() if name != "max_tokens"}
+    reply = server.post(path, {**body, "ignore_eos": True, field: -1})
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["usage"]["total_tokens"] == 128
+    assert reply.json()["choices"][0]["finish_reason"] == "length"
+    reply = server.post(path, {**body, field: -2})
+    assert reply.status_code == 400 and reply.json()["error"]["param"] == field
+
+
+def test_no_limit_is_no_value_elsewhere(server):
+    assert refusal(server, "/v1/responses", max_output_tokens=-1) == "max_output_tokens"
+    assert server.post("/v1/messages", {**CHAT, "max_tokens": -1}).status_code == 400

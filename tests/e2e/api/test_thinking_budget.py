@@ -36,6 +36,8 @@ def test_the_reasoning_ends(thinker):
         assert message["content"]
         assert usage["completion_tokens"] == 40
     assert ask(thinker, thinking_token_budget=-1)[0] == free
+    for name in ("thinking_budget", "reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"):
+        assert ask(thinker, **{name: 5}) == ask(thinker, thinking_token_budget=5)
     assert ask(thinker, thinking_token_budget=1000)[0] == free
     assert forced < 10
 

@@ -110,6 +110,51 @@ static void a_member_and_its_name_are_found(void **unused) {
     }
 }
 
+/* Of the three a client sends one; with several, the endpoint's own names come first. */
+static void a_synonym_stands_for_a_field(void **unused) {
+    static const struct json_alias names[] = {
+        {"length", "size", .is_synonym = true, .has_none = true, .none = -1},
+        {"length", "extent", .is_synonym = true},
+        {"text", "words"},
+        {"text", "prose", .is_synonym = true},
+    };
+    static const struct json_table known = {
+        .fields = fields, .num_fields = 3, .aliases = names, .num_aliases = 4};
+    static const struct {
+        const char *body, *name;
+        int64_t length; /* -2: refused by that name */
+    } cases[] = {
+        {"{}", "length", 7},
+        {"{\"size\":3}", "size", 3},
+        {"{\"extent\":4}", "extent", 4},
+        {"{\"size\":null,\"extent\":4}", "extent", 4},
+        {"{\"extent\":4,\"size\":3}", "size", 3},
+        {"{\"size\":3,\"length\":5}", "length", 5},
+        {"{\"size\":-1}", "size", -1},
+        {"{\"length\":-1}", "length", -1},
+        {"{\"size\":-2}", "size", -2},
+        {"{\"extent\":101}", "extent", -2},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct target target = {.length = 7};
+        struct api_error err = {0};
+        cJSON *json = cJSON_Parse(cases[i].body);
+        int status = json_fields_read(json, known, &target, &err);
+        assert_string_equal(json_aliased_name(json, names, 4, "length"), cases[i].name);
+        assert_int_equal(status, cases[i].length == -2 ? -1 : 0);
+        if (status == 0)
+            assert_int_equal(target.length, cases[i].length);
+        else
+            assert_string_equal(err.param, cases[i].name);
+        cJSON_Delete(json);
+    }
+    cJSON *json = cJSON_Parse("{\"prose\":\"\",\"text\":\"\",\"words\":\"\"}");
+    assert_string_equal(json_aliased_name(json, names, 4, "text"), "words");
+    assert_string_equal(json_aliased_name(NULL, names, 4, "text"), "words");
+    assert_true(json_fields_know(&known, 1, "prose"));
+    cJSON_Delete(json);
+}
+
 static void an_alias_is_known(void **unused) {
     struct byte_buffer names = {0};
     cJSON *json = cJSON_Parse("{\"n_length\":1,\"length\":2,\"words\":\"\",\"word\":1}");
@@ -137,6 +182,7 @@ int main(void) {
         cmocka_unit_test(a_field_has_its_alias_or_its_name),
         cmocka_unit_test(an_error_has_the_clients_name),
         cmocka_unit_test(a_member_and_its_name_are_found),
+        cmocka_unit_test(a_synonym_stands_for_a_field),
         cmocka_unit_test(an_alias_is_known),
         cmocka_unit_test(a_path_leads_through_objects),
     };
