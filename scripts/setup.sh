@@ -21,7 +21,7 @@ BUILD_PACKAGES=(gcc g++ libc6-dev pkg-config meson ninja-build patch libgnutls28
                 libzmq3-dev libmsgpack-dev libcmocka-dev
                 libjs-markdown-it libjs-katex fonts-katex libjs-highlight.js)
 MODEL_PACKAGES=(ca-certificates python3 python3-venv)
-DEB_PACKAGES=(debhelper dpkg-dev fakeroot libopenmpi-dev python3)
+DEB_PACKAGES=(build-essential debhelper dpkg-dev fakeroot libopenmpi-dev python3)
 TEST_PACKAGES=(curl systemd chromium-headless-shell man-db groff-base mandoc zsh
                libopenmpi-dev openmpi-bin iproute2
                liblua5.3-0 libopentracing-c-wrapper0) # the last two: haproxy, see install_test_tools

@@ -1,7 +1,7 @@
 # Sourced by the scripts beside it: Debian systems in a folder, made once with this machine's apt settings and kept below
 # ~/.cache/quire/chroots; commands in them have processes and mounts of their own. Needs root.
 CHROOTS_DIR=$CACHE_DIR/chroots
-CHROOT_PACKAGES=(mmdebstrap util-linux)
+CHROOT_PACKAGES=(mmdebstrap procps util-linux)
 
 # The options of this machine's apt that a new system needs to reach the same archives, in a file.
 apt_settings() { apt-config dump Acquire | grep -v '^Acquire::\(Languages\|Changelogs\|CompressionTypes\)' || true; }
@@ -29,14 +29,21 @@ make_system() {
     rm -rf "$folder"
 }
 
-# unpack_chroot SUITE FOLDER: a fresh minimal system, without network configuration of its own.
-unpack_chroot() {
+# chroot_tarball SUITE: prints the path of a minimal system, made if it is not there.
+chroot_tarball() {
     local tarball=$CHROOTS_DIR/$1-minbase.tar
     if [ ! -f "$tarball" ]; then
         mkdir -p "$CHROOTS_DIR"
-        make_system "$1" minbase "$tarball.part.tar"
+        make_system "$1" minbase "$tarball.part.tar" || return 1
         mv "$tarball.part.tar" "$tarball"
     fi
+    echo "$tarball"
+}
+
+# unpack_chroot SUITE FOLDER: a fresh minimal system, without network configuration of its own.
+unpack_chroot() {
+    local tarball
+    tarball=$(chroot_tarball "$1")
     mkdir -p "$2"
     tar -x -C "$2" -f "$tarball"
     cp /etc/resolv.conf /etc/hosts "$2/etc/"

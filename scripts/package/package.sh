@@ -1,6 +1,7 @@
 # Sourced by the scripts beside it: the tree that is packaged, its version and its time.
 . "$(dirname "${BASH_SOURCE[0]}")/../setup.sh"
 
+install_packages python3 # which says below what version this is
 RELEASE=$(sed -n "s/^ *version: '\(.*\)',$/\1/p" meson.build | head -n 1)
 DESCRIPTION=$(scripts/tree/source_version.py . "$RELEASE")
 
