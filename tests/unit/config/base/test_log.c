@@ -167,16 +167,24 @@ static void test_full_socket_holds_up_nobody(void **state) {
     close(ends[1]);
 }
 
+/* Returns the end that a program has, or -1, and in *out_leader the other one. */
+static int open_terminal(int *out_leader) {
+    int leader = posix_openpt(O_RDWR | O_NOCTTY);
+    const char *name =
+        leader >= 0 && grantpt(leader) == 0 && unlockpt(leader) == 0 ? ptsname(leader) : NULL;
+    int terminal = name != NULL ? open(name, O_RDWR | O_NOCTTY) : -1;
+    if (terminal < 0 && leader >= 0)
+        close(leader);
+    *out_leader = leader;
+    return terminal;
+}
+
 /* A line may be cut here: a terminal takes as many bytes as it has room for, and would make us wait
  * with the others. */
 static void test_stuck_terminal_holds_up_nobody(void **state) {
     static char text[4 << 20];
-    int leader = posix_openpt(O_RDWR | O_NOCTTY);
-    if (leader < 0 || grantpt(leader) != 0 || unlockpt(leader) != 0)
-        skip();
-    int terminal = open(ptsname(leader), O_RDWR | O_NOCTTY);
-    if (terminal < 0)
-        skip();
+    int leader, terminal = open_terminal(&leader);
+    assert_true(terminal >= 0);
     int saved = dup(STDERR_FILENO);
     dup2(terminal, STDERR_FILENO);
     fill_log();
@@ -193,12 +201,8 @@ static void test_stuck_terminal_holds_up_nobody(void **state) {
 
 static void test_status_gives_way_to_the_next_line(void **state) {
     static char text[4096];
-    int leader = posix_openpt(O_RDWR | O_NOCTTY);
-    if (leader < 0 || grantpt(leader) != 0 || unlockpt(leader) != 0)
-        skip();
-    int terminal = open(ptsname(leader), O_RDWR | O_NOCTTY);
-    if (terminal < 0)
-        skip();
+    int leader, terminal = open_terminal(&leader);
+    assert_true(terminal >= 0);
     int saved = dup(STDERR_FILENO);
     dup2(terminal, STDERR_FILENO);
     log_info("before");
@@ -276,7 +280,26 @@ static void test_closed_reader_and_full_disk_lose_lines(void **state) {
     assert_int_equal(log_num_lost(), before + 2);
 }
 
-int main(void) {
+/* What needs a terminal is a run of its own, which skips as a whole: cmocka 1.1.5 has "not ok" for
+ * a single test that skips, and Meson a failure. */
+static int run_with_terminal(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stuck_terminal_holds_up_nobody),
+        cmocka_unit_test(test_status_gives_way_to_the_next_line),
+    };
+    int leader, terminal = open_terminal(&leader);
+    if (terminal < 0) {
+        puts("1..0 # SKIP no terminal can be opened: /dev/pts is not mounted");
+        return 0;
+    }
+    close(terminal);
+    close(leader);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "terminal") == 0)
+        return run_with_terminal();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_levels),
         cmocka_unit_test(test_line_stays_one_line),
@@ -284,8 +307,6 @@ int main(void) {
         cmocka_unit_test(test_journal_prefix),
         cmocka_unit_test(test_full_pipe_holds_up_nobody),
         cmocka_unit_test(test_full_socket_holds_up_nobody),
-        cmocka_unit_test(test_stuck_terminal_holds_up_nobody),
-        cmocka_unit_test(test_status_gives_way_to_the_next_line),
         cmocka_unit_test(test_status_is_for_terminals),
         cmocka_unit_test(test_a_cut_line_is_ended),
         cmocka_unit_test(test_closed_reader_and_full_disk_lose_lines),
