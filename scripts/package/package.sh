@@ -54,7 +54,7 @@ end_jobs() {
     for job in $(jobs -rp); do
         end_process "$job"
     done
-    wait
+    wait 2>/dev/null # says which were killed
 }
 
 end_process() {

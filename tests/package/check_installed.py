@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 # What debian/rules and debhelper add, and what they call differently.
-DEBIAN = re.compile(r"/etc/quire/|README\.Debian|copyright$|/changelog|sysusers\.d|user\.conf$")
+DEBIAN = re.compile(r"/etc/quire/|README\.Debian|copyright$|/changelog|sysusers\.d")
 RENAMED = [(r"\.gz$", ""), (r"^\./lib/systemd", "./usr/lib/systemd"), ("vendor-completions", "site-functions")]
 
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The systemd units: no unknown key, no bad value, and exposure scores of at most 1.2 on the CPU and 2.0 on a GPU.
-# Usage: check_unit.sh CONFIG_FOLDER. Exits 77 (skipped) where there is no systemd-analyze.
+# Usage: check_unit.sh CONFIG_FOLDER UNIT_FOLDER, where quire@.service was made of quire.service. Exits 77 (skipped) where there is no systemd-analyze.
 set -eu
 command -v systemd-analyze >/dev/null || { echo "systemd-analyze is not installed"; exit 77; }
 
@@ -12,6 +12,7 @@ mkdir -p "$folder/cpu" "$folder/gpu/quire.service.d"
 unit=$folder/cpu/quire.service
 sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' "$1/quire.service" >"$unit"
 cp "$1/quire.socket" "$folder/cpu"
+sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' "$2/quire@.service" >"$folder/cpu/quire@.service"
 cp "$unit" "$1/quire.socket" "$folder/gpu"
 cp "$1/quire-gpu.conf" "$folder/gpu/quire.service.d/gpu.conf"
 
@@ -20,9 +21,15 @@ for form in cpu gpu; do
     verify $form quire.service
     verify $form quire.socket
 done
+verify cpu quire@8001.service
+grep -q '^ExecStart=.* --port %i$' "$folder/cpu/quire@.service" || { echo "the instance is not the port" >&2; exit 1; }
+
+# It starts and reloads with what every system has: /bin/kill is of a package (Debian: procps) that may be missing.
+others=$(sed -n 's/^Exec[A-Za-z]*=\([^ ]*\).*/\1/p' "$unit" | grep -vx '/bin/true\|/bin/sh' || true)
+[ -z "$others" ] || { echo "the unit runs $others" >&2; exit 1; }
 
 # What the program supports is switched on: sd_notify, the watchdog, reloading, and what must not be retried.
-for line in Type=notify 'WatchdogSec=[1-9]' 'ExecReload=/bin/kill -HUP \$MAINPID' RestartPreventExitStatus=78; do
+for line in Type=notify 'WatchdogSec=[1-9]' 'ExecReload=.*kill -HUP \$MAINPID' RestartPreventExitStatus=78; do
     grep -q "^$line" "$unit" || { echo "the unit lacks $line" >&2; exit 1; }
 done
 
