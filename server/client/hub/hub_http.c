@@ -472,13 +472,14 @@ void hub_http_destroy(struct hub_http *http) {
 static struct hub_request *end(struct hub_exchange *exchange, CURLcode code) {
     struct hub_request *request = exchange->request;
     const char *detail = exchange->detail[0] != '\0' ? exchange->detail : curl_easy_strerror(code);
+    bool is_untrusted = code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
+    if (code == CURLE_OPERATION_TIMEDOUT)
+        detail = "no answer, or too little of it, in time";
     if (code != CURLE_OK && request->failure[0] == '\0')
-        snprintf(request->failure, sizeof(request->failure), "%s",
-                 code == CURLE_OPERATION_TIMEDOUT ? "no answer, or too little of it, in time"
-                                                  : detail);
-    request->is_refused |= code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT ||
-                           code == CURLE_PEER_FAILED_VERIFICATION ||
-                           code == CURLE_SSL_CACERT_BADFILE;
+        snprintf(request->failure, sizeof(request->failure), "%.120s%s", detail,
+                 is_untrusted ? "; install ca-certificates, or set SSL_CERT_FILE" : "");
+    request->is_refused |=
+        code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT || is_untrusted;
     release(exchange);
     return request;
 }
