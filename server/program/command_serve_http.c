@@ -1,5 +1,6 @@
 #include "server/program/command_serve_private.h"
 
+#include "config/base/log.h"
 #include "kernels/dtype.h"
 #include "kernels/kv_type.h"
 #include "models/config/sampling_fields.h"
@@ -8,6 +9,7 @@
 #include "server/http/http_memory.h"
 #include "server/process/service.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -52,6 +54,18 @@ int command_serve_http_fit_files(struct serve *serve, struct error *err) {
     return http_server_fit_files(serve->credentials != NULL, &serve->options.max_connections, err);
 }
 
+/* Who changes the port where there is a socket unit waits for it in vain. */
+static int adopt_socket(struct serve *serve, int fd, struct error *err) {
+    if (listen_socket_adopt(fd, &serve->socket, err) != 0)
+        return -1;
+    const char *name = serve->socket.name, *port = strrchr(name, ':');
+    if (serve->options.uds || port == NULL || strtoll(port + 1, NULL, 10) != serve->options.port)
+        log_info(
+            "host, port and uds are not used: the service manager (quire.socket) listens on %s",
+            name);
+    return 0;
+}
+
 int command_serve_http_open_socket(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     int fd;
@@ -59,7 +73,7 @@ int command_serve_http_open_socket(struct serve *serve, struct error *err) {
     if (passed < 0)
         return -1;
     if (passed)
-        return listen_socket_adopt(fd, &serve->socket, err);
+        return adopt_socket(serve, fd, err);
     if (options->uds)
         return listen_socket_open_unix("uds", options->uds, 0660, &serve->socket, err);
     return listen_socket_open_tcp(options->host, options->port, &serve->socket, err);

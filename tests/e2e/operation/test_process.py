@@ -304,7 +304,7 @@ def activate():
         def start():
             command = ["sh", "-c", 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"', "sh", BINARY, *serve("--port", free_port())]
             processes.append(subprocess.Popen([str(word) for word in command], env=clean_environment(),
-                                              stderr=subprocess.DEVNULL, close_fds=False,
+                                              stderr=subprocess.PIPE, text=True, close_fds=False,
                                               preexec_fn=lambda: os.dup2(listener.fileno(), 3)))
             return processes[-1]
 
@@ -321,7 +321,9 @@ def test_socket_activation(activate):
         sock.sendall(request_bytes("/version"))  # waits in the backlog while the server starts
         assert read_response(sock)[0].status == 200
     process.terminate()
-    assert process.wait(30) == 0
+    log = process.communicate(timeout=30)[1]
+    assert process.returncode == 0
+    assert f"host, port and uds are not used: the service manager (quire.socket) listens on http://127.0.0.1:{port}\n" in log
     # The socket outlives the server: connections wait for the next one.
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
 
