@@ -34,6 +34,11 @@ is_installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
+# is_provided NAME: whether another package stands in for it.
+is_provided() {
+    dpkg-query -W -f '${db:Status-Status} ${Provides}\n' | grep -E "^installed (.*, )?$1( |,|$)" >/dev/null
+}
+
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"
     elif command -v sudo >/dev/null; then sudo "$@"
@@ -70,7 +75,7 @@ apt_get() {
 install_packages() {
     command -v dpkg-query >/dev/null || { say "not a Debian system, packages are not checked"; return; }
     local missing=() name
-    for name in "$@"; do is_installed "$name" || missing+=("$name"); done
+    for name in "$@"; do is_installed "$name" || is_provided "$name" || missing+=("$name"); done
     [ ${#missing[@]} -gt 0 ] || return 0
     say "installing ${missing[*]}"
     apt_get update -q
