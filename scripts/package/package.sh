@@ -45,7 +45,7 @@ export_source() {
 # work_folder: a new folder, removed when the script ends. What the script started in the background ends before.
 work_folder() {
     WORK_DIR=$(mktemp -d "${TMPDIR:-/tmp}/quire-package.XXXXXX")
-    trap 'end_jobs; rm -rf "$WORK_DIR"' EXIT
+    trap 'exec 2>/dev/null; end_jobs; rm -rf "$WORK_DIR"' EXIT # bash would say which were killed
 }
 
 # end_jobs: with all that they have started; a first process of a namespace heeds no other signal.
@@ -54,7 +54,7 @@ end_jobs() {
     for job in $(jobs -rp); do
         end_process "$job"
     done
-    wait 2>/dev/null # says which were killed
+    wait
 }
 
 end_process() {
