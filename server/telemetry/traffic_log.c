@@ -68,7 +68,7 @@ static struct traffic_cause *find_cause(struct traffic_log *log, const struct ap
 
 /* Messages quote values that the client sent, after ", not " next to those that are allowed, and
  * what a chat template says of the messages. These may be parts of prompts, which are not logged;
- * the name of a model is no secret. */
+ * the name of a model is shown. */
 static void copy_message(const struct api_error *error, char out[SHOWN_MESSAGE_BYTES]) {
     const char *given = strstr(error->message, ", not "), *colon = strchr(error->message, ':');
     const char *first = strchr(given != NULL ? given : error->message, '"');

@@ -64,7 +64,8 @@ static bool is_allowed(const struct json_field *field, const struct value *value
     case JSON_FIELD_INT:
     case JSON_FIELD_INT32:
         return !isnan(value->number) && rint(value->number) == value->number &&
-               value->number >= field->min && value->number <= field->max;
+               value->number >= (strcmp(field->name, "max_tokens") == 0 ? -1 : field->min) &&
+               value->number <= field->max;
     case JSON_FIELD_INT64:
         return !isnan(value->number) && rint(value->number) == value->number &&
                value->number >= -0x1p63 && value->number < 0x1p63;
@@ -320,8 +321,11 @@ static void errors_have_the_forms_names(void **state) {
          "max_tokens is not a field of /infill: use n_predict"},
         {INFILL("\"suffix\":\"\""), "suffix", "suffix is not a field of /infill: use input_suffix"},
         {INFILL("\"n_predict\":\"a\""), "n_predict", NULL},
-        {COMPLETION_OPENAI, "{\"prompt\":\"a\",\"n_predict\":1}", "n_predict",
-         "n_predict is not supported: leave it out; use max_tokens"},
+        {COMPLETION_OPENAI, "{\"prompt\":\"a\",\"n_predict\":-2}", "n_predict",
+         "n_predict must be an integer from -1 to 2147483647, not -2"},
+        {COMPLETION_OPENAI, "{\"prompt\":\"a\",\"repeat_penalty\":0}", "repeat_penalty", NULL},
+        {COMPLETION_OPENAI, "{\"prompt\":\"a\",\"n_probs\":1}", "n_probs",
+         "n_probs is not supported: leave it out or set it to 0; use logprobs"},
     };
 #undef LLAMA
 #undef INFILL

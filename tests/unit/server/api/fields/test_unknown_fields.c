@@ -49,15 +49,15 @@ static void test_messages(void **state) {
                    "mirostat_mode is not supported: leave it out or set it to 0; use mirostat");
     expect_refused("{\"n_predict\":-1}", "n_predict",
                    "n_predict is not supported: leave it out; use max_tokens");
-    expect_refused("{\"verbosity\":\"low\"}", "verbosity",
-                   "verbosity is not supported: leave it out or set it to \"medium\"");
+    expect_refused("{\"endianness\":\"big\"}", "endianness",
+                   "endianness is not supported: leave it out or set it to \"little\"");
 }
 
 static void test_neutral_values(void **state) {
     expect_ignored(
         "{\"tfs\":1.0,\"t_max_predict_ms\":-1,\"top_a\":0,\"lora\":[],\"grammar_string\":\"\","
         "\"vllm_xargs\":{},\"watermark\":false,\"do_sample\":true,\"n_predict\":null,"
-        "\"verbosity\":\"medium\",\"thinking_token_budget\":-1}",
+        "\"endianness\":\"little\",\"thinking_token_budget\":-1}",
         "");
     expect_refused("{\"top_a\":false}", "top_a",
                    "top_a is not supported: leave it out or set it to 0");
@@ -68,8 +68,8 @@ static void test_neutral_values(void **state) {
 static void test_harmless_fields(void **state) {
     expect_ignored(
         "{\"metadata\":{},\"prompt\":\"a\",\"store\":true,\"adaptive_decay\":5,\"seed\":1,"
-        "\"service_tier\":\"auto\"}",
-        "metadata,store,adaptive_decay,service_tier");
+        "\"service_tier\":\"auto\",\"verbosity\":\"low\"}",
+        "metadata,store,adaptive_decay,service_tier,verbosity");
 }
 
 /* One line per name, none of which an endpoint that makes text reads itself. */
