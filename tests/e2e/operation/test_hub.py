@@ -53,6 +53,18 @@ def test_a_gguf_is_chosen(hub, quire):
     refused(quire("pull", NAME + ":Q5_K_M"), 78, "no GGUF file 'Q5_K_M'", *names[:3], "sub/m-F16.gguf")
 
 
+def test_names_as_other_programs_write_them(hub, quire, environment):
+    """hf.co/..., pages and files, at the hub that HF_ENDPOINT names."""
+    names = ("m.Q4_K_M.gguf", "sub/m-F16.gguf")
+    hub.add(NAME, {name: name.encode() for name in names})
+    endpoint = environment["HF_ENDPOINT"]
+    for text, name in ((f"hf.co/{NAME}:Q4_K_M", names[0]), (f"https://huggingface.co/{NAME}", names[0]),
+                       (f"https://huggingface.co/{NAME}/blob/main/{names[1]}", names[1]),
+                       (f"{endpoint}/{NAME}/resolve/main/{names[1]}?download=true", names[1])):
+        assert pulled(quire("pull", text)).read_text() == name
+    refused(quire("pull", f"https://example.com/{NAME}"), 78, "HF_ENDPOINT")
+
+
 def test_a_split_gguf_comes_whole(hub, quire):
     parts = {f"m-Q4_0-0000{i}-of-00003.gguf": Content(1000 * i) for i in (1, 2, 3)}
     hub.add(NAME, parts)

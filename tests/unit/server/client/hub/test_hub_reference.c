@@ -1,5 +1,5 @@
 /* Names of models as people write them, and names of files as a hub does. */
-#include "server/client/hub/hub_listing.h"
+#include "server/client/hub/hub_reference.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,6 +28,44 @@ static void test_references(void **state) {
     check("org/name@refs/pr/3", "org/name", "refs/pr/3", "");
     check("org/name:Q4_K_M", "org/name", "main", "Q4_K_M");
     check("org/name@v1:sub/a file@2.gguf", "org/name", "v1", "sub/a file@2.gguf");
+}
+
+static void test_addresses(void **state) {
+    check("hf.co/org/name", "org/name", "main", "");
+    check("hf.co/org/name:Q4_K_M", "org/name", "main", "Q4_K_M");
+    check("huggingface.co/org/name@v1", "org/name", "v1", "");
+    check("https://huggingface.co/org/name", "org/name", "main", "");
+    check("https://HuggingFace.co/org/name/", "org/name", "main", "");
+    check("https://hf.co/org/name:Q8_0", "org/name", "main", "Q8_0");
+    check("https://huggingface.co/org/name/tree/v2", "org/name", "v2", "");
+    check("https://huggingface.co/org/name/tree/main/sub", "org/name", "main", "");
+    check("https://huggingface.co/org/name/resolve/main/a.gguf?download=true", "org/name", "main",
+          "a.gguf");
+    check("https://huggingface.co/org/name/blob/v1/sub/a-00001-of-00002.gguf", "org/name", "v1",
+          "sub/a-00001-of-00002.gguf");
+    setenv("HF_ENDPOINT", "http://127.0.0.1:9/hub/", 1);
+    check("http://127.0.0.1:9/hub/org/name/resolve/main/a.gguf", "org/name", "main", "a.gguf");
+    check("https://huggingface.co/org/name", "org/name", "main", "");
+    unsetenv("HF_ENDPOINT");
+}
+
+static void test_addresses_of_others(void **state) {
+    static const char *const bad[] = {"https://example.com/org/name/resolve/main/a.gguf",
+                                      "http://huggingface.co.example.com/org/name", "https://",
+                                      "https://huggingface.co.example.com/org/name"};
+    struct hub_reference reference;
+    struct error err = {0};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(hub_reference_parse(bad[i], &reference, &err), -1);
+        assert_non_null(strstr(err.message, "HF_ENDPOINT"));
+    }
+    static const char *const broken[] = {"https://huggingface.co/", "https://huggingface.co/name",
+                                         "https://huggingface.co/org/name/discussions",
+                                         "https://huggingface.co/org/name/resolve/main/../a",
+                                         "https://huggingface.co/org/name/resolve/a b/x.gguf"};
+    for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++)
+        if (hub_reference_parse(broken[i], &reference, &err) == 0)
+            fail_msg("%s", broken[i]);
 }
 
 static void test_what_is_none(void **state) {
@@ -69,7 +107,8 @@ static void test_lengths(void **state) {
 
 static void test_paths(void **state) {
     static const char *const paths[] = {"/a/b", "./a/b", "../a", "~/a/b", "a/b/", "a/b.gguf", "."};
-    static const char *const others[] = {"a/b", "a/b:c.gguf", "a", "a/b@v1"};
+    static const char *const others[] = {
+        "hf.co/a/b.gguf", "https://hf.co/a/b/blob/m/c.gguf", "a/b", "a/b:c.gguf", "a", "a/b@v1"};
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
         assert_true(hub_reference_is_path(paths[i]));
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
@@ -100,9 +139,14 @@ static void test_commits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_references),     cmocka_unit_test(test_what_is_none),
-        cmocka_unit_test(test_lengths),        cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_names_of_files), cmocka_unit_test(test_commits),
+        cmocka_unit_test(test_references),
+        cmocka_unit_test(test_addresses),
+        cmocka_unit_test(test_addresses_of_others),
+        cmocka_unit_test(test_what_is_none),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_names_of_files),
+        cmocka_unit_test(test_commits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
