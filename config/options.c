@@ -15,11 +15,13 @@
 #include <string.h>
 
 #define ENV_PREFIX "QUIRE_"
+#define MAX_MISTAKES 32 /* that are listed */
 
 struct loader {
     struct options options;
     enum option_level list_level[OPTIONS_MAX]; /* which level filled a list */
     bool is_flag_given[OPTIONS_MAX];
+    struct option_argument given[OPTIONS_MAX]; /* on the command line; name NULL: not yet */
     struct option_origin origin;
     struct error *err;
 };
@@ -176,99 +178,114 @@ static int apply_environment(struct loader *loader, char *const *environ) {
     return 0;
 }
 
-static int unknown_argument(const char *argument, struct error *err) {
-    char shown[80];
-    bool is_flag = strncmp(argument, "--", 2) == 0;
-    size_t length = is_flag ? strcspn(argument, "=") : strlen(argument);
-    options_quote(argument, length, shown);
-    if (!is_flag)
-        return error_set(err, ERROR_CONFIG,
-                         "unexpected argument \"%s\"; options are written --name value", shown);
-    const struct option_spec *near = options_suggest(argument + 2, length - 2);
-    return error_set(err, ERROR_CONFIG, "unknown option %s%s%s%s", shown,
-                     near != NULL ? "; did you mean --" : "", near != NULL ? near->name : "",
-                     near != NULL ? "?" : "; --help lists them");
-}
-
-/* The option that "no-NAME" switches off, or -1. */
-static int find_negated(const char *name) {
-    static const char prefix[] = "no-";
-    size_t count, length = strlen(prefix);
-    if (strncmp(name, prefix, length) != 0)
-        return -1;
-    int index = options_find(name + length, strlen(name + length));
-    return index >= 0 && options_table(&count)[index].type == OPTION_FLAG ? index : -1;
-}
-
-/* Reads the flag at argv[*position] and moves past it and its value. Returns the option's index, or
- * -1 with err filled. */
-static int next_flag(int argc, char *const *argv, int *position, const char **out_value,
-                     struct error *err) {
-    const char *argument = argv[*position];
-    if (strncmp(argument, "--", 2) != 0)
-        return unknown_argument(argument, err);
-    const char *name = argument + strlen("--"), *end = strchrnul(name, '=');
-    int negated = find_negated(name);
-    int index = negated >= 0 ? negated : options_find(name, (size_t)(end - name));
-    if (index < 0)
-        return unknown_argument(argument, err);
-    *position += 1;
-    if (*end == '=') {
-        *out_value = end + 1;
-        return index;
-    }
+/* Two names of one option that disagree: which one counts would be a guess. */
+static int refuse_conflict(struct loader *loader, const struct option_argument *now,
+                           const struct option_argument *before) {
     size_t count;
-    const struct option_spec *spec = &options_table(&count)[index];
-    if (spec->type == OPTION_FLAG) {
-        *out_value = negated >= 0 ? "false" : "true";
-        return index;
-    }
-    if (*position == argc || strncmp(argv[*position], "--", 2) == 0) {
-        struct option_origin origin = {.level = OPTION_LEVEL_FLAG};
-        return options_error(spec, NULL, &origin, err, "needs a value after it");
-    }
-    *out_value = argv[*position];
-    *position += 1;
-    return index;
+    char name[80], other[80];
+    options_quote(now->name, now->name_length, name);
+    options_quote(before->name, before->name_length, other);
+    return error_set(loader->err, ERROR_CONFIG,
+                     "%s and %s set option %s to different values: give one of them", other, name,
+                     options_table(&count)[now->option].name);
+}
+
+static bool has_same_name(const struct option_argument *a, const struct option_argument *b) {
+    if (a->name_length != b->name_length)
+        return false;
+    for (size_t i = 0; i < a->name_length; i++)
+        if (a->name[i] != b->name[i] && strchr("-_", a->name[i]) == NULL)
+            return false;
+    return true;
+}
+
+/* The same name again may change its value. */
+static bool conflicts(const struct option_argument *now, const struct option_argument *before) {
+    size_t count;
+    enum option_type type = options_table(&count)[now->option].type;
+    return before->name != NULL && type != OPTION_LIST && type != OPTION_FLAG &&
+           !has_same_name(now, before) && strcmp(now->value, before->value) != 0;
+}
+
+/* Adds to the refusal of a value what the peer's flag of the same name is here. */
+static int explain_peer(struct error *err, const struct peer_flag *flag) {
+    if (err == NULL || flag->kind == PEER_SAME || flag->remark == NULL)
+        return -1;
+    struct error plain = *err;
+    return error_set(err, plain.code, "%s; of %s: %s", plain.message, peer_flag_owner(flag),
+                     flag->remark);
+}
+
+/* Applies one argument; fails with what is wrong with it. */
+static int apply_argument(struct loader *loader, const struct option_argument *argument) {
+    if (argument->kind == ARGUMENT_REFUSED)
+        return error_set(loader->err, ERROR_CONFIG, "%s", argument->what);
+    if (argument->kind == ARGUMENT_TAKEN)
+        return 0;
+    struct option_argument *before = &loader->given[argument->option];
+    if (conflicts(argument, before))
+        return refuse_conflict(loader, argument, before);
+    *before = *argument;
+    if (argument->value == argument->mapped)
+        before->value = before->mapped;
+    if (apply(loader, argument->option, before->value) == 0)
+        return 0;
+    return argument->flag != NULL ? explain_peer(loader->err, argument->flag) : -1;
 }
 
 static int apply_flags(struct loader *loader, int argc, char *const *argv) {
+    struct argument_reader reader = {.argc = argc, .argv = argv};
+    struct option_argument argument;
     loader->origin = (struct option_origin){.level = OPTION_LEVEL_FLAG};
-    for (int position = 0; position < argc;) {
-        const char *value;
-        int index = next_flag(argc, argv, &position, &value, loader->err);
-        if (index < 0 || apply(loader, index, value) != 0)
+    while (options_next_argument(&reader, &argument))
+        if (apply_argument(loader, &argument) != 0)
             return -1;
-    }
     return 0;
 }
 
 /* Mistakes in the arguments are left to apply_flags. */
 static void find_flags(struct loader *loader, int argc, char *const *argv) {
-    for (int position = 0; position < argc;) {
-        const char *value;
-        int index = next_flag(argc, argv, &position, &value, NULL);
-        if (index < 0)
-            return;
-        loader->is_flag_given[index] = true;
-    }
+    struct argument_reader reader = {.argc = argc, .argv = argv};
+    struct option_argument argument;
+    while (options_next_argument(&reader, &argument))
+        if (argument.kind == ARGUMENT_SETS)
+            loader->is_flag_given[argument.option] = true;
 }
 
 void options_hide_secrets(int argc, char *const *argv) {
     size_t count;
     const struct option_spec *table = options_table(&count);
-    for (int position = 0; position < argc;) {
-        const char *value;
-        int index = next_flag(argc, argv, &position, &value, NULL);
-        if (index < 0)
-            return;
-        if ((table[index].flags & OPTION_SECRET) == 0)
+    struct argument_reader reader = {.argc = argc, .argv = argv};
+    struct option_argument argument;
+    while (options_next_argument(&reader, &argument)) {
+        if (argument.kind != ARGUMENT_SETS || (table[argument.option].flags & OPTION_SECRET) == 0)
             continue;
         /* The value is the end of the argument before the position. */
-        char *word = argv[position - 1];
-        size_t length = strlen(value);
+        char *word = argv[reader.position - 1];
+        size_t length = strlen(argument.value);
         memset(word + strlen(word) - length, '*', length);
     }
+}
+
+/* What is worth saying of an argument that was accepted. */
+static void log_argument(const struct option_argument *argument) {
+    size_t count;
+    char name[80];
+    const struct peer_flag *flag = argument->flag;
+    options_quote(argument->name, argument->name_length, name);
+    if (argument->kind == ARGUMENT_TAKEN)
+        log_info("option %s changes nothing%s%s", name, flag->remark != NULL ? ": " : "",
+                 flag->remark != NULL ? flag->remark : "");
+    else if (flag != NULL && flag->option != NULL && flag->remark != NULL &&
+             strcmp(name + strspn(name, "-"), options_table(&count)[argument->option].name) != 0)
+        log_info("option %s is --%s: %s", name, flag->option, flag->remark);
+}
+
+void options_log_flags(int argc, char *const *argv) {
+    struct argument_reader reader = {.argc = argc, .argv = argv};
+    struct option_argument argument;
+    while (options_next_argument(&reader, &argument))
+        log_argument(&argument);
 }
 
 /* Returns the path of the configuration file: the last --config, else QUIRE_CONFIG, else NULL.
@@ -281,37 +298,73 @@ static const char *find_config_path(int argc, char *const *argv, char *const *en
         if ((value = split_variable(*environ, name)) != NULL &&
             options_find(name, strlen(name)) == config)
             path = value;
-    for (int position = 0; position < argc;) {
-        int index = next_flag(argc, argv, &position, &value, NULL);
-        if (index < 0)
-            break;
-        if (index == config)
-            path = value;
-    }
+    struct argument_reader reader = {.argc = argc, .argv = argv};
+    struct option_argument argument;
+    while (options_next_argument(&reader, &argument))
+        if (argument.option == config)
+            path = argument.value;
     return path;
 }
 
 static int check_complete(const struct options *options, struct error *err) {
     if (options->model == NULL)
         return error_set(err, ERROR_CONFIG,
-                         "option model is missing: give the GGUF file to serve with --model PATH, "
-                         "QUIRE_MODEL or model: in the configuration file");
+                         "no model is given: `quire serve MODEL`, where MODEL is a GGUF file, a "
+                         "folder or ORG/NAME of a hub; or --model, QUIRE_MODEL or model: in the "
+                         "configuration file");
     return 0;
 }
 
 int options_load(int argc, char *const *argv, char *const *environ, struct options *out,
                  struct error *err) {
-    struct loader loader = {.err = err};
+    struct loader *loader = calloc(1, sizeof(*loader));
+    if (loader == NULL)
+        return error_set(err, ERROR_MEMORY, "out of memory while reading the options");
+    loader->err = err;
     const char *path = find_config_path(argc, argv, environ);
-    find_flags(&loader, argc, argv);
-    if (apply_defaults(&loader) != 0 || (path != NULL && apply_file(&loader, path) != 0) ||
-        apply_environment(&loader, environ) != 0 || apply_flags(&loader, argc, argv) != 0 ||
-        check_complete(&loader.options, err) != 0) {
-        options_finish(&loader.options);
-        return -1;
+    find_flags(loader, argc, argv);
+    int status = apply_defaults(loader);
+    if (status == 0 && path != NULL)
+        status = apply_file(loader, path);
+    if (status == 0)
+        status = apply_environment(loader, environ);
+    if (status == 0)
+        status = apply_flags(loader, argc, argv);
+    if (status == 0)
+        status = check_complete(&loader->options, err);
+    if (status == 0)
+        *out = loader->options;
+    else
+        options_finish(&loader->options);
+    free(loader);
+    return status;
+}
+
+void options_list_mistakes(int argc, char *const *argv, const struct error *first,
+                           void (*write)(void *context, const char *line), void *context) {
+    struct argument_reader reader = {.argc = argc, .argv = argv};
+    struct option_argument argument;
+    struct error err;
+    struct loader *loader = calloc(1, sizeof(*loader));
+    bool has_first = false;
+    int num_mistakes = 0;
+    while (loader != NULL && num_mistakes < MAX_MISTAKES &&
+           options_next_argument(&reader, &argument)) {
+        loader->origin = (struct option_origin){.level = OPTION_LEVEL_FLAG};
+        loader->err = &err;
+        if (apply_argument(loader, &argument) == 0)
+            continue;
+        has_first |= strcmp(err.message, first->message) == 0;
+        write(context, err.message);
+        num_mistakes++;
     }
-    *out = loader.options;
-    return 0;
+    if (!has_first)
+        write(context, first->message);
+    if (num_mistakes == MAX_MISTAKES)
+        write(context, "more is wrong with the command line; see docs/migrating.md");
+    if (loader != NULL)
+        options_finish(&loader->options);
+    free(loader);
 }
 
 void options_finish(struct options *options) {

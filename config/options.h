@@ -3,7 +3,9 @@
  *
  * Precedence: flag > environment > configuration file > default. A name is the same everywhere:
  * `--max-num-seqs`, `max-num-seqs:` (or `max_num_seqs:`) and QUIRE_MAX_NUM_SEQS. For flags,
- * `--batch-invariant` means =true and `--no-batch-invariant` means =false.
+ * `--batch-invariant` means =true and `--no-batch-invariant` means =false. The command line also
+ * takes the model without a name, and the flags of vLLM and llama-server that have a counterpart
+ * here or ask for what is so anyway (peer_flags.h).
  *
  * Others set variables with our prefix too. Those that Kubernetes sets in every pod next to a
  * service named "quire" (QUIRE_SERVICE_HOST, QUIRE_PORT=tcp://10.0.0.1:8000,
@@ -118,6 +120,14 @@ struct options {
  * from, its value and what is allowed; *out then holds nothing to free. */
 int options_load(int argc, char *const *argv, char *const *environ, struct options *out,
                  struct error *err);
+
+/* Says what options_load refused with *first: writes a line for each mistake on the command line,
+ * at most 32, and *first if it is not one of them. */
+void options_list_mistakes(int argc, char *const *argv, const struct error *first,
+                           void (*write)(void *context, const char *line), void *context);
+
+/* Logs what other servers' flags in argv, which options_load accepted, are here. */
+void options_log_flags(int argc, char *const *argv);
 
 /* Overwrites the values of secret options in argv's bytes, so that process listings do not show
  * them. Call it after options_load accepted argv. */

@@ -3,6 +3,7 @@
 #include "config/options_table.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #define FIELD(name) offsetof(struct options, name)
@@ -639,11 +640,25 @@ static int edit_distance(const char *a, size_t length, const char *b) {
     return row[length];
 }
 
+/* The option that a peer's flag stands for, or that does its work. */
+static const struct option_spec *option_of_peer(const struct peer_flag *flag) {
+    int index = flag != NULL && flag->option != NULL
+                    ? options_find(flag->option, strlen(flag->option))
+                    : -1;
+    return index >= 0 ? &table[index] : NULL;
+}
+
+static const struct option_spec *meant_by_peer(const char *name, size_t length) {
+    char flag[OPTION_NAME_CAPACITY + 3];
+    snprintf(flag, sizeof(flag), "--%.*s", (int)length, name);
+    return option_of_peer(peer_flag_find(flag, strlen(flag)));
+}
+
 const struct option_spec *options_suggest(const char *name, size_t length) {
     if (length > OPTION_NAME_CAPACITY)
         return NULL;
-    const struct option_spec *nearest = NULL;
-    int nearest_distance = length < 6 ? 3 : 4;
+    const struct option_spec *nearest = meant_by_peer(name, length);
+    int nearest_distance = nearest != NULL ? 0 : length < 6 ? 3 : 4;
     for (size_t i = 0; i < NUM_OPTIONS; i++) {
         int distance = edit_distance(name, length, table[i].name);
         if (distance < nearest_distance) {

@@ -3,6 +3,7 @@
 #define QUIRE_CONFIG_OPTIONS_TABLE_H
 
 #include "config/options.h"
+#include "config/peer_flags.h"
 
 #include <stddef.h>
 
@@ -51,7 +52,8 @@ const struct option_spec *options_table(size_t *out_count);
 /* Returns the index of the option with this name, `-` and `_` alike, or -1. */
 int options_find(const char *name, size_t length);
 
-/* Returns the option whose name is close enough that a typing error is likely, or NULL. */
+/* Returns the option that was probably meant: a peer's name for it, or one so close that a typing
+ * error is likely. name is without dashes. NULL: none. */
 const struct option_spec *options_suggest(const char *name, size_t length);
 
 /* Says where a value came from. A list given in a higher level replaces the lower level's list. */
@@ -82,6 +84,42 @@ int options_error(const struct option_spec *spec, const char *text,
 typedef int (*options_file_set)(void *context, int option, const char *text, size_t line,
                                 struct error *err);
 int options_file_read(const char *path, options_file_set set, void *context, struct error *err);
+
+/* Reads true, false, on, off, yes, no, 1 and 0, in either case. */
+bool options_parse_flag(const char *text, bool *out);
+
+/* --- The command line, argument by argument --- */
+
+enum argument_kind {
+    ARGUMENT_SETS,    /* an option to a value */
+    ARGUMENT_TAKEN,   /* a peer's flag that changes nothing */
+    ARGUMENT_REFUSED, /* `what` says why */
+};
+
+struct option_argument {
+    enum argument_kind kind;
+    const char *name; /* as given, of name_length bytes; "MODEL" if there was none */
+    size_t name_length;
+    const struct peer_flag *flag; /* NULL: the name is ours, or nobody's */
+    int option;                   /* SETS: its index; else -1 */
+    const char *value;            /* SETS: points to mapped, or to the end of a word of argv */
+    char mapped[64];
+    char what[400]; /* REFUSED */
+};
+
+/* Where the reading is; zeroed but for argc and argv it is at the beginning. */
+struct argument_reader {
+    int argc;
+    char *const *argv;
+    int position; /* of the next argument */
+    bool has_model;
+    int list; /* 1 + the index of the list option whose further values may follow; 0: none */
+};
+
+/* Reads the argument at the reader's position with its value, and moves past it. Takes our names, a
+ * peer's (peer_flags.h), and one word without a name, the model; with a model given already, such a
+ * word after a list option's value is another value. Returns false at the end. */
+bool options_next_argument(struct argument_reader *reader, struct option_argument *out);
 
 /* Returns the word that stands for the option's value in help texts, such as "PATH" or "N"; empty
  * for OPTION_FLAG. Static storage. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 void options_quote(const char *text, size_t length, char out[static 80]) {
     size_t shown = length < 60 ? length : 60;
@@ -103,14 +104,21 @@ static int set_integer(const struct option_spec *spec, const char *text,
     return options_error(spec, text, origin, err, what);
 }
 
-/* Digits with at most one point between or before them. */
-static bool parse_decimal(const char *text, double *out) {
+/* A share of 1 may also be written in per cent. */
+static bool is_share(const struct option_spec *spec) {
+    return spec->maximum == 100;
+}
+
+/* Digits with at most one point between or before them, for a share with % after them. */
+static bool parse_decimal(const struct option_spec *spec, const char *text, double *out) {
     size_t whole = strspn(text, "0123456789");
     size_t places = text[whole] == '.' ? strspn(text + whole + 1, "0123456789") : 0;
     size_t length = whole + (text[whole] == '.' ? places + 1 : 0);
-    if (text[length] != '\0' || length > 32 || (places == 0 && length != whole) || length == 0)
+    bool is_percent = is_share(spec) && text[length] == '%';
+    if (text[length + is_percent] != '\0' || length > 32 || (places == 0 && length != whole) ||
+        length == 0)
         return false;
-    *out = strtod(text, NULL);
+    *out = strtod(text, NULL) / (is_percent ? 100 : 1);
     return true;
 }
 
@@ -122,21 +130,32 @@ static int set_decimal(const struct option_spec *spec, const char *text,
         *field = OPTIONS_AUTO;
         return 0;
     }
-    if (parse_decimal(text, &value) && value >= least && value <= most) {
+    if (parse_decimal(spec, text, &value) && value >= least && value <= most) {
         *field = value;
         return 0;
     }
-    snprintf(what, sizeof(what), "must be a number from %g to %g%s", least, most,
+    snprintf(what, sizeof(what), "must be a number from %g to %g%s%s", least, most,
+             is_share(spec) ? ", or in per cent" : "",
              (spec->flags & OPTION_OR_AUTO) != 0 ? ", or auto" : "");
     return options_error(spec, text, origin, err, what);
 }
 
+bool options_parse_flag(const char *text, bool *out) {
+    static const char *const words[] = {"false", "true", "off", "on", "no", "yes", "0", "1"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strcasecmp(text, words[i]) == 0) {
+            *out = i % 2 == 1;
+            return true;
+        }
+    return false;
+}
+
 static int set_flag(const struct option_spec *spec, const char *text,
                     const struct option_origin *origin, bool *field, struct error *err) {
-    if (!is_choice("true false", text))
-        return options_error(spec, text, origin, err, "must be true or false");
-    *field = strcmp(text, "true") == 0;
-    return 0;
+    return options_parse_flag(text, field)
+               ? 0
+               : options_error(spec, text, origin, err,
+                               "must be true or false (also on, off, yes, no, 1, 0)");
 }
 
 static bool is_metric_name(const char *text) {
@@ -263,7 +282,7 @@ static int append_words(const struct option_spec *spec, const char *text,
 
 int options_set(const struct option_spec *spec, const char *text,
                 const struct option_origin *origin, struct options *options, struct error *err) {
-    char what[160];
+    char what[400];
     void *field = (char *)options + spec->offset;
     switch (spec->type) {
     case OPTION_INTEGER:

@@ -19,6 +19,10 @@ static void print_line(void *context, const char *line) {
     puts(line);
 }
 
+static void print_mistake(void *context, const char *line) {
+    fprintf(stderr, "quire: %s\n", line);
+}
+
 static int plan(const struct model *model, const struct tokenizer *tokenizer,
                 const struct options *options, struct error *err) {
     struct command_plan made;
@@ -87,6 +91,6 @@ int command_inspect(int argc, char *const *argv) {
     if (inspect(argv[0], verifies, with_plan, argc - words, argv + words, &err) == 0)
         return EX_OK;
     fflush(stdout);
-    fprintf(stderr, "quire: %s\n", err.message);
+    options_list_mistakes(argc - words, argv + words, &err, print_mistake, NULL);
     return client_exit_status(&err);
 }

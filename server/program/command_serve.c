@@ -171,6 +171,10 @@ static int help(int argc, char *const *argv, int at) {
     return is_known ? EX_OK : EX_USAGE;
 }
 
+static void log_mistake(void *context, const char *line) {
+    log_error("%s", line);
+}
+
 int command_serve(int argc, char *const *argv) {
     struct serve serve = {.wake_fd = -1, .socket = {.fd = -1}, .admin = {.fd = -1}};
     struct error err = {0};
@@ -181,13 +185,14 @@ int command_serve(int argc, char *const *argv) {
     signals_block();
     log_file_find(&serve.reload.log);
     if (options_load(argc, argv, environ, &serve.options, &err) != 0) {
-        log_error("%s", err.message);
+        options_list_mistakes(argc, argv, &err, log_mistake, NULL);
         return client_exit_status(&err);
     }
     options_hide_secrets(argc, argv);
     enum log_level log_level;
     CHECK(log_level_parse(serve.options.log_level, &log_level));
     log_set_level(log_level);
+    options_log_flags(argc, argv);
     options_warn_of_variables(environ);
     int started = start(&serve, &err);
     if (started < 0)

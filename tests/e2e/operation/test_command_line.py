@@ -1,6 +1,7 @@
-"""What the command answers before it serves: mistakes are one line and status 78."""
+"""What the command answers before it serves: mistakes are one line each and status 78."""
 
 import platform
+import re
 import struct
 import subprocess
 
@@ -43,6 +44,75 @@ def test_bad_options():
     assert_refused(run("serve", "--model", MODEL, "--max-num-seq", 1), "did you mean")
     assert_refused(run("serve", "--model", MODEL, environment={"QUIRE_PORT": "x"}), "port",
                    "environment")
+
+
+# As people start these servers; what the machine of the tests lacks is smaller.
+VLLM = """--served-model-name q --host 127.0.0.1 --port 0 --max-model-len 2k --gpu-memory-utilization 90%
+    --tensor-parallel-size 1 --dtype auto --enable-chunked-prefill --enable-prefix-caching --trust-remote-code
+    --enable-auto-tool-choice --tool-call-parser hermes --max-num-seqs 64 --disable-log-requests --swap-space 0
+    --uvicorn-log-level info""".split()
+LLAMA = """-c 2048 -np 4 -t 2 -tb 2 -ngl 99 -fa on -b 2048 -ub 512 --host 127.0.0.1 --port 0 --jinja --no-mmap --mlock
+    -ctk q8_0 -ctv q8_0 --temp 0.7 --metrics -cb""".split()
+
+
+def serve_until_ready(*words):
+    """The log of a server that starts, up to the line that it listens."""
+    process = subprocess.Popen([str(word) for word in (BINARY, "serve", *words)], stderr=subprocess.PIPE, text=True,
+                               env=clean_environment())
+    try:
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if "listening on" in line:
+                break
+        assert "listening on" in lines[-1], lines
+        return "".join(lines)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def test_a_vllm_line_starts():
+    log = serve_until_ready(MODEL, *VLLM)
+    for flag in ("--enable-chunked-prefill", "--trust-remote-code", "--enable-auto-tool-choice", "--disable-log-requests"):
+        assert f"option {flag} changes nothing: " in log
+    assert "model q" in log and "ERROR" not in log
+
+
+def test_a_llama_server_line_needs_one_correction():
+    """All that is wrong is said at once: what is left after it starts."""
+    refused = run("serve", "-m", MODEL, *LLAMA)
+    assert refused.returncode == 78
+    named = re.findall(r"ERROR +option (\S+) of llama-server", refused.stderr)
+    assert named == ["-tb", "-ub", "--mlock", "--temp"] and len(refused.stderr.splitlines()) == 4
+    words = list(LLAMA)
+    for flag in named:
+        place = words.index(flag)
+        del words[place:place + (1 if flag == "--mlock" else 2)]
+    log = serve_until_ready("-m", MODEL, *words)
+    assert "option -ngl changes nothing: all layers" in log and "in int8" in log and "ERROR" not in log
+    assert "option -c is --max-model-len: of each sequence" in log
+
+
+def test_every_mistake_at_once(tmp_path):
+    (tmp_path / "quire.yaml").write_text("prot: 1\n")
+    result = run("serve", MODEL, "--port", "x", "--frobnicate", "--lora-modules", "a=b", "--config", tmp_path / "quire.yaml")
+    assert result.returncode == 78
+    lines = result.stderr.splitlines()
+    assert len(lines) == 4
+    for line, piece in zip(lines, ('port "x"', "unknown option --frobnicate", "--lora-modules", "quire.yaml line 1")):
+        assert piece in line
+
+
+def test_mistakes_of_a_plan_at_once():
+    result = run("inspect", MODEL, "--plan", "-c", "2k", "--mlock", "-np", "x")
+    assert result.returncode == 78 and len(result.stderr.splitlines()) == 2
+    assert "--mlock" in result.stderr and 'max-num-seqs "x"' in result.stderr
+    assert "2048" in run("inspect", MODEL, "--plan", "-c", "2k", "-np", "1").stdout
+
+
+def test_no_model_says_how():
+    assert_refused(run("serve"), "quire serve MODEL", "ORG/NAME", "QUIRE_MODEL")
 
 
 SPECULATIVE = '{"method": "%s", "num_speculative_tokens": %d}'

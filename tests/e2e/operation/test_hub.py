@@ -200,6 +200,18 @@ def test_the_served_name_is_what_was_typed(hub, environment, tmp_path):
         process.wait()
 
 
+@pytest.mark.parametrize("words", [
+    [NAME], ["-hf", NAME + ":Q4_1"], ["-mu", f"https://huggingface.co/{NAME}/resolve/main/smol.Q4_1.gguf"]])
+def test_serve_takes_other_names_for_a_model(hub, environment, words):
+    hub.add(NAME, {"smol.Q4_1.gguf": MODEL.read_bytes()})
+    process = subprocess.Popen([BINARY, "serve", *words, "--port", "0"], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        assert any(f"model {NAME}," in line for line in process.stderr if "listening on" in line)
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_serve_goes_on_with_its_cache_where_the_hub_is_gone(hub, start_server, environment, quire, home):
     hub.add(NAME, folder_files())
     pulled(quire("pull", NAME))

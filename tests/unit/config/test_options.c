@@ -2,6 +2,7 @@
  * mistake and its one-line message. */
 #include "config/options_table.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -185,7 +186,8 @@ static void test_fractions(void **state) {
     static const struct {
         char *text;
         double value;
-    } good[] = {{"0.1", 0.1}, {"1", 1}, {"1.0", 1}, {".5", 0.5}, {"0.875", 0.875}};
+    } good[] = {{"0.1", 0.1},     {"1", 1},     {"1.0", 1},       {".5", 0.5},
+                {"0.875", 0.875}, {"90%", 0.9}, {"87.5%", 0.875}, {"100%", 1}};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         struct options options;
         assert_int_equal(
@@ -194,10 +196,25 @@ static void test_fractions(void **state) {
         assert_true(options.gpu_memory_utilization == good[i].value);
         options_finish(&options);
     }
-    static char *const bad[] = {
-        "0",   "0.099", "1.01", "-0.5", "",
-        ".",   "1.",    "0x1",  "nan",  "5e-1",
-        "0,5", "90%",   " 1",   "0.5 ", "0.50000000000000000000000000000000000000"};
+    static char *const bad[] = {"0",
+                                "0.099",
+                                "1.01",
+                                "-0.5",
+                                "",
+                                ".",
+                                "1.",
+                                "0x1",
+                                "nan",
+                                "5e-1",
+                                "0,5",
+                                "5%",
+                                "90%%",
+                                "%",
+                                "101%",
+                                "90 %",
+                                " 1",
+                                "0.5 ",
+                                "0.50000000000000000000000000000000000000"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_refused(WORDS(MODEL, "--gpu-memory-utilization", bad[i]), NO_WORDS,
                        WORDS("gpu-memory-utilization", "0.1 to 1"));
@@ -223,7 +240,7 @@ static void test_integer_or_auto(void **state) {
         assert_string_equal(printed, good[i].printed);
         options_finish(&options);
     }
-    static char *const bad[] = {"-1", "Auto", "17m", "17M", "4KB", "4kk", "k", ""};
+    static char *const bad[] = {"-2", "Auto", "17m", "17M", "4KB", "4kk", "k", ""};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_refused(
             WORDS(MODEL, "--max-model-len", bad[i]), NO_WORDS,
@@ -262,18 +279,29 @@ static void test_decimal_or_auto(void **state) {
 }
 
 static void test_flags_without_a_value(void **state) {
+    static char *const on[] = {"true", "on", "yes", "1", "True", "ON"};
+    static char *const off[] = {"false", "off", "no", "0", "False"};
+    char word[64];
     struct options options;
     assert_int_equal(load(WORDS("--batch-invariant", MODEL), NO_WORDS, &options, NULL), 0);
     assert_true(options.batch_invariant);
     options_finish(&options);
-    assert_int_equal(load(WORDS(MODEL, "--batch-invariant=false"),
-                          WORDS("QUIRE_BATCH_INVARIANT=true"), &options, NULL),
-                     0);
-    assert_false(options.batch_invariant);
-    options_finish(&options);
-    assert_refused(WORDS(MODEL, "--batch-invariant=1"), NO_WORDS,
-                   WORDS("batch-invariant", "true or false"));
-    assert_refused(WORDS(MODEL, "--batch-invariant", "true"), NO_WORDS, WORDS("unexpected"));
+    for (size_t i = 0; i < sizeof(on) / sizeof(on[0]); i++) {
+        assert_int_equal(load(WORDS("--batch-invariant", on[i], MODEL), NO_WORDS, &options, NULL),
+                         0);
+        assert_true(options.batch_invariant);
+        options_finish(&options);
+    }
+    for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++) {
+        snprintf(word, sizeof(word), "--batch-invariant=%s", off[i]);
+        assert_int_equal(
+            load(WORDS(MODEL, word), WORDS("QUIRE_BATCH_INVARIANT=on"), &options, NULL), 0);
+        assert_false(options.batch_invariant);
+        options_finish(&options);
+    }
+    assert_refused(WORDS(MODEL, "--batch-invariant=2"), NO_WORDS,
+                   WORDS("batch-invariant", "true or false", "on, off"));
+    assert_refused(WORDS(MODEL, "--batch-invariant", "maybe"), NO_WORDS, WORDS("unexpected"));
 }
 
 static void test_negated_flags(void **state) {
@@ -298,7 +326,7 @@ static void test_negated_flags(void **state) {
     assert_int_equal(load(WORDS("--no-async-scheduling", MODEL), NO_WORDS, &options, NULL), 0);
     assert_false(options.async_scheduling);
     options_finish(&options);
-    assert_refused(WORDS(MODEL, "--no-enable-prefix-caching=true"), NO_WORDS, WORDS("unknown"));
+    assert_refused(WORDS(MODEL, "--no-async-scheduling=true"), NO_WORDS, WORDS("unknown"));
     assert_refused(WORDS(MODEL, "--no-port"), NO_WORDS, WORDS("unknown option --no-port"));
     assert_refused(WORDS(MODEL, "--no-"), NO_WORDS, WORDS("unknown"));
 }
@@ -330,7 +358,7 @@ static void test_precedence(void **state) {
 }
 
 static void test_bad_flags(void **state) {
-    assert_refused(NO_WORDS, NO_WORDS, WORDS("model", "missing", "--model PATH"));
+    assert_refused(NO_WORDS, NO_WORDS, WORDS("no model", "quire serve MODEL", "--model"));
     assert_refused(WORDS(MODEL, "--max-connections", "0"), NO_WORDS,
                    WORDS("option max-connections", "\"0\"", "command line", "1 to 65536"));
     assert_refused(WORDS(MODEL, "--port", "65536"), NO_WORDS, WORDS("port", "0 to 65535"));
@@ -341,7 +369,7 @@ static void test_bad_flags(void **state) {
     assert_refused(WORDS(MODEL, "--device", "auto cpu"), NO_WORDS, WORDS("device"));
     assert_refused(WORDS(MODEL, "--port"), NO_WORDS, WORDS("port", "needs a value"));
     assert_refused(WORDS("--model", "--port", "1"), NO_WORDS, WORDS("model", "needs a value"));
-    assert_refused(WORDS("m.gguf"), NO_WORDS, WORDS("unexpected argument", "m.gguf"));
+    assert_refused(WORDS(MODEL, "n.gguf"), NO_WORDS, WORDS("unexpected argument", "n.gguf"));
     assert_refused(WORDS(MODEL, "--"), NO_WORDS, WORDS("unknown option"));
     assert_refused(WORDS(MODEL, "--max-num-seq", "1"), NO_WORDS,
                    WORDS("unknown option --max-num-seq", "did you mean --max-num-seqs?"));
@@ -387,6 +415,12 @@ static void test_secrets_leave_the_command_line(void **state) {
     assert_string_equal(flag, "--api-key");
     assert_string_equal(file, "m.gguf");
     assert_string_equal(number, "1");
+    char first[] = "sk-333", second[] = "sk-4444", name[] = "--api-key";
+    options_hide_secrets(4,
+                         (char *[]){file, name, first, second}); /* several, as vLLM takes them */
+    assert_string_equal(first, "******");
+    assert_string_equal(second, "*******");
+    assert_string_equal(file, "m.gguf");
 }
 
 static void test_secrets_stay_hidden(void **state) {
@@ -479,24 +513,44 @@ static void test_bad_environment(void **state) {
     assert_refused(WORDS(MODEL), WORDS("QUIRE_PORT=tcp:/10.0.0.1:80"), WORDS("port", "\"tcp:/10"));
 }
 
+struct kept_log {
+    int ends[2], saved;
+};
+
+static struct kept_log keep_log(void) {
+    struct kept_log log = {.saved = dup(STDERR_FILENO)};
+    assert_int_equal(pipe(log.ends), 0);
+    dup2(log.ends[1], STDERR_FILENO);
+    close(log.ends[1]);
+    return log;
+}
+
+static void read_log(struct kept_log *log, char out[static 4096]) {
+    dup2(log->saved, STDERR_FILENO);
+    close(log->saved);
+    fcntl(log->ends[0], F_SETFL, O_NONBLOCK);
+    ssize_t length = read(log->ends[0], out, 4095);
+    close(log->ends[0]);
+    out[length > 0 ? length : 0] = '\0';
+}
+
+static void read_log_of_flags(int argc, char *const *argv, char out[static 4096]) {
+    struct kept_log log = keep_log();
+    options_log_flags(argc, argv);
+    read_log(&log, out);
+}
+
 /* Loads with these variables, which are no options, and returns what is logged of them. */
 static void read_warnings(char *const *variables, char out[static 4096]) {
     struct options options, plain;
-    int ends[2], saved = dup(STDERR_FILENO);
     assert_int_equal(load(WORDS(MODEL), variables, &options, NULL), 0);
     assert_int_equal(load(WORDS(MODEL), NO_WORDS, &plain, NULL), 0);
     assert_int_equal(options.port, plain.port);
     options_finish(&options);
     options_finish(&plain);
-    assert_int_equal(pipe(ends), 0);
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[1]);
+    struct kept_log log = keep_log();
     options_warn_of_variables(variables);
-    dup2(saved, STDERR_FILENO);
-    close(saved);
-    ssize_t length = read(ends[0], out, 4095);
-    close(ends[0]);
-    out[length > 0 ? length : 0] = '\0';
+    read_log(&log, out);
 }
 
 static void test_unknown_variables_are_a_warning(void **state) {
@@ -698,6 +752,216 @@ static void test_sample_file_comments(void **state) {
     options_finish(&plain);
 }
 
+/* --- The model without a name, and other servers' flags --- */
+
+static void assert_loads(char *const *arguments, struct options *options) {
+    struct error err = {0};
+    if (load(arguments, NO_WORDS, options, &err) != 0)
+        fail_msg("%s", err.message);
+}
+
+static void test_model_without_a_name(void **state) {
+    struct options options;
+    assert_loads(WORDS("m.gguf", "--port", "1"), &options);
+    assert_string_equal(options.model, "m.gguf");
+    options_finish(&options);
+    assert_loads(WORDS("--port", "1", "--batch-invariant", "m.gguf"), &options);
+    assert_string_equal(options.model, "m.gguf");
+    options_finish(&options);
+    assert_loads(WORDS("m.gguf", "--served-model-name", "a", "b", "--api-key", "c", "d"),
+                 &options); /* as vLLM takes several */
+    assert_int_equal(options.served_model_names.count, 2);
+    assert_string_equal(options.served_model_names.items[1], "b");
+    assert_int_equal(options.api_keys.count, 2);
+    options_finish(&options);
+    assert_refused(WORDS("m.gguf", "--model", "n.gguf"), NO_WORDS,
+                   WORDS("MODEL and --model", "different values"));
+    assert_loads(WORDS("m.gguf", "--model", "m.gguf"), &options);
+    options_finish(&options);
+}
+
+static void test_other_names(void **state) {
+    struct options options;
+    assert_loads(WORDS("-m", "m.gguf", "-a", "x", "-c", "4k", "-np", "4", "-t", "2", "-b", "2048",
+                       "-ctk", "q8_0", "-ctv", "q8_0", "-lv", "2", "--cors-origins", "https://a",
+                       "--no-cache-prompt", "-ngl", "99"),
+                 &options);
+    assert_string_equal(options.model, "m.gguf");
+    assert_string_equal(options.served_model_names.items[0], "x");
+    assert_int_equal(options.max_model_len, 4096);
+    assert_int_equal(options.max_num_seqs, 4);
+    assert_int_equal(options.threads, 2);
+    assert_int_equal(options.max_num_batched_tokens, 2048);
+    assert_string_equal(options.kv_cache_dtype, "int8");
+    assert_string_equal(options.log_level, "warning");
+    assert_string_equal(options.allowed_origins.items[0], "https://a");
+    assert_string_equal(options.device, "auto"); /* 99 layers are all of them */
+    assert_false(options.enable_prefix_caching);
+    options_finish(&options);
+    assert_loads(WORDS("m", "-tp", "1", "-ngl=0", "--uvicorn-log-level", "trace", "-np", "-1",
+                       "--dtype", "half"),
+                 &options);
+    assert_string_equal(options.device, "cpu");
+    assert_string_equal(options.log_level, "debug");
+    assert_int_equal(options.max_num_seqs, 0);
+    assert_string_equal(options.dtype, "float16");
+    options_finish(&options);
+    assert_refused(WORDS("m", "-c", "4096", "--max-model-len", "8192"), NO_WORDS,
+                   WORDS("-c and --max-model-len", "max-model-len", "different values"));
+    assert_refused(WORDS("m", "-ctk", "f16", "-ctv", "q8_0"), NO_WORDS, WORDS("-ctk and -ctv"));
+    assert_refused(WORDS("m", "-c"), NO_WORDS, WORDS("-c", "needs a value"));
+    assert_refused(WORDS("m", "-c", "-t", "1"), NO_WORDS, WORDS("-c", "needs a value"));
+    assert_refused(WORDS("m", "-c", "x"), NO_WORDS, WORDS("max-model-len", "\"x\""));
+}
+
+static void test_what_is_so_anyway(void **state) {
+    struct options options;
+    assert_loads(WORDS("--trust-remote-code", "--enable-chunked-prefill", "True",
+                       "--enable-auto-tool-choice", "-fa", "on", "--flash-attn", "m", "--jinja",
+                       "--metrics", "-cb", "--no-mmap", "--no-enable-lora", "--load-format", "auto",
+                       "--disable-log-requests", "--data-parallel-size", "1"),
+                 &options);
+    assert_string_equal(options.model, "m");
+    options_finish(&options);
+    assert_refused(WORDS("m", "--no-jinja"), NO_WORDS,
+                   WORDS("--no-jinja", "llama-server", "turned off"));
+    assert_refused(WORDS("m", "-fa", "off"), NO_WORDS, WORDS("-fa", "turned off"));
+    assert_refused(WORDS("m", "--enable-chunked-prefill=false"), NO_WORDS, WORDS("turned off"));
+    assert_refused(WORDS("m", "--load-format", "dummy"), NO_WORDS,
+                   WORDS("--load-format", "this value", "safetensors or GGUF"));
+}
+
+/* What is said of flags that were accepted. */
+static void test_taken_flags_are_logged(void **state) {
+    char *words[] = {"m", "--jinja", "-c", "4096", "--port", "1", "--max-num-seqs", "2", "-m", "m"};
+    char text[4096];
+    read_log_of_flags(10, words, text);
+    assert_non_null(strstr(text, "option --jinja changes nothing: always on\n"));
+    assert_non_null(strstr(text, "option -c is --max-model-len: of each sequence"));
+    assert_null(strstr(text, "port"));
+    assert_null(strstr(text, "max-num-seqs"));
+    assert_null(strstr(text, "option -m"));
+}
+
+static void test_what_is_not_available(void **state) {
+    assert_refused(WORDS("m", "--mlock"), NO_WORDS, WORDS("--mlock", "not available", "swapping"));
+    assert_refused(WORDS("m", "--enable-lora"), NO_WORDS, WORDS("vLLM", "LoRA"));
+    assert_refused(WORDS("m", "--num-gpu-blocks-override", "9"), NO_WORDS,
+                   WORDS("use --kv-cache-memory-bytes"));
+    assert_refused(WORDS("m", "-ub", "512"), NO_WORDS,
+                   WORDS("-ub of llama-server is not needed", "--max-num-batched-tokens"));
+    assert_refused(WORDS("m", "--data-parallel-size", "2"), NO_WORDS, WORDS("behind a proxy"));
+    assert_refused(WORDS("m", "--load-mode", "mmap"), NO_WORDS,
+                   WORDS("must be one of: shards", "llama-server", "never mapped"));
+    assert_refused(WORDS("m", "--context-length", "9"), NO_WORDS,
+                   WORDS("did you mean --max-model-len?"));
+    assert_refused(WORDS("m", "-model", "9"), NO_WORDS, WORDS("did you mean --model?"));
+    assert_yaml_refused("ctx-size: 4096\n", WORDS("\"ctx-size\"", "did you mean max-model-len?"));
+}
+
+struct lines {
+    int count;
+    char text[64][512];
+};
+
+static void keep_line(void *context, const char *line) {
+    struct lines *lines = context;
+    assert_true(lines->count < 64);
+    snprintf(lines->text[lines->count++], sizeof(lines->text[0]), "%s", line);
+}
+
+static struct lines mistakes_of(char *const *arguments) {
+    static struct lines lines;
+    struct options options;
+    struct error err = {0};
+    int argc = 0;
+    lines.count = 0;
+    while (arguments[argc] != NULL)
+        argc++;
+    assert_int_equal(load(arguments, NO_WORDS, &options, &err), -1);
+    options_list_mistakes(argc, arguments, &err, keep_line, &lines);
+    return lines;
+}
+
+static void test_all_mistakes_at_once(void **state) {
+    struct lines lines = mistakes_of(WORDS("m", "--frob", "9", "--port", "x", "-tb", "2", "-c",
+                                           "4096", "--mlock", "--lora-modules", "a=b", "c=d"));
+    assert_int_equal(lines.count, 5);
+    assert_non_null(strstr(lines.text[0], "--frob"));
+    assert_non_null(strstr(lines.text[1], "\"x\""));
+    assert_non_null(strstr(lines.text[2], "-tb"));
+    assert_non_null(strstr(lines.text[3], "--mlock"));
+    assert_non_null(strstr(lines.text[4], "--lora-modules"));
+    lines = mistakes_of(WORDS("--port", "x"));
+    assert_int_equal(lines.count, 1);
+    lines = mistakes_of(WORDS("m", "--config", "absent.yaml", "--mlock"));
+    assert_int_equal(lines.count, 2); /* the file's too */
+    assert_non_null(strstr(lines.text[1], "absent.yaml"));
+    char *many[101];
+    for (int i = 0; i < 100; i++)
+        many[i] = "--mlock";
+    many[100] = NULL;
+    lines = mistakes_of(many);
+    assert_int_equal(lines.count, 33);
+    assert_non_null(strstr(lines.text[32], "more is wrong"));
+}
+
+/* --- The table of other servers' flags --- */
+
+static bool is_option(const char *name) {
+    name += strncmp(name, "no-", 3) == 0 ? 3 : 0;
+    return options_find(name, strlen(name)) >= 0;
+}
+
+/* What a value becomes must be a value of the option. */
+static void assert_values(const struct peer_flag *flag, const char *name) {
+    char value[32];
+    const char *ours;
+    size_t length, count;
+    for (const char *pair = flag->values; pair != NULL && *pair != '\0';) {
+        snprintf(value, sizeof(value), "%.*s", (int)strcspn(pair, "="), pair);
+        assert_true(peer_flag_map(flag, value, &ours, &length));
+        assert_true(flag->kind == PEER_SAME || length == 0);
+        if (length > 0) {
+            struct options options = {0};
+            struct option_origin origin = {.level = OPTION_LEVEL_FLAG};
+            struct error err = {0};
+            snprintf(value, sizeof(value), "%.*s", (int)length, ours);
+            int option = options_find(flag->option, strlen(flag->option));
+            if (options_set(&options_table(&count)[option], value, &origin, &options, &err) != 0)
+                fail_msg("%s: %s", name, err.message);
+            options_finish(&options);
+        }
+        pair += strcspn(pair, " ");
+        pair += *pair == ' ';
+    }
+}
+
+static void test_peer_flags(void **state) {
+    size_t count;
+    const struct peer_flag *flags = peer_flags(&count);
+    assert_true(count > 150);
+    for (size_t i = 0; i < count; i++) {
+        const char *name = flags[i].names;
+        for (; *name != '\0'; name += strcspn(name, " "), name += *name == ' ') {
+            size_t length = strcspn(name, " ");
+            assert_true(length > 0 && length < OPTION_NAME_CAPACITY);
+            const struct peer_flag *found = peer_flag_find(name, length);
+            if (name[0] == '-' &&
+                (found == NULL || (found != &flags[i] && (found->peers & flags[i].peers) != 0)))
+                fail_msg("%.*s is in the table twice", (int)length, name);
+            char plain[OPTION_NAME_CAPACITY];
+            snprintf(plain, sizeof(plain), "%.*s", (int)length, name);
+            bool sets_own = flags[i].kind == PEER_SAME && flags[i].option == NULL;
+            if (sets_own && !is_option(plain + strspn(plain, "-")))
+                fail_msg("%s is no option", plain);
+        }
+        if (flags[i].option != NULL && !is_option(flags[i].option))
+            fail_msg("%s: no option %s", flags[i].names, flags[i].option);
+        assert_values(&flags[i], flags[i].names);
+    }
+}
+
 static char *help_of(const char *group, bool is_known) {
     struct byte_buffer text = {0};
     assert_int_equal(options_help(group, &text), is_known);
@@ -799,6 +1063,13 @@ int main(void) {
         cmocka_unit_test(test_flags_without_a_value),
         cmocka_unit_test(test_negated_flags),
         cmocka_unit_test(test_precedence),
+        cmocka_unit_test(test_model_without_a_name),
+        cmocka_unit_test(test_other_names),
+        cmocka_unit_test(test_what_is_so_anyway),
+        cmocka_unit_test(test_taken_flags_are_logged),
+        cmocka_unit_test(test_what_is_not_available),
+        cmocka_unit_test(test_all_mistakes_at_once),
+        cmocka_unit_test(test_peer_flags),
         cmocka_unit_test(test_bad_flags),
         cmocka_unit_test(test_overridden_value_is_checked_too),
         cmocka_unit_test(test_variable_behind_a_flag_is_not_read),
