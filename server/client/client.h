@@ -14,6 +14,7 @@ int command_pull(int argc, char *const *argv); /* and EX_TEMPFAIL (75): interrup
 int command_top(int argc, char *const *argv);
 int command_bench(int argc, char *const *argv); /* and 1: a request failed */
 int command_chat(int argc, char *const *argv);  /* and 1: no answer; 130: interrupted */
+int command_run(int argc, char *const *argv);   /* command_chat with a model as its first word */
 
 /* Returns the index of the argument --help or -h; -1: none. */
 int client_find_help(int argc, char *const *argv);

@@ -22,7 +22,7 @@
 
 static const char usage[] =
     "usage: quire chat [--url URL] [--FIELD VALUE ...] [QUESTION]\n"
-    "       quire chat --model MODEL [option of quire serve ...] [--FIELD VALUE ...] [QUESTION]\n"
+    "       quire run MODEL [option of quire serve ...] [--FIELD VALUE ...] [QUESTION]\n"
     "  --url URL           of a running server, http or https; default " CLIENT_DEFAULT_URL ".\n"
     "                      CURL_CA_BUNDLE names a file of other authorities than the system's\n"
     "  --model MODEL       start a server with this model and these options, as quire serve does,\n"
@@ -47,7 +47,7 @@ struct chat {
     const char *url, *key_variable, *question;
     char **server_words; /* --model and the options for the server; as many as there are words */
     int num_server_words;
-    bool has_model;
+    bool has_model, has_socket, has_mistake;
     struct chat_session session;
     struct chat_server server;
     struct chat_client client;
@@ -130,55 +130,93 @@ static int take_own(struct chat *chat, const char *name, const char *value) {
     return 1;
 }
 
-/* Returns how many words the server's option at argv takes, or -1. */
-static int count_words(int argc, char *const *argv) {
-    size_t count;
-    const char *name = argv[0] + 2;
-    size_t length = strcspn(name, "=");
-    bool is_negated = strncmp(name, "no-", 3) == 0;
-    int index = options_find(name, length);
-    if (index < 0 && is_negated)
-        index = options_find(name + 3, length - 3);
-    if (index < 0 || strncmp(argv[0], "--", 2) != 0)
-        return refuse_word("unknown option", argv[0]);
-    if (options_find("uds", 3) == index)
-        return refuse("--uds: the server that it starts has a socket of its own");
-    if (name[length] == '=' || options_table(&count)[index].type == OPTION_FLAG)
-        return 1;
-    return argc > 1 ? 2 : refuse_word("no value for", argv[0]);
+/* Adds words for the server. */
+static void keep_words(struct chat *chat, int count, char *const *words) {
+    for (int i = 0; i < count; i++)
+        chat->server_words[chat->num_server_words++] = words[i];
 }
 
-static int take_option(struct chat *chat, int argc, char *const *argv) {
-    int own = argc > 1 ? take_own(chat, argv[0], argv[1]) : 0;
-    if (own != 0)
-        return own < 0 ? -1 : 2;
-    int num_words = count_words(argc, argv);
-    if (num_words < 0)
-        return -1;
-    chat->has_model |= strncmp(argv[0], "--model", 7) == 0 && strchr("=", argv[0][7]) != NULL;
-    for (int i = 0; i < num_words; i++)
-        chat->server_words[chat->num_server_words++] = argv[i];
-    return num_words;
+/* Keeps an option of the server at argv[at] with its value; returns how many words it takes. What
+ * is wrong with it is said by check_server_words. */
+static int take_server_option(struct chat *chat, int argc, char *const *argv, int at) {
+    struct argument_reader reader = {.argc = argc, .argv = argv, .position = at, .has_model = true};
+    struct option_argument argument;
+    options_next_argument(&reader, &argument);
+    bool sets = argument.kind == ARGUMENT_SETS;
+    chat->has_model |= sets && argument.option == options_find("model", 5);
+    chat->has_socket |= sets && argument.option == options_find("uds", 3);
+    chat->has_mistake |= argument.kind == ARGUMENT_REFUSED;
+    keep_words(chat, reader.position - at, argv + at);
+    return reader.position - at;
 }
 
-static int read_words(struct chat *chat, int argc, char *const *argv) {
-    for (int i = 0; i < argc;) {
-        if (argv[i][0] == '-' && argv[i][1] != '\0') {
-            int num_words = take_option(chat, argc - i, argv + i);
-            if (num_words < 0)
-                return -1;
-            i += num_words;
-        } else if (chat->question == NULL) {
-            chat->question = argv[i++];
-        } else {
-            return refuse_word("one question, in quotes; also given:", argv[i]);
-        }
+/* Returns whether a word without a name is a model and not a question. */
+static bool is_model(const char *word) {
+    char config[PATH_MAX];
+    struct hub_reference reference;
+    size_t length = strlen(word);
+    snprintf(config, sizeof(config), "%.4000s/config.json", word);
+    return (length > 5 && strcmp(word + length - 5, ".gguf") == 0) || access(config, F_OK) == 0 ||
+           (strchr(word, ' ') == NULL && hub_reference_parse(word, &reference, NULL) == 0 &&
+            (reference.choice[0] != '\0' || hub_reference_is_address(word)));
+}
+
+static int take_word(struct chat *chat, char *word, bool is_run) {
+    static char flag[] = "--model";
+    if (!chat->has_model && chat->question == NULL && (is_run || is_model(word))) {
+        chat->has_model = true;
+        keep_words(chat, 2, (char *const[]){flag, word});
+        return 0;
     }
-    if (chat->num_server_words > 0 && !chat->has_model)
-        return refuse_word("for a server that is started by --model:", chat->server_words[0]);
-    if (chat->has_model && chat->url != NULL)
-        return refuse("--url or --model, not both");
+    if (chat->question != NULL)
+        return refuse_word("one question, in quotes; also given:", word);
+    chat->question = word;
     return 0;
+}
+
+static void write_mistake(void *context, const char *line) {
+    refuse(line);
+}
+
+/* Before a server is started with them. */
+static int check_server_words(const struct chat *chat) {
+    struct options options;
+    struct error err;
+    if (options_load(chat->num_server_words, chat->server_words, environ, &options, &err) != 0) {
+        options_list_mistakes(chat->num_server_words, chat->server_words, &err, write_mistake,
+                              NULL);
+        return -1;
+    }
+    options_finish(&options);
+    return 0;
+}
+
+static int check_words(const struct chat *chat, bool is_run) {
+    if (chat->has_mistake)
+        return check_server_words(chat);
+    if (is_run && !chat->has_model)
+        return refuse("run needs a MODEL: a .gguf file, a folder, or ORG/NAME of a hub");
+    if (chat->num_server_words > 0 && !chat->has_model)
+        return refuse_word("for a server that `quire run MODEL` starts:", chat->server_words[0]);
+    if (chat->has_model && chat->url != NULL)
+        return refuse("--url or a model, not both");
+    if (chat->has_socket)
+        return refuse("--uds: the server that it starts has its own socket");
+    return chat->has_model ? check_server_words(chat) : 0;
+}
+
+static int read_words(struct chat *chat, int argc, char *const *argv, bool is_run) {
+    for (int i = 0; i < argc;) {
+        bool is_option = argv[i][0] == '-' && argv[i][1] != '\0';
+        int own = is_option && i + 1 < argc ? take_own(chat, argv[i], argv[i + 1]) : 0;
+        if (own < 0 || (!is_option && take_word(chat, argv[i], is_run) != 0))
+            return -1;
+        if (!is_option || own > 0)
+            i += is_option ? 2 : 1;
+        else
+            i += take_server_option(chat, argc, argv, i);
+    }
+    return check_words(chat, is_run);
 }
 
 static int connect_client(struct chat *chat, struct error *err) {
@@ -197,7 +235,8 @@ static int connect_client(struct chat *chat, struct error *err) {
     if (chat_client_find_model(&chat->client, &why) == 0)
         return 0;
     return error_set(err, why.code, "%s%s", why.message,
-                     is_default ? " (--url names another server, --model starts one)" : "");
+                     is_default ? " (--url names another server, `quire run MODEL` starts one)"
+                                : "");
 }
 
 /* Where one answer goes. */
@@ -326,15 +365,15 @@ static int converse(struct chat *chat) {
     return EX_OK;
 }
 
-int command_chat(int argc, char *const *argv) {
+static int run_chat(int argc, char *const *argv, bool is_run) {
     if (client_wants_help(argc, argv)) {
         fputs(usage, stdout);
         return EX_OK;
     }
     struct chat chat = {.key_variable = "QUIRE_API_KEY"};
-    chat.server_words = calloc((size_t)argc + 1, sizeof(*chat.server_words));
+    chat.server_words = calloc((size_t)argc + 2, sizeof(*chat.server_words));
     int status = chat.server_words != NULL ? EX_USAGE : EX_OSERR;
-    if (chat.server_words != NULL && read_words(&chat, argc, argv) == 0) {
+    if (chat.server_words != NULL && read_words(&chat, argc, argv, is_run) == 0) {
         catch_signals();
         bool is_once = chat.question != NULL || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO);
         status = is_once ? run_once(&chat) : converse(&chat);
@@ -344,4 +383,12 @@ int command_chat(int argc, char *const *argv) {
     chat_session_finish(&chat.session);
     free(chat.server_words);
     return status;
+}
+
+int command_chat(int argc, char *const *argv) {
+    return run_chat(argc, argv, false);
+}
+
+int command_run(int argc, char *const *argv) {
+    return run_chat(argc, argv, true);
 }

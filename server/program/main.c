@@ -14,6 +14,7 @@ static const char usage[] =
     "       quire replay FILE                run what --record kept again; --help says more\n"
     "       quire chat [QUESTION]            talk to a running server, or a model; --help says "
     "more\n"
+    "       quire run MODEL                  talk to a model in this terminal; --help says more\n"
     "       quire bench [URL] [--json FILE]  put a load on a running server; --help says more\n"
     "       quire top [URL] [--once]         show what a running server does; --help says more\n"
     "       quire --version | --help\n";
@@ -22,7 +23,7 @@ static const char usage[] =
 static const char next[] =
     "What to type next:\n"
     "  quire inspect MODEL           what a model is, and what serving it takes\n"
-    "  quire chat --model MODEL      talk to it in this terminal\n"
+    "  quire run MODEL               talk to it in this terminal\n"
     "  quire serve --model MODEL     serve it at http://127.0.0.1:8000/v1, with a chat page at /\n"
     "  quire chat                    talk to a running server\n"
     "  quire bench                   how fast that is\n"
@@ -49,6 +50,8 @@ int main(int argc, char **argv) {
         return command_bench(argc - 2, argv + 2);
     if (strcmp(command, "chat") == 0)
         return command_chat(argc - 2, argv + 2);
+    if (strcmp(command, "run") == 0)
+        return command_run(argc - 2, argv + 2);
     if (strcmp(command, "rank-process") == 0)
         return command_rank(argc - 2, argv + 2);
     if (strcmp(command, "--version") == 0) {

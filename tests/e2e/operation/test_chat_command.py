@@ -288,7 +288,46 @@ def test_with_a_server_of_its_own(tmp_path):
     result = once("--model", tmp_path / "none.gguf", "Say hi.")
     assert result.returncode == 1 and b"the server ended: " in result.stderr and b"none.gguf" in result.stderr
     result = once("--model", MODEL, "--max-num-seqs", "many", "Say hi.")
-    assert result.returncode == 1 and b"max-num-seqs" in result.stderr and result.stderr.count(b"\n") == 1
+    assert result.returncode == 64 and b"max-num-seqs" in result.stderr and result.stderr.count(b"\n") == 1
+
+
+GREEDY = ("--set", "temperature=0", "--set", "max_tokens=8")
+
+
+def test_run_and_chat_with_a_model():
+    """`quire run MODEL` and `quire chat MODEL` are `quire chat --model MODEL`."""
+    answers = {once("--model", MODEL, "Say hi.", *GREEDY).stdout, once(MODEL, "Say hi.", *GREEDY).stdout,
+               run_command(MODEL, "Say hi.", "-c", "512", "-t", "1", *GREEDY).stdout}
+    assert len(answers) == 1 and len(answers.pop()) > 3
+
+
+def run_command(*words):
+    return subprocess.run([str(word) for word in (BINARY, "run", *words)], capture_output=True, timeout=120, env=clean_environment())
+
+
+@pytest.mark.parametrize("command, words, said", [
+    (run_command, [], ["needs a MODEL"]),
+    (run_command, ["m.gguf", "--mlock", "--port", "x", "--frob"], ["--mlock of llama-server", 'port "x"', "unknown option --frob"]),
+    (run_command, ["m.gguf", "--port", "x", "--block-size", "3"], ['port "x"', 'block-size "3"']),
+    (run_command, ["m.gguf", "--uds", "s"], ["--uds"]),
+    (run_command, ["m.gguf", "one", "two"], ["one question"]),
+    (once, ["m.gguf", "--url", "http://127.0.0.1:1"], ["--url or a model"]),
+    (once, ["--frob", "1", "--mlock", "Hi"], ["unknown option --frob", "--mlock"]),
+    (once, ["-c", "512", "Hi"], ["for a server that `quire run MODEL` starts"]),
+])
+def test_mistakes_in_words(command, words, said):
+    result = command(*words)
+    assert result.returncode == 64 and not result.stdout
+    lines = result.stderr.decode().splitlines()
+    assert len(lines) == len(said)
+    for line, piece in zip(lines, said):
+        assert line.startswith("quire chat: ") and piece in line
+
+
+@pytest.mark.parametrize("question", ["org/name", "hello", "a.gguf or b.gguf?"])
+def test_a_question_is_no_model(stub, question):
+    stub.script = [answer("yes")]
+    assert once(question, url=stub.url).stdout == b"yes\n"
 
 
 def children_of(pid):
