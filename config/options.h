@@ -168,9 +168,9 @@ bool options_get(const struct options *options, size_t index, struct option_valu
 /* Frees what options_load allocated; accepts a zeroed struct. */
 void options_finish(struct options *options);
 
-/* Appends the text of --help. group NULL: the names of all options, by group. "all" or the name of
- * a group: a line for each option with default, range and meaning. For any other name, appends the
- * list of groups and returns false. */
-bool options_help(const char *group, struct byte_buffer *out);
+/* Appends the text of --help, wrapped at width columns. group NULL: the names of all options, by
+ * group. "all" or the name of a group: each option with default, range and meaning. For any other
+ * name, appends the list of groups and returns false. */
+bool options_help(const char *group, size_t width, struct byte_buffer *out);
 
 #endif

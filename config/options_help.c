@@ -1,5 +1,6 @@
 /* --help, from the table. */
 #include "config/base/check.h"
+#include "config/base/help_text.h"
 #include "config/options_table.h"
 
 #include <inttypes.h>
@@ -28,22 +29,20 @@ const char *options_placeholder(const struct option_spec *spec) {
     CHECK(!"every option type is handled");
 }
 
-void options_format_range(const struct option_spec *spec, char out[static 80]) {
-    size_t length = 0;
-    out[0] = '\0';
+void options_append_range(const struct option_spec *spec, struct byte_buffer *out) {
     if (spec->choices == NULL) {
         if (spec->type == OPTION_INTEGER || spec->type == OPTION_BYTES)
-            snprintf(out, 80, "%" PRId64 " to %" PRId64, spec->minimum, spec->maximum);
+            byte_buffer_printf(out, "%" PRId64 " to %" PRId64, spec->minimum, spec->maximum);
         if (spec->type == OPTION_DECIMAL)
-            snprintf(out, 80, "%g to %g", (double)spec->minimum / 100, (double)spec->maximum / 100);
+            byte_buffer_printf(out, "%g to %g", (double)spec->minimum / 100,
+                               (double)spec->maximum / 100);
         return;
     }
-    for (const char *c = spec->choices; *c != '\0' && length + 3 < 80; c++) {
-        if (*c == ' ')
-            out[length++] = ',';
-        out[length++] = *c;
+    for (const char *word = spec->choices; *word != '\0';) {
+        size_t length = strcspn(word, " ");
+        byte_buffer_printf(out, "%s%.*s", word == spec->choices ? "" : ", ", (int)length, word);
+        word += length + (word[length] == ' ');
     }
-    out[length] = '\0';
 }
 
 /* The groups in the order of the table, each up to the first option of the next one. */
@@ -51,24 +50,23 @@ static const struct option_group {
     const char *name, *first, *about, *example;
 } groups[] = {
     {"model", "config", "which model is served, and how its answers are read",
-     "quire serve --model model.gguf --served-model-name assistant"},
+     "quire serve model.gguf --served-model-name assistant"},
     {"serving", "host", "where the server listens, what it takes, how it stops",
-     "quire serve --model model.gguf --host 0.0.0.0 --port 8080"},
-    {"limits", "max-model-len", "how much one request, one client and all of them may have",
-     "quire serve --model model.gguf --max-num-seqs 16 --queue-timeout 30"},
+     "quire serve model.gguf --host 0.0.0.0 --port 8080"},
+    {"limits", "max-model-len", "what one request, one client and all of them may use",
+     "quire serve model.gguf --max-model-len 32K --max-num-seqs 16"},
     {"security", "api-key", "who may use the server, and from where",
-     "quire serve --model model.gguf --api-key-file keys.yaml --ssl-certfile server.pem"},
+     "quire serve model.gguf --api-key-file keys.yaml"},
     {"observability", "log-level", "logs, metrics, traces, recordings",
-     "quire serve --model model.gguf --access-log access.log --log-level debug"},
-    {"device", "device", "processors, types of numbers, memory, several GPUs",
-     "quire serve --model model.gguf --device cpu --threads 8 --kv-cache-dtype int8"},
+     "quire serve model.gguf --access-log access.log --log-level debug"},
+    {"device", "device", "processors, number formats, memory, several GPUs",
+     "quire serve model.gguf --device cpu --kv-cache-dtype int8"},
     {"advanced", "max-num-batched-tokens",
      "how steps are made and processes watched: seldom needed",
-     "quire serve --model model.gguf --batch-invariant"},
+     "quire serve model.gguf --batch-invariant"},
 };
 
 #define NUM_GROUPS (sizeof(groups) / sizeof(groups[0]))
-#define WIDTH 100
 
 static size_t first_of(size_t group) {
     size_t count;
@@ -81,14 +79,20 @@ static size_t first_of(size_t group) {
 }
 
 static void write_option(const struct option_spec *spec, struct byte_buffer *out) {
-    char flag[OPTION_NAME_CAPACITY], range[80];
-    snprintf(flag, sizeof(flag), "--%s %s", spec->name, options_placeholder(spec));
-    options_format_range(spec, range);
-    bool has_range = range[0] != '\0', has_default = spec->default_text != NULL;
-    byte_buffer_printf(out, "  %-32s %s%s%s%s%s%s%s\n", flag, spec->meaning,
-                       has_range || has_default ? " (" : "", range,
-                       has_range && has_default ? "; " : "", has_default ? "default " : "",
-                       has_default ? spec->default_text : "", has_range || has_default ? ")" : "");
+    const char *placeholder = options_placeholder(spec);
+    struct byte_buffer range = {0};
+    options_append_range(spec, &range);
+    bool has_range = range.length > 0, has_default = spec->default_text != NULL;
+    byte_buffer_printf(out, "  --%s%s%s\t%s", spec->name, placeholder[0] != '\0' ? " " : "",
+                       placeholder, spec->meaning);
+    if (has_range || has_default) {
+        byte_buffer_append_text(out, " (");
+        byte_buffer_append(out, range.data, range.length);
+        byte_buffer_printf(out, "%s%s%s)", has_range && has_default ? "; " : "",
+                           has_default ? "default " : "", has_default ? spec->default_text : "");
+    }
+    byte_buffer_append_text(out, "\n");
+    byte_buffer_finish(&range);
 }
 
 static void write_group(size_t group, struct byte_buffer *out) {
@@ -102,32 +106,35 @@ static void write_group(size_t group, struct byte_buffer *out) {
 
 /* A group by the names of its options alone. */
 static void write_names(size_t group, struct byte_buffer *out) {
-    size_t count, column = WIDTH;
+    size_t count;
     const struct option_spec *table = options_table(&count);
-    byte_buffer_printf(out, "\n%s: %s", groups[group].name, groups[group].about);
-    for (size_t i = first_of(group); i < first_of(group + 1); i++) {
-        size_t length = strlen(table[i].name) + 3;
-        bool is_full = column + length > WIDTH;
-        byte_buffer_printf(out, is_full ? "\n  --%s" : " --%s", table[i].name);
-        column = (is_full ? 1 : column) + length;
-    }
-    byte_buffer_append_text(out, "\n");
+    byte_buffer_printf(out, "\n%s: %s\n ", groups[group].name, groups[group].about);
+    for (size_t i = first_of(group); i < first_of(group + 1); i++)
+        byte_buffer_printf(out, " --%s", table[i].name);
+    byte_buffer_printf(out, "\n  for example: %s\n", groups[group].example);
 }
 
 static void write_overview(struct byte_buffer *out) {
     byte_buffer_append_text(
         out,
-        "Usage: quire serve --model PATH [options]\n"
-        "       quire serve --help GROUP | all    what the options of a group, or all, mean\n\n"
-        "Each option may also stand in the file given by --config (name: value) or in the\n"
-        "environment (QUIRE_NAME=value, lists separated by commas). A flag wins over the\n"
-        "environment, the environment over the file. Sizes take the suffixes K, M, G, T.\n"
-        "An option without a value means true; --no- before its name, false.\n");
+        "usage: quire serve MODEL [--OPTION VALUE ...]\n"
+        "       quire serve --help GROUP | all\n\n"
+        "MODEL is a .gguf file, a folder with config.json and .safetensors files, or a model of a "
+        "hub: ORG/NAME, ORG/NAME:Q4_K_M, hf.co/ORG/NAME or the address of its page or file.\n\n"
+        "--help GROUP says what the options of a group mean, --help all what all of them mean.\n\n"
+        "Each option may also stand in the file given by --config (name: value) or in the "
+        "environment (QUIRE_NAME=value, lists separated by commas). A flag wins over the "
+        "environment, the environment over the file. Sizes take the suffixes K, M, G, T; switches "
+        "true, false, on, off, or no value at all, and --no- before their name turns them off.\n\n"
+        "Flags of vLLM and llama-server are understood too: those with a counterpart here (-m, "
+        "-c, -np, -t, -hf, -a) set it, those that are always so are taken, the others are "
+        "explained.\n");
     for (size_t i = 0; i < NUM_GROUPS; i++)
         write_names(i, out);
 }
 
-bool options_help(const char *group, struct byte_buffer *out) {
+/* Appends the plain text. */
+static bool write_help(const char *group, struct byte_buffer *out) {
     bool is_all = group != NULL && strcmp(group, "all") == 0, is_known = is_all || group == NULL;
     if (group == NULL)
         write_overview(out);
@@ -145,5 +152,17 @@ bool options_help(const char *group, struct byte_buffer *out) {
             byte_buffer_printf(out, ", %s", groups[i].name);
         byte_buffer_append_text(out, "\n");
     }
+    return is_known;
+}
+
+bool options_help(const char *group, size_t width, struct byte_buffer *out) {
+    struct byte_buffer plain = {0};
+    bool is_known = write_help(group, &plain);
+    byte_buffer_append(&plain, "", 1);
+    if (plain.failed)
+        out->failed = true;
+    else
+        help_text_wrap(plain.data, width, out);
+    byte_buffer_finish(&plain);
     return is_known;
 }

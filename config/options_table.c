@@ -19,7 +19,7 @@ static const struct option_spec table[] = {
      .offset = FIELD(config),
      .minimum = 1,
      .maximum = 4095,
-     .meaning = "YAML file with these options, names as here without the dashes"},
+     .meaning = "YAML file with these options; names as here, without the dashes"},
     {.name = "model",
      .type = OPTION_STRING,
      .flags = OPTION_PATH,
@@ -27,14 +27,14 @@ static const struct option_spec table[] = {
      .minimum = 1,
      .maximum = 4095,
      .meaning =
-         "GGUF file or Hugging Face folder to serve, or ORG/NAME[@REVISION][:Q4_K_M] of a hub, "
-         "see `quire pull --help`; required"},
+         "what to serve: a GGUF file, a Hugging Face folder, or ORG/NAME[@REVISION][:Q4_K_M] "
+         "of a hub (`quire pull --help`); the first word without a name is the same; required"},
     {.name = "served-model-name",
      .type = OPTION_LIST,
      .offset = FIELD(served_model_names),
      .minimum = 1,
      .maximum = 255,
-     .meaning = "name clients use; repeatable, the first is reported; *: any other name too; "
+     .meaning = "name that clients use; repeatable, the first is reported; *: any other name too; "
                 "default: the model's file, folder or ORG/NAME"},
     {.name = "chat-template",
      .type = OPTION_STRING,
@@ -50,7 +50,7 @@ static const struct option_spec table[] = {
      .choices =
          "auto none hermes llama3_json mistral qwen3_coder qwen3_xml glm45 glm47 deepseek_v3 "
          "deepseek_v31 kimi_k2 granite granite-20b-fc cohere openai pythonic llama4_pythonic",
-     .meaning = "how the model writes tool calls; auto: as its chat template says"},
+     .meaning = "format of the model's tool calls; auto: found in its chat template"},
     {.name = "reasoning-parser",
      .type = OPTION_CHOICE,
      .offset = FIELD(reasoning_parser),
@@ -58,7 +58,7 @@ static const struct option_spec table[] = {
      .choices =
          "auto none think deepseek_r1 deepseek_v3 qwen3 glm45 kimi_k2 granite granite33 cohere "
          "openai_gptoss",
-     .meaning = "how the model writes what it thinks; auto: as its chat template says"},
+     .meaning = "format of the model's reasoning; auto: found in its chat template"},
     {.name = "generation-config",
      .type = OPTION_CHOICE,
      .offset = FIELD(generation_config),
@@ -72,29 +72,30 @@ static const struct option_spec table[] = {
      .offset = FIELD(pooling),
      .default_text = "last",
      .choices = "last mean",
-     .meaning =
-         "embeddings whose request does not say: the last token's state, or the mean of all"},
+     .meaning = "embeddings whose request does not say: the last token's hidden state, or the mean "
+                "of all"},
     {.name = "quantization",
      .type = OPTION_CHOICE,
      .offset = FIELD(quantization),
      .default_text = "none",
      .choices = "none int8",
-     .meaning = "on the CPU, int8 turns float weights into 8-bit ones while loading"},
+     .meaning = "int8: turn float weights into 8-bit ones while loading, on the CPU"},
     {.name = "verify-weights",
      .type = OPTION_FLAG,
      .offset = FIELD(verify_weights),
      .default_text = "false",
      .meaning =
-         "refuse files whose SHA-256 is another than SHA256SUMS, FILE.sha256 or the download says"},
+         "refuse files whose SHA-256 differs from SHA256SUMS, FILE.sha256 or the download's"},
     {.name = "speculative-config",
      .type = OPTION_STRING,
      .flags = OPTION_JSON,
      .offset = FIELD(speculative_config),
      .minimum = 2,
      .maximum = 1023,
-     .meaning = "draft tokens and check several in a step; the output is the same: {\"method\": "
-                "\"ngram\", \"num_speculative_tokens\": 1 to 16, \"prompt_lookup_max\": 1 to 32, "
-                "\"prompt_lookup_min\": 1 to 32}; default: nothing is drafted"},
+     .meaning =
+         "draft tokens and check several in a step, without changing the output: {\"method\": "
+         "\"ngram\", \"num_speculative_tokens\": 1 to 16, \"prompt_lookup_max\": 1 to 32, "
+         "\"prompt_lookup_min\": 1 to 32}; default: nothing is drafted"},
     /* --- serving --- */
     {.name = "host",
      .type = OPTION_STRING,
@@ -108,14 +109,14 @@ static const struct option_spec table[] = {
      .offset = FIELD(port),
      .default_text = "8000",
      .maximum = 65535,
-     .meaning = "TCP port; 0 takes a free one and logs it"},
+     .meaning = "TCP port; 0: a free one, which the log names"},
     {.name = "uds",
      .type = OPTION_STRING,
      .flags = OPTION_PATH,
      .offset = FIELD(uds),
      .minimum = 1,
      .maximum = 107,
-     .meaning = "UNIX socket path to listen on instead of host and port"},
+     .meaning = "path of a UNIX socket to listen on, instead of host and port"},
     {.name = "root-path",
      .type = OPTION_STRING,
      .offset = FIELD(root_path),
@@ -128,35 +129,36 @@ static const struct option_spec table[] = {
      .offset = FIELD(unknown_params),
      .default_text = "ignore",
      .choices = "ignore reject",
-     .meaning =
-         "fields of a request that are not known: name them in X-Ignored-Params, or answer 400"},
+     .meaning = "unknown request fields: list them in X-Ignored-Params, or reject with 400"},
     {.name = "unsupported-schema-keywords",
      .type = OPTION_CHOICE,
      .offset = FIELD(unsupported_schema_keywords),
      .default_text = "reject",
      .choices = "reject ignore",
-     .meaning = "uniqueItems, pattern, format and unknown words of JSON schemas that no output can "
-                "be held to: answer 400, or leave them out and name them in X-Ignored-Params"},
+     .meaning = "uniqueItems, pattern, format and unknown keywords of JSON schemas that cannot be "
+                "enforced: reject with 400, or ignore and list them in X-Ignored-Params"},
     {.name = "sse-ping-interval",
      .type = OPTION_INTEGER,
      .offset = FIELD(sse_ping_interval),
      .default_text = "10",
      .minimum = -1,
      .maximum = 3600,
-     .meaning = "seconds of a stream's silence, in the queue and between tokens, after which a "
-                "comment (a ping at /v1/messages) is sent; -1: never"},
+     .meaning =
+         "seconds without output on a stream, in the queue and between tokens, after which a "
+         "comment (at /v1/messages a ping) is sent; -1: never"},
     {.name = "response-store-bytes",
      .type = OPTION_BYTES,
      .offset = FIELD(response_store_bytes),
      .default_text = "0",
      .maximum = TIB,
-     .meaning = "memory for responses of /v1/responses that are kept, to be fetched, continued by "
-                "previous_response_id and made in the background; 0: none are, else at least 64K"},
+     .meaning =
+         "memory for stored responses of /v1/responses, which can be fetched, continued with "
+         "previous_response_id and made in the background; at least 64K; 0: none are stored"},
     {.name = "enable-prefix-caching",
      .type = OPTION_FLAG,
      .offset = FIELD(enable_prefix_caching),
      .default_text = "true",
-     .meaning = "prompts of one API key that begin alike share KV blocks, also later"},
+     .meaning = "prompts of one API key that begin alike share KV blocks, now and later"},
     {.name = "shutdown-timeout",
      .type = OPTION_INTEGER,
      .offset = FIELD(shutdown_timeout),
@@ -168,21 +170,21 @@ static const struct option_spec table[] = {
      .offset = FIELD(drain_delay),
      .default_text = "0",
      .maximum = 3600,
-     .meaning = "seconds after SIGTERM in which all is served as before but /health says 503, so "
-                "that a load balancer sends requests elsewhere; then begins --shutdown-timeout"},
+     .meaning = "seconds after SIGTERM in which requests are still served but /health answers 503, "
+                "so that a load balancer sends them elsewhere; --shutdown-timeout begins after it"},
     {.name = "sleep-idle-seconds",
      .type = OPTION_INTEGER,
      .offset = FIELD(sleep_idle_seconds),
      .default_text = "0",
      .maximum = 31536000,
-     .meaning = "seconds without a request after which the KV cache's memory goes back to the "
-                "system, until the next request, which waits for it; 0: never"},
+     .meaning = "seconds without a request after which the KV cache's memory is given back to the "
+                "system; the next request waits until it is there again; 0: never"},
     {.name = "seed",
      .type = OPTION_INTEGER,
      .offset = FIELD(seed),
      .default_text = "0",
      .maximum = INT64_MAX,
-     .meaning = "base of the seeds of requests that bring none"},
+     .meaning = "base of the seeds of requests without one"},
     /* --- limits --- */
     {.name = "max-model-len",
      .type = OPTION_INTEGER,
@@ -199,40 +201,37 @@ static const struct option_spec table[] = {
      .default_text = "0",
      .maximum = 1024,
      .meaning =
-         "sequences running at once; 0: 256 on CUDA, 1024 on a GPU of 70 GiB or more, 64 on the "
-         "CPU"},
+         "sequences running at once; 0: 64 on the CPU, 256 on a GPU, 1024 on a GPU of 70 GiB "
+         "or more"},
     {.name = "max-queued-requests",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_queued_requests),
      .default_text = "2048",
      .minimum = 1,
      .maximum = 1000000,
-     .meaning = "requests waiting to run, of which a client leaves as many to others; more are "
-                "answered 429"},
+     .meaning = "queued requests (429 beyond); one client gets at most half"},
     {.name = "max-queued-tokens",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_queued_tokens),
      .default_text = "1000000",
      .minimum = 1,
      .maximum = TIB,
-     .meaning = "prompt tokens of a client waiting to run, twice as many of all; more are answered "
-                "429"},
+     .meaning = "queued prompt tokens of one client (429 beyond); of all together, twice as many"},
     {.name = "queue-timeout",
      .type = OPTION_INTEGER,
      .offset = FIELD(queue_timeout),
      .default_text = "60",
      .maximum = 86400,
-     .meaning =
-         "seconds that a request may wait to run, then it is answered 503, or at once if it is "
-         "expected to wait for more than half of that; 0: no limit"},
+     .meaning = "seconds that a request may be queued before it is answered 503; at once if it is "
+                "expected to wait for more than half of that; 0: no limit"},
     {.name = "max-inter-token-ms",
      .type = OPTION_DECIMAL,
      .flags = OPTION_OR_AUTO,
      .offset = FIELD(max_inter_token_ms),
      .default_text = "auto",
      .maximum = 6000000,
-     .meaning = "milliseconds that a step with prompts is to take while text is generated; auto: "
-                "three times one without, at least 100; prompts alone get more; 0: no limit"},
+     .meaning = "target time in milliseconds of a step that computes prompts while text is "
+                "generated; auto: three times a step without prompts, at least 100; 0: no limit"},
     {.name = "max-connections",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_connections),
@@ -245,29 +244,29 @@ static const struct option_spec table[] = {
      .offset = FIELD(max_connections_per_ip),
      .default_text = "0",
      .maximum = 65536,
-     .meaning = "those of one IPv4 address or IPv6 /64; 0: as many as are left for all others, but "
-                "no limit for this machine's own"},
+     .meaning = "open connections of one IPv4 address or IPv6 /64; 0: as many as are left for all "
+                "others, without a limit for this machine's own"},
     {.name = "max-body-bytes",
      .type = OPTION_BYTES,
      .offset = FIELD(max_body_bytes),
      .default_text = "16M",
      .minimum = KIB,
      .maximum = GIB,
-     .meaning = "size of a request body"},
+     .meaning = "size of a request's body"},
     {.name = "max-n",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_n),
      .default_text = "1024",
      .minimum = 1,
      .maximum = 16384,
-     .meaning = "choices of a request at most (n, best_of)"},
+     .meaning = "choices per request (n, best_of)"},
     {.name = "max-logprobs",
      .type = OPTION_INTEGER,
      .offset = FIELD(max_logprobs),
      .default_text = "20",
      .minimum = -1,
      .maximum = 16777216,
-     .meaning = "logprobs of each token at most; -1: as many as the vocabulary has"},
+     .meaning = "logprobs per token; -1: as many as the vocabulary has"},
     /* --- security --- */
     {.name = "api-key",
      .type = OPTION_LIST,
@@ -282,39 +281,43 @@ static const struct option_spec table[] = {
      .offset = FIELD(api_key_file),
      .minimum = 1,
      .maximum = 4095,
-     .meaning =
-         "file of more such keys: one in a line, or YAML with names and limits, see `quire key "
-         "--help`; read again on SIGHUP"},
+     .meaning = "file of more keys: one per line, or YAML with names and limits (`quire key "
+                "--help`); read again on SIGHUP"},
     {.name = "ssl-certfile",
      .type = OPTION_STRING,
      .flags = OPTION_PATH,
      .offset = FIELD(ssl_certfile),
      .minimum = 1,
      .maximum = 4095,
-     .meaning = "PEM file of the server's certificate and those above it: speak TLS, 1.2 or 1.3; "
-                "read again on SIGHUP, as are the two below"},
+     .meaning =
+         "PEM file of the server's certificate and its chain: turns on TLS 1.2 and 1.3; read "
+         "again on SIGHUP, like the two files below"},
     {.name = "ssl-keyfile",
      .type = OPTION_STRING,
      .flags = OPTION_PATH,
      .offset = FIELD(ssl_keyfile),
      .minimum = 1,
      .maximum = 4095,
-     .meaning = "PEM file of its private key, not encrypted; default: in ssl-certfile"},
+     .meaning =
+         "PEM file of the certificate's private key, not encrypted; default: in ssl-certfile"},
     {.name = "ssl-ca-certs",
      .type = OPTION_STRING,
      .flags = OPTION_PATH,
      .offset = FIELD(ssl_ca_certs),
      .minimum = 1,
      .maximum = 4095,
-     .meaning = "PEM file of authorities: every client must show a certificate of one of them"},
+     .meaning =
+         "PEM file of authorities; every client must then show a certificate of one of them"},
     {.name = "allowed-hosts",
      .type = OPTION_LIST,
      .flags = OPTION_WORDS,
      .offset = FIELD(allowed_hosts),
      .minimum = 1,
      .maximum = 255,
-     .meaning = "names in URLs of this server beside IP addresses and localhost, .NAME with its "
-                "subdomains, * any; default: on loopback without a key --host, else any"},
+     .meaning =
+         "host names in URLs of this server, in addition to IP addresses and localhost; "
+         ".NAME: with its subdomains; *: any; default: --host on loopback without a key, else "
+         "any"},
     {.name = "allowed-origins",
      .type = OPTION_LIST,
      .flags = OPTION_WORDS,
@@ -322,7 +325,7 @@ static const struct option_spec table[] = {
      .minimum = 1,
      .maximum = 255,
      .meaning =
-         "web sites whose pages may use this server, as https://NAME, or * for all; default: none"},
+         "web sites whose pages may use this server, as https://NAME; *: all; default: none"},
     {.name = "allowed-methods",
      .type = OPTION_LIST,
      .flags = OPTION_WORDS,
@@ -343,35 +346,35 @@ static const struct option_spec table[] = {
      .type = OPTION_FLAG,
      .offset = FIELD(allow_credentials),
      .default_text = "false",
-     .meaning = "pages of those sites may send cookies and the like, for a proxy in front"},
+     .meaning =
+         "pages of those sites may send cookies and other credentials, for a proxy in front"},
     {.name = "enable-admin",
      .type = OPTION_FLAG,
      .offset = FIELD(enable_admin),
      .default_text = "false",
      .meaning =
-         "answer /sleep, /wake_up, /is_sleeping, /reset_prefix_cache and /server_info: to keys "
-         "with admin: true, to the only key, without keys to clients on this machine"},
+         "serve /sleep, /wake_up, /is_sleeping, /reset_prefix_cache and /server_info: to keys "
+         "with admin: true, to the only key, or without keys to clients on this machine"},
     {.name = "admin-socket",
      .type = OPTION_STRING,
      .flags = OPTION_PATH,
      .offset = FIELD(admin_socket),
      .minimum = 1,
      .maximum = 107,
-     .meaning = "UNIX socket path, for this user alone, on which /admin/ is served: drain, resume, "
+     .meaning = "path of a UNIX socket, for this user only, that serves /admin/: drain, resume, "
                 "flush-cache, log-level, status"},
     {.name = "trust-client-priority",
      .type = OPTION_FLAG,
      .offset = FIELD(trust_client_priority),
      .default_text = "false",
      .meaning =
-         "priority orders the requests of all clients, who then take no turns; otherwise those "
-         "of one API key or address"},
+         "priority orders the requests of all clients, who then take no turns; otherwise only "
+         "those of one API key or address"},
     {.name = "trust-request-chat-template",
      .type = OPTION_FLAG,
      .offset = FIELD(trust_request_chat_template),
      .default_text = "false",
-     .meaning =
-         "take chat_template from requests: 64 KiB of Jinja at most, with a bound on its work"},
+     .meaning = "accept chat_template in requests: at most 64 KiB of Jinja, with bounded work"},
     /* --- observability --- */
     {.name = "log-level",
      .type = OPTION_CHOICE,
@@ -386,68 +389,68 @@ static const struct option_spec table[] = {
      .default_text = "none",
      .minimum = 1,
      .maximum = 4095,
-     .meaning =
-         "file that gets a line of JSON for each HTTP request, opened again on SIGHUP; - for "
-         "stdout, where the systemd journal gets fields; none"},
+     .meaning = "file for one JSON line per HTTP request, opened again on SIGHUP; -: stdout, as "
+                "fields if that is the systemd journal; none: no log"},
     {.name = "log-prompts",
      .type = OPTION_FLAG,
      .offset = FIELD(log_prompts),
      .default_text = "false",
-     .meaning = "the access log has the first 2048 bytes of each body too, prompts included"},
+     .meaning = "the access log also has the first 2048 bytes of each body, prompts included"},
     {.name = "metrics-prefix",
      .type = OPTION_STRING,
      .flags = OPTION_METRIC_NAME,
      .offset = FIELD(metrics_prefix),
      .default_text = "quire:",
      .maximum = 64,
-     .meaning = "start of every metric's name; vllm: fits vLLM's dashboards"},
+     .meaning = "beginning of every metric's name; vllm: fits vLLM's dashboards"},
     {.name = "metrics-key-names",
      .type = OPTION_CHOICE,
      .offset = FIELD(metrics_key_names),
      .default_text = "admin",
      .choices = "admin all",
-     .meaning = "which API keys see in /metrics how each key, by its name, is used: those with "
-                "admin: true and the only key, or all of them"},
+     .meaning = "which API keys see the usage of each key, by name, in /metrics: those with admin: "
+                "true and the only key, or all"},
     {.name = "otlp-traces-endpoint",
      .type = OPTION_STRING,
      .offset = FIELD(otlp_traces_endpoint),
      .minimum = 1,
      .maximum = 1023,
      .meaning =
-         "collector that gets a span of each API call by OTLP in JSON over HTTP or HTTPS, as "
+         "collector for a span per API call: OTLP as JSON over HTTP or HTTPS, as "
          "http://HOST:4318/v1/traces; a client's traceparent decides whether; default: none"},
     {.name = "kv-events",
      .type = OPTION_STRING,
      .offset = FIELD(kv_events),
      .minimum = 1,
      .maximum = 255,
-     .meaning = "tcp://HOST:PORT or ipc://PATH where routers learn over ZeroMQ which blocks the "
-                "prefix cache has, token ids of prompts included, in vLLM's format; default: none"},
+     .meaning = "tcp://HOST:PORT or ipc://PATH that tells routers over ZeroMQ, in vLLM's format, "
+                "which blocks the prefix cache has, token ids of prompts included; default: none"},
     {.name = "kv-events-config",
      .type = OPTION_STRING,
      .flags = OPTION_JSON,
      .offset = FIELD(kv_events_config),
      .minimum = 2,
      .maximum = 1023,
-     .meaning = "the same as vLLM says it: {\"enable_kv_cache_events\": true, \"endpoint\": "
-                "\"tcp://*:5557\", \"replay_endpoint\": \"tcp://*:5558\", \"topic\": "
-                "\"kv-events\"}; default: none"},
+     .meaning =
+         "the same in vLLM's words: {\"enable_kv_cache_events\": true, \"endpoint\": "
+         "\"tcp://*:5557\", \"replay_endpoint\": \"tcp://*:5558\", \"topic\": \"kv-events\"}; "
+         "default: none"},
     {.name = "record",
      .type = OPTION_STRING,
      .flags = OPTION_PATH,
      .offset = FIELD(record),
      .minimum = 1,
      .maximum = 4000,
-     .meaning = "file that keeps every request, prompts included, and what each step computed, for "
-                "`quire replay`; the one before it becomes FILE.1; default: none"},
+     .meaning = "file that keeps every request, prompts included, and the result of each step, for "
+                "`quire replay`; an older one becomes FILE.1; default: none"},
     {.name = "record-max-bytes",
      .type = OPTION_BYTES,
      .offset = FIELD(record_max_bytes),
      .default_text = "256M",
      .minimum = (int64_t)1 << 20,
      .maximum = TIB,
-     .meaning = "of FILE and FILE.1 together; a full one is replaced when nothing runs, and the "
-                "prefix cache emptied"},
+     .meaning = "size of FILE and FILE.1 together; a full file is replaced, and the prefix cache "
+                "emptied, when nothing runs"},
     /* --- device --- */
     {.name = "device",
      .type = OPTION_CHOICE,
@@ -466,22 +469,22 @@ static const struct option_spec table[] = {
      .offset = FIELD(cpu_isa),
      .default_text = "auto",
      .choices = "auto portable avx2 avxvnni avx512vnni avx512bf16 amx neon dotprod i8mm",
-     .meaning = "instruction set of the CPU's kernels; auto: what is fastest here"},
+     .meaning = "instruction set of the CPU's kernels; auto: the fastest one here"},
     {.name = "dtype",
      .type = OPTION_CHOICE,
      .offset = FIELD(dtype),
      .default_text = "auto",
      .choices = "auto bfloat16 float16",
-     .meaning =
-         "numbers CUDA computes with; auto: float16 for F16 models; the CPU computes in float, and "
-         "rounds before BF16 weights and a bf16 KV cache only with bfloat16, where that is faster"},
+     .meaning = "number format of CUDA's kernels; auto: float16 for F16 models, else bfloat16. The "
+                "CPU computes in float; with bfloat16 it rounds before BF16 weights and a bf16 KV "
+                "cache where that is faster"},
     {.name = "kv-cache-dtype",
      .type = OPTION_CHOICE,
      .offset = FIELD(kv_cache_dtype),
      .default_text = "auto",
      .choices = "auto f32 f16 bf16 int8 fp8 float16 bfloat16 fp8_e4m3",
-     .meaning = "numbers in the KV cache, int8 and fp8 with a scale for each token and head; on "
-                "CUDA those of --dtype, int8 or fp8"},
+     .meaning = "number format of the KV cache; int8 and fp8 with a scale for each token and head; "
+                "on CUDA --dtype's, int8 or fp8"},
     {.name = "kv-cache-memory-bytes",
      .type = OPTION_BYTES,
      .offset = FIELD(kv_cache_memory_bytes),
@@ -494,15 +497,15 @@ static const struct option_spec table[] = {
      .default_text = "0.9",
      .minimum = 10,
      .maximum = 100,
-     .meaning = "share of a GPU's memory to use, weights and KV cache included"},
+     .meaning = "share of a GPU's memory to use, weights and KV cache included, as 0.9 or 90%"},
     {.name = "swap-space",
      .type = OPTION_DECIMAL,
      .flags = OPTION_OR_AUTO,
      .offset = FIELD(swap_space),
      .default_text = "auto",
      .maximum = 1638400,
-     .meaning = "GiB of host memory for KV blocks swapped out; auto: up to 4 beside a GPU, none on "
-                "the CPU"},
+     .meaning =
+         "GiB of host memory for swapped KV blocks; auto: up to 4 with a GPU, none on the CPU"},
     {.name = "tensor-parallel-size",
      .type = OPTION_INTEGER,
      .offset = FIELD(tensor_parallel_size),
@@ -511,15 +514,15 @@ static const struct option_spec table[] = {
      .maximum = 8,
      .meaning =
          "ranks that share the model: on the CPU best one per NUMA node, or as many as mpirun "
-         "started; on CUDA a GPU each"},
+         "started; on CUDA one GPU each"},
     {.name = "pipeline-parallel-size",
      .type = OPTION_INTEGER,
      .offset = FIELD(pipeline_parallel_size),
      .default_text = "1",
      .minimum = 1,
      .maximum = 8,
-     .meaning = "stages that the CPU shares the model's layers out to, each of "
-                "tensor-parallel-size ranks, at most 8 in all; 1 on CUDA"},
+     .meaning = "stages that share the model's layers on the CPU, each of tensor-parallel-size "
+                "ranks, at most 8 ranks in all; 1 on CUDA"},
     /* --- advanced --- */
     {.name = "max-num-batched-tokens",
      .type = OPTION_INTEGER,
@@ -527,8 +530,8 @@ static const struct option_spec table[] = {
      .default_text = "0",
      .maximum = 65536,
      .meaning =
-         "tokens computed in one step; 0: 2048 on CUDA, 8192 on a GPU of 70 GiB or more, 512 on "
-         "the CPU"},
+         "tokens computed in one step; 0: 512 on the CPU, 2048 on a GPU, 8192 on a GPU of 70 "
+         "GiB or more"},
     {.name = "block-size",
      .type = OPTION_INTEGER,
      .offset = FIELD(block_size),
@@ -541,57 +544,55 @@ static const struct option_spec table[] = {
      .type = OPTION_FLAG,
      .offset = FIELD(async_scheduling),
      .default_text = "true",
-     .meaning = "plan the next step while one runs; the output is the same"},
+     .meaning = "plan the next step while one runs, without changing the output"},
     {.name = "batch-invariant",
      .type = OPTION_FLAG,
      .offset = FIELD(batch_invariant),
      .default_text = "false",
-     .meaning = "on CUDA too, the output never depends on what shares the step; slower"},
+     .meaning = "also on CUDA, the output does not depend on what shares the step; slower"},
     {.name = "enforce-eager",
      .type = OPTION_FLAG,
      .offset = FIELD(enforce_eager),
      .default_text = "false",
-     .meaning = "on CUDA, no decode step is recorded as a CUDA graph: less memory, faster start, "
-                "slower steps"},
+     .meaning = "on CUDA, record no CUDA graphs: less memory, faster start, slower steps"},
     {.name = "load-mode",
      .type = OPTION_CHOICE,
      .offset = FIELD(load_mode),
      .default_text = "shards",
      .choices = "shards broadcast",
      .meaning =
-         "with ranks in several processes (mpirun), shards: each reads from its own copy of the "
-         "model what it keeps; broadcast: rank 0 reads it all and sends it"},
+         "how ranks in several processes (mpirun) get the weights; shards: each reads its "
+         "part from its own copy of the model; broadcast: rank 0 reads all of it and sends it"},
     {.name = "rank-process",
      .type = OPTION_CHOICE,
      .offset = FIELD(rank_process),
      .default_text = "auto",
      .choices = "auto on off",
-     .meaning =
-         "the device's work in a process of its own, whose crash, hang or failure is a pause "
-         "of all requests and loses none; auto: with CUDA"},
+     .meaning = "run the device's work in its own process, so that a crash, hang or failure only "
+                "pauses the requests; auto: with CUDA"},
     {.name = "device-timeout",
      .type = OPTION_INTEGER,
      .offset = FIELD(device_timeout),
      .default_text = "60",
      .maximum = 86400,
      .meaning =
-         "seconds for a GPU to finish a step, or for a rank process to go on, before it counts "
-         "as failed; 0: no limit"},
+         "seconds for a GPU to finish a step, or for a rank process to make progress, before "
+         "it counts as failed; 0: no limit"},
     {.name = "rank-timeout",
      .type = OPTION_INTEGER,
      .offset = FIELD(rank_timeout),
      .default_text = "30",
      .minimum = 1,
      .maximum = 86400,
-     .meaning = "seconds for a rank that another process computes (mpirun) to answer, before it "
-                "counts as lost and all of them end"},
+     .meaning = "seconds for a rank in another process (mpirun) to answer before it counts as lost "
+                "and all of them end"},
     {.name = "watchdog-sec",
      .type = OPTION_INTEGER,
      .offset = FIELD(watchdog_sec),
      .default_text = "0",
      .maximum = 86400,
-     .meaning = "abort when the engine has had work but finished no step for this many seconds; 0: "
-                "never. Longer than any honest step"},
+     .meaning = "abort if the engine has work but finishes no step for this many seconds; longer "
+                "than any real step; 0: never"},
 };
 
 #define NUM_OPTIONS (sizeof(table) / sizeof(table[0]))

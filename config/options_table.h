@@ -125,8 +125,8 @@ bool options_next_argument(struct argument_reader *reader, struct option_argumen
  * for OPTION_FLAG. Static storage. */
 const char *options_placeholder(const struct option_spec *spec);
 
-/* Writes what is allowed: "1 to 1024", "16, 32, 64", or nothing for free text. */
-void options_format_range(const struct option_spec *spec, char out[static 80]);
+/* Appends what is allowed: "1 to 1024", "16, 32, 64", or nothing for free text. */
+void options_append_range(const struct option_spec *spec, struct byte_buffer *out);
 
 /* Makes text safe to show in one line: control characters become '?', long text is cut. */
 void options_quote(const char *text, size_t length, char out[static 80]);

@@ -3,7 +3,7 @@
 import re
 import shlex
 
-PATHS = {"PATH", "FILE", "DIR", "FOLDER"}
+PATHS = {"PATH", "FILE", "DIR", "FOLDER", "MODEL"}
 
 
 def serve_flags(options):

@@ -22,12 +22,14 @@ static void print_options(void) {
     const struct option_spec *table = options_table(&count);
     for (size_t i = 0; i < count; i++) {
         const struct option_spec *spec = &table[i];
-        char range[80];
-        options_format_range(spec, range);
+        struct byte_buffer range = {0};
+        options_append_range(spec, &range);
+        byte_buffer_append(&range, "", 1);
         printf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", spec->name, type_name(spec->type),
                options_placeholder(spec), (spec->flags & OPTION_NOT_IN_FILE) != 0 ? "" : "file",
-               spec->default_text != NULL ? spec->default_text : "", range,
+               spec->default_text != NULL ? spec->default_text : "", range.data,
                spec->choices != NULL ? spec->choices : "", spec->meaning);
+        byte_buffer_finish(&range);
     }
 }
 

@@ -1,6 +1,7 @@
 """What the manual and the completions are made of, read from the program itself: the option table, the commands with their
 help texts, and the exit statuses of docs/memory.md."""
 
+import os
 import re
 import subprocess
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ class Command:
 
 
 def run(program, *words):
-    done = subprocess.run([program, *words], stdout=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run([program, *words], stdout=subprocess.PIPE, text=True, timeout=60, env={**os.environ, "COLUMNS": "80"})
     if done.returncode != 0:
         raise SystemExit(f"{program} {' '.join(words)} ended with status {done.returncode}")
     return done.stdout
@@ -63,21 +64,17 @@ def read_options(program):
 
 
 def read_commands(quire):
-    """From `quire --help`, which has a line "quire COMMAND ...  meaning" for each, and `quire COMMAND --help`."""
-    commands = []
-    for line in run(quire, "--help").splitlines():
-        match = re.fullmatch(r"(?:usage:| {6}) quire (?:([a-z]+)\b.*? {2,}(\S.*)|--.*)", line)
-        if match is None:
-            raise SystemExit(f"a line of `quire --help` is not `quire COMMAND WORDS  meaning`: {line!r}")
-        if match[1]:
-            commands.append(read_command(quire, match[1], re.sub(r"; --help.*", "", match[2])))
-    return commands
+    """From `quire --help`, which has a line "  quire COMMAND ...  meaning" for each, and `quire COMMAND --help`."""
+    lines = re.findall(r"^  quire ([a-z]+)\b.*? {2,}(\S.*)$", run(quire, "--help"), re.MULTILINE)
+    if len(lines) < 5:
+        raise SystemExit("`quire --help` has no lines `  quire COMMAND WORDS  meaning`")
+    return [read_command(quire, name, meaning) for name, meaning in lines]
 
 
 def read_command(quire, name, meaning):
     command = Command(name, meaning)
     if name == "serve":
-        command.usage, command.takes_serve_options = ["serve --model PATH [--name value ...]"], True
+        command.usage, command.takes_serve_options = ["serve MODEL [--name value ...]"], True
         return command
     usage, rest = split_help(run(quire, name, "--help"))
     command.usage, command.text = usage, read_text(rest)

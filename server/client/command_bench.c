@@ -1,6 +1,7 @@
 /* `quire bench`: a load of completions on a running server, and what it reached. */
 #include "server/client/client.h"
 
+#include "config/base/help_text.h"
 #include "config/base/byte_buffer.h"
 #include "server/client/bench_load.h"
 #include "server/client/chat/chat_client.h"
@@ -21,20 +22,29 @@
 
 static const char usage[] =
     "usage: quire bench [URL] [--NAME VALUE ...]\n"
-    "  URL                 of the server, http or https; default " CLIENT_DEFAULT_URL "\n"
-    "  --concurrency N,N   streams at a time, one round for each; default 1,8,32\n"
-    "  --input-tokens N    of each prompt, about, 1 to 1000000; default 64\n"
-    "  --output-tokens N   of each answer, 1 to 1000000; default 128\n"
-    "  --shared-tokens N   at the begin of every prompt, the same in all: what a prefix cache is\n"
-    "                      for; default 0: no two prompts begin alike\n"
-    "  --requests N        of each stream, 1 to 1000000; default 2\n"
-    "  --seconds N         end each round then, 1 to 86400, instead of by requests\n"
-    "  --warm-up N         short requests before the first round, 0 to 1000; default 1\n"
-    "  --temperature N     0 to 2; default 0\n"
-    "  --seed N            of the prompts; default 0, the same prompts each time\n"
-    "  --model NAME        default: the first of /v1/models\n"
-    "  --api-key-env NAME  environment variable with the API key; default QUIRE_API_KEY\n"
-    "  --json FILE         write all figures there\n"
+    "\n"
+    "The server:\n"
+    "  URL\thttp or https; default " CLIENT_DEFAULT_URL "\n"
+    "  --model NAME\tdefault: the first of /v1/models\n"
+    "  --api-key-env NAME\tenvironment variable with the API key; default QUIRE_API_KEY\n"
+    "  for example: quire bench http://gpu1:8000\n"
+    "\n"
+    "The load:\n"
+    "  --concurrency N,N\tstreams at a time, one round for each; default 1,8,32\n"
+    "  --input-tokens N\tof each prompt, about, 1 to 1000000; default 64\n"
+    "  --output-tokens N\tof each answer, 1 to 1000000; default 128\n"
+    "  --shared-tokens N\tat the beginning of every prompt, the same in all, for a prefix cache; "
+    "default 0: no two prompts begin alike\n"
+    "  --requests N\tof each stream, 1 to 1000000; default 2\n"
+    "  --seconds N\tend each round then, 1 to 86400, instead of by requests\n"
+    "  --warm-up N\tshort requests before the first round, 0 to 1000; default 1\n"
+    "  --temperature N\t0 to 2; default 0\n"
+    "  --seed N\tof the prompts; default 0, the same prompts each time\n"
+    "  for example: quire bench --concurrency 1,16 --input-tokens 512\n"
+    "\n"
+    "The result:\n"
+    "  --json FILE\twrite all figures there\n"
+    "  for example: quire bench --json before.json\n"
     "\n"
     "Status 0; 1 if a request failed, and the causes are shown; 69: no server.\n";
 
@@ -324,7 +334,7 @@ int command_bench(int argc, char *const *argv) {
                           .requests = 2,
                           .warm_up = 1};
     if (client_wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        help_text_print(usage, stdout);
         return EX_OK;
     }
     if (read_words(&bench, argc, argv) != 0)

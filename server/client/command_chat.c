@@ -2,6 +2,7 @@
  * for itself. With a question, or if input or output is not a terminal, one answer on stdout. */
 #include "server/client/client.h"
 
+#include "config/base/help_text.h"
 #include "config/options_table.h"
 #include "server/client/chat/chat_client.h"
 #include "server/client/chat/chat_terminal.h"
@@ -20,27 +21,35 @@
 #define STATUS_NO_ANSWER 1
 #define STATUS_INTERRUPTED 130 /* like a shell's */
 
-static const char usage[] =
+static const char chat_usage[] =
     "usage: quire chat [--url URL] [--FIELD VALUE ...] [QUESTION]\n"
-    "       quire run MODEL [option of quire serve ...] [--FIELD VALUE ...] [QUESTION]\n"
-    "  --url URL           of a running server, http or https; default " CLIENT_DEFAULT_URL ".\n"
-    "                      CURL_CA_BUNDLE names a file of other authorities than the system's\n"
-    "  --model MODEL       start a server with this model and these options, as quire serve does,\n"
-    "                      that only this conversation can reach, and end it afterwards\n"
-    "  --system TEXT       what the model is to be\n"
-    "  --set NAME=VALUE    max_tokens, seed or a number of the sampling: temperature, top_p, "
-    "top_k,\n"
-    "                      min_p, presence_penalty, frequency_penalty, repetition_penalty,\n"
-    "                      typical_p, xtc_probability, xtc_threshold, dynatemp_range,\n"
-    "                      dynatemp_exponent, top_n_sigma, mirostat, mirostat_tau, mirostat_eta,\n"
-    "                      dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n; as\n"
-    "                      often as there are names\n"
-    "  --api-key-env NAME  environment variable with the API key; default QUIRE_API_KEY\n"
-    "  QUESTION            answer this and leave; - stands for what stdin says, which is the\n"
-    "                      question where it is not a terminal. Only the answer goes to stdout;\n"
-    "                      status 0, or 1 and one line on stderr if there is none\n"
+    "       quire chat MODEL [option of quire serve ...] [--FIELD VALUE ...] [QUESTION]\n";
+
+static const char run_usage[] =
+    "usage: quire run MODEL [option of quire serve ...] [--FIELD VALUE ...] [QUESTION]\n";
+
+static const char usage[] =
     "\n"
-    "/help shows the commands of a conversation. Its lines are kept in\n"
+    "Where it runs:\n"
+    "  --url URL\ta running server, http or https; default " CLIENT_DEFAULT_URL
+    ". CURL_CA_BUNDLE names a file of other authorities than the system's\n"
+    "  --api-key-env NAME\tenvironment variable with the API key; default QUIRE_API_KEY\n"
+    "  --model MODEL\tstart a server with this model and these options, as quire serve does, that "
+    "only this conversation can reach, and stop it afterwards. `quire run` takes any MODEL as its "
+    "first word; `quire chat` takes a .gguf file, a folder, or ORG/NAME:Q4_K_M\n"
+    "  for example: quire chat --url http://gpu1:8000\n"
+    "\n"
+    "How it answers:\n"
+    "  --system TEXT\tsystem prompt\n"
+    "  --set NAME=VALUE\tmax_tokens, seed or a sampling parameter: temperature, top_p, top_k, "
+    "min_p, presence_penalty, frequency_penalty, repetition_penalty, typical_p, xtc_probability, "
+    "xtc_threshold, dynatemp_range, dynatemp_exponent, top_n_sigma, mirostat, mirostat_tau, "
+    "mirostat_eta, dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n; repeatable\n"
+    "  QUESTION\tanswer this and leave; - reads it from stdin, as does input that is not a "
+    "terminal. Only the answer goes to stdout; status 0, or 1 and one line on stderr if there is "
+    "none\n"
+    "\n"
+    "/help shows the commands of a conversation. Its lines are kept in "
     "$XDG_STATE_HOME/quire/chat_history.\n";
 
 struct chat {
@@ -367,7 +376,8 @@ static int converse(struct chat *chat) {
 
 static int run_chat(int argc, char *const *argv, bool is_run) {
     if (client_wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        help_text_print(is_run ? run_usage : chat_usage, stdout);
+        help_text_print(usage, stdout);
         return EX_OK;
     }
     struct chat chat = {.key_variable = "QUIRE_API_KEY"};

@@ -2,6 +2,7 @@
  * where it lies. */
 #include "server/client/client.h"
 
+#include "config/base/help_text.h"
 #include "config/base/log.h"
 #include "server/process/service.h"
 #include "server/process/signals.h"
@@ -18,30 +19,35 @@
 static const char usage[] =
     "usage: quire pull ORG/NAME[@REVISION][:FILE or quantisation] ...\n"
     "\n"
-    "Fetches what Quire reads of a model: a GGUF file, or config.json, tokenizer and safetensors;\n"
-    "asks the hub which commit is the newest, and fetches what the cache does not have of it.\n"
-    "Prints the path to serve. What an interrupted run left is where the next one begins.\n"
-    "  ORG/NAME           safetensors if there are any, else the GGUF file; of several the first "
-    "of\n"
-    "                     Q4_K_M, Q8_0, Q4_0, BF16, F16 that one of them has\n"
-    "  @REVISION          branch, tag or commit; default main\n"
-    "  :FILE              a GGUF file of that name; of a split one the first part\n"
-    "  :QUANTISATION      the GGUF file with that in its name, as Q4_K_M, in either case\n"
+    "Fetches what Quire reads of a model: a GGUF file, or config.json, tokenizer and safetensors. "
+    "Asks the hub which commit is the newest, and fetches what the cache does not have of it. "
+    "Prints the path to serve. An interrupted run is continued by the next one.\n"
+    "\n"
+    "The model:\n"
+    "  ORG/NAME\tsafetensors if there are any, else the GGUF file; of several the first of "
+    "Q4_K_M, Q8_0, Q4_0, BF16, F16 that one of them has\n"
+    "  @REVISION\tbranch, tag or commit; default main\n"
+    "  :FILE\ta GGUF file of that name; of a split one the first part\n"
+    "  :QUANTISATION\tthe GGUF file with that in its name, as Q4_K_M, in either case\n"
+    "  hf.co/ORG/NAME[:Q4_K_M], https://huggingface.co/ORG/NAME\tthe same model, or the file that "
+    "the address names\n"
     "\n"
     "Environment, as Python's huggingface_hub has it:\n"
-    "  HF_ENDPOINT        the hub; default https://huggingface.co\n"
-    "  HF_TOKEN           token for gated and private models; else the file HF_TOKEN_PATH,\n"
-    "                     default $HF_HOME/token\n"
-    "  HF_HUB_CACHE       the cache; default $HF_HOME/hub\n"
-    "  HF_HOME            default ${XDG_CACHE_HOME:-~/.cache}/huggingface\n"
-    "  HF_HUB_OFFLINE     1: use the cache alone\n"
-    "  HF_HUB_ETAG_TIMEOUT, HF_HUB_DOWNLOAD_TIMEOUT\n"
-    "                     seconds to connect, and without a byte; default 10\n"
-    "  SSL_CERT_FILE      PEM file of certificate authorities; default: the system's\n"
-    "  https_proxy, http_proxy, no_proxy\n"
-    "Status 69: the hub or the network is to blame; 75: interrupted, the same again goes on; 78: "
-    "no\n"
-    "such model, or no access to it.\n";
+    "  HF_ENDPOINT\tthe hub; default https://huggingface.co\n"
+    "  HF_TOKEN\ttoken for gated and private models; else the file HF_TOKEN_PATH, default "
+    "$HF_HOME/token\n"
+    "  HF_HUB_CACHE\tthe cache; default $HF_HOME/hub\n"
+    "  HF_HOME\tdefault ${XDG_CACHE_HOME:-~/.cache}/huggingface\n"
+    "  HF_HUB_OFFLINE\t1: use only the cache\n"
+    "  HF_HUB_ETAG_TIMEOUT, HF_HUB_DOWNLOAD_TIMEOUT\tseconds to connect, and without a byte; "
+    "default 10\n"
+    "  SSL_CERT_FILE\tPEM file of certificate authorities; default: the system's\n"
+    "  https_proxy, http_proxy, no_proxy\tproxies\n"
+    "\n"
+    "Status 69: the hub or the network failed; 75: interrupted, run it again to continue; 78: no "
+    "such model, or no access to it.\n"
+    "\n"
+    "for example: quire pull Qwen/Qwen3-1.7B-GGUF:Q8_0\n";
 
 bool command_pull_is_reference(const char *model) {
     return access(model, F_OK) != 0 && errno == ENOENT && !hub_reference_is_path(model);
@@ -91,11 +97,11 @@ static int pull(const char *text) {
 int command_pull(int argc, char *const *argv) {
     int status = EX_OK;
     if (client_wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        help_text_print(usage, stdout);
         return EX_OK;
     }
     if (argc < 1 || argv[0][0] == '-') {
-        fputs(usage, stderr);
+        help_text_print(usage, stderr);
         return EX_USAGE;
     }
     signals_block();

@@ -2,6 +2,7 @@
  * for that comes from the environment, as command lines are for all to see. */
 #include "server/client/client.h"
 
+#include "config/base/help_text.h"
 #include "config/base/byte_buffer.h"
 #include "config/base/clock.h"
 #include "server/net/http_client.h"
@@ -24,12 +25,13 @@
 
 static const char usage[] =
     "usage: quire top [URL] [--once] [--interval SECONDS] [--api-key-env NAME]\n"
-    "  URL                 of the server, http or https; " CLIENT_DEFAULT_URL " if not given; its\n"
-    "                      /metrics is read. CURL_CA_BUNDLE names a file of other authorities\n"
-    "                      than the system's\n"
-    "  --once              show the state once, with rates and latencies since the server's start\n"
-    "  --interval SECONDS  between two looks, 1 to 3600; default 2; q or Ctrl-C ends\n"
-    "  --api-key-env NAME  environment variable with the API key; default QUIRE_API_KEY\n";
+    "  URL\tof the server, http or https; default " CLIENT_DEFAULT_URL "; its /metrics is read. "
+    "CURL_CA_BUNDLE names a file of other authorities than the system's\n"
+    "  --once\tshow the state once, with rates and latencies since the server's start\n"
+    "  --interval SECONDS\tbetween two looks, 1 to 3600; default 2; q or Ctrl-C ends\n"
+    "  --api-key-env NAME\tenvironment variable with the API key; default QUIRE_API_KEY\n"
+    "\n"
+    "for example: quire top http://gpu1:8000 --interval 5\n";
 
 struct top {
     const char *url_text, *key_name;
@@ -204,11 +206,11 @@ static int show_often(const struct top *top) {
 int command_top(int argc, char *const *argv) {
     struct top top = {.interval_s = 2, .key_name = "QUIRE_API_KEY"};
     if (client_wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        help_text_print(usage, stdout);
         return EX_OK;
     }
     if (read_words(argc, argv, &top) != 0) {
-        fputs(usage, stderr);
+        help_text_print(usage, stderr);
         return EX_USAGE;
     }
     if (set_url(&top) != 0 || set_key(&top) != 0)

@@ -1,6 +1,7 @@
 /* `quire inspect`: what a model is, and with --plan what serving it would take. */
 #include "server/program/command_line.h"
 
+#include "config/base/help_text.h"
 #include "server/program/command_plan.h"
 #include "server/program/command_verify.h"
 
@@ -11,9 +12,11 @@
 
 static const char usage[] =
     "usage: quire inspect PATH [--verify-weights] [--plan [--name value ...]]\n"
-    "  PATH              GGUF file or Hugging Face folder\n"
-    "  --verify-weights  compare its files with the SHA-256 that is known of them\n"
-    "  --plan            the memory that `quire serve` would take with these options\n";
+    "  PATH\tGGUF file or Hugging Face folder\n"
+    "  --verify-weights\tcompare its files with the SHA-256 that is known of them\n"
+    "  --plan\tthe memory that `quire serve` would take with these options\n"
+    "\n"
+    "for example: quire inspect model.gguf --plan --max-num-seqs 32\n";
 
 static void print_line(void *context, const char *line) {
     puts(line);
@@ -76,7 +79,7 @@ static int inspect(char *path, bool verifies, bool with_plan, int argc, char *co
 int command_inspect(int argc, char *const *argv) {
     struct error err = {0};
     if (client_wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        help_text_print(usage, stdout);
         return EX_OK;
     }
     int words = 1;
@@ -85,7 +88,7 @@ int command_inspect(int argc, char *const *argv) {
     bool with_plan = argc > words && strcmp(argv[words], "--plan") == 0;
     words += with_plan;
     if (argc < 1 || (argc > words && !with_plan)) {
-        fputs(usage, stderr);
+        help_text_print(usage, stderr);
         return EX_USAGE;
     }
     if (inspect(argv[0], verifies, with_plan, argc - words, argv + words, &err) == 0)

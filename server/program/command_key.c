@@ -1,6 +1,7 @@
 /* `quire key`: makes keys for the YAML form of --api-key-file, and checks such a file. */
 #include "server/program/command_line.h"
 
+#include "config/base/help_text.h"
 #include "server/keys/key_file.h"
 
 #include <stdio.h>
@@ -15,26 +16,27 @@ static const char usage[] =
     "usage: quire key new NAME [--FIELD VALUE ...]\n"
     "       quire key check FILE\n"
     "\n"
-    "new makes a key. The key itself goes to stderr and is kept nowhere; its entry for the file "
-    "of\n"
-    "--api-key-file goes to stdout, so that `quire key new team-a --weight 9 >> keys.yaml` adds "
-    "it\n"
-    "to a file that begins with the line `keys:`. A server reads the file again on SIGHUP.\n"
+    "new makes a key. The key itself goes to stderr and is kept nowhere; its entry for the file of "
+    "--api-key-file goes to stdout. A server reads the file again on SIGHUP.\n"
+    "\n"
     "check reads a file as the server does: status 0, or 78 and what is wrong with it.\n"
     "\n"
     "FIELD is one of\n"
-    "  weight               1 to 1000: share of the server relative to other keys; default 1\n"
-    "  requests-per-minute  1 or more; default: no limit\n"
-    "  tokens-per-minute    of prompts and outputs, 1 or more; default: no limit\n"
-    "  max-concurrency      API calls in flight, 1 or more; default: no limit\n"
-    "  min-priority, max-priority\n"
-    "                       what the priority of a request is brought between; default: any\n"
-    "  models               names of models it may use, separated by commas; default: all\n"
-    "  expires              2026-01-31 or 2026-01-31T12:00:00Z; default: never\n"
-    "  admin                true: it may use what is for administrators; default: false\n";
+    "  weight\t1 to 1000: share of the server relative to other keys; default 1\n"
+    "  requests-per-minute\t1 or more; default: no limit\n"
+    "  tokens-per-minute\tof prompts and outputs, 1 or more; default: no limit\n"
+    "  max-concurrency\tAPI calls in flight, 1 or more; default: no limit\n"
+    "  min-priority, max-priority\tbounds of the priority of a request; default: any\n"
+    "  models\tnames of models it may use, separated by commas; default: all\n"
+    "  expires\t2026-01-31 or 2026-01-31T12:00:00Z; default: never\n"
+    "  admin\ttrue: it may use what is for administrators; default: false\n"
+    "\n"
+    "for example, to add a key to a file that begins with the line `keys:`:\n"
+    "  quire key new team-a --weight 9 >> keys.yaml\n";
 
 static int refuse_usage(const char *what, const char *word) {
-    fprintf(stderr, "quire key: %s '%.64s'\n%s", what, word, usage);
+    fprintf(stderr, "quire key: %s '%.64s'\n", what, word);
+    help_text_print(usage, stderr);
     return EX_USAGE;
 }
 
@@ -210,7 +212,7 @@ static int run_check(const char *path) {
 int command_key(int argc, char *const *argv) {
     const char *verb = argc > 0 ? argv[0] : "";
     if (client_wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        help_text_print(usage, stdout);
         return EX_OK;
     }
     if (strcmp(verb, "new") == 0)

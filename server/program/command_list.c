@@ -2,6 +2,7 @@
  * are and whether this machine has the memory to serve them. */
 #include "server/program/command_line.h"
 
+#include "config/base/help_text.h"
 #include "config/base/array.h"
 #include "config/base/numbers.h"
 #include "config/base/utf8.h"
@@ -25,16 +26,15 @@
 
 static const char usage[] =
     "usage: quire list [PATH ...] [--json]\n"
-    "  PATH    a GGUF file, a model's folder, or a folder with GGUF files, besides the models "
-    "that\n"
-    "          `quire pull` and Python's tools have fetched ($HF_HUB_CACHE)\n"
-    "  --json  for programs: {\"models\": [{\"name\", \"path\", \"family\", \"weights\", "
-    "\"bytes\",\n"
-    "          \"memory_bytes\", \"fits\", \"problem\"}]}\n"
+    "  PATH\ta GGUF file, a model's folder, or a folder with GGUF files, in addition to the models "
+    "that `quire pull` and Python's tools have fetched ($HF_HUB_CACHE)\n"
+    "  --json\tfor programs: {\"models\": [{\"name\", \"path\", \"family\", \"weights\", "
+    "\"bytes\", \"memory_bytes\", \"fits\", \"problem\"}]}\n"
     "\n"
-    "A name can be given to `quire serve --model`. Whether a model fits is what `quire inspect "
-    "--plan`\n"
-    "finds with the default options, against the memory of this machine.\n";
+    "`quire serve` and `quire run` take the names. Whether a model fits is what `quire inspect "
+    "--plan` finds with the default options, against the memory of this machine.\n"
+    "\n"
+    "for example: quire list ~/models\n";
 
 struct row {
     char *name, *path;
@@ -249,12 +249,13 @@ int command_list(int argc, char *const *argv) {
     struct list list = {0};
     struct error err = {0};
     if (client_wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        help_text_print(usage, stdout);
         return EX_OK;
     }
     for (int i = 0; i < argc; i++) {
         if (argv[i][0] == '-' && strcmp(argv[i], "--json") != 0) {
-            fprintf(stderr, "quire list: unknown option '%.64s'\n%s", argv[i], usage);
+            fprintf(stderr, "quire list: unknown option '%.64s'\n", argv[i]);
+            help_text_print(usage, stderr);
             return EX_USAGE;
         }
     }

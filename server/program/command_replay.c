@@ -1,6 +1,7 @@
 /* `quire replay`: runs what `quire serve --record` has kept, and compares. */
 #include "server/program/command_line.h"
 
+#include "config/base/help_text.h"
 #include "config/base/check.h"
 #include "config/base/clock.h"
 #include "config/build_hash.h"
@@ -20,14 +21,17 @@
 #define STATUS_DIFFERS 1
 
 static const char usage[] =
-    "usage: quire replay FILE [--model PATH] [--device NAME] [--cpu-isa NAME] [--threads N]\n"
-    "                         [--log-level NAME]\n"
-    "  FILE       what `quire serve --record` wrote\n"
-    "  The options are those of `quire serve`, instead of the ones it was recorded with.\n"
-    "Runs every recorded step again and compares tokens, logprobs and hidden states bit by bit.\n"
+    "usage: quire replay FILE [--model PATH] [--device NAME] [--cpu-isa NAME] [--threads N] "
+    "[--log-level NAME]\n"
+    "  FILE\twhat `quire serve --record` wrote\n"
+    "\n"
+    "The options are those of `quire serve`, instead of the ones it was recorded with. Every "
+    "recorded step is run again; tokens, logprobs and hidden states are compared bit by bit.\n"
+    "\n"
     "Exit status: 0 all are equal, 1 one differs (the first is named), 78 the file is damaged, or "
-    "of\n"
-    "another model or arithmetic\n";
+    "from another model or arithmetic.\n"
+    "\n"
+    "for example: quire replay record.bin --threads 4\n";
 
 /* Those that say where it is computed, and do not change what. */
 static bool is_allowed(const char *word) {
@@ -192,11 +196,11 @@ static bool are_options(int argc, char *const *argv) {
 int command_replay(int argc, char *const *argv) {
     struct error err = {0};
     if (client_wants_help(argc, argv)) {
-        fputs(usage, stdout);
+        help_text_print(usage, stdout);
         return EX_OK;
     }
     if (argc < 1 || argv[0][0] == '-' || !are_options(argc - 1, argv + 1)) {
-        fputs(usage, stderr);
+        help_text_print(usage, stderr);
         return EX_USAGE;
     }
     struct replaying *r = calloc(1, sizeof(*r));

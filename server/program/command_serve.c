@@ -10,6 +10,7 @@
 
 #include "config/base/check.h"
 #include "config/base/clock.h"
+#include "config/base/help_text.h"
 #include "config/base/log.h"
 #include "engine/draft/ngram_drafter.h"
 #include "kernels/transport.h"
@@ -165,7 +166,7 @@ static void finish(struct serve *serve) {
 static int help(int argc, char *const *argv, int at) {
     struct byte_buffer text = {0};
     const char *group = at + 1 < argc && argv[at + 1][0] != '-' ? argv[at + 1] : NULL;
-    bool is_known = options_help(group, &text);
+    bool is_known = options_help(group, help_text_width(stdout), &text);
     fwrite(text.data, 1, text.length, is_known ? stdout : stderr);
     byte_buffer_finish(&text);
     return is_known ? EX_OK : EX_USAGE;

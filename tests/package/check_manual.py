@@ -30,7 +30,7 @@ def serve_options(quire):
 
 
 def commands(quire):
-    return re.findall(r"^(?:usage:| {6}) quire ([a-z]+)", help_of(quire), re.MULTILINE)
+    return re.findall(r"^  quire ([a-z]+)", help_of(quire), re.MULTILINE)
 
 
 def check_contents(quire, folder):
@@ -78,6 +78,8 @@ def check_shell(shell, quire):
     shell.complete("quire serve --max-n", {"--max-num-seqs", "--max-num-batched-tokens", "--max-n"})
     shell.complete("quire serve --model mod", {"model-a.gguf", "model-b.gguf"})
     shell.complete("quire inspect mod", {"model-a.gguf", "model-b.gguf"})
+    shell.complete("quire serve mod", {"model-a.gguf", "model-b.gguf"})
+    shell.complete("quire run mod", {"model-a.gguf", "model-b.gguf"})
     shell.complete("quire serve --no-as", {"--no-async-scheduling"})
     shell.complete("quire key ", {"new", "check"})
     shell.complete("quire top --", {"--once", "--interval"})

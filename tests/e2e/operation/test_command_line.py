@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from quire_server import BINARY, MODEL, ROOT, clean_environment
+from terminal import Terminal
 
 
 def run(*arguments, environment=None, launcher=()):
@@ -27,9 +28,38 @@ def test_help():
     assert overview.returncode == limits.returncode == 0
     assert "--max-num-seqs" in overview.stdout and "--port" in overview.stdout
     assert "--max-num-seqs N" in limits.stdout and "for example" in limits.stdout and "--port" not in limits.stdout
+    assert run("help", "serve", "limits").stdout == limits.stdout
     assert len(run("serve", "--help", "all").stdout.splitlines()) > len(overview.stdout.splitlines())
     unknown = run("serve", "--help", "nothing")
     assert unknown.returncode == 64 and "the groups are all, model" in unknown.stderr and not unknown.stdout
+
+
+def commands():
+    return re.findall(r"^  quire ([a-z]+) ", run("--help").stdout, re.MULTILINE)
+
+
+def test_help_fits_the_terminal():
+    """80 columns when it is not one; COLUMNS else; no word is lost at any width."""
+    pages = [("--help",), *((name, "--help") for name in commands()), ("serve", "--help", "all")]
+    assert len(pages) > 11
+    for words in pages:
+        plain = run(*words).stdout
+        assert max(map(len, plain.splitlines())) <= 80, words
+        assert "for example" in plain, words
+        for columns in ("60", "132"):
+            other = run(*words, environment={"COLUMNS": columns}).stdout
+            assert other.split() == plain.split() and max(map(len, other.splitlines())) <= int(columns), words
+    with Terminal(["sh", "-c", 'stty columns 50 && exec "$0" chat --help', BINARY], clean_environment()) as terminal:
+        terminal.wait_until_ended()
+        assert max(len(line) for line in terminal.received.decode().splitlines()) <= 50
+
+
+def test_help_of_a_command():
+    for name in commands():
+        assert run("help", name).stdout == run(name, "--help").stdout != ""
+    assert run("help").stdout == run("--help").stdout
+    unknown = run("help", "srve")
+    assert unknown.returncode == 64 and "unknown command 'srve'" in unknown.stderr
 
 
 def test_inspect():
@@ -244,11 +274,11 @@ def test_truncated_everywhere(tmp_path):
 def test_the_name_alone_says_what_to_type_next():
     result = run()
     assert result.returncode == 64 and result.stdout == ""
-    for command in ("quire serve", "quire chat", "quire inspect", "quire bench", "quire --help"):
+    for command in ("quire serve", "quire run", "quire chat", "quire inspect", "quire bench", "quire --help"):
         assert command in result.stderr
     listed = run("--help")
     assert listed.returncode == 0
-    for command in ("serve", "inspect", "key", "replay", "top", "chat", "bench"):
+    for command in ("serve", "run", "inspect", "key", "replay", "top", "chat", "bench"):
         assert f" quire {command} " in listed.stdout
         assert f"quire {command}" in run(command, "--help").stdout or command == "serve"
     unknown = run("srve")

@@ -63,7 +63,7 @@ def test_version_and_usage(run):
     assert re.fullmatch(r"[\w.-]+", facts["source:"]) and "-O" in facts["build:"]
     assert "portable" in facts["backends:"] and re.search(r"gnutls \d", facts["libraries:"])
     status, text = finish(run())
-    assert status == 64 and "quire serve --model MODEL" in text
+    assert status == 64 and "quire serve MODEL" in text
     for arguments in (("dance",), ("inspect",), ("inspect", "a", "b")):
         status, text = finish(run(*arguments))
         assert status == 64 and "usage:" in text
