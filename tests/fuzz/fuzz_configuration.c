@@ -1,6 +1,6 @@
-/* Any bytes as a file of options (--config) and as a file of API keys. What is refused is said in
- * one printable line; keys that are taken have names and hashes of their own and no value beyond
- * its bounds. */
+/* Any bytes as a file of options (--config), as the words of a command line, one in a line, and as
+ * a file of API keys. What is refused is said in printable lines, of a command line in few; keys
+ * that are taken have names and hashes of their own and no value beyond its bounds. */
 #include "config/options.h"
 #include "server/keys/key_file.h"
 
@@ -37,6 +37,28 @@ static void try_options(char *path) {
     options_finish(&options);
 }
 
+#define MAX_WORDS 64
+
+static void take_line(void *context, const char *line) {
+    int *num_lines = context;
+    *num_lines += 1;
+    require(line[0] != '\0' && strcspn(line, "\n\r\t\x1b") == strlen(line));
+}
+
+static void try_command_line(const uint8_t *data, size_t bytes) {
+    char *words[MAX_WORDS], *text = calloc(bytes + 1, 1);
+    struct error first = {.code = ERROR_CONFIG, .message = "first"};
+    int count = 0, num_lines = 0;
+    require(text != NULL);
+    memcpy(text, data, bytes);
+    for (char *rest = text; rest != NULL && count < MAX_WORDS;)
+        words[count++] = strsep(&rest, "\n");
+    options_list_mistakes(count, words, &first, take_line, &num_lines);
+    require(num_lines >= 1 && num_lines <= 34);
+    options_hide_secrets(count, words);
+    free(text);
+}
+
 static void require_entry(const struct key_entry *entry) {
     require(entry->weight >= 1 && entry->weight <= 1000 && entry->requests_per_minute >= 0 &&
             entry->tokens_per_minute >= 0 && entry->max_concurrency >= 0 &&
@@ -64,6 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     require(fd >= 0 && write(fd, data, bytes) == (ssize_t)bytes);
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     try_options(path);
+    try_command_line(data, bytes);
     try_keys(path);
     close(fd);
     return 0;
