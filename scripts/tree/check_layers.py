@@ -24,7 +24,7 @@ FOLDERS = {
     "engine/grammar": ["build", "machine", "read"],
     "server": ["process", "net", "output", "api", "keys", "tls", "telemetry", "page", "http", "client", "program"],
     "server/api": ["call", "constraint", "fields", "conversation", "chat", "completions", "messages", "responses", "embeddings", "scores",
-                   "models", "admin"],
+                   "models", "ollama", "admin"],
     "server/client": ["hub", "chat", "."],
     "server/telemetry": ["kv_events", "metrics", "."],
 }

@@ -342,7 +342,8 @@ enum MHD_Result http_reply_stream(struct connection *connection) {
         MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, connection, NULL);
     if (!response)
         return MHD_NO;
-    add_header(response, "Content-Type", "text/event-stream; charset=utf-8");
+    add_header(response, "Content-Type",
+               http_routes_dialect_of(&connection->exchange)->stream_type);
     add_header(response, "Cache-Control", "no-cache");
     add_header(response, "X-Accel-Buffering", "no");
     return queue(connection, 200, response);

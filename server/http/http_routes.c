@@ -6,6 +6,7 @@
 #include "engine/executor/process_executor.h"
 #include "server/api/call/api_context.h"
 #include "server/api/messages/messages_error.h"
+#include "server/api/ollama/ollama_format.h"
 #include "server/api/responses/response_store.h"
 #include "server/http/http_background.h"
 #include "server/http/http_connection.h"
@@ -19,6 +20,7 @@
 
 #define VERSION "/v1"
 #define JSON_TYPE "application/json"
+#define SSE_TYPE "text/event-stream; charset=utf-8"
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 static void write_word(const char *name, const char *word, struct byte_buffer *out) {
@@ -258,6 +260,32 @@ static int answer_props(struct connection *connection) {
     return 0;
 }
 
+static int answer_ollama_tags(struct connection *connection) {
+    struct key_models models;
+    ollama_models_list(context_of(connection, &models), false, &connection->exchange.out);
+    return 0;
+}
+
+static int answer_ollama_ps(struct connection *connection) {
+    struct key_models models;
+    ollama_models_list(context_of(connection, &models), true, &connection->exchange.out);
+    return 0;
+}
+
+/* The version of Ollama whose API this is: programs refuse older ones. */
+static int answer_ollama_version(struct connection *connection) {
+    write_word("version", OLLAMA_API_VERSION, &connection->exchange.out);
+    return 0;
+}
+
+static int answer_ollama_management(struct connection *connection) {
+    return api_error_set(&connection->exchange.error, 501, "invalid_request_error", "not_supported",
+                         NULL,
+                         "%s is not supported: this server has the model that it was started with; "
+                         "quire pull downloads others",
+                         connection->exchange.route->path);
+}
+
 /* In llama.cpp's shape: as many slots are processing as sequences run. */
 static int answer_slots(struct connection *connection) {
     struct exchange *exchange = &connection->exchange;
@@ -340,24 +368,35 @@ static void format_error(const struct api_error *err, const char *request_id,
 
 static const struct http_dialect openai = {
     .format_error = format_error,
+    .stream_type = SSE_TYPE,
     .keep_alive = ": keep-alive\n\n",
 };
 
 static const struct http_dialect anthropic = {
     .format_error = messages_error_format,
     .request_id_field = "request-id",
+    .stream_type = SSE_TYPE,
     .keep_alive = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+};
+
+/* A line must hold an object: a stream that is silent gets white space before its next line. */
+static const struct http_dialect ollama = {
+    .format_error = ollama_format_error,
+    .stream_type = "application/x-ndjson",
+    .keep_alive = " ",
 };
 
 const struct http_dialect *http_routes_dialect(const struct http_route *route, const char *path,
                                                bool names_version) {
-    static const char messages[] = "/v1/messages/";
+    static const char messages[] = "/v1/messages/", api[] = "/api/";
     bool is_both =
         route != NULL && (route->answer == answer_models || route->answer == answer_model);
     if (route == NULL &&
         (strncmp(path, messages, strlen(messages)) == 0 ||
          strncmp(path, messages + strlen(VERSION), strlen(messages + strlen(VERSION))) == 0))
         return &anthropic;
+    if (route == NULL && strncmp(path, api, strlen(api)) == 0)
+        return &ollama;
     if (is_both && names_version)
         return &anthropic;
     return route != NULL && route->dialect != NULL ? route->dialect : &openai;
@@ -406,6 +445,34 @@ static const struct http_route routes[] = {
      .content_type = JSON_TYPE},
     {"/v1/models", .methods = GET, .answer = answer_models, .content_type = JSON_TYPE},
     {"/v1/models/{model}", .methods = GET, .answer = answer_model, .content_type = JSON_TYPE},
+    {"/api/chat", .methods = POST, .parse = ollama_endpoint_parse_chat, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/generate", .methods = POST, .parse = ollama_endpoint_parse_generate,
+     .content_type = JSON_TYPE, .dialect = &ollama},
+    {"/api/embed", .methods = POST, .parse = ollama_embed_parse, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/embeddings", .methods = POST, .parse = ollama_embed_parse_old, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/show", .methods = POST, .transform = ollama_models_show, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/tags", .methods = GET, .answer = answer_ollama_tags, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/ps", .methods = GET, .answer = answer_ollama_ps, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/version", .methods = GET, .answer = answer_ollama_version, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/pull", .methods = POST, .answer = answer_ollama_management, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/push", .methods = POST, .answer = answer_ollama_management, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/create", .methods = POST, .answer = answer_ollama_management, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/copy", .methods = POST, .answer = answer_ollama_management, .content_type = JSON_TYPE,
+     .dialect = &ollama},
+    {"/api/delete", .methods = "DELETE", .answer = answer_ollama_management,
+     .content_type = JSON_TYPE, .dialect = &ollama},
+    {"/api/blobs/{digest}", .methods = "HEAD, POST", .answer = answer_ollama_management,
+     .content_type = JSON_TYPE, .dialect = &ollama},
     {"/live", .is_open = true, .methods = GET, .answer = answer_live, .content_type = JSON_TYPE},
     {"/health", .is_open = true, .methods = GET, .answer = answer_health,
      .content_type = JSON_TYPE},

@@ -10,6 +10,7 @@ struct http_dialect {
     void (*format_error)(const struct api_error *err, const char *request_id,
                          struct byte_buffer *out);
     const char *request_id_field; /* a second name of X-Request-Id; NULL: none */
+    const char *stream_type;      /* the content type of streams */
     const char *keep_alive;       /* sent on a stream that is silent */
 };
 

@@ -78,8 +78,9 @@ ANY = {"400": "Refused", "403": "OtherSite", "405": "WrongMethod", "408": "TooSl
        "414": "LongUrl", "421": "OtherHost", "431": "LongHeader", "501": "NoCoding", "503": "Unavailable"}
 GUARDED = {"401": "NoKey"}
 
-# Operations of this tag answer errors in Anthropic's shape, but for those that come before the path is known.
-MESSAGES = "messages"
+# Operations of these tags answer errors in another shape, except for those that come before the path is known: how its
+# responses and its schema are called, and a second name of X-Request-Id.
+DIALECTS = {"messages": ("Message", "MessageError", "request-id"), "ollama": ("Ollama", "OllamaError", None)}
 PATHLESS = ("LongUrl", "LongHeader")
 
 
@@ -96,29 +97,30 @@ def add_request_id(response):
     headers["X-Request-Id"] = {"$ref": "#/components/headers/X-Request-Id"}
 
 
-def message_answer(response):
+def dialect_answer(response, schema, request_id):
     """The response as these operations have it."""
-    response = json.loads(json.dumps(response).replace("#/components/schemas/Error", "#/components/schemas/MessageError"))
-    response.setdefault("headers", {})["request-id"] = {"$ref": "#/components/headers/request-id"}
+    response = json.loads(json.dumps(response).replace("#/components/schemas/Error", f"#/components/schemas/{schema}"))
+    if request_id:
+        response.setdefault("headers", {})[request_id] = {"$ref": f"#/components/headers/{request_id}"}
     return response
 
 
-def use_message_answers(operation, responses):
+def use_dialect_answers(operation, responses, prefix, schema, request_id):
     for status, response in operation["responses"].items():
         name = response.get("$ref", "").rsplit("/", 1)[-1]
         if not name:
-            operation["responses"][status] = message_answer(response)
+            operation["responses"][status] = dialect_answer(response, schema, request_id)
         elif name not in PATHLESS:
-            responses.setdefault(f"Message{name}", message_answer(responses[name]))
-            operation["responses"][status] = {"$ref": f"#/components/responses/Message{name}"}
+            responses.setdefault(prefix + name, dialect_answer(responses[name], schema, request_id))
+            operation["responses"][status] = {"$ref": f"#/components/responses/{prefix}{name}"}
 
 
 def whole_description(description):
     for path in description["paths"].values():
         for method in path.keys() - {"parameters"}:
             add_answers(path[method])
-            if MESSAGES in path[method]["tags"]:
-                use_message_answers(path[method], description["components"]["responses"])
+            for tag in DIALECTS.keys() & path[method]["tags"]:
+                use_dialect_answers(path[method], description["components"]["responses"], *DIALECTS[tag])
             for response in path[method]["responses"].values():
                 if "$ref" not in response:
                     add_request_id(response)

@@ -1,5 +1,6 @@
 /* Any bytes as the body of /v1/completions, /v1/chat/completions, /v1/responses, /v1/messages,
- * /v1/embeddings, /tokenize and /detokenize, and of those that count tokens. A body that is taken
+ * /v1/embeddings, /api/chat and Ollama's others, /tokenize and /detokenize, and of those that count
+ * tokens. A body that is taken
  * is answered with made-up engine events; whatever comes out must be valid JSON. */
 #include "config/base/utf8.h"
 #include "server/api/call/endpoints.h"
@@ -74,6 +75,17 @@ static void check_frames(const struct byte_buffer *out) {
     }
 }
 
+/* Ollama's streams have one object a line. */
+static void check_lines(const struct byte_buffer *out) {
+    const char *at = out->data, *end = out->data + out->length;
+    while (at < end) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        require(stop != NULL && *at == '{');
+        require_json(at, (size_t)(stop - at));
+        at = stop + 1;
+    }
+}
+
 static void push(struct request *request, enum token_event_kind kind, int32_t choice,
                  enum finish_reason finish) {
     struct token_record record = {.token = request->prompt[0], .logprob = NAN, .num_top = 2};
@@ -122,7 +134,9 @@ static void answer(struct api_call *call) {
         api_call_read(call, request, &out);
     }
     require(api_call_is_done(call) && out.length > 0);
-    if (api_call_is_stream(call))
+    if (api_call_is_stream(call) && out.data[0] == '{')
+        check_lines(&out);
+    else if (api_call_is_stream(call))
         check_frames(&out);
     else
         require_json(out.data, out.length);
@@ -168,6 +182,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     try_call(responses_endpoint_parse, body, bytes);
     try_call(messages_endpoint_parse, body, bytes);
     try_call(embedding_endpoint_parse, body, bytes);
+    try_call(ollama_endpoint_parse_chat, body, bytes);
+    try_call(ollama_endpoint_parse_generate, body, bytes);
+    try_call(ollama_embed_parse, body, bytes);
+    try_call(ollama_embed_parse_old, body, bytes);
+    try_transform(ollama_models_show, body, bytes);
     try_transform(messages_count_tokens, body, bytes);
     try_transform(responses_input_tokens, body, bytes);
     try_transform(tokenize_endpoint_encode, body, bytes);

@@ -1,6 +1,7 @@
 #include "server/api/call/api_call_format.h"
 
 #include "config/base/clock.h"
+#include "config/json/json_parse.h"
 #include "config/json/json_write.h"
 
 #include <stdatomic.h>
@@ -131,6 +132,16 @@ void api_call_format_progress(const struct api_call *call, int32_t prompt,
     json_write_int_member(out, "processed", event->num_computed);
     json_write_int_member(out, "time_ms", (clock_now_ns() - begin_ns) / CLOCK_NS_PER_MS);
     json_write_end_object(out);
+}
+
+void api_call_format_arguments(const struct byte_buffer *text, struct byte_buffer *out) {
+    struct api_error err;
+    cJSON *arguments = json_parse_written(text->data, text->length, &err);
+    if (cJSON_IsObject(arguments))
+        json_write_tree_as_sent(out, arguments);
+    else
+        json_write_raw(out, "{}");
+    cJSON_Delete(arguments);
 }
 
 void api_call_add_token_ids(const struct token_record *tokens, int32_t num_tokens,

@@ -25,6 +25,10 @@ void api_call_format_timings(const struct api_call *call, int32_t first_choice, 
 void api_call_format_progress(const struct api_call *call, int32_t prompt,
                               const struct token_event *event, struct byte_buffer *out);
 
+/* Writes the arguments of a tool call, which are a text, as an object: {} if they were cut off and
+ * are not one. */
+void api_call_format_arguments(const struct byte_buffer *text, struct byte_buffer *out);
+
 /* Append token ids as items of an array. */
 void api_call_add_token_ids(const struct token_record *tokens, int32_t num_tokens,
                             struct byte_buffer *items);

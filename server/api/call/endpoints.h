@@ -23,6 +23,12 @@ api_call_parse responses_endpoint_parse;
 /* /v1/messages: a chat in the format of Anthropic's Messages API. */
 api_call_parse messages_endpoint_parse;
 api_call_parse embedding_endpoint_parse; /* /v1/embeddings */
+/* /api/chat, /api/generate, /api/embed and /api/embeddings: chats, completions and embeddings in
+ * the format of Ollama's API. */
+api_call_parse ollama_endpoint_parse_chat;
+api_call_parse ollama_endpoint_parse_generate;
+api_call_parse ollama_embed_parse;
+api_call_parse ollama_embed_parse_old;
 /* /v1/score; /v1/rerank and /v2/rerank: how similar texts are, by their embeddings. */
 api_call_parse score_endpoint_parse;
 api_call_parse score_endpoint_parse_rerank;
@@ -48,6 +54,8 @@ api_transform tokenize_endpoint_decode;
  * body gives the model. */
 api_transform messages_count_tokens;
 api_transform responses_input_tokens;
+/* /api/show, in Ollama's format. */
+api_transform ollama_models_show;
 /* The table of /tokenize's fields; static. */
 struct json_table tokenize_endpoint_table(void);
 
@@ -91,6 +99,9 @@ void models_endpoint_list(const struct api_context *context, bool is_anthropic,
 /* /v1/models/{id}; -1 with a 404 for an unknown id. */
 int models_endpoint_get(const struct api_context *context, const char *id, bool is_anthropic,
                         struct byte_buffer *out, struct api_error *err);
+/* /api/tags, or /api/ps if they are loaded, in Ollama's format. */
+void ollama_models_list(const struct api_context *context, bool are_loaded,
+                        struct byte_buffer *out);
 /* /props in llama.cpp's format: the server's sampling defaults, and what the model is. model_path
  * is the model's name: paths are not revealed. */
 void models_endpoint_props(const struct api_context *context, bool is_asleep,

@@ -82,17 +82,10 @@ static int set_thinking(const struct api_context *context, const struct conversa
     return 0;
 }
 
-static int create_request(const struct api_context *context,
-                          const struct conversation *conversation,
-                          const struct prompt_tokens *tokens,
-                          const struct chat_choice_config *config, struct request **out,
-                          struct api_error *err) {
-    struct sampling_params params = make_params(context, conversation, tokens->count);
-    if (set_thinking(context, conversation, &config->parser, &params.thinking, err) != 0 ||
-        chat_grammar_build(context, conversation, &config->parser, &params.grammar, err) != 0)
-        return -1;
-    struct request *made = request_create(tokens->ids, tokens->count, &params);
-    grammar_unref(params.grammar);
+static int make_request(const struct conversation *conversation, const struct prompt_tokens *tokens,
+                        const struct sampling_params *params, struct request **out,
+                        struct api_error *err) {
+    struct request *made = request_create(tokens->ids, tokens->count, params);
     if (made == NULL)
         return api_error_set_memory(err);
     if (api_call_set_priority_and_salt(made, conversation->sampling.priority,
@@ -102,6 +95,20 @@ static int create_request(const struct api_context *context,
     }
     *out = made;
     return 0;
+}
+
+static int create_request(const struct api_context *context,
+                          const struct conversation *conversation,
+                          const struct prompt_tokens *tokens,
+                          const struct chat_choice_config *config, struct request **out,
+                          struct api_error *err) {
+    struct sampling_params params = make_params(context, conversation, tokens->count);
+    if (set_thinking(context, conversation, &config->parser, &params.thinking, err) != 0 ||
+        chat_grammar_build(context, conversation, &config->parser, &params.grammar, err) != 0)
+        return -1;
+    int result = make_request(conversation, tokens, &params, out, err);
+    grammar_unref(params.grammar);
+    return result;
 }
 
 static int check_logprobs(const struct conversation *conversation, const struct request *made,
@@ -183,5 +190,26 @@ int chat_generation_create(const struct api_context *context,
         return -1;
     }
     *out = generation;
+    return 0;
+}
+
+int chat_generation_create_plain(const struct api_context *context,
+                                 const struct conversation *conversation,
+                                 const struct prompt_tokens *tokens, struct chat_generation *out,
+                                 struct api_error *err) {
+    const struct sampling_body *sampling = &conversation->sampling;
+    struct request *made = NULL;
+    if (sampling_body_check_room(sampling, context, "the prompt", tokens->count, err) != 0)
+        return -1;
+    const struct sampling_params params = sampling_body_params(
+        sampling, context, tokens->count, conversation_num_logprobs(conversation),
+        sampling_body_seed(context, sampling));
+    if (make_request(conversation, tokens, &params, &made, err) != 0)
+        return -1;
+    if (check_logprobs(conversation, made, err) != 0) {
+        request_unref(made);
+        return -1;
+    }
+    *out = (struct chat_generation){.request = made, .config = {.allows_parallel = true}};
     return 0;
 }

@@ -23,6 +23,13 @@ int chat_generation_create(const struct api_context *context,
                            const struct conversation *conversation, struct chat_generation *out,
                            struct api_error *err);
 
+/* Does the same for a prompt that is given as tokens, without a template: all of the answer is
+ * content. */
+int chat_generation_create_plain(const struct api_context *context,
+                                 const struct conversation *conversation,
+                                 const struct prompt_tokens *tokens, struct chat_generation *out,
+                                 struct api_error *err);
+
 /* Builds the grammar of tool calls if they are forced, which takes precedence. Otherwise builds the
  * form that the body requests (response_format.h), with what else the model does: it may reason
  * first, and call tools instead if it has some. `model` is what the answer is parsed with. The

@@ -4,7 +4,6 @@
 #include "server/api/call/api_context.h"
 #include "server/api/embeddings/embedding_request.h"
 #include "server/api/fields/unknown_fields.h"
-#include "config/json/json_parse.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -79,7 +78,10 @@ static int check_dimensions(const struct api_context *context, const struct embe
 
 static int read_all(const struct api_context *context, struct embedding_body *body,
                     struct api_error *err) {
-    const struct json_table table = JSON_TABLE(fields);
+    static const struct json_alias prompt = {"input", "prompt"};
+    struct json_table table = JSON_TABLE(fields);
+    table.aliases = &prompt;
+    table.num_aliases = body->form == EMBEDDING_OLLAMA_ONE;
     if (json_fields_read(body->json, table, body, err) != 0 ||
         (body->model != NULL && api_context_check_model(context, body->model, err) != 0))
         return -1;
@@ -90,21 +92,21 @@ static int read_all(const struct api_context *context, struct embedding_body *bo
         embedding_pooling_read(body->json, &body->pooling, err) != 0 ||
         check_dimensions(context, body, err) != 0)
         return -1;
-    return prompt_list_read(context, body->json, "input", false, &body->inputs, err);
+    const char *name = json_aliased_name(body->json, table.aliases, table.num_aliases, "input");
+    return prompt_list_read(context, body->json, name, false, &body->inputs, err);
 }
 
-int embedding_body_parse(const struct api_context *context, const char *text, size_t length,
-                         struct embedding_body *out, struct api_error *err) {
+int embedding_body_read(const struct api_context *context, cJSON *json, enum embedding_form form,
+                        struct embedding_body *out, struct api_error *err) {
     struct embedding_body body = {
+        .json = json,
+        .form = form,
         .pooling = context->pooling,
         .dimensions = context->limits->hidden_size,
-        .normalize = true,
+        .normalize = form != EMBEDDING_OLLAMA_ONE,
         .add_special_tokens = true,
         .parse_special = true,
     };
-    body.json = json_parse(text, length, err);
-    if (body.json == NULL)
-        return -1;
     if (read_all(context, &body, err) != 0) {
         embedding_body_finish(&body);
         return -1;

@@ -4,9 +4,11 @@
 #include "server/api/call/endpoints.h"
 
 #include "config/base/check.h"
+#include "config/base/clock.h"
 #include "server/api/call/api_call_type.h"
 #include "server/api/embeddings/embedding_body.h"
 #include "server/api/embeddings/embedding_request.h"
+#include "config/json/json_parse.h"
 #include "config/json/json_write.h"
 
 #include <stdlib.h>
@@ -18,6 +20,7 @@
 struct embedding_api_call {
     struct api_call base; /* first: see api_call_type.h */
     enum embedding_encoding encoding;
+    enum embedding_form form;
     bool normalize;
     int32_t num_dimensions;         /* that are written: the first ones of the model's */
     float *vector;                  /* [num_dimensions]; the one that is being written */
@@ -65,6 +68,7 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     api_call_set_ignored_params(base, &body->ignored);
     base->timeout_ms = body->timeout_ms;
     call->encoding = body->encoding;
+    call->form = body->form;
     call->normalize = body->normalize;
     call->num_dimensions = (int32_t)body->dimensions;
     if (check_size(call->num_dimensions, num_inputs, err) != 0 ||
@@ -102,29 +106,61 @@ static int add_embedding(struct api_call *base, int32_t index, const struct toke
         embedding_normalise(vector, call->num_dimensions, call->vector);
         vector = call->vector;
     }
-    embedding_format(index, vector, call->num_dimensions, call->encoding, out);
+    if (call->form == EMBEDDING_OPENAI)
+        embedding_format(index, vector, call->num_dimensions, call->encoding, out);
+    else
+        embedding_format_numbers(vector, call->num_dimensions, out);
     return out->failed ? -1 : 0;
 }
 
 /* Frees every part as soon as it is written. */
-static void write_body(struct api_call *base, struct byte_buffer *out) {
-    struct embedding_api_call *call = (struct embedding_api_call *)base;
-    int64_t num_tokens = api_call_total_usage(base).prompt_tokens;
-    json_write_begin_object(out);
-    json_write_text_member(out, "object", "list");
-    json_write_key(out, "data");
-    json_write_begin_array(out);
-    for (int32_t i = 0; i < base->num_prompts; i++) {
+static void write_items(struct embedding_api_call *call, struct byte_buffer *out) {
+    for (int32_t i = 0; i < call->base.num_prompts; i++) {
         json_write_items(out, &call->embeddings[i]);
         byte_buffer_finish(&call->embeddings[i]);
     }
+}
+
+static void write_list(struct embedding_api_call *call, const char *name, struct byte_buffer *out) {
+    json_write_key(out, name);
+    json_write_begin_array(out);
+    write_items(call, out);
     json_write_end_array(out);
-    json_write_text_member(out, "model", base->head.model);
+}
+
+static void write_openai(struct embedding_api_call *call, struct byte_buffer *out) {
+    int64_t num_tokens = api_call_total_usage(&call->base).prompt_tokens;
+    json_write_text_member(out, "object", "list");
+    write_list(call, "data", out);
+    json_write_text_member(out, "model", call->base.head.model);
     json_write_key(out, "usage");
     json_write_begin_object(out);
     json_write_int_member(out, "prompt_tokens", num_tokens);
     json_write_int_member(out, "total_tokens", num_tokens);
     json_write_end_object(out);
+}
+
+static void write_ollama(struct embedding_api_call *call, struct byte_buffer *out) {
+    int64_t arrival_ns = call->base.prompts[0].request->arrival_ns;
+    json_write_text_member(out, "model", call->base.head.model);
+    write_list(call, "embeddings", out);
+    json_write_int_member(out, "total_duration", clock_now_ns() - arrival_ns);
+    json_write_int_member(out, "load_duration", 0);
+    json_write_int_member(out, "prompt_eval_count",
+                          api_call_total_usage(&call->base).prompt_tokens);
+}
+
+static void write_body(struct api_call *base, struct byte_buffer *out) {
+    struct embedding_api_call *call = (struct embedding_api_call *)base;
+    json_write_begin_object(out);
+    if (call->form == EMBEDDING_OPENAI) {
+        write_openai(call, out);
+    } else if (call->form == EMBEDDING_OLLAMA) {
+        write_ollama(call, out);
+    } else {
+        json_write_key(out, "embedding");
+        write_items(call, out);
+    }
     json_write_end_object(out);
 }
 
@@ -138,12 +174,18 @@ static const struct api_call_operations operations = {
     .finish = finish,
 };
 
-int embedding_endpoint_parse(const struct api_context *context, const char *text, size_t length,
-                             struct api_call **out, struct api_error *err) {
+int embedding_call_create(const struct api_context *context, cJSON *json, enum embedding_form form,
+                          struct api_call **out, struct api_error *err) {
     struct embedding_body body;
-    if (embedding_body_parse(context, text, length, &body, err) != 0)
+    if (embedding_body_read(context, json, form, &body, err) != 0)
         return -1;
     int result = api_call_create(&operations, context, &body, out, err);
     embedding_body_finish(&body);
     return result;
+}
+
+int embedding_endpoint_parse(const struct api_context *context, const char *text, size_t length,
+                             struct api_call **out, struct api_error *err) {
+    cJSON *json = json_parse(text, length, err);
+    return json != NULL ? embedding_call_create(context, json, EMBEDDING_OPENAI, out, err) : -1;
 }

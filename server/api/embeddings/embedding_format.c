@@ -18,7 +18,8 @@ void embedding_normalise(const float *vector, int32_t num_dimensions, float *out
         out[i] = (float)((double)vector[i] * scale);
 }
 
-static void write_numbers(const float *vector, int32_t num_dimensions, struct byte_buffer *out) {
+void embedding_format_numbers(const float *vector, int32_t num_dimensions,
+                              struct byte_buffer *out) {
     json_write_begin_array(out);
     for (int32_t i = 0; i < num_dimensions; i++)
         json_write_float(out, vector[i]);
@@ -77,6 +78,6 @@ void embedding_format(int32_t index, const float *vector, int32_t num_dimensions
     if (encoding == EMBEDDING_BASE64)
         write_base64(vector, num_dimensions, out);
     else
-        write_numbers(vector, num_dimensions, out);
+        embedding_format_numbers(vector, num_dimensions, out);
     json_write_end_object(out);
 }

@@ -20,6 +20,9 @@ void embedding_normalise(const float *vector, int32_t num_dimensions, float *out
 void embedding_format(int32_t index, const float *vector, int32_t num_dimensions,
                       enum embedding_encoding encoding, struct byte_buffer *out);
 
+/* Writes only the array of numbers. */
+void embedding_format_numbers(const float *vector, int32_t num_dimensions, struct byte_buffer *out);
+
 /* Appends bytes as base64 text (RFC 4648, section 4), with padding and without line breaks. */
 void embedding_format_base64(struct byte_buffer *out, const unsigned char *data, size_t length);
 

@@ -2,8 +2,7 @@
 
 #include "config/base/array.h"
 #include "config/base/random_id.h"
-#include "server/api/call/api_call_type.h"
-#include "config/json/json_parse.h"
+#include "server/api/call/api_call_format.h"
 #include "config/json/json_write.h"
 
 #include <stdlib.h>
@@ -40,16 +39,6 @@ void messages_output_finish(struct messages_output *output) {
 
 /* --- A block as JSON --- */
 
-static void write_input(const struct byte_buffer *text, struct byte_buffer *out) {
-    struct api_error err;
-    cJSON *input = json_parse_written(text->data, text->length, &err);
-    if (cJSON_IsObject(input))
-        json_write_tree_as_sent(out, input);
-    else
-        json_write_raw(out, "{}");
-    cJSON_Delete(input);
-}
-
 /* The start of a block in a stream has no text and no signature yet. */
 static void write_block(const struct messages_block *block, bool is_beginning,
                         struct byte_buffer *out) {
@@ -59,7 +48,7 @@ static void write_block(const struct messages_block *block, bool is_beginning,
         json_write_text_member(out, "id", block->id);
         json_write_string_member(out, "name", &block->name);
         json_write_key(out, "input");
-        write_input(&block->text, out);
+        api_call_format_arguments(&block->text, out);
     } else if (block->kind == OUTPUT_PART_REASONING) {
         json_write_text_member(out, "type", "thinking");
         json_write_string_member(out, "thinking", &block->text);

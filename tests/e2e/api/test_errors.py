@@ -115,6 +115,9 @@ def test_bad_body(server, body):
     ("/v1/messages", b"""{"max_tokens": 1, "messages": [{"role": "user", "content": "a"},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "b", "name": "f", "input": {"c": "\\u0000"}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "b", "content": "\\u0000"}]}]}"""),
+    ("/api/chat", b"""{"model": "smollm2", "options": {"num_predict": 1}, "messages": [{"role": "user", "content": "\\u0000"},
+        {"role": "assistant", "thinking": "\\u0000", "tool_calls": [{"function": {"name": "f", "arguments": {"c": "\\u0000"}}}]},
+        {"role": "tool", "content": "\\u0000", "tool_name": "\\u0000"}]}"""),
     ("/v1/embeddings", b'{"input": ["a\\u0000b"]}'),
     ("/tokenize", b'{"prompt": "a\\u0000b"}'),
 ])

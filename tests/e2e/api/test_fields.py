@@ -23,6 +23,10 @@ BASE = {
     "/v1/score": {"text_1": "One, two, three", "text_2": ["One, two, four", "A <repo_name> cat"]},
     "/v1/rerank": {"query": "One, two, three", "documents": ["One, two, four", "A <repo_name> cat"]},
     "/v2/rerank": {"query": "One, two, three", "documents": ["One, two, four", "A <repo_name> cat"]},
+    "/api/chat": {"messages": [{"role": "user", "content": "Count."}], "stream": False, "options": {"num_predict": 4, "temperature": 0}},
+    "/api/generate": {"prompt": "Count.", "stream": False, "options": {"num_predict": 4, "temperature": 0}},
+    "/api/embed": {"input": "One, two, three"},
+    "/api/embeddings": {"prompt": "One, two, three"},
     "/tokenize": {"prompt": "One, two, three"},
     "/apply-template": {"messages": [{"role": "user", "content": "Count."}]},
     "/detokenize": {"tokens": [1, 2]},
@@ -44,7 +48,7 @@ INSTEAD = {"content": "prompt", "messages": "prompt", "queries": "text_1", "data
 # Supported ones whose examples change nothing that is seen in four likely tokens of this model.
 QUIET = set("""
     add_special add_special_tokens bad_words cache_salt chat_template_kwargs continue_final_message dimensions documents dry_base
-    early_stopping echo frequency_penalty ignore_eos include_reasoning include_stop_str_in_output length_penalty
+    keep_alive truncate options.min_p options.mirostat_tau options.mirostat_eta early_stopping echo frequency_penalty ignore_eos include_reasoning include_stop_str_in_output length_penalty
     metadata min_p min_tokens model parallel_tool_calls presence_penalty priority reasoning reasoning.effort
     reasoning_effort repetition_penalty request_id store return_tokens_as_token_ids skip_special_tokens stop_token_ids timeout_ms tokens tool_choice top_k top_logprobs
     thinking thinking.display tool_choice.disable_parallel_tool_use tools[].strict output_config.effort
@@ -52,10 +56,10 @@ QUIET = set("""
 # Where tokens are counted only what the prompt shows changes anything.
 COUNTING = ("/v1/responses/input_tokens", "/v1/messages/count_tokens")
 SHOWN = {"input", "instructions", "messages", "previous_response_id", "system", "tools"}
-PEERS = "OVSLAXQ"
+PEERS = "OVSLAMXQ"
 KINDS = ("supported", "mapped", "neutral", "refused", "ignored")
 VARYING = {"id", "created", "created_at", "item_id", "call_id", "signature",  # between two answers to the same request
-           "prompt_tokens_details", "input_tokens_details"}
+           "prompt_tokens_details", "input_tokens_details", "total_duration", "prompt_eval_duration", "eval_duration"}
 
 
 class Row(typing.NamedTuple):
@@ -169,6 +173,7 @@ def check_not_taken(client, path, row, members):
     if response.status_code != 400:
         return f"is {response.status_code} with {members}"
     error = response.json()["error"]
+    error = {"message": error} if isinstance(error, str) else error
     if not has_name(row.field, error.get("param") or "") and not has_name(row.field, error["message"]):
         return f"is a 400 that does not name it: {error}"
     return None

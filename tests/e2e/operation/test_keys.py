@@ -131,6 +131,7 @@ TEXTS = {
     "/v1/chat/completions/render": {"messages": [{"role": "user", "content": "Once"}]},
     "/v1/responses/input_tokens": {"input": "Once"},
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Once"}]},
+    "/api/show": {},
 }
 
 

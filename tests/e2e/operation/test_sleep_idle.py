@@ -90,7 +90,7 @@ def test_each_kind_of_call_wakes_it(start_server):
     server = start_server(*SMALL, "--response-store-bytes", "1M")
     message = {"model": NAME, "max_tokens": 4, "messages": [{"role": "user", "content": "Hello"}]}
     for path, body in (("/v1/chat/completions", message), ("/v1/messages", message),
-                       ("/v1/embeddings", {"model": NAME, "input": "x"})):
+                       ("/v1/embeddings", {"model": NAME, "input": "x"}), ("/api/generate", {"model": NAME})):
         await_sleep(server)
         assert server.post(path, body).status_code == 200, path
     await_sleep(server)
@@ -99,7 +99,7 @@ def test_each_kind_of_call_wakes_it(start_server):
     wait_until(lambda: call(server, "GET", path).json()["status"] in ("completed", "incomplete"))
     await_sleep(server)
     assert call(server, "GET", path).status_code == 200  # what is kept is read asleep
-    assert server.metrics()["idle_wakes_total"] == 4
+    assert server.metrics()["idle_wakes_total"] == 5
 
 
 def test_a_long_request_is_no_idleness(start_server):

@@ -1,6 +1,6 @@
 /* Fails the first, second, third ... allocation of a whole chat, as one of /v1/chat/completions, of
- * /v1/responses and of /v1/messages, until one run needs no more: each run answers in full or with
- * status 500, and frees what it took. */
+ * /v1/responses, /v1/messages, /api/chat and /api/generate, until one run needs no more: each run
+ * answers in full or with status 500, and frees what it took. */
 #include "server/api/call/endpoints.h"
 
 #include "server/api/responses/response_store.h"
@@ -84,6 +84,16 @@ static const char messages_body[] =
     "\"name\":\"f\"},\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":5},"
     "\"chat_template_kwargs\":{\"a\":[1]},\"metadata\":{\"user_id\":\"u\"},"
     "\"output_config\":{\"effort\":\"low\"},\"f\\u006fo\":1}";
+#define OLLAMA "{\"model\":\"m:latest\",\"stream\":false,\"think\":\"low\",\"format\":" SCHEMA ","
+static const char ollama_body[] =
+    OLLAMA "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\","
+           "\"thinking\":\"s\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{}}}]},"
+           "{\"role\":\"tool\",\"tool_name\":\"f\",\"content\":\"1\"}],\"tools\":[{\"type\":"
+           "\"function\",\"function\":{\"name\":\"f\",\"parameters\":" SCHEMA "}}],\"options\":{"
+           "\"num_predict\":9,\"stop\":[\"x\"],\"num_ctx\":1},\"logprobs\":true,\"foo\":1}";
+static const char generate_body[] =
+    OLLAMA "\"system\":\"a\",\"prompt\":\"b\",\"options\":{\"num_predict\":9}}";
+static const char suffix_body[] = OLLAMA "\"suffix\":\"c\",\"options\":{\"num_predict\":9}}";
 static const char text[] = "so</think>Well <tool_call>{\"name\":\"f\",\"arguments\":{\"a\":1}}"
                            "</tool_call><tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>"
                            "<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>";
@@ -136,10 +146,14 @@ static bool run_call(api_call_parse *parse, const char *body, long num_allocatio
     allocations_left = -1;
     if (is_whole) {
         cJSON *json = cJSON_ParseWithLength(out.data, out.length);
-        const char *list = parse == chat_endpoint_parse       ? "choices"
-                           : parse == messages_endpoint_parse ? "content"
-                                                              : "output";
-        if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(json, list)) < 2)
+        bool is_generate = parse == ollama_endpoint_parse_generate;
+        const char *list = parse == chat_endpoint_parse          ? "choices"
+                           : parse == messages_endpoint_parse    ? "content"
+                           : parse == ollama_endpoint_parse_chat ? "message"
+                           : is_generate                         ? "response"
+                                                                 : "output";
+        const cJSON *member = cJSON_GetObjectItemCaseSensitive(json, list);
+        if (is_generate ? !cJSON_IsString(member) : cJSON_GetArraySize(member) < 2)
             fail_msg("%.*s", (int)out.length, out.data);
         cJSON_Delete(json);
     }
@@ -181,6 +195,9 @@ static void every_failed_allocation_is_survived(void **state) {
     try_call(responses_endpoint_parse, namespaces_body);
     try_call(messages_endpoint_parse, messages_body);
     try_call(chat_endpoint_parse, custom_body);
+    try_call(ollama_endpoint_parse_chat, ollama_body);
+    try_call(ollama_endpoint_parse_generate, generate_body);
+    try_call(ollama_endpoint_parse_generate, suffix_body);
     open_store();
     try_call(responses_endpoint_parse, kept_body);
     response_store_destroy(context.responses);
