@@ -18,7 +18,7 @@ from quire_server import CACHE, MODEL
 from snippets import NOT_RUN, PAGES, ROOT, output_pattern, read_blocks
 
 BLOCKS = [block for page in PAGES for block in read_blocks(page)]
-CLIENTS = ("langchain", "litellm", "llama_index")
+CLIENTS = ("langchain", "litellm", "llama_index", "ollama")
 START_SECONDS = 60
 
 

@@ -1,4 +1,4 @@
-"""Fixtures for programs written for OpenAI. Each test_NAME.py runs in an environment of its own, made from NAME.txt;
+"""Fixtures for programs written for OpenAI or Ollama. Each test_NAME.py runs in an environment of its own, made from NAME.txt;
 a package that is missing there is an error, never a skip. No client may reach beyond this machine."""
 
 import json
