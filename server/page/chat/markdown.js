@@ -2,6 +2,7 @@
  * links), KaTeX sets formulas, highlight.js colours code. A page built without them shows plain
  * text. HTML in the text stays text; pictures become links, so that nobody else is asked for them. */
 const MAX_MARKDOWN = 500000, MAX_COLOURED = 50000, MAX_FORMULA = 5000;
+const MAX_DEPTH = 40; /* of colours in each other: a browser hangs on elements thousands deep */
 const { markdownit, katex, hljs } = window;
 
 /* --- Formulas: $x$, $$x$$, \(x\), \[x\] --- */
@@ -66,8 +67,8 @@ function colouredNodes(html) {
   const root = document.createDocumentFragment(), open = [root];
   for (const [, className, end, text] of html.matchAll(/<span class="([^"]*)">|(<\/span>)|([^<]+)/g)) {
     if (className !== undefined) {
-      const span = element("span", { className });
-      open.at(-1).append(span);
+      const span = open.length < MAX_DEPTH ? element("span", { className }) : open.at(-1);
+      if (span !== open.at(-1)) open.at(-1).append(span);
       open.push(span);
     } else if (end) {
       if (open.length > 1) open.pop();

@@ -353,6 +353,19 @@ def test_rich_text(open_page, stage):
     assert page.text(text + ".hljs-comment") == "/* one */"
 
 
+@needs_browser
+def test_text_that_wants_to_stop_the_page(open_page, stage):
+    """Each within the minute that the browser has to answer."""
+    page = open_page()
+    for text in ("```python\n" + 'f"{' * 12000 + "\n```", "```javascript\n" + "`${" * 12000 + "\n```", "> " * 3000, "- " * 3000,
+                 "[" * 20000, "*a_" * 10000, "$a" * 10000, "x" + " " * 60000 + "y", "$" + "\\frac{" * 800 + "$"):
+        stage.reply = lambda: text_chunks(text, 100000)
+        page.click("#clear")
+        say(page, "Hang")
+        wait_for_end(page)
+        assert page.count(".assistant") == 1, text[:20]
+
+
 HOSTILE = [
     "<img src=x onerror=alert(1)>", "<svg/onload=alert(1)>", "[a](JaVaScRiPt:alert(1))", "[a](data:text/html,<script>alert(1)</script>)",
     "[a](vbscript:x)", "<javascript:alert(1)>", "![a](javascript:alert(1))", "![a](data:text/html;base64,PHNjcmlwdD4=)",
