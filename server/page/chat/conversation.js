@@ -7,13 +7,11 @@ const newConversation = () => ({ id: newId(), title: "", updated: 0, mode: "", h
 
 let conversation = newConversation();
 
-const turnOf = (id) => conversation.turns.find((turn) => turn.id === id);
-
 /* The shown branch, first turn first. */
 function branch() {
-  const turns = [];
-  for (let turn = turnOf(conversation.head); turn; turn = turnOf(turn.parent)) turns.unshift(turn);
-  return turns;
+  const byId = new Map(conversation.turns.map((turn) => [turn.id, turn])), turns = [];
+  for (let turn = byId.get(conversation.head); turn; turn = byId.get(turn.parent)) turns.push(turn);
+  return turns.reverse();
 }
 
 const siblings = (turn) => conversation.turns.filter(({ parent }) => parent === turn.parent);
@@ -29,8 +27,9 @@ function addTurn(parent, fields) {
 
 /* The newest end of the turn's branches. */
 function endOf(turn) {
-  const next = conversation.turns.findLast(({ parent }) => parent === turn.id);
-  return next ? endOf(next) : turn;
+  const newest = new Map(conversation.turns.map((one) => [one.parent, one]));
+  while (newest.has(turn.id)) turn = newest.get(turn.id);
+  return turn;
 }
 
 function showSibling(turn, step) {
@@ -38,9 +37,9 @@ function showSibling(turn, step) {
   conversation.head = endOf(all[(all.indexOf(turn) + step + all.length) % all.length]).id;
 }
 
-function removeTurn(turn) {
-  conversation.turns = conversation.turns.filter((other) => other !== turn);
-  conversation.head = turn.parent;
+function removeTurn(turn, from = conversation) {
+  from.turns = from.turns.filter((other) => other !== turn);
+  from.head = turn.parent;
 }
 
 function messageOf({ role, content, toolCalls, toolCallId }) {

@@ -1,6 +1,6 @@
 /* Conversations, kept in this browser's IndexedDB, and settings. Where neither is allowed (a private
  * window), they last as long as the page. */
-const MAX_CONVERSATIONS = 1000, MAX_IMPORT_BYTES = 64 << 20, EXPORT_FORMAT = "quire-conversations";
+const MAX_CONVERSATIONS = 1000, MAX_TURNS = 10000, MAX_IMPORT_BYTES = 64 << 20, EXPORT_FORMAT = "quire-conversations";
 
 const asked = (request) => new Promise((resolve, reject) => {
   request.onsuccess = () => resolve(request.result);
@@ -90,12 +90,15 @@ function importedConversations(text) {
   let file;
   try { file = JSON.parse(text); } catch { throw new Error("it is not JSON"); }
   if (file?.format !== EXPORT_FORMAT || file.version !== 1 || !Array.isArray(file.conversations)) throw new Error("it was not exported from this page");
+  if (file.conversations.length > MAX_CONVERSATIONS) throw new Error(`it has more than ${MAX_CONVERSATIONS} conversations`);
   return file.conversations.map((one) => {
     const turns = new Map();
     if (!isText(one?.title) || !Array.isArray(one.turns)) throw new Error("a conversation has no title or no turns");
+    if (one.turns.length > MAX_TURNS) throw new Error(`a conversation has more than ${MAX_TURNS} turns`);
     for (const turn of one.turns) turns.set(turn?.id, importedTurn(turn, turns));
     const head = turns.has(one.head) ? one.head : [...turns.keys()].at(-1) ?? null;
-    return { id: newId(), title: one.title.slice(0, 200), updated: Number(one.updated) || 0, mode: one.mode === "completion" ? "completion" : "chat", head, turns: [...turns.values()] };
+    const updated = one.updated > 0 && one.updated <= Date.now() ? Number(one.updated) : 0;
+    return { id: newId(), title: one.title.slice(0, 200), updated, mode: one.mode === "completion" ? "completion" : "chat", head, turns: [...turns.values()] };
   });
 }
 

@@ -56,7 +56,7 @@ function prettyJson(text) {
 function callNode(turn, call) {
   const node = element("details", { className: "call", open: true }, element("summary", { textContent: `Calls ${call.name}` }), renderCode(prettyJson(call.text), "json"));
   const answered = conversation.turns.some(({ parent, toolCallId }) => parent === turn.id && toolCallId === call.id);
-  if (running || answered || branch().at(-1) !== turn) return node;
+  if (running || answered || conversation.head !== turn.id) return node;
   const area = element("textarea", { rows: 2, ariaLabel: `Result of ${call.name}`, placeholder: "The result, to send back" });
   node.append(area, element("div", { className: "tools" }, button("plain accept", "Send the result", () => sendResult(call, area.value))));
   return node;
@@ -70,7 +70,7 @@ function showReply(turn) {
   node.querySelector(".calls").replaceChildren(...(turn.toolCalls ?? []).map((call) => callNode(turn, call)));
   node.querySelector(".note").textContent = noteOf(turn);
   node.querySelectorAll(".tools button").forEach((one) => { one.hidden = isComing; });
-  node.querySelector(".continue").hidden = isComing || branch().at(-1) !== turn || !turn.content || !(isCompletion() || turn.stopped || turn.finish === "length");
+  node.querySelector(".continue").hidden = isComing || conversation.head !== turn.id || !turn.content || !(isCompletion() || turn.stopped || turn.finish === "length");
   reasoning.hidden = !turn.reasoning;
   if (!turn.reasoning) return;
   const { first, answer, last } = turn.times ?? {};

@@ -121,12 +121,29 @@ def test_a_wrong_file_is_not_imported(open_page):
     for text, words in (("{", "it is not JSON"), ("[]", "was not exported"), (json.dumps({**good, "version": 2, "conversations": []}), "was not exported"),
                         (json.dumps({**good, "conversations": [{"turns": []}]}), "no title"),
                         *((json.dumps({**good, "conversations": [{"title": "t", "turns": [{**turn, **fields}]}]}), "a turn is not")
-                          for fields in ({"role": "system"}, {"content": 5}, {"parent": 7}, {"id": "1"}))):
+                          for fields in ({"role": "system"}, {"content": 5}, {"parent": 7}, {"id": "1"})),
+                        (json.dumps({**good, "conversations": [{"title": "t", "turns": [{**turn, "id": n} for n in range(10001)]}]}), "more than 10000 turns"),
+                        (json.dumps({**good, "conversations": [{"title": "t", "turns": [turn]}] * 1001}), "more than 1000 conversations")):
         page.run("document.querySelectorAll('.problem').forEach((node) => node.remove())")
         import_text(page, text)
         message = page.wait_for("document.querySelector('.problem p')?.innerText")
         assert message.startswith("kept.json was not imported") and words in message
     assert titles(page) == []
+
+
+@needs_browser
+def test_a_long_conversation_is_imported(open_page):
+    """As long as one may be, and with a time that no clock says."""
+    page = open_page()
+    page.click("#open-side")
+    turns = [{"id": n, "parent": n - 1 if n else None, "role": ["user", "assistant"][n % 2], "content": str(n)} for n in range(2000)]
+    text = json.dumps({"format": "quire-conversations", "version": 1, "conversations": [{"title": "Long", "updated": 5, "turns": turns}]})
+    import_text(page, text.replace('"updated": 5', '"updated": 1e999'))
+    page.wait_for("document.querySelectorAll('#conversations li').length === 1")
+    page.click("#conversations .open")
+    page.wait_for("document.querySelectorAll('article').length === 2000")
+    ask_in_turn(page, "Newer")
+    assert titles(page) == ["Newer", "Long"]
 
 
 # ---- replies ----
