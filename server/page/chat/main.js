@@ -80,7 +80,7 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("dragover", (event) => { event.preventDefault(); });
 document.addEventListener("drop", (event) => { event.preventDefault(); attach(event.dataTransfer.files); });
-document.addEventListener("visibilitychange", () => { if (!document.hidden) lookAtServer(false); });
+document.addEventListener("visibilitychange", () => { if (!document.hidden) lookAtServer(false); else if (running?.turn.content) saveShown(); });
 setInterval(() => { if (!document.hidden && !running) lookAtServer(false); }, 30000);
 $("clear").onclick = startNew;
 $("attach").onclick = () => $("attach-file").click();

@@ -105,11 +105,15 @@ function showProblem(message, isBad) {
   $("turns").append(node);
 }
 
+function keepConversation(one) {
+  saveConversation(structuredClone(one)).then(showList, (error) => announce("This conversation could not be kept: " + error.message));
+}
+
 function saveShown() {
   if (!conversation.turns.length) return;
   conversation.updated = Date.now();
   conversation.mode = $("mode").value;
-  saveConversation(structuredClone(conversation)).then(showList, (error) => announce("This conversation could not be kept: " + error.message));
+  keepConversation(conversation);
   store(sessionStorage, "shown", conversation.id);
 }
 
@@ -121,9 +125,18 @@ function setRunning(next) {
   $("log").ariaBusy = String(next !== null);
 }
 
+const isEmptyReply = (turn, problem) => !turn.content && !turn.toolCalls.length && (problem !== null || !turn.reasoning);
+
+/* Keeps what is left of a reply whose conversation is no longer shown, unless that was deleted. */
+function keepUnshown(one, turn, problem) {
+  if (!kept.has(one.id)) return;
+  if (isEmptyReply(turn, problem)) removeTurn(turn, one);
+  keepConversation(one);
+}
+
 /* Shows what is left of a reply that has ended; problem is null or the reason. */
 function finishReply(turn, problem) {
-  const isEmpty = !turn.content && !turn.toolCalls.length && (problem !== null || !turn.reasoning);
+  const isEmpty = isEmptyReply(turn, problem);
   if (isEmpty) removeTurn(turn);
   if (turn.stopped) problem = isEmpty ? "Stopped before the first token" : null;
   else if (isEmpty) problem ??= "The reply is empty";
@@ -133,29 +146,32 @@ function finishReply(turn, problem) {
   announce(problem ?? (turn.stopped ? "Stopped" : "The reply is complete"));
 }
 
-/* Lets the turn come, and shows it meanwhile. Follows the end unless the reader scrolled up. */
+/* Lets the turn come, and shows it meanwhile. Follows the end unless the reader scrolled up. A long
+ * text is drawn less often: drawing takes a quarter of the time at most. */
 async function receive(turn) {
   const log = $("log"), controller = new AbortController(), shown = conversation;
-  let frame = 0, problem = null;
+  let timer = 0, pause = 0, problem = null;
   const draw = () => {
-    const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
-    frame = 0;
+    timer = 0;
+    if (running?.turn !== turn) return;
+    const begin = performance.now(), follows = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
     showReply(turn);
     if (follows) log.scrollTop = log.scrollHeight;
+    pause = 3 * (performance.now() - begin);
   };
   clearProblems();
   setRunning({ controller, turn });
   showReply(turn);
   log.scrollTop = log.scrollHeight;
   try {
-    await readReply(turn, controller.signal, () => { frame ||= requestAnimationFrame(draw); });
+    await readReply(turn, controller.signal, () => { timer ||= setTimeout(() => requestAnimationFrame(draw), pause); });
   } catch (error) {
     turn.stopped = controller.signal.aborted;
     problem = error.message;
   }
-  cancelAnimationFrame(frame);
+  clearTimeout(timer);
   setRunning(null);
-  if (conversation !== shown) return; /* another one is shown */
+  if (conversation !== shown) { keepUnshown(shown, turn, problem); return; }
   finishReply(turn, problem);
   log.scrollTop = log.scrollHeight;
 }
@@ -177,6 +193,7 @@ function continueReply(turn) {
 function send(text) {
   const turn = addTurn(conversation.head, { role: "user", content: text });
   appendTurn(turn);
+  saveShown();
   reply();
 }
 

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from page_stage import delta, text_chunks
 from test_page import browser, needs_browser, open_page, say, stage, wait_for_end  # noqa: F401 (fixtures)
 
@@ -80,6 +82,37 @@ def test_all_is_there_after_the_browser_forgot_the_tab(open_page, stage):
     page.click("#conversations .open")
     page.wait_for("document.querySelectorAll('article').length === 2")
     assert page.text(".assistant .text") == "Hello"
+
+
+def half(stage):
+    yield delta(role="assistant", content="")
+    yield delta(content="Half of it")
+    stage.gate.wait(60)
+
+
+@needs_browser
+@pytest.mark.parametrize("way", ["new", "reload", "other"])
+def test_what_is_under_way_is_kept(open_page, stage, way):
+    page = open_page()
+    page.click("#open-side")
+    ask_in_turn(page, "Before")
+    stage.reply = lambda: half(stage)
+    page.click("#clear")
+    say(page, "Precious")
+    page.wait_for("document.querySelector('.assistant .text')?.innerText === 'Half of it'")
+    if way == "new":
+        page.click("#clear")
+    elif way == "other":
+        page.click("#conversations li:last-child .open")
+        page.wait_for("document.querySelector('.user .text').innerText === 'Before'")
+    else:
+        page.open(stage.url + "/")
+        page.wait_for("document.querySelector('.user .text')?.innerText === 'Precious'")
+        return
+    page.wait_for("document.querySelectorAll('#conversations li').length === 2")
+    page.run("[...document.querySelectorAll('#conversations .open')].find((node) => node.innerText === 'Precious').click()")
+    page.wait_for("document.querySelector('.user .text')?.innerText === 'Precious'")
+    assert page.text(".assistant .text") == "Half of it" and "stopped" in page.text(".assistant .note")
 
 
 EXPORT = """new Promise((resolve) => {
