@@ -16,7 +16,8 @@ SWITCHES = ["--headless", "--remote-debugging-pipe", "--disable-gpu", "--disable
             "--disable-component-update", "--disable-sync"]
 TIMEOUT = 60
 KEYS = {"Enter": {"code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"},
-        "Escape": {"code": "Escape", "windowsVirtualKeyCode": 27}}
+        "Escape": {"code": "Escape", "windowsVirtualKeyCode": 27},
+        "Tab": {"code": "Tab", "windowsVirtualKeyCode": 9}}
 
 
 def find_browser():

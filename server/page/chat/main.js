@@ -73,6 +73,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") {
     if (running) stopReply();
     else if (!$("settings").hidden) showSettings(false);
+    else if ($("side").contains(document.activeElement) || document.activeElement === $("open-side")) { showSide(false); $("open-side").focus(); }
   }
   if (!(event.ctrlKey || event.metaKey)) return;
   if (event.key === "k") { event.preventDefault(); showSide(true); $("search").focus(); }
@@ -85,7 +86,11 @@ setInterval(() => { if (!document.hidden && !running) lookAtServer(false); }, 30
 $("clear").onclick = startNew;
 $("attach").onclick = () => $("attach-file").click();
 $("attach-file").onchange = () => { attach($("attach-file").files).then(() => { $("attach-file").value = ""; }); };
-$("open-side").onclick = () => showSide($("side").hidden);
+$("open-side").onclick = () => {
+  showSide($("side").hidden);
+  /* A field would bring up a phone's keyboard. */
+  if (!$("side").hidden && !matchMedia("(pointer: coarse)").matches) $("search").focus();
+};
 $("search").oninput = search;
 $("export").onclick = async () => saveFile("quire-conversations.json", await exportConversations());
 $("import").onclick = () => $("import-file").click();

@@ -42,7 +42,7 @@ function showSettings(shown, field) {
   $("settings").hidden = !shown;
   $("open-settings").setAttribute("aria-expanded", shown);
   if (shown && field && $(field).closest("details")) $(field).closest("details").open = true;
-  (shown ? $(field ?? "system") : $("input")).focus();
+  $(shown ? field ?? "system" : "open-settings").focus();
 }
 
 function loadSettings() {
