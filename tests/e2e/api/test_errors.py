@@ -22,7 +22,7 @@ BAD_FIELDS = [
     ({"prompt": [1.5]}, 400, None),
     ({"prompt": "word " * 20000}, 400, "prompt"),
     ({"model": "gpt-4"}, 404, "model"),
-    ({"max_tokens": -1}, 400, "max_tokens"),
+    ({"max_tokens": -2}, 400, "max_tokens"),
     ({"max_tokens": 0}, 400, "max_tokens"),
     ({"max_tokens": 2 ** 63}, 400, "max_tokens"),
     ({"max_tokens": "5"}, 400, "max_tokens"),
@@ -133,7 +133,7 @@ def test_an_escape_that_no_text_holds_is_a_replacement_character(server):
 
 def test_sdk_raises_the_right_classes(server):
     with pytest.raises(openai.BadRequestError) as info:
-        server.complete(PROMPT, max_tokens=-1)
+        server.complete(PROMPT, max_tokens=-2)
     assert info.value.param == "max_tokens"
     with pytest.raises(openai.NotFoundError) as info:
         server.client().completions.create(model="other", prompt=PROMPT)

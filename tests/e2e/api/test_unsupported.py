@@ -27,6 +27,14 @@ OWN = {("/v1/chat/completions", "chat_template"), ("/v1/responses", "chat_templa
        ("/v1/chat/completions", "max_completion_tokens"), ("/v1/responses", "max_completion_tokens"),
        ("/v1/chat/completions", "thinking_token_budget"), ("/v1/responses", "thinking_token_budget"),
        ("/tokenize", "content"), ("/tokenize", "chat_template")}
+# Other names of fields that these read (server/api/call/body_names.h, .c).
+SAMPLING = ("repeat_penalty", "typical", "typ_p", "nsigma", "mirostat_mode", "random_seed", "sampler_seed", "sampling_seed",
+            "ban_eos_token", "no_stop_trim")
+OWN |= {(path, name) for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses") for name in SAMPLING}
+OWN |= {(path, name) for path in ("/v1/chat/completions", "/v1/responses")
+        for name in ("reasoning_budget", "reasoning_budget_tokens", "thinking_budget", "thinking_budget_tokens")}
+OWN |= {(path, name) for path in ("/v1/completions", "/v1/chat/completions")
+        for name in ("n_predict", "max_new_tokens", "n_cmpl", "return_tokens")}
 
 
 def test_table_is_read():

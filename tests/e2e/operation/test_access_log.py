@@ -75,7 +75,7 @@ def test_ends_and_streams(logged):
 
 @pytest.mark.parametrize("method, path, body, status, error", [
     ("POST", "/v1/completions", {"prompt": 1}, 400, "invalid_type"),
-    ("POST", "/v1/completions", {"prompt": "a", "max_tokens": -1}, 400, "out_of_range"),
+    ("POST", "/v1/completions", {"prompt": "a", "max_tokens": -2}, 400, "out_of_range"),
     ("GET", "/nowhere", None, 404, "not_found"),
     ("DELETE", "/v1/completions", None, 405, "method_not_allowed"),
     ("GET", "/health", None, 200, None),

@@ -112,7 +112,7 @@ def test_what_a_terminal_would_obey_is_not_shown(impostor):
 def test_a_key_ends_it(start_server, key, status):
     """At once, and the terminal is as it was."""
     server = start_server()
-    script = (f"trap : INT; before=$(stty -a); {BINARY} top {server.url} --interval 3600; status=$?; "
+    script = (f"trap : INT; before=$(stty -a); env --default-signal=INT {BINARY} top {server.url} --interval 3600; status=$?; "
               'test "$before" = "$(stty -a)" || status=99; exit $status')
     with Terminal(["sh", "-c", script], clean_environment()) as terminal:
         terminal.wait_for_text("q quits")
