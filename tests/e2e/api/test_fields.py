@@ -48,7 +48,8 @@ INSTEAD = {"content": "prompt", "messages": "prompt", "queries": "text_1", "data
 # Supported ones whose examples change nothing that is seen in four likely tokens of this model.
 QUIET = set("""
     add_special add_special_tokens bad_words cache_salt chat_template_kwargs continue_final_message dimensions documents dry_base
-    keep_alive truncate options.min_p options.mirostat_tau options.mirostat_eta early_stopping echo frequency_penalty ignore_eos include_reasoning include_stop_str_in_output length_penalty
+    keep_alive truncate options.top_p options.top_k options.min_p options.typical_p options.repeat_penalty options.presence_penalty
+    options.frequency_penalty options.mirostat options.mirostat_tau options.mirostat_eta options.stop early_stopping echo frequency_penalty ignore_eos include_reasoning include_stop_str_in_output length_penalty
     metadata min_p min_tokens model parallel_tool_calls presence_penalty priority reasoning reasoning.effort
     reasoning_effort repetition_penalty request_id store return_tokens_as_token_ids skip_special_tokens stop_token_ids timeout_ms tokens tool_choice top_k top_logprobs
     thinking thinking.display tool_choice.disable_parallel_tool_use tools[].strict output_config.effort
