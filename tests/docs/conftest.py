@@ -1,5 +1,6 @@
 """The server that pages talk to, a scratch folder for each page, and the list of what was not run."""
 
+import json
 import os
 import subprocess
 import sys
@@ -48,10 +49,12 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def hub():
-    """Has what the pages fetch; the small model stands for it."""
+    """Has what the pages fetch, for which the small model stands, and what repositories that they only name list."""
     with Hub() as started:
         started.add("bartowski/SmolLM2-135M-Instruct-GGUF", {"SmolLM2-135M-Instruct-Q4_K_M.gguf": MODEL.read_bytes(),
                                                              "SmolLM2-135M-Instruct-Q8_0.gguf": b"not fetched"})
+        for name, files in json.loads((Path(__file__).parent / "hub_files.json").read_text()).items():
+            started.add(name, {file: file.encode() for file in files})
         yield started
 
 

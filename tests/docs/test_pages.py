@@ -9,6 +9,7 @@ from options_of_quire import FLAG, all_options, serve_options
 from quire_server import BINARY, MODEL, clean_environment
 from snippets import PAGES, ROOT, slug, strip_code
 
+HUB_NAME = re.compile(r"\b[\w-]+/[\w.-]+-GGUF:Q\w+")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 ids = {"argvalues": PAGES, "ids": lambda page: page.name}
 
@@ -75,6 +76,15 @@ def test_every_option_is_spoken_of():
     words = set(FLAG.findall(" ".join(page.read_text() for page in PAGES)))
     words |= {name.removeprefix("no-") for name in words}
     assert sorted(serve_options() - words - {"help", "no"}) == []
+
+
+@pytest.mark.parametrize("page", **ids)
+def test_models_of_a_hub_are_found(page, stages, hub):
+    """Each ORG/NAME:QUANTISATION of a page is one file of what that repository lists (hub_files.json)."""
+    for name in set(HUB_NAME.findall(page.read_text())):
+        done = stages(page).run(["quire", "pull", name])
+        assert done.returncode == 0, done.stdout
+        assert done.stdout.strip().endswith(f"-{name.partition(':')[2]}.gguf"), done.stdout
 
 
 def errors_of_source():
