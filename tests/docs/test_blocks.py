@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 import pytest
 import yaml
@@ -31,7 +32,7 @@ def named(language, *kinds, but=()):
 
 KNOWN = {
     "sh": {"", "serve", *NOT_RUN}, "python": {"", *CLIENTS}, "js": {"", "sdk"},
-    "yaml": {"quire.yaml", "keys.yaml", "proxy", "program"}, "json": {"program"}, "nginx": {""},  # by test_nginx.py
+    "yaml": {"quire.yaml", "keys.yaml", "proxy", "program"}, "json": {"program"}, "toml": {"program"}, "nginx": {""},  # by test_nginx.py
     "ini": {"systemd"},
 }
 
@@ -148,6 +149,12 @@ def test_configuration_of_others(block, not_run):
 @named("json", "program")
 def test_json_configuration_of_others(block, not_run):
     assert isinstance(json.loads(block.text), dict)
+    not_run(block, NOT_RUN[block.kind])
+
+
+@named("toml", "program")
+def test_toml_configuration_of_others(block, not_run):
+    assert tomllib.loads(block.text)
     not_run(block, NOT_RUN[block.kind])
 
 
