@@ -102,6 +102,14 @@ class Words(unittest.TestCase):
             self.assertIn(f"engine/a.c:{line}: say ", out)
 
 
+    def test_pages_are_read_too(self):
+        for page, text, wrong in (("docs/a.md", "It waits, also if the caller disconnects.", False), ("docs/a.md", "Whoever asks may hang up.", True),
+                                  ("README.md", "a\nWhat becomes of a request.", True), ("docs/migrating.md", "beside it", False)):
+            status, out = run("check_words.py", {"engine/a.c": "int x;\n", page: text + "\n"})
+            self.assertEqual(status, 1 if wrong else 0, out)
+            self.assertEqual(f"{page}:" in out, wrong)
+
+
 class Layers(unittest.TestCase):
     def test_downwards_is_right(self):
         status, out = run("check_layers.py", {"models/a.c": '#include "kernels/b.h"\n', "kernels/b.h": ""})
