@@ -71,7 +71,7 @@ static void hang(struct rank_executor *executor, const struct error *why) {
 static void hang_as_late(struct rank_executor *executor) {
     struct error why = {0};
     error_set(&why, ERROR_DEVICE,
-              "the device has not finished what it was given within %d s (--device-timeout)",
+              "the device did not finish its work within %d s (--device-timeout)",
               executor->device_timeout_s);
     hang(executor, &why);
 }
@@ -109,7 +109,7 @@ static void *run_watchdog(void *argument) {
     while (executor->phase != PHASE_QUIT) {
         struct timespec until;
         if (rank_watch_deadline(&executor->watches[0]) <= clock_now_ns()) {
-            log_error("the device has not taken what it was given within %d s (--device-timeout); "
+            log_error("the device did not accept work within %d s (--device-timeout); "
                       "requests are cut off",
                       executor->device_timeout_s);
             fflush(NULL);

@@ -45,7 +45,7 @@ static int create(const char *source, size_t length, size_t max_bytes, int64_t m
         return error_set(err, ERROR_SYNTAX, "the chat template has %zu bytes, more than %zu",
                          length, max_bytes);
     if (utf8_valid_prefix(source, length) != length)
-        return error_set(err, ERROR_SYNTAX, "the chat template is no UTF-8 text");
+        return error_set(err, ERROR_SYNTAX, "the chat template is not UTF-8");
     struct chat_template *chat = calloc(1, sizeof(*chat));
     if (chat == NULL || (chat->arena = template_arena_create(MAX_NODE_BYTES)) == NULL) {
         chat_template_destroy(chat);

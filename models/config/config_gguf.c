@@ -146,7 +146,7 @@ static int read_scaling(const struct metadata_source *s, const struct architectu
         rope->scaling = ROPE_SCALING_NONE;
     if (found && rope->scaling != ROPE_SCALING_NONE && rope->scaling != ROPE_SCALING_LONGROPE)
         return metadata_field_refuse(s, ".rope.scaling.type",
-                                     "is not supported beside tensors of rope factors");
+                                     "is not supported together with rope factor tensors");
     if (!found && rope->scaling == ROPE_SCALING_LONGROPE)
         return error_set(s->err, ERROR_MODEL, "%s: tensor 'rope_factors_long.weight' is missing",
                          tensor_file_path(s->file));

@@ -13,7 +13,7 @@ int model_parts_set_chat_template(char **chat_template, struct text source, cons
                          where, source.length, MODEL_MAX_TEMPLATE_BYTES);
     size_t valid = utf8_valid_prefix(source.data, source.length);
     if (valid != source.length || memchr(source.data, '\0', source.length) != NULL)
-        return error_set(err, ERROR_MODEL, "%s: the template is no UTF-8 text", where);
+        return error_set(err, ERROR_MODEL, "%s: the template is not UTF-8", where);
     char *copy = malloc(source.length + 1);
     if (copy == NULL)
         return error_set(err, ERROR_MEMORY, "%s: no memory for the template", where);

@@ -47,7 +47,7 @@ static enum MHD_Result take_argument(void *context, enum MHD_ValueKind kind, con
     for (size_t i = 0; i < query->count; i++)
         if (strcmp(name, query->arguments[i].name) == 0)
             return take_value(query, &query->arguments[i], value) == 0 ? MHD_YES : MHD_NO;
-    refuse_value(query, name, value, "absent: there is no such argument here");
+    refuse_value(query, name, value, "absent: it is not an argument of this path");
     return MHD_NO;
 }
 
@@ -96,7 +96,7 @@ static int judge_waking(struct connection *connection, const struct engine_rest_
     const struct engine_rest_view *before = &connection->exchange.rest_before;
     if (now->num_wake_failures > before->num_wake_failures)
         return api_error_set(&connection->exchange.error, 503, "server_error", "cannot_wake", NULL,
-                             "the server sleeps on: what it needs is not there; its log says why");
+                             "the server stays asleep because it cannot wake up; its log says why");
     return now->num_woken > before->num_woken ? 0 : 1;
 }
 

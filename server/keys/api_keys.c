@@ -268,7 +268,7 @@ int key_limits_check(const struct api_key *key, int64_t now_ms, struct api_error
     *out_retry_ms = 0;
     if (most > 0 && key->stats.num_running >= most)
         return api_error_set(err, 429, "requests", "rate_limit_exceeded", NULL,
-                             "%lld requests of this API key are in flight, as many as it may have; "
+                             "%lld requests of this API key are in flight, its limit; "
                              "try again when one has ended",
                              (long long)most);
     if (refuse_rate(&key->requests, "requests", 1, now_ms, err, out_retry_ms) != 0)

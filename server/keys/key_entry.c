@@ -186,7 +186,7 @@ int key_entry_set(struct key_entry *entry, int index, const char *value,
     const struct key_field *field = &fields[index];
     int status = field->set != NULL ? field->set(entry, value) : set_number(entry, field, value);
     if (status == -2)
-        snprintf(what, KEY_WHAT_BYTES, "there is no memory for %s", field->name);
+        snprintf(what, KEY_WHAT_BYTES, "not enough memory for %s", field->name);
     else if (status != 0 && field->set != NULL)
         snprintf(what, KEY_WHAT_BYTES, "%s must be %s", field->name, field->allowed);
     else if (status != 0)

@@ -233,7 +233,7 @@ static int32_t count_lines(const char *data, size_t length) {
 static void note_failure(struct access_log *log, bool is_failing, int error) {
     if (is_failing && !log->is_failing)
         log_error("access-log: cannot be written: %s; its lines are lost until it can",
-                  error != 0 ? strerror(error) : "nobody takes it");
+                  error != 0 ? strerror(error) : "nothing reads it");
     log->is_failing = is_failing;
 }
 

@@ -150,7 +150,7 @@ static int count_evaluated(struct schema_context *c, const struct schema_fact *f
         return schema_decline_depth(c, of->path);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (json_member(schema, others[i]) != NULL)
-            return schema_decline(c, fact->of.path, "unevaluatedItems is not supported beside %s",
+            return schema_decline(c, fact->of.path, "unevaluatedItems is not supported with %s",
                                   others[i]);
     bool is_all = (items != NULL && !cJSON_IsArray(items)) ||
                   (cJSON_IsArray(items) && json_member(schema, "additionalItems") != NULL) ||
@@ -485,7 +485,7 @@ static int unique_content(struct schema_context *c, const struct array *a, gramm
         return schema_ignores(c, a->path, "uniqueItems")
                    ? any_content(c, a, out)
                    : schema_decline(c, a->path,
-                                    "uniqueItems is not supported beside prefixItems or contains");
+                                    "uniqueItems is not supported with prefixItems or contains");
     if (place_goal(c, a, 0, ANY_ITEM, &literals, &goal) != 0 ||
         schema_goal_values(c, &goal, values, MAX_UNIQUE, &count) != 0)
         return -1;

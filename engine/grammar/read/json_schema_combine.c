@@ -114,7 +114,7 @@ static int check_base(struct schema_context *c, const char *path, const char *ke
     c->is_base_known = true;
     c->has_other_base = c->has_other_base || differs;
     if (c->has_other_base)
-        return schema_decline(c, path, "%s is not supported beside an $id within the schema", key);
+        return schema_decline(c, path, "%s is not supported with an $id within the schema", key);
     return 0;
 }
 

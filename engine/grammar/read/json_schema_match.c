@@ -22,7 +22,7 @@ static int match(struct schema_context *c, const struct schema_literal *of, cons
                  const cJSON *value, int nesting, bool *out);
 
 static int decline(const struct check *k) {
-    return schema_decline(k->c, k->of->path, "%s is not supported beside enum or const",
+    return schema_decline(k->c, k->of->path, "%s is not supported with enum or const",
                           k->item->string);
 }
 

@@ -109,8 +109,8 @@ static int names_of_others(struct object_reader *r, const struct text_automaton 
     }
     if (result == 0 && bytes > MAX_NAME_BYTES)
         result = schema_decline(r->c, o->path,
-                                "additionalProperties is not supported beside "
-                                "properties with so long names");
+                                "additionalProperties is not supported with "
+                                "properties whose names are that long");
     if (result == 0) {
         grammar_node any = grammar_characters(builder, NULL, 0, true);
         result = keep_nodes(r, builder, grammar_repeat(builder, any, 0, -1), false, &all);
@@ -437,14 +437,13 @@ static int find_sources(struct object_reader *r, const struct schema_fact *fact,
         cJSON_ArrayForEach(item, json_member(schema, others[i])) {
             if (evaluates(item, 0))
                 return schema_decline(r->c, fact->of.path,
-                                      "unevaluatedProperties is not supported beside %s",
-                                      others[i]);
+                                      "unevaluatedProperties is not supported with %s", others[i]);
         }
     }
     if (json_member(schema, "if") != NULL || json_member(schema, "dependentSchemas") != NULL ||
         json_member(schema, "$dynamicRef") != NULL || json_member(schema, "$recursiveRef") != NULL)
         return schema_decline(r->c, fact->of.path,
-                              "unevaluatedProperties is not supported beside "
+                              "unevaluatedProperties is not supported with "
                               "if, dependentSchemas and $dynamicRef");
     *out_all = *out_all || json_member(schema, "additionalProperties") != NULL ||
                (!is_own && json_member(schema, "unevaluatedProperties") != NULL);

@@ -136,8 +136,8 @@ static int check_end(struct api_call *call, const struct request *request,
                              "The request waited too long to run; try again later");
     if (reason == FINISH_ASLEEP)
         return api_error_set(&call->error, 503, "server_error", "cannot_wake", NULL,
-                             "The server sleeps, and what it needs to wake up is not there; try "
-                             "again later");
+                             "The server is asleep and cannot wake up now; its log says why; "
+                             "try again later");
     if (reason == FINISH_DEADLINE && request->params.pooling != POOLING_NONE)
         return api_error_set(&call->error, 503, "server_error", "deadline_exceeded", NULL,
                              "The time for the request was over before its embedding was computed");

@@ -155,7 +155,7 @@ static int check_members(const cJSON *message, const struct json_path *path, boo
         {"function_call", "unsupported_parameter", ": only an assistant's message has one"},
         {"partial", "unsupported_parameter", " is not supported: use continue_final_message"},
         {"prefix", "unsupported_parameter", " is not supported: use continue_final_message"},
-        {"tools", "unsupported_parameter", " is not supported: tools stand beside the messages"},
+        {"tools", "unsupported_parameter", " is not supported: tools is a field of the body"},
     };
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         const cJSON *member = json_given_member(message, refused[i].name);

@@ -169,7 +169,7 @@ static int check_prompt(const struct api_context *context, const struct prompt_l
     if (body->between.count == 0 || body->between.count <= most)
         return 0;
     return bad_request(err, "context_length_exceeded", "prompt",
-                       "prompt has %d tokens, which are not cut: at most %lld have room beside "
+                       "prompt has %d tokens and is not truncated: at most %lld fit in addition to "
                        "the output",
                        (int)body->between.count, (long long)(most > 0 ? most : 0));
 }

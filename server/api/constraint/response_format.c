@@ -127,7 +127,7 @@ static int take_node(struct found_form *found, grammar_node node, const char *pa
         return 0;
     if (++found->count > 1)
         return bad_request(err, "unsupported_value", path,
-                           "%s is not allowed beside another form of the output", path);
+                           "%s is not allowed together with another output format", path);
     found->node = node;
     snprintf(found->path, sizeof(found->path), "%s", path);
     return 0;

@@ -68,8 +68,8 @@ static int set_kwargs(struct template_arena *arena, const cJSON *kwargs,
     cJSON_ArrayForEach(item, kwargs) {
         if (is_reserved(item->string))
             return bad_request(err, "unsupported_value", field,
-                               "%s must not have \"%s\": that is not a template's variable, or a "
-                               "field of its own",
+                               "%s must not have \"%s\": that is not a variable of templates, or "
+                               "a separate field",
                                field, item->string);
         chat_value_set(arena, map, item->string, chat_value_of(arena, item));
     }

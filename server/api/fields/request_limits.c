@@ -57,7 +57,7 @@ int request_limits_refuse(const struct request *request, const struct serving_li
                            (int)demand.num_tokens, (int)limits->max_model_len);
     if (demand.num_seqs > limits->max_num_seqs)
         return bad_request(err, "out_of_range", width_field,
-                           "a beam search of width %d runs as many sequences at once; this "
+                           "a beam search of width %d runs that many sequences at once; this "
                            "server runs at most %d (--max-num-seqs)",
                            (int)demand.num_seqs, (int)limits->max_num_seqs);
     return bad_request(err, "out_of_range", width_field,

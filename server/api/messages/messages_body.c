@@ -110,8 +110,8 @@ static int check_context_management(const cJSON *body, struct api_error *err) {
     cJSON_ArrayForEach(edit, json_member(management, "edits")) {
         if (!is_idle_edit(edit))
             return bad_request(err, "unsupported_value", "context_management",
-                               "context_management is not supported but for clear_thinking that "
-                               "keeps all: the client decides what it sends");
+                               "context_management is not supported, except for clear_thinking "
+                               "that keeps all: send only what the model should see");
     }
     return 0;
 }

@@ -67,7 +67,7 @@ static int check_absent(const cJSON *body, struct api_error *err) {
     for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++)
         if (json_given_member(body, stored[i]) != NULL)
             return bad_request(err, "unsupported_value", stored[i],
-                               "%s is not supported: this server has no objects of its own; "
+                               "%s is not supported: the server stores no such objects; "
                                "send the whole input, or previous_response_id",
                                stored[i]);
     if (cJSON_IsTrue(json_member(options, "continuous_usage_stats")))

@@ -122,8 +122,8 @@ static int read_pairs(const struct api_context *context, struct score_body *body
     int32_t num_first = body->first.num_prompts, num_second = body->second.num_prompts;
     if (num_first != 1 && num_first != num_second)
         return bad_request(err, "unsupported_value", body->second.name,
-                           "%s must have as many entries as %s (%d), where that has more than "
-                           "one, not %d",
+                           "%s must have the same number of entries as %s (%d) if that has more "
+                           "than one, not %d",
                            body->second.name, body->first.name, (int)num_first, (int)num_second);
     if (num_first + num_second <= context->max_prompts)
         return 0;

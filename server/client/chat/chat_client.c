@@ -53,7 +53,7 @@ static int take_event(struct completion_stream *stream, struct error *err) {
     }
     cJSON *chunk = json_parse(data.data, data.length, &why);
     if (chunk == NULL)
-        return error_set(err, ERROR_SYNTAX, "an event of the stream is no JSON object");
+        return error_set(err, ERROR_SYNTAX, "an event of the stream is not a JSON object");
     const cJSON *problem = json_given_member(chunk, "error");
     int status = 0;
     if (problem != NULL) {

@@ -196,7 +196,7 @@ static void explain(struct chat_loop *loop, const struct chat_answer *answer) {
     switch (answer->end) {
     case CHAT_ANSWERED:
         if (ends_at_length && is_full)
-            chat_terminal_say(terminal, "the context of %lld tokens is full; /clear begins anew",
+            chat_terminal_say(terminal, "the context of %lld tokens is full; /clear starts again",
                               (long long)loop->client->max_model_len);
         else if (ends_at_length)
             chat_terminal_say(terminal, "cut off after %lld tokens (max_tokens)",
@@ -206,7 +206,7 @@ static void explain(struct chat_loop *loop, const struct chat_answer *answer) {
         chat_terminal_say(terminal, "stopped");
         break;
     case CHAT_FULL:
-        chat_terminal_say(terminal, "the context is full: %s; /clear begins anew", answer->why);
+        chat_terminal_say(terminal, "the context is full: %s; /clear starts again", answer->why);
         break;
     case CHAT_REFUSED:
         chat_terminal_say(terminal, "no answer: %s", answer->why);
@@ -340,13 +340,13 @@ static const struct command {
     void (*run)(struct chat_loop *loop, const char *rest); /* NULL: leaves */
 } commands[] = {
     {"/clear", "", "begins a new conversation", clear},
-    {"/system", "[TEXT]", "says what the model is to be; none: nothing", set_system},
-    {"/retry", "", "asks for the last answer again", retry},
-    {"/set", "[NAME VALUE]", "temperature and the like; default: as the server has it", set},
-    {"/save", "FILE", "writes the conversation as JSON", save},
+    {"/system", "[TEXT]", "sets the system prompt; without TEXT: none", set_system},
+    {"/retry", "", "generates the last answer again", retry},
+    {"/set", "[NAME VALUE]", "sets temperature or another field; default: the server's", set},
+    {"/save", "FILE", "saves the conversation as JSON", save},
     {"/stats", "", "tokens, speed and context of the last answer", show_stats},
     {"/help", "", "shows this", show_help},
-    {"/exit", "", "leaves, as Ctrl-D does", NULL},
+    {"/exit", "", "ends the chat, like Ctrl-D", NULL},
 };
 #define NUM_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -354,9 +354,10 @@ static void show_help(struct chat_loop *loop, const char *rest) {
     for (size_t i = 0; i < NUM_COMMANDS; i++)
         chat_terminal_say(loop->terminal, "%-8s %-13s %s", commands[i].name, commands[i].argument,
                           commands[i].meaning);
-    chat_terminal_say(loop->terminal,
-                      "A line that ends in \\ goes on, as do lines between \"\"\" and \"\"\". "
-                      "Ctrl-C stops an answer.");
+    chat_terminal_say(
+        loop->terminal,
+        "A line that ends in \\ continues on the next, and so do lines between \"\"\" and \"\"\". "
+        "Ctrl-C stops an answer.");
 }
 
 /* Returns whether the user stays. */
@@ -371,7 +372,7 @@ static bool run_command(struct chat_loop *loop, const char *text) {
         commands[i].run(loop, rest);
         return true;
     }
-    chat_terminal_say(loop->terminal, "there is no %.*s; /help shows what there is",
+    chat_terminal_say(loop->terminal, "unknown command %.*s; /help lists them",
                       length < 40 ? (int)length : 40, text);
     return true;
 }

@@ -313,8 +313,7 @@ static int take_content_end(struct download *download, int64_t now_ms, struct er
         return -1;
     }
     if (request->failure[0] == '\0' && request->answer.status == 416) {
-        snprintf(request->failure, sizeof(request->failure),
-                 "it does not go on where it broke off");
+        snprintf(request->failure, sizeof(request->failure), "it does not resume where it stopped");
         if (hub_blob_restart(blob, err) != 0)
             return -1;
     }
@@ -350,9 +349,10 @@ static int check_stop(const struct hub_fetch *fetch, struct error *err) {
     const struct hub_watcher *watcher = fetch->watcher;
     if (!watcher->stops(watcher->context))
         return 0;
-    return error_set(err, ERROR_INTERRUPTED,
-                     "%s: interrupted; what came is kept, and the same command goes on from there",
-                     fetch->reference->repository);
+    return error_set(
+        err, ERROR_INTERRUPTED,
+        "%s: interrupted; the downloaded part is kept, and the same command resumes it",
+        fetch->reference->repository);
 }
 
 /* --- The list of files --- */

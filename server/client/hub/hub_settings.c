@@ -181,8 +181,8 @@ static int read_endpoint(char *out, struct error *err) {
         is_http = url[i] > ' ' && url[i] < 0x7f && strchr("?#@", url[i]) == NULL;
     if (!is_http || length >= HUB_ENDPOINT_BYTES)
         return error_set(err, ERROR_CONFIG,
-                         "HF_ENDPOINT: is no URL of a hub: https://HOST[:PORT][/PATH] or the same "
-                         "with http is allowed");
+                         "HF_ENDPOINT: is not a valid hub URL: https://HOST[:PORT][/PATH] or the "
+                         "same with http is allowed");
     snprintf(out, HUB_ENDPOINT_BYTES, "%.*s", (int)length, url);
     return 0;
 }

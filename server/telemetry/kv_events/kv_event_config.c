@@ -156,10 +156,11 @@ int kv_event_config_read(const struct options *options, struct kv_event_config *
     const char *endpoint = options->kv_events, *config = options->kv_events_config;
     *out = (struct kv_event_config){0};
     if (endpoint != NULL && config != NULL)
-        return error_set(err, ERROR_CONFIG,
-                         "kv-events: %.200s; must not be given beside kv-events-config, whose "
-                         "endpoint says the same",
-                         endpoint);
+        return error_set(
+            err, ERROR_CONFIG,
+            "kv-events: %.200s; must not be given together with kv-events-config, whose "
+            "endpoint says the same",
+            endpoint);
     if (endpoint != NULL && read_endpoint(endpoint, out, err) != 0)
         return -1;
     if (config != NULL && read_object(config, out, err) != 0)

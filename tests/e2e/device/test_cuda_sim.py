@@ -409,7 +409,7 @@ WAIT = ("--device-timeout", 3)
 
 def is_timeout(log):
     errors = [line for line in log.splitlines() if "ERROR" in line]
-    return len(errors) == 1 and "not finished what it was given within 3 s (--device-timeout)" in errors[0]
+    return len(errors) == 1 and "did not finish its work within 3 s (--device-timeout)" in errors[0]
 
 
 def test_a_hanging_gpu_ends_everything(start_gpu, start_kernels):

@@ -191,7 +191,7 @@ def test_what_goes_wrong_is_a_line(chat, stub):
         answer("full", "length", 60, 40), answer("short", "length", 6, 4), answer("still here")]
     terminal = chat()
     say(terminal, "q")
-    for said in ("the context is full: has 120 tokens (400); /clear begins anew",
+    for said in ("the context is full: has 120 tokens (400); /clear starts again",
                  "the server wants an API key (401): set QUIRE_API_KEY to it", "slow down (429); try again in 7 s",
                  "no answer: <html>Bad Gateway</html> (502)", "broken\nthe answer breaks off:",
                  "no answer: an event of the stream", "cut\nthe answer breaks off: the server ended the answer",
@@ -229,7 +229,7 @@ def test_commands(chat, stub, tmp_path):
     say(terminal, "/clear")
     say(terminal, "/etc/passwd is no command")
     assert spoken(stub) == [("system", "Be brief"), ("user", "/etc/passwd is no command")]
-    assert "there is no /nothing; /help shows" in say(terminal, "/nothing at all")
+    assert "unknown command /nothing; /help lists them" in say(terminal, "/nothing at all")
     assert "/retry" in say(terminal, "/help")
 
 

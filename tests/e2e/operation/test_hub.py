@@ -229,7 +229,7 @@ def test_serve_stops_while_it_fetches(hub, environment, tmp_path):
     wait_for_bytes(hub, "m.gguf", 500_000)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
-    assert "interrupted; what came is kept" in Path(log.name).read_text()
+    assert "interrupted; the downloaded part is kept" in Path(log.name).read_text()
 
 
 @pytest.mark.parametrize("model, words", [

@@ -182,7 +182,7 @@ def test_a_signal_ends_it_at_once(hub, environment, quire, home, number):
     process.send_signal(number)
     out, log = process.communicate(timeout=20)
     assert process.returncode == 75 and out == ""
-    assert "interrupted; what came is kept" in log.splitlines()[-1]
+    assert "interrupted; the downloaded part is kept" in log.splitlines()[-1]
     left = sum(blob.stat().st_size for blob in blobs(home).iterdir())
     assert left > 0
     hub.faults.seconds_per_chunk = 0

@@ -290,7 +290,7 @@ static void test_source_is_bounded(void **state) {
                      -1);
     assert_string_equal(got, "the chat template has 1048577 bytes, more than 1048576");
     free(source);
-    assert_fails("\xff", "the chat template is no UTF-8 text");
+    assert_fails("\xff", "the chat template is not UTF-8");
 }
 
 /* --- Errors ------------------------------------------------------------------------------------

@@ -459,7 +459,7 @@ static void test_bad_rope_tensors(void **state) {
     v = (struct variant){NULL, &change, 1, .tensors = freqs, .num_tensors = 1};
     assert_variant_refused(&v, "tensor 'rope_freqs.weight': must be f32 [8]");
     change = string("llama.rope.scaling.type", "yarn");
-    assert_variant_refused(&v, "is not supported beside tensors of rope factors");
+    assert_variant_refused(&v, "is not supported together with rope factor tensors");
     v.num_tensors = 0;
     change = string("llama.rope.scaling.type", "longrope");
     assert_variant_refused(&v, "tensor 'rope_factors_long.weight' is missing");

@@ -332,9 +332,9 @@ static void test_bad_chat_template(void **state) {
     write_text(state, "chat_template.json", "{\"chat_template\": 3}");
     assert_refused(state, "chat_template.json: chat_template: is neither a string nor a list");
     temporary_write(*state, "chat_template.jinja", "a\0b", 3);
-    assert_refused(state, "chat_template.jinja: the template is no UTF-8 text");
+    assert_refused(state, "chat_template.jinja: the template is not UTF-8");
     temporary_write(*state, "chat_template.jinja", "\xff", 1);
-    assert_refused(state, "chat_template.jinja: the template is no UTF-8 text");
+    assert_refused(state, "chat_template.jinja: the template is not UTF-8");
     size_t bytes = (1 << 20) + 1;
     char *large = malloc(bytes);
     assert_non_null(large);

@@ -96,8 +96,8 @@ static void test_chat_template(void **state) {
     assert_null(model->chat_template);
     model_close(model);
     assert_refused(key, GGUF_UINT32, &(uint32_t){1}, 4, "is not a string");
-    assert_refused(key, GGUF_STRING, "a\0b", 3, "the template is no UTF-8 text");
-    assert_refused(key, GGUF_STRING, "\xc3", 1, "the template is no UTF-8 text");
+    assert_refused(key, GGUF_STRING, "a\0b", 3, "the template is not UTF-8");
+    assert_refused(key, GGUF_STRING, "\xc3", 1, "the template is not UTF-8");
     size_t bytes = (1 << 20) + 1;
     char *large = calloc(1, bytes);
     assert_non_null(large);

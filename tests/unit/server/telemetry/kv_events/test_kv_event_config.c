@@ -133,7 +133,7 @@ static void mistakes_name_field_value_and_what_is_allowed(void **state) {
 
 static void both_are_refused(void **state) {
     assert_refused("tcp://*:5", "{}", true,
-                   "kv-events: tcp://*:5; must not be given beside kv-events-config, whose "
+                   "kv-events: tcp://*:5; must not be given together with kv-events-config, whose "
                    "endpoint says the same");
 }
 
