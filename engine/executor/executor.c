@@ -391,7 +391,7 @@ int executor_info_compare(const struct executor_info *first, const struct execut
         return error_set(err, ERROR_DEVICE, "the ranks have %d blocks now, and had %d",
                          b->num_blocks, a->num_blocks);
     if (strcmp(first->numerics, now->numerics) != 0)
-        log_warning("the ranks round otherwise than before: %s; were %s", now->numerics,
+        log_warning("the ranks round differently than before: %s; were %s", now->numerics,
                     first->numerics);
     return 0;
 }

@@ -28,7 +28,7 @@ static int refuse_connection(struct connection *connection) {
     struct api_error *error = &connection->exchange.error;
     if (connection->is_surplus)
         return api_error_set(error, 503, "server_error", "too_many_connections", NULL,
-                             "%lld connections are open, as many as are allowed; try again",
+                             "%lld connections are open, the maximum; try again",
                              (long long)server->config.max_connections);
     return api_error_set(
         error, 429, "requests", "too_many_connections", NULL,
@@ -104,7 +104,7 @@ static int check_api_calls(struct connection *connection) {
     int64_t most = server->config.max_api_calls, own = exchange->owner->num_api_calls;
     if (server->num_api_calls >= most)
         return api_error_set(&exchange->error, 429, "rate_limit_error", "queue_full", NULL,
-                             "%lld requests are in flight, as many as are allowed; try again",
+                             "%lld requests are in flight, the maximum; try again",
                              (long long)server->num_api_calls);
     if (!is_alone(connection) && !http_owner_has_room(own, server->num_api_calls, most))
         return api_error_set(&exchange->error, 429, "rate_limit_error", "queue_full", NULL,
@@ -142,7 +142,7 @@ static int check_key_limits(struct connection *connection) {
 
 int http_admission_refuse_asleep(struct api_error *err) {
     return api_error_set(err, 503, "server_error", "sleeping", NULL,
-                         "the server sleeps, until somebody wakes it up");
+                         "the server is asleep until somebody wakes it up");
 }
 
 int http_admission_check(struct connection *connection) {

@@ -106,7 +106,7 @@ static void answer_now(struct connection *connection) {
 static void end(struct connection *connection) {
     if (connection->exchange.state == EXCHANGE_READING && !connection->is_half_closed) {
         api_error_set(&connection->exchange.error, 408, "invalid_request_error", "request_timeout",
-                      NULL, "the body came too slowly: %llu bytes of it are here",
+                      NULL, "the body came too slowly: %llu bytes have arrived",
                       (unsigned long long)connection->exchange.body_received);
         answer_now(connection);
     }

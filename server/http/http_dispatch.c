@@ -163,7 +163,7 @@ static int refuse_answer(struct connection *connection, struct api_error *err) {
         return refuse_too_large(err);
     connection->server->stats.rejected++;
     return api_error_set(err, 503, "server_error", "overloaded", NULL,
-                         "the answers of the requests in flight leave no memory for this one; take "
+                         "the answers of the requests in flight leave no memory for this one; read "
                          "them or request less");
 }
 

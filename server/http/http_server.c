@@ -223,7 +223,8 @@ static void announce_stop(struct http_server *server) {
     config->stop_begins(config->stop_context, config->drain_delay_ms + config->shutdown_timeout_ms);
     service_stopping();
     extend_timeout(config->drain_delay_ms + config->shutdown_timeout_ms);
-    log_info("draining: requests are taken for %lld ms more", (long long)config->drain_delay_ms);
+    log_info("draining: requests are accepted for another %lld ms",
+             (long long)config->drain_delay_ms);
 }
 
 /* Begins with the grace time. Whoever connects meanwhile gets a 503, but on a socket of the service

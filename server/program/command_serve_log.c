@@ -100,9 +100,10 @@ static void log_access(const struct serve *serve) {
     if (has_page)
         log_info("page       %s/", url);
     if (has_page && !needs_key && !listen_socket_is_loopback(&serve->socket))
-        log_warning("%s is open to other machines without an API key: whoever reaches it can use "
-                    "the model; --api-key-file asks for keys, --host 127.0.0.1 keeps others out",
-                    serve->socket.name);
+        log_warning(
+            "%s is open to other machines without an API key: anyone who can reach it can use "
+            "the model; --api-key-file asks for keys, --host 127.0.0.1 keeps others out",
+            serve->socket.name);
 }
 
 void command_serve_log_start(struct serve *serve) {

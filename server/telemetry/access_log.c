@@ -265,7 +265,7 @@ static int32_t send_entries(struct access_log *log, const struct byte_buffer *en
 static void reopen(struct access_log *log) {
     int fd = open_file(log->path);
     if (fd < 0) {
-        log_error("access-log %.400s: %s; the old file stays", log->path, strerror(errno));
+        log_error("access-log %.400s: %s; the old file stays in use", log->path, strerror(errno));
         return;
     }
     close(log->fd);

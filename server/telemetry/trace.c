@@ -275,7 +275,7 @@ static int32_t deliver(void *context, const struct byte_buffer *items, int32_t n
         return 0;
     bool is_failing = send_spans(exporter, items, &err) != 0;
     if (is_failing && !exporter->is_failing)
-        log_warning("otlp-traces-endpoint: %s; spans are lost until it takes them", err.message);
+        log_warning("otlp-traces-endpoint: %s; spans are lost until it accepts them", err.message);
     exporter->is_failing = is_failing;
     return is_failing ? num_items : 0;
 }

@@ -140,7 +140,7 @@ static int check_end(struct api_call *call, const struct request *request,
                              "try again later");
     if (reason == FINISH_DEADLINE && request->params.pooling != POOLING_NONE)
         return api_error_set(&call->error, 503, "server_error", "deadline_exceeded", NULL,
-                             "The time for the request was over before its embedding was computed");
+                             "The request's deadline passed before its embedding was computed");
     return 0;
 }
 

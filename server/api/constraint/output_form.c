@@ -33,8 +33,8 @@ int output_form_regex(const cJSON *value, const char *path, struct grammar_build
         return 0;
     if (error.code == ERROR_MEMORY)
         return api_error_set_memory(err);
-    return bad_request(err, "invalid_regex", path,
-                       "%s is not a regular expression that is supported: %s", path, error.message);
+    return bad_request(err, "invalid_regex", path, "%s is not a supported regular expression: %s",
+                       path, error.message);
 }
 
 static int read_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,
@@ -48,8 +48,8 @@ static int read_grammar(const cJSON *value, const char *path, struct grammar_bui
         return 0;
     if (error.code == ERROR_MEMORY)
         return api_error_set_memory(err);
-    return bad_request(err, "invalid_grammar", path, "%s is not a grammar that is supported: %s",
-                       path, error.message);
+    return bad_request(err, "invalid_grammar", path, "%s is not a supported grammar: %s", path,
+                       error.message);
 }
 
 int output_form_grammar(const cJSON *value, const char *path, struct grammar_builder *builder,

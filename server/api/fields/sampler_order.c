@@ -23,6 +23,7 @@ int sampler_order_check(const cJSON *json, struct api_error *err) {
     }
     if (is_ours)
         return 0;
-    return bad_request(err, "unsupported_value", "samplers",
-                       "samplers must be left out or be the order that steps have here: " ORDER);
+    return bad_request(
+        err, "unsupported_value", "samplers",
+        "samplers must be left out or be the order in which this server applies them: " ORDER);
 }

@@ -306,7 +306,7 @@ static int read_end(struct reader *reader) {
     const struct message *last = conversation_last(reader->out);
     if (last == NULL)
         return bad_request(reader->err, "invalid_type", "messages",
-                           "messages must say something: all their blocks are left out");
+                           "messages must not be empty: all their blocks are left out");
     if (end_message(reader) != 0)
         return -1;
     if (last->role == MESSAGE_ASSISTANT && last->num_calls > 0)

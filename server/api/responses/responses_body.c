@@ -139,7 +139,7 @@ static int read_messages(const cJSON *body, const struct responses_conversation 
     return out->num_messages > 0
                ? 0
                : bad_request(err, "invalid_type", "input",
-                             "input must say something: reasoning alone does not");
+                             "input must not be empty: reasoning alone is not enough");
 }
 
 /* --- text, reasoning, include --- */

@@ -86,10 +86,11 @@ static int fill(const struct api_context *context, void *parsed, struct api_call
     if (call->echo.failed || base->ignored.failed || call->output.namespaced.failed)
         return api_error_set_memory(err);
     if (call->echo.length > MAX_ECHO_BYTES)
-        return bad_request(err, "out_of_range", NULL,
-                           "tools, text, metadata and what else the answer repeats have %zu "
-                           "bytes as JSON: at most %d are allowed",
-                           call->echo.length, MAX_ECHO_BYTES);
+        return bad_request(
+            err, "out_of_range", NULL,
+            "tools, text, metadata and other fields that the answer repeats have %zu "
+            "bytes as JSON: at most %d are allowed",
+            call->echo.length, MAX_ECHO_BYTES);
     if (chat_generation_create(context, conversation, &generation, err) != 0)
         return -1;
     base->prompts[0].request = generation.request;

@@ -85,7 +85,7 @@ int responses_stored_read_query(const char *stream, const char *starting_after, 
         return 0;
     if (!*out_is_stream)
         return bad_request(err, "unsupported_value", "starting_after",
-                           "starting_after is allowed with stream=true alone");
+                           "starting_after is allowed only with stream=true");
     return read_after(starting_after, out_after, err);
 }
 

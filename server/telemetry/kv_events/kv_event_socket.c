@@ -95,8 +95,9 @@ int kv_event_socket_listen(const struct zmq_library *zmq, void *socket, const ch
                          why.message);
     if (hand_over(zmq, socket, endpoint->text, out->fd) == 0) {
         if (endpoint->path[0] == '\0' && !listen_socket_is_loopback(out))
-            log_warning("kv-events: %s %s: whoever reaches it gets the token ids of all prompts",
-                        field, endpoint->text);
+            log_warning(
+                "kv-events: %s %s: anyone who can reach it gets the token ids of all prompts",
+                field, endpoint->text);
         return 0;
     }
     error_set(err, ERROR_CONFIG, "kv-events: %s %s: %s", field, endpoint->text,

@@ -152,7 +152,7 @@ def test_drain_delay_ends(start_server):
     began = time.monotonic()
     assert server.terminate(20) == 0
     assert time.monotonic() - began > 0.9
-    assert "requests are taken for 1000 ms more" in server.read_log()
+    assert "requests are accepted for another 1000 ms" in server.read_log()
 
 
 def test_shutdown_timeout_cancels_the_rest(start_server):

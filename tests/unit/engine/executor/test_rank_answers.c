@@ -429,7 +429,7 @@ static bool restart_is_told(const char *how) {
     fclose(file);
     assert_int_equal(status, 0);
     assert_non_null(strstr(log, "the ranks are back"));
-    return strstr(log, "the ranks round otherwise than before: those of ") != NULL;
+    return strstr(log, "the ranks round differently than before: those of ") != NULL;
 }
 
 static void test_ranks_that_round_otherwise_after_a_restart(void **state) {
