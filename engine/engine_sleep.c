@@ -122,7 +122,7 @@ static void note_hang(struct engine *engine) {
     struct error err;
     if (!executor_has_hung(engine->core.executor))
         return;
-    error_set(&err, ERROR_DEVICE, "the device hangs: it fell asleep, or was to wake up");
+    error_set(&err, ERROR_DEVICE, "the device hangs while falling asleep or waking up");
     engine_core_note_failure(&engine->core, &err);
     engine_publish(engine);
 }

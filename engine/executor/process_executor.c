@@ -336,7 +336,7 @@ static int restart(struct executor *base, struct error *err) {
     struct process_executor *executor = self(base);
     CHECK(is_lost(executor) && executor->num_submitted == 0);
     if (atomic_load(&executor->base.stops_restarting))
-        return error_set(err, ERROR_RESTART, "nobody waits for the ranks any more");
+        return error_set(err, ERROR_RESTART, "no one is waiting for the ranks any more");
     if (executor->num_failed_starts > 0) /* a device may take a moment to be free again */
         sleep(1);
     if (start_again(executor, err) == 0) {

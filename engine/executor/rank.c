@@ -60,7 +60,7 @@ static int plan_weights(struct rank *rank, struct error *err) {
                                   b->head_rows_step);
     rank->memory.weight_bytes = bytes;
     return check_room(rank, "weights", bytes,
-                      "serve a smaller model, stop what else uses the GPU, or lower "
+                      "serve a smaller model, stop other programs that use the GPU, or lower "
                       "--max-num-batched-tokens or --max-num-seqs",
                       err);
 }

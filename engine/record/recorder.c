@@ -63,7 +63,7 @@ static bool runs(const struct recorder *recorder) {
 /* Nothing that comes later could be replayed without what is lost here. */
 static void stop(struct recorder *recorder, const char *why) {
     recorder->state = RECORDER_STOPPED;
-    log_error("record: %s; nothing more is recorded until the server is started again", why);
+    log_error("record: %s; recording stops until the server is restarted", why);
 }
 
 /* Hands the frame over, if there is room for it. */

@@ -288,7 +288,7 @@ static int run_step(struct replay *replay, const struct record_input *in, struct
     compare_end(replay, ran, ended - replay->num_ended);
     replay->num_ended = ended;
     if (replay->found.failed || replay->scratch.failed)
-        return error_set(err, ERROR_MEMORY, "no memory for what a step computed");
+        return error_set(err, ERROR_MEMORY, "no memory for the results of a step");
     return replay->is_over ? 0 : record_input_finish(&replay->tape, "step", err);
 }
 

@@ -46,7 +46,7 @@ int template_call_function(struct template_run *run, const struct template_funct
     struct template_call call = {
         .self = self, .variant = function->variant, .arguments = arguments};
     if (function->body == NULL)
-        return template_run_fail(run, "%s is for other engines alone", function->name);
+        return template_run_fail(run, "%s is only for other engines", function->name);
     if (function->parameters != NULL && bind(run, function, arguments, &call) != 0)
         return -1;
     size_t bytes = self != NULL && self->kind == TEMPLATE_STRING ? self->string.length : 0;

@@ -194,7 +194,7 @@ int http_hosts_init(char *const *names, int num_names, struct http_hosts *out, s
         else if (!read_name(names[i], &out->names[i]))
             return error_set(err, ERROR_CONFIG,
                              "option allowed-hosts \"%.255s\": must be a host name, .NAME for it "
-                             "and its subdomains, *.NAME for these alone, or *",
+                             "and its subdomains, *.NAME for these only, or *",
                              names[i]);
     }
     return 0;

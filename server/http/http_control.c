@@ -130,7 +130,7 @@ static const char *const off[] = {"false", "False", "0", NULL};
 
 int http_control_reset_cache(struct connection *connection) {
     struct argument arguments[] = {
-        {"reset_running_requests", off, "false: what runs keeps its blocks", 0},
+        {"reset_running_requests", off, "false: running requests keep their blocks", 0},
         {"reset_external", off, "false: there is no external cache", 0},
     };
     if (read_query(connection, arguments, 2) != 0)

@@ -186,7 +186,7 @@ struct MHD_Response *http_reply_refused(void *context, struct MHD_Connection *mh
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
     struct api_error error;
     char request_id[REQUEST_ID_BYTES];
-    const char *code = "bad_request", *message = "the request is not HTTP as RFC 9112 has it";
+    const char *code = "bad_request", *message = "the request is not valid HTTP (RFC 9112)";
     if (status == 414 || status == 431) {
         code = "header_too_large";
         message = "the request line and the header fields have more bytes than are allowed";

@@ -248,7 +248,7 @@ static void begin_stop(struct http_server *server, int64_t grace_ms) {
 /* Each signal takes the stop a step further. */
 static void stop(struct http_server *server) {
     if (server->is_stopping) {
-        log_info("another signal: cancelling what is in flight");
+        log_info("another signal: cancelling requests in flight");
         server->stop_deadline_ms = clock_now_ms();
         server->config.stop_begins(server->config.stop_context, 0);
     } else if (server->stop_due_ms == 0 && server->config.drain_delay_ms > 0) {
@@ -395,7 +395,7 @@ static void tick(struct http_server *server) {
     }
     if (!server->has_failed && engine_has_failed(server->engine)) {
         server->has_failed = true;
-        log_error("the device failed: %s; answering what is in flight and stopping",
+        log_error("the device failed: %s; answering requests in flight and stopping",
                   engine_failure(server->engine).message);
         if (!server->is_stopping)
             begin_stop(server, STOP_CANCEL_MS);

@@ -367,8 +367,8 @@ int http_client_key_field(const char *variable, char out[static HTTP_KEY_FIELD_B
         return 0;
     for (const char *c = key; *c != '\0'; c++)
         if (*c <= ' ' || *c >= 0x7f || c - key >= MAX_KEY_BYTES)
-            return error_set(err, ERROR_CONFIG, "%.200s: no key of 1 to 255 printable characters",
-                             variable);
+            return error_set(err, ERROR_CONFIG,
+                             "%.200s: must be a key of 1 to 255 printable characters", variable);
     snprintf(out, HTTP_KEY_FIELD_BYTES, "Authorization: Bearer %s", key);
     return 0;
 }

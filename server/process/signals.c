@@ -92,7 +92,7 @@ static _Noreturn void end_process(const struct stop_guard *guard) {
     const char *engine = atomic_load(&guard->engine_activity);
     int status = atomic_load(&guard->serves) ? EX_SOFTWARE : EX_OK;
     limit_logging();
-    log_error("the stop is not over in time: the main thread %s%s%s; ending at once, status %d",
+    log_error("the stop takes too long: the main thread %s%s%s; ending at once, status %d",
               atomic_load(&guard->activity), engine != NULL ? ", the engine's thread " : "",
               engine != NULL ? engine : "", status);
     _exit(status);

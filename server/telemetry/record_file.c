@@ -123,7 +123,7 @@ static int look_at(const char *path, struct error *err) {
                    : error_set(err, ERROR_CONFIG, "record %.400s: %s", path, strerror(errno));
     if (S_ISREG(status.st_mode) && (status.st_size == 0 || is_recording(path)))
         return 1;
-    return error_set(err, ERROR_CONFIG, "record %.400s: is there and is not a recording", path);
+    return error_set(err, ERROR_CONFIG, "record %.400s: exists and is not a recording", path);
 }
 
 /* One that received nothing is not a loss, and does not replace one with contents. */
@@ -143,7 +143,8 @@ static int open_path(struct record_file *file, const char *path, struct error *e
     if (found < 0 || look_at(file->old_path, err) < 0)
         return -1;
     if (found == 1 && is_written(file->path))
-        return error_set(err, ERROR_CONFIG, "record %.400s: another process writes it", path);
+        return error_set(err, ERROR_CONFIG, "record %.400s: another process is writing to it",
+                         path);
     if ((found == 0 || put_aside(file) == 0) && (file->fd = make(file)) >= 0)
         return 0;
     return error_set(err, ERROR_CONFIG, "record %.400s: %s", path, strerror(errno));

@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     else if (grammar_build(builder, root, &grammar, &err) != 0)
         fuzz_require(err.code == ERROR_SYNTAX &&
                      strstr(err.message, "left-recursive, or") == NULL &&
-                     strstr(err.message, "repeats what may be empty") == NULL);
+                     strstr(err.message, "repeats an item that may be empty") == NULL);
     else
         grammar_walk(grammar, data[0], NUM_TOKENS);
     grammar_unref(grammar);

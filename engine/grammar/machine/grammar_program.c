@@ -232,7 +232,7 @@ static int32_t compile_alternatives(struct compiler *c, const struct node *node,
         return error_set(c->err, ERROR_SYNTAX, "there are %d alternatives; at most %d are allowed",
                          num_others, GRAMMAR_MAX_PARSE_STATES);
     if (node->count == 0)
-        return error_set(c->err, ERROR_SYNTAX, "there is no alternative to choose");
+        return error_set(c->err, ERROR_SYNTAX, "a choice has no alternatives");
     int32_t result =
         num_others < node->count ? compile_literals(c, items, node->count, next) : NOTHING;
     if (num_others < node->count && result < 0)

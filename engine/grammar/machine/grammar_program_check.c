@@ -165,10 +165,11 @@ static int check(struct checker *c, struct grammar *grammar, struct error *err) 
     index_users(c);
     solve(c, c->nullable, 0, true);
     if (has_silent_cycle(c))
-        return error_set(err, ERROR_SYNTAX,
-                         "the grammar is left-recursive, or repeats without end what may be empty");
+        return error_set(
+            err, ERROR_SYNTAX,
+            "the grammar is left-recursive, or repeats an item that may be empty without a limit");
     if (repeats_nothing(c))
-        return error_set(err, ERROR_SYNTAX, "the grammar repeats what may be empty");
+        return error_set(err, ERROR_SYNTAX, "the grammar repeats an item that may be empty");
     solve(c, grammar->needs, 1, false);
     if (grammar->needs[grammar->entry] >= NEVER)
         return error_set(err, ERROR_SYNTAX,

@@ -16,8 +16,8 @@ static int read_tool(const cJSON *tool, const struct json_path *path, struct con
     if (!cJSON_IsObject(tool))
         return json_refuse_at(tool, path, "an object", err);
     if (!is_custom && !json_is_text(type, "function"))
-        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
-                              "\"function\" or \"custom\", the kinds of tools there are", err);
+        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"), "\"function\" or \"custom\"",
+                              err);
     const struct tool_source source = {
         .object = json_given_member(tool, type->valuestring),
         .path = JSON_MEMBER_PATH(path, type->valuestring),
@@ -63,8 +63,8 @@ static int read_allowed_tool(const cJSON *item, const struct json_path *path,
     if (!cJSON_IsObject(item))
         return json_refuse_at(item, path, "an object", err);
     if (!is_custom && !json_is_text(type, "function"))
-        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
-                              "\"function\" or \"custom\", the kinds of tools there are", err);
+        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"), "\"function\" or \"custom\"",
+                              err);
     return read_named(item, path, is_custom, true, out, err);
 }
 

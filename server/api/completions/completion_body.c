@@ -57,8 +57,9 @@ static int read_suffix(const struct api_context *context, struct completion_body
     if (!completion_body_has_suffix(body))
         return 0;
     if (body->sampling.truncation.keeps_start)
-        return refuse(err, "truncation_side",
-                      "truncation_side must be left out with suffix: what is around the gap stays");
+        return refuse(
+            err, "truncation_side",
+            "truncation_side must be left out with suffix: the text around the gap is kept");
     if (fim_prompt_check(context, name, body->infill.is_given, err) != 0)
         return -1;
     return fim_prompt_read_suffix(context, body->suffix, name,

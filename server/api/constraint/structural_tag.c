@@ -409,7 +409,7 @@ static int read_format(struct reader *r, const cJSON *format, const char *path, 
         return result;
     }
     snprintf(at, sizeof(at), "%.80s.type", path);
-    return refuse(r, at, "no format of that type is known here");
+    return refuse(r, at, "formats of this type are unknown");
 }
 
 static int read_structures(struct reader *r, const cJSON *value, const char *path,

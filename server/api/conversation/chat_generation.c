@@ -59,7 +59,7 @@ static int set_thinking(const struct api_context *context, const struct conversa
         return 0;
     if (context->chat->reasoning == REASONING_FORMAT_NONE)
         return bad_request(err, "unsupported_value", field,
-                           "%s is %lld, but this model's reasoning is not known here: leave it "
+                           "%s is %lld, but this model has no reasoning parser: leave it "
                            "out or set it to -1 (--reasoning-parser)",
                            field, (long long)conversation->thinking_token_budget);
     if (config->reasoning == REASONING_FORMAT_NONE)

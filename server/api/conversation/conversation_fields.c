@@ -37,7 +37,7 @@ static int read_source(const struct api_context *context, const cJSON *body,
         return 0;
     if (!context->trusts_chat_template)
         return refuse(err, name,
-                      "a request brings no chat_template here: the server has the model's, or "
+                      "chat_template is not allowed: the server uses the model's, or "
                       "that of --chat-template; --trust-request-chat-template allows it");
     if (!cJSON_IsString(source))
         return json_refuse(source, name, "a string", err);
@@ -119,7 +119,8 @@ int conversation_fields_refuse(const cJSON *body, const char *const *names, size
     for (size_t i = 0; i < num_names; i++)
         if (json_given_member(body, names[i]) != NULL)
             return bad_request(err, "unknown_parameter", names[i],
-                               "%s is a field of /v1/chat/completions, not of this", names[i]);
+                               "%s is a field of /v1/chat/completions, not of this endpoint",
+                               names[i]);
     return 0;
 }
 

@@ -92,7 +92,7 @@ static int input_of(const struct calls_builder *calls, const struct tool *tool, 
     if (status == 0 || calls->err->status != 400)
         return status;
     const struct api_error why = *calls->err;
-    return bad_request(calls->err, why.code, tool->schema_path, "%s cannot be kept: %.380s",
+    return bad_request(calls->err, why.code, tool->schema_path, "%s cannot be enforced: %.380s",
                        tool->schema_path, why.message);
 }
 

@@ -36,7 +36,7 @@ int prompt_truncation_read(const struct api_context *context, const cJSON *body,
     if (read_side(body, &truncation.keeps_start, err) != 0)
         return -1;
     if (item != NULL && cJSON_IsNumber(item) && item->valuedouble == 0)
-        return json_refuse(item, name, "at least 1, or -1 for what the context holds", err);
+        return json_refuse(item, name, "at least 1, or -1 for the context length", err);
     if (item != NULL && json_read_int(item, name, -1, context->limits->max_model_len,
                                       &truncation.max_tokens, err) != 0)
         return -1;

@@ -124,8 +124,7 @@ static int read_callable(struct reader *reader, const cJSON *tool, const struct 
     bool is_custom = json_is_text(type, "custom");
     if (!is_custom && !json_is_text(type, "function"))
         return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
-                              "\"function\", \"custom\" or \"namespace\", the kinds of tools here",
-                              reader->err);
+                              "\"function\", \"custom\" or \"namespace\"", reader->err);
     source.object = tool;
     source.path = path;
     source.schema_name = "parameters";
@@ -241,8 +240,7 @@ static int read_allowed_tool(struct reader *reader, const cJSON *item,
     if (find_absent(item) < NUM_ABSENT)
         return 0;
     if (!json_is_text(type, "function") && !json_is_text(type, "custom"))
-        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"),
-                              "\"function\" or \"custom\", the kinds of tools there are",
+        return json_refuse_at(type, JSON_MEMBER_PATH(path, "type"), "\"function\" or \"custom\"",
                               reader->err);
     return read_named(reader, item, path, true);
 }

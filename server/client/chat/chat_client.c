@@ -301,7 +301,7 @@ static void judge(const struct chat_client *client, const struct asking *asking,
         bool is_whole = asking->stream.is_done || answer->finish_reason[0] != '\0';
         answer->end = is_whole ? CHAT_ANSWERED : CHAT_LOST;
         if (!is_whole)
-            snprintf(answer->why, sizeof(answer->why), "the server ended the answer in its middle");
+            snprintf(answer->why, sizeof(answer->why), "the server ended the stream early");
     } else {
         completion_refusal_read(&http->body, &refusal);
         bool is_full = strcmp(refusal.code, "context_length_exceeded") == 0;

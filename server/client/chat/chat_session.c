@@ -268,7 +268,7 @@ static void retry(struct chat_loop *loop, const char *rest) {
     if (session->num_messages > 0)
         answer_user(loop);
     else
-        chat_terminal_say(loop->terminal, "there is nothing to answer again");
+        chat_terminal_say(loop->terminal, "there is no question to retry");
 }
 
 static void save(struct chat_loop *loop, const char *rest) {

@@ -104,10 +104,11 @@ static enum cached find_cached(const struct resolution *r, struct error *err) {
 }
 
 static int refuse_offline(const struct resolution *r, const struct error *why, struct error *err) {
-    return error_set(err, ERROR_CONFIG,
-                     "%s: is not in the cache (%.150s) as a whole: %.150s; unset HF_HUB_OFFLINE to "
-                     "fetch it",
-                     r->reference->repository, r->settings->cache, why->message);
+    return error_set(
+        err, ERROR_CONFIG,
+        "%s: is not in the cache (%.150s), or not complete: %.150s; unset HF_HUB_OFFLINE to "
+        "fetch it",
+        r->reference->repository, r->settings->cache, why->message);
 }
 
 /* --- From the hub --- */
@@ -187,7 +188,7 @@ static int resolve(struct resolution *r, enum hub_policy policy, struct error *e
         return 0;
     if (found != IS_USABLE || err->code != ERROR_UNAVAILABLE)
         return -1;
-    snprintf(line, sizeof(line), "%s; the cache has what is needed and is used", err->message);
+    snprintf(line, sizeof(line), "%s; using the cache, which is complete", err->message);
     r->watcher->say(r->watcher->context, HUB_WARNING, line);
     *r->model = cached;
     return 0;

@@ -173,7 +173,7 @@ static int take_answer(struct download *download, struct error *err) {
         return refuse(download, "its size is not known, or not that of the list of files", err);
     if (hash[0] == '\0')
         download->fetch->watcher->say(download->fetch->watcher->context, HUB_WARNING,
-                                      "the hub gives no hash of a file: its size alone is checked");
+                                      "the hub has no hash of a file: only its size is checked");
     hub_blob_init(&download->blob, download->fetch->cache, etag, hash, bytes);
     download->retry = (struct retry){0};
     download->stage = LOCKING;
@@ -241,7 +241,7 @@ static int complete(struct download *download, struct error *err) {
         if (++download->num_bad == MAX_BAD)
             return refuse(
                 download,
-                "what came has another hash than the hub names: it was removed; try again", err);
+                "the download has another hash than the hub names: it was removed; try again", err);
         download->stage = HASHING;
         return hub_blob_open(&download->blob, err);
     }

@@ -425,7 +425,7 @@ static bool follow(struct hub_exchange *exchange) {
         return false;
     snprintf(from, sizeof(from), "%s", exchange->url);
     if (!read_url(from, location, exchange->url, &next))
-        return refuse(request, "redirects to what is no URL of http or https");
+        return refuse(request, "redirects to an address that is not an http or https URL");
     if (is_answered(exchange, &next))
         return false;
     if (strcasecmp(exchange->origin.scheme, "https") == 0 && strcasecmp(next.scheme, "https") != 0)
@@ -452,7 +452,7 @@ int hub_http_create(const struct hub_settings *settings, struct hub_http **out, 
     http->settings = settings;
     if (!read_url(NULL, settings->endpoint, url, &http->endpoint)) {
         hub_http_destroy(http);
-        return error_set(err, ERROR_CONFIG, "HF_ENDPOINT: is no URL of a hub");
+        return error_set(err, ERROR_CONFIG, "HF_ENDPOINT: is not a valid hub URL");
     }
     /* One connection for each file, also where HTTP/2 could have one for all: they add up. */
     curl_multi_setopt(http->multi, CURLMOPT_PIPELINING, CURLPIPE_NOTHING);

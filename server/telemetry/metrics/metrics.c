@@ -128,10 +128,10 @@ static void write_masks(const struct metrics_text *w, const struct engine_stats 
                         "Generated tokens that a grammar forced, and no step sampled.",
                         (double)s->jump_forward_tokens);
     metrics_text_single(w, "grammar_mask_jobs_running", "gauge",
-                        "Grammars whose masks take long and are being found beside the steps.",
+                        "Grammars whose masks take long and are being found outside the steps.",
                         s->num_mask_jobs);
     metrics_text_single(w, "grammar_mask_jobs_total", "counter",
-                        "Times that masks of a grammar were found beside the steps.",
+                        "Times that masks of a grammar were found outside the steps.",
                         (double)s->mask_jobs);
     metrics_text_single(w, "grammar_mask_job_seconds_total", "counter",
                         "Time from the beginning of each of them to its end.", s->mask_job_seconds);
@@ -189,7 +189,7 @@ static void write_engine(const struct metrics_text *w, const struct engine_stats
                         "Times that ranks which crashed, hung or failed were started again.",
                         (double)s->rank_restarts);
     metrics_text_pair(w, "preemptions_by_mode_total", "counter",
-                      "Preemptions by what became of the KV blocks.", "mode",
+                      "Preemptions by what happened to the KV blocks.", "mode",
                       (const char *const[2]){"swap", "recompute"},
                       (const uint64_t[2]){s->preemptions_swap, s->preemptions_recompute});
 }
@@ -365,10 +365,10 @@ static void write_http(const struct metrics_text *w, const struct http_stats *ht
                         "Batches of them that nobody got, as the publisher's queue was full.",
                         (double)http->kv_events.lost_batches);
     metrics_text_single(w, "grammar_cache_hits_total", "counter",
-                        "Forms of outputs whose grammar was there, compiled.",
+                        "Output formats whose grammar was in the cache.",
                         (double)http->grammars.hits);
     metrics_text_single(w, "grammar_cache_misses_total", "counter",
-                        "Forms of outputs whose grammar was compiled, or was none.",
+                        "Output formats whose grammar was compiled, or not valid.",
                         (double)http->grammars.misses);
     metrics_text_single(w, "grammar_cache_bytes", "gauge",
                         "Memory of the grammars that are kept, with the masks that are known.",

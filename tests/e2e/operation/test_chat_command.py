@@ -194,7 +194,7 @@ def test_what_goes_wrong_is_a_line(chat, stub):
     for said in ("the context is full: has 120 tokens (400); /clear starts again",
                  "the server wants an API key (401): set QUIRE_API_KEY to it", "slow down (429); try again in 7 s",
                  "no answer: <html>Bad Gateway</html> (502)", "broken\nthe answer breaks off:",
-                 "no answer: an event of the stream", "cut\nthe answer breaks off: the server ended the answer",
+                 "no answer: an event of the stream", "cut\nthe answer breaks off: the server ended the stream",
                  "full\nthe context of 100 tokens is full; /clear", "short\ncut off after 4 tokens (max_tokens)"):
         assert said in say(terminal, "q2").replace("\n>", ""), terminal.text()
     say(terminal, "q3")
@@ -213,7 +213,7 @@ def test_commands(chat, stub, tmp_path):
     assert "temperature must be a number of 0 to 2" in say(terminal, "/set temperature 3")
     assert "unknown setting colour; the settings are temperature" in say(terminal, "/set colour red")
     assert "no answer yet" in say(terminal, "/stats")
-    assert "nothing to answer again" in say(terminal, "/retry")
+    assert "no question to retry" in say(terminal, "/retry")
     say(terminal, "Hi")
     assert spoken(stub) == [("system", "Be brief"), ("user", "Hi")]
     assert (stub.chats[0]["temperature"], stub.chats[0]["top_p"]) == (0.25, 0.5)

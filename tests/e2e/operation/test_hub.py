@@ -218,7 +218,7 @@ def test_serve_goes_on_with_its_cache_where_the_hub_is_gone(hub, start_server, e
     shutil.rmtree(home / "hub/models--org--tiny/.no_exist")  # so that it cannot know that it has all
     hub.close()
     server = start_server("--model", NAME, environment=environment)
-    assert "the cache has what is needed" in server.read_log()
+    assert "using the cache, which is complete" in server.read_log()
 
 
 def test_serve_stops_while_it_fetches(hub, environment, tmp_path):

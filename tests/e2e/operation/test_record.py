@@ -219,7 +219,7 @@ def test_other_files_are_not_overwritten(tmp_path):
     other.write_text("It was a dark and stormy night.")
     command = [str(BINARY), "serve", "--model", str(MODEL), "--port", "0", "--record", str(other)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
-    assert result.returncode == 78 and "is there and is not a recording" in result.stderr
+    assert result.returncode == 78 and "exists and is not a recording" in result.stderr
     assert other.read_text() == "It was a dark and stormy night."
 
 

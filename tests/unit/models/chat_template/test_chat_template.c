@@ -345,7 +345,7 @@ static void test_names_that_may_be_known(void **state) {
     assert_renders("{% if client is not string %}{{ client | from_json }}{% endif %}"
                    "{% if false %}{% set _ = mixed.append(1) %}{% endif %}",
                    "");
-    assert_fails("{{ client | from_json }}", "line 1: from_json is for other engines alone");
+    assert_fails("{{ client | from_json }}", "line 1: from_json is only for other engines");
 }
 
 static void test_rendering_errors_name_the_line(void **state) {

@@ -356,7 +356,7 @@ static void errors_name_the_grammar(void **state) {
     assert_int_equal(tool_grammar_check(&conversation, NULL, &err), -1);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.param, path);
-    snprintf(begin, sizeof(begin), "%s cannot be kept: ", path);
+    snprintf(begin, sizeof(begin), "%s cannot be enforced: ", path);
     assert_ptr_equal(strstr(err.message, begin), err.message);
     conversation_finish(&conversation);
     conversation = read_quoted("{'tools':[" CUSTOM ",{'type':'function','function':{'name':'b',"

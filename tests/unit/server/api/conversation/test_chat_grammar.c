@@ -433,7 +433,7 @@ static void errors_of_a_custom_tool_name_its_grammar(void **state) {
     assert_int_equal(build(CUSTOM("("), &llama3, &grammar, &err), -1);
     assert_int_equal(err.status, 400);
     assert_string_equal(err.param, path);
-    snprintf(begin, sizeof(begin), "%s cannot be kept: ", path);
+    snprintf(begin, sizeof(begin), "%s cannot be enforced: ", path);
     assert_ptr_equal(strstr(err.message, begin), err.message);
     expect_taken(CUSTOM("b+"), &llama3, "{\"name\": \"c\", \"parameters\": {\"input\": \"bb\"}}",
                  "|call 0:c|arguments 0:{\"input\": \"bb\"}");
