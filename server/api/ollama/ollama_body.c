@@ -149,8 +149,8 @@ static int take_options(cJSON *json, struct byte_buffer *ignored, struct api_err
     cJSON_ArrayForEach(item, options) {
         if ((json_fields_know(&table, 1, item->string) || is_unsupported(item)) &&
             json_member(json, item->string) == NULL &&
-            !cJSON_AddItemReferenceToObject(json, item->string, item))
-            return api_error_set_memory(err);
+            ollama_body_put(json, item->string, cJSON_Duplicate(item, true), err) != 0)
+            return -1;
     }
     json_fields_list_unknown(options, &table, 1, is_unsupported, "options.", ignored);
     drop_up_to(json, "num_predict", 0); /* to the end of the context */

@@ -162,7 +162,7 @@ static void sizes_are_bounded(void **state) {
     refuse(&context, "{\"text_1\":\"abcdefghijklmnop\",\"text_2\":\"a\"}", "text_1", "17 tokens");
     refuse(&wide, "{\"text_1\":\"a\",\"text_2\":[\"a\",\"b\"]}", "text_2", "at most 2 texts");
     refuse(&context, "{\"text_1\":[\"a\",\"b\"],\"text_2\":\"a\"}", "text_2",
-           "as many entries as text_1 (2)");
+           "the same number of entries as text_1 (2)");
 }
 
 int main(void) {
