@@ -21,5 +21,6 @@ int command_rank(int argc, char *const *argv);
  * read is refused (ERROR_MODEL) like a broken one. */
 int command_open_model(const char *path, struct model **out_model, struct tokenizer **out_tokenizer,
                        struct error *err);
+int command_open_tokenizer(const struct model *model, struct tokenizer **out, struct error *err);
 
 #endif

@@ -73,7 +73,7 @@ int command_serve_model_open(struct serve *serve, struct error *err) {
 }
 
 int command_serve_model_open_tokenizer(struct serve *serve, struct error *err) {
-    return tokenizer_open(serve->model, &serve->tokenizer, err);
+    return command_open_tokenizer(serve->model, &serve->tokenizer, err);
 }
 
 int command_serve_model_start_vocabulary(struct serve *serve, struct error *err) {

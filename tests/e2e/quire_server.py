@@ -47,7 +47,7 @@ def free_port():
 def clean_environment(**extra):
     """The environment without QUIRE_* options of whoever runs the tests, and what is for the tests' own clients (conftest.py)."""
     kept = {name: value for name, value in os.environ.items()
-            if name != "SSL_CERT_FILE" and (not name.startswith("QUIRE_") or name.startswith("QUIRE_TEST_"))}
+            if name not in ("SSL_CERT_FILE", "COLUMNS") and (not name.startswith("QUIRE_") or name.startswith("QUIRE_TEST_"))}
     return {**kept, **extra}
 
 
@@ -82,7 +82,8 @@ class QuireServer:
             time.sleep(0.02)
 
     def read_log(self):
-        return self.log_path.read_text(errors="replace")[-8000:]
+        text = self.log_path.read_text(errors="replace")
+        return text if len(text) <= 16000 else text[:8000] + "\n...\n" + text[-8000:]
 
     def client(self, api_key="none", cls=None):
         return (cls or openai.OpenAI)(base_url=self.url + "/v1", api_key=api_key, max_retries=0, timeout=300)

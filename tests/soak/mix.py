@@ -16,7 +16,7 @@ JSON_SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {
 REFUSED = [  # (path, body, status)
     ("/v1/completions", b"{", 400),
     ("/v1/completions", {"model": "another", "prompt": "x"}, 404),
-    ("/v1/completions", {"model": MODEL, "prompt": "x", "max_tokens": -1}, 400),
+    ("/v1/completions", {"model": MODEL, "prompt": "x", "max_tokens": -2}, 400),
     ("/v1/completions", {"model": MODEL, "prompt": "x", "temperature": "hot"}, 400),
     ("/v1/completions", {"model": MODEL, "prompt": "x " * 20000}, 400),
     ("/v1/completions", {"model": MODEL, "prompt": "x", "guided_regex": "("}, 400),

@@ -236,7 +236,8 @@ def test_keys_do_not_see_each_others(start_server):
 
 
 def test_a_small_store_forgets_what_was_used_longest_ago(start_server):
-    server = start_server("--response-store-bytes", SMALL, "--max-num-seqs", 4)
+    server = start_server("--response-store-bytes", SMALL, "--max-num-seqs", 4, "--log-level", "debug")
+    assert "responses       0.1 MiB" in server.read_log()
     kept = respond(server, "Keep.", max_output_tokens=2)
     made = []
     with server.client() as client:
@@ -255,7 +256,6 @@ def test_a_small_store_forgets_what_was_used_longest_ago(start_server):
     assert large.store is True and large.output
     assert request(server, "GET", f"/v1/responses/{large.id}").status_code == 404
     assert server.metrics()["response_store_refused_total"] == 1 and f"{large.id} is not kept" in server.read_log()
-    assert "responses       0.1 MiB" in server.read_log()
 
 
 def background_work(server):

@@ -167,7 +167,7 @@ def test_another_file(tmp_path, count, stages):
 def settled(server):
     """What the ranks have sent, once a step has asked for it and all answers were read, and the prompt tokens."""
     time.sleep(1.1)
-    server.complete("Hello", max_tokens=1, temperature=1)
+    server.complete("Hello", max_tokens=1, temperature=1, top_p=1, extra_body={"top_k": -1, "min_p": 0})
     time.sleep(2.5)
     return of_ranks(server, "rank_sent_bytes_total"), server.metrics()["prompt_tokens_total"]
 

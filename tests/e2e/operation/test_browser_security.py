@@ -190,7 +190,7 @@ def test_answers_and_errors_can_be_read(chat_server):
     requests = [(200, ask(chat_server, body=CALL)), (200, ask(chat_server, "/v1/models")),
                 (200, ask(chat_server, "/health", key=None)), (401, ask(chat_server, body=CALL, key="wrong")),
                 (404, ask(chat_server, "/nowhere")), (405, ask(chat_server, "/v1/models", body={})),
-                (400, ask(chat_server, body={**CALL, "max_tokens": -1})),
+                (400, ask(chat_server, body={**CALL, "max_tokens": -2})),
                 (413, ask(chat_server, body={**CALL, "prompt": "x" * 4096}))]
     for status, data in requests:
         response = roundtrip(chat_server, data)

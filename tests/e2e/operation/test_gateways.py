@@ -103,7 +103,7 @@ def begin_to_end(gateway, server):
     """SIGTERM; and another one, which ends the delay, where nobody asks for /health."""
     server.process.send_signal(signal.SIGTERM)
     if gateway.name == "nginx":
-        wait_until(lambda: "requests are taken for" in server.read_log())
+        wait_until(lambda: "requests are accepted for" in server.read_log())
         server.process.send_signal(signal.SIGTERM)
 
 

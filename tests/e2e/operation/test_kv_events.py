@@ -317,7 +317,7 @@ def run(*arguments):
     (["--kv-events", "tcp://127.0.0.1:65536"], ["kv-events", "65536"]),
     (["--kv-events", "tcp://::1:5557"], ["kv-events", "tcp://::1:5557"]),
     (["--kv-events", "ipc://"], ["kv-events", "ipc://PATH"]),
-    (["--kv-events", "tcp://127.0.0.1:0", "--kv-events-config", "{}"], ["kv-events", "beside kv-events-config"]),
+    (["--kv-events", "tcp://127.0.0.1:0", "--kv-events-config", "{}"], ["kv-events", "together with kv-events-config"]),
     (["--kv-events", "tcp://127.0.0.1:0", "--no-enable-prefix-caching"], ["kv-events", "enable-prefix-caching"]),
     (["--kv-events-config", "[]"], ["kv-events-config", "JSON object"]),
     (["--kv-events-config", '{"publisher": "nats"}'], ["kv-events-config", "publisher", '"zmq" or "null"', "nats"]),
