@@ -198,7 +198,9 @@ static bool read_peer(struct argument_reader *reader, struct option_argument *ar
         int option = options_find(flag->option, strlen(flag->option));
         return read_value(reader, argument, option, is_negated ? "false" : given);
     }
-    const char *value = given != NULL ? given : take_peer_value(reader, flag);
+    const char *value = is_negated      ? "false"
+                        : given != NULL ? given
+                                        : take_peer_value(reader, flag);
     if (value != NULL && peer_flag_map(flag, value, &ours, &length)) {
         argument->kind = ARGUMENT_TAKEN;
         return true;
@@ -208,7 +210,7 @@ static bool read_peer(struct argument_reader *reader, struct option_argument *ar
         return refuse_peer(argument, "cannot have this value");
     if (is_switch && value != NULL)
         options_parse_flag(value, &is_on);
-    return read_switch(argument, is_on != is_negated);
+    return read_switch(argument, is_on);
 }
 
 /* Finds a peer's flag, or the switch that "--no-NAME" turns off. */

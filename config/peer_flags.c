@@ -43,7 +43,7 @@ static const struct peer_flag table[] = {
     {"--tokenizer-mode", V, VALUE, NONE, NULL, "auto= hf= slow=", "the model's own is used"},
     {"--skip-tokenizer-init --enable-prompt-embeds", V, SWITCH, NONE, NULL, NULL,
      "prompts are texts or token ids"},
-    {"--trust-remote-code", V, MAYBE, TAKEN, NULL, NULL, "code of a model is never run"},
+    {"--trust-remote-code", V, MAYBE, TAKEN, NULL, "*=", "code of a model is never run"},
     {"--load-format", V, VALUE, TAKEN, NULL,
      "auto= safetensors= gguf= hf=", "the files say it: safetensors or GGUF"},
     {"--config-format", V, VALUE, TAKEN, NULL, "auto= hf=", "the files say it"},
@@ -75,7 +75,8 @@ static const struct peer_flag table[] = {
      "auto, the default: the model's, or what the KV cache has room for"},
     {"--max-logprobs", V, VALUE, SAME, "max-logprobs", NULL, NULL},
     {"--logprobs-mode", V, VALUE, NONE, NULL, NULL, NULL},
-    {"--seed", V, VALUE, SAME, "seed", NULL, NULL},
+    {"--seed", V, VALUE, SAME, "seed",
+     "-1=", "of requests without one, which differ in any case: -1 needs nothing"},
     {"--pooler-config --override-pooler-config", V, VALUE, NONE, "pooling", NULL, "last or mean"},
     {"--disable-sliding-window --disable-cascade-attn --use-fp64-gumbel --enable-trace-replay "
      "--enable-return-routed-experts --return-sampling-mask --enable-cumem-allocator "
@@ -415,7 +416,8 @@ static const struct peer_flag table[] = {
     {"--samplers --sampler-seq --sampling-seq", L, VALUE, NONE, NULL, NULL,
      "the order is one: DRY, penalties, top-nσ, temperature, `min_p`, `top_k`, `top_p`, "
      "`typical_p`, XTC; `samplers` with another one is a 400"},
-    {"-s --seed", L, VALUE, SAME, "seed", NULL, NULL},
+    {"-s --seed", L, VALUE, SAME, "seed",
+     "-1=", "of requests without one, which differ in any case: -1 needs nothing"},
     {"--grammar --grammar-file -j --json-schema -jf --json-schema-file", L, VALUE, NONE, NULL, NULL,
      "`grammar`, `json_schema`, `response_format` or `structured_outputs` of a request"},
     {"-e --escape", L, SWITCH, NONE, NULL, NULL, "prompts are taken as they are"},

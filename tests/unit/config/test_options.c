@@ -799,8 +799,9 @@ static void test_other_names(void **state) {
     assert_false(options.enable_prefix_caching);
     options_finish(&options);
     assert_loads(WORDS("m", "-tp", "1", "-ngl=0", "--uvicorn-log-level", "trace", "-np", "-1",
-                       "--dtype", "half"),
+                       "--dtype", "half", "-s", "-1", "--seed", "-1"),
                  &options);
+    assert_int_equal(options.seed, 0);
     assert_string_equal(options.device, "cpu");
     assert_string_equal(options.log_level, "debug");
     assert_int_equal(options.max_num_seqs, 0);
@@ -822,6 +823,8 @@ static void test_what_is_so_anyway(void **state) {
                        "--disable-log-requests", "--data-parallel-size", "1"),
                  &options);
     assert_string_equal(options.model, "m");
+    options_finish(&options);
+    assert_loads(WORDS("m", "--trust-remote-code=False", "--no-trust-remote-code"), &options);
     options_finish(&options);
     assert_refused(WORDS("m", "--no-jinja"), NO_WORDS,
                    WORDS("--no-jinja", "llama-server", "turned off"));
