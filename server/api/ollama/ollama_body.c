@@ -97,14 +97,39 @@ int ollama_body_take_model(const struct api_context *context, cJSON *json, const
                          context->num_model_names > 0 ? context->model_names[0] : "");
 }
 
+/* Reads what Go's time.ParseDuration takes, "1h30m" or "-1s", and seconds without a unit. */
+static bool read_duration(const char *text, bool *out_is_zero) {
+    static const char *const units[] = {"ns", "us", "µs", "ms", "h", "m", "s"};
+    bool is_zero = true;
+    if (strlen(text) > MAX_DURATION_BYTES)
+        return false;
+    text += *text == '-' || *text == '+';
+    if (*text == '\0')
+        return false;
+    while (*text != '\0') {
+        size_t digits = strspn(text, "0123456789."), i = 0;
+        char *end = NULL;
+        is_zero = is_zero && strtod(text, &end) == 0;
+        if (digits == 0 || end != text + digits)
+            return false;
+        text = end;
+        while (i < sizeof(units) / sizeof(units[0]) &&
+               strncmp(text, units[i], strlen(units[i])) != 0)
+            i++;
+        if (i < sizeof(units) / sizeof(units[0]))
+            text += strlen(units[i]);
+        else if (*text != '\0')
+            return false;
+    }
+    *out_is_zero = is_zero;
+    return true;
+}
+
 int ollama_body_read_keep_alive(const cJSON *json, bool *out_is_zero, struct api_error *err) {
     const cJSON *item = json_given_member(json, "keep_alive");
     const char *text = cJSON_GetStringValue(item);
-    char *end = NULL;
-    double value = text != NULL ? strtod(text, &end) : cJSON_GetNumberValue(item);
-    *out_is_zero = item != NULL && value == 0;
-    if (item == NULL || (text == NULL && cJSON_IsNumber(item)) ||
-        (text != NULL && end != text && strlen(text) <= MAX_DURATION_BYTES))
+    *out_is_zero = cJSON_IsNumber(item) && item->valuedouble == 0;
+    if (item == NULL || cJSON_IsNumber(item) || (text != NULL && read_duration(text, out_is_zero)))
         return 0;
     return json_refuse(item, "keep_alive", "a number of seconds or a duration such as \"5m\"", err);
 }
@@ -116,15 +141,26 @@ static void drop_up_to(cJSON *json, const char *name, int64_t most) {
         drop(json, name);
 }
 
-/* Without penalties it does not matter how far back they look. */
-static void drop_idle_range(cJSON *json) {
-    const cJSON *repetition = json_given_member(json, "repeat_penalty"),
-                *presence = json_given_member(json, "presence_penalty"),
-                *frequency = json_given_member(json, "frequency_penalty");
-    if ((repetition == NULL || (cJSON_IsNumber(repetition) && repetition->valuedouble == 1)) &&
-        (presence == NULL || (cJSON_IsNumber(presence) && presence->valuedouble == 0)) &&
-        (frequency == NULL || (cJSON_IsNumber(frequency) && frequency->valuedouble == 0)))
-        drop(json, "repeat_last_n");
+/* Penalties count all that was written, which cannot be limited: a range is listed as ignored, as
+ * programs send it with every penalty. In a range of 0 there is nothing to count. */
+static void take_range(cJSON *json, struct conversation *out) {
+    static const char *const penalties[] = {"repeat_penalty", "presence_penalty",
+                                            "frequency_penalty"};
+    static const double neutral[] = {1, 0, 0};
+    int64_t range = -1;
+    bool is_idle = true;
+    if (!json_integer_read(json_given_member(json, "repeat_last_n"), &range) || range < 0)
+        return;
+    drop(json, "repeat_last_n");
+    for (size_t i = 0; i < sizeof(penalties) / sizeof(penalties[0]); i++) {
+        const cJSON *item = json_given_member(json, penalties[i]);
+        is_idle =
+            is_idle && (item == NULL || (cJSON_IsNumber(item) && item->valuedouble == neutral[i]));
+        if (range == 0)
+            drop(json, penalties[i]);
+    }
+    if (range > 0 && !is_idle)
+        conversation_ignore(out, "options.repeat_last_n");
 }
 
 static bool is_unsupported(const cJSON *item) {
@@ -137,7 +173,7 @@ static bool is_unsupported(const cJSON *item) {
 
 /* What the body has itself counts. Options of loading a model (num_ctx, num_gpu) and unknown ones
  * are listed as ignored. */
-static int take_options(cJSON *json, struct byte_buffer *ignored, struct api_error *err) {
+static int take_options(cJSON *json, struct conversation *out, struct api_error *err) {
     const struct json_table table = body_names_table(&body_names, sampling_body_table());
     cJSON *options = cJSON_GetObjectItemCaseSensitive(json, "options"), *item;
     if (json_is_given(options) && !cJSON_IsObject(options))
@@ -152,10 +188,10 @@ static int take_options(cJSON *json, struct byte_buffer *ignored, struct api_err
             ollama_body_put(json, item->string, cJSON_Duplicate(item, true), err) != 0)
             return -1;
     }
-    json_fields_list_unknown(options, &table, 1, is_unsupported, "options.", ignored);
+    json_fields_list_unknown(options, &table, 1, is_unsupported, "options.", &out->ignored);
     drop_up_to(json, "num_predict", 0); /* to the end of the context */
     drop_up_to(json, "seed", -1);       /* any */
-    drop_idle_range(json);
+    take_range(json, out);
     return 0;
 }
 
@@ -375,7 +411,7 @@ static int take(const struct api_context *context, cJSON *json, struct ollama_bo
     bool is_zero = false;
     if (ollama_body_take_model(context, json, "model", err) != 0 ||
         ollama_body_read_keep_alive(json, &is_zero, err) != 0 ||
-        take_options(json, &out->conversation.ignored, err) != 0 ||
+        take_options(json, &out->conversation, err) != 0 ||
         CONVERSATION_FIELDS_REFUSE(json, others, err) != 0 || check_unsupported(json, err) != 0 ||
         take_format(json, err) != 0)
         return -1;

@@ -250,8 +250,10 @@ static void write_error(struct api_call *base, struct byte_buffer *out) {
 /* The token of a request that only loads the model is not part of its answer. */
 static void write_body(struct api_call *base, struct byte_buffer *out) {
     struct ollama_api_call *call = (struct ollama_api_call *)base;
-    if (call->done_reason != NULL)
+    if (call->done_reason != NULL) {
         byte_buffer_clear(&call->content);
+        byte_buffer_clear(&call->logprobs);
+    }
     write_answer(call, true, out);
 }
 

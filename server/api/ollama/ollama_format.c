@@ -25,9 +25,10 @@ void ollama_format_time(const char *name, int64_t seconds, int64_t nanoseconds,
     json_write_text_member(out, name, text);
 }
 
+/* At least 1, as programs divide by it: a single token takes no time after the first. */
 static void write_duration(const char *name, int64_t from_ns, int64_t to_ns,
                            struct byte_buffer *out) {
-    json_write_int_member(out, name, from_ns > 0 && to_ns > from_ns ? to_ns - from_ns : 0);
+    json_write_int_member(out, name, from_ns > 0 && to_ns > from_ns ? to_ns - from_ns : 1);
 }
 
 void ollama_format_counts(const struct api_call *call, struct byte_buffer *out) {

@@ -112,6 +112,23 @@ def test_options_of_the_program_are_listed(server):
     assert response.headers["content-type"] == "application/json"
 
 
+def test_range_of_penalties(server):
+    """Programs send it with the penalty: it is listed, as penalties count all that was written; with 0 there are none."""
+    body = {"model": NAME, "messages": QUESTION, "stream": False}
+    options = {"temperature": 0, "num_predict": 12, "repeat_penalty": 1.9}
+    plain, penalised = ask(server)["message"], ask(server, options={"repeat_penalty": 1.9})["message"]
+    for last, ignored, message in ((64, "options.repeat_last_n", penalised), (-1, None, penalised), (0, None, plain)):
+        response = post(server, "/api/chat", {**body, "options": {**options, "repeat_last_n": last}})
+        assert response.headers.get("X-Ignored-Params") == ignored
+        assert response.json()["message"] == message
+
+
+def test_rates_of_one_token(server):
+    """Programs divide by the durations."""
+    answer = ask(server, options={"num_predict": 1})
+    assert answer["eval_count"] == 1 and answer["eval_duration"] > 0 and answer["prompt_eval_duration"] > 0
+
+
 def test_last_message_of_the_assistant_is_continued(server):
     continued = ask(server, messages=[*QUESTION, {"role": "assistant", "content": "The capital of France is"}])
     assert "Paris" in continued["message"]["content"]
@@ -215,8 +232,9 @@ def test_suffix_needs_tokens_that_this_model_lacks(server):
 @pytest.mark.parametrize("path", ["/api/generate", "/api/chat"])
 def test_loading(server, path):
     """One object, also where a stream is the default; the model stays."""
-    for keep_alive, reason in ((None, "load"), ("5m", "load"), (-1, "load"), (0, "unload"), ("0s", "unload")):
-        response = post(server, path, {"model": NAME, "keep_alive": keep_alive})
+    for keep_alive, reason in ((None, "load"), ("5m", "load"), (-1, "load"), (0, "unload"), ("0s", "unload"), ("-1s", "load"),
+                               ("0h1.5m", "load"), ("0h0m", "unload"), ("-0", "unload")):
+        response = post(server, path, {"model": NAME, "keep_alive": keep_alive, "logprobs": True})
         output = {"response": ""} if path == "/api/generate" else {"message": {"role": "assistant", "content": ""}}
         assert fits(response.json(), {"model": NAME, "created_at": TIME, **output, "done": True, "done_reason": reason}) is None
         assert response.headers["content-type"] == "application/json"
@@ -310,7 +328,7 @@ def test_name_with_a_tag(start_server):
     ({"options": {"num_predict": "3"}}, "options.num_predict must be an integer"),
     ({"options": {"repeat_penalty": 100}}, "options.repeat_penalty"),
     ({"options": {"stop": [1]}}, "options.stop[0]"),
-    ({"options": {"repeat_last_n": 64, "repeat_penalty": 1.1}}, "options.repeat_last_n"),
+    ({"options": {"repeat_last_n": "64", "repeat_penalty": 1.1}}, "options.repeat_last_n"),
     ({"options": {"tfs_z": 0.5}}, "options.tfs_z"),
     ({"options": {"repetition_penalty": 1.1}}, "repetition_penalty"),
     ({"options": [1]}, "options must be an object, not an array"),
@@ -320,6 +338,9 @@ def test_name_with_a_tag(start_server):
     ({"format": {"type": "strange"}}, "format"),
     ({"keep_alive": "soon"}, "keep_alive must be"),
     ({"keep_alive": []}, "keep_alive must be"),
+    ({"keep_alive": "nan"}, "keep_alive must be"),
+    ({"keep_alive": "5 minutes"}, "keep_alive must be"),
+    ({"keep_alive": "5m" * 33}, "keep_alive must be"),
     ({"messages": [{"role": "user", "content": "a", "images": ["aGk="]}]}, "messages[0].images are not supported"),
     ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
     ({"messages": [1]}, "messages[0] must be an object"),
