@@ -47,7 +47,7 @@ static int (*const steps[])(struct serve *serve, struct error *err) = {
     command_serve_http_open_admin_socket,
     command_serve_model_read_options,
     command_serve_engine_open_kv_events,
-    command_serve_engine_open_record,
+    command_serve_engine_check_record,
     command_serve_model_find,
     command_serve_model_open,
     command_serve_engine_plan,

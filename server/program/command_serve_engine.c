@@ -175,9 +175,10 @@ int command_serve_engine_open_kv_events(struct serve *serve, struct error *err) 
                                    err);
 }
 
-int command_serve_engine_open_record(struct serve *serve, struct error *err) {
+/* A server that does not start keeps the recordings that are there. */
+int command_serve_engine_check_record(struct serve *serve, struct error *err) {
     const char *path = serve->options.record;
-    return path == NULL ? 0 : record_file_open(path, &serve->record_file, err);
+    return path == NULL ? 0 : record_file_check(path, err);
 }
 
 static void wake_http(void *context) {
@@ -190,8 +191,10 @@ static void wake_http(void *context) {
 static int start_recording(struct serve *serve, const struct engine_config *engine,
                            struct error *err) {
     const struct options *options = &serve->options;
-    if (serve->record_file == NULL)
+    if (options->record == NULL)
         return 0;
+    if (record_file_open(options->record, &serve->record_file, err) != 0)
+        return -1;
     const struct recorder_config config = {.max_bytes = options->record_max_bytes / 2,
                                            .write = record_file_write,
                                            .context = serve->record_file};

@@ -100,7 +100,7 @@ int command_serve_engine_open_executor(struct serve *serve, struct error *err);
 /* --kv-events. */
 int command_serve_engine_open_kv_events(struct serve *serve, struct error *err);
 /* --record. */
-int command_serve_engine_open_record(struct serve *serve, struct error *err);
+int command_serve_engine_check_record(struct serve *serve, struct error *err);
 /* Starts the engine with the drafter, and with the recording if there is one. */
 int command_serve_engine_start(struct serve *serve, struct error *err);
 /* Computes one token to test the engine. */

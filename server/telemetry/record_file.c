@@ -134,7 +134,8 @@ static int put_aside(const struct record_file *file) {
     return rename(file->path, file->old_path);
 }
 
-static int open_path(struct record_file *file, const char *path, struct error *err) {
+/* Sets the paths. Returns 1 if there is a file to put aside, 0 if not, -1 on failure. */
+static int check_paths(struct record_file *file, const char *path, struct error *err) {
     if (snprintf(file->path, sizeof(file->path), "%s", path) >= (int)sizeof(file->path) ||
         snprintf(file->old_path, sizeof(file->old_path), "%s.1", path) >=
             (int)sizeof(file->old_path))
@@ -145,9 +146,28 @@ static int open_path(struct record_file *file, const char *path, struct error *e
     if (found == 1 && is_written(file->path))
         return error_set(err, ERROR_CONFIG, "record %.400s: another process is writing to it",
                          path);
+    return found;
+}
+
+static int open_path(struct record_file *file, const char *path, struct error *err) {
+    int found = check_paths(file, path, err);
+    if (found < 0)
+        return -1;
     if ((found == 0 || put_aside(file) == 0) && (file->fd = make(file)) >= 0)
         return 0;
     return error_set(err, ERROR_CONFIG, "record %.400s: %s", path, strerror(errno));
+}
+
+int record_file_check(const char *path, struct error *err) {
+    struct record_file file;
+    if (check_paths(&file, path, err) < 0)
+        return -1;
+    char *slash = strrchr(file.old_path, '/');
+    if (slash != NULL)
+        slash[1] = '\0';
+    return access(slash != NULL ? file.old_path : ".", W_OK | X_OK) == 0
+               ? 0
+               : error_set(err, ERROR_CONFIG, "record %.400s: %s", path, strerror(errno));
 }
 
 static void free_file(struct record_file *file) {

@@ -13,6 +13,8 @@
 
 struct record_file;
 
+/* Fails as record_file_open would, as far as that can be seen without changing anything. */
+int record_file_check(const char *path, struct error *err);
 /* Creates FILE; an existing one becomes FILE.1. Fails with ERROR_CONFIG when it cannot be created,
  * or when FILE or FILE.1 exists and is not a recording: nothing else is moved or overwritten. */
 int record_file_open(const char *path, struct record_file **out, struct error *err);

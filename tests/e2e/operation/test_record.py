@@ -214,6 +214,18 @@ def test_a_server_started_again_keeps_the_recording(start_server, tmp_path):
     assert replay(path).returncode == 0 and replay(tmp_path / "record.1").returncode == 0
 
 
+def test_a_server_that_does_not_start_keeps_the_recordings(start_server, tmp_path):
+    path = tmp_path / "record"
+    server = start_server("--record", path)
+    server.complete("One, two,", max_tokens=5)
+    assert server.terminate() == 0
+    before = path.read_bytes()
+    (tmp_path / "record.1").write_bytes(before)
+    command = [str(BINARY), "serve", str(tmp_path / "none.gguf"), "--port", "0", "--record", str(path)]
+    assert subprocess.run(command, capture_output=True, timeout=60, env=clean_environment()).returncode == 78
+    assert path.read_bytes() == before and (tmp_path / "record.1").read_bytes() == before
+
+
 def test_other_files_are_not_overwritten(tmp_path):
     other = tmp_path / "novel.txt"
     other.write_text("It was a dark and stormy night.")
