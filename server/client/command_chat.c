@@ -44,7 +44,8 @@ static const char usage[] =
     "  --set NAME=VALUE\tmax_tokens, seed or a sampling parameter: temperature, top_p, top_k, "
     "min_p, presence_penalty, frequency_penalty, repetition_penalty, typical_p, xtc_probability, "
     "xtc_threshold, dynatemp_range, dynatemp_exponent, top_n_sigma, mirostat, mirostat_tau, "
-    "mirostat_eta, dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n; repeatable\n"
+    "mirostat_eta, dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n; repeatable. "
+    "--NAME VALUE is the same, except for --seed, an option of quire serve\n"
     "  QUESTION\tanswer this and leave; - reads it from stdin, as does input that is not a "
     "terminal. Only the answer goes to stdout; status 0, or 1 and one line on stderr if there is "
     "none\n"
@@ -124,8 +125,33 @@ static int set_field(struct chat *chat, const char *text) {
                : refuse(err.message);
 }
 
-/* Reads an option of ours; returns 1 if it was one. */
+/* Reads --NAME VALUE or --NAME=VALUE of a setting, unless a server has an option of that name. */
+static int take_field(struct chat *chat, const char *word, const char *value) {
+    struct error err;
+    char name[64];
+    size_t length = strcspn(word, "=");
+    bool is_given = word[length] == '=';
+    if (strncmp(word, "--", 2) != 0 || length - 2 >= sizeof(name) ||
+        options_find(word + 2, length - 2) >= 0)
+        return 0;
+    for (size_t i = 2; i <= length; i++)
+        name[i - 2] = i == length ? '\0' : word[i] == '-' ? '_' : word[i];
+    if (!chat_session_has(name))
+        return 0;
+    value = is_given ? word + length + 1 : value;
+    if (value == NULL)
+        return refuse_word("a value is missing after", word);
+    return chat_session_set(&chat->session, name, value, &err) != 0 ? refuse(err.message)
+           : is_given                                               ? 1
+                                                                    : 2;
+}
+
+/* Reads an option of ours; returns how many words it takes, 0 if it is none. value is the next
+ * word, or NULL. */
 static int take_own(struct chat *chat, const char *name, const char *value) {
+    int field = take_field(chat, name, value);
+    if (field != 0 || value == NULL)
+        return field;
     if (strcmp(name, "--url") == 0)
         chat->url = value;
     else if (strcmp(name, "--api-key-env") == 0)
@@ -133,10 +159,10 @@ static int take_own(struct chat *chat, const char *name, const char *value) {
     else if (strcmp(name, "--system") == 0)
         chat_session_set_system(&chat->session, value);
     else if (strcmp(name, "--set") == 0)
-        return set_field(chat, value) == 0 ? 1 : -1;
+        return set_field(chat, value) == 0 ? 2 : -1;
     else
         return 0;
-    return 1;
+    return 2;
 }
 
 /* Adds words for the server. */
@@ -217,13 +243,10 @@ static int check_words(const struct chat *chat, bool is_run) {
 static int read_words(struct chat *chat, int argc, char *const *argv, bool is_run) {
     for (int i = 0; i < argc;) {
         bool is_option = argv[i][0] == '-' && argv[i][1] != '\0';
-        int own = is_option && i + 1 < argc ? take_own(chat, argv[i], argv[i + 1]) : 0;
+        int own = is_option ? take_own(chat, argv[i], i + 1 < argc ? argv[i + 1] : NULL) : 1;
         if (own < 0 || (!is_option && take_word(chat, argv[i], is_run) != 0))
             return -1;
-        if (!is_option || own > 0)
-            i += is_option ? 2 : 1;
-        else
-            i += take_server_option(chat, argc, argv, i);
+        i += own > 0 ? own : take_server_option(chat, argc, argv, i);
     }
     return check_words(chat, is_run);
 }

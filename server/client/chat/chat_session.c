@@ -81,11 +81,20 @@ static int refuse_name(const char *name, struct error *err) {
     return error_set(err, ERROR_CONFIG, "unknown setting %.40s; the settings are %s", name, known);
 }
 
-int chat_session_set(struct chat_session *session, const char *name, const char *value,
-                     struct error *err) {
+static int find_setting(const char *name) {
     int i = 0;
     while (i < NUM_SETTINGS && strcmp(settings[i].name, name) != 0)
         i++;
+    return i;
+}
+
+bool chat_session_has(const char *name) {
+    return find_setting(name) < NUM_SETTINGS;
+}
+
+int chat_session_set(struct chat_session *session, const char *name, const char *value,
+                     struct error *err) {
+    int i = find_setting(name);
     if (i == NUM_SETTINGS)
         return refuse_name(name, err);
     const struct setting *setting = &settings[i];

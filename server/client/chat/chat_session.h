@@ -38,6 +38,8 @@ void chat_session_clear(struct chat_session *session);
 void chat_session_set_system(struct chat_session *session, const char *text);
 void chat_session_finish(struct chat_session *session);
 
+/* Returns whether there is a setting of this name. */
+bool chat_session_has(const char *name);
 /* Sets "temperature" and others to a number, or with "default" leaves the choice to the server.
  * ERROR_CONFIG lists the names or the values that are allowed. */
 int chat_session_set(struct chat_session *session, const char *name, const char *value,

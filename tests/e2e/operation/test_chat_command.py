@@ -267,7 +267,8 @@ def test_nobody_there():
 
 @pytest.mark.parametrize("words", [
     ["a", "b"], ["--nothing", "a"], ["--url"], ["--threads", "2", "a"], ["--model"], ["--set", "temperature", "a"],
-    ["--set", "temperature=9", "a"], ["--model", "m", "--url", "http://a", "a"], ["--model", "m", "--uds", "x", "a"]])
+    ["--set", "temperature=9", "a"], ["--temperature", "9", "a"], ["--temperature"], ["--top-p=x", "a"],
+    ["--model", "m", "--url", "http://a", "a"], ["--model", "m", "--uds", "x", "a"]])
 def test_bad_words(words):
     result = once(*words, input=b"")
     assert result.returncode == 64 and result.stdout == b"" and result.stderr.count(b"\n") == 1
@@ -289,6 +290,12 @@ def test_with_a_server_of_its_own(tmp_path):
     assert result.returncode == 1 and b"the server ended: " in result.stderr and b"none.gguf" in result.stderr
     result = once("--model", MODEL, "--max-num-seqs", "many", "Say hi.")
     assert result.returncode == 64 and b"max-num-seqs" in result.stderr and result.stderr.count(b"\n") == 1
+
+
+def test_settings_as_options():
+    plain = once("--model", MODEL, "--set", "temperature=0", "--set", "max_tokens=3", "Say hi.")
+    assert plain.returncode == 0 and plain.stdout
+    assert once("--max-tokens", "3", "--model", MODEL, "--temperature=0", "Say hi.").stdout == plain.stdout
 
 
 GREEDY = ("--set", "temperature=0", "--set", "max_tokens=8")
