@@ -27,6 +27,11 @@ int command_serve_http_open_keys(struct serve *serve, struct error *err) {
     const struct options *options = &serve->options;
     if (api_keys_create(options->api_keys.items, options->api_keys.count, &serve->keys, err) != 0)
         return -1;
+    for (int i = 0; i < options->api_keys.count; i++)
+        if (strchr(options->api_keys.items[i], ',') != NULL)
+            log_warning("api-key: key %d contains a comma and is one key; several are separate "
+                        "words: --api-key KEY KEY",
+                        i + 1);
     serve->reload.api_key_file = options->api_key_file;
     serve->reload.keys = serve->keys;
     return reload_keys(&serve->reload, err);

@@ -102,6 +102,13 @@ def serve_until_ready(*words):
         process.communicate()
 
 
+def test_keys_with_commas():
+    """As llama-server separates them: neither would be a key."""
+    result = run("serve", "none.gguf", "--port", 0, "--api-key", "sk-one,sk-two", "sk-three")
+    assert result.returncode == 78 and "key 1 contains a comma" in result.stderr
+    assert "key 2" not in result.stderr and "sk-" not in result.stderr
+
+
 def test_a_vllm_line_starts():
     log = serve_until_ready(MODEL, *VLLM)
     for flag in ("--enable-chunked-prefill", "--trust-remote-code", "--enable-auto-tool-choice", "--disable-log-requests"):
