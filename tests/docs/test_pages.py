@@ -50,6 +50,13 @@ def test_index_names_every_page():
     assert all(f"({page.name})" in index for page in PAGES if page.parent.name == "docs" and page.name != "README.md")
 
 
+def test_package_has_every_page():
+    installed = (ROOT / "scripts/package/contents.txt").read_text().splitlines()
+    build = (ROOT / "scripts/package/meson.build").read_text()
+    pages = [page.name for page in PAGES if page.parent.name == "docs"]
+    assert [name for name in pages if f"./usr/share/doc/quire/docs/{name}" not in installed or f"'{name}'" not in build] == []
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "migrating.md"], ids=lambda page: page.name)
 def test_options_exist(page):
     for code in re.findall(r"`([^`\n]+)`", strip_code(page.read_text())):
