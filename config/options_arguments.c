@@ -58,9 +58,13 @@ static bool refuse_peer(struct option_argument *argument, const char *verdict) {
     char what[300];
     const struct peer_flag *flag = argument->flag;
     bool has_other = flag->kind == PEER_NONE && flag->option != NULL;
-    snprintf(what, sizeof(what), " of %s %s%s%s%s%s", peer_flag_owner(flag), verdict,
+    snprintf(what, sizeof(what), " of %s %s%s%s%s%s%s", peer_flag_owner(flag), verdict,
              has_other ? "; use --" : "", has_other ? flag->option : "",
-             flag->remark != NULL ? ": " : "", flag->remark != NULL ? flag->remark : "");
+             flag->remark == NULL ? ""
+             : has_other          ? " ("
+                                  : ": ",
+             flag->remark != NULL ? flag->remark : "",
+             has_other && flag->remark != NULL ? ")" : "");
     return refuse(argument, what);
 }
 

@@ -127,8 +127,8 @@ static void write_overview(struct byte_buffer *out) {
         "environment, the environment over the file. Sizes take the suffixes K, M, G, T; switches "
         "true, false, on, off, or no value at all, and --no- before their name turns them off.\n\n"
         "Flags of vLLM and llama-server are understood too: those with a counterpart here (-m, "
-        "-c, -np, -t, -hf, -a) set it, those that are always so are taken, the others are "
-        "explained.\n");
+        "-c, -np, -t, -hf, -a) set it, those that ask for what is always on are "
+        "accepted, the others are refused with an explanation.\n");
     for (size_t i = 0; i < NUM_GROUPS; i++)
         write_names(i, out);
 }

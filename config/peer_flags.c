@@ -18,7 +18,7 @@
 static const char no_experts[] = "no models of experts";
 static const char no_lora[] = "LoRA adapters are not served";
 static const char text_only[] = "text only";
-static const char of_request[] = "a field of a request; defaults from --generation-config";
+static const char of_request[] = "set it in each request; --generation-config has the defaults";
 static const char one_process[] = "one process serves all clients";
 static const char no_mamba[] = "no models with Mamba layers";
 static const char no_draft_model[] = "drafts come from the text itself, without a second model";
@@ -32,9 +32,9 @@ static const struct peer_flag table[] = {
     {"--revision", V, VALUE, NONE, "model", "main=", "ORG/NAME@REVISION"},
     {"--code-revision --tokenizer-revision", V, VALUE, NONE, NULL,
      "main=", "one revision for all files: --model ORG/NAME@REVISION"},
-    {"--download-dir", V, VALUE, NONE, NULL, NULL, "HF_HUB_CACHE in the environment"},
+    {"--download-dir", V, VALUE, NONE, NULL, NULL, "set HF_HUB_CACHE in the environment"},
     {"--hf-token", V | L, VALUE, NONE, NULL, NULL,
-     "HF_TOKEN in the environment; a token is never an argument"},
+     "set HF_TOKEN in the environment; a token is never an argument"},
     {"HF_TOKEN HF_HOME HF_ENDPOINT HF_HUB_OFFLINE", V | L, SWITCH, TAKEN, NULL, NULL,
      "the same variables"},
     {"--served-model-name", V, MANY, SAME, "served-model-name", NULL, NULL},
@@ -62,7 +62,7 @@ static const struct peer_flag table[] = {
      "auto= none= embed=", "generation and embeddings together"},
     {"--generation-config", V, VALUE, SAME, "generation-config", "vllm=none",
      "none is vLLM's vllm"},
-    {"--override-generation-config", V, VALUE, NONE, NULL, NULL, "fields of a request win"},
+    {"--override-generation-config", V, VALUE, NONE, NULL, NULL, "set the fields in each request"},
     {"--logits-processors", V, MANY, NONE, NULL, NULL, NULL},
     {"--io-processor-plugin --logits-processor-pattern --renderer-num-workers", V, VALUE, NONE,
      NULL, NULL, NULL},
@@ -220,15 +220,15 @@ static const struct peer_flag table[] = {
      "ranks of the CPU, or a GPU each"},
     {"-pp --pipeline-parallel-size", V, VALUE, SAME, "pipeline-parallel-size", NULL,
      "stages of the CPU; 1 on a GPU"},
-    {"-dp --data-parallel-size", V, VALUE, NONE, NULL, "1=", "several servers behind a proxy"},
+    {"-dp --data-parallel-size", V, VALUE, NONE, NULL, "1=", "run several servers behind a proxy"},
     {"-dpn --data-parallel-rank -dpr --data-parallel-start-rank -dpl --data-parallel-size-local "
      "-dpa --data-parallel-address -dpp --data-parallel-rpc-port -dpb --data-parallel-backend "
      "--data-parallel-supervisor-port --dp-supervisor-probe-interval-s "
      "--dp-supervisor-probe-timeout-s --dp-supervisor-probe-failure-threshold --dp-sync-interval",
-     V, VALUE, NONE, NULL, NULL, "several servers behind a proxy"},
+     V, VALUE, NONE, NULL, NULL, "run several servers behind a proxy"},
     {"-dph --data-parallel-hybrid-lb -dpe --data-parallel-external-lb -dpm "
      "--data-parallel-multi-port-external-lb --disable-nccl-for-dp-synchronization",
-     V, MAYBE, NONE, NULL, NULL, "several servers behind a proxy"},
+     V, MAYBE, NONE, NULL, NULL, "run several servers behind a proxy"},
     {"--distributed-executor-backend", V, VALUE, NONE, NULL,
      "mp= uni=", "threads, or processes that mpirun starts"},
     {"--master-addr --master-port --nnodes --node-rank --distributed-timeout-seconds "
@@ -236,7 +236,7 @@ static const struct peer_flag table[] = {
      V, VALUE, NONE, NULL, NULL, "mpirun starts ranks on several machines"},
     {"--numa-bind --numa-bind-nodes --numa-bind-cpus", V, MAYBE, NONE, "tensor-parallel-size", NULL,
      "a rank for each node"},
-    {"--device-ids", V, VALUE, NONE, NULL, NULL, "CUDA_VISIBLE_DEVICES in the environment"},
+    {"--device-ids", V, VALUE, NONE, NULL, NULL, "set CUDA_VISIBLE_DEVICES in the environment"},
     {"--device", V | L, VALUE, SAME, "device", "none=cpu CUDA0=cuda", "auto, cuda, cpu"},
     {"-dcp --decode-context-parallel-size --dcp-comm-backend --dcp-q-replicate "
      "--dcp-kv-cache-interleave-size --cp-kv-cache-interleave-size -pcp "
@@ -310,8 +310,8 @@ static const struct peer_flag table[] = {
     {"-hf -hfr --hf-repo", L, VALUE, SAME, "model", NULL,
      "`ORG/NAME:Q4_K_M`, `ORG/NAME:FILE.gguf`; the same cache as Python's"},
     {"-hff --hf-file", L, VALUE, NONE, "model", NULL, "ORG/NAME:FILE.gguf"},
-    {"-hft", L, VALUE, NONE, NULL, NULL, "HF_TOKEN in the environment"},
-    {"--offline", L, SWITCH, NONE, NULL, NULL, "HF_HUB_OFFLINE=1 in the environment"},
+    {"-hft", L, VALUE, NONE, NULL, NULL, "set HF_TOKEN in the environment"},
+    {"--offline", L, SWITCH, NONE, NULL, NULL, "set HF_HUB_OFFLINE=1 in the environment"},
     {"-mu --model-url", L, VALUE, SAME, "model", NULL, "the address of a file of the hub"},
     {"-dr --docker-repo", L, VALUE, NONE, "model", NULL, "ORG/NAME of a hub, not of Docker's"},
     {"--check-tensors", L, SWITCH, NONE, "verify-weights", NULL, "by their SHA-256"},
@@ -369,7 +369,7 @@ static const struct peer_flag table[] = {
      "--slot-prompt-similarity -dt --defrag-thold",
      L, VALUE, NEEDLESS, NULL, NULL, "the KV cache is made of blocks"},
     {"--context-shift", L, SWITCH, NONE, NULL, NULL, "the output ends with `length`"},
-    {"--slots", L, SWITCH, TAKEN, NULL, NULL, "`/slots`: how many sequences run"},
+    {"--slots", L, SWITCH, TAKEN, NULL, NULL, "`/slots` says how many sequences run"},
     {"--slot-save-path", L, VALUE, NONE, NULL, NULL, NULL},
     {"-lcs --lookup-cache-static -lcd --lookup-cache-dynamic", L, VALUE, NONE, "speculative-config",
      NULL, "drafts come from the text itself"},
@@ -381,7 +381,7 @@ static const struct peer_flag table[] = {
     {"--threads-http", L, VALUE, NEEDLESS, NULL, NULL, "one thread serves all connections"},
     {"-C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb "
      "--cpu-range-batch --cpu-strict-batch --prio-batch --poll-batch",
-     L, VALUE, NONE, NULL, NULL, "use taskset or the unit"},
+     L, VALUE, NONE, NULL, NULL, "use taskset, or CPUAffinity= and Nice= of the systemd unit"},
     {"--numa", L, VALUE, NONE, "tensor-parallel-size", NULL, "a rank for each node"},
     {"-ngl --gpu-layers --n-gpu-layers", L, VALUE, SAME, "device",
      "0=cpu *=", "all layers are on one device: the GPU if there is one; 0 is --device cpu"},

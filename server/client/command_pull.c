@@ -19,7 +19,8 @@
 static const char usage[] =
     "usage: quire pull ORG/NAME[@REVISION][:FILE or quantisation] ...\n"
     "\n"
-    "Fetches what Quire reads of a model: a GGUF file, or config.json, tokenizer and safetensors. "
+    "Downloads the files of a model that Quire reads: a GGUF file, or config.json, tokenizer and "
+    "safetensors. "
     "Asks the hub which commit is the newest, and fetches what the cache does not have of it. "
     "Prints the path to serve. An interrupted run is continued by the next one.\n"
     "\n"

@@ -26,7 +26,7 @@
 static const char usage[] =
     "usage: quire top [URL] [--once] [--interval SECONDS] [--api-key-env NAME]\n"
     "  URL\tof the server, http or https; default " CLIENT_DEFAULT_URL "; its /metrics is read. "
-    "CURL_CA_BUNDLE names a file of other authorities than the system's\n"
+    "CURL_CA_BUNDLE names a file of certificate authorities to trust instead of the system's\n"
     "  --once\tshow the state once, with rates and latencies since the server's start\n"
     "  --interval SECONDS\tbetween two looks, 1 to 3600; default 2; q or Ctrl-C ends\n"
     "  --api-key-env NAME\tenvironment variable with the API key; default QUIRE_API_KEY\n"

@@ -16,7 +16,7 @@ static const char usage[] =
     "usage: quire key new NAME [--FIELD VALUE ...]\n"
     "       quire key check FILE\n"
     "\n"
-    "new makes a key. The key itself goes to stderr and is kept nowhere; its entry for the file of "
+    "new makes a key. The key itself goes to stderr and is not stored; its entry for the file of "
     "--api-key-file goes to stdout. A server reads the file again on SIGHUP.\n"
     "\n"
     "check reads a file as the server does: status 0, or 78 and what is wrong with it.\n"

@@ -16,13 +16,13 @@ static const struct command {
     {"run", "MODEL", "talk to a model in this terminal", command_run, NULL, NULL},
     {"chat", "[QUESTION]", "talk to a running server", command_chat, NULL, "quire run model.gguf"},
     {"pull", "ORG/NAME", "fetch a model from a hub", command_pull, "Models:", NULL},
-    {"list", "[PATH ...]", "show the models that are here", command_list, NULL, NULL},
-    {"inspect", "PATH", "say what a model is, and what serving it takes", command_inspect, NULL,
+    {"list", "[PATH ...]", "list the models on this machine", command_list, NULL, NULL},
+    {"inspect", "PATH", "describe a model, and the memory that it needs", command_inspect, NULL,
      "quire pull Qwen/Qwen3-1.7B-GGUF:Q8_0"},
-    {"top", "[URL]", "show what a running server does", command_top, "Operation:", NULL},
+    {"top", "[URL]", "show what a running server is doing", command_top, "Operation:", NULL},
     {"bench", "[URL]", "put a load on a running server", command_bench, NULL, NULL},
     {"key", "new NAME", "make and check API keys with limits", command_key, NULL, NULL},
-    {"replay", "FILE", "run again what --record kept", command_replay, NULL, "quire top --once"},
+    {"replay", "FILE", "repeat a recording of --record", command_replay, NULL, "quire top --once"},
 };
 
 #define NUM_COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -30,13 +30,13 @@ static const struct command {
 /* To whoever types the name alone. */
 static const char next[] =
     "What to type next:\n"
-    "  quire inspect MODEL\twhat a model is, and what serving it takes\n"
+    "  quire inspect MODEL\tdescribe a model, and the memory that it needs\n"
     "  quire run MODEL\ttalk to it in this terminal\n"
     "  quire serve MODEL\tserve it at http://127.0.0.1:8000/v1, with a chat page\n"
     "  quire chat\ttalk to a running server\n"
-    "  quire bench\thow fast that is\n"
+    "  quire bench\tmeasure how fast that server is\n"
     "MODEL: a .gguf file, a folder with config.json and .safetensors files, or ORG/NAME of a hub.\n"
-    "quire --help lists all commands, quire help COMMAND what each takes.\n";
+    "quire --help lists all commands; quire help COMMAND explains one.\n";
 
 static void print_usage(FILE *file) {
     struct byte_buffer text = {0};
@@ -50,8 +50,8 @@ static void print_usage(FILE *file) {
             byte_buffer_printf(&text, "  for example: %s\n", commands[i].example);
     }
     byte_buffer_append_text(
-        &text, "\n`quire help COMMAND` or `quire COMMAND --help` says what each takes; `quire "
-               "--version` what this program is.\n");
+        &text, "\n`quire help COMMAND` or `quire COMMAND --help` explains one of them; `quire "
+               "--version` shows version and build.\n");
     byte_buffer_append(&text, "", 1);
     if (!text.failed)
         help_text_print(text.data, file);

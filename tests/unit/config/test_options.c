@@ -850,7 +850,7 @@ static void test_what_is_not_available(void **state) {
     assert_refused(WORDS("m", "--mlock"), NO_WORDS, WORDS("--mlock", "not available", "swapping"));
     assert_refused(WORDS("m", "--enable-lora"), NO_WORDS, WORDS("vLLM", "LoRA"));
     assert_refused(WORDS("m", "--num-gpu-blocks-override", "9"), NO_WORDS,
-                   WORDS("use --kv-cache-memory-bytes"));
+                   WORDS("use --kv-cache-memory-bytes (in bytes)"));
     assert_refused(WORDS("m", "-ub", "512"), NO_WORDS,
                    WORDS("-ub of llama-server is not needed", "--max-num-batched-tokens"));
     assert_refused(WORDS("m", "--data-parallel-size", "2"), NO_WORDS, WORDS("behind a proxy"));
