@@ -30,13 +30,16 @@ static int read_chat_template(struct serve *serve, struct error *err) {
     source.data = data;
     if (data != NULL)
         status = model_parts_set_chat_template(&serve->given_template, source, path, &why);
+    bool is_read = data != NULL;
     free(data);
     if (status == 0)
         status = check_chat_template(serve->given_template, path, &why);
     if (status == 0)
         return 0;
     return error_set(err, why.code == ERROR_MEMORY ? ERROR_MEMORY : ERROR_CONFIG,
-                     "chat-template: %.480s", why.message);
+                     "chat-template: %.400s%s", why.message,
+                     is_read ? ""
+                             : "; it must be a file, by default the model's own template is used");
 }
 
 int command_serve_model_read_options(struct serve *serve, struct error *err) {

@@ -217,7 +217,7 @@ def test_bad_key_file(tmp_path, content, said):
 
 def test_no_such_chat_template(tmp_path):
     assert_refused(run("serve", "--model", MODEL, "--chat-template", tmp_path / "none.jinja"),
-                   "chat-template", "none.jinja")
+                   "chat-template", "none.jinja", "must be a file")
 
 
 def test_broken_chat_template(tmp_path):
