@@ -213,6 +213,7 @@ def test_streams_and_their_refusal_can_be_read(start_server):
         head = read_until(first, b"\r\n\r\n").partition(b"\r\n\r\n")[0]
         assert statuses(head) == [200]
         assert b"Access-Control-Allow-Origin: " + CHAT.encode() in head
+        server.wait_for(lambda metrics: metrics["num_requests_running"] == 1)  # its head comes before that
         second.sendall(ask(server, body=long))
         server.wait_for(lambda metrics: metrics["num_requests_waiting"] == 1)
         response = roundtrip(server, ask(server, body=CALL))
