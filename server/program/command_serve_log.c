@@ -8,13 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static void log_version(void) {
-    static const char label[] = "source: ";
-    const char *source = strstr(build_facts(), label);
-    const char *commit = source != NULL ? source + strlen(label) : "";
-    log_info("quire      %s (%.*s)", QUIRE_VERSION, (int)strcspn(commit, "\n"), commit);
-}
-
 static void log_model(const struct serve *serve) {
     const struct model *model = serve->model;
     const char *held = serve->options.quantization;
@@ -76,7 +69,7 @@ static void log_sampling(const struct serve *serve) {
                  : "llama.cpp's, as the model recommends none");
 }
 
-/* Of sockets other than TCP there is none. */
+/* Returns false for a socket other than TCP, on which no browser finds the page. */
 static bool write_page_url(const struct listen_socket *socket, char out[LISTEN_NAME_BYTES]) {
     static const char *const every[][2] = {{"//0.0.0.0:", "//127.0.0.1:"}, {"//[::]:", "//[::1]:"}};
     snprintf(out, LISTEN_NAME_BYTES, "%s", socket->name);
@@ -107,7 +100,7 @@ static void log_access(const struct serve *serve) {
 }
 
 void command_serve_log_start(struct serve *serve) {
-    log_version();
+    log_info("quire      %s (%s)", QUIRE_VERSION, build_facts_source());
     log_model(serve);
     log_memory(serve);
     log_chat(serve);

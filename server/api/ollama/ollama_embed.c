@@ -14,7 +14,7 @@ static int check_others(const cJSON *json, struct api_error *err) {
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (json_given_member(json, others[i]) != NULL)
             return bad_request(err, "unknown_parameter", others[i],
-                               "%s is a field of /v1/embeddings, not of this", others[i]);
+                               "%s is a field of /v1/embeddings, not of this endpoint", others[i]);
     return 0;
 }
 
@@ -49,7 +49,7 @@ static int check_prompt(const cJSON *json, struct api_error *err) {
         return json_refuse(prompt, "prompt", "a string", err);
     if (json_given_member(json, "input") != NULL)
         return bad_request(err, "unknown_parameter", "input",
-                           "input is a field of /api/embed, not of this");
+                           "input is a field of /api/embed, not of this endpoint");
     return 0;
 }
 

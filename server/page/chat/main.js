@@ -43,7 +43,6 @@ async function lookAtServer(isFirst) {
     showMode();
     showContext();
   } catch (error) {
-    startedAt ??= 0;
     if (isFirst || !models.length) $("greeting").textContent = error.message;
     else if (!running) { $("notice").textContent = error.message; $("notice").hidden = false; }
   }

@@ -92,7 +92,7 @@ function showConversation() {
   $("welcome").hidden = turns.length > 0;
   turns.forEach(appendTurn);
   showContext();
-  document.title = conversation.title ? conversation.title + " – Quire" : "Quire";
+  showTitle();
 }
 
 function clearProblems() {
