@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adds up the JUnit reports (*.xml) of a folder and prints "N passed, N failed, N skipped".
+"""Adds up the JUnit reports (*.xml) of a folder: names what failed, then "N passed, N failed, N skipped".
 
 A line in the folder's file failed_parts names a part that ended with an error. When no report shows
 a failed test for it (a build error, a crash before the first result), it counts as one failure.
@@ -11,11 +11,23 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 
 
+def describe(report, case):
+    fault = case.find("failure") if case.find("failure") is not None else case.find("error")
+    why = (fault.get("message") or fault.text or "").strip().split("\n")[0][:160]
+    name = " / ".join(filter(None, (case.get("classname"), case.get("name"))))
+    return f"failed: {report.stem}: {name}" + (f": {why}" if why else "")
+
+
 def count(report):
     passed = failed = skipped = 0
-    for case in xml.parse(report).iter("testcase"):
+    root = xml.parse(report)
+    for suite in root.iter("testsuite"):  # one that crashed or ran out of time has no failed case
+        if suite.get("errors", "0") != "0" and suite.find(".//failure") is suite.find(".//error") is None:
+            print(f"failed: {report.stem}: {suite.get('name')} ended early")
+    for case in root.iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
             failed += 1
+            print(describe(report, case))
         elif case.find("skipped") is not None:
             skipped += 1
         else:
