@@ -36,6 +36,7 @@
 #include "config/base/error.h"
 #include "config/serving_limits.h"
 #include "kernels/dtype.h"
+#include "kernels/experts.h"
 #include "kernels/kv_layout.h"
 #include "kernels/recording.h"
 #include "kernels/sampling.h"
@@ -183,16 +184,22 @@ struct attention_args {
     int32_t layer;
     int32_t num_q_heads;
     float scale;
-    int32_t window; /* a token sees itself and the window - 1 before it; 0: all before it */
-    float soft_cap; /* > 0: a scaled score x becomes soft_cap * tanh(x / soft_cap); 0: no cap */
+    int32_t window;     /* a token sees itself and the window - 1 before it; 0: all before it */
+    float soft_cap;     /* > 0: a scaled score x becomes soft_cap * tanh(x / soft_cap); 0: no cap */
+    const float *sinks; /* [num_q_heads] device memory: a score per head that takes part in softmax
+                           as a token without a value would (gpt-oss); NULL: none */
     /* Used if the cache's type has scales: each score gains the product of the query with the
      * rotated bias that the stored key lacks. NULL: keys are stored with their bias. */
     const struct key_biases *key_biases;
 };
 
 /* silu(x) = x / (1 + exp(-x)); gelu_tanh(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
- * (Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016). */
-enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH };
+ * (Hendrycks, Gimpel, "Gaussian Error Linear Units", 2016). The clamped one is that of gpt-oss:
+ * with gate = min(gate, 7) and up = min(max(up, -7), 7), gate / (1 + exp(-1.702 gate)) * (up + 1).
+ */
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_CLAMPED_SWIGLU };
+#define CLAMPED_SWIGLU_LIMIT 7.0F
+#define CLAMPED_SWIGLU_ALPHA 1.702F
 
 struct act_mul_args {
     const void *gate_up; /* [num_rows, 2 * width]: gate, then up */
@@ -364,6 +371,9 @@ struct backend_ops {
     void (*rope_store_kv)(struct backend *b, const struct rope_store_args *args);
     void (*paged_attention)(struct backend *b, const struct attention_args *args);
     void (*act_mul)(struct backend *b, const struct act_mul_args *args);
+    void (*route)(struct backend *b, const struct route_args *args);
+    void (*linear_experts)(struct backend *b, const struct expert_linear_args *args);
+    void (*combine_experts)(struct backend *b, const struct combine_args *args);
     void (*soft_cap)(struct backend *b, const struct soft_cap_args *args);
     void (*gather_rows)(struct backend *b, const struct gather_rows_args *args);
     void (*add_rows)(struct backend *b, const struct add_rows_args *args);

@@ -1,6 +1,7 @@
 /* The oracle backend: every op as its definition reads, one thread, sums in double, weights stored
  * as float for every type of the file. The fast backends are checked against it, so it has no
  * cleverness that could hide an error. */
+#include "config/base/check.h"
 #include "config/base/checked.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/levels/cpu_levels.h"
@@ -16,15 +17,6 @@
 #include <unistd.h>
 
 #define BUFFER_ALIGNMENT 64
-
-struct matrix {
-    int32_t rows;
-    int32_t cols;
-    int num_parts;
-    struct matrix_part *parts; /* without data and bias */
-    const float *bias;         /* [rows], after data */
-    float data[];              /* [rows, cols] */
-};
 
 /* The heap, not mmap, so that a sanitizer sees an access past the end. The block's own address is
  * kept just before the aligned data. */
@@ -218,10 +210,18 @@ static void linear(struct backend *b, const struct linear_args *args) {
     }
 }
 
-static double activate(enum activation activation, double x) {
-    if (activation == ACTIVATION_SILU)
-        return x / (1 + exp(-x));
-    return x / 2 * (1 + tanh(sqrt(M_2_PI) * (x + 0.044715 * x * x * x)));
+static double activate_and_multiply(enum activation activation, double gate, double up) {
+    switch (activation) {
+    case ACTIVATION_SILU:
+        return gate / (1 + exp(-gate)) * up;
+    case ACTIVATION_GELU_TANH:
+        return gate / 2 * (1 + tanh(sqrt(M_2_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
+    case ACTIVATION_CLAMPED_SWIGLU:
+        gate = fmin(gate, CLAMPED_SWIGLU_LIMIT);
+        up = fmin(fmax(up, -CLAMPED_SWIGLU_LIMIT), CLAMPED_SWIGLU_LIMIT);
+        return gate / (1 + exp(-(double)CLAMPED_SWIGLU_ALPHA * gate)) * (up + 1);
+    }
+    CHECK(!"an activation");
 }
 
 static void act_mul(struct backend *b, const struct act_mul_args *args) {
@@ -230,7 +230,7 @@ static void act_mul(struct backend *b, const struct act_mul_args *args) {
         const float *up = gate + args->width;
         float *out = (float *)args->out + (size_t)r * (size_t)args->width;
         for (int32_t i = 0; i < args->width; i++)
-            out[i] = (float)(activate(args->activation, gate[i]) * up[i]);
+            out[i] = (float)activate_and_multiply(args->activation, gate[i], up[i]);
     }
 }
 
@@ -301,6 +301,9 @@ static const struct backend_ops ops = {
     .rope_store_kv = cpu_ref_rope_store_kv,
     .paged_attention = cpu_ref_paged_attention,
     .act_mul = act_mul,
+    .route = cpu_ref_route,
+    .linear_experts = cpu_ref_linear_experts,
+    .combine_experts = cpu_ref_combine_experts,
     .soft_cap = soft_cap,
     .gather_rows = gather_rows,
     .add_rows = add_rows,

@@ -91,14 +91,15 @@ static double bias_score(const struct key_biases *biases, int32_t kv_head, const
     return sum;
 }
 
-/* One query head over those of the first `length` cached tokens of its sequence that the window
+/* Query head `head` over those of the first `length` cached tokens of its sequence that the window
  * leaves. `scores` [length], `row` [head_dim], `sums` [head_dim] are scratch. */
-static void attend(const struct attention_args *args, const int32_t *block_table, int32_t kv_head,
+static void attend(const struct attention_args *args, const int32_t *block_table, int32_t head,
                    int32_t length, const float *q, double *scores, float *row, double *sums,
                    float *out) {
     const struct kv_layout *l = &args->cache->layout;
+    int32_t kv_head = head / (args->num_q_heads / l->num_kv_heads);
     int32_t first = args->window > 0 && length > args->window ? length - args->window : 0;
-    double max = -INFINITY, total = 0;
+    double sink = args->sinks != NULL ? args->sinks[head] : -INFINITY, max = sink;
     for (int32_t t = first; t < length; t++) {
         int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
         read_row(args->cache, args->layer, KV_PART_K, kv_head, slot, row);
@@ -112,6 +113,7 @@ static void attend(const struct attention_args *args, const int32_t *block_table
             scores[t] = args->soft_cap * tanh(scores[t] / args->soft_cap);
         max = fmax(max, scores[t]);
     }
+    double total = exp(sink - max);
     memset(sums, 0, (size_t)l->head_dim * sizeof(*sums));
     for (int32_t t = first; t < length; t++) {
         int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
@@ -129,7 +131,6 @@ void cpu_ref_paged_attention(struct backend *b, const struct attention_args *arg
     const struct step_inputs *step = &((struct cpu_ref *)b)->step;
     const struct kv_layout *l = &args->cache->layout;
     size_t dim = (size_t)l->head_dim;
-    int32_t group = args->num_q_heads / l->num_kv_heads;
     size_t row_heads = (size_t)(args->num_q_heads + 2 * l->num_kv_heads);
     int32_t longest = 0;
     for (int32_t s = 0; s < step->num_seqs; s++)
@@ -144,7 +145,7 @@ void cpu_ref_paged_attention(struct backend *b, const struct attention_args *arg
         for (int32_t t = step->query_start[s]; t < end; t++) {
             int32_t length = step->context_lens[s] - (end - 1 - t);
             for (int32_t h = 0; h < args->num_q_heads; h++)
-                attend(args, table, h / group, length,
+                attend(args, table, h, length,
                        (const float *)args->qkv + ((size_t)t * row_heads + (size_t)h) * dim, scores,
                        row, sums,
                        (float *)args->out +

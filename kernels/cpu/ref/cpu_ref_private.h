@@ -15,9 +15,24 @@ struct cpu_ref {
     struct buffer sampled_tokens; /* int32_t [max_sample_rows] */
 };
 
+/* Weights as float, whatever the file's types. */
+struct matrix {
+    int32_t rows;
+    int32_t cols;
+    int num_parts;
+    struct matrix_part *parts; /* without data and bias */
+    const float *bias;         /* [rows], after data */
+    float data[];              /* [rows, cols] */
+};
+
 /* cpu_ref_attention.c */
 void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args);
 void cpu_ref_paged_attention(struct backend *b, const struct attention_args *args);
+
+/* cpu_ref_experts.c */
+void cpu_ref_route(struct backend *b, const struct route_args *args);
+void cpu_ref_linear_experts(struct backend *b, const struct expert_linear_args *args);
+void cpu_ref_combine_experts(struct backend *b, const struct combine_args *args);
 
 /* cpu_ref_sample.c */
 void cpu_ref_sample(struct backend *b, const struct sample_args *args);

@@ -1,0 +1,145 @@
+/* The oracle's mixture of experts. */
+#include "config/base/check.h"
+#include "kernels/cpu/ref/cpu_ref_private.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+/* Index of the largest value among those not taken; the first of equal ones. */
+static int32_t largest(const double *values, const bool *taken, int32_t count) {
+    int32_t best = -1;
+    for (int32_t i = 0; i < count; i++)
+        if (!taken[i] && (best < 0 || values[i] > values[best]))
+            best = i;
+    return best;
+}
+
+/* The largest of a group, or the sum of its two largest. */
+static double group_score(const struct route_args *args, const double *values, int32_t count) {
+    bool taken[EXPERTS_MAX] = {false};
+    int32_t first = largest(values, taken, count);
+    if (args->group_score == ROUTE_GROUP_MAX || count == 1)
+        return values[first];
+    taken[first] = true;
+    return values[first] + values[largest(values, taken, count)];
+}
+
+/* Takes every expert outside of the groups that can be chosen from. */
+static void take_other_groups(const struct route_args *args, const double *values, bool *taken) {
+    int32_t size = args->num_experts / args->num_groups;
+    double scores[EXPERTS_MAX];
+    bool chosen[EXPERTS_MAX] = {false};
+    for (int32_t g = 0; g < args->num_groups; g++)
+        scores[g] = group_score(args, values + (size_t)g * (size_t)size, size);
+    for (int32_t i = 0; i < args->num_chosen_groups; i++)
+        chosen[largest(scores, chosen, args->num_groups)] = true;
+    for (int32_t e = 0; e < args->num_experts; e++)
+        taken[e] = !chosen[e / size];
+}
+
+/* Softmax of one of the values that are not taken. */
+static double softmax(const double *values, const bool *taken, int32_t count, int32_t which) {
+    double sum = 0;
+    for (int32_t i = 0; i < count; i++)
+        if (!taken[i])
+            sum += exp(values[i] - values[which]);
+    return 1 / sum;
+}
+
+static double sparsemixer_weight(const struct route_args *args, const double *logits,
+                                 const bool *taken, int32_t chosen) {
+    bool left_out[EXPERTS_MAX];
+    double max = logits[chosen];
+    for (int32_t e = 0; e < args->num_experts; e++)
+        left_out[e] =
+            taken[e] || (max - logits[e]) / fmax(fabs(logits[e]), max) > 2 * (double)args->jitter;
+    return softmax(logits, left_out, args->num_experts, chosen);
+}
+
+static void route_token(const struct route_args *args, const float *row, int32_t *experts,
+                        float *weights) {
+    int32_t num = args->num_experts;
+    double logits[EXPERTS_MAX], scores[EXPERTS_MAX], values[EXPERTS_MAX], sum = 0;
+    bool none[EXPERTS_MAX] = {false}, taken[EXPERTS_MAX] = {false}, unchosen[EXPERTS_MAX];
+    for (int32_t e = 0; e < num; e++) {
+        logits[e] = isnan(row[e]) ? -FLT_MAX : fmin(fmax(row[e], -FLT_MAX), FLT_MAX);
+        unchosen[e] = true;
+    }
+    for (int32_t e = 0; e < num; e++) {
+        scores[e] = args->scoring == ROUTE_SOFTMAX   ? softmax(logits, none, num, e)
+                    : args->scoring == ROUTE_SIGMOID ? 1 / (1 + exp(-logits[e]))
+                                                     : logits[e];
+        values[e] = scores[e] + (args->bias != NULL ? args->bias[e] : 0);
+    }
+    if (args->num_groups > 1)
+        take_other_groups(args, values, taken);
+    for (int32_t j = 0; j < args->num_chosen; j++) {
+        int32_t e = experts[j] = largest(values, taken, num);
+        if (args->scoring == ROUTE_SPARSEMIXER)
+            scores[e] = sparsemixer_weight(args, logits, taken, e);
+        taken[e] = true;
+        unchosen[e] = false;
+    }
+    for (int32_t j = 0; j < args->num_chosen; j++) {
+        int32_t e = experts[j];
+        weights[j] =
+            (float)(args->scoring == ROUTE_SOFTMAX_OF_CHOSEN ? softmax(logits, unchosen, num, e)
+                                                             : scores[e]);
+        sum += weights[j];
+    }
+    for (int32_t j = 0; j < args->num_chosen; j++)
+        weights[j] = (float)(weights[j] / (args->renormalise ? sum + 1e-20 : 1) * args->scale);
+}
+
+void cpu_ref_route(struct backend *b, const struct route_args *args) {
+    const struct expert_choices *choices = &args->choices;
+    size_t k = (size_t)args->num_chosen;
+    CHECK(args->num_experts <= EXPERTS_MAX && args->num_chosen <= EXPERTS_MAX_CHOSEN);
+    for (int32_t t = 0; t < args->num_tokens; t++)
+        route_token(args, args->logits + (size_t)t * (size_t)args->num_experts,
+                    choices->experts + (size_t)t * k, choices->weights + (size_t)t * k);
+    int32_t count = 0;
+    for (int32_t e = 0; e < args->num_own; e++) {
+        choices->first[e] = count;
+        for (int32_t i = 0; i < args->num_tokens * args->num_chosen; i++)
+            if (choices->experts[i] == args->own_first + e)
+                choices->order[count++] = i;
+    }
+    choices->first[args->num_own] = count;
+}
+
+void cpu_ref_linear_experts(struct backend *b, const struct expert_linear_args *args) {
+    const struct matrix *weight = args->weight;
+    size_t rows = (size_t)(weight->rows / args->num_own), cols = (size_t)weight->cols;
+    for (int32_t e = 0; e < args->num_own; e++)
+        for (int32_t i = args->choices->first[e]; i < args->choices->first[e + 1]; i++) {
+            size_t choice = (size_t)args->choices->order[i];
+            size_t from = args->per_choice ? choice : choice / (size_t)args->num_chosen;
+            const float *x = (const float *)args->x + from * cols;
+            float *out = (float *)args->out + choice * rows;
+            for (size_t r = 0; r < rows; r++) {
+                const float *row = weight->data + ((size_t)e * rows + r) * cols;
+                double sum = 0;
+                for (size_t c = 0; c < cols; c++)
+                    sum += (double)x[c] * row[c];
+                out[r] = (float)(sum + weight->bias[(size_t)e * rows + r]);
+            }
+        }
+}
+
+/* In float: the definition says so. */
+void cpu_ref_combine_experts(struct backend *b, const struct combine_args *args) {
+    size_t width = (size_t)args->width, k = (size_t)args->num_chosen;
+    for (size_t t = 0; t < (size_t)args->num_tokens; t++)
+        for (size_t i = 0; i < width; i++) {
+            float *out = (float *)args->out + t * width + i, sum = 0;
+            for (size_t j = 0; j < k; j++) {
+                int32_t own = args->choices->experts[t * k + j] - args->own_first;
+                if (own >= 0 && own < args->num_own)
+                    sum += args->choices->weights[t * k + j] *
+                           ((const float *)args->x)[(t * k + j) * width + i];
+            }
+            *out = args->scale * sum + (args->accumulate ? *out : 0);
+        }
+}
