@@ -44,6 +44,23 @@ struct rope_config {
 struct layer_config {
     int32_t window; /* a token sees itself and the window - 1 before it; 0: all */
     int32_t rope;   /* index into ropes; -1: the layer has no RoPE */
+    bool is_sparse; /* its FFN is a mixture of experts */
+};
+
+/* The mixture of experts of sparse layers (kernels/experts.h). */
+struct moe_config {
+    int32_t num_experts; /* 0: the model has no sparse layers */
+    int32_t num_chosen;  /* per token */
+    int32_t expert_size; /* inner elements of an expert's FFN */
+    int32_t shared_size; /* of the FFN that every token takes as well; 0: none */
+    bool shared_gate;    /* its result is multiplied by a sigmoid of the token */
+    enum route_scoring scoring;
+    bool selection_bias; /* the file has a bias of the scores for the choice */
+    bool renormalise;
+    float scale; /* of the weights */
+    int32_t num_groups, num_chosen_groups;
+    enum route_group_score group_score;
+    float jitter; /* ROUTE_SPARSEMIXER */
 };
 
 enum norm_kind { NORM_RMS, NORM_LAYER /* mean subtracted, no bias */ };
@@ -76,7 +93,9 @@ struct model_config {
     bool parallel_residual; /* x + attention(norm(x)) + ffn(norm(x)), one norm */
     enum qk_norm qk_norm;
     enum activation activation;
-    bool overflows_f16; /* activations exceed what half precision holds */
+    bool overflows_f16;   /* activations exceed what half precision holds */
+    bool attention_sinks; /* see attention_args */
+    struct moe_config moe;
 
     int32_t rotary_dim;    /* <= head_dim, even */
     bool rope_interleaved; /* see rope_store_args */
