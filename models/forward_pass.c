@@ -31,14 +31,20 @@ static void multiply(const struct forward_pass *pass, const struct projection *p
                                             .out = out,
                                             .num_rows = pass->num_tokens,
                                             .scale = scale,
-                                            .accumulate = accumulate});
+                                            .accumulate = accumulate,
+                                            .float_out = model_shard_cut_of(projection->role) ==
+                                                         NOT_PARALLEL});
 }
 
-/* out = x W^T + bias, for the pass' tokens; of a column-parallel product. `out` has a row of the
- * rank's outputs for each. */
-static void apply(const struct forward_pass *pass, const struct projection *projection,
-                  const struct buffer *x, const struct buffer *out) {
+void forward_pass_apply(const struct forward_pass *pass, const struct projection *projection,
+                        const struct buffer *x, const struct buffer *out) {
     CHECK(model_shard_cut_of(projection->role) == COLUMN_PARALLEL);
+    multiply(pass, projection, x->data, out->data, 1.0F, false);
+}
+
+void forward_pass_apply_whole(const struct forward_pass *pass, const struct projection *projection,
+                              const struct buffer *x, const struct buffer *out) {
+    CHECK(model_shard_cut_of(projection->role) == NOT_PARALLEL);
     multiply(pass, projection, x->data, out->data, 1.0F, false);
 }
 
@@ -52,21 +58,42 @@ static void reduce(const struct forward_pass *pass, const void *x, void *out, bo
                                                     .accumulate = accumulate});
 }
 
+/* --- The end of a branch --- */
+
+bool forward_pass_adds_at_once(const struct forward_pass *pass) {
+    return pass->shard->num_ranks == 1 && !pass->config->post_norm;
+}
+
+float forward_pass_branch_scale(const struct forward_pass *pass) {
+    return pass->config->post_norm ? 1.0F : pass->config->residual_scale;
+}
+
+void forward_pass_end_branch(const struct forward_pass *pass, const struct buffer *sum,
+                             const struct buffer *post_norm) {
+    bool is_divided = pass->shard->num_ranks > 1, post = pass->config->post_norm;
+    if (is_divided)
+        reduce(pass, sum->data, post ? sum->data : pass->hidden.data, !post);
+    if (post)
+        forward_pass_norm(pass, post_norm, sum->data, pass->hidden.data, pass->num_tokens, true);
+}
+
 /* A product that nothing else touches goes to the hidden states at once. */
 void forward_pass_add_to_hidden(const struct forward_pass *pass,
                                 const struct projection *projection, const struct buffer *x,
                                 const struct buffer *post_norm, const struct buffer *scratch) {
-    const struct model_config *config = pass->config;
-    bool is_divided = pass->shard->num_ranks > 1, post = config->post_norm;
-    bool at_once = !is_divided && !post;
+    bool at_once = forward_pass_adds_at_once(pass);
     CHECK(model_shard_cut_of(projection->role) == ROW_PARALLEL);
     multiply(pass, projection, x->data, at_once ? pass->hidden.data : scratch->data,
-             post ? 1.0F : config->residual_scale, at_once);
-    if (is_divided)
-        reduce(pass, scratch->data, post ? scratch->data : pass->hidden.data, !post);
-    if (post)
-        forward_pass_norm(pass, post_norm, scratch->data, pass->hidden.data, pass->num_tokens,
-                          true);
+             forward_pass_branch_scale(pass), at_once);
+    forward_pass_end_branch(pass, scratch, post_norm);
+}
+
+void forward_pass_add_part(const struct forward_pass *pass, const struct projection *projection,
+                           const struct buffer *x, const struct buffer *sum) {
+    CHECK(model_shard_cut_of(projection->role) == ROW_PARALLEL);
+    multiply(pass, projection, x->data,
+             forward_pass_adds_at_once(pass) ? pass->hidden.data : sum->data,
+             forward_pass_branch_scale(pass), true);
 }
 
 /* --- Attention --- */
@@ -109,7 +136,7 @@ void forward_pass_attention(const struct forward_pass *pass, int32_t layer, cons
     const struct layer_weights *w = &pass->weights->layers[layer];
     int32_t rope = config->layers[layer].rope;
     int32_t cached_layer = layer - pass->shard->first_layer;
-    apply(pass, &w->qkv, x, &pass->wide);
+    forward_pass_apply(pass, &w->qkv, x, &pass->wide);
     if (config->qk_norm != QK_NORM_NONE)
         normalise_q_and_k(pass, w);
     b->ops->rope_store_kv(b,
@@ -129,6 +156,7 @@ void forward_pass_attention(const struct forward_pass *pass, int32_t layer, cons
                                                         .scale = config->attention_scale,
                                                         .window = config->layers[layer].window,
                                                         .soft_cap = config->attention_soft_cap,
+                                                        .sinks = w->sinks.data,
                                                         .key_biases = w->key_biases.heads != NULL
                                                                           ? &w->key_biases
                                                                           : NULL});
@@ -136,14 +164,20 @@ void forward_pass_attention(const struct forward_pass *pass, int32_t layer, cons
 
 /* --- The feed-forward network --- */
 
-void forward_pass_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x) {
+void forward_pass_gate(const struct forward_pass *pass, const struct buffer *gate_up,
+                       const struct buffer *out, int32_t num_rows, int32_t width) {
     struct backend *b = pass->backend;
-    const struct layer_weights *w = &pass->weights->layers[layer];
-    apply(pass, &w->gate_up, x, &pass->wide);
-    b->ops->act_mul(b, &(struct act_mul_args){.gate_up = pass->wide.data,
-                                              .out = pass->narrow.data,
-                                              .num_rows = pass->num_tokens,
-                                              .width = pass->shard->intermediate_size,
+    b->ops->act_mul(b, &(struct act_mul_args){.gate_up = gate_up->data,
+                                              .out = out->data,
+                                              .num_rows = num_rows,
+                                              .width = width,
                                               .activation = pass->config->activation});
+}
+
+void forward_pass_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x) {
+    const struct layer_weights *w = &pass->weights->layers[layer];
+    forward_pass_apply(pass, &w->gate_up, x, &pass->wide);
+    forward_pass_gate(pass, &pass->wide, &pass->narrow, pass->num_tokens,
+                      pass->shard->intermediate_size);
     forward_pass_add_to_hidden(pass, &w->down, &pass->narrow, &w->ffn_post_norm, &pass->wide);
 }

@@ -19,12 +19,25 @@ struct forward_pass {
      * gate_up, and in between what will be added to `hidden`. `narrow` holds in turn the input of
      * each product. */
     struct buffer hidden;   /* [tokens, hidden] */
-    struct buffer narrow;   /* [tokens, max(hidden, q width, intermediate)] */
+    struct buffer narrow;   /* [tokens, max(hidden, q width, intermediate, shared size)] */
     struct buffer wide;     /* [tokens, max(qkv width, 2 * intermediate)], and as wide as hidden
                                where forward_pass_add_to_hidden needs it */
     struct buffer attended; /* [tokens, q width]: the attention's result while `narrow` still serves
                                the FFN; empty without parallel_residual */
+
+    /* Of a model with experts (moe.c); otherwise empty. `wide` then also holds the results of every
+     * choice: [tokens * chosen, max(2 * expert size, hidden)]. */
+    struct buffer expert_inner;  /* [tokens * chosen, expert size], and as wide as hidden */
+    struct buffer router_logits; /* float [tokens, experts] */
+    struct buffer choices;       /* struct expert_choices */
 };
+
+/* Products: out = x W^T + bias, for the pass' tokens, of a column-parallel product: a row of the
+ * rank's outputs for each; and of one that every rank has, in float. */
+void forward_pass_apply(const struct forward_pass *pass, const struct projection *projection,
+                        const struct buffer *x, const struct buffer *out);
+void forward_pass_apply_whole(const struct forward_pass *pass, const struct projection *projection,
+                              const struct buffer *x, const struct buffer *out);
 
 /* out = or += the norm of each of num_rows rows of hidden_size elements, with these weights.
  */
@@ -38,15 +51,33 @@ void forward_pass_add_to_hidden(const struct forward_pass *pass,
                                 const struct projection *projection, const struct buffer *x,
                                 const struct buffer *post_norm, const struct buffer *scratch);
 
+/* A branch whose result consists of several sums, each scaled by forward_pass_branch_scale: if
+ * forward_pass_adds_at_once, each is added to the hidden states; otherwise to `sum` [tokens,
+ * hidden], which forward_pass_end_branch then reduces among the ranks, normalises and adds. */
+bool forward_pass_adds_at_once(const struct forward_pass *pass);
+void forward_pass_add_part(const struct forward_pass *pass, const struct projection *projection,
+                           const struct buffer *x, const struct buffer *sum);
+float forward_pass_branch_scale(const struct forward_pass *pass);
+void forward_pass_end_branch(const struct forward_pass *pass, const struct buffer *sum,
+                             const struct buffer *post_norm);
+
 /* qkv = x Wqkv; q and k are normalised if the model does that, and rotated; k and v are stored in
  * the cache; out = attention of q over the cache: [tokens, q width]. Overwrites `wide`; `out` may
  * be x. Collective if a norm spans the heads of several ranks. */
 void forward_pass_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
                             const struct buffer *out);
 
+/* out [num_rows, width] = act(gate) * up, of rows of gate, then up. */
+void forward_pass_gate(const struct forward_pass *pass, const struct buffer *gate_up,
+                       const struct buffer *out, int32_t num_rows, int32_t width);
+
 /* hidden += (act(gate) * up) Wdown, where gate | up = x Wgate_up; the sum is computed as in
  * forward_pass_add_to_hidden. Overwrites `wide` and `narrow`; x may be `narrow`. Collective if
  * there are several ranks. */
 void forward_pass_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x);
+
+/* moe.c: the same for a sparse layer. hidden += sum over the chosen experts of weight * expert(x),
+ * plus the shared expert's result. x may be `narrow`. */
+void forward_pass_moe(const struct forward_pass *pass, int32_t layer, const struct buffer *x);
 
 #endif

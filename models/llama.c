@@ -10,6 +10,8 @@
  *     hidden += post(x)                                 post_norm, residual_scale
  *     gate | up = pre(hidden) Wgate_up
  *     hidden += post((act(gate) * up) Wdown)            activation
+ *     or of a sparse layer (moe.c):                     layers[].is_sparse, moe
+ *     hidden += post(sum of w_e expert_e(pre(hidden)))
  *   per chunk of sample rows:
  *     logits = cap(norm(hidden[rows]) Whead); sample    logit_scale, final_soft_cap
  *   hidden sums += norm(hidden[tokens])
@@ -49,17 +51,21 @@ struct llama {
 };
 
 /* Sizes are in elements; the first NUM_ACTIVATIONS are of the backend's activation type, the others
- * float. */
+ * float. The first NUM_ROW_PARTS have rows. */
 enum workspace_part {
     HIDDEN,
     NARROW,
     WIDE,
     ATTENDED,
+    EXPERT_INNER,
     HEAD_ROWS,
     NUM_ACTIVATIONS,
-    LOGITS_SHARE = NUM_ACTIVATIONS,
+    ROUTER_LOGITS = NUM_ACTIVATIONS,
+    LOGITS_SHARE,
     LOGITS,
     HIDDEN_SUMS,
+    NUM_ROW_PARTS,
+    CHOICES = NUM_ROW_PARTS, /* bytes */
     NUM_WORKSPACE_PARTS
 };
 
@@ -73,21 +79,32 @@ static bool is_whole(const struct model_shard *shard) {
     return shard->has_embedding && shard->has_head;
 }
 
+/* Returns the elements of a token's rows in the parts of the layers. */
+static void measure_layers(const struct model_config *config, const struct model_shard *shard,
+                           int32_t widths[static NUM_ROW_PARTS]) {
+    const struct moe_config *moe = &config->moe;
+    int32_t hidden = config->hidden_size, q_width = model_shard_q_width(shard, config);
+    int32_t ffn = max_int32(shard->intermediate_size, shard->shared_size);
+    bool has_way_station = config->post_norm || shard->num_ranks > 1 || moe->num_experts > 0;
+    int32_t chosen = moe->num_chosen, expert = shard->expert_size;
+    widths[HIDDEN] = hidden;
+    widths[NARROW] = max_int32(max_int32(hidden, q_width), ffn);
+    widths[WIDE] = max_int32(max_int32(model_shard_qkv_width(shard, config), 2 * ffn),
+                             has_way_station ? hidden : 0);
+    widths[WIDE] = max_int32(widths[WIDE], chosen * max_int32(2 * expert, hidden));
+    widths[ATTENDED] = config->parallel_residual ? q_width : 0;
+    widths[EXPERT_INNER] = chosen > 0 ? max_int32(chosen * expert, hidden) : 0;
+    widths[ROUTER_LOGITS] = moe->num_experts;
+}
+
 /* Returns false when the sizes do not fit memory addresses. */
 static bool measure_workspace(const struct model_config *config, const struct model_shard *shard,
                               enum dtype activation_dtype, int32_t head_rows_step,
                               const struct serving_limits *limits,
                               size_t out_bytes[static NUM_WORKSPACE_PARTS]) {
-    int32_t hidden = config->hidden_size, ffn = shard->intermediate_size;
-    int32_t q_width = model_shard_q_width(shard, config);
-    int32_t qkv_width = model_shard_qkv_width(shard, config);
+    int32_t hidden = config->hidden_size, tokens = limits->max_num_batched_tokens;
     bool is_divided = shard->num_ranks > 1, samples = has_results(shard);
-    bool has_way_station = config->post_norm || is_divided;
-    const int32_t widths[NUM_WORKSPACE_PARTS] = {
-        [HIDDEN] = hidden,
-        [NARROW] = max_int32(max_int32(hidden, q_width), ffn),
-        [WIDE] = max_int32(max_int32(qkv_width, 2 * ffn), has_way_station ? hidden : 0),
-        [ATTENDED] = config->parallel_residual ? q_width : 0,
+    int32_t widths[NUM_ROW_PARTS] = {
         [HEAD_ROWS] = shard->has_head ? hidden : 0,
         [LOGITS_SHARE] = shard->has_head && is_divided ? shard->vocab_size : 0,
         [LOGITS] = !samples     ? 0
@@ -95,18 +112,29 @@ static bool measure_workspace(const struct model_config *config, const struct mo
                                 : weights_head_rows(shard, head_rows_step),
         [HIDDEN_SUMS] = samples ? hidden : 0,
     };
-    const int32_t rows[NUM_WORKSPACE_PARTS] = {
-        [HIDDEN] = limits->max_num_batched_tokens, [NARROW] = limits->max_num_batched_tokens,
-        [WIDE] = limits->max_num_batched_tokens,   [ATTENDED] = limits->max_num_batched_tokens,
-        [HEAD_ROWS] = limits->max_logit_rows,      [LOGITS_SHARE] = limits->max_logit_rows,
-        [LOGITS] = limits->max_logit_rows,         [HIDDEN_SUMS] = limits->max_num_seqs,
+    const int32_t rows[NUM_ROW_PARTS] = {
+        [HIDDEN] = tokens,
+        [NARROW] = tokens,
+        [WIDE] = tokens,
+        [ATTENDED] = tokens,
+        [EXPERT_INNER] = tokens,
+        [ROUTER_LOGITS] = tokens,
+        [HEAD_ROWS] = limits->max_logit_rows,
+        [LOGITS_SHARE] = limits->max_logit_rows,
+        [LOGITS] = limits->max_logit_rows,
+        [HIDDEN_SUMS] = limits->max_num_seqs,
     };
-    for (int i = 0; i < NUM_WORKSPACE_PARTS; i++) {
+    measure_layers(config, shard, widths);
+    for (int i = 0; i < NUM_ROW_PARTS; i++) {
         enum dtype dtype = i < NUM_ACTIVATIONS ? activation_dtype : DTYPE_F32;
         if (!checked_mul((size_t)rows[i], dtype_row_bytes(dtype, (size_t)widths[i]), &out_bytes[i]))
             return false;
     }
-    return true;
+    out_bytes[CHOICES] =
+        config->moe.num_experts == 0
+            ? 0
+            : expert_choices_bytes(tokens, config->moe.num_chosen, config->moe.num_experts);
+    return out_bytes[CHOICES] != SIZE_MAX;
 }
 
 size_t llama_workspace_needed(const struct model_config *config, const struct model_shard *shard,
@@ -127,6 +155,9 @@ static void list_buffers(struct llama *llama, struct buffer *out[static NUM_WORK
     out[NARROW] = &llama->pass.narrow;
     out[WIDE] = &llama->pass.wide;
     out[ATTENDED] = &llama->pass.attended;
+    out[EXPERT_INNER] = &llama->pass.expert_inner;
+    out[ROUTER_LOGITS] = &llama->pass.router_logits;
+    out[CHOICES] = &llama->pass.choices;
     out[HEAD_ROWS] = &llama->head_rows;
     out[LOGITS_SHARE] = &llama->logits_share;
     out[LOGITS] = &llama->logits;
@@ -157,6 +188,8 @@ int llama_create(struct backend *backend, const struct model_config *config,
     CHECK(limits->max_num_batched_tokens > 0 && limits->max_logit_rows > 0);
     /* Both branches read one norm, of hidden states that neither has been added to. */
     CHECK(!config->parallel_residual || (config->pre_norm && !config->post_norm));
+    /* The shared expert reads the branch's input after the others' results were added. */
+    CHECK(config->moe.num_experts == 0 || config->pre_norm);
     struct llama *llama = calloc(1, sizeof(*llama));
     if (llama == NULL)
         return error_set(err, ERROR_MEMORY, "no memory for the forward pass");
@@ -212,12 +245,19 @@ static const struct buffer *branch_input(const struct forward_pass *pass,
     return &pass->narrow;
 }
 
+static void run_ffn(const struct forward_pass *pass, int32_t layer, const struct buffer *x) {
+    if (pass->config->layers[layer].is_sparse)
+        forward_pass_moe(pass, layer, x);
+    else
+        forward_pass_ffn(pass, layer, x);
+}
+
 static void run_layer(const struct forward_pass *pass, int32_t layer) {
     const struct layer_weights *w = &pass->weights->layers[layer];
     forward_pass_attention(pass, layer, branch_input(pass, &w->attention_norm), &pass->narrow);
     forward_pass_add_to_hidden(pass, &w->attention_out, &pass->narrow, &w->attention_post_norm,
                                &pass->wide);
-    forward_pass_ffn(pass, layer, branch_input(pass, &w->ffn_norm));
+    run_ffn(pass, layer, branch_input(pass, &w->ffn_norm));
 }
 
 static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
@@ -225,7 +265,7 @@ static void run_parallel_layer(const struct forward_pass *pass, int32_t layer) {
     const struct buffer *x = branch_input(pass, &w->attention_norm);
     forward_pass_attention(pass, layer, x, &pass->attended);
     forward_pass_add_to_hidden(pass, &w->attention_out, &pass->attended, NULL, &pass->wide);
-    forward_pass_ffn(pass, layer, x);
+    run_ffn(pass, layer, x);
 }
 
 static struct stage_rows_args hidden_rows(const struct forward_pass *pass) {

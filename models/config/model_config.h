@@ -56,6 +56,8 @@ struct moe_config {
     bool shared_gate;    /* its result is multiplied by a sigmoid of the token */
     enum route_scoring scoring;
     bool selection_bias; /* the file has a bias of the scores for the choice */
+    bool is_transposed;  /* folders: all experts in one tensor [experts, inputs, outputs], in which
+                            gate's and up's outputs alternate (gpt-oss) */
     bool renormalise;
     float scale; /* of the weights */
     int32_t num_groups, num_chosen_groups;

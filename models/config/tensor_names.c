@@ -5,29 +5,69 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *gguf;
-    const char *hf;
-} stems[NUM_TENSOR_ROLES] = {
-    [TENSOR_EMBEDDING] = {"token_embd", "embed_tokens"},
-    [TENSOR_OUTPUT_NORM] = {"output_norm", "norm"},
-    [TENSOR_HEAD] = {"output", "lm_head"},
-    [TENSOR_ATTENTION_NORM] = {"attn_norm", "input_layernorm"},
-    [TENSOR_ATTENTION_POST_NORM] = {"post_attention_norm", "post_attention_layernorm"},
-    [TENSOR_FFN_NORM] = {"ffn_norm", "pre_feedforward_layernorm"},
-    [TENSOR_FFN_POST_NORM] = {"post_ffw_norm", "post_feedforward_layernorm"},
-    [TENSOR_Q] = {"attn_q", "self_attn.q_proj"},
-    [TENSOR_K] = {"attn_k", "self_attn.k_proj"},
-    [TENSOR_V] = {"attn_v", "self_attn.v_proj"},
-    [TENSOR_QKV] = {"attn_qkv", "self_attn.qkv_proj"},
-    [TENSOR_Q_NORM] = {"attn_q_norm", "self_attn.q_norm"},
-    [TENSOR_K_NORM] = {"attn_k_norm", "self_attn.k_norm"},
-    [TENSOR_ATTENTION_OUT] = {"attn_output", "self_attn.o_proj"},
-    [TENSOR_GATE] = {"ffn_gate", "mlp.gate_proj"},
-    [TENSOR_UP] = {"ffn_up", "mlp.up_proj"},
-    [TENSOR_GATE_UP] = {"ffn_up", "mlp.gate_up_proj"},
-    [TENSOR_DOWN] = {"ffn_down", "mlp.down_proj"},
+#define MAX_SPELLINGS 5
+#define STEM_BYTES 64 /* of a spelling with its suffix */
+
+/* "%d" stands for the expert; a name without it is that of the tensor of all experts. A name that
+ * ends in "!" is a parameter's own: "weight" does not follow, and other suffixes after "_". */
+struct spellings {
+    const char *gguf[MAX_SPELLINGS];
+    const char *hf[MAX_SPELLINGS];
 };
+
+static const struct spellings table[NUM_TENSOR_ROLES] = {
+    [TENSOR_EMBEDDING] = {{"token_embd"}, {"embed_tokens"}},
+    [TENSOR_OUTPUT_NORM] = {{"output_norm"}, {"norm"}},
+    [TENSOR_HEAD] = {{"output"}, {"lm_head"}},
+    [TENSOR_ATTENTION_NORM] = {{"attn_norm"}, {"input_layernorm"}},
+    [TENSOR_ATTENTION_POST_NORM] = {{"post_attention_norm"}, {"post_attention_layernorm"}},
+    [TENSOR_FFN_NORM] = {{"ffn_norm", "post_attention_norm"}, {"pre_feedforward_layernorm"}},
+    [TENSOR_FFN_POST_NORM] = {{"post_ffw_norm"}, {"post_feedforward_layernorm"}},
+    [TENSOR_Q] = {{"attn_q"}, {"self_attn.q_proj"}},
+    [TENSOR_K] = {{"attn_k"}, {"self_attn.k_proj"}},
+    [TENSOR_V] = {{"attn_v"}, {"self_attn.v_proj"}},
+    [TENSOR_QKV] = {{"attn_qkv"}, {"self_attn.qkv_proj"}},
+    [TENSOR_Q_NORM] = {{"attn_q_norm"}, {"self_attn.q_norm"}},
+    [TENSOR_K_NORM] = {{"attn_k_norm"}, {"self_attn.k_norm"}},
+    [TENSOR_ATTENTION_OUT] = {{"attn_output"}, {"self_attn.o_proj"}},
+    [TENSOR_GATE] = {{"ffn_gate"}, {"mlp.gate_proj"}},
+    [TENSOR_UP] = {{"ffn_up"}, {"mlp.up_proj"}},
+    [TENSOR_GATE_UP] = {{"ffn_up"}, {"mlp.gate_up_proj"}},
+    [TENSOR_DOWN] = {{"ffn_down"}, {"mlp.down_proj"}},
+    [TENSOR_SINKS] = {{"attn_sinks"}, {"self_attn.sinks!"}},
+    [TENSOR_ROUTER] = {{"ffn_gate_inp"},
+                       {"mlp.gate", "block_sparse_moe.gate", "block_sparse_moe.router.layer",
+                        "mlp.router"}},
+    [TENSOR_SELECTION_BIAS] = {{"exp_probs_b.bias!"}, {"mlp.gate.e_score_correction_bias!"}},
+    [TENSOR_EXPERT_GATE] = {{"ffn_gate_exps", "ffn_gate.%d"},
+                            {"mlp.experts.%d.gate_proj", "block_sparse_moe.experts.%d.w1"}},
+    [TENSOR_EXPERT_UP] = {{"ffn_up_exps", "ffn_up.%d"},
+                          {"mlp.experts.%d.up_proj", "block_sparse_moe.experts.%d.w3"}},
+    [TENSOR_EXPERT_GATE_UP] = {{"ffn_gate_up_exps"},
+                               {"block_sparse_moe.input_linear", "mlp.experts.gate_up_proj!"}},
+    [TENSOR_EXPERT_DOWN] = {{"ffn_down_exps", "ffn_down.%d"},
+                            {"mlp.experts.%d.down_proj", "block_sparse_moe.experts.%d.w2",
+                             "block_sparse_moe.output_linear", "mlp.experts.down_proj!"}},
+    [TENSOR_SHARED_ROUTER] = {{"ffn_gate_inp_shexp"}, {"mlp.shared_expert_gate"}},
+    [TENSOR_SHARED_GATE] = {{"ffn_gate_shexp"},
+                            {"mlp.shared_expert.gate_proj", "mlp.shared_experts.gate_proj"}},
+    [TENSOR_SHARED_UP] = {{"ffn_up_shexp"},
+                          {"mlp.shared_expert.up_proj", "mlp.shared_experts.up_proj"}},
+    [TENSOR_SHARED_GATE_UP] = {{"ffn_up_shexp"}, {"shared_mlp.input_linear"}},
+    [TENSOR_SHARED_DOWN] = {{"ffn_down_shexp"},
+                            {"mlp.shared_expert.down_proj", "mlp.shared_experts.down_proj",
+                             "shared_mlp.output_linear"}},
+};
+
+static bool is_expert_role(enum tensor_role role) {
+    return role >= TENSOR_EXPERT_GATE && role <= TENSOR_EXPERT_DOWN;
+}
+
+/* A spelling is that of one expert, or of all. */
+static bool is_spelling_of(const char *spelling, struct tensor_place place) {
+    bool names_expert = strstr(spelling, "%d") != NULL;
+    return !is_expert_role(place.role) || names_expert == (place.expert >= 0);
+}
 
 static bool starts_with(struct text text, const char *start) {
     return text.length >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
@@ -41,43 +81,68 @@ static int head_prefix_length(const char *prefix) {
     return inside ? (int)(length - strlen("model.")) : 0;
 }
 
-static void write_hf(const struct model_config *config, struct tensor_place place,
-                     const char *suffix, char *out) {
-    enum tensor_role role = place.role;
-    const char *stem = stems[role].hf, *prefix = config->tensor_prefix;
-    if (role == TENSOR_FFN_NORM && !config->post_norm)
-        stem = stems[TENSOR_ATTENTION_POST_NORM].hf;
-    if (role == TENSOR_HEAD)
-        snprintf(out, TENSOR_NAME_BYTES, "%.*s%s.%s", head_prefix_length(prefix), prefix, stem,
-                 suffix);
-    else if (role < TENSOR_ATTENTION_NORM)
-        snprintf(out, TENSOR_NAME_BYTES, "%s%s.%s", prefix, stem, suffix);
-    else
-        snprintf(out, TENSOR_NAME_BYTES, "%slayers.%d.%s.%s", prefix, place.layer, stem, suffix);
+/* The spelling with the expert's number and the suffix. */
+static void write_stem(const char *spelling, int32_t expert, const char *suffix,
+                       char out[static STEM_BYTES]) {
+    const char *number = strstr(spelling, "%d");
+    size_t length = strlen(spelling);
+    bool is_parameter = spelling[length - 1] == '!';
+    length -= is_parameter ? 1 : 0;
+    int used = number == NULL
+                   ? snprintf(out, STEM_BYTES, "%.*s", (int)length, spelling)
+                   : snprintf(out, STEM_BYTES, "%.*s%d%.*s", (int)(number - spelling), spelling,
+                              expert, (int)(length - 2 - (size_t)(number - spelling)), number + 2);
+    if (!is_parameter || strcmp(suffix, "weight") != 0)
+        snprintf(out + used, STEM_BYTES - (size_t)used, "%c%s", is_parameter ? '_' : '.', suffix);
 }
 
-static void write_gguf(struct tensor_place place, const char *suffix, char *out) {
-    const char *stem = stems[place.role].gguf;
-    if (place.role < TENSOR_ATTENTION_NORM)
-        snprintf(out, TENSOR_NAME_BYTES, "%s.%s", stem, suffix);
+static void write_name(const struct model_config *config, struct tensor_place place,
+                       const char *spelling, const char *suffix,
+                       char out[static TENSOR_NAME_BYTES]) {
+    char stem[STEM_BYTES];
+    const char *prefix = config->tensor_prefix;
+    bool is_hf = config->naming == TENSOR_NAMING_HF, is_once = place.role < TENSOR_ATTENTION_NORM;
+    int prefix_length = (int)strlen(prefix);
+    if (is_hf && place.role == TENSOR_HEAD)
+        prefix_length = head_prefix_length(prefix);
+    write_stem(spelling, place.expert, suffix, stem);
+    if (is_once)
+        snprintf(out, TENSOR_NAME_BYTES, "%.*s%s", prefix_length, prefix, stem);
     else
-        snprintf(out, TENSOR_NAME_BYTES, "blk.%d.%s.%s", place.layer, stem, suffix);
+        snprintf(out, TENSOR_NAME_BYTES, "%s%s.%d.%s", prefix, is_hf ? "layers" : "blk",
+                 place.layer, stem);
+}
+
+static const char *const *spellings_of(const struct model_config *config, enum tensor_role role) {
+    CHECK(role < NUM_TENSOR_ROLES);
+    bool is_hf = config->naming == TENSOR_NAMING_HF;
+    if (is_hf && role == TENSOR_FFN_NORM && !config->post_norm)
+        role = TENSOR_ATTENTION_POST_NORM;
+    return is_hf ? table[role].hf : table[role].gguf;
 }
 
 void tensor_names_write(const struct model_config *config, struct tensor_place place,
                         const char *suffix, char out[static TENSOR_NAME_BYTES]) {
-    CHECK(place.role < NUM_TENSOR_ROLES);
-    if (config->naming == TENSOR_NAMING_HF)
-        write_hf(config, place, suffix, out);
-    else
-        write_gguf(place, suffix, out);
+    const char *const *spellings = spellings_of(config, place.role);
+    int i = 0;
+    while (i < MAX_SPELLINGS && spellings[i] != NULL && !is_spelling_of(spellings[i], place))
+        i++;
+    bool has_one = i < MAX_SPELLINGS && spellings[i] != NULL;
+    write_name(config, place, spellings[has_one ? i : 0], suffix, out);
 }
 
 const struct tensor_info *tensor_names_find(const struct model *model, struct tensor_place place,
                                             const char *suffix) {
+    const char *const *spellings = spellings_of(&model->config, place.role);
+    const struct tensor_info *tensor = NULL;
     char name[TENSOR_NAME_BYTES];
-    tensor_names_write(&model->config, place, suffix, name);
-    return tensor_file_find(model->file, name);
+    for (int i = 0; tensor == NULL && i < MAX_SPELLINGS && spellings[i] != NULL; i++) {
+        if (!is_spelling_of(spellings[i], place))
+            continue;
+        write_name(&model->config, place, spellings[i], suffix, name);
+        tensor = tensor_file_find(model->file, name);
+    }
+    return tensor;
 }
 
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name) {

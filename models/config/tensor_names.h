@@ -3,7 +3,11 @@
  * GGUF files have one set of names (gguf-py/gguf/constants.py of llama.cpp), Hugging Face folders
  * those of the modules of Transformers' modeling_*.py. Families differ in which tensors they have.
  * One name in folders has two meanings: post_attention_layernorm is the norm after attention if
- * there are norms after the branches, otherwise the one before the FFN. */
+ * there are norms after the branches, otherwise the one before the FFN.
+ *
+ * A role may have several spellings, of which a file uses one: a family's tensors are found without
+ * knowing the family. Experts are tensors of their own, or one tensor has them all,
+ * [experts, rows, cols]. */
 #ifndef QUIRE_MODELS_CONFIG_TENSOR_NAMES_H
 #define QUIRE_MODELS_CONFIG_TENSOR_NAMES_H
 
@@ -31,24 +35,41 @@ enum tensor_role {
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
     TENSOR_ATTENTION_OUT,
+    /* Gate, up and the two in one are in this order for each kind of FFN (weights_plan.c). */
     TENSOR_GATE,
     TENSOR_UP,
     TENSOR_GATE_UP, /* the two in one, in this order; GGUF: the name of TENSOR_UP */
     TENSOR_DOWN,
+    TENSOR_SINKS,
+    /* Of sparse layers. */
+    TENSOR_ROUTER,         /* [experts, hidden] */
+    TENSOR_SELECTION_BIAS, /* [experts] */
+    TENSOR_EXPERT_GATE,
+    TENSOR_EXPERT_UP,
+    TENSOR_EXPERT_GATE_UP,
+    TENSOR_EXPERT_DOWN,
+    TENSOR_SHARED_ROUTER, /* [1, hidden] */
+    TENSOR_SHARED_GATE,   /* of the shared expert, or of all of them as one */
+    TENSOR_SHARED_UP,
+    TENSOR_SHARED_GATE_UP,
+    TENSOR_SHARED_DOWN,
     NUM_TENSOR_ROLES
 };
+
+#define TENSOR_ALL_EXPERTS (-1)
 
 /* Identifies one of a model's tensors. */
 struct tensor_place {
     enum tensor_role role;
-    int32_t layer; /* 0 for tensors that exist once */
+    int32_t layer;  /* 0 for tensors that exist once */
+    int32_t expert; /* of TENSOR_EXPERT_...: which, or TENSOR_ALL_EXPERTS; 0 for others */
 };
 
-/* Writes the name. suffix: "weight" or "bias". */
+/* Writes the first spelling. suffix: "weight", "bias" or another of a quantised checkpoint. */
 void tensor_names_write(const struct model_config *config, struct tensor_place place,
                         const char *suffix, char out[static TENSOR_NAME_BYTES]);
 
-/* Returns the tensor of that name; NULL when the model's file has none. */
+/* Returns the tensor, by whichever spelling; NULL when the model's file has none. */
 const struct tensor_info *tensor_names_find(const struct model *model, struct tensor_place place,
                                             const char *suffix);
 

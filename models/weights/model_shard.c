@@ -3,7 +3,7 @@
 #include "config/base/check.h"
 #include "config/base/numbers.h"
 #include "kernels/backend.h"
-#include "models/config/tensor_names.h"
+#include "models/weights/tensor_source.h"
 
 #include <stdio.h>
 
@@ -37,11 +37,13 @@ static int32_t largest_block(const struct model *model, enum tensor_role role,
                              enum dtype quantization) {
     int32_t largest = 1;
     for (int32_t layer = 0; layer < model->config.num_layers; layer++) {
-        const struct tensor_place place = {role, layer};
-        const struct tensor_info *tensor = tensor_names_find(model, place, "weight");
-        if (tensor == NULL || tensor->unsupported != NULL || tensor->num_dims != 2)
+        struct tensor_source source;
+        struct tensor_place place = {role, layer, TENSOR_ALL_EXPERTS};
+        bool found = tensor_source_find(model, place, &source);
+        place.expert = 0;
+        if ((!found && !tensor_source_find(model, place, &source)) || source.dtype == DTYPE_NONE)
             continue; /* loading will say so */
-        enum dtype held = model_held_dtype(quantization, tensor->dtype, tensor->shape[1]);
+        enum dtype held = model_held_dtype(quantization, source.dtype, source.cols);
         largest = max_int32(largest, dtype_block_elements(held));
     }
     return largest;
@@ -105,22 +107,43 @@ static int32_t find_head_step(const struct model_config *config, int32_t block, 
     return 0;
 }
 
-static bool can_cut(const struct model_config *config, int32_t head_block, int32_t ffn_block,
+/* The largest blocks of the matrices whose inputs are cut. */
+struct cut_blocks {
+    int32_t head, ffn, expert, shared;
+};
+
+static bool has_dense_layer(const struct model_config *config) {
+    bool has = false;
+    for (int32_t i = 0; i < config->num_layers; i++)
+        has = has || !config->layers[i].is_sparse;
+    return has;
+}
+
+static bool can_cut_inner(int32_t size, int32_t block, int32_t num_ranks) {
+    return size == 0 || (size + block - 1) / block >= num_ranks;
+}
+
+static bool can_cut(const struct model_config *config, const struct cut_blocks *blocks,
                     int32_t num_ranks) {
-    return find_head_step(config, head_block, num_ranks) > 0 && can_normalise(config, num_ranks) &&
-           (config->intermediate_size + ffn_block - 1) / ffn_block >= num_ranks &&
-           config->vocab_size >= num_ranks;
+    const struct moe_config *moe = &config->moe;
+    return find_head_step(config, blocks->head, num_ranks) > 0 &&
+           can_normalise(config, num_ranks) && config->vocab_size >= num_ranks &&
+           (!has_dense_layer(config) ||
+            can_cut_inner(config->intermediate_size, blocks->ffn, num_ranks)) &&
+           can_cut_inner(moe->shared_size, blocks->shared, num_ranks) &&
+           (can_cut_inner(moe->expert_size, blocks->expert, num_ranks) ||
+            moe->num_experts >= num_ranks);
 }
 
 /* "1, 2 or 4": the numbers of ranks that the model can be cut for. */
-static void list_possible(const struct model_config *config, int32_t head_block, int32_t ffn_block,
+static void list_possible(const struct model_config *config, const struct cut_blocks *blocks,
                           char *out, size_t capacity) {
     int32_t last = BACKEND_MAX_RANKS;
     size_t used = 0;
-    while (last > 1 && !can_cut(config, head_block, ffn_block, last))
+    while (last > 1 && !can_cut(config, blocks, last))
         last--;
     for (int32_t n = 1; n <= last && used < capacity; n++)
-        if (n == 1 || can_cut(config, head_block, ffn_block, n))
+        if (n == 1 || can_cut(config, blocks, n))
             used += (size_t)snprintf(out + used, capacity - used, "%s%d",
                                      n == 1      ? ""
                                      : n == last ? " or "
@@ -128,41 +151,66 @@ static void list_possible(const struct model_config *config, int32_t head_block,
                                      n);
 }
 
-static int refuse(const struct model_config *config, int32_t head_block, int32_t ffn_block,
+static int refuse(const struct model_config *config, const struct cut_blocks *blocks,
                   int32_t num_ranks, struct error *err) {
     char possible[64];
-    list_possible(config, head_block, ffn_block, possible, sizeof(possible));
+    list_possible(config, blocks, possible, sizeof(possible));
     return error_set(err, ERROR_CONFIG,
                      "tensor-parallel-size: %d; %d query heads on %d KV heads and an FFN of %d, in "
                      "blocks of %d and %d, cannot be cut so: must be %s",
                      num_ranks, config->num_heads, config->num_kv_heads, config->intermediate_size,
-                     head_block, ffn_block, possible);
+                     blocks->head, blocks->ffn, possible);
+}
+
+/* The rank's share of `size` inner elements in blocks. */
+static struct share inner_share(int32_t size, int32_t block, int32_t rank, int32_t num_ranks) {
+    return share_of(size, choose_step(size, block, num_ranks), rank, num_ranks);
+}
+
+static void cut_ffn(const struct model_config *config, const struct cut_blocks *blocks,
+                    struct model_shard *shard) {
+    const struct moe_config *moe = &config->moe;
+    int32_t rank = shard->rank, num_ranks = shard->num_ranks;
+    struct share ffn = {0}, expert = {0, moe->expert_size}, experts = {0, moe->num_experts};
+    if (has_dense_layer(config))
+        ffn = inner_share(config->intermediate_size, blocks->ffn, rank, num_ranks);
+    if (can_cut_inner(moe->expert_size, blocks->expert, num_ranks))
+        expert = inner_share(moe->expert_size, blocks->expert, rank, num_ranks);
+    else
+        experts = share_of(moe->num_experts, 1, rank, num_ranks);
+    struct share shared = inner_share(moe->shared_size, blocks->shared, rank, num_ranks);
+    shard->first_intermediate = ffn.first;
+    shard->intermediate_size = ffn.count;
+    shard->first_expert = experts.first;
+    shard->num_experts = experts.count;
+    shard->first_expert_inner = expert.first;
+    shard->expert_size = expert.count;
+    shard->first_shared_inner = shared.first;
+    shard->shared_size = shared.count;
 }
 
 int model_shard_init(const struct model *model, enum dtype quantization, int32_t rank,
                      int32_t num_ranks, struct model_shard *out, struct error *err) {
     const struct model_config *config = &model->config;
     CHECK(num_ranks > 0 && rank >= 0 && rank < num_ranks);
-    int32_t head_block = 1, ffn_block = 1;
+    struct cut_blocks blocks = {1, 1, 1, 1};
     if (num_ranks > 1) {
-        head_block = largest_block(model, TENSOR_ATTENTION_OUT, quantization);
-        ffn_block = largest_block(model, TENSOR_DOWN, quantization);
-        if (!can_cut(config, head_block, ffn_block, num_ranks))
-            return refuse(config, head_block, ffn_block, num_ranks, err);
+        blocks.head = largest_block(model, TENSOR_ATTENTION_OUT, quantization);
+        blocks.ffn = largest_block(model, TENSOR_DOWN, quantization);
+        blocks.expert = largest_block(model, TENSOR_EXPERT_DOWN, quantization);
+        blocks.shared = largest_block(model, TENSOR_SHARED_DOWN, quantization);
+        if (!can_cut(config, &blocks, num_ranks))
+            return refuse(config, &blocks, num_ranks, err);
     }
     *out = (struct model_shard){.rank = rank,
                                 .num_ranks = num_ranks,
                                 .num_layers = config->num_layers,
                                 .has_embedding = true,
                                 .has_head = true};
-    cut_heads(config, find_head_step(config, head_block, num_ranks), out);
-    struct share ffn =
-        share_of(config->intermediate_size,
-                 choose_step(config->intermediate_size, ffn_block, num_ranks), rank, num_ranks);
+    cut_heads(config, find_head_step(config, blocks.head, num_ranks), out);
+    cut_ffn(config, &blocks, out);
     struct share vocab = share_of(config->vocab_size, choose_step(config->vocab_size, 1, num_ranks),
                                   rank, num_ranks);
-    out->first_intermediate = ffn.first;
-    out->intermediate_size = ffn.count;
     out->first_vocab = vocab.first;
     out->vocab_size = vocab.count;
     return 0;
@@ -195,7 +243,13 @@ int64_t model_shard_row_traffic(const struct model_shard *shard) {
 static double head_in_layers(const struct model_config *config) {
     double hidden = config->hidden_size, q_width = (double)config->num_heads * config->head_dim;
     double kv_width = (double)config->num_kv_heads * config->head_dim;
-    double layer = hidden * (2 * q_width + 2 * kv_width + 3.0 * config->intermediate_size);
+    const struct moe_config *moe = &config->moe;
+    double inner = 0; /* of the weights that a token takes, on average */
+    for (int32_t i = 0; i < config->num_layers; i++)
+        inner += config->layers[i].is_sparse
+                     ? (double)moe->num_chosen * moe->expert_size + moe->shared_size
+                     : config->intermediate_size;
+    double layer = hidden * (2 * q_width + 2 * kv_width + 3.0 * inner / config->num_layers);
     return hidden * config->vocab_size / layer;
 }
 

@@ -5,6 +5,9 @@
  * (Huang et al., 2019): the layers are also divided among stages. Each stage has consecutive
  * layers; the first also has the embedding, and the last the output norm and the head.
  *
+ * Experts are cut like the FFN; if their blocks do not allow that, a rank has whole experts
+ * (expert parallelism). Either way the ranks' sums are added, and the same bytes are sent.
+ *
  * Shares need not be equal. Several ranks may have the same KV head, if there are more ranks than
  * KV heads. Immutable; any thread. */
 #ifndef QUIRE_MODELS_WEIGHTS_MODEL_SHARD_H
@@ -18,7 +21,10 @@ struct model_shard {
     bool has_embedding, has_head;
     int32_t first_head, num_heads; /* query heads */
     int32_t first_kv_head, num_kv_heads;
-    int32_t first_intermediate, intermediate_size;
+    int32_t first_intermediate, intermediate_size; /* 0: no layer is dense */
+    int32_t first_expert, num_experts;
+    int32_t first_expert_inner, expert_size; /* of each of its experts */
+    int32_t first_shared_inner, shared_size;
     int32_t first_vocab, vocab_size; /* rows of the embedding and the head */
 };
 
@@ -37,22 +43,36 @@ int model_shard_init_stage(const struct model *model, enum dtype quantization, i
                            int32_t num_ranks, int32_t num_stages, struct model_shard *out,
                            struct error *err);
 
-/* The matrices of a layer. */
+/* The matrices of a layer. In a sparse layer GATE_UP and DOWN are those of the shared expert. */
 enum projection_role {
     PROJECTION_QKV,
     PROJECTION_ATTENTION_OUT,
     PROJECTION_GATE_UP,
     PROJECTION_DOWN,
+    PROJECTION_ROUTER,
+    PROJECTION_EXPERT_GATE_UP, /* of many experts, as is EXPERT_DOWN */
+    PROJECTION_EXPERT_DOWN,
+    PROJECTION_SHARED_ROUTER,
     NUM_PROJECTION_ROLES
 };
 
 /* How ranks divide a matrix, in Megatron-LM's terms: COLUMN_PARALLEL by its outputs, so that each
  * rank has some elements of the result, ROW_PARALLEL by its inputs, so that each has a partial sum
  * of every element. */
-enum projection_cut { COLUMN_PARALLEL, ROW_PARALLEL };
+enum projection_cut { COLUMN_PARALLEL, ROW_PARALLEL, NOT_PARALLEL /* every rank has all of it */ };
 
 static inline enum projection_cut model_shard_cut_of(enum projection_role role) {
-    return role == PROJECTION_QKV || role == PROJECTION_GATE_UP ? COLUMN_PARALLEL : ROW_PARALLEL;
+    switch (role) {
+    case PROJECTION_QKV:
+    case PROJECTION_GATE_UP:
+    case PROJECTION_EXPERT_GATE_UP:
+        return COLUMN_PARALLEL;
+    case PROJECTION_ROUTER:
+    case PROJECTION_SHARED_ROUTER:
+        return NOT_PARALLEL;
+    default:
+        return ROW_PARALLEL;
+    }
 }
 
 static inline bool model_shard_has_layer(const struct model_shard *shard, int32_t layer) {

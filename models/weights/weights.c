@@ -86,6 +86,10 @@ static const struct {
     {PROJECTION_ATTENTION_OUT, offsetof(struct layer_weights, attention_out)},
     {PROJECTION_GATE_UP, offsetof(struct layer_weights, gate_up)},
     {PROJECTION_DOWN, offsetof(struct layer_weights, down)},
+    {PROJECTION_ROUTER, offsetof(struct layer_weights, router)},
+    {PROJECTION_EXPERT_GATE_UP, offsetof(struct layer_weights, expert_gate_up)},
+    {PROJECTION_EXPERT_DOWN, offsetof(struct layer_weights, expert_down)},
+    {PROJECTION_SHARED_ROUTER, offsetof(struct layer_weights, shared_router)},
 };
 #define NUM_PROJECTIONS (sizeof(projections) / sizeof(projections[0]))
 
@@ -155,6 +159,8 @@ static int load_layer(struct weights_loader *l, const struct model_shard *shard,
         balance_norms(l, layer, w) != 0)
         return -1;
     for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
+        if (!weights_plan_has_projection(&l->model->config, projections[i].role, layer))
+            continue;
         const struct weights_matrix plan =
             weights_plan_projection(l->model, shard, projections[i].role, layer);
         struct projection *projection = projection_at(w, i);
@@ -261,12 +267,14 @@ static size_t matrix_bytes(const struct model *model, const struct weights_optio
                            enum dtype held, const struct weights_matrix *plan) {
     enum dtype types[WEIGHTS_MAX_PARTS];
     for (int i = 0; i < plan->num_parts; i++) {
-        const struct tensor_info *tensor = tensor_names_find(model, plan->parts[i].place, "weight");
+        struct tensor_source source;
         types[i] = held;
-        if (tensor == NULL || tensor->unsupported != NULL)
+        if (!weights_part_find(model, &plan->parts[i], 0, &source) || source.dtype == DTYPE_NONE)
             types[i] = DTYPE_NONE;
         else if (held == DTYPE_NONE)
-            types[i] = model_held_dtype(options->quantization, tensor->dtype, plan->cols);
+            types[i] = plan->keeps_type
+                           ? source.dtype
+                           : model_held_dtype(options->quantization, source.dtype, plan->cols);
     }
     return weights_plan_matrix_bytes(plan, types);
 }
@@ -279,6 +287,8 @@ static size_t layer_bytes(const struct model *model, const struct model_shard *s
     for (int i = 0; i < num_norms; i++)
         bytes += (size_t)norms[i].count * sizeof(float);
     for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
+        if (!weights_plan_has_projection(&model->config, projections[i].role, layer))
+            continue;
         const struct weights_matrix plan =
             weights_plan_projection(model, shard, projections[i].role, layer);
         bytes += matrix_bytes(model, options, held, &plan);
@@ -330,6 +340,8 @@ static void free_layer(struct backend *backend, struct layer_weights *w) {
     ops->buffer_free(backend, &w->q_norm);
     ops->buffer_free(backend, &w->k_norm);
     ops->buffer_free(backend, &w->key_bias);
+    ops->buffer_free(backend, &w->sinks);
+    ops->buffer_free(backend, &w->selection_bias);
     ops->buffer_free(backend, &w->ffn_norm);
     ops->buffer_free(backend, &w->ffn_post_norm);
     for (size_t i = 0; i < NUM_PROJECTIONS; i++)

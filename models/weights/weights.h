@@ -17,11 +17,11 @@ struct weights_options {
     bool cuts_key_bias; /* see key_bias.h, for a quantised cache: also balances the keys' norms */
 };
 
-/* A weight matrix of a layer, or a rank's share of it. */
+/* A weight matrix of a layer, or a rank's share of it; of many experts, one after the other. */
 struct projection {
     enum projection_role role;
     int32_t layer;
-    struct matrix *matrix; /* [outputs, inputs] */
+    struct matrix *matrix; /* [outputs, inputs]; NULL: the layer has no such product */
 };
 
 /* A norm that the model does not have is a zeroed buffer. Sizes are those of the rank's share;
@@ -34,10 +34,17 @@ struct layer_weights {
     struct buffer k_norm;              /* float [head_dim], or [num_kv_heads * head_dim] if full */
     struct buffer key_bias;            /* struct key_bias [num_kv_heads]; empty if none is cut */
     struct key_biases key_biases;      /* these biases, and how they rotate; heads NULL: none */
+    struct buffer sinks;               /* float [num_heads] */
     struct projection attention_out;   /* [hidden, num_heads * head_dim] */
     struct buffer ffn_norm;            /* float [hidden] */
     struct projection gate_up;         /* [2 * intermediate, hidden]: gate, then up */
-    struct projection down;            /* [hidden, intermediate] */
+    struct projection down;            /* [hidden, intermediate]; both of the shared expert, if the
+                                          layer is sparse */
+    struct projection router;          /* [experts of the model, hidden] */
+    struct buffer selection_bias;      /* float [experts of the model] */
+    struct projection expert_gate_up;  /* for each expert [2 * expert_size, hidden] */
+    struct projection expert_down;     /* for each expert [hidden, expert_size] */
+    struct projection shared_router;   /* [1, hidden] */
     struct buffer ffn_post_norm;       /* float [hidden] */
 };
 

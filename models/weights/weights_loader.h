@@ -17,6 +17,7 @@ struct weights_loader {
     /* Destination of a chunk's rows if they are cut or requantised: [WEIGHTS_CHUNK_BYTES].
      */
     void *scratch, *requantised;
+    void *assembled; /* rows of a source that assembles them; allocated when first needed */
     struct error *err;
 };
 

@@ -5,14 +5,48 @@
 
 /* --- What the file has --- */
 
-static const struct tensor_info *find(const struct model *model, enum tensor_role role,
-                                      const char *suffix) {
-    return tensor_names_find(model, (struct tensor_place){role, 0}, suffix);
+/* The first layer of the same kind, which the others must agree with. Attention is of one kind. */
+static int32_t model_layer(const struct model_config *config, enum tensor_role role,
+                           int32_t layer) {
+    bool is_sparse = config->layers[layer].is_sparse;
+    int32_t first = 0;
+    if (role < TENSOR_GATE)
+        return 0;
+    while (config->layers[first].is_sparse != is_sparse)
+        first++;
+    return first;
 }
 
-static int64_t num_rows(const struct model *model, enum tensor_role role) {
-    const struct tensor_info *tensor = find(model, role, "weight");
-    return tensor != NULL ? tensor->shape[0] : 0;
+/* Finds what the file has for a role, in the layer that others must agree with. */
+static bool find(const struct model *model, struct tensor_place place, struct tensor_source *out) {
+    place.layer = model_layer(&model->config, place.role, place.layer);
+    return tensor_source_find(model, place, out);
+}
+
+static int32_t num_rows(const struct model *model, struct tensor_place place) {
+    struct tensor_source source;
+    return find(model, place, &source) ? source.rows : 0;
+}
+
+static bool is_biased(const struct model *model, struct tensor_place place) {
+    struct tensor_source source;
+    return find(model, place, &source) && source.bias != NULL;
+}
+
+/* Experts are in one tensor, or in one each. */
+static struct tensor_place place_of(const struct model *model, enum tensor_role role,
+                                    int32_t layer) {
+    struct tensor_place all = {role, layer, TENSOR_ALL_EXPERTS}, one = {role, layer, 0};
+    bool is_expert = role >= TENSOR_EXPERT_GATE && role <= TENSOR_EXPERT_DOWN;
+    return is_expert && num_rows(model, all) > 0 ? all : one;
+}
+
+bool weights_part_find(const struct model *model, const struct weights_part *part, int32_t expert,
+                       struct tensor_source *out) {
+    struct tensor_place place = part->place;
+    if (place.expert != TENSOR_ALL_EXPERTS)
+        place.expert = expert;
+    return tensor_source_find(model, place, out);
 }
 
 /* --- Matrices --- */
@@ -28,20 +62,21 @@ struct stacked {
 
 /* By the number of rows, because GGUF files have one name for the fused matrix and its lower part.
  */
-static bool is_fused(const struct model *model, const struct stacked *stacked) {
+static bool is_fused(const struct model *model, const struct stacked *stacked, int32_t layer) {
     int32_t rows = 0;
     for (int i = 0; i < stacked->num_roles; i++)
         rows += stacked->rows[i];
-    return num_rows(model, stacked->roles[0]) == 0 && num_rows(model, stacked->fused) == rows;
+    return num_rows(model, place_of(model, stacked->roles[0], layer)) == 0 &&
+           num_rows(model, place_of(model, stacked->fused, layer)) == rows;
 }
 
 static struct weights_matrix plan_fused(const struct model *model, const struct stacked *stacked,
                                         int32_t layer) {
     struct weights_matrix out = {.num_parts = 1};
     struct weights_part *part = &out.parts[0];
-    *part = (struct weights_part){.place = {stacked->fused, layer},
-                                  .num_spans = stacked->num_roles,
-                                  .biased = find(model, stacked->fused, "bias") != NULL};
+    *part = (struct weights_part){.place = place_of(model, stacked->fused, layer),
+                                  .num_spans = stacked->num_roles};
+    part->biased = is_biased(model, part->place);
     for (int i = 0; i < stacked->num_roles; i++) {
         part->spans[i] = stacked->kept[i];
         part->spans[i].first_row += part->rows;
@@ -56,9 +91,9 @@ static struct weights_matrix plan_separate(const struct model *model, const stru
     struct weights_matrix out = {.num_parts = stacked->num_roles};
     bool biased = false;
     for (int i = 0; i < stacked->num_roles; i++)
-        biased = biased || find(model, stacked->roles[i], "bias") != NULL;
+        biased = biased || is_biased(model, place_of(model, stacked->roles[i], layer));
     for (int i = 0; i < stacked->num_roles; i++)
-        out.parts[i] = (struct weights_part){.place = {stacked->roles[i], layer},
+        out.parts[i] = (struct weights_part){.place = place_of(model, stacked->roles[i], layer),
                                              .rows = stacked->rows[i],
                                              .biased = biased,
                                              .num_spans = 1,
@@ -69,27 +104,42 @@ static struct weights_matrix plan_separate(const struct model *model, const stru
 /* A column-parallel matrix: whole rows, with their biases. */
 static struct weights_matrix plan_stacked(const struct model *model, const struct stacked *stacked,
                                           int32_t layer) {
-    struct weights_matrix out = is_fused(model, stacked) ? plan_fused(model, stacked, layer)
-                                                         : plan_separate(model, stacked, layer);
+    struct weights_matrix out = is_fused(model, stacked, layer)
+                                    ? plan_fused(model, stacked, layer)
+                                    : plan_separate(model, stacked, layer);
+    out.num_experts = 1;
+    out.own = (struct row_span){0, 1};
     out.cols = out.num_cols = model->config.hidden_size;
     out.bias_scale = 1.0F;
     return out;
+}
+
+/* A matrix that every rank has, with whole rows. */
+static struct weights_matrix plan_whole(const struct model *model, enum tensor_role role,
+                                        int32_t layer, int32_t rows) {
+    const struct stacked alone = {
+        .num_roles = 1, .roles = {role}, .rows = {rows}, .kept = {{0, rows}}, .fused = role};
+    struct weights_matrix plan = plan_stacked(model, &alone, layer);
+    plan.keeps_type = true; /* small, and what follows from it is a choice */
+    return plan;
 }
 
 /* A row-parallel matrix, whose product is added to the hidden states: columns of all rows. The bias
  * is added once, by rank 0. residual_scale multiplies it too, unless a norm follows, which then
  * carries it. */
 static struct weights_matrix plan_branch_end(const struct model *model,
-                                             const struct model_shard *shard,
-                                             struct tensor_place place, int32_t cols,
-                                             struct row_span kept) {
+                                             const struct model_shard *shard, enum tensor_role role,
+                                             int32_t layer, int32_t cols, struct row_span kept) {
     const struct model_config *config = &model->config;
     float bias_scale = config->post_norm ? 1.0F : config->residual_scale;
+    struct tensor_place place = place_of(model, role, layer);
     return (struct weights_matrix){
+        .num_experts = 1,
+        .own = {0, 1},
         .num_parts = 1,
         .parts = {{.place = place,
                    .rows = config->hidden_size,
-                   .biased = find(model, place.role, "bias") != NULL,
+                   .biased = is_biased(model, place),
                    .num_spans = 1,
                    .spans = {{0, config->hidden_size}}}},
         .cols = cols,
@@ -99,42 +149,110 @@ static struct weights_matrix plan_branch_end(const struct model *model,
     };
 }
 
+/* --- Experts --- */
+
+/* Gate and up of an FFN of `size` inner elements, of which the rank keeps some. */
+static struct weights_matrix plan_gate_up(const struct model *model, enum tensor_role gate,
+                                          int32_t layer, int32_t size, struct row_span kept) {
+    /* enum tensor_role has gate, up and the two in one in this order, for each kind of FFN. */
+    const struct stacked gate_up = {.num_roles = 2,
+                                    .roles = {gate, gate + 1},
+                                    .rows = {size, size},
+                                    .kept = {kept, kept},
+                                    .fused = gate + 2};
+    return plan_stacked(model, &gate_up, layer);
+}
+
+static struct weights_matrix plan_experts(const struct model *model,
+                                          const struct model_shard *shard,
+                                          enum projection_role role, int32_t layer) {
+    const struct moe_config *moe = &model->config.moe;
+    struct row_span inner = {shard->first_expert_inner, shard->expert_size};
+    bool is_divided = shard->num_experts < moe->num_experts;
+    struct weights_matrix plan =
+        role == PROJECTION_EXPERT_GATE_UP
+            ? plan_gate_up(model, TENSOR_EXPERT_GATE, layer, moe->expert_size, inner)
+            : plan_branch_end(model, shard, TENSOR_EXPERT_DOWN, layer, moe->expert_size, inner);
+    plan.num_experts = moe->num_experts;
+    plan.own = (struct row_span){shard->first_expert, shard->num_experts};
+    /* Choices are summed with the scale, biases included; of whole experts each rank adds its own.
+     */
+    plan.bias_scale = is_divided || plan.bias_scale != 0.0F ? 1.0F : 0.0F;
+    return plan;
+}
+
 static struct row_span heads(int32_t first, int32_t count, const struct model_config *config) {
     return (struct row_span){first * config->head_dim, count * config->head_dim};
+}
+
+bool weights_plan_has_projection(const struct model_config *config, enum projection_role role,
+                                 int32_t layer) {
+    bool is_sparse = config->layers[layer].is_sparse;
+    switch (role) {
+    case PROJECTION_GATE_UP:
+    case PROJECTION_DOWN:
+        return !is_sparse || config->moe.shared_size > 0;
+    case PROJECTION_ROUTER:
+    case PROJECTION_EXPERT_GATE_UP:
+    case PROJECTION_EXPERT_DOWN:
+        return is_sparse;
+    case PROJECTION_SHARED_ROUTER:
+        return is_sparse && config->moe.shared_gate;
+    default:
+        return true;
+    }
+}
+
+static struct weights_matrix plan_qkv(const struct model *model, const struct model_shard *shard,
+                                      int32_t layer) {
+    const struct model_config *config = &model->config;
+    int32_t q_rows = config->num_heads * config->head_dim;
+    int32_t kv_rows = config->num_kv_heads * config->head_dim;
+    struct row_span q = heads(shard->first_head, shard->num_heads, config);
+    struct row_span kv = heads(shard->first_kv_head, shard->num_kv_heads, config);
+    const struct stacked qkv = {.num_roles = 3,
+                                .roles = {TENSOR_Q, TENSOR_K, TENSOR_V},
+                                .rows = {q_rows, kv_rows, kv_rows},
+                                .kept = {q, kv, kv},
+                                .fused = TENSOR_QKV};
+    struct weights_matrix plan = plan_stacked(model, &qkv, layer);
+    plan.keys = (struct row_span){q.num_rows, kv.num_rows};
+    return plan;
 }
 
 struct weights_matrix weights_plan_projection(const struct model *model,
                                               const struct model_shard *shard,
                                               enum projection_role role, int32_t layer) {
     const struct model_config *config = &model->config;
-    int32_t q_rows = config->num_heads * config->head_dim, ffn = config->intermediate_size;
-    int32_t kv_rows = config->num_kv_heads * config->head_dim;
-    struct row_span q = heads(shard->first_head, shard->num_heads, config);
-    struct row_span kv = heads(shard->first_kv_head, shard->num_kv_heads, config);
+    bool is_shared = config->layers[layer].is_sparse;
+    int32_t size = is_shared ? config->moe.shared_size : config->intermediate_size;
     struct row_span inner = {shard->first_intermediate, shard->intermediate_size};
-    const struct stacked qkv = {.num_roles = 3,
-                                .roles = {TENSOR_Q, TENSOR_K, TENSOR_V},
-                                .rows = {q_rows, kv_rows, kv_rows},
-                                .kept = {q, kv, kv},
-                                .fused = TENSOR_QKV};
-    const struct stacked gate_up = {.num_roles = 2,
-                                    .roles = {TENSOR_GATE, TENSOR_UP},
-                                    .rows = {ffn, ffn},
-                                    .kept = {inner, inner},
-                                    .fused = TENSOR_GATE_UP};
+    if (is_shared)
+        inner = (struct row_span){shard->first_shared_inner, shard->shared_size};
     switch (role) {
-    case PROJECTION_QKV: {
-        struct weights_matrix plan = plan_stacked(model, &qkv, layer);
-        plan.keys = (struct row_span){q.num_rows, kv.num_rows};
+    case PROJECTION_QKV:
+        return plan_qkv(model, shard, layer);
+    case PROJECTION_ATTENTION_OUT:
+        return plan_branch_end(model, shard, TENSOR_ATTENTION_OUT, layer,
+                               config->num_heads * config->head_dim,
+                               heads(shard->first_head, shard->num_heads, config));
+    case PROJECTION_GATE_UP:
+        return plan_gate_up(model, is_shared ? TENSOR_SHARED_GATE : TENSOR_GATE, layer, size,
+                            inner);
+    case PROJECTION_DOWN: {
+        struct weights_matrix plan = plan_branch_end(
+            model, shard, is_shared ? TENSOR_SHARED_DOWN : TENSOR_DOWN, layer, size, inner);
+        if (is_shared && config->moe.shared_gate && plan.bias_scale != 0.0F)
+            plan.bias_scale = 1.0F; /* summed with the scale, as experts are */
         return plan;
     }
-    case PROJECTION_ATTENTION_OUT:
-        return plan_branch_end(model, shard, (struct tensor_place){TENSOR_ATTENTION_OUT, layer},
-                               q_rows, q);
-    case PROJECTION_GATE_UP:
-        return plan_stacked(model, &gate_up, layer);
-    case PROJECTION_DOWN:
-        return plan_branch_end(model, shard, (struct tensor_place){TENSOR_DOWN, layer}, ffn, inner);
+    case PROJECTION_ROUTER:
+        return plan_whole(model, TENSOR_ROUTER, layer, config->moe.num_experts);
+    case PROJECTION_SHARED_ROUTER:
+        return plan_whole(model, TENSOR_SHARED_ROUTER, layer, 1);
+    case PROJECTION_EXPERT_GATE_UP:
+    case PROJECTION_EXPERT_DOWN:
+        return plan_experts(model, shard, role, layer);
     case NUM_PROJECTION_ROLES:
         break;
     }
@@ -146,8 +264,10 @@ struct weights_matrix weights_plan_vocab(const struct model *model, const struct
     const struct model_config *config = &model->config;
     bool is_head = role == TENSOR_HEAD || config->tied_embeddings;
     return (struct weights_matrix){
+        .num_experts = 1,
+        .own = {0, 1},
         .num_parts = 1,
-        .parts = {{.place = {role, 0},
+        .parts = {{.place = {role, 0, 0},
                    .rows = config->vocab_size,
                    .num_spans = 1,
                    .spans = {{shard->first_vocab, shard->vocab_size}}}},
@@ -183,14 +303,14 @@ size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
         row_bytes += plan->parts[i].biased && plan->bias_scale != 0.0F ? sizeof(float) : 0;
         bytes += (size_t)weights_part_rows(&plan->parts[i]) * row_bytes;
     }
-    return bytes;
+    return bytes * (size_t)plan->own.num_rows;
 }
 
 /* --- Norms --- */
 
 static struct weights_norm norm_of_hidden(const struct model_config *config, enum tensor_role role,
                                           int32_t layer, float scale, size_t offset) {
-    return (struct weights_norm){.place = {role, layer},
+    return (struct weights_norm){.place = {role, layer, 0},
                                  .width = config->hidden_size,
                                  .count = config->hidden_size,
                                  .added = config->norm_plus_one ? 1.0F : 0.0F,
@@ -203,7 +323,7 @@ static struct weights_norm norm_of_heads(const struct model_config *config, enum
                                          int32_t layer, int32_t total, struct row_span kept,
                                          size_t offset) {
     bool full = config->qk_norm == QK_NORM_FULL;
-    return (struct weights_norm){.place = {role, layer},
+    return (struct weights_norm){.place = {role, layer, 0},
                                  .width = config->head_dim * (full ? total : 1),
                                  .first = full ? kept.first_row : 0,
                                  .count = full ? kept.num_rows : config->head_dim,
@@ -237,6 +357,19 @@ int weights_plan_norms(const struct model_config *config, const struct model_sha
             norm_of_heads(config, TENSOR_K_NORM, layer, config->num_kv_heads,
                           heads(shard->first_kv_head, shard->num_kv_heads, config), NORM(k_norm));
     }
+    if (config->attention_sinks)
+        out[count++] = (struct weights_norm){.place = {TENSOR_SINKS, layer, 0},
+                                             .width = config->num_heads,
+                                             .first = shard->first_head,
+                                             .count = shard->num_heads,
+                                             .scale = 1.0F,
+                                             .offset = NORM(sinks)};
+    if (config->layers[layer].is_sparse && config->moe.selection_bias)
+        out[count++] = (struct weights_norm){.place = {TENSOR_SELECTION_BIAS, layer, 0},
+                                             .width = config->moe.num_experts,
+                                             .count = config->moe.num_experts,
+                                             .scale = 1.0F,
+                                             .offset = NORM(selection_bias)};
     return count;
 }
 

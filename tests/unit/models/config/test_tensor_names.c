@@ -20,6 +20,14 @@ static void assert_name(const struct model_config *config, enum tensor_role role
     assert_string_equal(name, expected);
 }
 
+/* In layer 2. */
+static void assert_expert(const struct model_config *config, enum tensor_role role, int32_t expert,
+                          const char *expected) {
+    char name[TENSOR_NAME_BYTES];
+    tensor_names_write(config, (struct tensor_place){role, 2, expert}, "weight", name);
+    assert_string_equal(name, expected);
+}
+
 static bool is_ignorable(const struct model_config *config, const char *name) {
     return tensor_names_is_ignorable(config, (struct text){name, strlen(name)});
 }
@@ -44,9 +52,24 @@ static void test_gguf(void **state) {
         [TENSOR_UP] = "blk.17.ffn_up.weight",
         [TENSOR_GATE_UP] = "blk.17.ffn_up.weight",
         [TENSOR_DOWN] = "blk.17.ffn_down.weight",
+        [TENSOR_SINKS] = "blk.17.attn_sinks.weight",
+        [TENSOR_ROUTER] = "blk.17.ffn_gate_inp.weight",
+        [TENSOR_SELECTION_BIAS] = "blk.17.exp_probs_b.bias",
+        [TENSOR_EXPERT_GATE] = "blk.17.ffn_gate.0.weight",
+        [TENSOR_EXPERT_UP] = "blk.17.ffn_up.0.weight",
+        [TENSOR_EXPERT_GATE_UP] = "blk.17.ffn_gate_up_exps.weight",
+        [TENSOR_EXPERT_DOWN] = "blk.17.ffn_down.0.weight",
+        [TENSOR_SHARED_ROUTER] = "blk.17.ffn_gate_inp_shexp.weight",
+        [TENSOR_SHARED_GATE] = "blk.17.ffn_gate_shexp.weight",
+        [TENSOR_SHARED_UP] = "blk.17.ffn_up_shexp.weight",
+        [TENSOR_SHARED_GATE_UP] = "blk.17.ffn_up_shexp.weight",
+        [TENSOR_SHARED_DOWN] = "blk.17.ffn_down_shexp.weight",
     };
     for (int role = 0; role < NUM_TENSOR_ROLES; role++)
         assert_name(&gguf, (enum tensor_role)role, 17, "weight", names[role]);
+    assert_expert(&gguf, TENSOR_EXPERT_GATE, TENSOR_ALL_EXPERTS, "blk.2.ffn_gate_exps.weight");
+    assert_expert(&gguf, TENSOR_EXPERT_GATE, 11, "blk.2.ffn_gate.11.weight");
+    assert_expert(&gguf, TENSOR_EXPERT_DOWN, 0, "blk.2.ffn_down.0.weight");
     assert_name(&gguf, TENSOR_V, 0, "bias", "blk.0.attn_v.bias");
 }
 
@@ -70,9 +93,25 @@ static void test_folder(void **state) {
         [TENSOR_UP] = "model.layers.3.mlp.up_proj.weight",
         [TENSOR_GATE_UP] = "model.layers.3.mlp.gate_up_proj.weight",
         [TENSOR_DOWN] = "model.layers.3.mlp.down_proj.weight",
+        [TENSOR_SINKS] = "model.layers.3.self_attn.sinks",
+        [TENSOR_ROUTER] = "model.layers.3.mlp.gate.weight",
+        [TENSOR_SELECTION_BIAS] = "model.layers.3.mlp.gate.e_score_correction_bias",
+        [TENSOR_EXPERT_GATE] = "model.layers.3.mlp.experts.0.gate_proj.weight",
+        [TENSOR_EXPERT_UP] = "model.layers.3.mlp.experts.0.up_proj.weight",
+        [TENSOR_EXPERT_GATE_UP] = "model.layers.3.block_sparse_moe.input_linear.weight",
+        [TENSOR_EXPERT_DOWN] = "model.layers.3.mlp.experts.0.down_proj.weight",
+        [TENSOR_SHARED_ROUTER] = "model.layers.3.mlp.shared_expert_gate.weight",
+        [TENSOR_SHARED_GATE] = "model.layers.3.mlp.shared_expert.gate_proj.weight",
+        [TENSOR_SHARED_UP] = "model.layers.3.mlp.shared_expert.up_proj.weight",
+        [TENSOR_SHARED_GATE_UP] = "model.layers.3.shared_mlp.input_linear.weight",
+        [TENSOR_SHARED_DOWN] = "model.layers.3.mlp.shared_expert.down_proj.weight",
     };
     for (int role = 0; role < NUM_TENSOR_ROLES; role++)
         assert_name(&folder, (enum tensor_role)role, 3, "weight", names[role]);
+    assert_expert(&folder, TENSOR_EXPERT_UP, 11, "model.layers.2.mlp.experts.11.up_proj.weight");
+    assert_expert(&folder, TENSOR_EXPERT_DOWN, TENSOR_ALL_EXPERTS,
+                  "model.layers.2.block_sparse_moe.output_linear.weight");
+    assert_name(&folder, TENSOR_SINKS, 3, "weight", "model.layers.3.self_attn.sinks");
     struct model_config both = folder;
     both.post_norm = true;
     assert_name(&both, TENSOR_FFN_NORM, 3, "weight",

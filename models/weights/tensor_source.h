@@ -1,0 +1,43 @@
+/* Private to models/weights: where the rows of a matrix are in a model's files. The same matrix is
+ * stored in many ways: as one tensor; for all experts in one tensor [experts, rows, cols]; with
+ * inputs and outputs exchanged; in a quantised checkpoint as codes, scales and zero points in
+ * tensors of their own. A source makes rows of one element type out of any of them.
+ *
+ * A way to store a matrix is added by a function that recognises it (the table in tensor_source.c)
+ * and one that assembles rows. Pure: uses the headers of the files only; the loader reads. */
+#ifndef QUIRE_MODELS_WEIGHTS_TENSOR_SOURCE_H
+#define QUIRE_MODELS_WEIGHTS_TENSOR_SOURCE_H
+
+#include "models/config/tensor_names.h"
+
+#define TENSOR_SOURCE_MAX_TENSORS 5
+
+struct tensor_source {
+    enum dtype dtype;    /* of the rows; DTYPE_NONE if no backend knows that of the file */
+    int32_t num_experts; /* whose rows follow each other; 1 for all but TENSOR_ALL_EXPERTS */
+    int32_t rows, cols;  /* of an expert; 0: the tensors' shapes are not those of a matrix */
+    int num_tensors;     /* each has an equal part for each expert */
+    const struct tensor_info *tensors[TENSOR_SOURCE_MAX_TENSORS];
+    /* NULL: the bytes of tensors[0] are the rows. Otherwise writes rows first_row .. first_row +
+     * num_rows - 1 of an expert, whose part of tensors[i] is at raw[i] (unaligned). Returns NULL,
+     * or what is wrong with the bytes: static text. */
+    const char *(*assemble)(const struct tensor_source *source, const uint8_t *const raw[],
+                            int32_t first_row, int32_t num_rows, void *out);
+    const struct tensor_info *bias; /* [num_experts, rows]; NULL: none */
+    bool alternates; /* rows (and biases) of gate and up take turns in the file; not in a source */
+};
+
+/* Finds the source of a place; returns false when the files have nothing there. Shapes are not
+ * checked against the configuration: the caller compares rows, cols and num_experts. */
+bool tensor_source_find(const struct model *model, struct tensor_place place,
+                        struct tensor_source *out);
+
+/* Returns the bytes of one expert's part of a tensor. */
+static inline size_t tensor_source_part_bytes(const struct tensor_source *source, int tensor) {
+    return source->tensors[tensor]->bytes / (size_t)source->num_experts;
+}
+
+/* Returns the place of a bias's element for row `row` of an expert. */
+int32_t tensor_source_bias_index(const struct tensor_source *source, int32_t row);
+
+#endif
