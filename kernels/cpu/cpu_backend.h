@@ -88,6 +88,11 @@ void cpu_sample(struct backend *b, const struct sample_args *args);
 /* Returns the bytes of the plan of a step of num_tokens tokens. */
 size_t cpu_attention_plan_bytes(int32_t num_tokens);
 
+/* cpu_experts.c */
+void cpu_route(struct backend *b, const struct route_args *args);
+void cpu_linear_experts(struct backend *b, const struct expert_linear_args *args);
+void cpu_combine_experts(struct backend *b, const struct combine_args *args);
+
 /* cpu_sample_parallel.c */
 /* Allocates for max_logit_rows; nothing without a group. Fails with ERROR_MEMORY. */
 int cpu_sample_parallel_init(struct cpu_sample_parallel *out, const struct cpu_rank *rank,

@@ -1,20 +1,19 @@
 /* One linear call: pack the activations as the formats of the matrix want them, then multiply.
- * Rows go in chunks of CHUNK_ROWS, which bounds the scratch and lets a chunk's activations stay in
- * the second cache while the weights stream by once.
+ * Rows go in chunks of GEMM_CHUNK_ROWS, which bounds the scratch and lets a chunk's activations
+ * stay in the second cache while the weights stream by once.
  *
  * Threads share the product by panels; a few rows are packed by the caller alone, which takes less
  * time than a barrier. Meanwhile, and wherever else they wait, threads prefetch the weights that
  * followed these the last time. */
+#include "kernels/cpu/ops/cpu_gemm.h"
+
 #include "config/base/check.h"
 #include "config/base/checked.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/levels/cpu_gemm_format.h"
+#include "config/base/numbers.h"
 #include "kernels/cpu/memory/cpu_memory.h"
 
 #include <stdlib.h>
 
-#define CHUNK_ROWS 192          /* whole tiles of every packing */
-#define PORTION_PANELS 4        /* that a thread takes at a time */
 #define PACK_ALONE_ITEMS 16384  /* activations that the caller packs by itself */
 #define PACK_PORTION_ITEMS 4096 /* else: per portion */
 
@@ -23,8 +22,8 @@ struct weights_span {
     size_t bytes;
 };
 
-/* CHUNK_ROWS packed rows of the longest K so far, for each packing that a matrix wanted; and the
- * weights that were multiplied after those of each matrix, by its number. */
+/* GEMM_CHUNK_ROWS packed rows of the longest K so far, for each packing that a matrix wanted; and
+ * the weights that were multiplied after those of each matrix, by its number. */
 struct cpu_gemm_scratch {
     struct weights_span *followers; /* [num_matrices] */
     int32_t num_matrices, last;
@@ -54,7 +53,7 @@ void cpu_gemm_scratch_destroy(struct cpu_backend *b) {
 
 static int grow(struct buffer *buffer, size_t row_bytes, struct error *err) {
     size_t bytes;
-    if (!checked_mul(row_bytes, CHUNK_ROWS, &bytes))
+    if (!checked_mul(row_bytes, GEMM_CHUNK_ROWS, &bytes))
         return error_set(err, ERROR_MODEL, "a matrix row of %zu bytes is too long", row_bytes);
     if (buffer->bytes >= bytes)
         return 0;
@@ -97,15 +96,9 @@ int cpu_gemm_number_matrix(struct cpu_backend *b, struct matrix *matrix, struct 
     return 0;
 }
 
-struct linear_job {
-    const struct matrix *matrix;
-    const float *x; /* this chunk's rows */
-    float *out;
-    int32_t num_rows;
-    float scale;
-    bool accumulate;
-    uint8_t *packed[GEMM_MAX_PACKINGS]; /* rows, by the matrix's packings */
-};
+uint8_t *cpu_gemm_packed_rows(struct cpu_backend *b, const struct cpu_row_packing *packing) {
+    return area_of(b->gemm_scratch, packing)->data;
+}
 
 static void find_tile(const int32_t *tile_rows, int32_t num_rows, int32_t row, int32_t *out_begin,
                       int32_t *out_rows) {
@@ -118,96 +111,131 @@ static void find_tile(const int32_t *tile_rows, int32_t num_rows, int32_t row, i
     *out_rows = size;
 }
 
-static void pack_row(const struct linear_job *job, int packing, int32_t row) {
-    const struct cpu_row_packing *p = job->matrix->packings[packing];
-    int32_t depth = job->matrix->cols, tile_begin, tile_rows;
-    find_tile(p->tile_rows, job->num_rows, row, &tile_begin, &tile_rows);
-    p->pack(job->x + (size_t)row * (size_t)depth, depth,
-            job->packed[packing] + (size_t)tile_begin * p->row_bytes((size_t)depth),
-            row - tile_begin, tile_rows);
+void cpu_gemm_pack_row(const struct cpu_row_packing *packing, const float *x, int32_t depth,
+                       uint8_t *packed, int32_t num_rows, int32_t row) {
+    int32_t tile_begin, tile_rows;
+    find_tile(packing->tile_rows, num_rows, row, &tile_begin, &tile_rows);
+    packing->pack(x, depth, packed + (size_t)tile_begin * packing->row_bytes((size_t)depth),
+                  row - tile_begin, tile_rows);
 }
 
-static void pack_rows(void *context, int64_t begin, int64_t end, int worker) {
-    const struct linear_job *job = context;
-    for (int i = 0; i < job->matrix->num_packings; i++)
-        for (int32_t row = (int32_t)begin; row < end; row++)
-            pack_row(job, i, row);
+int64_t cpu_gemm_pack_portion(int64_t num_rows, int64_t depth) {
+    return num_rows * depth <= PACK_ALONE_ITEMS ? num_rows : PACK_PORTION_ITEMS / depth + 1;
 }
 
-static void multiply_segment(const struct linear_job *job, const struct matrix_segment *segment,
-                             int32_t begin, int32_t end) {
+/* Returns the number of columns. */
+static int32_t multiply_segment(const struct gemm_product *product,
+                                const struct matrix_segment *segment, int32_t begin, int32_t end,
+                                float *out) {
+    const struct matrix *matrix = product->matrix;
     int32_t first_column = begin * PANEL_COLUMNS;
     int32_t last_column = end * PANEL_COLUMNS;
     if (last_column > segment->num_rows)
         last_column = segment->num_rows;
-    struct gemm_job product = {
+    struct gemm_job job = {
         .panels = segment->panels + (size_t)begin * segment->panel_bytes,
         .panel_bytes = segment->panel_bytes,
         .num_panels = end - begin,
         .num_columns = last_column - first_column,
-        .depth = job->matrix->cols,
-        .activations = job->packed[segment->packing],
-        .num_rows = job->num_rows,
-        .out = job->out + segment->first_row + first_column,
-        .out_stride = (size_t)job->matrix->rows,
-        .bias = job->matrix->bias == NULL ? NULL
-                                          : job->matrix->bias + segment->first_row + first_column,
-        .scale = job->scale,
-        .accumulate = job->accumulate,
+        .depth = matrix->cols,
+        .activations = product->packed[segment->packing],
+        .num_rows = product->num_rows,
+        .out = out,
+        .out_stride = product->out_stride,
+        .bias = matrix->bias == NULL ? NULL : matrix->bias + segment->first_row + first_column,
+        .scale = product->scale,
+        .accumulate = product->accumulate,
     };
-    segment->format->multiply(&product);
+    segment->format->multiply(&job);
+    return job.num_columns;
 }
 
-/* Panels begin..end-1 counted over the matrix, which may lie in several segments. */
-static void multiply_panels(void *context, int64_t begin, int64_t end, int worker) {
-    const struct linear_job *job = context;
-    for (int i = 0; i < job->matrix->num_segments; i++) {
-        const struct matrix_segment *segment = &job->matrix->segments[i];
-        int64_t first = begin - segment->first_panel;
-        int64_t last = end - segment->first_panel;
-        first = first > 0 ? first : 0;
-        last = last < segment->num_panels ? last : segment->num_panels;
-        if (first < last)
-            multiply_segment(job, segment, (int32_t)first, (int32_t)last);
+int32_t cpu_gemm_multiply(const struct gemm_product *product, int32_t begin, int32_t end) {
+    const struct matrix_segment *first = product->segments;
+    int32_t num_columns = 0;
+    for (int i = 0; i < product->num_segments; i++) {
+        const struct matrix_segment *segment = first + i;
+        int32_t offset = segment->first_panel - first->first_panel;
+        int32_t from = max_int32(begin - offset, 0);
+        int32_t to = min_int32(end - offset, segment->num_panels);
+        if (from < to)
+            num_columns += multiply_segment(product, segment, from, to, product->out + num_columns);
     }
+    return num_columns;
 }
 
-static void run_chunk(struct cpu_backend *b, struct linear_job *job) {
-    int64_t cols = job->matrix->cols;
-    int64_t portion =
-        job->num_rows * cols <= PACK_ALONE_ITEMS ? job->num_rows : PACK_PORTION_ITEMS / cols + 1;
-    thread_pool_for(b->pool, job->num_rows, portion, pack_rows, job);
-    thread_pool_for(b->pool, job->matrix->num_panels, PORTION_PANELS, multiply_panels, job);
+int32_t cpu_gemm_first_column(const struct gemm_product *product, int32_t panel) {
+    const struct matrix_segment *first = product->segments, *segment = first;
+    while (panel >= segment->first_panel - first->first_panel + segment->num_panels)
+        segment++;
+    return segment->first_row - first->first_row +
+           (panel - (segment->first_panel - first->first_panel)) * PANEL_COLUMNS;
 }
 
 /* Steps take the matrices of a model in the same order: what followed this one the last time is
  * expected to follow it again. Only hints come of it, so weights that are gone may be named. */
-static void expect_next(struct cpu_backend *b, const struct matrix *matrix) {
+void cpu_gemm_expect_next(struct cpu_backend *b, const struct matrix *matrix, const void *weights,
+                          size_t bytes) {
     struct cpu_gemm_scratch *scratch = b->gemm_scratch;
-    size_t bytes = 0;
-    for (int i = 0; i < matrix->num_segments; i++)
-        bytes += (size_t)matrix->segments[i].num_panels * matrix->segments[i].panel_bytes;
-    scratch->followers[scratch->last] =
-        (struct weights_span){.data = matrix->segments[0].panels, .bytes = bytes};
+    scratch->followers[scratch->last] = (struct weights_span){.data = weights, .bytes = bytes};
     scratch->last = matrix->number;
     const struct weights_span *next = &scratch->followers[matrix->number];
     thread_pool_expect(b->pool, next->data, next->bytes);
 }
 
+struct linear_job {
+    struct gemm_product product;
+    const float *x; /* this chunk's rows */
+    uint8_t *packed[GEMM_MAX_PACKINGS];
+};
+
+static void pack_rows(void *context, int64_t begin, int64_t end, int worker) {
+    const struct linear_job *job = context;
+    const struct matrix *matrix = job->product.matrix;
+    for (int i = 0; i < matrix->num_packings; i++)
+        for (int32_t row = (int32_t)begin; row < end; row++)
+            cpu_gemm_pack_row(matrix->packings[i], job->x + (size_t)row * (size_t)matrix->cols,
+                              matrix->cols, job->packed[i], job->product.num_rows, row);
+}
+
+static void multiply_panels(void *context, int64_t begin, int64_t end, int worker) {
+    struct gemm_product product = ((const struct linear_job *)context)->product;
+    product.out += cpu_gemm_first_column(&product, (int32_t)begin);
+    cpu_gemm_multiply(&product, (int32_t)begin, (int32_t)end);
+}
+
+static void run_chunk(struct cpu_backend *b, struct linear_job *job) {
+    int64_t num_rows = job->product.num_rows, cols = job->product.matrix->cols;
+    thread_pool_for(b->pool, num_rows, cpu_gemm_pack_portion(num_rows, cols), pack_rows, job);
+    thread_pool_for(b->pool, job->product.matrix->num_panels, GEMM_PORTION_PANELS, multiply_panels,
+                    job);
+}
+
+static size_t panels_bytes(const struct matrix *matrix) {
+    size_t bytes = 0;
+    for (int i = 0; i < matrix->num_segments; i++)
+        bytes += (size_t)matrix->segments[i].num_panels * matrix->segments[i].panel_bytes;
+    return bytes;
+}
+
 void cpu_linear(struct backend *base, const struct linear_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     const struct matrix *matrix = args->weight;
-    struct linear_job job = {
-        .matrix = matrix, .scale = args->scale, .accumulate = args->accumulate};
+    struct linear_job job = {.product = {.matrix = matrix,
+                                         .segments = matrix->segments,
+                                         .num_segments = matrix->num_segments,
+                                         .out_stride = (size_t)matrix->rows,
+                                         .scale = args->scale,
+                                         .accumulate = args->accumulate}};
     for (int i = 0; i < matrix->num_packings; i++)
-        job.packed[i] = area_of(b->gemm_scratch, matrix->packings[i])->data;
-    for (int32_t row = 0; row < args->num_rows; row += CHUNK_ROWS) {
+        job.product.packed[i] = job.packed[i] = cpu_gemm_packed_rows(b, matrix->packings[i]);
+    for (int32_t row = 0; row < args->num_rows; row += GEMM_CHUNK_ROWS) {
         int32_t left = args->num_rows - row;
-        job.num_rows = left < CHUNK_ROWS ? left : CHUNK_ROWS;
+        job.product.num_rows = min_int32(left, GEMM_CHUNK_ROWS);
         job.x = (const float *)args->x + (size_t)row * (size_t)matrix->cols;
-        job.out = (float *)args->out + (size_t)row * (size_t)matrix->rows;
-        if (left <= CHUNK_ROWS)
-            expect_next(b, matrix);
+        job.product.out = (float *)args->out + (size_t)row * (size_t)matrix->rows;
+        if (left <= GEMM_CHUNK_ROWS)
+            cpu_gemm_expect_next(b, matrix, matrix->segments[0].panels, panels_bytes(matrix));
         run_chunk(b, &job);
     }
 }

@@ -1,0 +1,355 @@
+/* A mixture of experts. Products of a call's choices take the experts one after the other, in
+ * chunks of as many packed rows as the workspace holds; all threads share the panels of a chunk's
+ * experts. Experts that nobody chose are not read.
+ *
+ * An expert's rows are multiplied like those of a matrix that has only its segments, so they have
+ * the bits of `linear`. Where an expert has several, a thread's results go through memory of its
+ * own, because the rows of one expert's choices are not next to each other. */
+#include "config/base/check.h"
+#include "config/base/numbers.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/memory/cpu_op_scratch.h"
+#include "kernels/cpu/ops/cpu_gemm.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define ROUTE_PORTION_SCORES 1024
+#define COMBINE_PORTION_FLOATS 8192
+#define COMBINE_COLUMNS 64 /* that are summed at a time, in registers */
+#define PORTION_COLUMNS (GEMM_PORTION_PANELS * PANEL_COLUMNS)
+#define PORTION_BYTES (GEMM_CHUNK_ROWS * PORTION_COLUMNS * sizeof(float))
+
+/* --- route --- */
+
+/* Writes the indices of the num_top largest values, the lower of equal ones first. `allowed` NULL:
+ * all are. */
+static void find_top(const double *values, const bool *allowed, int32_t count, int32_t num_top,
+                     int32_t *out) {
+    int32_t found = 0;
+    for (int32_t i = 0; i < count; i++) {
+        if (allowed != NULL && !allowed[i])
+            continue;
+        int32_t at = found;
+        while (at > 0 && values[i] > values[out[at - 1]])
+            at--;
+        if (at == num_top)
+            continue;
+        found = min_int32(found + 1, num_top);
+        memmove(out + at + 1, out + at, (size_t)(found - 1 - at) * sizeof(*out));
+        out[at] = i;
+    }
+}
+
+/* Allows the experts of the groups that can be chosen from. */
+static void allow_groups(const struct route_args *args, const double *values, bool *allowed) {
+    const int32_t size = args->num_experts / args->num_groups;
+    const int32_t num_top = args->group_score == ROUTE_GROUP_MAX || size == 1 ? 1 : 2;
+    double scores[EXPERTS_MAX];
+    int32_t top[2], groups[EXPERTS_MAX];
+    for (int32_t g = 0; g < args->num_groups; g++) {
+        const double *group = values + (ptrdiff_t)g * size;
+        find_top(group, NULL, size, num_top, top);
+        scores[g] = group[top[0]] + (num_top == 2 ? group[top[1]] : 0);
+    }
+    find_top(scores, NULL, args->num_groups, args->num_chosen_groups, groups);
+    memset(allowed, 0, (size_t)args->num_experts * sizeof(*allowed));
+    for (int32_t i = 0; i < args->num_chosen_groups; i++)
+        memset(allowed + (ptrdiff_t)groups[i] * size, true, (size_t)size * sizeof(*allowed));
+}
+
+/* The scores by which experts are chosen, without the bias. */
+static void score_experts(const struct route_args *args, const double *logits, double *scores) {
+    const bool is_softmax = args->scoring == ROUTE_SOFTMAX;
+    double max = -INFINITY, sum = 0;
+    for (int32_t e = 0; is_softmax && e < args->num_experts; e++)
+        max = fmax(max, logits[e]);
+    for (int32_t e = 0; e < args->num_experts; e++) {
+        scores[e] = is_softmax                       ? exp(logits[e] - max)
+                    : args->scoring == ROUTE_SIGMOID ? 1 / (1 + exp(-logits[e]))
+                                                     : logits[e];
+        sum += scores[e];
+    }
+    for (int32_t e = 0; is_softmax && e < args->num_experts; e++)
+        scores[e] /= sum;
+}
+
+/* Of one choice, see ROUTE_SPARSEMIXER. Earlier ones are marked. */
+static double sparsemixer_weight(const struct route_args *args, const double *logits,
+                                 const bool *chosen, int32_t expert) {
+    const double max = logits[expert];
+    double sum = 0;
+    for (int32_t e = 0; e < args->num_experts; e++) {
+        double gap = (max - logits[e]) / fmax(fabs(logits[e]), max); /* NaN: both are 0 */
+        if (!chosen[e] && !(gap > 2 * (double)args->jitter))
+            sum += exp(logits[e] - max);
+    }
+    return 1 / sum;
+}
+
+static void weigh_choices(const struct route_args *args, const double *logits, const double *scores,
+                          const int32_t *experts, float *weights) {
+    const int32_t k = args->num_chosen;
+    bool chosen[EXPERTS_MAX] = {false};
+    double sum = 0, total = 0;
+    for (int32_t j = 0; args->scoring == ROUTE_SOFTMAX_OF_CHOSEN && j < k; j++)
+        total += exp(logits[experts[j]] - logits[experts[0]]);
+    for (int32_t j = 0; j < k; j++) {
+        const int32_t e = experts[j];
+        weights[j] = (float)(args->scoring == ROUTE_SOFTMAX_OF_CHOSEN
+                                 ? exp(logits[e] - logits[experts[0]]) / total
+                             : args->scoring == ROUTE_SPARSEMIXER
+                                 ? sparsemixer_weight(args, logits, chosen, e)
+                                 : scores[e]);
+        chosen[e] = true;
+        sum += weights[j];
+    }
+    for (int32_t j = 0; j < k; j++)
+        weights[j] = (float)(weights[j] / (args->renormalise ? sum + 1e-20 : 1) * args->scale);
+}
+
+static void route_token(const struct route_args *args, const float *row, int32_t *experts,
+                        float *weights) {
+    double logits[EXPERTS_MAX], scores[EXPERTS_MAX], values[EXPERTS_MAX];
+    bool allowed[EXPERTS_MAX];
+    for (int32_t e = 0; e < args->num_experts; e++)
+        logits[e] = isnan(row[e]) ? -FLT_MAX : fmin(fmax(row[e], -FLT_MAX), FLT_MAX);
+    score_experts(args, logits, scores);
+    for (int32_t e = 0; e < args->num_experts; e++)
+        values[e] = scores[e] + (args->bias != NULL ? args->bias[e] : 0);
+    if (args->num_groups > 1)
+        allow_groups(args, values, allowed);
+    find_top(values, args->num_groups > 1 ? allowed : NULL, args->num_experts, args->num_chosen,
+             experts);
+    weigh_choices(args, logits, scores, experts, weights);
+}
+
+static void route_tokens(void *context, int64_t begin, int64_t end, int worker) {
+    const struct route_args *args = context;
+    for (int64_t t = begin; t < end; t++)
+        route_token(args, args->logits + t * args->num_experts,
+                    args->choices.experts + t * args->num_chosen,
+                    args->choices.weights + t * args->num_chosen);
+}
+
+/* Returns the number of the expert among the rank's own; -1: it is not one of them. */
+static int32_t own_number(int32_t own_first, int32_t num_own, int32_t expert) {
+    return expert >= own_first && expert < own_first + num_own ? expert - own_first : -1;
+}
+
+/* Sorts by counting: `first` counts each expert's choices, then is where its next one goes, which
+ * in the end is where those of the expert after it begin. */
+static void order_choices(const struct route_args *args) {
+    const int32_t num_choices = args->num_tokens * args->num_chosen, num_own = args->num_own;
+    const struct expert_choices *c = &args->choices;
+    memset(c->first, 0, ((size_t)num_own + 1) * sizeof(*c->first));
+    for (int32_t i = 0; i < num_choices; i++) {
+        int32_t own = own_number(args->own_first, num_own, c->experts[i]);
+        if (own >= 0)
+            c->first[own]++;
+    }
+    int32_t end = 0;
+    for (int32_t e = 0; e <= num_own; e++) {
+        int32_t count = c->first[e];
+        c->first[e] = end;
+        end += count;
+    }
+    for (int32_t i = 0; i < num_choices; i++) {
+        int32_t own = own_number(args->own_first, num_own, c->experts[i]);
+        if (own >= 0)
+            c->order[c->first[own]++] = i;
+    }
+    memmove(c->first + 1, c->first, (size_t)num_own * sizeof(*c->first));
+    c->first[0] = 0;
+}
+
+void cpu_route(struct backend *base, const struct route_args *args) {
+    struct cpu_backend *b = (struct cpu_backend *)base;
+    CHECK(args->num_experts <= EXPERTS_MAX && args->num_chosen <= EXPERTS_MAX_CHOSEN);
+    thread_pool_for(b->pool, args->num_tokens, ROUTE_PORTION_SCORES / args->num_experts + 1,
+                    route_tokens, (void *)args);
+    order_choices(args);
+}
+
+/* --- linear_experts --- */
+
+/* Choices of one expert, all or as many as fit into a chunk. */
+struct expert_group {
+    int32_t expert; /* among the rank's own */
+    int32_t first;  /* index in `order` */
+    int32_t num_rows;
+    int32_t first_packed; /* row of the workspace */
+};
+
+struct experts_job {
+    struct cpu_backend *backend;
+    const struct expert_linear_args *args;
+    int32_t num_panels, num_columns; /* of an expert */
+    int num_segments;
+    uint8_t *packed[GEMM_MAX_PACKINGS];
+    int32_t num_groups;
+    struct expert_group groups[GEMM_CHUNK_ROWS];
+};
+
+static void pack_choices(void *context, int64_t begin, int64_t end, int worker) {
+    const struct experts_job *job = context;
+    const struct expert_linear_args *args = job->args;
+    const struct matrix *matrix = args->weight;
+    const struct expert_group *group = job->groups;
+    const int32_t origin = group->first;
+    for (int32_t i = origin + (int32_t)begin; i < origin + end; i++) {
+        while (i >= group->first + group->num_rows)
+            group++;
+        int32_t choice = args->choices->order[i];
+        int32_t row = args->per_choice ? choice : choice / args->num_chosen;
+        const float *x = (const float *)args->x + (ptrdiff_t)row * matrix->cols;
+        for (int p = 0; p < matrix->num_packings; p++) {
+            const struct cpu_row_packing *packing = matrix->packings[p];
+            size_t row_bytes = packing->row_bytes((size_t)matrix->cols);
+            cpu_gemm_pack_row(packing, x, matrix->cols,
+                              job->packed[p] + (size_t)group->first_packed * row_bytes,
+                              group->num_rows, i - group->first);
+        }
+    }
+}
+
+static struct gemm_product product_of(const struct experts_job *job,
+                                      const struct expert_group *group) {
+    const struct matrix *matrix = job->args->weight;
+    struct gemm_product product = {.matrix = matrix,
+                                   .segments = matrix->segments +
+                                               (ptrdiff_t)group->expert * job->num_segments,
+                                   .num_segments = job->num_segments,
+                                   .num_rows = group->num_rows,
+                                   .out_stride = PORTION_COLUMNS,
+                                   .scale = 1};
+    for (int p = 0; p < matrix->num_packings; p++)
+        product.packed[p] =
+            job->packed[p] +
+            (size_t)group->first_packed * matrix->packings[p]->row_bytes((size_t)matrix->cols);
+    return product;
+}
+
+/* At most GEMM_PORTION_PANELS panels. A row alone needs no other place than its own. */
+static void multiply_group(const struct experts_job *job, const struct expert_group *group,
+                           int32_t begin, int32_t end, int worker) {
+    const int32_t *choices = job->args->choices->order + group->first;
+    struct gemm_product product = product_of(job, group);
+    float *out = (float *)job->args->out + cpu_gemm_first_column(&product, begin);
+    if (group->num_rows == 1) {
+        product.out = out + (ptrdiff_t)choices[0] * job->num_columns;
+        cpu_gemm_multiply(&product, begin, end);
+        return;
+    }
+    product.out = job->backend->op_scratch->workers[worker].data;
+    size_t bytes = (size_t)cpu_gemm_multiply(&product, begin, end) * sizeof(float);
+    for (int32_t i = 0; i < group->num_rows; i++)
+        memcpy(out + (ptrdiff_t)choices[i] * job->num_columns,
+               product.out + (ptrdiff_t)i * PORTION_COLUMNS, bytes);
+}
+
+/* Panels are counted over the chunk's groups. */
+static void multiply_groups(void *context, int64_t begin, int64_t end, int worker) {
+    const struct experts_job *job = context;
+    while (begin < end) {
+        int64_t group = begin / job->num_panels, base = group * job->num_panels;
+        int64_t next = base + job->num_panels < end ? base + job->num_panels : end;
+        multiply_group(job, &job->groups[group], (int32_t)(begin - base), (int32_t)(next - base),
+                       worker);
+        begin = next;
+    }
+}
+
+/* Rows that a tile of the smallest size takes, however few it has. */
+static int32_t least_tile_rows(const struct matrix *matrix) {
+    int32_t least = 1;
+    for (int p = 0; p < matrix->num_packings; p++) {
+        const int32_t *last = matrix->packings[p]->tile_rows;
+        while (last[1] != 0)
+            last++;
+        least = max_int32(least, *last);
+    }
+    return least;
+}
+
+/* Groups the choices from index *next of `order` on that fit into the workspace; an expert's
+ * choices are only divided if they are alone too many. Returns the number of choices. */
+static int32_t plan_groups(struct experts_job *job, int32_t *expert, int32_t *next) {
+    const struct expert_linear_args *args = job->args;
+    const int32_t *first = args->choices->first, step = least_tile_rows(args->weight);
+    const int32_t begin = *next;
+    int32_t used = 0;
+    job->num_groups = 0;
+    while (*expert < args->num_own) {
+        int32_t left = first[*expert + 1] - *next;
+        int32_t taken = min_int32(left, GEMM_CHUNK_ROWS);
+        int32_t places = (taken + step - 1) / step * step;
+        if (used + places > GEMM_CHUNK_ROWS)
+            break;
+        if (taken > 0)
+            job->groups[job->num_groups++] = (struct expert_group){*expert, *next, taken, used};
+        used += places;
+        *next += taken;
+        if (taken < left)
+            break;
+        ++*expert;
+    }
+    return *next - begin;
+}
+
+void cpu_linear_experts(struct backend *base, const struct expert_linear_args *args) {
+    struct cpu_backend *b = (struct cpu_backend *)base;
+    const struct matrix *matrix = args->weight;
+    struct experts_job job = {.backend = b,
+                              .args = args,
+                              .num_panels = matrix->num_panels / args->num_own,
+                              .num_columns = matrix->rows / args->num_own,
+                              .num_segments = matrix->num_segments / args->num_own};
+    CHECK(cpu_op_scratch_reserve_workers(b->op_scratch, PORTION_BYTES) == 0);
+    for (int p = 0; p < matrix->num_packings; p++)
+        job.packed[p] = cpu_gemm_packed_rows(b, matrix->packings[p]);
+    cpu_gemm_expect_next(b, matrix, NULL, 0);
+    int32_t expert = 0, next = 0, num_rows;
+    while ((num_rows = plan_groups(&job, &expert, &next)) > 0) {
+        thread_pool_for(b->pool, num_rows, cpu_gemm_pack_portion(num_rows, matrix->cols),
+                        pack_choices, &job);
+        thread_pool_for(b->pool, (int64_t)job.num_groups * job.num_panels, GEMM_PORTION_PANELS,
+                        multiply_groups, &job);
+    }
+}
+
+/* --- combine_experts --- */
+
+/* One token's columns first..first+n-1, n <= COMBINE_COLUMNS. */
+static void combine_columns(const struct combine_args *args, int64_t token, int32_t first,
+                            int32_t n) {
+    const int64_t k = args->num_chosen;
+    float sums[COMBINE_COLUMNS] = {0}, *out = (float *)args->out + token * args->width + first;
+    for (int64_t c = token * k; c < (token + 1) * k; c++) {
+        if (own_number(args->own_first, args->num_own, args->choices->experts[c]) < 0)
+            continue;
+        const float weight = args->choices->weights[c];
+        const float *x = (const float *)args->x + c * args->width + first;
+        for (int32_t i = 0; n == COMBINE_COLUMNS && i < COMBINE_COLUMNS; i++)
+            sums[i] += weight * x[i];
+        for (int32_t i = 0; n < COMBINE_COLUMNS && i < n; i++)
+            sums[i] += weight * x[i];
+    }
+    for (int32_t i = 0; i < n; i++)
+        out[i] = args->scale * sums[i] + (args->accumulate ? out[i] : 0);
+}
+
+static void combine_tokens(void *context, int64_t begin, int64_t end, int worker) {
+    const struct combine_args *args = context;
+    for (int64_t t = begin; t < end; t++)
+        for (int32_t i = 0; i < args->width; i += COMBINE_COLUMNS)
+            combine_columns(args, t, i, min_int32(COMBINE_COLUMNS, args->width - i));
+}
+
+void cpu_combine_experts(struct backend *base, const struct combine_args *args) {
+    struct cpu_backend *b = (struct cpu_backend *)base;
+    int64_t floats = (int64_t)args->num_chosen * args->width;
+    thread_pool_for(b->pool, args->num_tokens, COMBINE_PORTION_FLOATS / floats + 1, combine_tokens,
+                    (void *)args);
+}
