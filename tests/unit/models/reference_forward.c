@@ -15,19 +15,24 @@ struct reference {
     int count;
 };
 
-/* y = x W^T + b */
+/* y = x W^T + b; w [rows][cols], b [rows] or NULL. */
+static void multiply_by(const float *w, const float *b, int32_t rows, int32_t cols, const double *x,
+                        double *y) {
+    for (int32_t row = 0; row < rows; row++) {
+        double sum = b != NULL ? (double)b[row] : 0.0;
+        for (int32_t i = 0; i < cols; i++)
+            sum += x[i] * (double)w[row * cols + i];
+        y[row] = sum;
+    }
+}
+
 static void multiply(const struct reference *r, enum tensor_role role, int32_t layer,
                      const struct rows *x, struct rows *y) {
     const struct image_tensor *tensor = model_image_find(r->image, role, layer, "weight");
     const struct image_tensor *bias = model_image_find(r->image, role, layer, "bias");
     float *w = model_image_values(tensor), *b = bias != NULL ? model_image_values(bias) : NULL;
     for (int t = 0; t < r->count; t++)
-        for (int32_t row = 0; row < tensor->rows; row++) {
-            double sum = b != NULL ? (double)b[row] : 0.0;
-            for (int32_t i = 0; i < tensor->cols; i++)
-                sum += x->at[t][i] * (double)w[row * tensor->cols + i];
-            y->at[t][row] = sum;
-        }
+        multiply_by(w, b, tensor->rows, tensor->cols, x->at[t], y->at[t]);
     free(w);
     free(b);
 }
@@ -99,6 +104,12 @@ static void attend_one(const struct reference *r, int32_t layer, int32_t head, i
     int32_t kv = head / (config->num_heads / config->num_kv_heads) * dim;
     int first = window > 0 && token - window + 1 > 0 ? token - window + 1 : 0;
     double weights[REFERENCE_MAX_TOKENS], sum = 0.0;
+    if (config->attention_sinks) {
+        float *sinks =
+            model_image_values(model_image_find(r->image, TENSOR_SINKS, layer, "weight"));
+        sum = exp((double)sinks[head]);
+        free(sinks);
+    }
     for (int t = first; t <= token; t++) {
         double score = 0.0;
         for (int32_t i = 0; i < dim; i++)
@@ -129,20 +140,99 @@ static void attention(const struct reference *r, int32_t layer, const struct row
     multiply(r, TENSOR_ATTENTION_OUT, layer, &mixed, y);
 }
 
-static double activate(enum activation activation, double x) {
+static double gate_with(enum activation activation, double x, double up) {
+    if (activation == ACTIVATION_CLAMPED_SWIGLU) {
+        x = fmin(x, 7.0);
+        return x / (1.0 + exp(-1.702 * x)) * (fmax(-7.0, fmin(up, 7.0)) + 1.0);
+    }
     if (activation == ACTIVATION_SILU)
-        return x / (1.0 + exp(-x));
-    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+        return x / (1.0 + exp(-x)) * up;
+    return 0.5 * x * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (x + 0.044715 * x * x * x))) * up;
 }
 
-static void ffn(const struct reference *r, int32_t layer, const struct rows *x, struct rows *y) {
+/* Of a dense layer, or the shared expert of a sparse one: `gate`, and the roles after it. */
+static void ffn(const struct reference *r, enum tensor_role role, int32_t layer, int32_t size,
+                const struct rows *x, struct rows *y) {
     static struct rows gate, up;
-    multiply(r, TENSOR_GATE, layer, x, &gate);
-    multiply(r, TENSOR_UP, layer, x, &up);
+    multiply(r, role, layer, x, &gate);
+    multiply(r, role + 1, layer, x, &up);
     for (int t = 0; t < r->count; t++)
-        for (int32_t i = 0; i < r->config->intermediate_size; i++)
-            up.at[t][i] *= activate(r->config->activation, gate.at[t][i]);
-    multiply(r, TENSOR_DOWN, layer, &up, y);
+        for (int32_t i = 0; i < size; i++)
+            up.at[t][i] = gate_with(r->config->activation, gate.at[t][i], up.at[t][i]);
+    multiply(r, role + 3, layer, &up, y);
+}
+
+static void add_expert(const struct reference *r, int32_t layer, int32_t expert, double weight,
+                       const double *x, double *y) {
+    int32_t hidden = r->config->hidden_size, size = r->config->moe.expert_size;
+    double gate[MAX_WIDTH], up[MAX_WIDTH], down[MAX_WIDTH];
+    float *wg = model_image_expert(r->image, TENSOR_EXPERT_GATE, layer, expert);
+    float *wu = model_image_expert(r->image, TENSOR_EXPERT_UP, layer, expert);
+    float *wd = model_image_expert(r->image, TENSOR_EXPERT_DOWN, layer, expert);
+    multiply_by(wg, NULL, size, hidden, x, gate);
+    multiply_by(wu, NULL, size, hidden, x, up);
+    for (int32_t i = 0; i < size; i++)
+        up[i] = gate_with(r->config->activation, gate[i], up[i]);
+    multiply_by(wd, NULL, hidden, size, up, down);
+    for (int32_t i = 0; i < hidden; i++)
+        y[i] += weight * down[i];
+    free(wg);
+    free(wu);
+    free(wd);
+}
+
+/* The weight that an expert's score gives it, before renormalisation. */
+static double score(const struct moe_config *moe, const double *logits, int32_t expert) {
+    double sum = 0.0;
+    if (moe->scoring == ROUTE_SIGMOID)
+        return 1.0 / (1.0 + exp(-logits[expert]));
+    for (int32_t e = 0; e < moe->num_experts; e++)
+        sum += exp(logits[e] - logits[expert]);
+    return 1.0 / sum;
+}
+
+/* By definition: an expert is chosen if fewer than num_chosen have a larger score. */
+static void choose(const struct moe_config *moe, const double *logits, const float *bias,
+                   double *weights) {
+    double sum = 0.0;
+    for (int32_t e = 0; e < moe->num_experts; e++) {
+        int32_t larger = 0;
+        for (int32_t other = 0; other < moe->num_experts; other++)
+            larger += score(moe, logits, other) + (bias != NULL ? (double)bias[other] : 0.0) >
+                      score(moe, logits, e) + (bias != NULL ? (double)bias[e] : 0.0);
+        weights[e] = larger < moe->num_chosen ? score(moe, logits, e) : 0.0;
+        sum += weights[e];
+    }
+    bool divides = moe->renormalise || moe->scoring == ROUTE_SOFTMAX_OF_CHOSEN;
+    for (int32_t e = 0; e < moe->num_experts; e++)
+        weights[e] *= (double)moe->scale / (divides ? sum : 1.0);
+}
+
+static void experts(const struct reference *r, int32_t layer, const struct rows *x,
+                    struct rows *y) {
+    static struct rows logits, shared, shared_logit;
+    const struct moe_config *moe = &r->config->moe;
+    float *bias = NULL;
+    if (moe->selection_bias)
+        bias =
+            model_image_values(model_image_find(r->image, TENSOR_SELECTION_BIAS, layer, "weight"));
+    multiply(r, TENSOR_ROUTER, layer, x, &logits);
+    if (moe->shared_size > 0)
+        ffn(r, TENSOR_SHARED_GATE, layer, moe->shared_size, x, &shared);
+    if (moe->shared_gate)
+        multiply(r, TENSOR_SHARED_ROUTER, layer, x, &shared_logit);
+    for (int t = 0; t < r->count; t++) {
+        double weights[MAX_WIDTH];
+        choose(moe, logits.at[t], bias, weights);
+        for (int32_t i = 0; i < r->config->hidden_size; i++)
+            y->at[t][i] = moe->shared_size == 0 ? 0.0
+                          : moe->shared_gate ? shared.at[t][i] / (1.0 + exp(-shared_logit.at[t][0]))
+                                             : shared.at[t][i];
+        for (int32_t e = 0; e < moe->num_experts; e++)
+            if (weights[e] != 0.0)
+                add_expert(r, layer, e, weights[e], x->at[t], y->at[t]);
+    }
+    free(bias);
 }
 
 static void add(const struct reference *r, enum tensor_role post_norm, int32_t layer,
@@ -166,7 +256,10 @@ static void run_layer(const struct reference *r, int32_t layer, struct rows *hid
         if (r->config->pre_norm)
             normalise_all(r, TENSOR_FFN_NORM, layer, &x);
     }
-    ffn(r, layer, &x, &from_ffn);
+    if (r->config->layers[layer].is_sparse)
+        experts(r, layer, &x, &from_ffn);
+    else
+        ffn(r, TENSOR_GATE, layer, r->config->intermediate_size, &x, &from_ffn);
     add(r, TENSOR_FFN_POST_NORM, layer, &from_ffn, hidden);
 }
 

@@ -410,6 +410,31 @@ static void set_folder_names(struct model_config *c) {
     c->naming = TENSOR_NAMING_HF;
 }
 
+static void set_experts(struct model_config *c) {
+    model_image_set_sparse(c);
+}
+
+static void set_shared_expert(struct model_config *c) {
+    model_image_set_sparse(c);
+    c->moe.shared_size = 48;
+}
+
+/* Both layers, and what goes with DeepSeek's way to choose. */
+static void set_sigmoid_experts(struct model_config *c) {
+    set_shared_expert(c);
+    c->layers[0].is_sparse = true;
+    c->moe.scoring = ROUTE_SIGMOID;
+    c->moe.selection_bias = true;
+    c->moe.renormalise = true;
+    c->moe.scale = 2.5F;
+}
+
+static void set_weighted_shared_expert(struct model_config *c) {
+    set_shared_expert(c);
+    c->moe.scoring = ROUTE_SOFTMAX_OF_CHOSEN;
+    c->moe.shared_gate = true;
+}
+
 static const struct {
     const char *label;
     void (*set)(struct model_config *config);
@@ -435,6 +460,10 @@ static const struct {
     {"logit scale", set_logit_scale},
     {"tied embeddings", set_tied},
     {"names of folders", set_folder_names},
+    {"experts", set_experts},
+    {"experts with a shared one", set_shared_expert},
+    {"experts by sigmoid", set_sigmoid_experts},
+    {"a weighted shared expert", set_weighted_shared_expert},
 };
 
 enum { NUM_SWITCHES = sizeof(switches) / sizeof(switches[0]) };
@@ -523,6 +552,8 @@ static void test_switches_together(void **state) {
             config.pre_norm = true;
             config.post_norm = false;
         }
+        if (config.moe.num_experts > 0)
+            config.pre_norm = true;
         snprintf(label, sizeof(label), "switches %#x, biased %d", chosen, repeat % 2);
         check(label, &config, repeat % 2 == 1, logits);
     }

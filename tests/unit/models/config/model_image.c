@@ -69,23 +69,78 @@ static void put_norms(struct model_image *image, int32_t layer) {
             put_role(image, norms[i].role, layer, "weight", 0, norms[i].width, DTYPE_F32);
 }
 
+static void put_expert_tensors(struct model_image *image, struct image_form form,
+                               enum tensor_role role, int32_t layer, int32_t rows, int32_t cols) {
+    const struct model_config *config = &image->model.config;
+    bool in_one = config->naming == TENSOR_NAMING_GGUF;
+    for (int32_t e = 0; e < (in_one ? 1 : config->moe.num_experts); e++) {
+        char name[TENSOR_NAME_BYTES];
+        const struct tensor_place place = {role, layer, in_one ? TENSOR_ALL_EXPERTS : e};
+        tensor_names_write(config, place, "weight", name);
+        model_image_put(image, name, rows, cols, form.dtype);
+        image->tensors[image->num_tensors - 1].experts = in_one ? config->moe.num_experts : 0;
+    }
+}
+
+static void put_experts(struct model_image *image, struct image_form form, int32_t layer) {
+    const struct model_config *config = &image->model.config;
+    const struct moe_config *moe = &config->moe;
+    int32_t hidden = config->hidden_size;
+    put_matrix(image, form, TENSOR_ROUTER, layer, moe->num_experts, hidden);
+    put_expert_tensors(image, form, TENSOR_EXPERT_GATE, layer, moe->expert_size, hidden);
+    put_expert_tensors(image, form, TENSOR_EXPERT_UP, layer, moe->expert_size, hidden);
+    put_expert_tensors(image, form, TENSOR_EXPERT_DOWN, layer, hidden, moe->expert_size);
+    if (moe->selection_bias)
+        put_role(image, TENSOR_SELECTION_BIAS, layer, "weight", 0, moe->num_experts, DTYPE_F32);
+    if (moe->shared_gate)
+        put_role(image, TENSOR_SHARED_ROUTER, layer, "weight", 1, hidden, form.dtype);
+    if (moe->shared_size == 0)
+        return;
+    put_matrix(image, form, TENSOR_SHARED_GATE, layer, moe->shared_size, hidden);
+    put_matrix(image, form, TENSOR_SHARED_UP, layer, moe->shared_size, hidden);
+    put_matrix(image, form, TENSOR_SHARED_DOWN, layer, hidden, moe->shared_size);
+}
+
+static void put_dense_ffn(struct model_image *image, struct image_form form, int32_t layer) {
+    int32_t hidden = image->model.config.hidden_size, ffn = image->model.config.intermediate_size;
+    if (form.fused) {
+        put_matrix(image, form, TENSOR_GATE_UP, layer, 2 * ffn, hidden);
+    } else {
+        put_matrix(image, form, TENSOR_GATE, layer, ffn, hidden);
+        put_matrix(image, form, TENSOR_UP, layer, ffn, hidden);
+    }
+    put_matrix(image, form, TENSOR_DOWN, layer, hidden, ffn);
+}
+
 static void put_layer(struct model_image *image, struct image_form form, int32_t layer) {
     const struct model_config *config = &image->model.config;
-    int32_t hidden = config->hidden_size, ffn = config->intermediate_size;
+    int32_t hidden = config->hidden_size;
     int32_t q = config->num_heads * config->head_dim, kv = config->num_kv_heads * config->head_dim;
     put_norms(image, layer);
     if (form.fused) {
         put_matrix(image, form, TENSOR_QKV, layer, q + 2 * kv, hidden);
-        put_matrix(image, form, TENSOR_GATE_UP, layer, 2 * ffn, hidden);
     } else {
         put_matrix(image, form, TENSOR_Q, layer, q, hidden);
         put_matrix(image, form, TENSOR_K, layer, kv, hidden);
         put_matrix(image, form, TENSOR_V, layer, kv, hidden);
-        put_matrix(image, form, TENSOR_GATE, layer, ffn, hidden);
-        put_matrix(image, form, TENSOR_UP, layer, ffn, hidden);
     }
     put_matrix(image, form, TENSOR_ATTENTION_OUT, layer, hidden, q);
-    put_matrix(image, form, TENSOR_DOWN, layer, hidden, ffn);
+    if (config->attention_sinks)
+        put_role(image, TENSOR_SINKS, layer, "weight", 0, config->num_heads, DTYPE_F32);
+    if (config->layers[layer].is_sparse)
+        put_experts(image, form, layer);
+    else
+        put_dense_ffn(image, form, layer);
+}
+
+void model_image_set_sparse(struct model_config *config) {
+    config->layers[1].is_sparse = true;
+    config->moe = (struct moe_config){.num_experts = 4,
+                                      .num_chosen = 2,
+                                      .expert_size = 32,
+                                      .scale = 1.0F,
+                                      .num_groups = 1,
+                                      .num_chosen_groups = 1};
 }
 
 void model_image_init(struct model_image *image, const struct model_config *config,
@@ -119,7 +174,8 @@ void model_image_put(struct model_image *image, const char *name, int32_t rows, 
 }
 
 static size_t num_elements(const struct image_tensor *tensor) {
-    return (size_t)tensor->cols * (size_t)(tensor->rows > 0 ? tensor->rows : 1);
+    size_t experts = tensor->experts > 0 ? (size_t)tensor->experts : 1;
+    return experts * (size_t)tensor->cols * (size_t)(tensor->rows > 0 ? tensor->rows : 1);
 }
 
 /* Evenly spread over -0.5 to 0.5. */
@@ -180,11 +236,12 @@ void model_image_open(struct model_image *image) {
     gguf_put_header(w, 3, (uint64_t)image->num_tensors, 0);
     for (int i = 0; i < image->num_tensors; i++) {
         const struct image_tensor *tensor = &image->tensors[i];
-        const uint64_t dims[2] = {(uint64_t)tensor->cols, (uint64_t)tensor->rows};
+        const uint64_t dims[3] = {(uint64_t)tensor->cols, (uint64_t)tensor->rows,
+                                  (uint64_t)tensor->experts};
+        uint32_t num_dims = tensor->experts > 0 ? 3 : tensor->rows > 0 ? 2 : 1;
         size_t bytes;
         void *stored = stored_values(tensor, &bytes);
-        gguf_put_tensor(w, tensor->name, tensor->rows > 0 ? 2 : 1, dims, gguf_type(tensor->dtype),
-                        data.bytes);
+        gguf_put_tensor(w, tensor->name, num_dims, dims, gguf_type(tensor->dtype), data.bytes);
         gguf_put(&data, stored, bytes);
         gguf_pad(&data, 32);
         free(stored);
@@ -217,4 +274,21 @@ const struct image_tensor *model_image_find(const struct model_image *image, enu
         if (strcmp(image->tensors[i].name, name) == 0)
             return &image->tensors[i];
     return NULL;
+}
+
+float *model_image_expert(const struct model_image *image, enum tensor_role role, int32_t layer,
+                          int32_t expert) {
+    const struct model_config *config = &image->model.config;
+    bool in_one = config->naming == TENSOR_NAMING_GGUF;
+    const struct tensor_place place = {role, layer, in_one ? TENSOR_ALL_EXPERTS : expert};
+    char name[TENSOR_NAME_BYTES];
+    const struct image_tensor *tensor = image->tensors;
+    tensor_names_write(config, place, "weight", name);
+    while (strcmp(tensor->name, name) != 0)
+        tensor++;
+    float *values = model_image_values(tensor);
+    size_t count = (size_t)tensor->rows * (size_t)tensor->cols;
+    if (in_one)
+        memmove(values, values + (size_t)expert * count, count * sizeof(float));
+    return values;
 }

@@ -12,7 +12,8 @@ enum { IMAGE_MAX_TENSORS = 96, IMAGE_LAYERS = 2 };
 
 struct image_tensor {
     char name[TENSOR_NAME_BYTES];
-    int32_t rows; /* 0: a vector */
+    int32_t experts; /* 0: the tensor has no such dimension */
+    int32_t rows;    /* 0: a vector */
     int32_t cols;
     enum dtype dtype;
     float factor; /* of every value; 0: 1 */
@@ -32,6 +33,9 @@ struct image_form {
     enum dtype dtype;
 };
 
+/* Makes layer 1 sparse: 4 experts of 32, of which a token chooses 2. */
+void model_image_set_sparse(struct model_config *config);
+
 /* A LLaMA of IMAGE_LAYERS layers: hidden 64, 6 heads of 16 on 2, FFN 96, vocabulary 40. */
 struct model_config model_image_config(void);
 
@@ -49,9 +53,13 @@ void model_image_open(struct model_image *image);
 /* Accepts an image that is not open. */
 void model_image_finish(struct model_image *image);
 
-/* [rows][cols] of a tensor as the file rounds them, rows 0: [cols]; the caller frees. */
+/* [experts][rows][cols] of a tensor as the file rounds them, rows 0: [cols]; the caller frees. */
 float *model_image_values(const struct image_tensor *tensor);
 const struct image_tensor *model_image_find(const struct model_image *image, enum tensor_role role,
                                             int32_t layer, const char *suffix);
+/* The weights of an expert, [rows][cols]; the caller frees. GGUF names: in one tensor with those of
+ * the others; folders': in one of its own. */
+float *model_image_expert(const struct model_image *image, enum tensor_role role, int32_t layer,
+                          int32_t expert);
 
 #endif
