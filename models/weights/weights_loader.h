@@ -35,6 +35,24 @@ int weights_loader_load_norm(struct weights_loader *loader, const struct weights
 /* Allocates device memory and counts it. */
 int weights_loader_alloc(struct weights_loader *loader, size_t bytes, struct buffer *out);
 
+/* What is known of a matrix once its tensors were found. */
+struct matrix_source {
+    const struct weights_matrix *plan;
+    struct matrix_part *parts; /* of each of the rank's experts; then the padding */
+    int num_parts;
+    enum dtype stored[WEIGHTS_MAX_PARTS]; /* of the files' rows */
+    enum dtype types[WEIGHTS_MAX_PARTS];  /* that the parts are held in */
+    float *biases[WEIGHTS_MAX_PARTS];     /* [own experts][kept rows]; NULL: none */
+};
+
+/* weights_rows.c: reads one part of a matrix and fills in what is kept. part_row: among an expert's
+ * rows of the matrix, the first of the part; matrix NULL: nothing is kept. */
+int weights_rows_load(struct weights_loader *loader, const struct matrix_source *source, int part,
+                      int32_t part_row, struct matrix *matrix);
+/* Puts the tensor's name before what the backend says; returns -1. */
+int weights_rows_explain(const struct weights_loader *loader, const struct tensor_info *tensor,
+                         const struct error *why);
+
 /* Fails for a tensor that is not part of the model, unless it is known to be ignorable. */
 int weights_loader_check_all_bound(const struct weights_loader *loader);
 

@@ -170,6 +170,65 @@ static void check_row_parallel(const struct rank *ranks, int32_t num_ranks,
     check_close(down ? "down" : "attention_out", sum, want, config->hidden_size, 1e-4F);
 }
 
+/* One choice of each of four experts, with an input of its own: [4][width] x. */
+static void multiply_experts(const struct rank *r, const struct matrix *matrix, const float *x,
+                             int32_t num_own, float *out) {
+    int32_t experts[] = {0, 1, 2, 3}, order[4], first[5];
+    float weights[] = {1.0F, 1.0F, 1.0F, 1.0F};
+    for (int32_t e = 0; e <= num_own; e++)
+        first[e] = e;
+    for (int32_t e = 0; e < num_own; e++)
+        order[e] = r->shard.first_expert + e;
+    const struct expert_choices choices = {experts, weights, order, first};
+    r->backend->ops->linear_experts(r->backend, &(struct expert_linear_args){.x = x,
+                                                                             .per_choice = true,
+                                                                             .weight = matrix,
+                                                                             .choices = &choices,
+                                                                             .out = out,
+                                                                             .num_tokens = 1,
+                                                                             .num_chosen = 4,
+                                                                             .num_own = num_own});
+}
+
+/* The ranks' inner elements of every expert are those of the whole, and their sums make it up. */
+static void check_experts(const struct rank *ranks, int32_t num_ranks, const struct rank *whole,
+                          int32_t layer) {
+    enum { EXPERTS = 4 };
+    const struct model_config *config = &whole->model->config;
+    const struct layer_weights *all = &whole->weights->layers[layer];
+    int32_t hidden = config->hidden_size, size = config->moe.expert_size;
+    float x[EXPERTS * MAX_WIDTH], want[EXPERTS * MAX_WIDTH], sum[EXPERTS * MAX_WIDTH] = {0};
+    fill(x, EXPERTS * hidden);
+    multiply_experts(whole, all->expert_gate_up.matrix, x, EXPERTS, want);
+    for (int32_t i = 0; i < num_ranks; i++) {
+        const struct model_shard *s = &ranks[i].shard;
+        float got[EXPERTS * MAX_WIDTH];
+        multiply_experts(&ranks[i], ranks[i].weights->layers[layer].expert_gate_up.matrix, x,
+                         s->num_experts, got);
+        for (int32_t e = s->first_expert; e < s->first_expert + s->num_experts; e++) {
+            const float *part = got + (size_t)(e * 2 * s->expert_size);
+            const float *from = want + (size_t)(e * 2 * size + s->first_expert_inner);
+            check_close("an expert's gate", part, from, s->expert_size, 0.0F);
+            check_close("an expert's up", part + s->expert_size, from + size, s->expert_size, 0.0F);
+        }
+    }
+    fill(x, EXPERTS * size);
+    multiply_experts(whole, all->expert_down.matrix, x, EXPERTS, want);
+    for (int32_t i = 0; i < num_ranks; i++) {
+        const struct model_shard *s = &ranks[i].shard;
+        float inner[EXPERTS * MAX_WIDTH], part[EXPERTS * MAX_WIDTH] = {0};
+        for (int32_t e = 0; e < EXPERTS; e++)
+            memcpy(inner + (size_t)(e * s->expert_size),
+                   x + (size_t)(e * size + s->first_expert_inner),
+                   (size_t)s->expert_size * sizeof(float));
+        multiply_experts(&ranks[i], ranks[i].weights->layers[layer].expert_down.matrix, inner,
+                         s->num_experts, part);
+        for (int32_t k = 0; k < EXPERTS * hidden; k++)
+            sum[k] += part[k];
+    }
+    check_close("an expert's down", sum, want, EXPERTS * hidden, 1e-4F);
+}
+
 static void check_norms(const struct rank *r, const struct rank *whole, int32_t layer) {
     const struct model_config *config = &r->model->config;
     const struct layer_weights *part = &r->weights->layers[layer];
@@ -301,6 +360,41 @@ static void test_stages_make_up_the_whole(void **state) {
     }
 }
 
+static void check_expert_ranks(enum dtype dtype, enum tensor_naming naming, int32_t num_ranks,
+                               int32_t num_experts) {
+    struct model_config config = model_image_config();
+    struct model_image image;
+    struct rank whole, ranks[MAX_RANKS];
+    model_image_set_sparse(&config);
+    config.naming = naming;
+    config.num_heads = 8, config.num_kv_heads = 4; /* in whole blocks */
+    model_image_init(&image, &config, (struct image_form){.dtype = dtype});
+    model_image_open(&image);
+    struct reports alone = load_ranks(&whole, &image.model, 1, -1);
+    struct reports reports = load_ranks(ranks, &image.model, num_ranks, -1);
+    assert_memory_equal(reports.digest, alone.digest, CONTENT_HASH_BYTES);
+    for (int32_t i = 0; i < num_ranks; i++) {
+        if (ranks[i].status != 0)
+            fail_msg("%s", ranks[i].error.message);
+        assert_int_equal(ranks[i].shard.num_experts, num_experts);
+        assert_int_equal(ranks[i].weights->bytes,
+                         weights_needed(&image.model, &ranks[i].shard, &as_stored, DTYPE_NONE, 1));
+    }
+    check_experts(ranks, num_ranks, &whole, 1);
+    for (int32_t i = 0; i < num_ranks; i++)
+        close_rank(&ranks[i]);
+    close_rank(&whole);
+    model_image_finish(&image);
+}
+
+/* Each has a part of every expert; where one block is all there is of an expert, whole experts. */
+static void test_experts_are_cut_or_dealt_out(void **state) {
+    check_expert_ranks(DTYPE_F32, TENSOR_NAMING_GGUF, 2, 4);
+    check_expert_ranks(DTYPE_BF16, TENSOR_NAMING_HF, 3, 4);
+    check_expert_ranks(DTYPE_Q8_0, TENSOR_NAMING_GGUF, 2, 2);
+    check_expert_ranks(DTYPE_Q8_0, TENSOR_NAMING_HF, 2, 2);
+}
+
 static void test_reports_leave_out_what_is_not_read(void **state) {
     const struct model_config config = model_image_config();
     struct model_image image;
@@ -360,6 +454,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares_make_up_the_whole),
         cmocka_unit_test(test_stages_make_up_the_whole),
+        cmocka_unit_test(test_experts_are_cut_or_dealt_out),
         cmocka_unit_test(test_reports_leave_out_what_is_not_read),
         cmocka_unit_test(test_one_that_does_not_load_ends_all),
         cmocka_unit_test(test_a_missing_tensor_ends_all),
