@@ -34,9 +34,22 @@ class Shape:
     tied: bool
     context: int = 131072
     epsilon: float = 1e-5
+    experts: int = 0  # of `ffn` inner elements each, as Mixtral's; 0: a dense model
+    chosen: int = 0
+
+    def ffn_tensors(self, block):
+        if self.experts == 0:
+            yield block + "ffn_gate", self.ffn, self.hidden
+            yield block + "ffn_up", self.ffn, self.hidden
+            yield block + "ffn_down", self.hidden, self.ffn
+            return
+        yield block + "ffn_gate_inp", self.experts, self.hidden
+        yield block + "ffn_gate_exps", (self.experts, self.ffn), self.hidden
+        yield block + "ffn_up_exps", (self.experts, self.ffn), self.hidden
+        yield block + "ffn_down_exps", (self.experts, self.hidden), self.ffn
 
     def tensors(self):
-        """(name, rows, cols) in the file's order; cols 0: a vector."""
+        """(name, rows, cols) in the file's order; cols 0: a vector; rows (experts, rows): of each."""
         q_rows, kv_rows = self.heads * self.head_dim, self.kv_heads * self.head_dim
         yield "token_embd", self.vocab, self.hidden
         for i in range(self.layers):
@@ -47,9 +60,7 @@ class Shape:
             yield block + "attn_v", kv_rows, self.hidden
             yield block + "attn_output", self.hidden, q_rows
             yield block + "ffn_norm", self.hidden, 0
-            yield block + "ffn_gate", self.ffn, self.hidden
-            yield block + "ffn_up", self.ffn, self.hidden
-            yield block + "ffn_down", self.hidden, self.ffn
+            yield from self.ffn_tensors(block)
         yield "output_norm", self.hidden, 0
         if not self.tied:
             yield "output", self.vocab, self.hidden
@@ -60,9 +71,11 @@ SMALL_BLOCKS = {"q4_k": "q5_0", "q6_k": "q8_0"}
 
 def type_of(tensor, cols, dtype, tied):
     """The type of a matrix: with q4_k the mixture of files called Q4_K_M."""
+    if tensor.endswith("ffn_gate_inp"):  # the router
+        return "f32"
     layer = int(tensor.split(".")[1]) if tensor.startswith("blk.") else 0
     large = tensor == ("token_embd" if tied else "output") or (
-        layer % 2 == 0 and tensor.endswith(("attn_v", "ffn_down")))
+        layer % 2 == 0 and tensor.endswith(("attn_v", "ffn_down", "ffn_down_exps")))
     wanted = "q6_k" if dtype == "q4_k" and large else dtype
     return wanted if cols % BLOCKS[wanted][0] == 0 else SMALL_BLOCKS.get(wanted, wanted)
 
@@ -135,12 +148,19 @@ def pack_metadata(name, shape, dtype):
         "tokenizer.ggml.eos_token_id": pack_value(UINT32, 2),
         "tokenizer.ggml.add_bos_token": pack_value(BOOL, False),
     }
+    if shape.experts:
+        entries["llama.expert_count"] = pack_value(UINT32, shape.experts)
+        entries["llama.expert_used_count"] = pack_value(UINT32, shape.chosen)
     return len(entries), b"".join(pack_string(key) + value for key, value in entries.items())
 
 
 def type_bytes(dtype, count):
     elements, size = BLOCKS[dtype]
     return count // elements * size
+
+
+def num_elements(rows, cols):
+    return (rows if isinstance(rows, int) else rows[0] * rows[1]) * max(cols, 1)
 
 
 def padding(position):
@@ -158,10 +178,10 @@ def write_model(path, name, shape, dtype, type_of, make_data):
     for tensor, rows, cols, kind in tensors:
         if cols % BLOCKS[kind][0] != 0:
             raise ValueError(f"{tensor}: rows of {cols} are not whole blocks of {kind}")
-        dims = (cols, rows) if cols else (rows,)
+        dims = (rows,) if not cols else (cols, rows) if isinstance(rows, int) else (cols, *rows[::-1])
         infos.append(pack_string(tensor + ".weight") +
                      struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPE_IDS[kind], offset))
-        size = type_bytes(kind, rows * max(cols, 1))
+        size = type_bytes(kind, num_elements(rows, cols))
         offset += size + padding(size)
     with open(path, "wb", buffering=0) as out:
         head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), num_entries) + metadata + b"".join(infos)
@@ -170,9 +190,9 @@ def write_model(path, name, shape, dtype, type_of, make_data):
             out.truncate(out.tell() + offset)
             return
         for tensor, rows, cols, kind in tensors:
-            for piece in make_data(tensor, rows * max(cols, 1), cols, kind):
+            for piece in make_data(tensor, num_elements(rows, cols), cols, kind):
                 out.write(piece)
-            out.write(bytes(padding(type_bytes(kind, rows * max(cols, 1)))))
+            out.write(bytes(padding(type_bytes(kind, num_elements(rows, cols)))))
 
 
 # --- Reading -------------------------------------------------------------------------------------

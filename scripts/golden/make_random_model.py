@@ -30,6 +30,13 @@ SHAPES = {
                           vocab=128256, theta=500000.0, tied=True),
     "smollm2-135m": Shape(hidden=576, ffn=1536, layers=30, heads=9, kv_heads=3, head_dim=64,
                           vocab=49152, theta=100000.0, tied=True),
+    # Experts as OLMoE-1B-7B has them, half as many layers, and a dense model of the same active parameters.
+    "olmoe-half": Shape(hidden=2048, ffn=1024, layers=8, heads=16, kv_heads=16, head_dim=128, vocab=50304,
+                        theta=10000.0, tied=False, experts=64, chosen=8),
+    "olmoe-half-dense": Shape(hidden=2048, ffn=8192, layers=8, heads=16, kv_heads=16, head_dim=128,
+                              vocab=50304, theta=10000.0, tied=False),
+    "small-experts": Shape(hidden=512, ffn=256, layers=4, heads=8, kv_heads=2, head_dim=64, vocab=2048,
+                           theta=10000.0, tied=True, experts=16, chosen=4),
     "small": Shape(hidden=512, ffn=1536, layers=4, heads=8, kv_heads=2, head_dim=64, vocab=2048,
                    theta=10000.0, tied=True),
     "tiny": Shape(hidden=128, ffn=256, layers=2, heads=4, kv_heads=2, head_dim=64, vocab=512,
@@ -72,6 +79,9 @@ class RandomWeights:
         return blocks
 
     def pieces(self, name, count, cols, dtype):
+        if name.endswith("ffn_gate_inp"):  # a router whose choices differ from token to token
+            yield self.rng.normal(0, 1 / np.sqrt(cols), count).astype("<f4").tobytes()
+            return
         if dtype == "f32":  # a norm
             yield self.rng.uniform(0.5, 1.5, count).astype("<f4").tobytes()
             return
