@@ -86,6 +86,15 @@ static void make_key_bias(struct attention_scene *scene) {
                                          .interleaved = shape->group % 2 == 0};
 }
 
+/* Some count as much as a context's tokens, one leaves nothing of them, one is nothing. */
+static float *make_sinks(size_t num_heads) {
+    uint64_t seed = 1;
+    float *sinks = kernel_fixture_random_floats(&seed, num_heads);
+    for (size_t h = 0; h < num_heads; h++)
+        sinks[h] = h % 6 == 4 ? 60 : h % 6 == 5 ? -300 : 3 * sinks[h] + 2;
+    return sinks;
+}
+
 void attention_scene_init(struct attention_scene *scene, struct attention_shape shape, int num_seqs,
                           const int32_t *lengths) {
     uint64_t seed = (uint64_t)(shape.head_dim * 100 + shape.group * 10 + num_seqs);
@@ -102,6 +111,8 @@ void attention_scene_init(struct attention_scene *scene, struct attention_shape 
     }
     scene->rope_table =
         make_rope_table(shape.type, (size_t)scene->longest, (size_t)shape.head_dim / 2);
+    if (shape.has_sinks && attention_fixture.dtype == DTYPE_F32)
+        scene->sinks = make_sinks((size_t)(shape.group * shape.num_kv_heads));
     if (shape.key_pairs > 0)
         make_key_bias(scene);
 }
@@ -109,6 +120,7 @@ void attention_scene_init(struct attention_scene *scene, struct attention_shape 
 void attention_scene_finish(struct attention_scene *scene) {
     for (int s = 0; s < scene->num_seqs; s++)
         free(scene->qkv[s]);
+    free(scene->sinks);
     free(scene->rope_table);
     free(scene->key_bias);
     free((void *)(uintptr_t)scene->turning.rope_columns);
@@ -162,6 +174,9 @@ void attention_pool_init(struct attention_pool *pool, const struct attention_sce
     if (scene->rope_table != NULL)
         pool->rope_table = kernel_fixture_put(b, DTYPE_F32, scene->rope_table,
                                               (size_t)scene->longest * (size_t)shape->head_dim);
+    if (scene->sinks != NULL)
+        pool->sinks = kernel_fixture_put(b, DTYPE_F32, scene->sinks,
+                                         (size_t)(shape->group * shape->num_kv_heads));
     if (scene->key_bias != NULL) {
         pool->key_biases = scene->turning;
         pool->key_biases.heads = kernel_fixture_put(
@@ -177,6 +192,7 @@ void attention_pool_init(struct attention_pool *pool, const struct attention_sce
 void attention_pool_finish(struct attention_pool *pool) {
     kernel_fixture_free(pool->backend, pool->cache.buffer.data);
     kernel_fixture_free(pool->backend, pool->rope_table);
+    kernel_fixture_free(pool->backend, pool->sinks);
     kernel_fixture_free(pool->backend, (void *)(uintptr_t)pool->key_biases.heads);
     kernel_fixture_free(pool->backend, (void *)(uintptr_t)pool->key_biases.rope_columns);
     free(pool->tables);
@@ -242,6 +258,7 @@ struct attention_args attention_args_of(const struct attention_scene *scene,
                                    .scale = 1 / sqrtf((float)shape->head_dim),
                                    .window = shape->window,
                                    .soft_cap = shape->soft_cap,
+                                   .sinks = pool->sinks,
                                    .key_biases =
                                        pool->key_biases.heads != NULL ? &pool->key_biases : NULL};
 }

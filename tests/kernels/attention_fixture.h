@@ -23,6 +23,7 @@ struct attention_shape {
     int32_t window;
     float soft_cap;
     int32_t key_pairs; /* of a quantised type: pairs of the bias that cached keys lack */
+    bool has_sinks;
 };
 
 /* The last `num_tokens` tokens of a sequence of `length` are what a step computes. */
@@ -43,6 +44,7 @@ struct attention_scene {
     int32_t lengths[ATTENTION_MAX_SEQS], longest;
     float *qkv[ATTENTION_MAX_SEQS]; /* [length, row_floats] */
     int32_t row_floats, out_floats;
+    float *sinks;              /* of the query heads; NULL: none */
     float *rope_table;         /* [longest, head_dim]; NULL: nothing rotates */
     struct key_bias *key_bias; /* [num_kv_heads]; NULL: keys are whole */
     struct key_biases turning; /* what these turn by, with rope_columns on the host */
@@ -53,7 +55,7 @@ struct attention_pool {
     struct backend *backend;
     enum dtype dtype; /* of the backend's activations */
     struct kv_cache cache;
-    void *rope_table;
+    void *rope_table, *sinks;
     struct key_biases key_biases; /* heads NULL: none */
     int32_t max_blocks;
     int32_t *tables;   /* [num_seqs][max_blocks] */

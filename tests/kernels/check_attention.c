@@ -97,6 +97,23 @@ static void test_soft_caps(void **state) {
                     attention_small, "soft_cap with a window");
 }
 
+/* One head of the most that a group has, windows and a cap; in one part and in several. */
+static void test_sinks(void **state) {
+    static const int32_t lengths[] = {1, 17, 130, 300};
+    static const struct attention_chunk decode[] = {{0, 700, 1}};
+    for (int32_t window = 0; window <= 100; window += 50)
+        for (enum kv_type type = KV_F32; type <= KV_BF16; type++)
+            attention_check_scene(
+                (struct attention_shape){64, 2, 3, 16, type, window, .has_sinks = true}, 4,
+                lengths);
+    attention_check((struct attention_shape){64, 1, 8, 16, .soft_cap = 5, .has_sinks = true}, 3,
+                    attention_small, "sinks with a cap");
+    attention_check((struct attention_shape){64, 2, 3, 16, .has_sinks = true}, 12, attention_mixed,
+                    "sinks");
+    attention_check((struct attention_shape){80, 2, 3, 16, .has_sinks = true}, 1, decode,
+                    "sinks of a decode in parts");
+}
+
 /* So few tiles that long contexts are shared among a device's blocks of threads. */
 static void test_split(void **state) {
     static const struct attention_chunk decode[] = {{0, 700, 1}}, prefill[] = {{0, 700, 20}},
@@ -299,6 +316,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_block_sizes),
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_soft_caps),
+        cmocka_unit_test(test_sinks),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_plans),
         cmocka_unit_test(test_window_beyond_context),

@@ -214,6 +214,8 @@ static void test_large_families(void **state) {
             check_family((struct attention_shape){64, 2, group, 16}, &flat, true, "one prefix");
             check_family((struct attention_shape){32, 1, group, 32, .soft_cap = group - 1}, &tree,
                          true, "a prefix behind a prefix");
+            check_family((struct attention_shape){32, 1, group, 16, .has_sinks = true}, &flat, true,
+                         "one prefix and sinks");
         }
     for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
         struct family tree = large_family(9, 256, 4, 512);

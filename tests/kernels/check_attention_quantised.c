@@ -31,6 +31,8 @@ static void test_quantised(void **state) {
                         3, attention_small, "quantised with a window and a cap");
         attention_check((struct attention_shape){96, 1, 5, 64, type}, 3, attention_small,
                         "quantised");
+        attention_check((struct attention_shape){64, 1, 6, 16, type, 40, .has_sinks = true}, 12,
+                        attention_mixed, "quantised with a window and sinks");
         attention_check((struct attention_shape){128, 1, 4, 16, type}, 1, decode,
                         "quantised in parts");
         attention_check((struct attention_shape){256, 1, 1, 16, type}, 1, decode,

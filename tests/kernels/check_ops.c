@@ -245,9 +245,14 @@ static void check_act_mul(enum activation activation, int32_t num_rows, int32_t 
     free(x);
 }
 
+/* Devices do not have the clamped one yet. */
+static enum activation last_activation(void) {
+    return fixture.dtype == DTYPE_F32 ? ACTIVATION_CLAMPED_SWIGLU : ACTIVATION_GELU_TANH;
+}
+
 static void test_act_mul(void **state) {
     for (size_t w = 0; w < NUM_WIDTHS; w++)
-        for (int activation = ACTIVATION_SILU; activation <= ACTIVATION_GELU_TANH; activation++) {
+        for (int activation = ACTIVATION_SILU; activation <= (int)last_activation(); activation++) {
             check_act_mul((enum activation)activation, 1, widths[w]);
             check_act_mul((enum activation)activation, many_rows(), widths[w]);
         }
@@ -255,6 +260,41 @@ static void test_act_mul(void **state) {
 
 static float largest_gate(void) {
     return fixture.dtype == DTYPE_F16 ? 65504 : fixture.dtype == DTYPE_BF16 ? 0x1.fep127f : 3e38f;
+}
+
+/* Both sides of each limit, where nothing is left of the gate, and NaN, which stays one. */
+static void test_clamped_swiglu_at_its_ends(void **state) {
+    enum { NUM_NUMBERS = 18, NUM = 20 };
+    float gates_and_ups[2 * NUM] = {7,    7.5f, 6.5f, -7, -7.5f, -60,   -200, -largest_gate(),
+                                    3e4f, 1,    1,    1,  1,     1,     1,    1,
+                                    0,    -1,   NAN,  1, /* ups: */
+                                    1,    1,    1,    1,  1,     1,     5,    7,
+                                    2,    7,    7.5f, 6,  -7,    -7.5f, -6,   3e4f,
+                                    3,    -1,   1,    NAN};
+    float expected[NUM], out[NUM];
+    if (last_activation() != ACTIVATION_CLAMPED_SWIGLU)
+        skip();
+    struct act_mul_args args = {.gate_up = gates_and_ups,
+                                .out = expected,
+                                .num_rows = 1,
+                                .width = NUM,
+                                .activation = ACTIVATION_CLAMPED_SWIGLU};
+    fixture.oracle->ops->act_mul(fixture.oracle, &args);
+    for (int i = 0; i < fixture.num_backends; i++) {
+        struct backend *b = fixture.backends[i];
+        void *gate_up = kernel_fixture_put(b, fixture.dtype, gates_and_ups, 2 * NUM);
+        args.gate_up = gate_up;
+        args.out = kernel_fixture_put(b, fixture.dtype, NULL, NUM);
+        b->ops->act_mul(b, &args);
+        kernel_fixture_get(b, fixture.dtype, args.out, out, NUM);
+        assert_products(out, expected, NUM_NUMBERS);
+        assert_true(out[0] == out[1] && out[0] != out[2] && out[9] == out[10]);
+        assert_true(out[12] == out[13] && out[12] != out[14]);
+        assert_true(isnan(out[18]) && isnan(out[19]));
+        assert_true(isnan(expected[18]) && isnan(expected[19]));
+        kernel_fixture_free(b, gate_up);
+        kernel_fixture_free(b, args.out);
+    }
 }
 
 /* Where the powers in it overflow, its factors cancel, or nothing is left; a NaN stays one. */
@@ -1103,6 +1143,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_norm_of_groups),
         cmocka_unit_test(test_centered_and_added_norm),
         cmocka_unit_test(test_act_mul),
+        cmocka_unit_test(test_clamped_swiglu_at_its_ends),
         cmocka_unit_test(test_gelu_at_its_ends),
         cmocka_unit_test(test_soft_cap),
         cmocka_unit_test(test_gather_rows),

@@ -293,6 +293,15 @@ static void total_begin(const struct plan *plan, int32_t num_rows, struct attent
     memset(total->out, 0, (size_t)num_rows * (size_t)plan->stride * sizeof(float));
 }
 
+/* By which a row's sums are multiplied in the end: 1 / total, the head's sink included. */
+static float final_factor(const struct attention_args *args, int64_t head, float max, float sum) {
+    if (args->sinks == NULL)
+        return 1 / sum;
+    float sink = args->sinks[head] * ATTENTION_LOG2E, peak = fmaxf(max, sink);
+    float scale = exp2f(max - peak);
+    return scale / (sum * scale + exp2f(sink - peak));
+}
+
 static void write_out(const struct plan *plan, const struct tile *tile, int32_t kv_head,
                       const struct attention_state *total) {
     int32_t dim = plan->args->cache->layout.head_dim;
@@ -301,7 +310,7 @@ static void write_out(const struct plan *plan, const struct tile *tile, int32_t 
         int64_t head = (int64_t)kv_head * plan->group + r % plan->group;
         float *out = (float *)plan->args->out + (token * plan->args->num_q_heads + head) * dim;
         const float *sums = total->out + (int64_t)r * plan->stride;
-        float factor = 1 / total->sum[r];
+        float factor = final_factor(plan->args, head, total->max[r], total->sum[r]);
         for (int32_t d = 0; d < dim; d++)
             out[d] = sums[d] * factor;
     }

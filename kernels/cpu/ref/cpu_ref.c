@@ -210,6 +210,11 @@ static void linear(struct backend *b, const struct linear_args *args) {
     }
 }
 
+/* A NaN stays one. */
+static double clamp(double x, double low, double high) {
+    return x < low ? low : x > high ? high : x;
+}
+
 static double activate_and_multiply(enum activation activation, double gate, double up) {
     switch (activation) {
     case ACTIVATION_SILU:
@@ -217,8 +222,8 @@ static double activate_and_multiply(enum activation activation, double gate, dou
     case ACTIVATION_GELU_TANH:
         return gate / 2 * (1 + tanh(sqrt(M_2_PI) * (gate + 0.044715 * gate * gate * gate))) * up;
     case ACTIVATION_CLAMPED_SWIGLU:
-        gate = fmin(gate, CLAMPED_SWIGLU_LIMIT);
-        up = fmin(fmax(up, -CLAMPED_SWIGLU_LIMIT), CLAMPED_SWIGLU_LIMIT);
+        gate = clamp(gate, -INFINITY, CLAMPED_SWIGLU_LIMIT);
+        up = clamp(up, -CLAMPED_SWIGLU_LIMIT, CLAMPED_SWIGLU_LIMIT);
         return gate / (1 + exp(-(double)CLAMPED_SWIGLU_ALPHA * gate)) * (up + 1);
     }
     CHECK(!"an activation");

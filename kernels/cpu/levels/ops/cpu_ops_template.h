@@ -110,7 +110,20 @@ SIMD_INLINE struct vf gelu_tanh(struct vf x) {
     return vf_div(x, vf_add(vf_set1(1), e));
 }
 
+/* Below -50 the gate's factor is less than 1e-35; it is clamped there, where the exponential still
+ * works. A NaN stays one. */
+SIMD_INLINE struct vf clamped_swiglu(struct vf gate, struct vf up) {
+    struct vf limit = vf_set1(CLAMPED_SWIGLU_LIMIT);
+    gate = vf_max(vf_set1(-50), vf_min(limit, gate));
+    up = vf_max(vf_set1(-CLAMPED_SWIGLU_LIMIT), vf_min(limit, up));
+    struct vf e = vf_exp(vf_mul(gate, vf_set1(-CLAMPED_SWIGLU_ALPHA)));
+    struct vf one = vf_set1(1);
+    return vf_mul(vf_div(gate, vf_add(one, e)), vf_add(up, one));
+}
+
 SIMD_INLINE struct vf act_mul_vector(enum activation activation, struct vf gate, struct vf up) {
+    if (activation == ACTIVATION_CLAMPED_SWIGLU)
+        return clamped_swiglu(gate, up);
     return vf_mul(activation == ACTIVATION_SILU ? silu(gate) : gelu_tanh(gate), up);
 }
 
@@ -129,6 +142,8 @@ static void act_mul(enum activation activation, const float *gate, const float *
                     int32_t n) {
     if (activation == ACTIVATION_SILU)
         act_mul_row(ACTIVATION_SILU, gate, up, out, n);
+    else if (activation == ACTIVATION_CLAMPED_SWIGLU)
+        act_mul_row(ACTIVATION_CLAMPED_SWIGLU, gate, up, out, n);
     else
         act_mul_row(ACTIVATION_GELU_TANH, gate, up, out, n);
 }
