@@ -410,6 +410,14 @@ static void set_folder_names(struct model_config *c) {
     c->naming = TENSOR_NAMING_HF;
 }
 
+static void set_sinks(struct model_config *c) {
+    c->attention_sinks = true;
+}
+
+static void set_clamped_swiglu(struct model_config *c) {
+    c->activation = ACTIVATION_CLAMPED_SWIGLU;
+}
+
 static void set_experts(struct model_config *c) {
     model_image_set_sparse(c);
 }
@@ -460,6 +468,8 @@ static const struct {
     {"logit scale", set_logit_scale},
     {"tied embeddings", set_tied},
     {"names of folders", set_folder_names},
+    {"sinks", set_sinks},
+    {"clamped SwiGLU", set_clamped_swiglu},
     {"experts", set_experts},
     {"experts with a shared one", set_shared_expert},
     {"experts by sigmoid", set_sigmoid_experts},
