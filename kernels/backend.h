@@ -137,6 +137,7 @@ struct embed_args {
 struct norm_args {
     const void *x;
     const float *weight; /* [width] device memory, the same for every group */
+    const float *bias;   /* likewise, added last; NULL: none. Only with `center` */
     void *out;           /* may equal x */
     int32_t num_rows;
     int32_t row_stride; /* elements, of x and of out; >= num_groups * width */
@@ -146,7 +147,7 @@ struct norm_args {
                             the group, of which this rank has `width`. There is then one group, and
                             no `center` */
     float epsilon;
-    bool center;     /* subtract the group's mean first (LayerNorm without bias) */
+    bool center;     /* subtract the group's mean first (LayerNorm) */
     bool accumulate; /* out += the result (a residual after a post-norm); out is not x then */
 };
 

@@ -89,9 +89,11 @@ struct model_config {
 
     enum norm_kind norm;
     float norm_eps;
-    bool pre_norm;          /* x + f(norm(x)) */
-    bool post_norm;         /* x + norm(f(..)); with pre_norm both */
-    bool norm_plus_one;     /* the file stores norm weights minus 1 */
+    bool pre_norm;      /* x + f(norm(x)) */
+    bool post_norm;     /* x + norm(f(..)); with pre_norm both */
+    bool norm_plus_one; /* the file stores norm weights minus 1 */
+    bool norm_bias;     /* norms of hidden states have biases; with NORM_LAYER */
+    bool head_bias;
     bool parallel_residual; /* x + attention(norm(x)) + ffn(norm(x)), one norm */
     enum qk_norm qk_norm;
     enum activation activation;

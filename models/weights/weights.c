@@ -285,7 +285,7 @@ static size_t layer_bytes(const struct model *model, const struct model_shard *s
     int num_norms = weights_plan_norms(&model->config, shard, layer, norms);
     size_t bytes = 0;
     for (int i = 0; i < num_norms; i++)
-        bytes += (size_t)norms[i].count * sizeof(float);
+        bytes += weights_norm_bytes(&norms[i]);
     for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
         if (!weights_plan_has_projection(&model->config, projections[i].role, layer))
             continue;
@@ -319,7 +319,8 @@ size_t weights_needed(const struct model *model, const struct model_shard *shard
     if (cuts_key_bias(model, options) &&
         !checked_add(bytes, key_bias_bytes(config, shard, options), &bytes))
         return SIZE_MAX;
-    size_t ends = shard->has_head ? (size_t)config->hidden_size * sizeof(float) : 0;
+    const struct weights_norm norm = weights_plan_output_norm(config);
+    size_t ends = shard->has_head ? weights_norm_bytes(&norm) : 0;
     if (keeps_embedding(config, shard))
         ends += matrix_bytes(model, options, held, &embedding);
     if (shard->has_head && !config->tied_embeddings)

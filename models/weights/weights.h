@@ -24,8 +24,9 @@ struct projection {
     struct matrix *matrix; /* [outputs, inputs]; NULL: the layer has no such product */
 };
 
-/* A norm that the model does not have is a zeroed buffer. Sizes are those of the rank's share;
- * layers of other stages are empty. */
+/* Norms of hidden states have as many biases after their weights if the configuration says so
+ * (norm_bias). A norm that the model does not have is a zeroed buffer. Sizes are those of the
+ * rank's share; layers of other stages are empty. */
 struct layer_weights {
     struct buffer attention_norm;      /* float [hidden] */
     struct buffer attention_post_norm; /* float [hidden] */

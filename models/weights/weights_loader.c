@@ -105,32 +105,46 @@ int weights_loader_alloc(struct weights_loader *l, size_t bytes, struct buffer *
     return 0;
 }
 
-int weights_loader_load_norm(struct weights_loader *l, const struct weights_norm *plan,
-                             struct buffer *out) {
-    size_t bytes = (size_t)plan->count * sizeof(float);
-    const struct tensor_info *tensor = tensor_names_find(l->model, plan->place, "weight");
-    if (tensor == NULL)
-        return refuse_missing(l, plan->place, "weight");
+/* The caller frees. NULL on failure. */
+static float *read_vector(struct weights_loader *l, const struct weights_norm *plan,
+                          const char *suffix) {
+    const struct tensor_info *tensor = tensor_names_find(l->model, plan->place, suffix);
+    if (tensor == NULL) {
+        refuse_missing(l, plan->place, suffix);
+        return NULL;
+    }
     if (tensor->num_dims != 1 || tensor->shape[0] != plan->width) {
         char expected[16];
         snprintf(expected, sizeof(expected), "%d", plan->width);
-        return check_type(l, tensor) != 0 ? -1 : refuse_shape(l, tensor, expected);
+        if (check_type(l, tensor) == 0)
+            refuse_shape(l, tensor, expected);
+        return NULL;
     }
     bind(l, tensor);
-    float *values = read_floats(l, tensor);
-    if (values == NULL)
-        return -1;
-    if (out == NULL) {
-        free(values);
-        return 0;
+    return read_floats(l, tensor);
+}
+
+int weights_loader_load_norm(struct weights_loader *l, const struct weights_norm *plan,
+                             struct buffer *out) {
+    float *weight = read_vector(l, plan, "weight"), *bias = NULL;
+    size_t bytes = (size_t)plan->count * sizeof(float);
+    int status = weight == NULL ? -1 : 0;
+    if (status == 0 && plan->biased && (bias = read_vector(l, plan, "bias")) == NULL)
+        status = -1;
+    if (status == 0 && out != NULL)
+        status = weights_loader_alloc(l, weights_norm_bytes(plan), out);
+    for (int32_t i = plan->first; status == 0 && out != NULL && i < plan->first + plan->count;
+         i++) {
+        weight[i] = (weight[i] + plan->added) * plan->scale;
+        if (plan->biased)
+            bias[i] *= plan->scale;
     }
-    float *kept = values + plan->first;
-    for (int32_t i = 0; i < plan->count; i++)
-        kept[i] = (kept[i] + plan->added) * plan->scale;
-    int status = weights_loader_alloc(l, bytes, out);
-    if (status == 0)
-        l->backend->ops->upload(l->backend, out->data, kept, bytes);
-    free(values);
+    if (status == 0 && out != NULL)
+        l->backend->ops->upload(l->backend, out->data, weight + plan->first, bytes);
+    if (status == 0 && out != NULL && plan->biased)
+        l->backend->ops->upload(l->backend, (char *)out->data + bytes, bias + plan->first, bytes);
+    free(weight);
+    free(bias);
     return status;
 }
 

@@ -269,12 +269,13 @@ struct weights_matrix weights_plan_vocab(const struct model *model, const struct
         .num_parts = 1,
         .parts = {{.place = {role, 0, 0},
                    .rows = config->vocab_size,
+                   .biased = role == TENSOR_HEAD && config->head_bias,
                    .num_spans = 1,
                    .spans = {{shard->first_vocab, shard->vocab_size}}}},
         .cols = config->hidden_size,
         .num_cols = config->hidden_size,
         .padding_rows = is_head ? weights_head_rows(shard, head_rows_step) - shard->vocab_size : 0,
-        .bias_scale = 1.0F,
+        .bias_scale = config->logit_scale, /* which multiplies the product */
     };
 }
 
@@ -290,6 +291,10 @@ int32_t weights_part_rows(const struct weights_part *part) {
     for (int i = 0; i < part->num_spans; i++)
         rows += part->spans[i].num_rows;
     return rows;
+}
+
+size_t weights_norm_bytes(const struct weights_norm *norm) {
+    return (size_t)norm->count * (norm->biased ? 2 : 1) * sizeof(float);
 }
 
 size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
@@ -315,6 +320,7 @@ static struct weights_norm norm_of_hidden(const struct model_config *config, enu
                                  .count = config->hidden_size,
                                  .added = config->norm_plus_one ? 1.0F : 0.0F,
                                  .scale = scale,
+                                 .biased = config->norm_bias,
                                  .offset = offset};
 }
 

@@ -45,6 +45,7 @@ struct weights_norm {
     int32_t width; /* of the tensor */
     int32_t first, count;
     float added, scale;
+    bool biased;   /* as many elements of a bias follow, each times `scale` */
     size_t offset; /* of its struct buffer in struct layer_weights */
 };
 
@@ -74,6 +75,9 @@ bool weights_part_find(const struct model *model, const struct weights_part *par
  * blocks. */
 size_t weights_plan_matrix_bytes(const struct weights_matrix *plan,
                                  const enum dtype types[static WEIGHTS_MAX_PARTS]);
+
+/* Returns the bytes of its buffer. */
+size_t weights_norm_bytes(const struct weights_norm *norm);
 
 /* Returns the number of kept rows of a part. */
 int32_t weights_part_rows(const struct weights_part *part);

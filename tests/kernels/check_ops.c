@@ -26,7 +26,7 @@ static int32_t many_rows(void) {
 struct norm_case {
     int32_t rows, groups, width;
     int32_t gap; /* between the groups of a row and the next row */
-    bool center, accumulate;
+    bool center, accumulate, biased;
 };
 
 /* An op that changes its input or adds to its output, for kernel_fixture_run: `changed` is put back
@@ -114,16 +114,20 @@ static void check_norm(const struct norm_case *c) {
     kernel_fixture_round(&fixture, x, n);
     float *before = kernel_fixture_rounded_floats(&fixture, &seed, n);
     float *weight = kernel_fixture_random_floats(&seed, (size_t)c->width);
+    float *bias = kernel_fixture_random_floats(&seed, (size_t)c->width);
     float *expected = kernel_fixture_guarded(n), *actual = kernel_fixture_guarded(n);
     memcpy(expected, before, n * sizeof(float));
     args.x = x, args.weight = weight, args.out = expected;
+    args.bias = c->biased ? bias : NULL;
     fixture.oracle->ops->norm(fixture.oracle, &args);
     for (int i = 0; i < fixture.num_backends; i++) {
         struct backend *b = fixture.backends[i];
         void *device_x = kernel_fixture_put(b, fixture.dtype, x, n);
         void *device_weight = kernel_fixture_put(b, DTYPE_F32, weight, (size_t)c->width);
+        void *device_bias = kernel_fixture_put(b, DTYPE_F32, bias, (size_t)c->width);
         void *out = kernel_fixture_put(b, fixture.dtype, NULL, n);
         args.x = device_x, args.weight = device_weight, args.out = out;
+        args.bias = c->biased ? device_bias : NULL;
         repeat(b, (struct repeated){&args, call_norm, fixture.dtype, out, before, n}, actual);
         assert_groups(&args, actual, expected, before);
         if (fixture.bits_equal)
@@ -132,10 +136,12 @@ static void check_norm(const struct norm_case *c) {
             check_norm_in_place(b, args, device_x, actual, n);
         kernel_fixture_free(b, device_x);
         kernel_fixture_free(b, device_weight);
+        kernel_fixture_free(b, device_bias);
         kernel_fixture_free(b, out);
     }
     kernel_fixture_guarded_free(actual);
     kernel_fixture_guarded_free(expected);
+    free(bias);
     free(weight);
     free(before);
     free(x);
@@ -175,6 +181,7 @@ static void test_centered_and_added_norm(void **state) {
         check_norm(&(struct norm_case){3, 1, widths[w], 0, true, false});
         check_norm(&(struct norm_case){17, 1, widths[w], 5, false, true});
         check_norm(&(struct norm_case){1, 1, widths[w], 0, true, true});
+        check_norm(&(struct norm_case){5, 1, widths[w], 0, true, w % 2 == 0, true});
     }
 }
 

@@ -159,7 +159,8 @@ static void norm_group(const struct norm_args *args, const float *x, float *out)
     double scale = 1 / sqrt(sum / args->width + args->epsilon);
     for (int32_t i = 0; i < args->width; i++)
         out[i] =
-            (float)((args->accumulate ? out[i] : 0.0) + (x[i] - mean) * scale * args->weight[i]);
+            (float)((args->accumulate ? out[i] : 0.0) + (x[i] - mean) * scale * args->weight[i] +
+                    (args->bias != NULL ? args->bias[i] : 0.0));
 }
 
 /* One group of more elements than this rank has. */

@@ -16,6 +16,7 @@ void cuda_norm(struct backend *base, const struct norm_args *args) {
     struct norm_launch launch = {
         .x = args->x,
         .weight = args->weight,
+        .bias = args->bias,
         .out = args->out,
         .num_groups = (int64_t)args->num_rows * args->num_groups,
         .row_groups = args->num_groups,

@@ -53,16 +53,23 @@ __global__ void __launch_bounds__(1024) norm_kernel(const norm_launch a) {
     }
     float scale = rsqrtf(group_sum<ONE_WARP>(squares) / (float)a.width + a.epsilon);
     for (int32_t i = first; i < a.width; i += step) {
-        float v[N], weight[N], before[N];
+        float v[N], weight[N], added[N];
         load_floats(v, x + i);
         load_floats(weight, a.weight + i);
-        if (a.accumulate)
-            load_floats(before, out + i);
 #pragma unroll
-        for (int k = 0; k < N; k++) {
+        for (int k = 0; k < N; k++)
             v[k] = (v[k] - mean) * scale * weight[k];
-            if (a.accumulate)
-                v[k] += before[k];
+        if (a.bias != nullptr) {
+            load_floats(added, a.bias + i);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                v[k] += added[k];
+        }
+        if (a.accumulate) {
+            load_floats(added, out + i);
+#pragma unroll
+            for (int k = 0; k < N; k++)
+                v[k] += added[k];
         }
         store_floats(out + i, v);
     }
@@ -82,7 +89,7 @@ template <class T, int N> static void norm_groups(cudaStream_t stream, const nor
 
 template <class T> static void norm(cudaStream_t stream, const norm_launch &a) {
     if (a.width % 8 == 0 && a.row_stride % 8 == 0 && is_aligned_16(a.x) && is_aligned_16(a.out) &&
-        is_aligned_16(a.weight))
+        is_aligned_16(a.weight) && is_aligned_16(a.bias))
         norm_groups<T, 8>(stream, a);
     else
         norm_groups<T, 1>(stream, a);

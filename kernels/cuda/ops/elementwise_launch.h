@@ -16,6 +16,7 @@ extern "C" {
 struct norm_launch {
     const void *x;
     const float *weight; /* [width] */
+    const float *bias;   /* [width]; NULL: none */
     void *out;           /* may be x */
     int64_t num_groups;  /* of all rows */
     int32_t row_groups;

@@ -57,6 +57,13 @@ static void normalise_all(const struct reference *r, enum tensor_role role, int3
     float *weight = model_image_values(model_image_find(r->image, role, layer, "weight"));
     normalise(r, weight, 0, r->config->hidden_size, x);
     free(weight);
+    if (!r->config->norm_bias)
+        return;
+    float *bias = model_image_values(model_image_find(r->image, role, layer, "bias"));
+    for (int t = 0; t < r->count; t++)
+        for (int32_t i = 0; i < r->config->hidden_size; i++)
+            x->at[t][i] += (double)bias[i];
+    free(bias);
 }
 
 static void normalise_heads(const struct reference *r, enum tensor_role role, int32_t layer,

@@ -410,6 +410,15 @@ static void set_folder_names(struct model_config *c) {
     c->naming = TENSOR_NAMING_HF;
 }
 
+static void set_norms_with_biases(struct model_config *c) {
+    c->norm = NORM_LAYER;
+    c->norm_bias = true;
+}
+
+static void set_head_bias(struct model_config *c) {
+    c->head_bias = true;
+}
+
 static void set_sinks(struct model_config *c) {
     c->attention_sinks = true;
 }
@@ -468,6 +477,8 @@ static const struct {
     {"logit scale", set_logit_scale},
     {"tied embeddings", set_tied},
     {"names of folders", set_folder_names},
+    {"norms with biases", set_norms_with_biases},
+    {"a bias of the head", set_head_bias},
     {"sinks", set_sinks},
     {"clamped SwiGLU", set_clamped_swiglu},
     {"experts", set_experts},

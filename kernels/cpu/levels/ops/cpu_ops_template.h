@@ -63,10 +63,14 @@ SIMD_INLINE void scale_group(const struct norm_args *args, const float *x, float
     for (; i + 16 <= width; i += 16) {
         struct vf a = load_centered(x + i, 16, center, means);
         a = vf_mul(vf_mul(a, scale), vf_load(weight + i));
+        if (center && args->bias != NULL)
+            a = vf_add(a, vf_load(args->bias + i));
         vf_store(out + i, accumulate ? vf_add(vf_load(out + i), a) : a);
     }
     for (; i < width; i++) {
         float a = (center ? x[i] - mean : x[i]) * factor * weight[i];
+        if (center && args->bias != NULL)
+            a += args->bias[i];
         out[i] = accumulate ? out[i] + a : a;
     }
 }

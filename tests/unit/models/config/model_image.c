@@ -47,6 +47,14 @@ static void put_matrix(struct model_image *image, struct image_form form, enum t
         put_role(image, role, layer, "bias", 0, rows, DTYPE_F32);
 }
 
+static void put_norm(struct model_image *image, enum tensor_role role, int32_t layer,
+                     int32_t width) {
+    bool of_heads = role == TENSOR_Q_NORM || role == TENSOR_K_NORM;
+    put_role(image, role, layer, "weight", 0, width, DTYPE_F32);
+    if (image->model.config.norm_bias && !of_heads)
+        put_role(image, role, layer, "bias", 0, width, DTYPE_F32);
+}
+
 static void put_norms(struct model_image *image, int32_t layer) {
     const struct model_config *config = &image->model.config;
     bool full = config->qk_norm == QK_NORM_FULL;
@@ -66,7 +74,7 @@ static void put_norms(struct model_image *image, int32_t layer) {
     };
     for (size_t i = 0; i < sizeof(norms) / sizeof(norms[0]); i++)
         if (norms[i].present)
-            put_role(image, norms[i].role, layer, "weight", 0, norms[i].width, DTYPE_F32);
+            put_norm(image, norms[i].role, layer, norms[i].width);
 }
 
 static void put_expert_tensors(struct model_image *image, struct image_form form,
@@ -151,7 +159,9 @@ void model_image_init(struct model_image *image, const struct model_config *conf
     if (!config->tied_embeddings)
         put_role(image, TENSOR_HEAD, 0, "weight", config->vocab_size, config->hidden_size,
                  form.dtype);
-    put_role(image, TENSOR_OUTPUT_NORM, 0, "weight", 0, config->hidden_size, DTYPE_F32);
+    if (!config->tied_embeddings && config->head_bias)
+        put_role(image, TENSOR_HEAD, 0, "bias", 0, config->vocab_size, DTYPE_F32);
+    put_norm(image, TENSOR_OUTPUT_NORM, 0, config->hidden_size);
     for (int32_t layer = 0; layer < config->num_layers; layer++)
         put_layer(image, form, layer);
 }
