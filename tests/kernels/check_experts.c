@@ -195,7 +195,7 @@ static void test_route_by_groups(void **state) {
 
 /* Of equal scores the lower numbers first; NaN and infinite logits. */
 static void test_route_special_logits(void **state) {
-    enum { TOKENS = 8, EXPERTS = 20 };
+    enum { TOKENS = 9, EXPERTS = 20 };
     float logits[TOKENS * EXPERTS];
     for (int i = 0; i < TOKENS * EXPERTS; i++) {
         int t = i / EXPERTS, e = i % EXPERTS;
@@ -206,6 +206,7 @@ static void test_route_special_logits(void **state) {
                     : t == 4 ? (e == 7 ? INFINITY : (float)e / 8)
                     : t == 5 ? (e > 2 ? -INFINITY : (float)e / 8)
                     : t == 6 ? (e == 11 ? 1.0f : NAN)
+                    : t == 7 ? -INFINITY /* all weights of a sigmoid are 0 */
                              : (float)(e % 5 == 1 ? FLT_MAX : -FLT_MAX);
     }
     for (int scoring = ROUTE_SOFTMAX; scoring <= ROUTE_SPARSEMIXER; scoring++)
@@ -220,6 +221,14 @@ static void test_route_special_logits(void **state) {
             if (scoring <= ROUTE_SIGMOID)
                 check_route(args);
         }
+}
+
+/* As many choices as are ordered in one step, and more. */
+static void test_route_many(void **state) {
+    static const int32_t tokens[] = {10, 11, 85, 86, 500};
+    uint64_t seed = 11;
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]); i++)
+        check_random_route(route_of(tokens[i], 10, i < 4 ? 3 : 9), false, &seed);
 }
 
 static void test_route_of_a_share(void **state) {
@@ -508,6 +517,27 @@ static void test_products_of_uneven_choices(void **state) {
     }
 }
 
+/* Columns and choices of one expert that take several tiles of a device, small ones and, where an
+ * expert has more than eight choices, large ones; the last of them in part. */
+static void test_products_of_several_tiles(void **state) {
+    static const int32_t tokens[] = {17, 24, 70}, rows[] = {34, 130, 257};
+    uint64_t seed = 10;
+    for (int variant = 0; variant < 9; variant++) {
+        struct mixture m = {.num_tokens = tokens[variant % 3],
+                            .num_chosen = 1 + variant % 2,
+                            .num_experts = 3,
+                            .num_own = 3,
+                            .num_parts = 1,
+                            .dtypes = {DTYPE_F16},
+                            .part_rows = {rows[variant / 3]},
+                            .cols = 40 + 96 * (variant % 4),
+                            .biased = variant % 3 == 0,
+                            .per_choice = variant % 4 == 0,
+                            .crowded = variant >= 6};
+        check_mixture(&m, &seed);
+    }
+}
+
 /* The experts of one rank; it may be that none of them was chosen. */
 static void test_products_of_a_share(void **state) {
     uint64_t seed = 8;
@@ -608,7 +638,7 @@ static void check_combine(const struct combine_args *args, int32_t num_experts, 
 }
 
 static void test_combine(void **state) {
-    static const int32_t widths[] = {8, 64, 200, 576, 2056};
+    static const int32_t widths[] = {8, 64, 77, 200, 576, 2056};
     uint64_t seed = 9;
     for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++)
         for (int variant = 0; variant < 8; variant++) {
@@ -621,12 +651,6 @@ static void test_combine(void **state) {
                                         .accumulate = variant & 2};
             check_combine(&args, 10, &seed);
         }
-    /* Any width on the CPU. */
-    if (fixture.dtype == DTYPE_F32) {
-        struct combine_args args = {
-            .num_tokens = 3, .num_chosen = 2, .num_own = 5, .width = 77, .scale = 1};
-        check_combine(&args, 5, &seed);
-    }
 }
 
 int main(int argc, char **argv) {
@@ -644,10 +668,12 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_route_with_bias),
         cmocka_unit_test(test_route_by_groups),
         cmocka_unit_test(test_route_special_logits),
+        cmocka_unit_test(test_route_many),
         cmocka_unit_test(test_route_of_a_share),
         cmocka_unit_test(test_products_of_every_dtype),
         cmocka_unit_test(test_products_of_mixed_parts),
         cmocka_unit_test(test_products_of_uneven_choices),
+        cmocka_unit_test(test_products_of_several_tiles),
         cmocka_unit_test(test_products_of_a_share),
         cmocka_unit_test(test_combine),
     };

@@ -14,7 +14,7 @@ __device__ __forceinline__ float warp_sum(float value) {
 }
 
 /* The sum over all threads of the block, to each of them. */
-static __device__ float block_sum(float value) {
+static inline __device__ float block_sum(float value) {
     __shared__ float partial[MAX_WARPS];
     int lane = threadIdx.x % WARP_SIZE, warp = threadIdx.x / WARP_SIZE;
     int num_warps = blockDim.x / WARP_SIZE;

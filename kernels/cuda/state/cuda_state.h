@@ -177,6 +177,11 @@ void cuda_attention_plan_size(const struct cuda_backend *b, int32_t num_tokens, 
 void cuda_attention_pack_plans(struct cuda_backend *b, struct cuda_packed *packed);
 void cuda_paged_attention(struct backend *b, const struct attention_args *args);
 
+/* cuda_experts.c */
+void cuda_route(struct backend *b, const struct route_args *args);
+void cuda_linear_experts(struct backend *b, const struct expert_linear_args *args);
+void cuda_combine_experts(struct backend *b, const struct combine_args *args);
+
 /* cuda_record.c */
 extern const struct recording_ops cuda_recording_ops;
 

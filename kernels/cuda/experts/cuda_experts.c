@@ -1,0 +1,56 @@
+/* The ops of a mixture of experts: one kernel each, or two. */
+#include "config/base/check.h"
+#include "kernels/cuda/experts/expert_launch.h"
+#include "kernels/cuda/matrix/cuda_gemm.h"
+#include "kernels/cuda/state/cuda_check.h"
+
+static bool is_bf16(const struct cuda_backend *b) {
+    return b->base.activation_dtype == DTYPE_BF16;
+}
+
+void cuda_route(struct backend *base, const struct route_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    CHECK(args->num_experts <= EXPERTS_MAX && args->num_chosen <= EXPERTS_MAX_CHOSEN);
+    CHECK(args->num_chosen <= args->num_experts / args->num_groups * args->num_chosen_groups);
+    if (args->num_tokens > 0)
+        CUDA_TRY(b, launch_route(b->stream, args));
+}
+
+void cuda_linear_experts(struct backend *base, const struct expert_linear_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const struct matrix *weight = args->weight;
+    const struct expert_product_launch launch = {
+        .x = args->x,
+        .weight = weight->values,
+        .bias = weight->float_bias,
+        .out = args->out,
+        .choices = *args->choices,
+        .num_choices = args->num_tokens * args->num_chosen,
+        .row_choices = args->per_choice ? 1 : args->num_chosen,
+        .num_own = args->num_own,
+        .rows = weight->rows / args->num_own,
+        .cols = weight->cols,
+        .bf16 = is_bf16(b),
+    };
+    if (args->num_tokens > 0)
+        CUDA_TRY(b, launch_expert_product(b->stream, &launch));
+}
+
+void cuda_combine_experts(struct backend *base, const struct combine_args *args) {
+    struct cuda_backend *b = cuda_state_of(base);
+    const struct expert_combine_launch launch = {
+        .x = args->x,
+        .out = args->out,
+        .choices = *args->choices,
+        .num_tokens = args->num_tokens,
+        .num_chosen = args->num_chosen,
+        .own_first = args->own_first,
+        .num_own = args->num_own,
+        .width = args->width,
+        .scale = args->scale,
+        .accumulate = args->accumulate,
+        .bf16 = is_bf16(b),
+    };
+    if (args->num_tokens > 0)
+        CUDA_TRY(b, launch_expert_combine(b->stream, &launch));
+}

@@ -1,0 +1,54 @@
+/* A mixture of experts on the device (kernels/experts.h): which experts compute a token, products
+ * with their weights, and the sums of a token's choices. Sizes of grids follow from the numbers of
+ * tokens, choices and experts alone, never from what is chosen, so a recording holds any choices.
+ * Activations and weights are of one 16-bit type: bf16, otherwise f16. Pointers are to device
+ * memory. The bits of a row depend only on that row. */
+#ifndef QUIRE_KERNELS_CUDA_EXPERTS_EXPERT_LAUNCH_H
+#define QUIRE_KERNELS_CUDA_EXPERTS_EXPERT_LAUNCH_H
+
+#include "kernels/experts.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Fills args->choices. */
+cudaError_t launch_route(cudaStream_t stream, const struct route_args *args);
+
+/* Like struct expert_linear_args. */
+struct expert_product_launch {
+    const void *x;      /* rows begin at multiples of 16 bytes */
+    const void *weight; /* [num_own][rows][cols], likewise */
+    const float *bias;  /* [num_own][rows]; NULL: none */
+    void *out;          /* [num_tokens * num_chosen, rows] */
+    struct expert_choices choices;
+    int32_t num_choices; /* num_tokens * num_chosen */
+    int32_t row_choices; /* of a row of x: num_chosen, or 1 if each choice has its own */
+    int32_t num_own;
+    int32_t rows, cols; /* of an expert; cols is a multiple of 8 */
+    bool bf16;
+};
+
+/* As many blocks as the choices can need, whatever they are; the others end at once. */
+cudaError_t launch_expert_product(cudaStream_t stream, const struct expert_product_launch *args);
+
+/* Like struct combine_args. */
+struct expert_combine_launch {
+    const void *x;
+    void *out;
+    struct expert_choices choices;
+    int32_t num_tokens, num_chosen, own_first, num_own, width;
+    float scale;
+    bool accumulate;
+    bool bf16;
+};
+
+cudaError_t launch_expert_combine(cudaStream_t stream, const struct expert_combine_launch *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
