@@ -111,7 +111,7 @@ void attention_scene_init(struct attention_scene *scene, struct attention_shape 
     }
     scene->rope_table =
         make_rope_table(shape.type, (size_t)scene->longest, (size_t)shape.head_dim / 2);
-    if (shape.has_sinks && attention_fixture.dtype == DTYPE_F32)
+    if (shape.has_sinks)
         scene->sinks = make_sinks((size_t)(shape.group * shape.num_kv_heads));
     if (shape.key_pairs > 0)
         make_key_bias(scene);

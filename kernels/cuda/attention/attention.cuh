@@ -19,7 +19,8 @@
  * = 2^((raw - maximum) factor). A tile that a row does not see changes none of its bits: its
  * weights are 0 and its correction 2^0 = 1. Tokens after the range's end, and those of its first
  * tile that no row's window reaches, are zeros in shared memory: the cache may hold NaN or another
- * sequence's data there, and 0 x NaN is NaN.
+ * sequence's data there, and 0 x NaN is NaN. A sink joins a row's sum when all of its context was
+ * seen.
  *
  * Shared memory is described in attention_tile.cuh; the merge of a narrow tile overlays it. Without
  * padding two blocks of D = 128 fit into the 100 KiB of sm_86 and sm_89. */
@@ -314,6 +315,17 @@ __device__ __forceinline__ void attend(tile_context<T, KV, D> c, row_state<D> &s
         state.sum[r] = sum_of_quad(state.sum[r]);
 }
 
+/* Returns the factor of the sums of the tile's row r, whose whole context was seen. A sink that
+ * outweighs all tokens leaves zeros. */
+template <class T, kv_type KV, int D>
+__device__ __forceinline__ float norm_of(const tile_context<T, KV, D> &c, int r, float max,
+                                         float sum) {
+    if (c.a.sinks != nullptr)
+        sum += exp2_fast(c.a.sinks[c.head_of(c.packed_row(r))] * log2_e -
+                         reference_of(max) * c.a.factor);
+    return 1 / sum;
+}
+
 /* Stores the results of a wide tile: each warp has complete rows. */
 template <class T, kv_type KV, int D>
 __device__ __forceinline__ void store_wide(const tile_context<T, KV, D> &c,
@@ -326,7 +338,7 @@ __device__ __forceinline__ void store_wide(const tile_context<T, KV, D> &c,
         int column = 2 * (c.lane() & 3);
         if (c.run_of(0).num_parts == 0) {
             T *out = c.out_row(row);
-            float norm = 1 / state.sum[r];
+            float norm = norm_of(c, row, state.max[r], state.sum[r]);
 #pragma unroll
             for (int d = 0; d < D / 8; d++)
                 if (8 * d < c.a.head_dim)
@@ -432,7 +444,7 @@ __device__ __forceinline__ void store_narrow(const tile_context<T, KV, D> &c,
         merge_row(c.lane(), parts, c.a.factor, c.a.head_dim,
                   [&](int column, float4 x, float max, float sum) {
                       if (is_whole) {
-                          store_4(c.out_row(row) + column, x, 1 / sum);
+                          store_4(c.out_row(row) + column, x, norm_of(c, row, max, sum));
                           return;
                       }
                       int part_row = c.part_row(c.item->part, row);
@@ -467,8 +479,8 @@ __device__ __forceinline__ void finish_part(const tile_context<T, KV, D> &c) {
         const row_parts parts = {c.part_state(first), c.part_out(first), c.run_of(row).num_parts,
                                  2 * run_rows, run_rows * D};
         merge_row(c.lane(), parts, c.a.factor, c.a.head_dim,
-                  [&](int column, float4 x, float, float sum) {
-                      store_4(c.out_row(row) + column, x, 1 / sum);
+                  [&](int column, float4 x, float max, float sum) {
+                      store_4(c.out_row(row) + column, x, norm_of(c, row, max, sum));
                   });
     }
 }

@@ -73,6 +73,7 @@ struct attention_launch {
     int32_t window;      /* 0: none */
     float scale;
     float soft_cap;               /* 0: none */
+    const float *sinks;           /* [num_q_heads]; NULL: none */
     float factor;                 /* (soft_cap > 0 ? soft_cap : scale) * log2(e) */
     struct key_biases key_biases; /* heads NULL: none */
 };

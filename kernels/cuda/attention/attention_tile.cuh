@@ -125,11 +125,17 @@ template <class T, kv_type KV, int D> struct tile_context {
     __device__ __forceinline__ const attention_run &run_of(int r) const {
         return a.runs[run_index(r / item->run_rows)];
     }
+    /* The step's packed row that is the tile's row r, and a packed row's query head. */
+    __device__ __forceinline__ int packed_row(int r) const {
+        return run_of(r).first_row + r % item->run_rows;
+    }
+    __device__ __forceinline__ int head_of(int packed_row) const {
+        return item->kv_head * a.group + packed_row % a.group;
+    }
     /* First element of the tile's row r in [T, heads * head_dim] whose rows have `stride`. */
     __device__ __forceinline__ int64_t row_offset(int r, int64_t stride) const {
-        int row = run_of(r).first_row + r % item->run_rows;
-        return row / a.group * stride +
-               (int64_t)(item->kv_head * a.group + row % a.group) * a.head_dim;
+        int row = packed_row(r);
+        return row / a.group * stride + (int64_t)head_of(row) * a.head_dim;
     }
     __device__ __forceinline__ T *out_row(int r) const {
         return static_cast<T *>(a.out) + row_offset(r, (int64_t)a.num_q_heads * a.head_dim);

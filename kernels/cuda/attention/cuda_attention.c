@@ -329,6 +329,7 @@ void cuda_paged_attention(struct backend *base, const struct attention_args *arg
         .window = args->window,
         .scale = args->scale,
         .soft_cap = args->soft_cap,
+        .sinks = args->sinks,
         .factor = (args->soft_cap > 0 ? args->soft_cap : args->scale) * (float)M_LOG2E,
     };
     if (args->key_biases != NULL)

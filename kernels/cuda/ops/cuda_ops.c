@@ -36,8 +36,7 @@ void cuda_norm(struct backend *base, const struct norm_args *args) {
 void cuda_act_mul(struct backend *base, const struct act_mul_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     if (args->num_rows > 0)
-        CUDA_TRY(b, launch_act_mul(b->stream, is_bf16(b), args->activation == ACTIVATION_GELU_TANH,
-                                   args->gate_up, args->out, args->num_rows, args->width));
+        CUDA_TRY(b, launch_act_mul(b->stream, is_bf16(b), args));
 }
 
 void cuda_soft_cap(struct backend *base, const struct soft_cap_args *args) {

@@ -106,13 +106,23 @@ cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args) {
 #define LOG2_E 1.4426950408889634f
 #define TWO_SQRT_2_OVER_PI 1.5957691216057308f
 
-/* x/2 (1 + tanh u) = x sigmoid(2u). */
-template <bool GELU> __device__ __forceinline__ float activate(float x) {
-    float u = GELU ? TWO_SQRT_2_OVER_PI * (x + 0.044715f * x * x * x) : x;
-    return x / (1.0f + exp2_fast(-LOG2_E * u));
+/* A NaN stays one. */
+__device__ __forceinline__ float clamp(float x, float low, float high) {
+    return x < low ? low : x > high ? high : x;
 }
 
-template <bool GELU, class T, int N>
+/* x/2 (1 + tanh u) = x sigmoid(2u). */
+template <activation A> __device__ __forceinline__ float activate_and_multiply(float x, float up) {
+    float u = A == ACTIVATION_GELU_TANH ? TWO_SQRT_2_OVER_PI * (x + 0.044715f * x * x * x) : x;
+    if (A == ACTIVATION_CLAMPED_SWIGLU) {
+        x = clamp(x, -INFINITY, CLAMPED_SWIGLU_LIMIT);
+        u = CLAMPED_SWIGLU_ALPHA * x;
+        up = clamp(up, -CLAMPED_SWIGLU_LIMIT, CLAMPED_SWIGLU_LIMIT) + 1;
+    }
+    return x / (1.0f + exp2_fast(-LOG2_E * u)) * up;
+}
+
+template <activation A, class T, int N>
 __global__ void act_mul_kernel(const T *gate_up, T *out, int32_t width) {
     int32_t i = (int32_t)(blockIdx.y * blockDim.x + threadIdx.x) * N;
     if (i >= width)
@@ -123,7 +133,7 @@ __global__ void act_mul_kernel(const T *gate_up, T *out, int32_t width) {
     load_floats(up, gate_row + width + i);
 #pragma unroll
     for (int k = 0; k < N; k++)
-        gate[k] = activate<GELU>(gate[k]) * up[k];
+        gate[k] = activate_and_multiply<A>(gate[k], up[k]);
     store_floats(out + (size_t)blockIdx.x * width + i, gate);
 }
 
@@ -132,34 +142,32 @@ static dim3 row_grid(int32_t num_rows, int32_t width, int n) {
     return dim3((unsigned)num_rows, (unsigned)((width / n + ROW_BLOCK - 1) / ROW_BLOCK));
 }
 
-template <bool GELU, class T>
-static void act_mul_rows(cudaStream_t stream, const void *gate_up, void *out, int32_t num_rows,
-                         int32_t width) {
-    const T *from = static_cast<const T *>(gate_up);
-    T *to = static_cast<T *>(out);
-    if (width % 8 == 0 && is_aligned_16(gate_up) && is_aligned_16(out))
-        LAUNCH((act_mul_kernel<GELU, T, 8>), row_grid(num_rows, width, 8), ROW_BLOCK, 0, stream,
-               from, to, width);
+template <activation A, class T>
+static void act_mul_rows(cudaStream_t stream, const act_mul_args &args) {
+    const T *from = static_cast<const T *>(args.gate_up);
+    T *to = static_cast<T *>(args.out);
+    if (args.width % 8 == 0 && is_aligned_16(from) && is_aligned_16(to))
+        LAUNCH((act_mul_kernel<A, T, 8>), row_grid(args.num_rows, args.width, 8), ROW_BLOCK, 0,
+               stream, from, to, args.width);
     else
-        LAUNCH((act_mul_kernel<GELU, T, 1>), row_grid(num_rows, width, 1), ROW_BLOCK, 0, stream,
-               from, to, width);
+        LAUNCH((act_mul_kernel<A, T, 1>), row_grid(args.num_rows, args.width, 1), ROW_BLOCK, 0,
+               stream, from, to, args.width);
 }
 
-template <class T>
-static void act_mul(cudaStream_t stream, bool gelu, const void *gate_up, void *out,
-                    int32_t num_rows, int32_t width) {
-    if (gelu)
-        act_mul_rows<true, T>(stream, gate_up, out, num_rows, width);
+template <class T> static void act_mul(cudaStream_t stream, const act_mul_args &args) {
+    if (args.activation == ACTIVATION_SILU)
+        act_mul_rows<ACTIVATION_SILU, T>(stream, args);
+    else if (args.activation == ACTIVATION_GELU_TANH)
+        act_mul_rows<ACTIVATION_GELU_TANH, T>(stream, args);
     else
-        act_mul_rows<false, T>(stream, gate_up, out, num_rows, width);
+        act_mul_rows<ACTIVATION_CLAMPED_SWIGLU, T>(stream, args);
 }
 
-cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, bool gelu, const void *gate_up,
-                           void *out, int32_t num_rows, int32_t width) {
+cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, const struct act_mul_args *args) {
     if (bf16)
-        act_mul<__nv_bfloat16>(stream, gelu, gate_up, out, num_rows, width);
+        act_mul<__nv_bfloat16>(stream, *args);
     else
-        act_mul<__half>(stream, gelu, gate_up, out, num_rows, width);
+        act_mul<__half>(stream, *args);
     return cudaGetLastError();
 }
 

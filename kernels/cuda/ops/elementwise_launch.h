@@ -3,6 +3,8 @@
 #ifndef QUIRE_KERNELS_CUDA_OPS_ELEMENTWISE_LAUNCH_H
 #define QUIRE_KERNELS_CUDA_OPS_ELEMENTWISE_LAUNCH_H
 
+#include "kernels/backend.h"
+
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,10 +31,8 @@ struct norm_launch {
 };
 
 cudaError_t launch_norm(cudaStream_t stream, const struct norm_launch *args);
-/* gate_up [num_rows, 2 * width], out [num_rows, width] = activation(gate) * up; the activation is
- * GELU-tanh, otherwise SiLU. Computed in float. */
-cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, bool gelu, const void *gate_up,
-                           void *out, int32_t num_rows, int32_t width);
+/* Like `act_mul` of kernels/backend.h, computed in float. */
+cudaError_t launch_act_mul(cudaStream_t stream, bool bf16, const struct act_mul_args *args);
 /* Like `embed` of kernels/backend.h: out[t] = scale * table[id of token t]. The id is
  * sampled_tokens[token_rows[t]] if token_rows is given and token_rows[t] >= 0, otherwise
  * token_ids[t]. With a scale of 1 it is a copy. */
