@@ -88,6 +88,7 @@ static inline void gemm_block_finish(struct gemm_block *block, float scale, int3
 /* Product of all rows with consecutive panels of one segment. */
 struct gemm_job {
     const uint8_t *panels;
+    const uint8_t *following; /* panels to be prefetched after these */
     size_t panel_bytes;
     int32_t num_panels;
     int32_t num_columns;     /* outputs of these panels; the last panel may have fewer than 16 */

@@ -66,6 +66,7 @@ static bool trial_init(struct trial *trial, const struct cpu_gemm_format *format
     if (trial->panels == NULL || trial->activations == NULL)
         return false;
     trial->job = (struct gemm_job){.panels = trial->panels,
+                                   .following = trial->panels,
                                    .panel_bytes = panel_bytes,
                                    .num_panels = NUM_PANELS,
                                    .num_columns = NUM_COLUMNS,

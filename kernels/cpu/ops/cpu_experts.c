@@ -1,6 +1,7 @@
 /* A mixture of experts. Products of a call's choices take the experts one after the other, in
  * chunks of as many packed rows as the workspace holds; all threads share the panels of a chunk's
- * experts. Experts that nobody chose are not read.
+ * experts. Experts that nobody chose are neither read nor prefetched. A token alone is packed once
+ * for all its experts.
  *
  * An expert's rows are multiplied like those of a matrix that has only its segments, so they have
  * the bits of `linear`. Where an expert has several, a thread's results go through memory of its
@@ -214,13 +215,20 @@ static void pack_choices(void *context, int64_t begin, int64_t end, int worker) 
     }
 }
 
+static const struct matrix_segment *segments_of(const struct experts_job *job,
+                                                const struct expert_group *group) {
+    return job->args->weight->segments + (ptrdiff_t)group->expert * job->num_segments;
+}
+
 static struct gemm_product product_of(const struct experts_job *job,
                                       const struct expert_group *group) {
     const struct matrix *matrix = job->args->weight;
+    bool is_last = group == job->groups + job->num_groups - 1;
     struct gemm_product product = {.matrix = matrix,
-                                   .segments = matrix->segments +
-                                               (ptrdiff_t)group->expert * job->num_segments,
+                                   .segments = segments_of(job, group),
                                    .num_segments = job->num_segments,
+                                   .following =
+                                       segments_of(job, is_last ? group : group + 1)->panels,
                                    .num_rows = group->num_rows,
                                    .out_stride = PORTION_COLUMNS,
                                    .scale = 1};
@@ -274,11 +282,12 @@ static int32_t least_tile_rows(const struct matrix *matrix) {
 }
 
 /* Groups the choices from index *next of `order` on that fit into the workspace; an expert's
- * choices are only divided if they are alone too many. Returns the number of choices. */
+ * choices are only divided if they are alone too many. Returns the number of rows to be packed. */
 static int32_t plan_groups(struct experts_job *job, int32_t *expert, int32_t *next) {
     const struct expert_linear_args *args = job->args;
     const int32_t *first = args->choices->first, step = least_tile_rows(args->weight);
     const int32_t begin = *next;
+    const bool is_shared = args->num_tokens == 1 && !args->per_choice;
     int32_t used = 0;
     job->num_groups = 0;
     while (*expert < args->num_own) {
@@ -289,13 +298,13 @@ static int32_t plan_groups(struct experts_job *job, int32_t *expert, int32_t *ne
             break;
         if (taken > 0)
             job->groups[job->num_groups++] = (struct expert_group){*expert, *next, taken, used};
-        used += places;
+        used += is_shared ? 0 : places;
         *next += taken;
         if (taken < left)
             break;
         ++*expert;
     }
-    return *next - begin;
+    return is_shared ? min_int32(job->num_groups, 1) : *next - begin;
 }
 
 void cpu_linear_experts(struct backend *base, const struct expert_linear_args *args) {

@@ -132,8 +132,12 @@ static int32_t multiply_segment(const struct gemm_product *product,
     int32_t last_column = end * PANEL_COLUMNS;
     if (last_column > segment->num_rows)
         last_column = segment->num_rows;
+    const uint8_t *following = segment->panels + (size_t)end * segment->panel_bytes;
+    if (end == segment->num_panels && segment == product->segments + product->num_segments - 1)
+        following = product->following;
     struct gemm_job job = {
         .panels = segment->panels + (size_t)begin * segment->panel_bytes,
+        .following = following,
         .panel_bytes = segment->panel_bytes,
         .num_panels = end - begin,
         .num_columns = last_column - first_column,
@@ -211,19 +215,20 @@ static void run_chunk(struct cpu_backend *b, struct linear_job *job) {
                     job);
 }
 
-static size_t panels_bytes(const struct matrix *matrix) {
-    size_t bytes = 0;
-    for (int i = 0; i < matrix->num_segments; i++)
-        bytes += (size_t)matrix->segments[i].num_panels * matrix->segments[i].panel_bytes;
-    return bytes;
+/* The segments' panels follow each other. */
+static const uint8_t *panels_end(const struct matrix *matrix) {
+    const struct matrix_segment *last = &matrix->segments[matrix->num_segments - 1];
+    return last->panels + (size_t)last->num_panels * last->panel_bytes;
 }
 
 void cpu_linear(struct backend *base, const struct linear_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     const struct matrix *matrix = args->weight;
+    const uint8_t *panels = matrix->segments[0].panels, *end = panels_end(matrix);
     struct linear_job job = {.product = {.matrix = matrix,
                                          .segments = matrix->segments,
                                          .num_segments = matrix->num_segments,
+                                         .following = end,
                                          .out_stride = (size_t)matrix->rows,
                                          .scale = args->scale,
                                          .accumulate = args->accumulate}};
@@ -235,7 +240,7 @@ void cpu_linear(struct backend *base, const struct linear_args *args) {
         job.x = (const float *)args->x + (size_t)row * (size_t)matrix->cols;
         job.product.out = (float *)args->out + (size_t)row * (size_t)matrix->rows;
         if (left <= GEMM_CHUNK_ROWS)
-            cpu_gemm_expect_next(b, matrix, matrix->segments[0].panels, panels_bytes(matrix));
+            cpu_gemm_expect_next(b, matrix, panels, (size_t)(end - panels));
         run_chunk(b, &job);
     }
 }

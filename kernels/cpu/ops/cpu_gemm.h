@@ -13,6 +13,7 @@ struct gemm_product {
     const struct matrix *matrix;
     const struct matrix_segment *segments;
     int num_segments;
+    const uint8_t *following;                 /* panels to be prefetched after the last segment's */
     const uint8_t *packed[GEMM_MAX_PACKINGS]; /* by the matrix's packings */
     int32_t num_rows;
     float *out; /* element [0, first column of the first panel that is multiplied] */

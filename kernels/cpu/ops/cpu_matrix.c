@@ -109,11 +109,17 @@ static void fill_bias(const struct matrix *matrix, const struct matrix_part *par
     }
 }
 
+/* A matrix of experts has hundreds. */
 static const struct matrix_segment *segment_of(const struct matrix *matrix, int32_t row) {
-    const struct matrix_segment *segment = matrix->segments;
-    while (row >= segment->first_row + segment->num_rows)
-        segment++;
-    return segment;
+    int low = 0, high = matrix->num_segments;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (matrix->segments[middle].first_row <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &matrix->segments[low];
 }
 
 int cpu_matrix_fill(struct backend *b, struct matrix *matrix, int32_t first_row, int32_t num_rows,

@@ -18,7 +18,7 @@ SIMD_INLINE void pairs_tile(enum dtype dtype, const struct gemm_job *job, int32_
                             int32_t row, int num_rows, int num_strips) {
     size_t depth = cpu_panel_pairs_depth((size_t)job->depth);
     const uint16_t *x = (const uint16_t *)job->activations + (size_t)row * depth;
-    size_t ahead = bytes_ahead(job, num_strips);
+    size_t ahead = bytes_ahead(job, strip, num_strips);
     const uint8_t *weights[MAX_STRIPS];
     rf sums[MAX_SUMS];
     UNROLL

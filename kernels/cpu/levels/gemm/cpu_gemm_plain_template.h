@@ -30,7 +30,7 @@ SIMD_INLINE void plain_tile(enum dtype dtype, const struct gemm_job *job, int32_
     const size_t item_bytes = dtype == DTYPE_F32 ? 4 : 2;
     size_t depth = (size_t)job->depth;
     const float *x = (const float *)job->activations + (size_t)row * depth;
-    size_t ahead = bytes_ahead(job, num_strips);
+    size_t ahead = bytes_ahead(job, strip, num_strips);
     const uint8_t *weights[MAX_STRIPS];
     rf sums[MAX_SUMS];
     UNROLL

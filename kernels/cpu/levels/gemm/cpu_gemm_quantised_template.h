@@ -54,7 +54,7 @@ SIMD_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job *job, in
     size_t num_blocks = (size_t)job->depth / PANEL_BLOCK;
     const struct gemm_block *blocks =
         (const struct gemm_block *)job->activations + (size_t)row * num_blocks;
-    size_t ahead = bytes_ahead(job, num_strips);
+    size_t ahead = bytes_ahead(job, strip, num_strips);
     const uint8_t *codes[MAX_STRIPS], *record[MAX_STRIPS];
     rf sums[MAX_SUMS];
     UNROLL

@@ -74,13 +74,14 @@ SIMD_INLINE void store_tile(const struct gemm_job *job, int32_t strip, int32_t r
     }
 }
 
-/* A tile prefetches the same place of the panels that follow its own in memory. They are in the
- * cache when needed, so a tile of many rows does not alternate between waiting for memory and
- * computing. It prefetches into the L2 cache, because the data would evict the activations from
- * L1. */
-SIMD_INLINE size_t bytes_ahead(const struct gemm_job *job, int num_strips) {
-    int panels = (num_strips + STRIPS_PER_PANEL - 1) / STRIPS_PER_PANEL;
-    return (size_t)panels * job->panel_bytes;
+/* A tile prefetches the same place of the panels that follow its own. They are in the cache when
+ * needed, so a tile of many rows does not alternate between waiting for memory and computing. It
+ * prefetches into the L2 cache, because the data would evict the activations from L1. */
+SIMD_INLINE size_t bytes_ahead(const struct gemm_job *job, int32_t strip, int num_strips) {
+    int32_t next = (strip + num_strips + STRIPS_PER_PANEL - 1) / STRIPS_PER_PANEL;
+    const uint8_t *panel =
+        next < job->num_panels ? panel_of(job, next * STRIPS_PER_PANEL) : job->following;
+    return (uintptr_t)panel - (uintptr_t)panel_of(job, strip);
 }
 
 SIMD_INLINE void prefetch(const uint8_t *p, size_t bytes) {
