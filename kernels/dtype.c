@@ -27,6 +27,7 @@ static const struct dtype_info dtype_infos[DTYPE_COUNT] = {
     [DTYPE_Q4_K] = {"q4_k", 144, NULL, NULL},
     [DTYPE_Q5_K] = {"q5_k", 176, NULL, NULL},
     [DTYPE_Q6_K] = {"q6_k", 210, NULL, NULL},
+    [DTYPE_MXFP4] = {"mxfp4", 17, NULL, NULL},
 };
 
 static const struct dtype_info *info_of(enum dtype dtype) {

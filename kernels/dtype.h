@@ -12,6 +12,8 @@
  *   Q8_0    f16 d; 32 signed bytes;                      value = d * code
  *   IQ4_NL  f16 d; 16 bytes of codes as in Q4_0;         value = d * levels[code], where levels is
  *           a table of 16 signed bytes (quant_form.h)
+ *   MXFP4   E8M0 d; 16 bytes of codes as in Q4_0;        value = d * levels[code]; the levels are
+ *           twice the values of E2M1, and d is half of its own (e8m0_half_to_f32)
  * Blocks of 256 elements, whose groups of 16 or 32 have a small integer scale s and minimum n each:
  *   Q2_K    16 bytes: s of group i in the low, n in the high nibble of byte i; 64 bytes of 2-bit
  *           codes; f16 d; f16 m;     value = d * s * code - m * n, groups of 16
@@ -65,6 +67,7 @@ enum dtype {
     DTYPE_Q4_K,
     DTYPE_Q5_K,
     DTYPE_Q6_K,
+    DTYPE_MXFP4,
     DTYPE_COUNT,              /* how many there are; no value */
     DTYPE_NONE = DTYPE_COUNT, /* not a type, or an unsupported one */
     DTYPE_AUTO                /* value of an option: its reader chooses */
@@ -101,5 +104,8 @@ uint16_t bf16_from_f32(float value);
  * larger values become 448. */
 float e4m3_to_f32(uint8_t bits);
 uint8_t e4m3_from_f32(float value);
+/* Half of an E8M0, an 8-bit exponent: 2^(bits - 128), subnormal for 0 and 1; also where the format
+ * has its NaN, 0xff (OCP Microscaling Formats 1.0; as ggml reads it). */
+float e8m0_half_to_f32(uint8_t bits);
 
 #endif

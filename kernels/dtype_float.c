@@ -107,6 +107,10 @@ uint8_t e4m3_from_f32(float value) {
     return (uint8_t)(sign | ((rounded - (120u << 23)) >> 20));
 }
 
+float e8m0_half_to_f32(uint8_t bits) {
+    return float_from_bits(bits < 2 ? UINT32_C(0x00200000) << bits : (uint32_t)(bits - 1) << 23);
+}
+
 void dtype_convert_f32_to_f32(const uint8_t *src, float *dst, size_t n) {
     memcpy(dst, src, n * sizeof(float));
 }

@@ -58,6 +58,12 @@ static void unpack_q4_0(const uint8_t *src, struct quant_block *out) {
     unpack_nibbles(src + 2, out->codes, 16);
 }
 
+static void unpack_mxfp4(const uint8_t *src, struct quant_block *out) {
+    out->d = src[0];
+    set_ones(out);
+    unpack_nibbles(src + 1, out->codes, 16);
+}
+
 static void unpack_q4_1(const uint8_t *src, struct quant_block *out) {
     out->d = load_u16(src);
     out->m = load_u16(src + 2);
@@ -155,7 +161,7 @@ static unpack_function *const unpack_functions[DTYPE_COUNT] = {
     [DTYPE_Q4_0] = unpack_q4_0, [DTYPE_Q4_1] = unpack_q4_1, [DTYPE_Q8_0] = unpack_q8_0,
     [DTYPE_Q5_0] = unpack_q5_0, [DTYPE_Q5_1] = unpack_q5_1, [DTYPE_IQ4_NL] = unpack_q4_0,
     [DTYPE_Q2_K] = unpack_q2_k, [DTYPE_Q3_K] = unpack_q3_k, [DTYPE_Q4_K] = unpack_q4_k,
-    [DTYPE_Q5_K] = unpack_q5_k, [DTYPE_Q6_K] = unpack_q6_k,
+    [DTYPE_Q5_K] = unpack_q5_k, [DTYPE_Q6_K] = unpack_q6_k, [DTYPE_MXFP4] = unpack_mxfp4,
 };
 
 void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block *out) {
@@ -163,9 +169,14 @@ void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block
     unpack_functions[dtype](src, out);
 }
 
-static void levels_to_f32(const uint8_t *restrict codes, float d, float *restrict out, int n) {
-    for (int i = 0; i < n; i++)
-        out[i] = d * (float)quant_levels[codes[i]];
+static float factor_to_f32(enum quant_scale type, uint32_t bits) {
+    return type == QUANT_SCALE_E8M0 ? e8m0_half_to_f32((uint8_t)bits) : f16_to_f32((uint16_t)bits);
+}
+
+static void levels_to_f32(const int8_t *restrict levels, const uint8_t *restrict codes, float d,
+                          float *restrict out) {
+    for (int i = 0; i < 16; i++)
+        out[i] = d * (float)levels[codes[i]];
 }
 
 /* 16 elements, the smallest group. Without a minimum nothing is added: the sign of a zero stays. */
@@ -182,15 +193,16 @@ static void add_min(float m, float *out) {
 void quant_block_to_f32(enum dtype dtype, const struct quant_block *block, float *out) {
     CHECK((unsigned)dtype < DTYPE_COUNT && quant_forms[dtype].block_elements > 0);
     const struct quant_form *form = &quant_forms[dtype];
-    float d = f16_to_f32(block->d);
-    if (form->has_levels) {
-        levels_to_f32(block->codes, d, out, form->block_elements);
-        return;
-    }
+    float d = factor_to_f32(form->factor, block->d);
+    float m = form->has_min ? factor_to_f32(form->factor, block->m) : 0.0f;
     for (int i = 0; i < form->block_elements; i += 16) {
         int g = i / form->group_elements;
-        group_to_f32(block->codes + i, form->zero, d * (float)block->scales[g], out + i);
+        float scale = d * (float)block->scales[g];
+        if (form->levels != NULL)
+            levels_to_f32(form->levels, block->codes + i, scale, out + i);
+        else
+            group_to_f32(block->codes + i, form->zero, scale, out + i);
         if (form->has_min)
-            add_min(f16_to_f32(block->m) * (float)block->mins[g], out + i);
+            add_min(m * (float)block->mins[g], out + i);
     }
 }

@@ -11,7 +11,7 @@
  * valid (quant_form.h defines the fields). */
 struct quant_block {
     uint8_t codes[DTYPE_MAX_BLOCK_ELEMENTS]; /* in the order of the elements */
-    uint16_t d, m;                           /* f16 */
+    uint32_t d, m;                           /* bits, as the form's factor says */
     int8_t scales[QUANT_MAX_GROUPS];
     uint8_t mins[QUANT_MAX_GROUPS];
 };

@@ -61,7 +61,7 @@ static const struct tensor_type tensor_types[] = {
     [30] = {"bf16", DTYPE_BF16},
     [34] = {"tq1_0", -1},
     [35] = {"tq2_0", -1},
-    [39] = {"mxfp4", -1},
+    [39] = {"mxfp4", DTYPE_MXFP4},
 };
 
 enum { NUM_TENSOR_TYPES = sizeof(tensor_types) / sizeof(tensor_types[0]) };
@@ -106,7 +106,7 @@ static int read_tensor_type(struct gguf_reader *r, struct tensor_info *tensor) {
     return error_set(
         r->err, ERROR_MODEL,
         "%s: tensor '%.*s': type %" PRIu32 " (%s) is not supported (supported: f32, "
-        "f16, bf16, q4_0, q4_1, q8_0, q5_0, q5_1, iq4_nl, q2_k, q3_k, q4_k, q5_k, q6_k)",
+        "f16, bf16, q4_0, q4_1, q8_0, q5_0, q5_1, iq4_nl, q2_k, q3_k, q4_k, q5_k, q6_k, mxfp4)",
         r->image->name, text_print_length(tensor->name), tensor->name.data, type,
         name != NULL ? name : "unknown");
 }

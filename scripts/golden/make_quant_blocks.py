@@ -6,7 +6,7 @@ Run by hand after a type was added (needs numpy and gguf):
     python scripts/golden/make_quant_blocks.py tests/unit/kernels/quant_blocks.bin
 
 The values are those of the gguf package. Factors are f16 of any finite size, subnormal ones and zero
-among them; all else in a block is random bytes. For each type: its name in 8 bytes, padded with zeros;
+among them; all else in a block is random bytes, E8M0 factors too. For each type: its name in 8 bytes, padded with zeros;
 int32 num_blocks, block_bytes, block_elements; the blocks; float32 values.
 """
 import struct
@@ -20,7 +20,7 @@ from gguf.quants import dequantize
 FACTORS = {
     Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q8_0: [0], Type.Q5_0: [0], Type.Q5_1: [0, 2],
     Type.IQ4_NL: [0], Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2],
-    Type.Q6_K: [208],
+    Type.Q6_K: [208], Type.MXFP4: [],
 }
 SPECIAL_FACTORS = [0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff]
 

@@ -362,6 +362,24 @@ static void test_extreme_factors(void **state) {
             check_extreme((enum dtype)dtype, 0x5a, factors[i]);
 }
 
+/* Scales that are powers of 2, row by row, but for those whose products leave the normal floats. */
+static void test_every_exponent(void **state) {
+    enum { FIRST = 20, ROWS = 220, COLS = 64 };
+    uint64_t seed = 12;
+    if (fixture.dtype != DTYPE_F32)
+        skip();
+    struct weights w = {.cols = COLS};
+    weights_add_part(&fixture, &w, DTYPE_MXFP4, ROWS, false, &seed);
+    size_t block_bytes = dtype_block_bytes(DTYPE_MXFP4);
+    for (size_t b = 0; b < ROWS * COLS / 32; b++)
+        w.data[0][b * block_bytes] = (uint8_t)(FIRST + b / 2);
+    dtype_to_f32(DTYPE_MXFP4, w.data[0], w.values[0], ROWS * COLS);
+    float *x = kernel_fixture_random_floats(&seed, 2 * COLS);
+    check_rows(&w, x, 2, NULL, true);
+    free(x);
+    weights_finish(&w);
+}
+
 /* Zero and tiny rows give (nearly) zero; a NaN spoils its own row only. */
 static void test_special_activations(void **state) {
     enum { ROWS = 21 };
@@ -499,6 +517,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_one_matrix_many_times),
         cmocka_unit_test(test_extreme_codes),
         cmocka_unit_test(test_extreme_factors),
+        cmocka_unit_test(test_every_exponent),
         cmocka_unit_test(test_special_activations),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_bad_matrices_are_refused),

@@ -1,8 +1,11 @@
 #include "tests/kernels/random_weights.h"
 
+#include "kernels/quant_form.h"
+
+#include <math.h>
 #include <string.h>
 
-/* Where a block has its f16 factors, -1: no second one; and what they are to be about. */
+/* Where a block has its factors, -1: no second one; and what they are to be about. */
 static const struct {
     int d, m;
     float size;
@@ -12,7 +15,7 @@ static const struct {
     [DTYPE_Q5_1] = {0, 2, 0.03f},      [DTYPE_IQ4_NL] = {0, -1, 0.008f},
     [DTYPE_Q2_K] = {80, 82, 0.02f},    [DTYPE_Q3_K] = {108, -1, 0.008f},
     [DTYPE_Q4_K] = {0, 2, 1e-3f},      [DTYPE_Q5_K] = {0, 2, 5e-4f},
-    [DTYPE_Q6_K] = {208, -1, 2.5e-4f},
+    [DTYPE_Q6_K] = {208, -1, 2.5e-4f}, [DTYPE_MXFP4] = {0, -1, 0.08f},
 };
 
 /* splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
@@ -28,17 +31,30 @@ static float uniform(uint64_t *seed) {
     return (float)(next(seed) >> 8) * 0x1p-23f - 1;
 }
 
-static void put_factor(uint64_t *seed, uint8_t *dst, float size) {
-    uint16_t bits = f16_from_f32(size * (1.25f + uniform(seed)));
-    memcpy(dst, &bits, sizeof(bits));
+/* A power of 2 from f16's range: half of the E8M0 of 128 is 1. */
+static uint8_t e8m0_of(uint16_t f16) {
+    int exponent;
+    frexpf(f16_to_f32(f16 | 1), &exponent);
+    return (uint8_t)(127 + exponent);
+}
+
+static void store_factor(enum dtype dtype, uint8_t *dst, uint16_t f16) {
+    if (quant_forms[dtype].factor == QUANT_SCALE_E8M0)
+        *dst = e8m0_of(f16);
+    else
+        memcpy(dst, &f16, sizeof(f16));
+}
+
+static uint16_t random_factor(uint64_t *seed, enum dtype dtype) {
+    return f16_from_f32(block_factors[dtype].size * (1.25f + uniform(seed)));
 }
 
 static void random_block(uint64_t *seed, enum dtype dtype, uint8_t *dst) {
     for (size_t i = 0; i < dtype_block_bytes(dtype); i++)
         dst[i] = (uint8_t)next(seed);
-    put_factor(seed, dst + block_factors[dtype].d, block_factors[dtype].size);
+    store_factor(dtype, dst + block_factors[dtype].d, random_factor(seed, dtype));
     if (block_factors[dtype].m >= 0)
-        put_factor(seed, dst + block_factors[dtype].m, block_factors[dtype].size);
+        store_factor(dtype, dst + block_factors[dtype].m, random_factor(seed, dtype));
 }
 
 void random_weights_row(uint64_t *seed, enum dtype dtype, void *out, size_t n) {
@@ -62,7 +78,7 @@ void random_weights_fill_block(enum dtype dtype, void *block, uint8_t pattern, u
     memset(bytes, pattern, dtype_block_bytes(dtype));
     if (m_at >= 0)
         memcpy(bytes + m_at, &m, sizeof(m));
-    memcpy(bytes + block_factors[dtype].d, &d, sizeof(d));
+    store_factor(dtype, bytes + block_factors[dtype].d, d);
 }
 
 enum dtype random_weights_dtype(uint64_t *seed, int32_t cols) {

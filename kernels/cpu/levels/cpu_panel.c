@@ -80,9 +80,10 @@ static void unpack_codes(int code_bits, const uint8_t *src, uint8_t *codes) {
 
 static void pack_record(const struct quant_form *form, const struct quant_block *block,
                         uint8_t *record, size_t column) {
-    memcpy(record + 2 * column, &block->d, 2);
+    size_t bytes = quant_scale_bytes(form->factor);
+    memcpy(record + bytes * column, &block->d, bytes);
     if (form->has_min)
-        memcpy(record + 2 * (PANEL_COLUMNS + column), &block->m, 2);
+        memcpy(record + bytes * (PANEL_COLUMNS + column), &block->m, bytes);
     if (form->scale_bits == 0)
         return;
     int num_groups = form->block_elements / form->group_elements;
@@ -98,9 +99,11 @@ static void pack_record(const struct quant_form *form, const struct quant_block 
 
 static void unpack_record(const struct quant_form *form, const uint8_t *record, size_t column,
                           struct quant_block *out) {
-    memcpy(&out->d, record + 2 * column, 2);
+    size_t bytes = quant_scale_bytes(form->factor);
+    out->d = out->m = 0;
+    memcpy(&out->d, record + bytes * column, bytes);
     if (form->has_min)
-        memcpy(&out->m, record + 2 * (PANEL_COLUMNS + column), 2);
+        memcpy(&out->m, record + bytes * (PANEL_COLUMNS + column), bytes);
     int num_groups = form->block_elements / form->group_elements;
     const uint8_t *scales = record + cpu_panel_factor_bytes(form) + column;
     for (int g = 0; g < num_groups; g++, scales += cpu_panel_group_bytes(form)) {

@@ -24,8 +24,9 @@
  * or, in ascending bits, of 2, 4 or 8 consecutive ones: in the nibble plane byte t of column j in
  * row p has element 8p+t in its low and 8p+4+t in its high nibble.
  *
- * Records are [K/B], B being the elements of the file's block: [16] f16 d, [16] f16 m where there
- * is a minimum, and then, if groups have integer scales, for every group in order of K:
+ * Records are [K/B], B being the elements of the file's block: [16] d, [16] m where there is a
+ * minimum, both as the file has them (quant_form.factor), and then, if groups have integer scales,
+ * for every group in order of K:
  *
  *   scales of 8 bits   [16] signed bytes, [16] bytes of minima where there are
  *   scales of 4 bits   [16] bytes, scale in the low and minimum in the high nibble
@@ -73,7 +74,7 @@ static inline size_t cpu_panel_code_bytes(const struct quant_form *form) {
     return (size_t)form->code_bits * (PANEL_BLOCK * PANEL_COLUMNS / 8);
 }
 static inline size_t cpu_panel_factor_bytes(const struct quant_form *form) {
-    return (form->has_min ? 2 : 1) * sizeof(uint16_t) * PANEL_COLUMNS;
+    return (form->has_min ? 2 : 1) * quant_scale_bytes(form->factor) * PANEL_COLUMNS;
 }
 /* Bytes of a group's scales and minima, all columns. */
 static inline size_t cpu_panel_group_bytes(const struct quant_form *form) {

@@ -44,6 +44,10 @@ SIMD_INLINE rf rf_from_int(ri a) {
     return _mm256_cvtepi32_ps(a);
 }
 
+SIMD_INLINE rf rf_from_bits(ri a) {
+    return _mm256_castsi256_ps(a);
+}
+
 SIMD_INLINE rf rf_add(rf a, rf b) {
     return _mm256_add_ps(a, b);
 }

@@ -43,6 +43,10 @@ SIMD_INLINE rf rf_from_int(ri a) {
     return _mm512_cvtepi32_ps(a);
 }
 
+SIMD_INLINE rf rf_from_bits(ri a) {
+    return _mm512_castsi512_ps(a);
+}
+
 SIMD_INLINE rf rf_add(rf a, rf b) {
     return _mm512_add_ps(a, b);
 }

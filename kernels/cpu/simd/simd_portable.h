@@ -78,6 +78,11 @@ SIMD_INLINE rf rf_from_int(ri a) {
     return __builtin_convertvector(a, rf);
 }
 
+/* The floats whose bits these are. */
+SIMD_INLINE rf rf_from_bits(ri a) {
+    return (rf)a;
+}
+
 SIMD_INLINE rf rf_add(rf a, rf b) {
     return a + b;
 }

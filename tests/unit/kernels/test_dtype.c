@@ -125,6 +125,11 @@ static void test_e4m3_rounds_to_nearest_even(void **state) {
     assert_int_equal(e4m3_from_f32(-0x1p-10f), 0x80);
 }
 
+static void test_e8m0(void **state) {
+    for (int bits = 0; bits < 256; bits++)
+        assert_true(e8m0_half_to_f32((uint8_t)bits) == ldexpf(1.0f, bits - 128));
+}
+
 static void test_table(void **state) {
     static const struct {
         enum dtype dtype;
@@ -139,6 +144,7 @@ static void test_table(void **state) {
         {DTYPE_IQ4_NL, "iq4_nl", 32, 18}, {DTYPE_Q2_K, "q2_k", 256, 84},
         {DTYPE_Q3_K, "q3_k", 256, 110},   {DTYPE_Q4_K, "q4_k", 256, 144},
         {DTYPE_Q5_K, "q5_k", 256, 176},   {DTYPE_Q6_K, "q6_k", 256, 210},
+        {DTYPE_MXFP4, "mxfp4", 32, 17},
     };
     assert_int_equal(sizeof(rows) / sizeof(rows[0]), DTYPE_COUNT);
     for (int i = 0; i < DTYPE_COUNT; i++) {
@@ -266,6 +272,7 @@ int main(void) {
         cmocka_unit_test(test_bf16),
         cmocka_unit_test(test_e4m3_every_value),
         cmocka_unit_test(test_e4m3_rounds_to_nearest_even),
+        cmocka_unit_test(test_e8m0),
         cmocka_unit_test(test_table),
         cmocka_unit_test(test_quantised_layout),
         cmocka_unit_test(test_quantise_round_trip),

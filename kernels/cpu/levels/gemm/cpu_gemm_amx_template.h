@@ -84,7 +84,7 @@ SIMD_INLINE void add_block_rows(const struct quant_form *form, const int32_t *do
                                 const struct gemm_block *blocks, int num_rows, rf *sums) {
     UNROLL
     for (int s = 0; s < STRIPS_PER_PANEL; s++) {
-        struct factors f = block_factors(form, record + s * RF_LANES * 2);
+        struct factors f = block_factors(form, record, s * RF_LANES);
         f = group_factors(form, f, scales + s * RF_LANES);
         UNROLL
         for (int r = 0; r < num_rows; r++) {
@@ -224,7 +224,8 @@ static void multiply_by_tiles(const struct gemm_job *job, int32_t panels_at_once
         .panel = &cpu_panel_blocks, .rows = &amx_block_rows, .multiply = multiply_##type};
 #define ADD_BYTES_FORMAT(type) kernels->formats[DTYPE_##type] = &type##_format;
 
-#define FOR_BYTES_TYPES(X) X(Q4_0) X(Q4_1) X(Q8_0) X(Q5_0) X(Q5_1) X(IQ4_NL) X(Q4_K) X(Q5_K)
+#define FOR_BYTES_TYPES(X)                                                                         \
+    X(Q4_0) X(Q4_1) X(Q8_0) X(Q5_0) X(Q5_1) X(IQ4_NL) X(Q4_K) X(Q5_K) X(MXFP4)
 
 FOR_BYTES_TYPES(DEFINE_BYTES_FORMAT)
 

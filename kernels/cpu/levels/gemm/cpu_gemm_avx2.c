@@ -68,7 +68,7 @@ SIMD_INLINE void dot_bytes(const struct quant_form *form, const uint8_t *codes, 
 
 SIMD_INLINE void dot_words(const struct quant_form *form, const uint8_t *codes, int first,
                            int count, const struct gemm_block *blocks, int num_rows, ri *sums) {
-    if (form->code_bits == 8 || form->has_levels) {
+    if (form->code_bits == 8 || form->levels != NULL) {
         dot_bytes(form, codes, first, count, blocks, num_rows, sums);
         return;
     }

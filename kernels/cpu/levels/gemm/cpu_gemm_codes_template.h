@@ -20,9 +20,9 @@ SIMD_INLINE ri plane_bits(const uint8_t *row, int i, int width, int shift) {
     return ri_and(v, ri_set1(((1 << width) - 1) * 0x01010101 << shift));
 }
 
-/* quant_levels[byte] + 128 of every byte, which is below 16. */
-SIMD_INLINE ri level_codes(ri v) {
-    return ri_lookup(ri_xor(ri_load_table(quant_levels), ri_set1((int32_t)0x80808080)), v);
+/* levels[byte] + 128 of every byte, which is below 16. */
+SIMD_INLINE ri level_codes(const int8_t *levels, ri v) {
+    return ri_lookup(ri_xor(ri_load_table(levels), ri_set1((int32_t)0x80808080)), v);
 }
 
 /* Word i of a 32-block: for each column four unsigned codes. `codes` points to the strip's part of
@@ -44,7 +44,7 @@ SIMD_INLINE ri word_codes(const struct quant_form *form, const uint8_t *codes, i
     }
     if (cpu_panel_has_singles(bits))
         out = ri_or(out, plane_bits(codes, i, 1, cpu_panel_singles_shift(bits)));
-    return form->has_levels ? level_codes(out) : out;
+    return form->levels != NULL ? level_codes(form->levels, out) : out;
 }
 
 #endif

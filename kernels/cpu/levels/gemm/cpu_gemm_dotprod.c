@@ -4,7 +4,7 @@
 #include "kernels/cpu/levels/cpu_levels.h"
 
 SIMD_INLINE bool signed_codes(const struct quant_form *form) {
-    return form->code_bits == 8 || form->has_levels;
+    return form->code_bits == 8 || form->levels != NULL;
 }
 
 SIMD_INLINE ri dot_lane(ri sum, ri codes, int8x16_t x, int lane) {

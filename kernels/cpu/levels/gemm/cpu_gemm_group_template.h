@@ -9,7 +9,7 @@
 
 /* -zero * sum of the activation codes of group h of a 32-block. */
 SIMD_INLINE ri start_value(const struct quant_form *form, const struct gemm_block *block, int h) {
-    if (form->has_levels)
+    if (form->levels != NULL)
         return ri_set1(block->start_128);
     switch (form->zero) {
     case 0:
@@ -32,10 +32,28 @@ struct factors {
     rf d, m;
 };
 
-SIMD_INLINE struct factors block_factors(const struct quant_form *form, const uint8_t *record) {
-    struct factors f = {rf_load_f16(record), rf_set1(0)};
+/* e8m0_half_to_f32 of RF_LANES bytes, as the product of two normal powers of 2: e - 128 is the sum
+ * of e / 2 - 64 and (e + 1) / 2 - 64. */
+SIMD_INLINE rf load_e8m0(const uint8_t *p) {
+    const ri exponent = ri_set1(0x7f800000), bias = ri_set1(63 << 23);
+    ri e = ri_and(ri_load_bytes(p), ri_set1(255));
+    ri low = ri_and(ri_shl(e, 22), exponent);
+    ri high = ri_and(ri_shl(ri_add(e, ri_set1(1)), 22), exponent);
+    return rf_mul(rf_from_bits(ri_add(low, bias)), rf_from_bits(ri_add(high, bias)));
+}
+
+SIMD_INLINE rf load_factors(const struct quant_form *form, const uint8_t *p) {
+    return form->factor == QUANT_SCALE_E8M0 ? load_e8m0(p) : rf_load_f16(p);
+}
+
+/* Of the columns from `lane` on. */
+SIMD_INLINE struct factors block_factors(const struct quant_form *form, const uint8_t *record,
+                                         int32_t lane) {
+    const size_t bytes = quant_scale_bytes(form->factor);
+    record += bytes * (size_t)lane;
+    struct factors f = {load_factors(form, record), rf_set1(0)};
     if (form->has_min)
-        f.m = rf_load_f16(record + sizeof(uint16_t) * PANEL_COLUMNS);
+        f.m = load_factors(form, record + bytes * PANEL_COLUMNS);
     return f;
 }
 

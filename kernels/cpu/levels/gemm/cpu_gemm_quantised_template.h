@@ -71,7 +71,7 @@ SIMD_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job *job, in
         UNROLL
         for (int s = 0; s < num_strips; s++) {
             prefetch(record[s] + ahead, factor_bytes);
-            f[s] = block_factors(form, record[s] + first_lane(strip + s) * 2);
+            f[s] = block_factors(form, record[s], first_lane(strip + s));
             record[s] += factor_bytes;
         }
         for (int i = 0; i < blocks_per_record; i++) {
@@ -97,7 +97,8 @@ SIMD_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job *job, in
 #define ADD_QUANTISED_FORMAT(type) kernels->formats[DTYPE_##type] = &type##_format;
 
 #define FOR_QUANTISED_TYPES(X)                                                                     \
-    X(Q4_0) X(Q4_1) X(Q8_0) X(Q5_0) X(Q5_1) X(IQ4_NL) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K)
+    X(Q4_0)                                                                                        \
+    X(Q4_1) X(Q8_0) X(Q5_0) X(Q5_1) X(IQ4_NL) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(MXFP4)
 
 FOR_QUANTISED_TYPES(DEFINE_QUANTISED_FORMAT)
 

@@ -420,7 +420,7 @@ static void test_tensor_types(void **state) {
     } types[] = {{0, DTYPE_F32},     {1, DTYPE_F16},   {2, DTYPE_Q4_0},  {3, DTYPE_Q4_1},
                  {6, DTYPE_Q5_0},    {7, DTYPE_Q5_1},  {8, DTYPE_Q8_0},  {10, DTYPE_Q2_K},
                  {11, DTYPE_Q3_K},   {12, DTYPE_Q4_K}, {13, DTYPE_Q5_K}, {14, DTYPE_Q6_K},
-                 {20, DTYPE_IQ4_NL}, {30, DTYPE_BF16}};
+                 {20, DTYPE_IQ4_NL}, {30, DTYPE_BF16}, {39, DTYPE_MXFP4}};
     static const uint64_t dims[2] = {256, 3};
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         struct gguf_writer w = one_tensor(2, dims, types[i].number, 0, 3 * 256 * sizeof(float));
@@ -441,7 +441,7 @@ static void test_tensor_types_refused(void **state) {
     assert_refused(&w,
                    "tensor 'blk.3.attn_q.weight': type 23 (iq4_xs) is not supported (supported: "
                    "f32, f16, bf16, q4_0, q4_1, q8_0, q5_0, q5_1, iq4_nl, q2_k, q3_k, q4_k, "
-                   "q5_k, q6_k)");
+                   "q5_k, q6_k, mxfp4)");
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         w = one_tensor(2, dims_small, types[i], 0, 512);
         assert_refused(&w, "(unknown) is not supported");
