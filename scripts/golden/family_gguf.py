@@ -6,6 +6,7 @@ rotary embeddings are tensors.
 """
 
 import math
+import re
 
 import gguf
 import numpy as np
@@ -14,7 +15,7 @@ from gguf import GGMLQuantizationType as Type
 from make_golden import add_tokenizer, interleave
 
 ARCHITECTURES = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
-WRITES_HEAD_DIM = ("llama", "qwen3", "gemma", "gemma2", "gemma3")
+WRITES_HEAD_DIM = ("llama", "qwen3", "gemma", "gemma2", "gemma3", "qwen3moe", "gpt-oss", "glm4moe")
 WRITES_NO_ROPE = ("gemma", "gemma2")  # theta and dimensions are the architecture's
 LAYER_NORM = ("command-r",)
 
@@ -31,7 +32,7 @@ def add_sizes(writer, config, architecture):
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
+    writer.add_block_count(config.num_hidden_layers + num_extra_layers(config))
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
@@ -49,7 +50,7 @@ def add_rope(writer, config, architecture):
     if architecture in WRITES_NO_ROPE:
         return
     writer.add_rope_freq_base(rope["rope_theta"])
-    if architecture in ("llama", "smollm3", "granite", "phi3"):
+    if architecture in ("llama", "smollm3", "granite", "phi3", "granitemoe", "phimoe", "glm4moe"):
         writer.add_rope_dimension_count(int(rope.get("partial_rotary_factor", 1.0) * head_dim(config)))
     kind = rope["rope_type"]
     if architecture == "command-r":
@@ -67,21 +68,23 @@ def add_rope(writer, config, architecture):
     elif kind == "longrope":  # known by its tensors alone
         original = rope["original_max_position_embeddings"]
         scale = config.max_position_embeddings / original
-        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
+        # (The converter has this factor for Phi-3.5-MoE, too, which multiplies by another one.)
+        writer.add_rope_scaling_attn_factors(rope.get(
+            "long_mscale", math.sqrt(1 + math.log(scale) / math.log(original))))
 
 
 def add_switches(writer, config, architecture):
-    if architecture == "phi3":
+    if architecture in ("phi3", "phimoe"):
         writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
         writer.add_sliding_window(config.sliding_window or 0)
-    elif architecture in ("gemma2", "gemma3"):
+    elif architecture in ("gemma2", "gemma3", "gpt-oss"):
         writer.add_sliding_window(config.sliding_window)
     elif getattr(config, "sliding_window", None) and architecture == "llama":
         writer.add_sliding_window(config.sliding_window)
     if architecture == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    if architecture == "granite":
+    if architecture in ("granite", "granitemoe"):
         writer.add_attention_scale(config.attention_multiplier)
         writer.add_embedding_scale(config.embedding_multiplier)
         writer.add_residual_scale(config.residual_multiplier)
@@ -111,6 +114,60 @@ def add_rope_factors(writer, config):
         writer.add_tensor(f"{name}.weight", np.array(values, np.float32))
 
 
+def num_extra_layers(config):
+    """Layers after the last that predict further tokens (GLM-4.5)."""
+    return getattr(config, "num_mtp_layers", 0)
+
+
+def add_experts(writer, config, architecture):
+    if getattr(config, "num_local_experts", None) is None and getattr(config, "num_experts", None) is None:
+        return
+    writer.add_expert_count(config.num_local_experts if hasattr(config, "num_local_experts") else config.num_experts)
+    writer.add_expert_used_count(config.num_experts_per_tok)
+    if architecture == "gpt-oss":
+        writer.add_expert_feed_forward_length(config.intermediate_size)
+    elif hasattr(config, "moe_intermediate_size"):
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if hasattr(config, "shared_expert_intermediate_size"):
+        writer.add_expert_shared_feed_forward_length(config.shared_expert_intermediate_size)
+    if getattr(config, "shared_intermediate_size", 0):
+        writer.add_expert_shared_feed_forward_length(config.shared_intermediate_size)
+    if architecture == "glm4moe":
+        writer.add_expert_group_count(config.n_group)
+        writer.add_expert_group_used_count(config.topk_group)
+        writer.add_expert_shared_count(config.n_shared_experts)
+        writer.add_leading_dense_block_count(config.first_k_dense_replace)
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_scale(config.routed_scaling_factor)
+        writer.add_expert_weights_norm(config.norm_topk_prob)
+        writer.add_nextn_predict_layers(config.num_mtp_layers)
+
+
+def split_experts(name, values, config):
+    """Yields gates and ups that are fused in Transformers' memory as the file has them, which is experts first:
+    rows of gate before those of up, in gpt-oss in turn."""
+    turned = config.model_type == "gpt_oss" and "experts." in name
+    if turned and values.ndim == 3:
+        values = values.swapaxes(1, 2)
+    if not re.search(r"(experts\.gate_up_proj|shared_mlp\.input_linear)", name):
+        yield name, values
+        return
+    half = values.shape[1 if "experts." in name else 0] // 2
+    parts = (values[:, 0::2], values[:, 1::2]) if turned else np.split(values, [half], axis=values.ndim - 2)
+    for stem, part in zip(("gate_proj", "up_proj"), parts):
+        yield re.sub(r"gate_up_proj|input_linear", stem, name), part
+
+
+def gguf_name(name, names):
+    """The name of a tensor that Transformers calls otherwise than the hub's files."""
+    name = re.sub(r"(block_sparse_moe|mlp)\.(router|gate)\.", "mlp.gate.", name)
+    name = name.replace("block_sparse_moe.", "mlp.").replace("shared_mlp.", "mlp.shared_expert.")
+    name = name.replace("output_linear", "down_proj").replace("score_correction_bias", "score_correction.bias")
+    name = re.sub(r"(experts\.\w+_proj)_bias$", r"\1.bias", name)
+    name = re.sub(r"(experts\.\w+_proj|sinks)$", r"\1.weight", name)
+    return names.get_name(name, try_suffixes=(".weight", ".bias"))
+
+
 def heads_of(name, config):
     """Returns the heads of a tensor whose rows the file has permuted; 0: it is as it was."""
     if "q_proj" in name:
@@ -118,19 +175,28 @@ def heads_of(name, config):
     return config.num_key_value_heads if "k_proj" in name else 0
 
 
+def kind_of(name, values, family):
+    """The converter leaves vectors, biases and routers as float."""
+    rounded = values.ndim >= 2 and name.endswith(".weight") and "ffn_gate_inp" not in name
+    return Type[family.dtype.upper()] if rounded else Type.F32
+
+
 def add_tensors(writer, family, weights):
     config = family.config
-    names = gguf.get_tensor_name_map(ARCHITECTURES[family.architecture], config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(ARCHITECTURES[family.architecture],
+                                     config.num_hidden_layers + num_extra_layers(config))
     for name, values in weights.items():
         if family.norm_plus_one and name.endswith("norm.weight"):
             values = values + 1.0
         heads = heads_of(name, config) if family.permuted else 0
         if heads:
             values = interleave(values.reshape(values.shape[0], -1), heads).reshape(values.shape)
-        kind = Type[family.dtype.upper()] if values.ndim == 2 else Type.F32
-        data = gguf.quantize(np.ascontiguousarray(values), kind)
-        writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), data,
-                          raw_dtype=kind)
+        for part_name, part in split_experts(name, values, config):
+            new_name = gguf_name(part_name, names)
+            assert new_name, part_name
+            part = part.reshape(-1) if "ffn_gate_inp_shexp" in new_name else part
+            kind = kind_of(new_name, part, family)
+            writer.add_tensor(new_name, gguf.quantize(np.ascontiguousarray(part), kind), raw_dtype=kind)
 
 
 def write_gguf(path, family, weights, num_merges):
@@ -141,6 +207,7 @@ def write_gguf(path, family, weights, num_merges):
     add_sizes(writer, family.config, family.architecture)
     add_rope(writer, family.config, family.architecture)
     add_switches(writer, family.config, family.architecture)
+    add_experts(writer, family.config, family.architecture)
     add_tokenizer(writer, num_merges)
     add_rope_factors(writer, family.config)
     add_tensors(writer, family, weights)

@@ -1,4 +1,4 @@
-"""The tiny models of tests/golden/families: one of each family, from Transformers' own config classes.
+"""The tiny dense models of tests/golden/families: one of each family, from Transformers' own config classes.
 
 A family's `switches` say, for each thing that tells it from a plain Llama, how to take that away; with each
 one taken away the logits must become other ones, or a golden test of it would prove nothing.
@@ -30,6 +30,8 @@ class Family:
     permuted: bool = False       # Q and K rows of the GGUF file: rotated pairs are neighbours
     gain: float = 1.0            # of the matrices of layers
     embedding_gain: float = 1.0
+    gains: dict = field(default_factory=dict)  # of the weights whose names end so, in addition
+    routing_levels: list = field(default_factory=list)  # of experts; empty: golden_routing.py chooses
     switches: dict = field(default_factory=dict)
 
 
@@ -96,9 +98,11 @@ def one_after_the_other(model, _):
 
 
 def with_rms_norms(model, _):
-    def rms(_, inputs, output):
+    def rms(module, inputs, output):
         x = inputs[0]
-        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * _.weight
+        scaled = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * module.weight
+        bias = getattr(module, "bias", None)
+        return scaled if bias is None else scaled + bias
     for name, module in model.named_modules():
         if name.endswith("norm"):
             module.register_forward_hook(rms)

@@ -3,9 +3,11 @@
 import numpy as np
 import torch
 
+from golden_routing import RoutingWatch, routers
 from make_golden import NUM_GREEDY, NUM_PROMPT, SPECIAL
 
 NUM_CANDIDATES, MIN_DISTINCT = 2000, 8
+MIN_ROUTING = 0.2  # of the spread of a router's scores between an expert that is chosen and one that is not
 
 
 def run(model, tokens, **options):
@@ -28,6 +30,15 @@ def greedy_margins(model, prompts):
     return torch.stack(tokens, 1).tolist(), torch.stack(margins, 1).min(dim=1).values.numpy()
 
 
+def routing_margins(model, prompts, greedy):
+    """[prompts] the least margin of a choice of experts, by the spread of a row of scores; inf: no experts"""
+    if not routers(model):
+        return np.full(len(prompts), np.inf)
+    with RoutingWatch(model, len(prompts)) as watch:
+        run(model, [prompt + tokens for prompt, tokens in zip(prompts, greedy)])
+    return watch.smallest.numpy()
+
+
 def choose_prompt(models):
     """(its smallest margin in any of the models, the prompt, each model's greedy tokens)"""
     rng = np.random.default_rng(1)
@@ -35,7 +46,10 @@ def choose_prompt(models):
     for _ in range(0, NUM_CANDIDATES, 250):
         prompts = rng.integers(len(SPECIAL), models[0].config.vocab_size, (250, NUM_PROMPT)).tolist()
         tokens, margins = zip(*(greedy_margins(model, prompts) for model in models))
-        for prompt, margin, *greedy in zip(prompts, np.minimum.reduce(margins), *tokens):
+        routing = np.minimum.reduce([routing_margins(model, prompts, greedy)
+                                     for model, greedy in zip(models, tokens)])
+        margins = np.where(routing >= MIN_ROUTING, np.minimum.reduce(margins), 0.0)
+        for prompt, margin, *greedy in zip(prompts, margins, *tokens):
             if margin > best[0] and len(set(greedy[0])) >= MIN_DISTINCT:
                 best = (margin, prompt, greedy)
     assert best[1], "no prompt has a varied continuation that is clear"

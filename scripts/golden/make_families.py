@@ -14,20 +14,26 @@ Each of a family's switches (family_specs.py) is taken away once: that must chan
 the tests tolerate.
 """
 import copy
+import functools
+import itertools
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast,
                           logging)
 
-from family_gguf import write_gguf
+from family_gguf import num_extra_layers, write_gguf
 from family_specs import VOCAB, families
-from golden_prompt import check_greedy, choose_prompt, run
+from family_specs_moe import moe_families
+from golden_prompt import check_greedy, choose_prompt, routing_margins, run
+from golden_routing import make_clear, routers
 from make_golden import CHAT_TEMPLATE, SPECIAL, byte_alphabet, save_golden, train_merges
 
 NUM_MERGES = VOCAB - len(SPECIAL) - 256
@@ -42,15 +48,22 @@ def fill(model, family):
     rng = np.random.default_rng(list(family.name.encode()))
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if "norm" in name:
+            if "norm" in name and not name.endswith("bias"):
                 values = rng.uniform(0.5, 1.5, weight.shape) - family.norm_plus_one
-            elif name.endswith("bias"):
+            elif name.endswith(("bias", "sinks")):
                 values = rng.normal(0.0, 0.5, weight.shape)
             else:
                 gain = family.gain if "layers" in name else family.embedding_gain
-                values = rng.normal(0.0, gain / np.sqrt(weight.shape[-1]), weight.shape)
+                gain *= math.prod(more for end, more in family.gains.items() if name.endswith(end))
+                values = rng.normal(0.0, gain / np.sqrt(fan_in(family, name, weight)), weight.shape)
             weight.copy_(torch.from_numpy(values.astype(np.float32)))
+    if routers(model):
+        make_clear(model, rng, family.routing_levels)
     return model
+
+
+def fan_in(family, name, weight):
+    return weight.shape[-2 if "experts." in name and family.config.model_type == "gpt_oss" else -1]
 
 
 def from_config(config):
@@ -64,9 +77,13 @@ def load(folder):
 
 
 def settle(model):
-    """Dynamic scaling remembers the longest context it saw; ours has one for all contexts."""
+    """Dynamic scaling remembers the longest context it saw; ours has one for all contexts. Phi-3.5-MoE's rope
+    forgets the length of the context, and uses the short factors beyond the original one, too."""
     if global_rope_type(model.config) == "dynamic":
         run(model, [[0] * MAX_MODEL_LEN])
+    if model.config.model_type == "phimoe" and global_rope_type(model.config) == "longrope":
+        rope = model.model.rotary_emb
+        rope.rope_init_fn = functools.partial(rope.rope_init_fn, seq_len=MAX_MODEL_LEN)
     return model
 
 
@@ -120,13 +137,46 @@ def write_tokenizer(folder):
     path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False) + "\n")
 
 
+def add_extra_layers(tensors, config):
+    """Adds the layers that predict further tokens: others read them, Transformers and we do not. Their parts are
+    those of the last layer and of the model."""
+    last = f"model.layers.{config.num_hidden_layers - 1}."
+    for i in range(num_extra_layers(config)):
+        extra = f"model.layers.{config.num_hidden_layers + i}."
+        tensors.update({extra + name.removeprefix(last): tensor.clone()
+                        for name, tensor in tensors.items() if name.startswith(last)})
+        copies = {"enorm": "model.norm", "hnorm": "model.norm", "shared_head.norm": "model.norm",
+                  "embed_tokens": "model.embed_tokens", "shared_head.head": "lm_head",
+                  "eh_proj": last + "self_attn.o_proj"}
+        for name, source in copies.items():
+            tensors[f"{extra}{name}.weight"] = tensors[f"{source}.weight"].clone()
+
+
+def finish_folder(folder, config):
+    """What files of the hub have and save_pretrained does not write."""
+    path = folder / "config.json"
+    text = path.read_text()
+    path.write_text(text.replace("PhimoeForCausalLM", "PhiMoEForCausalLM"))
+    if num_extra_layers(config):
+        path = folder / "model.safetensors"
+        tensors = load_file(path)
+        add_extra_layers(tensors, config)
+        save_file(tensors, path, metadata={"format": "pt"})
+
+
 def write_folder(folder, family):
     shutil.rmtree(folder, ignore_errors=True)
-    model = fill(from_config(family.config), family).to(DTYPES[family.dtype])
+    model = fill(from_config(family.config), family)
+    biases = [getattr(router, "e_score_correction_bias", None) for router in routers(model)]
+    model = model.to(DTYPES[family.dtype])
+    for router, bias in zip(routers(model), biases):
+        if bias is not None:
+            router.e_score_correction_bias = bias  # remains float
     model.generation_config = GenerationConfig(do_sample=True, temperature=0.6, top_p=0.95,
                                                bos_token_id=1, eos_token_id=[2, 0])
     model.save_pretrained(folder, max_shard_size=family.shard_bytes or "1GB")
     write_tokenizer(folder)
+    finish_folder(folder, family.config)
     if family.old_config:
         path = folder / "config.json"
         values = old_config(json.loads(path.read_text()))
@@ -156,8 +206,10 @@ def check_switches(model, family, prompt, logits):
 
 def weights_of(model):
     tied = model.config.tie_word_embeddings
-    return {name: weight.numpy() for name, weight in model.state_dict().items()
-            if not (tied and name == "lm_head.weight")}
+    weights = {name: weight for name, weight in model.state_dict().items()
+               if not (tied and name == "lm_head.weight")}
+    add_extra_layers(weights, model.config)
+    return {name: weight.numpy() for name, weight in weights.items()}
 
 
 def write_family(out, family):
@@ -169,6 +221,9 @@ def write_family(out, family):
     logits = run(model, [prompt]).logits[0].numpy()
     print(f"{family.name}: logits of std {logits.std():.2f}, smallest margin {margin:.3f} of it, "
           f"{len(set(greedy))} different tokens")
+    if routers(model):
+        print(f"  experts are chosen by at least {routing_margins(model, [prompt], [greedy])[0]:.2f} "
+              "of a row of scores' spread")
     check_switches(model, family, prompt, logits)
     save_golden(out / f"{family.name}.golden", prompt, greedy, logits)
     if family.architecture:
@@ -180,7 +235,7 @@ def main():
     logging.set_verbosity_error()
     out, names = Path(sys.argv[1]), sys.argv[2:]
     out.mkdir(parents=True, exist_ok=True)
-    for family in families():
+    for family in itertools.chain(families(), moe_families()):
         if not names or family.name in names:
             write_family(out, family)
 
