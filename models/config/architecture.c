@@ -7,13 +7,15 @@
 
 static const struct architecture table[] = {
     {
-        /* GGUF files of both Llama and Mistral are called llama. */
+        /* GGUF files of Llama, Mistral and Mixtral are all called llama. */
         .gguf_names = {"llama"},
         .classes = {"MistralForCausalLM", "Mistral3ForConditionalGeneration"},
         .model_types = {"mistral"},
         .pre_norm = true,
         .gguf_interleaved = true,
+        .flags = ARCHITECTURE_EXPERTS,
         .window_rule = WINDOW_ALL_LAYERS,
+        .experts = {.gguf_renormalise = true, .hf_renormalise = true, .num_chosen = 2},
         .defaults = {.num_kv_heads = 8,
                      .max_position = 131072,
                      .window = 4096,
@@ -210,6 +212,162 @@ static const struct architecture table[] = {
                      .logit_scale = 0.0625F,
                      .tied_embeddings = true},
     },
+    {
+        .classes = {"MixtralForCausalLM"},
+        .model_types = {"mixtral"},
+        .pre_norm = true,
+        .flags = ARCHITECTURE_EXPERTS,
+        .window_rule = WINDOW_ALL_LAYERS,
+        .experts = {.hf_renormalise = true, .num_experts = 8, .num_chosen = 2},
+        .defaults = {.num_kv_heads = 8, .max_position = 131072, .norm_eps = 1e-5F, .theta = 1e6F},
+    },
+    {
+        .gguf_names = {"qwen2moe"},
+        .classes = {"Qwen2MoeForCausalLM"},
+        .model_types = {"qwen2_moe"},
+        .pre_norm = true,
+        .flags = ARCHITECTURE_EXPERTS,
+        .window_rule = WINDOW_REFUSED,
+        .experts = {.shared = SHARED_GATED,
+                    .sparse_rule = SPARSE_STEP,
+                    .own_size = true,
+                    .says_renormalise = true,
+                    .num_experts = 60,
+                    .num_chosen = 4,
+                    .expert_size = 1408,
+                    .shared_size = 5632},
+        .defaults = {.intermediate_size = 5632,
+                     .num_kv_heads = 16,
+                     .max_position = 32768,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e4F},
+    },
+    {
+        /* The default of a folder's norm_topk_prob is false, and all published models say true. */
+        .gguf_names = {"qwen3moe"},
+        .classes = {"Qwen3MoeForCausalLM"},
+        .model_types = {"qwen3_moe"},
+        .pre_norm = true,
+        .qk_norm = QK_NORM_HEAD,
+        .flags = ARCHITECTURE_EXPERTS,
+        .window_rule = WINDOW_REFUSED,
+        .experts = {.sparse_rule = SPARSE_STEP,
+                    .own_size = true,
+                    .gguf_renormalise = true,
+                    .says_renormalise = true,
+                    .num_experts = 128,
+                    .num_chosen = 8,
+                    .expert_size = 768},
+        .defaults = {.intermediate_size = 6144,
+                     .num_kv_heads = 4,
+                     .max_position = 32768,
+                     .norm_eps = 1e-6F,
+                     .theta = 1e4F},
+    },
+    {
+        .gguf_names = {"olmoe"},
+        .classes = {"OlmoeForCausalLM"},
+        .model_types = {"olmoe"},
+        .pre_norm = true,
+        .qk_norm = QK_NORM_FULL,
+        .flags = ARCHITECTURE_EXPERTS,
+        .experts = {.says_renormalise = true, .num_experts = 64, .num_chosen = 8},
+        .defaults = {.max_position = 4096, .norm_eps = 1e-5F, .theta = 1e4F},
+    },
+    {
+        .gguf_names = {"granitemoe"},
+        .classes = {"GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"},
+        .model_types = {"granitemoe", "granitemoeshared"},
+        .pre_norm = true,
+        .gguf_interleaved = true,
+        .flags = ARCHITECTURE_MULTIPLIERS | ARCHITECTURE_EXPERTS,
+        .experts = {.scoring = ROUTE_SOFTMAX_OF_CHOSEN,
+                    .shared = SHARED_SIZED,
+                    .num_experts = 8,
+                    .num_chosen = 2},
+        .defaults = {.max_position = 2048, .norm_eps = 1e-6F, .theta = 1e4F},
+    },
+    {
+        .gguf_names = {"phimoe"},
+        .classes = {"PhiMoEForCausalLM", "PhimoeForCausalLM"},
+        .model_types = {"phimoe"},
+        .norm = NORM_LAYER,
+        .pre_norm = true,
+        .flags = ARCHITECTURE_EXPERTS | ARCHITECTURE_BIASED_NORMS | ARCHITECTURE_HEAD_BIAS |
+                 ARCHITECTURE_LONGROPE_ONLY | ARCHITECTURE_MSCALES,
+        .window_rule = WINDOW_ALL_LAYERS,
+        .experts =
+            {.scoring = ROUTE_SPARSEMIXER, .jitter = 0.01F, .num_experts = 16, .num_chosen = 2},
+        .defaults = {.num_kv_heads = 8, .max_position = 131072, .norm_eps = 1e-5F, .theta = 1e6F},
+    },
+    {
+        .gguf_names = {"gpt-oss"},
+        .classes = {"GptOssForCausalLM"},
+        .model_types = {"gpt_oss"},
+        .pre_norm = true,
+        .activation = ACTIVATION_CLAMPED_SWIGLU,
+        .flags = ARCHITECTURE_EXPERTS | ARCHITECTURE_SINKS | ARCHITECTURE_EXACT_YARN,
+        .window_rule = WINDOW_PERIODIC,
+        .window_period = 2,
+        .experts = {.scoring = ROUTE_SOFTMAX_OF_CHOSEN,
+                    .is_transposed = true,
+                    .num_experts = 128,
+                    .num_chosen = 4},
+        .defaults = {.num_kv_heads = 8,
+                     .head_dim = 64,
+                     .max_position = 131072,
+                     .window = 128,
+                     .norm_eps = 1e-5F,
+                     .theta = 1.5e5F},
+    },
+    {
+        .gguf_names = {"glm4moe"},
+        .classes = {"Glm4MoeForCausalLM"},
+        .model_types = {"glm4_moe"},
+        .pre_norm = true,
+        .flags = ARCHITECTURE_EXPERTS | ARCHITECTURE_PARTIAL_ROTARY |
+                 ARCHITECTURE_OPTIONAL_QK_NORM | ARCHITECTURE_EXTRA_LAYERS,
+        .experts = {.scoring = ROUTE_SIGMOID,
+                    .shared = SHARED_COUNTED,
+                    .sparse_rule = SPARSE_AFTER_DENSE,
+                    .own_size = true,
+                    .hf_renormalise = true,
+                    .says_renormalise = true,
+                    .is_biased = true,
+                    .num_experts = 128,
+                    .num_chosen = 8,
+                    .expert_size = 1408},
+        .defaults = {.intermediate_size = 10944,
+                     .num_kv_heads = 8,
+                     .max_position = 131072,
+                     .norm_eps = 1e-5F,
+                     .theta = 1e4F,
+                     .partial_rotary = 0.5F},
+    },
+};
+
+/* What many ask for and is not there, by what their names begin with in either kind of file. */
+static const struct {
+    const char *name, *reason;
+} unsupported[] = {
+    {"Llama4", "chunked attention and attention tuned by position"},
+    {"llama4", "chunked attention and attention tuned by position"},
+    {"Gemma3n", "embeddings of every layer"},
+    {"gemma3n", "embeddings of every layer"},
+    {"Qwen3Next", "linear attention"},
+    {"qwen3next", "linear attention"},
+    {"qwen3_next", "linear attention"},
+    {"Qwen3_5", "linear attention"},
+    {"qwen3_5", "linear attention"},
+    {"qwen35", "linear attention"},
+    {"GraniteMoeHybrid", "state-space layers"},
+    {"granitemoehybrid", "state-space layers"},
+    {"granitehybrid", "state-space layers"},
+    {"Jamba", "state-space layers"},
+    {"jamba", "state-space layers"},
+    {"DeepseekV", "multi-head latent attention"},
+    {"deepseek_v", "multi-head latent attention"},
+    {"deepseek2", "multi-head latent attention"},
 };
 
 enum { NUM_ARCHITECTURES = sizeof(table) / sizeof(table[0]) };
@@ -231,29 +389,35 @@ static void append_names(const name_list names, char *out, size_t capacity) {
     }
 }
 
+/* Says why, or what is known: names of GGUF files, or the shorter ones of folders. */
+static const struct architecture *refuse(const char *key, struct text name, bool is_gguf,
+                                         const char *path, struct error *err) {
+    char known[320] = "", shown[UTF8_PRINTABLE_BYTES];
+    utf8_printable(name, shown);
+    for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++)
+        if (strncmp(shown, unsupported[i].name, strlen(unsupported[i].name)) == 0) {
+            error_set(err, ERROR_MODEL, "%s: %s: '%s' is not supported (%s)", path, key, shown,
+                      unsupported[i].reason);
+            return NULL;
+        }
+    for (int i = 0; i < NUM_ARCHITECTURES; i++)
+        append_names(is_gguf ? table[i].gguf_names : table[i].model_types, known, sizeof(known));
+    error_set(err, ERROR_MODEL, "%s: %s: '%s' is not supported (known%s: %s)", path, key, shown,
+              is_gguf ? "" : " model types", known);
+    return NULL;
+}
+
 const struct architecture *architecture_find_gguf(struct text name, const char *path,
                                                   struct error *err) {
-    char known[320] = "", shown[UTF8_PRINTABLE_BYTES];
-    for (int i = 0; i < NUM_ARCHITECTURES; i++) {
+    for (int i = 0; i < NUM_ARCHITECTURES; i++)
         if (list_has(table[i].gguf_names, name.data, name.length))
             return &table[i];
-        append_names(table[i].gguf_names, known, sizeof(known));
-    }
-    utf8_printable(name, shown);
-    error_set(err, ERROR_MODEL, "%s: general.architecture: '%s' is not supported (known: %s)", path,
-              shown, known);
-    return NULL;
+    return refuse("general.architecture", name, true, path, err);
 }
 
 static const struct architecture *refuse_class(const char *key, const char *name, const char *path,
                                                struct error *err) {
-    char known[400] = "", shown[UTF8_PRINTABLE_BYTES];
-    for (int i = 0; i < NUM_ARCHITECTURES; i++)
-        append_names(table[i].classes, known, sizeof(known));
-    utf8_printable((struct text){name, strlen(name)}, shown);
-    error_set(err, ERROR_MODEL, "%s: %s: '%s' is not supported (known: %s)", path, key, shown,
-              known);
-    return NULL;
+    return refuse(key, (struct text){name, strlen(name)}, false, path, err);
 }
 
 static const struct architecture *find_model_type(const char *model_type) {

@@ -24,8 +24,9 @@ struct architecture_defaults {
     int32_t original_max_position; /* of rope scalings; 0: max_position */
     int32_t window;                /* 0: none */
     float norm_eps;
-    float theta;       /* GGUF files: always 10000 unless a key says so */
-    float logit_scale; /* cohere; 0: 1 */
+    float theta;          /* GGUF files: always 10000 unless a key says so */
+    float logit_scale;    /* cohere; 0: 1 */
+    float partial_rotary; /* 0: 1 */
     bool tied_embeddings;
 };
 
@@ -38,6 +39,7 @@ enum window_rule {
     WINDOW_PERIODIC,      /* every layer except each window_period-th */
     WINDOW_FROM_LAYER,    /* from max_window_layers on, if use_sliding_window */
     WINDOW_WITHOUT_ROPE,  /* the layers without RoPE, if use_sliding_window */
+    WINDOW_REFUSED,       /* use_sliding_window is refused */
 };
 
 /* Settings that only some families have, by the keys that carry them. */
@@ -57,6 +59,46 @@ enum architecture_flags {
     ARCHITECTURE_ROPE_NEEDS_WINDOW = 1 << 11,      /* layers without a window do not rotate */
     ARCHITECTURE_WHOLE_ATTENTION_FACTOR = 1 << 12, /* a GGUF file's attn_factor includes yarn's */
     ARCHITECTURE_OVERFLOWS_F16 = 1 << 13,          /* activations exceed 65504 */
+    ARCHITECTURE_EXPERTS = 1 << 14,                /* the FFN is a mixture of experts */
+    ARCHITECTURE_BIASED_NORMS = 1 << 15, /* of NORM_LAYER; their epsilon is called that of an
+                                            RMSNorm */
+    ARCHITECTURE_HEAD_BIAS = 1 << 16,    /* if lm_head_bias says so, or a GGUF file has one */
+    ARCHITECTURE_MSCALES = 1 << 17,      /* longrope's attention factor is stated for each list */
+    ARCHITECTURE_SINKS = 1 << 18,
+    ARCHITECTURE_EXACT_YARN = 1 << 19,       /* the ends of the ramp are not rounded; a GGUF file
+                                                does not say so */
+    ARCHITECTURE_OPTIONAL_QK_NORM = 1 << 20, /* if use_qk_norm says so, or a GGUF file has them */
+    ARCHITECTURE_EXTRA_LAYERS = 1 << 21,     /* that predict further tokens, after the last */
+};
+
+/* How the FFN that every token takes besides its experts is stated. */
+enum shared_expert {
+    SHARED_NONE,
+    SHARED_GATED,   /* by its size; a sigmoid of the token multiplies it */
+    SHARED_SIZED,   /* by its size, 0: none */
+    SHARED_COUNTED, /* as so many experts */
+};
+
+/* Which layers are mixtures of experts. */
+enum sparse_rule {
+    SPARSE_ALL_LAYERS,
+    SPARSE_STEP,        /* each decoder_sparse_step-th, except mlp_only_layers */
+    SPARSE_AFTER_DENSE, /* all after the first first_k_dense_replace */
+};
+
+/* The mixture of experts of ARCHITECTURE_EXPERTS. */
+struct architecture_experts {
+    enum route_scoring scoring;
+    enum shared_expert shared;
+    enum sparse_rule sparse_rule;
+    bool own_size; /* an expert's inner size is stated apart from that of dense layers */
+    bool gguf_renormalise, hf_renormalise; /* of files that do not say */
+    bool says_renormalise;                 /* norm_topk_prob is used */
+    bool is_biased;     /* a bias for the choice, and groups and a scale of the weights */
+    bool is_transposed; /* see moe_config */
+    float jitter;       /* ROUTE_SPARSEMIXER */
+    /* Defaults of a folder. num_experts 0: without the key the model is dense. */
+    int32_t num_experts, num_chosen, expert_size, shared_size;
 };
 
 struct architecture {
@@ -84,6 +126,7 @@ struct architecture {
     int32_t gguf_query_scalar_layers;
     int32_t gguf_window_4k; /* ALL_LAYERS: of 4k models' files that state none; 0: none */
 
+    struct architecture_experts experts;
     struct architecture_defaults defaults;
 };
 

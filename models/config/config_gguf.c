@@ -77,7 +77,7 @@ static int read_yarn(const struct metadata_source *s, const struct architecture 
                  metadata_field_find(s, ".rope.scaling.attn_factor") != NULL;
     rope->beta_fast = 32.0F;
     rope->beta_slow = 1.0F;
-    rope->truncate = true;
+    rope->truncate = (architecture->flags & ARCHITECTURE_EXACT_YARN) == 0;
     if (!whole)
         rope->attention_factor *= 1.0F + 0.1F * logf(rope->factor);
     if (metadata_field_float(s, ".rope.scaling.yarn_beta_fast", 1e-3, 1e6, &rope->beta_fast) != 0)
@@ -187,7 +187,11 @@ static int read_ropes(const struct metadata_source *s, const struct architecture
 /* --- Keys that are allowed to be there --- */
 
 /* Says which architectures read a key; 0 in the table: all. */
-enum { IF_WINDOW = 1U << 31 }; /* in addition to enum architecture_flags */
+enum { /* in addition to enum architecture_flags */
+       IF_WINDOW = 1U << 31,
+       IF_BIASED_EXPERTS = 1U << 30,
+       IF_SHARED = 1U << 29,
+};
 
 static const struct {
     const char *key;
@@ -223,6 +227,18 @@ static const struct {
     {".embedding_scale", ARCHITECTURE_MULTIPLIERS},
     {".residual_scale", ARCHITECTURE_MULTIPLIERS},
     {".logit_scale", ARCHITECTURE_MULTIPLIERS | ARCHITECTURE_LOGIT_SCALE},
+    {".expert_count", ARCHITECTURE_EXPERTS},
+    {".expert_used_count", ARCHITECTURE_EXPERTS},
+    {".expert_feed_forward_length", ARCHITECTURE_EXPERTS},
+    {".expert_shared_feed_forward_length", IF_SHARED},
+    {".expert_shared_count", IF_BIASED_EXPERTS},
+    {".expert_gating_func", ARCHITECTURE_EXPERTS},
+    {".expert_weights_norm", ARCHITECTURE_EXPERTS},
+    {".expert_weights_scale", IF_BIASED_EXPERTS},
+    {".expert_group_count", IF_BIASED_EXPERTS},
+    {".expert_group_used_count", IF_BIASED_EXPERTS},
+    {".leading_dense_block_count", IF_BIASED_EXPERTS},
+    {".nextn_predict_layers", ARCHITECTURE_EXTRA_LAYERS},
     {".tensor_data_layout", 0}, /* says of the conversion only */
     /* Old converters wrote it for everything; it means something to architectures that are not in
      * the table (llama.cpp reads it for gptneox only). */
@@ -236,6 +252,12 @@ static const struct {
 } neutral_keys[] = {
     {".expert_count", 0.0},
     {".expert_used_count", 0.0},
+    {".expert_shared_count", 0.0},
+    {".expert_weights_scale", 1.0},
+    {".expert_group_count", 1.0},
+    {".expert_group_used_count", 1.0},
+    {".leading_dense_block_count", 0.0},
+    {".nextn_predict_layers", 0.0},
     {".attention.sliding_window", 0.0},
     {".attention.clamp_kqv", 0.0},
     {".attention.max_alibi_bias", 0.0},
@@ -268,6 +290,10 @@ static bool is_read(struct text suffix, const struct architecture *architecture)
     if (architecture->window_rule == WINDOW_ALL_LAYERS ||
         architecture->window_rule == WINDOW_PERIODIC)
         flags |= IF_WINDOW;
+    if (architecture->experts.is_biased)
+        flags |= IF_BIASED_EXPERTS;
+    if (architecture->experts.shared != SHARED_NONE)
+        flags |= IF_SHARED;
     for (size_t i = 0; i < sizeof(read_keys) / sizeof(read_keys[0]); i++)
         if (text_is(suffix, read_keys[i].key))
             return read_keys[i].flags == 0 || (read_keys[i].flags & flags) != 0;
@@ -357,8 +383,22 @@ static int require_int(const struct metadata_source *s, const char *key, int64_t
     return metadata_field_int(s, key, 1, max, out);
 }
 
-static int read_sizes(const struct metadata_source *s, struct model_config *out) {
-    if (require_int(s, ".block_count", MODEL_MAX_LAYERS, &out->num_layers) != 0 ||
+/* Layers that predict further tokens are among the blocks of a file, as the last. */
+static int read_num_layers(const struct metadata_source *s, const struct architecture *architecture,
+                           struct model_config *out) {
+    if (require_int(s, ".block_count", MODEL_MAX_LAYERS, &out->num_layers) != 0)
+        return -1;
+    if ((architecture->flags & ARCHITECTURE_EXTRA_LAYERS) != 0 &&
+        metadata_field_int(s, ".nextn_predict_layers", 0, out->num_layers - 1,
+                           &out->num_extra_layers) != 0)
+        return -1;
+    out->num_layers -= out->num_extra_layers;
+    return 0;
+}
+
+static int read_sizes(const struct metadata_source *s, const struct architecture *architecture,
+                      struct model_config *out) {
+    if (read_num_layers(s, architecture, out) != 0 ||
         require_int(s, ".context_length", MODEL_MAX_POSITION, &out->max_position) != 0 ||
         require_int(s, ".embedding_length", MODEL_MAX_HIDDEN, &out->hidden_size) != 0 ||
         require_int(s, ".feed_forward_length", MODEL_MAX_INTERMEDIATE, &out->intermediate_size) !=
@@ -394,8 +434,8 @@ static int read_heads(const struct metadata_source *s, struct model_config *out)
 }
 
 static int read_norm(const struct metadata_source *s, struct model_config *out) {
-    const char *key = out->norm == NORM_RMS ? ".attention.layer_norm_rms_epsilon"
-                                            : ".attention.layer_norm_epsilon";
+    const char *key = out->norm == NORM_RMS || out->norm_bias ? ".attention.layer_norm_rms_epsilon"
+                                                              : ".attention.layer_norm_epsilon";
     if (metadata_field_require(s, key) != 0)
         return -1;
     return metadata_field_float(s, key, MODEL_MIN_NORM_EPS, MODEL_MAX_NORM_EPS, &out->norm_eps);
@@ -499,8 +539,15 @@ static int read_fields(struct metadata_source *s, struct model_config *out) {
     out->naming = TENSOR_NAMING_GGUF;
     out->rope_interleaved = architecture->gguf_interleaved;
     out->tied_embeddings = tensor_file_find(s->file, "output.weight") == NULL;
-    if (read_sizes(s, out) != 0 || read_heads(s, out) != 0 || read_norm(s, out) != 0 ||
-        read_scales(s, architecture, out) != 0 || read_layers(s, architecture, out) != 0)
+    if ((architecture->flags & ARCHITECTURE_HEAD_BIAS) != 0)
+        out->head_bias = tensor_file_find(s->file, "output.bias") != NULL;
+    if ((architecture->flags & ARCHITECTURE_OPTIONAL_QK_NORM) != 0 &&
+        tensor_file_find(s->file, "blk.0.attn_q_norm.weight") != NULL)
+        out->qk_norm = QK_NORM_HEAD;
+    if (read_sizes(s, architecture, out) != 0 || read_heads(s, out) != 0 ||
+        read_norm(s, out) != 0 || read_scales(s, architecture, out) != 0 ||
+        read_layers(s, architecture, out) != 0 ||
+        config_gguf_read_experts(s, architecture, out) != 0)
         return -1;
     return read_ropes(s, architecture, out);
 }

@@ -3,6 +3,8 @@
 #define QUIRE_MODELS_CONFIG_CONFIG_GGUF_H
 
 #include "config/base/error.h"
+#include "models/config/architecture.h"
+#include "models/config/metadata_field.h"
 #include "models/config/model_config.h"
 #include "models/files/tensor_file.h"
 
@@ -10,5 +12,11 @@
  * and what is allowed; a key of the architecture that is neither read nor known to have no effect
  * is refused. */
 int config_gguf_read(const struct tensor_file *file, struct model_config *out, struct error *err);
+
+/* --- Private to config_gguf*.c --- */
+
+/* Reads the mixture of experts, and which layers are sparse; sizes are set. */
+int config_gguf_read_experts(const struct metadata_source *s,
+                             const struct architecture *architecture, struct model_config *out);
 
 #endif

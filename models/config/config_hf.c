@@ -21,11 +21,14 @@ static int read_window(const struct config_object *o, const struct architecture 
                        int32_t *out) {
     static const char key[] = "sliding_window";
     enum window_rule rule = architecture->window_rule;
-    bool used = rule != WINDOW_FROM_LAYER && rule != WINDOW_WITHOUT_ROPE;
+    bool used = rule != WINDOW_FROM_LAYER && rule != WINDOW_WITHOUT_ROPE && rule != WINDOW_REFUSED;
     *out = config_field_is_null(o, key) ? 0 : architecture->defaults.window;
     if (config_field_bool(o, "use_sliding_window", &used) != 0 ||
         config_field_int(o, key, 0, INT32_MAX, out) != 0)
         return -1;
+    if (used && rule == WINDOW_REFUSED)
+        return config_field_refuse(o, "use_sliding_window",
+                                   "windows are not supported for this architecture");
     if (!used)
         *out = 0;
     return 0;
@@ -152,15 +155,16 @@ static int read_layers(const struct config_object *o, const struct architecture 
 /* Features that are off when null, false, 0, the other number or empty. */
 static const struct {
     const char *key, *feature;
-    double also_off; /* 0: no other number */
+    double also_off;    /* 0: no other number */
+    unsigned supported; /* with any of these flags the setting is read */
 } refused[] = {
     {"quantization_config", "a quantised checkpoint"},
-    {"num_experts", "a mixture of experts", 1.0},
-    {"num_local_experts", "a mixture of experts", 1.0},
-    {"n_routed_experts", "a mixture of experts"},
+    {"num_experts", "a mixture of experts", 1.0, ARCHITECTURE_EXPERTS},
+    {"num_local_experts", "a mixture of experts", 1.0, ARCHITECTURE_EXPERTS},
+    {"n_routed_experts", "a mixture of experts", 0.0, ARCHITECTURE_EXPERTS},
     {"moe_num_experts", "a mixture of experts", 1.0},
     {"clip_qkv", "clipping of q, k and v"},
-    {"use_qk_norm", "LayerNorm of q and k"},
+    {"use_qk_norm", "LayerNorm of q and k", 0.0, ARCHITECTURE_OPTIONAL_QK_NORM},
     {"cross_attention_layers", "cross attention"},
     {"add_cross_attention", "cross attention"},
     {"is_encoder_decoder", "an encoder"},
@@ -193,9 +197,10 @@ static int refuse_quantised(const struct config_object *o) {
                                shown);
 }
 
-static int check_refused(const struct config_object *o) {
+static int check_refused(const struct config_object *o, const struct architecture *architecture) {
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
-        if (is_off(config_field_find(o, refused[i].key), refused[i].also_off))
+        if ((architecture->flags & refused[i].supported) != 0 ||
+            is_off(config_field_find(o, refused[i].key), refused[i].also_off))
             continue;
         if (i == 0)
             return refuse_quantised(o);
@@ -251,6 +256,24 @@ static int read_heads(const struct config_object *o, const struct architecture_d
 
 /* --- Switches --- */
 
+/* The constants of the clamped activation are those of all published models. */
+static int read_clamp(const struct config_object *o) {
+    static const struct {
+        const char *key;
+        float value;
+    } constants[] = {{"swiglu_limit", CLAMPED_SWIGLU_LIMIT},
+                     {"swiglu_alpha", CLAMPED_SWIGLU_ALPHA}};
+    for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++) {
+        float value = constants[i].value;
+        if (config_field_float(o, constants[i].key, 0.0, 1e6, &value) != 0)
+            return -1;
+        if (value != constants[i].value)
+            return config_field_refuse(o, constants[i].key, "%g; only %g is supported",
+                                       (double)value, (double)constants[i].value);
+    }
+    return 0;
+}
+
 static int read_activation(const struct config_object *o, const struct architecture *architecture,
                            struct model_config *out) {
     bool hidden_activation = (architecture->flags & ARCHITECTURE_HIDDEN_ACTIVATION) != 0;
@@ -261,6 +284,8 @@ static int read_activation(const struct config_object *o, const struct architect
     if (name == NULL)
         return 0;
     bool gelu_is_tanh = (architecture->flags & ARCHITECTURE_GELU_IS_TANH) != 0;
+    if (out->activation == ACTIVATION_CLAMPED_SWIGLU && strcmp(name, "silu") == 0)
+        return read_clamp(o);
     if (strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0) {
         out->activation = ACTIVATION_SILU;
     } else if (strcmp(name, "gelu_pytorch_tanh") == 0 || strcmp(name, "gelu_new") == 0 ||
@@ -321,7 +346,8 @@ static int read_scales(const struct config_object *o, const struct architecture 
 
 static int read_switches(const struct config_object *o, const struct architecture *architecture,
                          struct model_config *out) {
-    const char *eps_key = out->norm == NORM_RMS ? "rms_norm_eps" : "layer_norm_eps";
+    bool is_rms = out->norm == NORM_RMS || out->norm_bias, per_head = false;
+    const char *eps_key = is_rms ? "rms_norm_eps" : "layer_norm_eps";
     out->norm_eps = architecture->defaults.norm_eps;
     out->norm_plus_one = (architecture->flags & ARCHITECTURE_PLUS_ONE) != 0;
     out->rope_interleaved = architecture->hf_interleaved;
@@ -329,6 +355,14 @@ static int read_switches(const struct config_object *o, const struct architectur
         return -1;
     if (read_activation(o, architecture, out) != 0)
         return -1;
+    if ((architecture->flags & ARCHITECTURE_HEAD_BIAS) != 0 &&
+        config_field_bool(o, "lm_head_bias", &out->head_bias) != 0)
+        return -1;
+    if ((architecture->flags & ARCHITECTURE_OPTIONAL_QK_NORM) != 0 &&
+        config_field_bool(o, "use_qk_norm", &per_head) != 0)
+        return -1;
+    if (per_head)
+        out->qk_norm = QK_NORM_HEAD;
     return read_scales(o, architecture, out);
 }
 
@@ -362,7 +396,8 @@ static int read_fields(const struct config_object *root, struct model_config *ou
         return -1;
     const struct architecture *architecture =
         architecture_find_hf(class_name, model_type, root->file, root->err);
-    if (architecture == NULL || check_refused(root) != 0 || check_refused(&object) != 0)
+    if (architecture == NULL || check_refused(root, architecture) != 0 ||
+        check_refused(&object, architecture) != 0)
         return -1;
     model_config_init(out, architecture);
     snprintf(out->architecture, sizeof(out->architecture), "%s",
@@ -374,7 +409,8 @@ static int read_fields(const struct config_object *root, struct model_config *ou
         read_sizes(&object, &architecture->defaults, out) != 0 ||
         read_heads(&object, &architecture->defaults, out) != 0 ||
         read_switches(&object, architecture, out) != 0 ||
-        read_layers(&object, architecture, out) != 0)
+        read_layers(&object, architecture, out) != 0 ||
+        config_hf_read_experts(&object, architecture, out) != 0)
         return -1;
     return config_hf_read_ropes(&object, architecture, out);
 }

@@ -23,11 +23,13 @@ static const char *const known_keys[] = {
     "finetuned",       "attn_factor", /* Transformers reads neither */
 };
 
-static int check_keys(const struct config_object *o) {
+static int check_keys(const struct config_object *o, const struct architecture *architecture) {
     char shown[UTF8_PRINTABLE_BYTES];
     const cJSON *item;
     cJSON_ArrayForEach(item, o->json) {
-        bool known = cJSON_IsNull(item);
+        bool known = cJSON_IsNull(item) || ((architecture->flags & ARCHITECTURE_MSCALES) != 0 &&
+                                            (strcmp(item->string, "short_mscale") == 0 ||
+                                             strcmp(item->string, "long_mscale") == 0));
         for (size_t i = 0; i < sizeof(known_keys) / sizeof(known_keys[0]) && !known; i++)
             known = strcmp(item->string, known_keys[i]) == 0;
         if (known)
@@ -160,6 +162,17 @@ static int read_divisors(const struct rope_source *s, const char *key, float *ou
     return 0;
 }
 
+/* The class requires both. */
+static int read_mscales(const struct config_object *o, struct rope_config *out) {
+    static const char long_key[] = "long_mscale", short_key[] = "short_mscale";
+    if (config_field_require(o, long_key) != 0 || config_field_require(o, short_key) != 0 ||
+        config_field_float(o, long_key, MODEL_MIN_MULTIPLIER, MODEL_MAX_MULTIPLIER,
+                           &out->attention_factor) != 0)
+        return -1;
+    return config_field_float(o, short_key, MODEL_MIN_MULTIPLIER, MODEL_MAX_MULTIPLIER,
+                              &out->short_attention_factor);
+}
+
 static int read_longrope(const struct rope_source *s, struct rope_config *out) {
     double factor = (double)out->factor;
     double attention =
@@ -168,6 +181,8 @@ static int read_longrope(const struct rope_source *s, struct rope_config *out) {
     if (read_divisors(s, "short_factor", out->short_factors) != 0 ||
         read_divisors(s, "long_factor", out->long_factors) != 0)
         return -1;
+    if ((s->architecture->flags & ARCHITECTURE_MSCALES) != 0)
+        return read_mscales(s->rope, out);
     return config_field_float(s->rope, "attention_factor", MODEL_MIN_MULTIPLIER,
                               MODEL_MAX_MULTIPLIER, &out->attention_factor);
 }
@@ -177,7 +192,7 @@ static int read_rope(const struct rope_source *s, float theta, struct rope_confi
                      int32_t *max_position) {
     bool stated;
     *out = (struct rope_config){.theta = theta, .attention_factor = 1.0F};
-    if (check_keys(s->rope) != 0 ||
+    if (check_keys(s->rope, s->architecture) != 0 ||
         config_field_float(s->rope, "rope_theta", MODEL_MIN_THETA, MODEL_MAX_THETA, &out->theta) !=
             0 ||
         read_type(s->rope, s->architecture, &out->scaling) != 0)
@@ -222,14 +237,17 @@ static int read_rotary_dim(const struct config_object *o, const struct config_ob
                            const struct architecture *architecture, struct model_config *out) {
     static const char key[] = "partial_rotary_factor";
     const struct config_object *where = config_field_find(rope, key) != NULL ? rope : o;
-    float part = 1.0F;
+    float part = architecture->defaults.partial_rotary == 0.0F
+                     ? 1.0F
+                     : architecture->defaults.partial_rotary;
     if (config_field_float(where, key, 0.0, 1.0, &part) != 0)
         return -1;
     if (part != 1.0F && (architecture->flags & ARCHITECTURE_PARTIAL_ROTARY) == 0)
         return config_field_refuse(where, key, "%g; only 1 is supported for this architecture",
                                    (double)part);
     const cJSON *item = config_field_find(where, key);
-    out->rotary_dim = item != NULL ? (int32_t)(out->head_dim * item->valuedouble) : out->head_dim;
+    double exact = item != NULL ? item->valuedouble : (double)part;
+    out->rotary_dim = (int32_t)(out->head_dim * exact);
     if (out->rotary_dim >= 2 && out->rotary_dim % 2 == 0)
         return 0;
     return config_field_refuse(where, key,

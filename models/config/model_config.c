@@ -14,6 +14,8 @@ void model_config_init(struct model_config *config, const struct architecture *a
         .qk_norm = architecture->qk_norm,
         .activation = architecture->activation,
         .overflows_f16 = (architecture->flags & ARCHITECTURE_OVERFLOWS_F16) != 0,
+        .norm_bias = (architecture->flags & ARCHITECTURE_BIASED_NORMS) != 0,
+        .attention_sinks = (architecture->flags & ARCHITECTURE_SINKS) != 0,
         .attention_soft_cap = architecture->attention_soft_cap,
         .final_soft_cap = architecture->final_soft_cap,
         .embedding_scale = 1.0F,
@@ -48,6 +50,44 @@ int model_config_check_heads(struct model_config *config, const struct model_con
         config->head_dim = config->hidden_size / config->num_heads;
     }
     return check_head_dim(config, names, err);
+}
+
+void model_config_init_moe(struct model_config *config, const struct architecture *architecture) {
+    const struct architecture_experts *experts = &architecture->experts;
+    config->moe = (struct moe_config){
+        .shared_gate = experts->shared == SHARED_GATED,
+        .scoring = experts->scoring,
+        .selection_bias = experts->is_biased,
+        .is_transposed = experts->is_transposed && config->naming == TENSOR_NAMING_HF,
+        .renormalise = config->naming == TENSOR_NAMING_GGUF ? experts->gguf_renormalise
+                                                            : experts->hf_renormalise,
+        .scale = 1.0F,
+        .num_groups = 1,
+        .num_chosen_groups = 1,
+        .group_score = ROUTE_GROUP_TOP2,
+        .jitter = experts->jitter,
+    };
+}
+
+/* Sparsemixer is defined for two choices; the best two experts of a group make its score. */
+int model_config_check_moe(const struct moe_config *moe, const struct model_config_moe_names *names,
+                           struct error *err) {
+    if (moe->scoring == ROUTE_SPARSEMIXER && moe->num_chosen != 2)
+        return error_set(err, ERROR_MODEL, "%s: %s: %d; only 2 is supported for this architecture",
+                         names->path, names->num_chosen, moe->num_chosen);
+    if (moe->num_experts % moe->num_groups != 0)
+        return error_set(err, ERROR_MODEL, "%s: %s: %d does not divide the number of experts, %d",
+                         names->path, names->num_groups, moe->num_groups, moe->num_experts);
+    int32_t group_size = moe->num_experts / moe->num_groups;
+    if (moe->num_groups > 1 && group_size < 2)
+        return error_set(err, ERROR_MODEL, "%s: %s: %d groups of %d experts; must be of 2 or more",
+                         names->path, names->num_groups, moe->num_groups, group_size);
+    if (moe->num_chosen > moe->num_chosen_groups * group_size)
+        return error_set(err, ERROR_MODEL,
+                         "%s: %s: %d groups of %d experts are fewer than the %d chosen per token",
+                         names->path, names->num_chosen_groups, moe->num_chosen_groups, group_size,
+                         moe->num_chosen);
+    return 0;
 }
 
 bool model_config_is_windowed(const struct architecture *architecture, int32_t layer) {

@@ -33,6 +33,7 @@ struct rope_config {
     float factor;                  /* linear, dynamic, yarn, llama3 */
     int32_t original_max_position; /* dynamic, yarn, llama3, longrope */
     float attention_factor;        /* yarn, longrope: multiplies cosines and sines; else 1 */
+    float short_attention_factor;  /* longrope: with short_factors; 0: attention_factor */
     float beta_fast, beta_slow;    /* yarn */
     bool truncate;                 /* yarn: the ramp's ends are whole dimensions */
     float low_freq_factor, high_freq_factor;  /* llama3 */
@@ -65,7 +66,7 @@ struct moe_config {
     float jitter; /* ROUTE_SPARSEMIXER */
 };
 
-enum norm_kind { NORM_RMS, NORM_LAYER /* mean subtracted, no bias */ };
+enum norm_kind { NORM_RMS, NORM_LAYER /* mean subtracted */ };
 /* What is normalised of q and k before the rotation: nothing, each head, or all heads as one
  * vector. */
 enum qk_norm { QK_NORM_NONE, QK_NORM_HEAD, QK_NORM_FULL };
@@ -82,10 +83,11 @@ struct model_config {
     int32_t intermediate_size;
     int32_t num_layers;
     int32_t num_heads;
-    int32_t num_kv_heads; /* divides num_heads */
-    int32_t head_dim;     /* not always hidden_size / num_heads */
-    int32_t max_position; /* tokens the model was made for */
-    bool tied_embeddings; /* no separate head */
+    int32_t num_kv_heads;     /* divides num_heads */
+    int32_t head_dim;         /* not always hidden_size / num_heads */
+    int32_t max_position;     /* tokens the model was made for */
+    int32_t num_extra_layers; /* in the file after the last, which are not read */
+    bool tied_embeddings;     /* no separate head */
 
     enum norm_kind norm;
     float norm_eps;
@@ -142,6 +144,10 @@ enum {
 struct model_config_names {
     const char *path, *hidden_size, *num_heads, *num_kv_heads, *head_dim;
 };
+/* The same of a mixture of experts. */
+struct model_config_moe_names {
+    const char *path, *num_chosen, *num_groups, *num_chosen_groups;
+};
 
 struct architecture;
 
@@ -152,6 +158,13 @@ void model_config_init(struct model_config *config, const struct architecture *a
  * heads that the backends' attention does not support. */
 int model_config_check_heads(struct model_config *config, const struct model_config_names *names,
                              struct error *err);
+
+/* Sets the switches of the architecture's mixture of experts; its counts and sizes are set. */
+void model_config_init_moe(struct model_config *config, const struct architecture *architecture);
+
+/* Refuses counts of experts and groups that do not fit together. */
+int model_config_check_moe(const struct moe_config *moe, const struct model_config_moe_names *names,
+                           struct error *err);
 
 /* Returns whether a layer has the window under the architecture's rule. */
 bool model_config_is_windowed(const struct architecture *architecture, int32_t layer);

@@ -87,6 +87,37 @@ static void print_layers(const struct model_config *config, FILE *out) {
         fprintf(out, "%-24s%d of %d layers\n", "no rotation in", num_still, config->num_layers);
 }
 
+/* --- Experts --- */
+
+static void print_experts(const struct model_config *config, FILE *out) {
+    static const char *const scorings[] = {
+        [ROUTE_SOFTMAX] = "softmax",
+        [ROUTE_SOFTMAX_OF_CHOSEN] = "softmax of the chosen",
+        [ROUTE_SIGMOID] = "sigmoid",
+        [ROUTE_SPARSEMIXER] = "sparsemixer",
+    };
+    const struct moe_config *moe = &config->moe;
+    int32_t num_sparse = 0;
+    if (moe->num_experts == 0)
+        return;
+    for (int32_t i = 0; i < config->num_layers; i++)
+        num_sparse += config->layers[i].is_sparse;
+    fprintf(out, "%-24s%d, %d per token, inner %d", "experts", moe->num_experts, moe->num_chosen,
+            moe->expert_size);
+    if (moe->shared_size > 0)
+        fprintf(out, ", shared %d%s", moe->shared_size, moe->shared_gate ? " with a gate" : "");
+    if (num_sparse < config->num_layers)
+        fprintf(out, ", in %d of %d layers", num_sparse, config->num_layers);
+    fprintf(out, "\n%-24s%s%s%s", "routing", scorings[moe->scoring],
+            moe->selection_bias ? ", a bias for the choice" : "",
+            moe->renormalise ? ", weights sum to 1" : "");
+    if (moe->num_groups > 1)
+        fprintf(out, ", %d of %d groups", moe->num_chosen_groups, moe->num_groups);
+    if (moe->scale != 1.0F)
+        fprintf(out, ", times %g", (double)moe->scale);
+    fputc('\n', out);
+}
+
 /* --- Switches that are not as in a Llama --- */
 
 static void print_factor(const char *label, float value, float neutral, FILE *out) {
@@ -96,7 +127,7 @@ static void print_factor(const char *label, float value, float neutral, FILE *ou
 
 static void print_norms(const struct model_config *config, FILE *out) {
     if (config->norm == NORM_LAYER)
-        fprintf(out, "%-24sLayerNorm\n", "norm");
+        fprintf(out, "%-24sLayerNorm%s\n", "norm", config->norm_bias ? " with biases" : "");
     if (config->post_norm)
         fprintf(out, "%-24s%s attention and feed-forward\n", "norms are",
                 config->pre_norm ? "before and after" : "after");
@@ -141,6 +172,10 @@ static void print_switches(const struct model *model, FILE *out) {
         fprintf(out, "%-24sbeside each other\n", "attention, feed-forward");
     if (config->activation == ACTIVATION_GELU_TANH)
         fprintf(out, "%-24sGELU (tanh)\n", "activation");
+    if (config->activation == ACTIVATION_CLAMPED_SWIGLU)
+        fprintf(out, "%-24sclamped SwiGLU\n", "activation");
+    if (config->attention_sinks)
+        fprintf(out, "%-24sone score per head\n", "attention sinks");
     float scale = (float)(1.0 / sqrt(config->head_dim));
     print_factor("attention scale", config->attention_scale, scale, out);
     print_factor("attention soft cap", config->attention_soft_cap, 0.0F, out);
@@ -167,11 +202,14 @@ static void print_config(const struct model *model, FILE *out) {
     fprintf(out, "%-24s%d\n", "feed-forward size", config->intermediate_size);
     fprintf(out, "%-24s%d x %d, %d for keys and values\n", "attention heads", config->num_heads,
             config->head_dim, config->num_kv_heads);
+    print_experts(config, out);
     print_ropes(config, out);
     print_layers(config, out);
     fprintf(out, "%-24s%g\n", "norm epsilon", (double)config->norm_eps);
     print_switches(model, out);
-    fprintf(out, "%-24s%s\n", "output head", config->tied_embeddings ? "the embedding" : "its own");
+    fprintf(out, "%-24s%s%s\n", "output head",
+            config->tied_embeddings ? "the embedding" : "its own",
+            config->head_bias ? ", with a bias" : "");
     fprintf(out, "%-24s%d tokens\n", "vocabulary", config->vocab_size);
     fprintf(out, "%-24s%d tokens\n", "context length", config->max_position);
 }

@@ -145,11 +145,26 @@ const struct tensor_info *tensor_names_find(const struct model *model, struct te
     return tensor;
 }
 
+/* Returns whether it belongs to a layer after those that are read. */
+static bool is_of_extra_layer(const struct model_config *config, struct text name) {
+    for (int32_t i = 0; i < config->num_extra_layers; i++) {
+        char layer[TENSOR_NAME_BYTES];
+        bool is_hf = config->naming == TENSOR_NAMING_HF;
+        snprintf(layer, sizeof(layer), "%s%s.%d.", config->tensor_prefix, is_hf ? "layers" : "blk",
+                 config->num_layers + i);
+        if (starts_with(name, layer))
+            return true;
+    }
+    return false;
+}
+
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name) {
     char head[TENSOR_NAME_BYTES];
     tensor_names_write(config, (struct tensor_place){TENSOR_HEAD}, "weight", head);
     if (text_is(name, head))
         return config->tied_embeddings;
+    if (is_of_extra_layer(config, name))
+        return true;
     if (config->naming == TENSOR_NAMING_GGUF)
         return text_is(name, "rope_freqs.weight") || text_is(name, "rope_factors_long.weight") ||
                text_is(name, "rope_factors_short.weight");

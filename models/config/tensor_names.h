@@ -74,8 +74,9 @@ const struct tensor_info *tensor_names_find(const struct model *model, struct te
                                             const char *suffix);
 
 /* Returns whether a tensor may be in the file without being part of the model: one that is computed
- * (or was read) from the settings, a copy of the head although it is tied to the embedding, or, in
- * a folder whose language model is one of several parts, one of the other parts. */
+ * (or was read) from the settings, a copy of the head although it is tied to the embedding, one of
+ * the layers that are not read, or, in a folder whose language model is one of several parts, one
+ * of the other parts. */
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name);
 
 #endif

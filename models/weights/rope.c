@@ -98,12 +98,15 @@ void rope_fill_table(const struct rope_config *rope, int32_t rotary_dim, int32_t
     float frequencies[KV_MAX_HEAD_DIM / 2];
     int32_t half = rotary_dim / 2;
     fill_frequencies(rope, rotary_dim, max_model_len, frequencies);
+    float factor = rope->attention_factor;
+    if (rope->short_attention_factor != 0.0F && max_model_len <= rope->original_max_position)
+        factor = rope->short_attention_factor;
     for (int32_t r = 0; r < count; r++) {
         float *row = out + (size_t)r * (size_t)rotary_dim;
         for (int32_t i = 0; i < half; i++) {
             float angle = (float)(first + r) * frequencies[i];
-            row[i] = cosf(angle) * rope->attention_factor;
-            row[half + i] = sinf(angle) * rope->attention_factor;
+            row[i] = cosf(angle) * factor;
+            row[half + i] = sinf(angle) * factor;
         }
     }
 }

@@ -7,8 +7,9 @@
  *             (NTK-aware)
  *   yarn      a ramp between f_i / factor and f_i over the dimensions from beta_slow to beta_fast
  *             (Peng et al., "YaRN", 2023); all multiplied by attention_factor
- *   llama3 f_i, f_i / factor, and a smooth transition between them, by wave length longrope f_i /
- *   factors[i] (Ding et al., "LongRoPE", 2024), all multiplied by attention_factor
+ *   llama3    f_i, f_i / factor, and a smooth transition between them, by wave length
+ *   longrope  f_i / factors[i] (Ding et al., "LongRoPE", 2024), all multiplied by attention_factor,
+ *             or by the factor of the short list
  *
  * Transformers chooses dynamic's theta and longrope's list for the longest sequence of each call,
  * which would make a cached key depend on when it was computed. Here max_model_len decides, once

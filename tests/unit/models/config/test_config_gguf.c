@@ -320,7 +320,8 @@ static void test_sizes_that_do_not_fit_together(void **state) {
 static void test_unknown_architectures(void **state) {
     static const char known[] =
         "(known: llama, qwen2, qwen3, phi3, gemma, gemma2, gemma3, granite, olmo2, "
-        "smollm3, command-r, cohere2)";
+        "smollm3, command-r, cohere2, qwen2moe, qwen3moe, olmoe, granitemoe, phimoe, gpt-oss, "
+        "glm4moe)";
     struct entry change = string("general.architecture", "mamba\n");
     assert_refused(&change, NULL, "'mamba?' is not supported");
     assert_refused(&change, NULL, known);
@@ -333,6 +334,10 @@ static void test_unknown_architectures(void **state) {
     assert_refused(&change, NULL, known);
     change = integer("general.architecture", 3);
     assert_refused(&change, NULL, "is not a string");
+    change = string("general.architecture", "deepseek2");
+    assert_refused(&change, NULL, "'deepseek2' is not supported (multi-head latent attention)");
+    change = string("general.architecture", "qwen3next");
+    assert_refused(&change, NULL, "'qwen3next' is not supported (linear attention)");
 }
 
 /* Whatever could change results and is not implemented is named, not ignored. */
@@ -344,7 +349,7 @@ static void test_settings_that_change_results(void **state) {
         "llama.rope.freq_base_swa", "llama.rope.scaling.yarn_log_multiplier",
     };
     static const char *const integers[] = {
-        "llama.expert_count",
+        "llama.expert_shared_count",
         "llama.attention.key_length_swa",
         "llama.some_new_switch",
     };
@@ -360,6 +365,9 @@ static void test_settings_that_change_results(void **state) {
     const struct entry window = integer("llama.attention.sliding_window", 8);
     const struct variant v = {"granite", &window, 1};
     assert_variant_refused(&v, "granite.attention.sliding_window: this setting is not supported");
+    const struct entry experts = integer("llama.expert_count", 8);
+    const struct variant dense = {"granite", &experts, 1};
+    assert_variant_refused(&dense, "granite.expert_count: this setting is not supported");
 }
 
 static void test_settings_that_are_off(void **state) {
@@ -671,11 +679,135 @@ static void test_cohere(void **state) {
     assert_variant_refused(&v, "cohere2.attention.layer_norm_epsilon: is missing");
 }
 
+/* --- Mixtures of experts ------------------------------------------------------------------------
+ */
+
+/* A file of this architecture with a mixture of experts, and one more key or another value. */
+static struct variant with_experts(const char *architecture, const struct entry *change,
+                                   struct entry out[static 6]) {
+    const struct entry entries[] = {
+        integer("llama.expert_count", 8),
+        integer("llama.expert_used_count", 2),
+        integer("llama.expert_feed_forward_length", 32),
+    };
+    struct variant v = {architecture, out, 0};
+    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++)
+        if (change == NULL || strcmp(change->key, entries[i].key) != 0)
+            out[v.num_changes++] = entries[i];
+    if (change != NULL)
+        out[v.num_changes++] = *change;
+    if (strcmp(architecture, "glm4moe") == 0 &&
+        (change == NULL || strcmp(change->key, "llama.expert_shared_count") != 0))
+        out[v.num_changes++] = integer("llama.expert_shared_count", 2);
+    return v;
+}
+
+static struct model_config experts_of(const char *architecture, const struct entry *change) {
+    struct entry entries[6];
+    const struct variant v = with_experts(architecture, change, entries);
+    return accepted_variant(&v);
+}
+
+static void assert_experts_refused(const char *architecture, struct entry change,
+                                   const char *reason) {
+    struct entry entries[6];
+    const struct variant v = with_experts(architecture, &change, entries);
+    assert_variant_refused(&v, reason);
+}
+
+static void test_experts(void **state) {
+    (void)state;
+    struct model_config config = experts_of("llama", NULL);
+    const struct moe_config *moe = &config.moe;
+    assert_int_equal(moe->num_experts, 8);
+    assert_int_equal(moe->num_chosen, 2);
+    assert_int_equal(moe->expert_size, 32);
+    assert_int_equal(moe->shared_size, 0);
+    assert_true(moe->renormalise && config.layers[0].is_sparse && config.layers[1].is_sparse);
+    config = accepted(NULL, NULL);
+    assert_int_equal(config.moe.num_experts, 0);
+    config = experts_of("qwen2moe", NULL);
+    assert_int_equal(moe->shared_size, 160); /* feed_forward_length */
+    assert_true(moe->shared_gate && !moe->renormalise);
+    struct entry change = integer("llama.expert_shared_feed_forward_length", 96);
+    config = experts_of("qwen2moe", &change);
+    assert_int_equal(moe->shared_size, 96);
+    config = experts_of("qwen3moe", NULL);
+    assert_true(moe->renormalise);
+    config = experts_of("olmoe", NULL);
+    assert_false(moe->renormalise);
+    change = integer("llama.expert_weights_norm", 1);
+    config = experts_of("olmoe", &change);
+    assert_true(moe->renormalise);
+    config = experts_of("granitemoe", NULL);
+    assert_int_equal(moe->scoring, ROUTE_SOFTMAX_OF_CHOSEN);
+    config = experts_of("phimoe", NULL);
+    assert_int_equal(moe->scoring, ROUTE_SPARSEMIXER);
+    assert_true(fabs((double)moe->jitter - 0.01) < 1e-6);
+    assert_true(config.norm_bias && config.norm == NORM_LAYER && !config.head_bias);
+    config = experts_of("gpt-oss", NULL);
+    assert_true(config.attention_sinks && !moe->is_transposed);
+    assert_int_equal(config.layers[0].window, 128);
+    assert_int_equal(config.layers[1].window, 0);
+}
+
+static void test_glm4moe(void **state) {
+    (void)state;
+    struct entry change = real("llama.expert_weights_scale", 2.5);
+    struct model_config config = experts_of("glm4moe", &change);
+    assert_true(config.moe.scale == 2.5F);
+    assert_int_equal(config.moe.shared_size, 64);
+    assert_int_equal(config.moe.scoring, ROUTE_SIGMOID);
+    assert_true(config.moe.selection_bias && !config.moe.renormalise);
+    assert_int_equal(config.qk_norm, QK_NORM_NONE);
+    change = integer("llama.leading_dense_block_count", 1);
+    config = experts_of("glm4moe", &change);
+    assert_true(!config.layers[0].is_sparse && config.layers[1].is_sparse);
+    change = integer("llama.nextn_predict_layers", 1);
+    config = experts_of("glm4moe", &change);
+    assert_int_equal(config.num_layers, 1);
+    assert_int_equal(config.num_extra_layers, 1);
+    change = integer("llama.expert_group_count", 2);
+    config = experts_of("glm4moe", &change);
+    assert_int_equal(config.moe.num_groups, 2);
+}
+
+static void test_bad_experts(void **state) {
+    (void)state;
+    assert_experts_refused("llama", integer("llama.expert_count", 1025), "(allowed: 0 to 1024)");
+    assert_experts_refused("olmoe", integer("llama.expert_count", 1), "(allowed: 2 to 1024)");
+    assert_experts_refused("llama", integer("llama.expert_used_count", 9), "(allowed: 1 to 8)");
+    assert_experts_refused("llama", integer("llama.expert_used_count", 0), "(allowed: 1 to 8)");
+    assert_experts_refused("llama", integer("llama.expert_feed_forward_length", 0),
+                           "(allowed: 1 to 1048576)");
+    assert_experts_refused("qwen2moe", integer("llama.expert_shared_feed_forward_length", 0),
+                           "(allowed: 1 to 1048576)");
+    assert_experts_refused("phimoe", integer("llama.expert_used_count", 3),
+                           "phimoe.expert_used_count: 3; only 2 is supported");
+    assert_experts_refused("llama", integer("llama.expert_gating_func", 2),
+                           "llama.expert_gating_func: 2 is not supported for this architecture");
+    assert_experts_refused("llama", integer("llama.expert_weights_norm", 2), "(allowed: 0 to 1)");
+    assert_experts_refused("glm4moe", integer("llama.expert_shared_count", 32769),
+                           "(allowed: 0 to 32768)");
+    assert_experts_refused("glm4moe", integer("llama.expert_group_count", 3), "does not divide");
+    assert_experts_refused("glm4moe", integer("llama.expert_group_count", 8),
+                           "glm4moe.expert_group_count: 8 groups of 1 experts");
+    assert_experts_refused("glm4moe", integer("llama.expert_group_used_count", 2),
+                           "(allowed: 1 to 1)");
+    assert_experts_refused("glm4moe", integer("llama.leading_dense_block_count", 2),
+                           "(allowed: 0 to 1)");
+    assert_experts_refused("glm4moe", integer("llama.nextn_predict_layers", 2),
+                           "(allowed: 0 to 1)");
+    const struct variant without_count = {"olmoe"};
+    assert_variant_refused(&without_count, "olmoe.expert_count: is missing");
+}
+
 /* Every key of every architecture at values no honest file has: an answer, never a crash. */
 static void test_matrix(void **state) {
-    static const char *const architectures[] = {"llama", "qwen2",   "qwen3",     "phi3",
-                                                "gemma", "gemma2",  "gemma3",    "granite",
-                                                "olmo2", "smollm3", "command-r", "cohere2"};
+    static const char *const architectures[] = {
+        "llama",   "qwen2",      "qwen3",   "phi3",      "gemma",   "gemma2",   "gemma3",
+        "granite", "olmo2",      "smollm3", "command-r", "cohere2", "qwen2moe", "qwen3moe",
+        "olmoe",   "granitemoe", "phimoe",  "gpt-oss",   "glm4moe"};
     static const char *const keys[] = {
         "llama.vocab_size",
         "llama.context_length",
@@ -705,6 +837,18 @@ static void test_matrix(void **state) {
         "llama.embedding_scale",
         "llama.residual_scale",
         "llama.logit_scale",
+        "llama.expert_count",
+        "llama.expert_used_count",
+        "llama.expert_feed_forward_length",
+        "llama.expert_shared_feed_forward_length",
+        "llama.expert_shared_count",
+        "llama.expert_gating_func",
+        "llama.expert_weights_norm",
+        "llama.expert_weights_scale",
+        "llama.expert_group_count",
+        "llama.expert_group_used_count",
+        "llama.leading_dense_block_count",
+        "llama.nextn_predict_layers",
     };
     struct entry values[] = {
         integer("", 0),
@@ -726,14 +870,19 @@ static void test_matrix(void **state) {
         {.type = GGUF_BOOL, .text = "10"},
         {.type = GGUF_BOOL, .text = ""},
     };
+    enum { NUM_DENSE = 12 };
     int num_refused = 0;
     for (size_t a = 0; a < sizeof(architectures) / sizeof(architectures[0]); a++) {
         for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
             for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-                const struct variant v = {architectures[a], &values[i], 1};
                 struct model_config config = {.num_layers = 77};
                 struct error err = {0};
+                struct entry entries[6];
                 values[i].key = keys[k];
+                bool dense = a < NUM_DENSE;
+                const struct variant v = dense
+                                             ? (struct variant){architectures[a], &values[i], 1}
+                                             : with_experts(architectures[a], &values[i], entries);
                 if (read_variant(&v, &config, &err) == 0)
                     continue;
                 assert_int_equal(err.code, ERROR_MODEL);
@@ -776,6 +925,9 @@ int main(void) {
         cmocka_unit_test(test_olmo),
         cmocka_unit_test(test_smollm3),
         cmocka_unit_test(test_cohere),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_glm4moe),
+        cmocka_unit_test(test_bad_experts),
         cmocka_unit_test(test_matrix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -107,6 +107,20 @@ static const struct {
      8e6, ROPE_SCALING_NONE},
     {"command-r7b", "Cohere2ForCausalLM", 256000, 4096, 14336, 32, 32, 8, 128, 132096, true, 0, 0,
      5e4, ROPE_SCALING_NONE},
+    {"mixtral-8x7b", "MixtralForCausalLM", 32000, 4096, 14336, 32, 32, 8, 128, 32768, false, 0, 0,
+     1e6, ROPE_SCALING_NONE},
+    {"qwen1.5-moe-a2.7b", "Qwen2MoeForCausalLM", 151936, 2048, 5632, 24, 16, 16, 128, 8192, false,
+     0, 0, 1e6, ROPE_SCALING_NONE},
+    {"qwen3-30b-a3b", "Qwen3MoeForCausalLM", 151936, 2048, 6144, 48, 32, 4, 128, 40960, false,
+     QK_NORM_HEAD, 0, 1e6, ROPE_SCALING_NONE},
+    {"olmoe-1b-7b", "OlmoeForCausalLM", 50304, 2048, 1024, 16, 16, 16, 128, 4096, false,
+     QK_NORM_FULL, 0, 1e4, ROPE_SCALING_NONE},
+    {"granite-3.1-3b-a800m", "GraniteMoeForCausalLM", 49155, 1536, 512, 32, 24, 8, 64, 131072, true,
+     0, 0, 1e7, ROPE_SCALING_NONE},
+    {"gpt-oss-20b-bf16", "GptOssForCausalLM", 201088, 2880, 2880, 24, 64, 8, 64, 131072, false, 0,
+     ACTIVATION_CLAMPED_SWIGLU, 1.5e5, ROPE_SCALING_YARN},
+    {"glm-4.5-air", "Glm4MoeForCausalLM", 151552, 4096, 10944, 46, 96, 8, 128, 131072, false, 0, 0,
+     1e6, ROPE_SCALING_NONE},
 };
 
 enum { NUM_MODELS = sizeof(models) / sizeof(models[0]) };
@@ -135,7 +149,8 @@ static void test_published_models(void **state) {
         assert_int_equal(config.parallel_residual, cohere);
         assert_int_equal(config.rope_interleaved, cohere);
         assert_int_equal(config.norm_plus_one, gemma);
-        assert_int_equal(config.pre_norm, strncmp(models[i].architecture, "Olmo", 4) != 0);
+        assert_int_equal(config.pre_norm, strncmp(models[i].architecture, "Olmo", 4) != 0 ||
+                                              config.moe.num_experts > 0);
     }
 }
 
@@ -444,11 +459,9 @@ static void test_layer_lists(void **state) {
 
 static void test_architectures(void **state) {
     static const char known[] =
-        "(known: MistralForCausalLM, Mistral3ForConditionalGeneration, "
-        "MinistralForCausalLM, LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
-        "Phi3ForCausalLM, GemmaForCausalLM, Gemma2ForCausalLM, "
-        "Gemma3ForCausalLM, Gemma3ForConditionalGeneration, GraniteForCausalLM, Olmo2ForCausalLM, "
-        "Olmo3ForCausalLM, SmolLM3ForCausalLM, CohereForCausalLM, Cohere2ForCausalLM)";
+        "(known model types: mistral, ministral, llama, qwen2, qwen3, phi3, gemma, gemma2, "
+        "gemma3_text, granite, olmo2, olmo3, smollm3, cohere, cohere2, mixtral, qwen2_moe, "
+        "qwen3_moe, olmoe, granitemoe, granitemoeshared, phimoe, gpt_oss, glm4_moe)";
     const char *folder = *state;
     assert_refused(folder, "llama-2-7b", "architectures", "[\"MambaForCausalLM\\n\"]",
                    "architectures: 'MambaForCausalLM?' is not supported");
@@ -468,6 +481,150 @@ static void test_architectures(void **state) {
     assert_tree_refused(root, "architectures: is missing");
     set_key(root, "model_type", "\"mamba\"");
     assert_tree_refused(root, "model_type: 'mamba' is not supported");
+    cJSON_Delete(root);
+}
+
+/* Families that many ask for are refused with what is missing. */
+static void test_unsupported_families(void **state) {
+    static const struct change families[] = {
+        {"\"Llama4ForCausalLM\"", "(chunked attention"},
+        {"\"Gemma3nForCausalLM\"", "(embeddings of every layer)"},
+        {"\"Qwen3NextForCausalLM\"", "(linear attention)"},
+        {"\"Qwen3_5MoeForCausalLM\"", "(linear attention)"},
+        {"\"GraniteMoeHybridForCausalLM\"", "(state-space layers)"},
+        {"\"JambaForCausalLM\"", "(state-space layers)"},
+        {"\"DeepseekV3ForCausalLM\"", "(multi-head latent attention)"},
+    };
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        char list[64];
+        snprintf(list, sizeof(list), "[%s]", families[i].key);
+        assert_refused(*state, "mixtral-8x7b", "architectures", list, families[i].value);
+    }
+}
+
+/* --- Mixtures of experts ------------------------------------------------------------------------
+ */
+
+static void test_experts(void **state) {
+    struct model_config config = read_model(*state, "mixtral-8x7b");
+    const struct moe_config *moe = &config.moe;
+    assert_int_equal(moe->num_experts, 8);
+    assert_int_equal(moe->num_chosen, 2);
+    assert_int_equal(moe->expert_size, 14336);
+    assert_int_equal(moe->scoring, ROUTE_SOFTMAX);
+    assert_true(moe->renormalise && config.layers[0].is_sparse && config.layers[31].is_sparse);
+    assert_int_equal(ACCEPTED("mixtral-8x7b", {"num_local_experts", ""}).moe.num_experts, 8);
+    config = read_model(*state, "qwen1.5-moe-a2.7b");
+    assert_int_equal(moe->num_experts, 60);
+    assert_int_equal(moe->num_chosen, 4);
+    assert_int_equal(moe->expert_size, 1408);
+    assert_int_equal(moe->shared_size, 5632);
+    assert_true(moe->shared_gate && !moe->renormalise);
+    config = read_model(*state, "qwen3-30b-a3b");
+    assert_int_equal(moe->expert_size, 768);
+    assert_int_equal(moe->shared_size, 0);
+    assert_true(moe->renormalise);
+    assert_false(ACCEPTED("qwen3-30b-a3b", {"norm_topk_prob", ""}).moe.renormalise);
+    config = read_model(*state, "olmoe-1b-7b");
+    assert_int_equal(moe->num_experts, 64);
+    assert_int_equal(moe->expert_size, 1024);
+    assert_false(moe->renormalise);
+    config = read_model(*state, "granite-3.1-3b-a800m");
+    assert_int_equal(moe->num_experts, 40);
+    assert_int_equal(moe->scoring, ROUTE_SOFTMAX_OF_CHOSEN);
+    assert_int_equal(
+        ACCEPTED("granite-3.1-3b-a800m", {"architectures", "[\"GraniteMoeSharedForCausalLM\"]"},
+                 {"model_type", "\"granitemoeshared\""}, {"shared_intermediate_size", "1024"})
+            .moe.shared_size,
+        1024);
+    config = read_model(*state, "gpt-oss-20b-bf16");
+    assert_int_equal(moe->num_experts, 32);
+    assert_true(moe->is_transposed && config.attention_sinks && !config.ropes[0].truncate);
+    assert_layers(&config, 2, 128, 0, 0, 0);
+    config = read_model(*state, "glm-4.5-air");
+    assert_int_equal(moe->num_experts, 128);
+    assert_int_equal(moe->shared_size, 1408);
+    assert_int_equal(moe->scoring, ROUTE_SIGMOID);
+    assert_true(moe->selection_bias && moe->renormalise && !moe->shared_gate);
+    assert_true(!config.layers[0].is_sparse && config.layers[1].is_sparse);
+    assert_int_equal(config.num_extra_layers, 1);
+    assert_int_equal(config.rotary_dim, 64);
+    assert_int_equal(ACCEPTED("glm-4.5-air", {"partial_rotary_factor", ""}).rotary_dim, 64);
+    config = ACCEPTED("glm-4.5-air", {"use_qk_norm", "true"}, {"n_shared_experts", "2"},
+                      {"routed_scaling_factor", "2.5"}, {"n_group", "8"}, {"topk_group", "4"});
+    assert_int_equal(config.qk_norm, QK_NORM_HEAD);
+    assert_int_equal(moe->shared_size, 2816);
+    assert_int_equal(moe->num_groups, 8);
+    assert_int_equal(moe->num_chosen_groups, 4);
+    assert_near(moe->scale, 2.5);
+}
+
+static void test_sparse_layers(void **state) {
+    struct model_config config =
+        ACCEPTED("qwen3-30b-a3b", {"decoder_sparse_step", "3"}, {"mlp_only_layers", "[5, 400]"});
+    for (int32_t i = 0; i < config.num_layers; i++)
+        assert_int_equal(config.layers[i].is_sparse, i % 3 == 2 && i != 5);
+    config = ACCEPTED("qwen3-30b-a3b", {"decoder_sparse_step", "100"}); /* none */
+    assert_int_equal(config.moe.num_experts, 0);
+    config = ACCEPTED("glm-4.5-air", {"first_k_dense_replace", "3"});
+    assert_true(!config.layers[2].is_sparse && config.layers[3].is_sparse);
+    assert_refused(*state, "qwen3-30b-a3b", "mlp_only_layers", "[-1]",
+                   "mlp_only_layers: an element is not the number of a layer");
+    assert_refused(*state, "qwen3-30b-a3b", "decoder_sparse_step", "0", "(allowed: 1 to 512)");
+    assert_refused(*state, "qwen3-30b-a3b", "use_sliding_window", "true",
+                   "use_sliding_window: windows are not supported for this architecture");
+}
+
+/* Phi-3.5-MoE's switches, on the file of the small model in tests/golden/families. */
+static void test_phi_moe(void **state) {
+    static const char name[] = "../../../../golden/families/phi3.5-moe/config";
+    struct model_config config = read_model(*state, name);
+    assert_int_equal(config.norm, NORM_LAYER);
+    assert_true(config.norm_bias && config.head_bias);
+    assert_int_equal(config.moe.scoring, ROUTE_SPARSEMIXER);
+    assert_near(config.moe.jitter, 0.01);
+    assert_near(config.ropes[0].attention_factor, 1.3);
+    assert_near(config.ropes[0].short_attention_factor, 1.1);
+    assert_false(ACCEPTED(name, {"lm_head_bias", ""}).head_bias);
+    assert_near(ACCEPTED(name, {"router_jitter_noise", "0.5"}).moe.jitter, 0.5);
+    assert_refused(*state, name, "rope_scaling.long_mscale", "", "long_mscale: is missing");
+    assert_refused(*state, "phi-4-mini", "rope_scaling.long_mscale", "1.2",
+                   "rope_scaling.long_mscale: this setting is not supported");
+    assert_refused(*state, name, "num_experts_per_tok", "3", "3; only 2 is supported");
+}
+
+static void test_bad_experts(void **state) {
+    static const struct {
+        const char *name, *key, *value, *reason;
+    } cases[] = {
+        {"mixtral-8x7b", "num_local_experts", "1", "num_local_experts: 1 (allowed: 2 to 1024)"},
+        {"mixtral-8x7b", "num_local_experts", "1025", "(allowed: 2 to 1024)"},
+        {"mixtral-8x7b", "num_local_experts", "\"8\"", "is not an integer"},
+        {"mixtral-8x7b", "num_experts_per_tok", "0", "(allowed: 1 to 8)"},
+        {"mixtral-8x7b", "num_experts_per_tok", "9", "num_experts_per_tok: 9 (allowed: 1 to 8)"},
+        {"qwen3-30b-a3b", "num_experts_per_tok", "33", "(allowed: 1 to 32)"},
+        {"qwen3-30b-a3b", "moe_intermediate_size", "0", "(allowed: 1 to 1048576)"},
+        {"qwen1.5-moe-a2.7b", "shared_expert_intermediate_size", "0", "(allowed: 1 to 1048576)"},
+        {"glm-4.5-air", "n_shared_experts", "745", "n_shared_experts: 745 (allowed: 0 to 744)"},
+        {"glm-4.5-air", "n_group", "3", "n_group: 3 does not divide the number of experts, 128"},
+        {"glm-4.5-air", "n_group", "128", "128 groups of 1 experts; must be of 2 or more"},
+        {"glm-4.5-air", "n_group", "32", "1 groups of 4 experts are fewer than the 8 chosen"},
+        {"glm-4.5-air", "topk_group", "2", "topk_group: 2 (allowed: 1 to 1)"},
+        {"glm-4.5-air", "routed_scaling_factor", "0", "(allowed: 1e-06 to 1e+06)"},
+        {"glm-4.5-air", "scoring_func", "\"softmax\"", "scoring_func: 'softmax' is not supported"},
+        {"glm-4.5-air", "topk_method", "\"greedy\"", "(supported: noaux_tc)"},
+        {"glm-4.5-air", "num_nextn_predict_layers", "513", "(allowed: 0 to 512)"},
+        {"gpt-oss-20b-bf16", "swiglu_limit", "6", "swiglu_limit: 6; only 7 is supported"},
+        {"gpt-oss-20b-bf16", "hidden_act", "\"gelu\"", "'gelu' is not supported"},
+        {"olmoe-1b-7b", "clip_qkv", "8.0", "clip_qkv: clipping of q, k and v is not supported"},
+        {"olmoe-1b-7b", "use_qk_norm", "true", "use_qk_norm: LayerNorm of q and k"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_refused(*state, cases[i].name, cases[i].key, cases[i].value, cases[i].reason);
+    cJSON *root = varied(
+        *state, "qwen3-30b-a3b",
+        (const struct change[MAX_CHANGES]){{"num_experts", "4"}, {"num_experts_per_tok", ""}});
+    assert_tree_refused(root, "num_experts_per_tok: is missing"); /* its default is 8 */
     cJSON_Delete(root);
 }
 
@@ -598,6 +755,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_layer_lists, argv[1]),
         cmocka_unit_test_prestate(test_architectures, argv[1]),
         cmocka_unit_test_prestate(test_features_without_support, argv[1]),
+        cmocka_unit_test_prestate(test_unsupported_families, argv[1]),
+        cmocka_unit_test_prestate(test_experts, argv[1]),
+        cmocka_unit_test_prestate(test_sparse_layers, argv[1]),
+        cmocka_unit_test_prestate(test_phi_moe, argv[1]),
+        cmocka_unit_test_prestate(test_bad_experts, argv[1]),
         cmocka_unit_test_prestate(test_sizes_that_do_not_fit_together, argv[1]),
         cmocka_unit_test_prestate(test_integers_out_of_range, argv[1]),
         cmocka_unit_test_prestate(test_matrix, argv[1]),

@@ -81,6 +81,49 @@ static void test_window(void **state) {
     assert_int_equal(model_window(&config), 0);
 }
 
+static void assert_prints(const struct model *model, const char *line) {
+    char *text = print_model(model);
+    if (strstr(text, line) == NULL)
+        fail_msg("expected '%s' in '%s'", line, text);
+    free(text);
+}
+
+static void test_print_experts(void **state) {
+    struct model *model = open_model(*state, "tiny-q4_1");
+    struct model_config *config = &model->config;
+    config->moe = (struct moe_config){.num_experts = 64, .num_chosen = 8, .expert_size = 1024};
+    config->moe.num_groups = 1;
+    config->moe.scale = 1.0F;
+    config->layers[0].is_sparse = config->layers[1].is_sparse = true;
+    assert_prints(model, "experts                 64, 8 per token, inner 1024\n"
+                         "routing                 softmax\n");
+    config->moe = (struct moe_config){.num_experts = 64,
+                                      .num_chosen = 8,
+                                      .expert_size = 1024,
+                                      .shared_size = 2048,
+                                      .shared_gate = true,
+                                      .scoring = ROUTE_SIGMOID,
+                                      .selection_bias = true,
+                                      .renormalise = true,
+                                      .num_groups = 8,
+                                      .num_chosen_groups = 4,
+                                      .scale = 2.5F};
+    config->layers[0].is_sparse = false;
+    assert_prints(
+        model, "experts                 64, 8 per token, inner 1024, shared 2048 with a gate, in "
+               "1 of 2 layers\n"
+               "routing                 sigmoid, a bias for the choice, weights sum to 1, 4 of 8 "
+               "groups, times 2.5\n");
+    config->head_bias = config->attention_sinks = config->norm_bias = true;
+    config->norm = NORM_LAYER;
+    config->activation = ACTIVATION_CLAMPED_SWIGLU;
+    assert_prints(model, "output head             the embedding, with a bias\n");
+    assert_prints(model, "attention sinks         one score per head\n");
+    assert_prints(model, "norm                    LayerNorm with biases\n");
+    assert_prints(model, "activation              clamped SwiGLU\n");
+    model_close(model);
+}
+
 static void test_print(void **state) {
     static const char *const lines[] = {
         "format                  GGUF v3\n",
@@ -98,11 +141,8 @@ static void test_print(void **state) {
         "KV per token, fp8       160 B\n",
     };
     struct model *model = open_model(*state, "tiny-q4_1");
-    char *text = print_model(model);
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
-        if (strstr(text, lines[i]) == NULL)
-            fail_msg("expected '%s' in '%s'", lines[i], text);
-    free(text);
+        assert_prints(model, lines[i]);
     model_close(model);
 }
 
@@ -117,6 +157,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_dtypes, argv[1]),
         cmocka_unit_test_prestate(test_window, argv[1]),
         cmocka_unit_test_prestate(test_print, argv[1]),
+        cmocka_unit_test_prestate(test_print_experts, argv[1]),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

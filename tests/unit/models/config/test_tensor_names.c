@@ -156,12 +156,29 @@ static void test_spare(void **state) {
     assert_false(is_ignorable(&folder, "model.layers.0.mlp.gate.weight"));
 }
 
+static void test_layers_that_are_not_read(void **state) {
+    (void)state;
+    struct model_config config = {.naming = TENSOR_NAMING_HF,
+                                  .tensor_prefix = "model.",
+                                  .num_layers = 46,
+                                  .num_extra_layers = 1};
+    assert_true(is_ignorable(&config, "model.layers.46.eh_proj.weight"));
+    assert_false(is_ignorable(&config, "model.layers.45.mlp.gate.weight"));
+    assert_false(is_ignorable(&config, "model.layers.4.mlp.gate.weight"));
+    assert_false(is_ignorable(&config, "model.layers.47.eh_proj.weight"));
+    config.naming = TENSOR_NAMING_GGUF;
+    config.tensor_prefix[0] = '\0';
+    assert_true(is_ignorable(&config, "blk.46.nextn.eh_proj.weight"));
+    assert_false(is_ignorable(&config, "blk.45.ffn_gate_inp.weight"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gguf),
         cmocka_unit_test(test_folder),
         cmocka_unit_test(test_a_language_model_within_another),
         cmocka_unit_test(test_spare),
+        cmocka_unit_test(test_layers_that_are_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

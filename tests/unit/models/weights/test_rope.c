@@ -116,6 +116,25 @@ static void test_position_0_does_not_turn(void **state) {
     }
 }
 
+/* The factor of the list that is used. */
+static void test_factor_of_the_short_list(void **state) {
+    struct rope_config rope = {.theta = 10000.0F,
+                               .scaling = ROPE_SCALING_LONGROPE,
+                               .original_max_position = 2,
+                               .attention_factor = 1.5F,
+                               .short_attention_factor = 1.25F,
+                               .short_factors = {1.0F, 1.0F, 1.0F, 1.0F},
+                               .long_factors = {1.0F, 1.0F, 1.0F, 1.0F}};
+    float table[8];
+    rope_fill_table(&rope, 8, 2, 0, 1, table);
+    assert_true(table[0] == 1.25F);
+    rope_fill_table(&rope, 8, 3, 0, 1, table);
+    assert_true(table[0] == 1.5F);
+    rope.short_attention_factor = 0.0F;
+    rope_fill_table(&rope, 8, 2, 0, 1, table);
+    assert_true(table[0] == 1.5F);
+}
+
 /* Piece by piece it is the same table, though the frequencies depend on its length. */
 static void test_a_piece_of_a_table(void **state) {
     const struct rope_config rope = {.theta = 10000.0F,
@@ -133,6 +152,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_transformers),
         cmocka_unit_test(test_position_0_does_not_turn),
+        cmocka_unit_test(test_factor_of_the_short_list),
         cmocka_unit_test(test_a_piece_of_a_table),
     };
     if (argc < 2)
