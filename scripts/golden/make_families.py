@@ -113,7 +113,8 @@ def old_config(values):
         values["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     if rope["rope_type"] == "longrope":
         rope["type"] = rope.pop("rope_type")
-        del rope["original_max_position_embeddings"]  # is beside it
+        if values["model_type"] != "phimoe":
+            del rope["original_max_position_embeddings"]  # is beside it
     values["rope_scaling"] = None if rope.get("rope_type") == "default" else rope
     return values
 
