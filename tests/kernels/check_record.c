@@ -22,6 +22,9 @@ enum {
     Q_WIDTH = HEADS * HEAD_DIM,
     QKV_WIDTH = (HEADS + 2 * KV_HEADS) * HEAD_DIM,
     FFN = 48,
+    EXPERTS = 6,
+    CHOSEN = 2,
+    CHOICES_BYTES = 1024,
     VOCAB = 100,
     ROWS = 3,
     LISTED = 2,
@@ -41,6 +44,11 @@ enum array {
     ATTENDED,
     GATE_UP,
     ACTED,
+    ROUTER_LOGITS,
+    CHOICES,
+    EXPERT_GATE_UP,
+    EXPERT_ACTED,
+    EXPERT_OUT,
     HEAD_ROWS,
     LOGITS,
     SUM_ROWS,
@@ -51,16 +59,27 @@ enum array {
 static const struct {
     bool is_float; /* else activation_dtype */
     size_t count;
-} shapes[] = {[HIDDEN] = {false, TOKENS *WIDTH},     [NORMED] = {false, TOKENS *WIDTH},
-              [QKV] = {false, TOKENS *QKV_WIDTH},    [ATTENDED] = {false, TOKENS *Q_WIDTH},
-              [GATE_UP] = {false, TOKENS * 2 * FFN}, [ACTED] = {false, TOKENS *FFN},
-              [HEAD_ROWS] = {false, ROWS *WIDTH},    [LOGITS] = {true, ROWS *VOCAB},
-              [SUM_ROWS] = {true, SUMS *WIDTH},      [WEIGHT] = {true, WIDTH},
+} shapes[] = {[HIDDEN] = {false, TOKENS *WIDTH},
+              [NORMED] = {false, TOKENS *WIDTH},
+              [QKV] = {false, TOKENS *QKV_WIDTH},
+              [ATTENDED] = {false, TOKENS *Q_WIDTH},
+              [GATE_UP] = {false, TOKENS * 2 * FFN},
+              [ACTED] = {false, TOKENS *FFN},
+              [ROUTER_LOGITS] = {true, TOKENS *EXPERTS},
+              [CHOICES] = {true, CHOICES_BYTES / sizeof(float)},
+              [EXPERT_GATE_UP] = {false, TOKENS *CHOSEN * 2 * FFN},
+              [EXPERT_ACTED] = {false, TOKENS *CHOSEN *FFN},
+              [EXPERT_OUT] = {false, TOKENS *CHOSEN *WIDTH},
+              [HEAD_ROWS] = {false, ROWS *WIDTH},
+              [LOGITS] = {true, ROWS *VOCAB},
+              [SUM_ROWS] = {true, SUMS *WIDTH},
+              [WEIGHT] = {true, WIDTH},
               [ROPE] = {true, TOKENS *HEAD_DIM}};
 
 struct parts {
     struct backend *backend;
     struct matrix *table, *to_qkv, *to_gate_up; /* the table is the head too */
+    struct matrix *router, *to_expert_gate_up, *to_expert_out;
     struct buffer arrays;
     char *first_arrays; /* what they hold at first */
     struct kv_cache cache;
@@ -110,10 +129,10 @@ static void *array_of(const struct parts *p, enum array which) {
 
 /* --- Parts --- */
 
-static struct matrix *random_matrix(struct backend *b, uint64_t *seed, int32_t rows) {
-    float *values = kernel_fixture_random_floats(seed, (size_t)rows * WIDTH);
+static struct matrix *random_matrix(struct backend *b, uint64_t *seed, int32_t rows, int32_t cols) {
+    float *values = kernel_fixture_random_floats(seed, (size_t)rows * (size_t)cols);
     const struct matrix_part part = {.dtype = DTYPE_F32, .rows = rows, .data = values};
-    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, WIDTH);
+    struct matrix *matrix = kernel_fixture_matrix(b, &part, 1, cols);
     free(values);
     return matrix;
 }
@@ -131,15 +150,19 @@ static void parts_init(struct parts *p, struct backend *b) {
     uint64_t seed = 5;
     *p =
         (struct parts){.backend = b,
-                       .table = random_matrix(b, &seed, VOCAB),
-                       .to_qkv = random_matrix(b, &seed, QKV_WIDTH),
-                       .to_gate_up = random_matrix(b, &seed, 2 * FFN),
+                       .table = random_matrix(b, &seed, VOCAB, WIDTH),
+                       .to_qkv = random_matrix(b, &seed, QKV_WIDTH, WIDTH),
+                       .to_gate_up = random_matrix(b, &seed, 2 * FFN, WIDTH),
+                       .router = random_matrix(b, &seed, EXPERTS, WIDTH),
+                       .to_expert_gate_up = random_matrix(b, &seed, EXPERTS * 2 * FFN, WIDTH),
+                       .to_expert_out = random_matrix(b, &seed, EXPERTS * WIDTH, FFN),
                        .cache = {.layout = {.num_layers = 1,
                                             .num_kv_heads = KV_HEADS,
                                             .head_dim = HEAD_DIM,
                                             .block_size = BLOCK_SIZE,
                                             .type = fixture.dtype == DTYPE_BF16 ? KV_BF16 : KV_F16},
                                  .num_blocks = BLOCKS}};
+    assert_true(expert_choices_bytes(TOKENS, CHOSEN, EXPERTS) <= CHOICES_BYTES);
     size_t bytes = array_offset(p, ROPE + 1), pool = BLOCKS * kv_block_bytes(&p->cache.layout);
     assert_int_equal(b->ops->buffer_alloc(b, bytes, &p->arrays, NULL), 0);
     assert_int_equal(b->ops->buffer_alloc(b, pool, &p->cache.buffer, NULL), 0);
@@ -154,6 +177,9 @@ static void parts_finish(struct parts *p) {
     b->ops->host_free(b, &p->host_pool);
     b->ops->buffer_free(b, &p->cache.buffer);
     b->ops->buffer_free(b, &p->arrays);
+    b->ops->matrix_destroy(b, p->to_expert_out);
+    b->ops->matrix_destroy(b, p->to_expert_gate_up);
+    b->ops->matrix_destroy(b, p->router);
     b->ops->matrix_destroy(b, p->to_gate_up);
     b->ops->matrix_destroy(b, p->to_qkv);
     b->ops->matrix_destroy(b, p->table);
@@ -244,7 +270,7 @@ static void enqueue_linear(struct parts *p, enum array x, const struct matrix *w
                                             .num_rows = num_rows,
                                             .scale = 0.1f,
                                             .accumulate = out == GATE_UP,
-                                            .float_out = out == LOGITS});
+                                            .float_out = shapes[out].is_float});
 }
 
 static void enqueue_attention(struct parts *p) {
@@ -258,7 +284,55 @@ static void enqueue_attention(struct parts *p) {
                                                         .out = array_of(p, ATTENDED),
                                                         .cache = &p->cache,
                                                         .num_q_heads = HEADS,
-                                                        .scale = 0.125f});
+                                                        .scale = 0.125f,
+                                                        .sinks = array_of(p, WEIGHT)});
+}
+
+static void enqueue_expert_linear(struct parts *p, const struct expert_choices *choices,
+                                  enum array x, const struct matrix *weight, enum array out) {
+    struct backend *b = p->backend;
+    b->ops->linear_experts(b, &(struct expert_linear_args){.x = array_of(p, x),
+                                                           .per_choice = x == EXPERT_ACTED,
+                                                           .weight = weight,
+                                                           .choices = choices,
+                                                           .out = array_of(p, out),
+                                                           .num_tokens = TOKENS,
+                                                           .num_chosen = CHOSEN,
+                                                           .num_own = EXPERTS});
+}
+
+/* What is chosen depends on what the batches before left in the rows. */
+static void enqueue_experts(struct parts *p) {
+    struct backend *b = p->backend;
+    const struct expert_choices choices =
+        expert_choices_at(array_of(p, CHOICES), TOKENS, CHOSEN, EXPERTS);
+    enqueue_linear(p, NORMED, p->router, ROUTER_LOGITS, TOKENS);
+    b->ops->route(b, &(struct route_args){.logits = array_of(p, ROUTER_LOGITS),
+                                          .choices = choices,
+                                          .num_tokens = TOKENS,
+                                          .num_experts = EXPERTS,
+                                          .num_chosen = CHOSEN,
+                                          .num_own = EXPERTS,
+                                          .scoring = ROUTE_SIGMOID,
+                                          .scale = 1,
+                                          .num_groups = 1,
+                                          .num_chosen_groups = 1});
+    enqueue_expert_linear(p, &choices, NORMED, p->to_expert_gate_up, EXPERT_GATE_UP);
+    b->ops->act_mul(b, &(struct act_mul_args){.gate_up = array_of(p, EXPERT_GATE_UP),
+                                              .out = array_of(p, EXPERT_ACTED),
+                                              .num_rows = TOKENS * CHOSEN,
+                                              .width = FFN,
+                                              .activation = ACTIVATION_CLAMPED_SWIGLU});
+    enqueue_expert_linear(p, &choices, EXPERT_ACTED, p->to_expert_out, EXPERT_OUT);
+    b->ops->combine_experts(b, &(struct combine_args){.x = array_of(p, EXPERT_OUT),
+                                                      .choices = &choices,
+                                                      .out = array_of(p, NORMED),
+                                                      .num_tokens = TOKENS,
+                                                      .num_chosen = CHOSEN,
+                                                      .num_own = EXPERTS,
+                                                      .width = WIDTH,
+                                                      .scale = 0.01f,
+                                                      .accumulate = true});
 }
 
 static void enqueue_forward(struct parts *p) {
@@ -281,6 +355,7 @@ static void enqueue_forward(struct parts *p) {
                                               .out = array_of(p, ACTED),
                                               .num_rows = TOKENS,
                                               .width = FFN});
+    enqueue_experts(p);
 }
 
 static void enqueue_sampling(struct parts *p, const struct inputs *in, struct results *results) {
@@ -411,6 +486,9 @@ static void test_replays_are_the_batch(void **state) {
     const struct recording_ops *ops = p.backend->ops->recording;
     struct state once = run_directly(&p, 1), thrice = run_directly(&p, 3);
     assert_memory_not_equal(once.arrays, thrice.arrays, p.arrays.bytes);
+    size_t choices = array_offset(&p, CHOICES); /* begin with the experts */
+    assert_memory_not_equal(once.arrays + choices, thrice.arrays + choices,
+                            TOKENS * CHOSEN * sizeof(int32_t));
 
     put_back(&p, &results);
     struct state untouched = read_state(&p, &results);
