@@ -3,15 +3,16 @@
  *   bench_device DEVICE bf16|f16 [OPTION VALUE]...
  *
  *   hidden heads kv-heads head-dim ffn vocab layers   the model; default: a tiny one
+ *   experts chosen expert-ffn   its mixture of experts; 0 experts: none
  *   max-tokens max-seqs max-context max-logits     what is larger is left out
- *   pool-mib         of the KV cache; what needs more is left out
- *   kv-type          of the KV cache: f32, f16, bf16, int8 or fp8; default: the second argument, or
- * what the device takes instead rotate-mib       memory that calls go through before they come back
- * to the same; default: 256, more than a cache holds batch-us         length of a timed batch
- *   batch-invariant  1: the device is opened so
- *   isa threads      of the CPU; default: auto, one per core. With one thread its own processor
- * time is measured, which other work on the machine disturbs less only             linear, rows, kv
- * or sample: this group alone
+ *   pool-mib          of the KV cache; what needs more is left out
+ *   kv-type           of the KV cache: f32, f16, bf16, int8 or fp8; default: the second argument,
+ * or what the device takes instead rotate-mib        memory that calls go through before they come
+ * back to the same; default: 256, more than a cache holds batch-us          length of a timed batch
+ *   batch-invariant   1: the device is opened so
+ *   isa threads       of the CPU; default: auto, one per core. With one thread its own processor
+ *                     time is measured, which other work on the machine disturbs less
+ *   only              linear, experts, rows, kv or sample: this group alone
  *
  * On "cuda-sim" it shows only that every op runs at these shapes. */
 #include "kernels/kv_type.h"
@@ -35,6 +36,9 @@ static const struct settings defaults = {
               .ffn = 96,
               .vocab = 320,
               .layers = 2,
+              .experts = 6,
+              .chosen = 2,
+              .expert_ffn = 40,
               .max_tokens = 32,
               .max_seqs = 4,
               .max_context = 128,
@@ -63,6 +67,9 @@ static void read_setting(struct settings *s, const char *name, const char *text)
                  {"ffn", &s->shape.ffn},
                  {"vocab", &s->shape.vocab},
                  {"layers", &s->shape.layers},
+                 {"experts", &s->shape.experts},
+                 {"chosen", &s->shape.chosen},
+                 {"expert-ffn", &s->shape.expert_ffn},
                  {"max-tokens", &s->shape.max_tokens},
                  {"max-seqs", &s->shape.max_seqs},
                  {"max-context", &s->shape.max_context},
@@ -110,6 +117,10 @@ static void read_settings(struct settings *s, int argc, char **argv) {
         device_bench_fail("a size is zero, kv-heads does not divide heads, or head-dim %d is not a "
                           "multiple of %d up to %d",
                           shape->head_dim, KV_HEAD_DIM_STEP, KV_MAX_HEAD_DIM);
+    if (shape->experts > EXPERTS_MAX || shape->chosen < 1 || shape->chosen > EXPERTS_MAX_CHOSEN ||
+        (shape->experts > 0 && shape->chosen > shape->experts) || shape->expert_ffn < 1)
+        device_bench_fail("%d experts, %d of them chosen: at most %d, and %d", shape->experts,
+                          shape->chosen, EXPERTS_MAX, EXPERTS_MAX_CHOSEN);
     s->shape.pool_bytes = (size_t)s->pool_mib << 20;
 }
 
@@ -128,6 +139,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(struct device_bench *bench, const struct bench_shape *shape);
     } groups[] = {{"linear", bench_device_linear},
+                  {"experts", bench_device_experts},
                   {"rows", bench_device_rows},
                   {"kv", bench_device_kv},
                   {"sample", bench_device_sample}};
