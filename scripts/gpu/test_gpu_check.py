@@ -27,8 +27,8 @@ from rehearsal import Machine, check_fits, check_passed, pretend, raising, read_
 from stages import checks
 
 # Checks that take seconds on the simulator and that the suites have; a program that passes stands for them.
-HEAVY = ("attention", "attention_prefixes", "attention_quantised", "group", "linear", "matrix", "ops", "sample",
-         "sample_ranges", "sample_shape")
+HEAVY = ("attention", "attention_prefixes", "attention_quantised", "experts", "group", "linear", "matrix", "ops",
+         "sample", "sample_ranges", "sample_shape")
 BRIEFLY = " --charge 1 --budget "  # chooses as much as is worth most
 # In place of the server: answers every completion with an error, or with a token too few.
 WRONG_SERVER = '''

@@ -11,8 +11,8 @@ from gpu_results import Failed, Hung, NotRun
 from gpu_schedule import CHECK, Item
 
 CHECKS = ("linear", "attention", "attention_prefixes", "attention_quantised", "sample_ranges", "sample", "sample_shape",
-          "ops", "matrix", "blocks", "steps", "record", "moves", "moves_recorded", "group", "sample_parallel")
-HAS_INVARIANT_MODE = ("linear", "attention", "attention_prefixes", "attention_quantised", "matrix")
+          "ops", "experts", "matrix", "blocks", "steps", "record", "moves", "moves_recorded", "group", "sample_parallel")
+HAS_INVARIANT_MODE = ("linear", "attention", "attention_prefixes", "attention_quantised", "experts", "matrix")
 SEES_NO_ACTIVATIONS = ("sample_ranges", "sample", "sample_shape")
 SANITIZER = "compute-sanitizer"
 SANITIZER_SECONDS = 60  # by then it has found the first error, if a small check has one

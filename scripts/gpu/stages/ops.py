@@ -7,13 +7,18 @@ from stages.golden import QUANTISED_KV
 
 # For attention alone, at the ratios of query to KV heads for which published figures exist.
 ATTENTION_ONLY = {"mha 32/32": (4096, 32, 32, 128, 64, 64, 32), "gqa 32/4": (4096, 32, 4, 128, 64, 64, 32)}
+# Mixtures of experts alone: hidden, experts, chosen, expert-ffn.
+EXPERTS_ONLY = {"experts of olmoe-1b-7b": (2048, 64, 8, 1024), "experts of qwen3-30b-a3b": (2048, 128, 8, 768)}
+EXPERT_NAMES = ("hidden", "experts", "chosen", "expert-ffn")
 SUMMED_UP = ("64 x 1 of 1024", "64 x 1 of 8192", "1 x 1 of 8192")
 
 
 def shape_of(name):
+    if name in EXPERTS_ONLY:
+        return [word for pair in zip(EXPERT_NAMES, EXPERTS_ONLY[name]) for word in pair]
     if name in ATTENTION_ONLY:
         return [word for pair in zip(NAMES, ATTENTION_ONLY[name]) for word in pair]
-    return shape_words(name)
+    return [*shape_words(name), "experts", 0]
 
 
 def words_of(context, shape):
@@ -34,6 +39,8 @@ def items(context):
         yield item(context, shape, "only", "kv")
         for kv_type in QUANTISED_KV:
             yield item(context, shape, "only", "kv", "kv-type", kv_type, label=f" kv {kv_type}")
+    for shape in EXPERTS_ONLY:
+        yield item(context, shape, "only", "experts")
     for shape in MODELS:
         yield item(context, shape)
 
@@ -57,7 +64,7 @@ def report(context):
 
 
 def summary(context):
-    """Attention alone, decodes."""
+    """Attention alone, decodes; products of experts."""
     limits = context.results.data("limits")
     for name, lines in measured(context.results, "ops/"):
         decodes = [line for line in lines if line["op"] == "paged_attention" and line["shape"].startswith("decode ")]
@@ -66,3 +73,8 @@ def summary(context):
             yield f"attention {name.removeprefix('ops/')}: " + "; ".join(
                 f"{line['shape'].removeprefix('decode ')}: {line['us']:.0f} us {percent(share(line, limits))}"
                 for line in wanted[:len(SUMMED_UP)])
+        if name.removeprefix("ops/") in EXPERTS_ONLY:
+            products = [line for line in lines if line["op"] == "linear_experts" and line["shape"].startswith("gate_up")]
+            yield f"{name.removeprefix('ops/')}, gate and up: " + "; ".join(
+                f"{line['shape'].split()[1]} tokens: {line['us']:.0f} us {percent(share(line, limits))}"
+                for line in products)
