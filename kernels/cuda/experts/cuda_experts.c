@@ -19,6 +19,7 @@ void cuda_route(struct backend *base, const struct route_args *args) {
 void cuda_linear_experts(struct backend *base, const struct expert_linear_args *args) {
     struct cuda_backend *b = cuda_state_of(base);
     const struct matrix *weight = args->weight;
+    CHECK(weight->rows % args->num_own == 0);
     const struct expert_product_launch launch = {
         .x = args->x,
         .weight = weight->values,
