@@ -28,6 +28,12 @@ static const struct dtype_info dtype_infos[DTYPE_COUNT] = {
     [DTYPE_Q5_K] = {"q5_k", 176, NULL, NULL},
     [DTYPE_Q6_K] = {"q6_k", 210, NULL, NULL},
     [DTYPE_MXFP4] = {"mxfp4", 17, NULL, NULL},
+    [DTYPE_I4_32] = {"i4_32", 19, NULL, NULL},
+    [DTYPE_I4_64] = {"i4_64", 35, NULL, NULL},
+    [DTYPE_I4_128] = {"i4_128", 67, NULL, NULL},
+    [DTYPE_I8_32] = {"i8_32", 35, NULL, NULL},
+    [DTYPE_I8_128] = {"i8_128", 133, NULL, NULL},
+    [DTYPE_E4M3_128] = {"fp8_128", 132, NULL, NULL},
 };
 
 static const struct dtype_info *info_of(enum dtype dtype) {

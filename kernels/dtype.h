@@ -14,6 +14,14 @@
  *           a table of 16 signed bytes (quant_form.h)
  *   MXFP4   E8M0 d; 16 bytes of codes as in Q4_0;        value = d * levels[code]; the levels are
  *           twice the values of E2M1, and d is half of its own (e8m0_half_to_f32)
+ * Types of quantised checkpoints, whose tensors are rearranged to this when they are read. A block
+ * is a group with one zero point z, of which code - z is a multiple of d, or a part of one:
+ *   I4_32   f16 d; unsigned byte z; 16 bytes of codes as in Q4_0;    value = d * (code - z)
+ *   I4_64   the same for 64 elements: 32 bytes, 16 for 32 elements
+ *   I4_128  the same for 128
+ *   I8_32   f16 d; unsigned byte z; 32 unsigned bytes;               value = d * (code - z)
+ *   I8_128  f32 d; unsigned byte z; 128 unsigned bytes
+ *   E4M3_128  f32 d; 128 bytes;       value = d * e4m3(code), where the codes of NaN are +-480
  * Blocks of 256 elements, whose groups of 16 or 32 have a small integer scale s and minimum n each:
  *   Q2_K    16 bytes: s of group i in the low, n in the high nibble of byte i; 64 bytes of 2-bit
  *           codes; f16 d; f16 m;     value = d * s * code - m * n, groups of 16
@@ -68,6 +76,12 @@ enum dtype {
     DTYPE_Q5_K,
     DTYPE_Q6_K,
     DTYPE_MXFP4,
+    DTYPE_I4_32,
+    DTYPE_I4_64,
+    DTYPE_I4_128,
+    DTYPE_I8_32,
+    DTYPE_I8_128,
+    DTYPE_E4M3_128,
     DTYPE_COUNT,              /* how many there are; no value */
     DTYPE_NONE = DTYPE_COUNT, /* not a type, or an unsupported one */
     DTYPE_AUTO                /* value of an option: its reader chooses */

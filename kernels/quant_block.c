@@ -95,6 +95,42 @@ static void unpack_q8_0(const uint8_t *src, struct quant_block *out) {
         out->codes[i] ^= 0x80;
 }
 
+static void unpack_i4(const uint8_t *src, struct quant_block *out, int num_elements) {
+    out->d = load_u16(src);
+    out->zero = src[2];
+    for (int i = 0; i < num_elements; i += 32)
+        unpack_nibbles(src + 3 + i / 2, out->codes + i, 16);
+}
+
+static void unpack_i4_32(const uint8_t *src, struct quant_block *out) {
+    unpack_i4(src, out, 32);
+}
+
+static void unpack_i4_64(const uint8_t *src, struct quant_block *out) {
+    unpack_i4(src, out, 64);
+}
+
+static void unpack_i4_128(const uint8_t *src, struct quant_block *out) {
+    unpack_i4(src, out, 128);
+}
+
+static void unpack_i8_32(const uint8_t *src, struct quant_block *out) {
+    out->d = load_u16(src);
+    out->zero = src[2];
+    memcpy(out->codes, src + 3, 32);
+}
+
+static void unpack_i8_128(const uint8_t *src, struct quant_block *out) {
+    memcpy(&out->d, src, sizeof(out->d));
+    out->zero = src[4];
+    memcpy(out->codes, src + 5, 128);
+}
+
+static void unpack_e4m3_128(const uint8_t *src, struct quant_block *out) {
+    memcpy(&out->d, src, sizeof(out->d));
+    memcpy(out->codes, src + 4, 128);
+}
+
 static void unpack_q2_k(const uint8_t *src, struct quant_block *out) {
     for (int g = 0; g < 16; g++) {
         out->scales[g] = (int8_t)(src[g] & 15);
@@ -158,10 +194,15 @@ static void unpack_q6_k(const uint8_t *src, struct quant_block *out) {
 typedef void unpack_function(const uint8_t *src, struct quant_block *out);
 
 static unpack_function *const unpack_functions[DTYPE_COUNT] = {
-    [DTYPE_Q4_0] = unpack_q4_0, [DTYPE_Q4_1] = unpack_q4_1, [DTYPE_Q8_0] = unpack_q8_0,
-    [DTYPE_Q5_0] = unpack_q5_0, [DTYPE_Q5_1] = unpack_q5_1, [DTYPE_IQ4_NL] = unpack_q4_0,
-    [DTYPE_Q2_K] = unpack_q2_k, [DTYPE_Q3_K] = unpack_q3_k, [DTYPE_Q4_K] = unpack_q4_k,
-    [DTYPE_Q5_K] = unpack_q5_k, [DTYPE_Q6_K] = unpack_q6_k, [DTYPE_MXFP4] = unpack_mxfp4,
+    [DTYPE_Q4_0] = unpack_q4_0,     [DTYPE_Q4_1] = unpack_q4_1,
+    [DTYPE_Q8_0] = unpack_q8_0,     [DTYPE_Q5_0] = unpack_q5_0,
+    [DTYPE_Q5_1] = unpack_q5_1,     [DTYPE_IQ4_NL] = unpack_q4_0,
+    [DTYPE_Q2_K] = unpack_q2_k,     [DTYPE_Q3_K] = unpack_q3_k,
+    [DTYPE_Q4_K] = unpack_q4_k,     [DTYPE_Q5_K] = unpack_q5_k,
+    [DTYPE_Q6_K] = unpack_q6_k,     [DTYPE_MXFP4] = unpack_mxfp4,
+    [DTYPE_I4_32] = unpack_i4_32,   [DTYPE_I4_64] = unpack_i4_64,
+    [DTYPE_I4_128] = unpack_i4_128, [DTYPE_I8_32] = unpack_i8_32,
+    [DTYPE_I8_128] = unpack_i8_128, [DTYPE_E4M3_128] = unpack_e4m3_128,
 };
 
 void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block *out) {
@@ -170,13 +211,25 @@ void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block
 }
 
 static float factor_to_f32(enum quant_scale type, uint32_t bits) {
-    return type == QUANT_SCALE_E8M0 ? e8m0_half_to_f32((uint8_t)bits) : f16_to_f32((uint16_t)bits);
+    float value;
+    if (type != QUANT_SCALE_F32)
+        return type == QUANT_SCALE_E8M0 ? e8m0_half_to_f32((uint8_t)bits)
+                                        : f16_to_f32((uint16_t)bits);
+    memcpy(&value, &bits, sizeof(value));
+    return value;
 }
 
 static void levels_to_f32(const int8_t *restrict levels, const uint8_t *restrict codes, float d,
                           float *restrict out) {
     for (int i = 0; i < 16; i++)
         out[i] = d * (float)levels[codes[i]];
+}
+
+static void e4m3_to_f32_all(const uint8_t *restrict codes, float d, float *restrict out) {
+    for (int i = 0; i < 16; i++)
+        out[i] = d * ((codes[i] & 0x7f) != 0x7f ? e4m3_to_f32(codes[i])
+                      : codes[i] > 0x7f         ? -480.0f
+                                                : 480.0f);
 }
 
 /* 16 elements, the smallest group. Without a minimum nothing is added: the sign of a zero stays. */
@@ -195,13 +248,16 @@ void quant_block_to_f32(enum dtype dtype, const struct quant_block *block, float
     const struct quant_form *form = &quant_forms[dtype];
     float d = factor_to_f32(form->factor, block->d);
     float m = form->has_min ? factor_to_f32(form->factor, block->m) : 0.0f;
+    int zero = form->has_zero ? block->zero : form->zero;
     for (int i = 0; i < form->block_elements; i += 16) {
         int g = i / form->group_elements;
-        float scale = d * (float)block->scales[g];
+        float scale = form->scale_bits == 0 ? d : d * (float)block->scales[g];
         if (form->levels != NULL)
             levels_to_f32(form->levels, block->codes + i, scale, out + i);
+        else if (form->is_e4m3)
+            e4m3_to_f32_all(block->codes + i, scale, out + i);
         else
-            group_to_f32(block->codes + i, form->zero, scale, out + i);
+            group_to_f32(block->codes + i, zero, scale, out + i);
         if (form->has_min)
             add_min(m * (float)block->mins[g], out + i);
     }

@@ -12,6 +12,7 @@
 struct quant_block {
     uint8_t codes[DTYPE_MAX_BLOCK_ELEMENTS]; /* in the order of the elements */
     uint32_t d, m;                           /* bits, as the form's factor says */
+    uint8_t zero;
     int8_t scales[QUANT_MAX_GROUPS];
     uint8_t mins[QUANT_MAX_GROUPS];
 };

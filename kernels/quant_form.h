@@ -9,16 +9,18 @@
 enum quant_scale {
     QUANT_SCALE_F16,
     QUANT_SCALE_E8M0, /* e8m0_half_to_f32 */
+    QUANT_SCALE_F32,
 };
 
 /* Bytes of a factor. */
 static inline size_t quant_scale_bytes(enum quant_scale type) {
-    return type == QUANT_SCALE_E8M0 ? 1 : 2;
+    return type == QUANT_SCALE_E8M0 ? 1 : type == QUANT_SCALE_F32 ? 4 : 2;
 }
 
 /* Value of an element with code c in group g of its block, d and m being the block's factors:
  *   d * scale[g] * (c - zero)  [+ m * min[g] where has_min]
- * with levels[c] in place of c - zero if there are levels. */
+ * with levels[c] in place of c - zero if there are levels, and with the zero point that the block
+ * has (as a byte) in place of `zero` if has_zero, and the E4M3 that c is if is_e4m3. */
 struct quant_form {
     int block_elements; /* 0: not a quantised type */
     int group_elements; /* elements that share a scale and a min; 32 or 16 */
@@ -28,6 +30,8 @@ struct quant_form {
     bool has_min;
     const int8_t *levels;    /* 16 values of 4-bit codes; NULL: codes are numbers */
     enum quant_scale factor; /* how d and m are stored */
+    bool has_zero;           /* of such types all scales are 1, and there is no min */
+    bool is_e4m3;            /* likewise */
 };
 
 /* The values of IQ4_NL's codes. */
@@ -51,6 +55,12 @@ static const struct quant_form quant_forms[DTYPE_COUNT] = {
     [DTYPE_Q5_K] = {256, 32, 5, 0, 8, true, NULL, QUANT_SCALE_F16},
     [DTYPE_Q6_K] = {256, 16, 6, 32, 8, false, NULL, QUANT_SCALE_F16},
     [DTYPE_MXFP4] = {32, 32, 4, 0, 0, false, quant_levels_e2m1, QUANT_SCALE_E8M0},
+    [DTYPE_I4_32] = {32, 32, 4, 0, 0, false, NULL, QUANT_SCALE_F16, true},
+    [DTYPE_I4_64] = {64, 32, 4, 0, 0, false, NULL, QUANT_SCALE_F16, true},
+    [DTYPE_I4_128] = {128, 32, 4, 0, 0, false, NULL, QUANT_SCALE_F16, true},
+    [DTYPE_I8_32] = {32, 32, 8, 0, 0, false, NULL, QUANT_SCALE_F16, true},
+    [DTYPE_I8_128] = {128, 32, 8, 0, 0, false, NULL, QUANT_SCALE_F32, true},
+    [DTYPE_E4M3_128] = {128, 32, 8, 0, 0, false, NULL, QUANT_SCALE_F32, false, true},
 };
 
 #endif

@@ -4,8 +4,8 @@
  *
  * The CPU rounds the activations of quantised weights (32-blocks of signed bytes), so its products
  * are compared twice: nearly equal to the product of the activations as they are rounded, and
- * within the bound of that rounding of cpu-ref, which rounds nothing. Likewise those of BF16
- * weights where a level rounds activations to BF16 before them. */
+ * within the bound of that rounding of cpu-ref, which rounds nothing. Likewise those of BF16 and
+ * FP8 weights where a level rounds activations to BF16 before them. */
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/kernels/random_weights.h"
 #include "tests/kernels/weights_fixture.h"
@@ -57,10 +57,10 @@ static struct seen_row see_row(const float *row, int32_t cols, enum dtype weight
     struct seen_row seen = {kernel_fixture_memory(bytes), kernel_fixture_memory(bytes)};
     memcpy(seen.x, row, bytes);
     memset(seen.steps, 0, bytes);
-    if (dtype_is_quantised(weights))
-        round_activations(row, cols, seen.x, seen.steps);
-    else if (weights == DTYPE_BF16 && *kernel_fixture_bf16_products(b) != '\0')
+    if (*kernel_fixture_bf16_products(b, weights) != '\0')
         round_to_bf16(row, cols, seen.x, seen.steps);
+    else if (dtype_is_quantised(weights) && weights != DTYPE_E4M3_128)
+        round_activations(row, cols, seen.x, seen.steps);
     return seen;
 }
 
@@ -138,14 +138,19 @@ static void check_row_alone(struct backend *b, const struct matrix *matrix, cons
     kernel_fixture_guarded_free(alone);
 }
 
+static bool has_same_bits(const struct weights *w, const struct backend *a,
+                          const struct backend *b) {
+    for (int p = 0; p < w->num_parts; p++)
+        if (strcmp(kernel_fixture_bf16_products(a, w->parts[p].dtype),
+                   kernel_fixture_bf16_products(b, w->parts[p].dtype)) != 0)
+            return false;
+    return true;
+}
+
 /* Number of the first backend whose products with these weights have the bits of backend i's. */
 static int first_with_bits(const struct weights *w, int i) {
-    bool has_bf16 = false;
-    for (int p = 0; p < w->num_parts; p++)
-        has_bf16 = has_bf16 || w->parts[p].dtype == DTYPE_BF16;
     int first = 0;
-    while (has_bf16 && strcmp(kernel_fixture_bf16_products(fixture.backends[first]),
-                              kernel_fixture_bf16_products(fixture.backends[i])) != 0)
+    while (!has_same_bits(w, fixture.backends[first], fixture.backends[i]))
         first++;
     return first;
 }

@@ -233,7 +233,7 @@ static void check_linear_scale(const struct weights *w, float scale, bool accumu
         else
             kernel_fixture_assert_close_by(actual, oracle, n, float_out ? 1e-5 : fixture.tolerance,
                                            "linear");
-        bool rounds = w->parts[0].dtype == DTYPE_BF16 && *kernel_fixture_bf16_products(b) != '\0';
+        bool rounds = *kernel_fixture_bf16_products(b, w->parts[0].dtype) != '\0';
         double rounding = 0x1p-7 * sqrt((double)w->cols) * fmax(1, fabs(scale));
         double tolerance = rounds ? rounding : 1e-4;
         if (fixture.dtype == DTYPE_F32 && !dtype_is_quantised(w->parts[0].dtype) &&

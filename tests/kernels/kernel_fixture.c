@@ -193,8 +193,11 @@ void kernel_fixture_guarded_free(float *data) {
     free(memory);
 }
 
-const char *kernel_fixture_bf16_products(const struct backend *b) {
-    const char *products = strstr(b->numerics, "BF16 products");
+const char *kernel_fixture_bf16_products(const struct backend *b, enum dtype weights) {
+    if (weights != DTYPE_BF16 && weights != DTYPE_E4M3_128)
+        return "";
+    const char *products =
+        strstr(b->numerics, weights == DTYPE_BF16 ? "BF16 products" : "FP8 products");
     return products != NULL ? products : "";
 }
 

@@ -34,9 +34,9 @@ void kernel_fixture_open(struct kernel_fixture *f, int argc, char **argv,
                          const struct backend_config *config);
 void kernel_fixture_close(struct kernel_fixture *f);
 
-/* What sets the bits of products with BF16 weights apart from the common ones (cpu_gemm_format.h):
- * their activations are rounded to BF16. Empty: nothing. */
-const char *kernel_fixture_bf16_products(const struct backend *b);
+/* What sets the bits of products with BF16 or FP8 weights apart from the common ones
+ * (cpu_gemm_format.h): their activations are rounded to BF16. Empty: nothing. */
+const char *kernel_fixture_bf16_products(const struct backend *b, enum dtype weights);
 
 /* Whether the backend has bits of its own for attention with a bf16 cache: queries and weights are
  * rounded to BF16 (kernels/cpu/levels/ops/cpu_attention_pairs_template.h). */

@@ -1,5 +1,6 @@
 #include "tests/kernels/random_weights.h"
 
+#include "config/base/numbers.h"
 #include "kernels/quant_form.h"
 
 #include <math.h>
@@ -16,6 +17,9 @@ static const struct {
     [DTYPE_Q2_K] = {80, 82, 0.02f},    [DTYPE_Q3_K] = {108, -1, 0.008f},
     [DTYPE_Q4_K] = {0, 2, 1e-3f},      [DTYPE_Q5_K] = {0, 2, 5e-4f},
     [DTYPE_Q6_K] = {208, -1, 2.5e-4f}, [DTYPE_MXFP4] = {0, -1, 0.08f},
+    [DTYPE_I4_32] = {0, -1, 0.06f},    [DTYPE_I4_64] = {0, -1, 0.06f},
+    [DTYPE_I4_128] = {0, -1, 0.06f},   [DTYPE_I8_32] = {0, -1, 0.004f},
+    [DTYPE_I8_128] = {0, -1, 0.004f},  [DTYPE_E4M3_128] = {0, -1, 0.002f},
 };
 
 /* splitmix64 (Steele, Lea, Flood, OOPSLA 2014). */
@@ -39,8 +43,11 @@ static uint8_t e8m0_of(uint16_t f16) {
 }
 
 static void store_factor(enum dtype dtype, uint8_t *dst, uint16_t f16) {
+    float f32 = f16_to_f32(f16);
     if (quant_forms[dtype].factor == QUANT_SCALE_E8M0)
         *dst = e8m0_of(f16);
+    else if (quant_forms[dtype].factor == QUANT_SCALE_F32)
+        memcpy(dst, &f32, sizeof(f32));
     else
         memcpy(dst, &f16, sizeof(f16));
 }
@@ -49,12 +56,19 @@ static uint16_t random_factor(uint64_t *seed, enum dtype dtype) {
     return f16_from_f32(block_factors[dtype].size * (1.25f + uniform(seed)));
 }
 
+/* Where a block has its zero point, -1: it has none. */
+static int zero_at(enum dtype dtype) {
+    return quant_forms[dtype].has_zero ? (int)quant_scale_bytes(quant_forms[dtype].factor) : -1;
+}
+
 static void random_block(uint64_t *seed, enum dtype dtype, uint8_t *dst) {
     for (size_t i = 0; i < dtype_block_bytes(dtype); i++)
         dst[i] = (uint8_t)next(seed);
     store_factor(dtype, dst + block_factors[dtype].d, random_factor(seed, dtype));
     if (block_factors[dtype].m >= 0)
         store_factor(dtype, dst + block_factors[dtype].m, random_factor(seed, dtype));
+    if (zero_at(dtype) >= 0)
+        dst[zero_at(dtype)] &= (uint8_t)((1 << quant_forms[dtype].code_bits) - 1);
 }
 
 void random_weights_row(uint64_t *seed, enum dtype dtype, void *out, size_t n) {
@@ -70,14 +84,12 @@ void random_weights_row(uint64_t *seed, enum dtype dtype, void *out, size_t n) {
 }
 
 void random_weights_fill_block(enum dtype dtype, void *block, uint8_t pattern, uint16_t d) {
-    uint8_t *bytes = block;
-    int m_at = block_factors[dtype].m;
-    uint16_t m = 0;
-    if (m_at >= 0)
-        memcpy(&m, bytes + m_at, sizeof(m));
+    uint8_t *bytes = block, kept[sizeof(uint16_t)];
+    int at = zero_at(dtype) >= 0 ? zero_at(dtype) : block_factors[dtype].m;
+    size_t kept_bytes = at < 0 ? 0 : zero_at(dtype) >= 0 ? 1 : sizeof(kept);
+    memcpy(kept, bytes + max_int32(at, 0), kept_bytes);
     memset(bytes, pattern, dtype_block_bytes(dtype));
-    if (m_at >= 0)
-        memcpy(bytes + m_at, &m, sizeof(m));
+    memcpy(bytes + max_int32(at, 0), kept, kept_bytes);
     store_factor(dtype, bytes + block_factors[dtype].d, d);
 }
 

@@ -11,8 +11,8 @@
  * factors give values of about that size. Successive rows of one seed differ. */
 void random_weights_row(uint64_t *seed, enum dtype dtype, void *out, size_t n);
 
-/* Sets every byte of a quantised block but the factors, and the first factor: d, or of a type whose
- * factors are powers of 2, one near it. */
+/* Sets every byte of a quantised block but the factors and the zero point, and the first factor: d,
+ * or of a type whose factors are powers of 2, one near it. */
 void random_weights_fill_block(enum dtype dtype, void *block, uint8_t pattern, uint16_t d);
 
 /* An element type that takes rows of `cols`. */

@@ -56,7 +56,8 @@ static bool is_taken(int dtype, const struct cpu_gemm_format *format,
                      const struct cpu_gemm_format *before, bool any_bits) {
     if (format == before)
         return true;
-    return (any_bits || format->numerics == NULL) && cpu_probe_is_faster(dtype, format, before);
+    return (any_bits || format->numerics == NULL || dtype_is_quantised((enum dtype)dtype)) &&
+           cpu_probe_is_faster((enum dtype)dtype, format, before);
 }
 
 static bool is_attention_taken(const struct cpu_attention_kernels *attention,

@@ -46,7 +46,8 @@ void cpu_levels_fill(const struct cpu_level *level, struct cpu_kernels *out);
 
 /* Fills the table from all levels of this machine. A format or attention of a level on trial is
  * used only if it was measured to be clearly faster than the previous one (cpu_probe.h), and one
- * with uncommon bits only if `any_bits`. Returns the last level that contributed anything. It
+ * with uncommon bits only if `any_bits`, or for quantised weights, whose activations may always be
+ * rounded. Returns the last level that contributed anything. It
  * measures once per process, so that the ranks of a model compute equally. Any thread.
  */
 const struct cpu_level *cpu_levels_fill_fastest(bool any_bits, struct cpu_kernels *out);

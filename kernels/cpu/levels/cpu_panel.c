@@ -84,6 +84,8 @@ static void pack_record(const struct quant_form *form, const struct quant_block 
     memcpy(record + bytes * column, &block->d, bytes);
     if (form->has_min)
         memcpy(record + bytes * (PANEL_COLUMNS + column), &block->m, bytes);
+    if (form->has_zero)
+        record[bytes * PANEL_COLUMNS + column] = block->zero;
     if (form->scale_bits == 0)
         return;
     int num_groups = form->block_elements / form->group_elements;
@@ -104,6 +106,8 @@ static void unpack_record(const struct quant_form *form, const uint8_t *record, 
     memcpy(&out->d, record + bytes * column, bytes);
     if (form->has_min)
         memcpy(&out->m, record + bytes * (PANEL_COLUMNS + column), bytes);
+    if (form->has_zero)
+        out->zero = record[bytes * PANEL_COLUMNS + column];
     int num_groups = form->block_elements / form->group_elements;
     const uint8_t *scales = record + cpu_panel_factor_bytes(form) + column;
     for (int g = 0; g < num_groups; g++, scales += cpu_panel_group_bytes(form)) {

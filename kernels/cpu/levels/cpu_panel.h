@@ -25,8 +25,8 @@
  * row p has element 8p+t in its low and 8p+4+t in its high nibble.
  *
  * Records are [K/B], B being the elements of the file's block: [16] d, [16] m where there is a
- * minimum, both as the file has them (quant_form.factor), and then, if groups have integer scales,
- * for every group in order of K:
+ * minimum, both as the file has them (quant_form.factor), [16] bytes of zero points where there
+ * are, and then, if groups have integer scales, for every group in order of K:
  *
  *   scales of 8 bits   [16] signed bytes, [16] bytes of minima where there are
  *   scales of 4 bits   [16] bytes, scale in the low and minimum in the high nibble
@@ -74,7 +74,8 @@ static inline size_t cpu_panel_code_bytes(const struct quant_form *form) {
     return (size_t)form->code_bits * (PANEL_BLOCK * PANEL_COLUMNS / 8);
 }
 static inline size_t cpu_panel_factor_bytes(const struct quant_form *form) {
-    return (form->has_min ? 2 : 1) * quant_scale_bytes(form->factor) * PANEL_COLUMNS;
+    return ((form->has_min ? 2 : 1) * quant_scale_bytes(form->factor) + (form->has_zero ? 1 : 0)) *
+           PANEL_COLUMNS;
 }
 /* Bytes of a group's scales and minima, all columns. */
 static inline size_t cpu_panel_group_bytes(const struct quant_form *form) {

@@ -137,14 +137,27 @@ static void test_table(void **state) {
         int elements;
         size_t bytes;
     } rows[] = {
-        {DTYPE_F32, "f32", 1, 4},         {DTYPE_F16, "f16", 1, 2},
-        {DTYPE_BF16, "bf16", 1, 2},       {DTYPE_Q4_0, "q4_0", 32, 18},
-        {DTYPE_Q4_1, "q4_1", 32, 20},     {DTYPE_Q8_0, "q8_0", 32, 34},
-        {DTYPE_Q5_0, "q5_0", 32, 22},     {DTYPE_Q5_1, "q5_1", 32, 24},
-        {DTYPE_IQ4_NL, "iq4_nl", 32, 18}, {DTYPE_Q2_K, "q2_k", 256, 84},
-        {DTYPE_Q3_K, "q3_k", 256, 110},   {DTYPE_Q4_K, "q4_k", 256, 144},
-        {DTYPE_Q5_K, "q5_k", 256, 176},   {DTYPE_Q6_K, "q6_k", 256, 210},
+        {DTYPE_F32, "f32", 1, 4},
+        {DTYPE_F16, "f16", 1, 2},
+        {DTYPE_BF16, "bf16", 1, 2},
+        {DTYPE_Q4_0, "q4_0", 32, 18},
+        {DTYPE_Q4_1, "q4_1", 32, 20},
+        {DTYPE_Q8_0, "q8_0", 32, 34},
+        {DTYPE_Q5_0, "q5_0", 32, 22},
+        {DTYPE_Q5_1, "q5_1", 32, 24},
+        {DTYPE_IQ4_NL, "iq4_nl", 32, 18},
+        {DTYPE_Q2_K, "q2_k", 256, 84},
+        {DTYPE_Q3_K, "q3_k", 256, 110},
+        {DTYPE_Q4_K, "q4_k", 256, 144},
+        {DTYPE_Q5_K, "q5_k", 256, 176},
+        {DTYPE_Q6_K, "q6_k", 256, 210},
         {DTYPE_MXFP4, "mxfp4", 32, 17},
+        {DTYPE_I4_32, "i4_32", 32, 19},
+        {DTYPE_I4_64, "i4_64", 64, 35},
+        {DTYPE_I4_128, "i4_128", 128, 67},
+        {DTYPE_I8_32, "i8_32", 32, 35},
+        {DTYPE_I8_128, "i8_128", 128, 133},
+        {DTYPE_E4M3_128, "fp8_128", 128, 132},
     };
     assert_int_equal(sizeof(rows) / sizeof(rows[0]), DTYPE_COUNT);
     for (int i = 0; i < DTYPE_COUNT; i++) {

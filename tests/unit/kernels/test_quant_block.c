@@ -1,5 +1,5 @@
 /* Every quantised type against the values of the gguf package (scripts/golden/make_quant_blocks.py
- * says what the file holds), bit for bit. */
+ * says what the file holds), bit for bit; those of other checkpoints against their definition. */
 #include "kernels/quant_block.h"
 
 #include <setjmp.h>
@@ -67,6 +67,50 @@ static enum dtype check_record(FILE *file, const struct record *record) {
     return dtype;
 }
 
+/* The types that are blocks of codes with one factor and one zero point, or of E4M3. */
+static bool is_of_gguf(enum dtype dtype) {
+    return !quant_forms[dtype].has_zero && !quant_forms[dtype].is_e4m3;
+}
+
+static float factor_at(enum dtype dtype, const uint8_t *block) {
+    uint16_t half;
+    float single;
+    memcpy(&half, block, sizeof(half));
+    memcpy(&single, block, sizeof(single));
+    return quant_forms[dtype].factor == QUANT_SCALE_F32 ? single : f16_to_f32(half);
+}
+
+static float defined_value(enum dtype dtype, const uint8_t *block, int i) {
+    const struct quant_form *form = &quant_forms[dtype];
+    const uint8_t *rest = block + (form->factor == QUANT_SCALE_F32 ? 4 : 2);
+    float d = factor_at(dtype, block);
+    if (form->is_e4m3)
+        return d * ((rest[i] & 127) < 127 ? e4m3_to_f32(rest[i]) : rest[i] > 127 ? -480 : 480);
+    int byte = form->code_bits == 8 ? i : i / 32 * 16 + i % 16;
+    int code = form->code_bits == 8 ? rest[1 + byte] : rest[1 + byte] >> (i % 32 / 16 * 4) & 15;
+    return d * (float)(code - rest[0]);
+}
+
+static void test_values_of_checkpoints(void **state) {
+    uint8_t block[256];
+    float out[DTYPE_MAX_BLOCK_ELEMENTS];
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
+        if (!dtype_is_quantised((enum dtype)dtype) || is_of_gguf((enum dtype)dtype))
+            continue;
+        for (int first = 0; first < 256; first += 7) {
+            for (int i = 0; i < 256; i++)
+                block[i] = (uint8_t)(first + 37 * i);
+            const float d = 0.0123f * (float)(first - 100);
+            uint16_t half = f16_from_f32(d);
+            bool is_single = quant_forms[dtype].factor == QUANT_SCALE_F32;
+            memcpy(block, is_single ? (const void *)&d : &half, is_single ? 4 : 2);
+            dtype_to_f32((enum dtype)dtype, block, out, (size_t)quant_forms[dtype].block_elements);
+            for (int i = 0; i < quant_forms[dtype].block_elements; i++)
+                assert_true(out[i] == defined_value((enum dtype)dtype, block, i));
+        }
+    }
+}
+
 static void test_values_of_every_type(void **state) {
     FILE *file = fopen(blocks_path, "rb");
     assert_non_null(file);
@@ -77,11 +121,13 @@ static void test_values_of_every_type(void **state) {
     assert_true(feof(file));
     fclose(file);
     for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
-        assert_int_equal(seen[dtype], dtype_is_quantised((enum dtype)dtype));
+        assert_int_equal(seen[dtype],
+                         dtype_is_quantised((enum dtype)dtype) && is_of_gguf((enum dtype)dtype));
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values_of_every_type)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_values_of_every_type),
+                                       cmocka_unit_test(test_values_of_checkpoints)};
     if (argc != 2)
         return 2;
     blocks_path = argv[1];

@@ -43,23 +43,28 @@ SIMD_INLINE rf load_e8m0(const uint8_t *p) {
 }
 
 SIMD_INLINE rf load_factors(const struct quant_form *form, const uint8_t *p) {
+    if (form->factor == QUANT_SCALE_F32)
+        return rf_load(p);
     return form->factor == QUANT_SCALE_E8M0 ? load_e8m0(p) : rf_load_f16(p);
 }
 
-/* Of the columns from `lane` on. */
+/* Exact unless a is a float: 11 bits times 8. */
+SIMD_INLINE rf times_int(rf a, ri b) {
+    return rf_mul(a, rf_from_int(b));
+}
+
+/* Of the columns from `lane` on. A zero point becomes a minimum. */
 SIMD_INLINE struct factors block_factors(const struct quant_form *form, const uint8_t *record,
                                          int32_t lane) {
     const size_t bytes = quant_scale_bytes(form->factor);
+    const uint8_t *zeros = record + bytes * PANEL_COLUMNS + lane;
     record += bytes * (size_t)lane;
     struct factors f = {load_factors(form, record), rf_set1(0)};
     if (form->has_min)
         f.m = load_factors(form, record + bytes * PANEL_COLUMNS);
+    if (form->has_zero)
+        f.m = times_int(rf_mul(f.d, rf_set1(-1)), ri_and(ri_load_bytes(zeros), ri_set1(255)));
     return f;
-}
-
-/* Exact: 11 bits times 8. */
-SIMD_INLINE rf times_int(rf a, ri b) {
-    return rf_mul(a, rf_from_int(b));
 }
 
 SIMD_INLINE struct factors group_factors(const struct quant_form *form, struct factors f,
@@ -87,7 +92,7 @@ SIMD_INLINE void add_dots(const struct quant_form *form, struct factors f,
         rf scale = rf_mul(f.d, rf_set1(blocks[r].scale));
         sums[r * step] = rf_fma(scale, rf_from_int(dots[r]), sums[r * step]);
     }
-    if (!form->has_min)
+    if (!form->has_min && !form->has_zero)
         return;
     UNROLL
     for (int r = 0; r < num_rows; r++) {
