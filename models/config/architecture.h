@@ -76,7 +76,7 @@ enum shared_expert {
     SHARED_NONE,
     SHARED_GATED,   /* by its size; a sigmoid of the token multiplies it */
     SHARED_SIZED,   /* by its size, 0: none */
-    SHARED_COUNTED, /* as so many experts */
+    SHARED_COUNTED, /* as that many experts */
 };
 
 /* Which layers are mixtures of experts. */
