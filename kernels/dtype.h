@@ -51,8 +51,8 @@
  * Products are taken from left to right, each rounded to float. (Source: GGUF specification,
  * ggml/docs/gguf.md, and ggml's quantisation block definitions.)
  *
- * To add a type, add a row to the tables of dtype.c and quant_form.h and a function to
- * quant_block.c. */
+ * To add a type, add a row to the tables of dtype.c and quant_form.h and functions to quant_block.c
+ * and quant_pack.c. */
 #ifndef QUIRE_KERNELS_DTYPE_H
 #define QUIRE_KERNELS_DTYPE_H
 
@@ -106,8 +106,17 @@ size_t dtype_row_bytes(enum dtype dtype, size_t n);
 /* Converts one row of n elements; src needs no alignment. */
 void dtype_to_f32(enum dtype dtype, const void *src, float *dst, size_t n);
 /* Converts with round-to-nearest-even (plain types) or the reference quantisation (Q4_0, Q4_1 and
- * Q8_0). The other quantised types are read only (CHECKed). */
+ * Q8_0). The other quantised types have dtype_quantise only (CHECKed). */
 void dtype_from_f32(enum dtype dtype, const float *src, void *dst, size_t n);
+/* Returns whether dtype_quantise makes a type: Q2_K to Q6_K, Q4_0 to Q5_1 and Q8_0. */
+bool dtype_can_quantise(enum dtype dtype);
+/* Quantises a row of weights, slowly and well: searches for the scales, minima and codes with the
+ * smallest sum of importance[i] * error^2, in which large elements also count more. importance
+ * [n], not negative, says how much each column matters, as an importance matrix does; NULL: all
+ * alike. Types that dtype_can_quantise (CHECKed). Returns false if a value is not finite, or too
+ * large for the type's scales; dst is then undefined. The same bits on every machine. */
+bool dtype_quantise(enum dtype dtype, const float *src, const float *importance, void *dst,
+                    size_t n);
 
 float f16_to_f32(uint16_t bits);
 uint16_t f16_from_f32(float value);

@@ -22,5 +22,9 @@ struct quant_block {
 void quant_block_unpack(enum dtype dtype, const uint8_t *src, struct quant_block *out);
 /* Computes the values of the block's elements, exactly those of dtype_to_f32. */
 void quant_block_to_f32(enum dtype dtype, const struct quant_block *block, float *out);
+/* Writes the dtype_block_bytes of a block in the file's layout (quant_pack.c): the inverse of
+ * quant_block_unpack, with scales and mins within the type's bits. For types that
+ * dtype_can_quantise (CHECKed). */
+void quant_block_pack(enum dtype dtype, const struct quant_block *block, uint8_t *dst);
 
 #endif

@@ -38,8 +38,14 @@ static void check_unpacked(enum dtype dtype, const uint8_t *blocks, const float 
     size_t block_elements = (size_t)dtype_block_elements(dtype);
     float out[DTYPE_MAX_BLOCK_ELEMENTS];
     for (int b = 0; b < n; b++) {
+        const uint8_t *bytes = blocks + (size_t)b * dtype_block_bytes(dtype);
+        uint8_t packed[1 + 256];
         struct quant_block block;
-        quant_block_unpack(dtype, blocks + (size_t)b * dtype_block_bytes(dtype), &block);
+        quant_block_unpack(dtype, bytes, &block);
+        if (dtype_can_quantise(dtype)) {
+            quant_block_pack(dtype, &block, packed + 1);
+            assert_memory_equal(packed + 1, bytes, dtype_block_bytes(dtype));
+        }
         for (size_t i = 0; i < block_elements; i++)
             assert_true(block.codes[i] < 1 << quant_forms[dtype].code_bits);
         quant_block_to_f32(dtype, &block, out);
