@@ -2,6 +2,7 @@
  * file. */
 #include "models/files/gguf.h"
 
+#include "config/base/check.h"
 #include "config/base/checked.h"
 #include "models/files/gguf_reader.h"
 
@@ -65,6 +66,15 @@ static const struct tensor_type tensor_types[] = {
 };
 
 enum { NUM_TENSOR_TYPES = sizeof(tensor_types) / sizeof(tensor_types[0]) };
+
+uint32_t gguf_type_number(enum dtype dtype) {
+    uint32_t type = 0;
+    while (type < NUM_TENSOR_TYPES &&
+           (tensor_types[type].name == NULL || tensor_types[type].dtype != (int)dtype))
+        type++;
+    CHECK(type < NUM_TENSOR_TYPES);
+    return type;
+}
 
 bool gguf_matches(struct file_image *image) {
     return image->bytes >= sizeof(gguf_magic) &&

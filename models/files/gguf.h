@@ -30,6 +30,9 @@ bool gguf_matches(struct file_image *image);
 /* Returns the version of an image that gguf_parse has accepted. */
 int gguf_version(const struct file_image *image);
 
+/* Returns the format's number of an element type that files can have. */
+uint32_t gguf_type_number(enum dtype dtype);
+
 /* On success the table points into the image and is released with tensor_table_finish. */
 int gguf_parse(struct file_image *image, struct tensor_table *out, struct error *err);
 

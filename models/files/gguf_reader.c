@@ -224,12 +224,9 @@ static int read_array(struct gguf_reader *r, struct metadata *out) {
 
 /* out->type becomes ARRAY only once the array is whole, so that a table given up half way never
  * frees what was not allocated. */
-static int read_entry(struct gguf_reader *r, uint64_t index, struct metadata *out) {
+static int read_value(struct gguf_reader *r, struct metadata *out) {
     char what[160];
     uint32_t type = 0;
-    snprintf(what, sizeof(what), "metadata key %" PRIu64, index);
-    if (gguf_reader_name(r, what, MAX_KEY_BYTES, &out->key) != 0)
-        return -1;
     if (read_type(r, out->key, &type) != 0)
         return -1;
     if (type == GGUF_ARRAY)
@@ -239,6 +236,18 @@ static int read_entry(struct gguf_reader *r, uint64_t index, struct metadata *ou
         return read_number(r, out, type);
     snprintf(what, sizeof(what), "metadata '%.*s'", text_print_length(out->key), out->key.data);
     return gguf_reader_string(r, what, &out->as_string);
+}
+
+static int read_entry(struct gguf_reader *r, uint64_t index, struct metadata *out) {
+    char what[64];
+    snprintf(what, sizeof(what), "metadata key %" PRIu64, index);
+    if (gguf_reader_name(r, what, MAX_KEY_BYTES, &out->key) != 0)
+        return -1;
+    size_t begin = r->position;
+    if (read_value(r, out) != 0)
+        return -1;
+    out->raw = (struct text){(const char *)r->image->data + begin, r->position - begin};
+    return 0;
 }
 
 int gguf_reader_metadata(struct gguf_reader *r, uint64_t count, struct tensor_table *table) {

@@ -48,6 +48,7 @@ enum metadata_type {
 /* One metadata value; an array's elements are read through metadata_array_* below. */
 struct metadata {
     struct text key;
+    struct text raw; /* its type and value, as bytes of the file */
     enum metadata_type type;
     union {
         uint64_t as_uint;
