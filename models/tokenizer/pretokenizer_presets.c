@@ -117,3 +117,61 @@ bool pretokenizer_presets_have(struct text pattern) {
     }
     return false;
 }
+
+/* --- The preset of a tokenizer.json --- */
+
+/* Matches that are removed where the pattern says what pieces are: they are the pieces then. */
+static bool isolates(const struct pretokenizer_step *step) {
+    return step->invert ? step->behaviour == SPLIT_REMOVED : step->behaviour == SPLIT_ISOLATED;
+}
+
+static bool is_same_pattern(struct text pattern, struct text known) {
+    static const char cl100k[] = CL100K("{1,3}");
+    return text_compare(pattern, known) == 0 ||
+           (is_text(olmo2, pattern) && is_text(cl100k, known)); /* which match the same */
+}
+
+static bool is_same_step(const struct pretokenizer_step *step,
+                         const struct pretokenizer_step *known) {
+    if (step->kind != known->kind)
+        return false;
+    switch (step->kind) {
+    case PRETOKENIZER_SPLIT:
+        return step->pattern_is_regex && isolates(step) &&
+               is_same_pattern(step->pattern, known->pattern);
+    case PRETOKENIZER_DIGITS:
+        return step->individual == known->individual;
+    default:
+        return step->kind == PRETOKENIZER_BYTE_LEVEL;
+    }
+}
+
+/* Returns whether a step changes bytes to characters only, as all byte-level tokenizers do. */
+static bool only_maps_bytes(const struct pretokenizer_step *step) {
+    return step->kind == PRETOKENIZER_BYTE_LEVEL && !step->use_regex && !step->add_prefix_space;
+}
+
+static bool is_like(const struct tokenizer_spec *spec, const struct pretokenizer_preset *preset) {
+    bool nfc = spec->num_normalizers == 1 && spec->normalizers[0].kind == NORMALIZER_NFC;
+    int matched = 0;
+    if (nfc != preset->nfc || spec->num_normalizers != (int)nfc ||
+        spec->ignore_merges != preset->ignore_merges)
+        return false;
+    for (int i = 0; i < spec->num_pretokenizers; i++) {
+        const struct pretokenizer_step *step = &spec->pretokenizers[i];
+        if (only_maps_bytes(step))
+            continue;
+        if (step->add_prefix_space || matched == preset->num_steps ||
+            !is_same_step(step, &preset->steps[matched]))
+            return false;
+        matched++;
+    }
+    return matched == preset->num_steps;
+}
+
+const struct pretokenizer_preset *pretokenizer_preset_like(const struct tokenizer_spec *spec) {
+    for (size_t i = 0; i < NUM_PRESETS; i++)
+        if (is_like(spec, &presets[i]))
+            return &presets[i];
+    return NULL;
+}

@@ -22,6 +22,10 @@ struct pretokenizer_preset {
 int pretokenizer_preset_find(struct text name, const struct pretokenizer_preset **out,
                              struct error *err);
 
+/* Returns the preset that splits texts like the steps of spec, of a byte-level vocabulary, with the
+ * same related settings; NULL: none does. */
+const struct pretokenizer_preset *pretokenizer_preset_like(const struct tokenizer_spec *spec);
+
 /* Returns whether a regex is one of these, or another one of a known model. All of them are known
  * to take linear time and never to match the empty text. */
 bool pretokenizer_presets_have(struct text pattern);

@@ -240,11 +240,17 @@ static void add_eos(struct tokenizer_spec *spec, int32_t token) {
         spec->eos[spec->num_eos++] = token;
 }
 
-static void add_eos_named(struct tokenizer_spec *spec, const char *name) {
+bool tokenizer_spec_ends_text(struct text name) {
+    for (size_t i = 0; i < sizeof(eos_names) / sizeof(eos_names[0]); i++)
+        if (text_is(name, eos_names[i]))
+            return true;
+    return false;
+}
+
+static void add_eos_named(struct tokenizer_spec *spec) {
     for (size_t i = 0; i < spec->num_added; i++) {
         int32_t token = spec->added[i].id;
-        struct text text = spec->tokens[token];
-        if (spec->types[token] == TOKEN_CONTROL && text_is(text, name))
+        if (spec->types[token] == TOKEN_CONTROL && tokenizer_spec_ends_text(spec->tokens[token]))
             add_eos(spec, token);
     }
 }
@@ -259,8 +265,7 @@ static int read_eos(const struct tensor_file *file, struct tokenizer_spec *spec,
             return -1;
         add_eos(spec, token);
     }
-    for (size_t i = 0; i < sizeof(eos_names) / sizeof(eos_names[0]); i++)
-        add_eos_named(spec, eos_names[i]);
+    add_eos_named(spec);
     return 0;
 }
 

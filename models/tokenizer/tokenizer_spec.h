@@ -153,6 +153,8 @@ uint64_t tokenizer_spec_seed(void);
  * for its larger models, are dropped; an ordinary token there is an ERROR_MODEL. A vocab_size of 0,
  * for a model that is only a tokenizer, changes nothing. */
 int tokenizer_spec_fit(struct tokenizer_spec *spec, int32_t vocab_size, struct error *err);
+/* Returns whether a control token of this name ends a text in every GGUF file (tokenizer.h). */
+bool tokenizer_spec_ends_text(struct text name);
 /* Accepts a zeroed spec and a half-filled one. */
 void tokenizer_spec_finish(struct tokenizer_spec *spec);
 

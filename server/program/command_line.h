@@ -13,7 +13,8 @@ int command_serve(int argc, char *const *argv);
 int command_inspect(int argc, char *const *argv);
 int command_key(int argc, char *const *argv);
 int command_list(int argc, char *const *argv);
-int command_replay(int argc, char *const *argv); /* and 1: a step differs */
+int command_quantize(int argc, char *const *argv); /* and EX_TEMPFAIL (75): interrupted */
+int command_replay(int argc, char *const *argv);   /* and 1: a step differs */
 /* Internal: process_executor.h starts its process with it. */
 int command_rank(int argc, char *const *argv);
 

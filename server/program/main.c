@@ -18,6 +18,8 @@ static const struct command {
     {"pull", "ORG/NAME", "fetch a model from a hub", command_pull, "Models:", NULL},
     {"list", "[PATH ...]", "list the models on this machine", command_list, NULL, NULL},
     {"inspect", "PATH", "describe a model, and the memory that it needs", command_inspect, NULL,
+     NULL},
+    {"quantize", "IN OUT", "make a smaller GGUF file of a model", command_quantize, NULL,
      "quire pull Qwen/Qwen3-1.7B-GGUF:Q8_0"},
     {"top", "[URL]", "show what a running server is doing", command_top, "Operation:", NULL},
     {"bench", "[URL]", "put a load on a running server", command_bench, NULL, NULL},

@@ -1,0 +1,161 @@
+"""`quire quantize`: a smaller GGUF file of a folder or of another file, and everything that is refused."""
+
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import time
+
+import pytest
+
+from quire_server import BINARY, MODEL, ROOT, QuireServer, clean_environment
+from test_command_line import run
+
+GGUF = ROOT / "tests/golden/tiny-f32.gguf"
+FOLDER = ROOT / "tests/golden/families/llama3"
+QUANTISED = ROOT / "tests/golden/tiny-q8_0.gguf"
+
+
+def quantize(*arguments, **options):
+    return run("quantize", *arguments, **options)
+
+
+def assert_refused(result, *pieces, status=78):
+    assert result.returncode == status, result
+    lines = [line for line in result.stderr.splitlines() if "ERROR" in line]
+    assert len(lines) == 1 and len(result.stderr.splitlines()) == 1, result.stderr
+    assert result.stdout == ""
+    for piece in pieces:
+        assert str(piece) in lines[0]
+
+
+@pytest.mark.parametrize("source", [GGUF, FOLDER])
+def test_a_model_becomes_a_file(tmp_path, source):
+    out = tmp_path / "out.gguf"
+    result = quantize(source, out, "--type", "q8_0")
+    assert result.returncode == 0, result
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith(f"{out}: ") and "bits per weight, Q8_0" in last and " -> " in last
+    assert list(tmp_path.iterdir()) == [out]
+    shown = run("inspect", out)
+    assert shown.returncode == 0 and "GGUF v3" in shown.stdout and "Q8_0" in shown.stdout
+
+
+def test_dry_run_writes_nothing(tmp_path):
+    result = quantize(GGUF, "--dry-run", "--tensor-type", r"blk\.0\.attn_k=f16", "--token-embedding-type", "q5_1")
+    assert result.returncode == 0, result
+    types = {line.split()[0]: line.split()[-1] for line in result.stdout.splitlines() if "->" in line and "weight" in line.split()[0]}
+    assert types["blk.0.attn_k.weight"] == "f16" and types["blk.1.attn_k.weight"] == "q5_0"
+    assert types["token_embd.weight"] == "q5_1" and types["blk.0.attn_norm.weight"] == "f32"
+    assert "rows are not whole blocks" in result.stdout
+    assert quantize(GGUF, tmp_path / "out.gguf", "--dry-run").returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_at_out(tmp_path):
+    out, link = tmp_path / "out.gguf", tmp_path / "link.gguf"
+    out.write_text("precious")
+    assert_refused(quantize(GGUF, out), out, "--force")
+    assert out.read_text() == "precious"
+    assert quantize(GGUF, out, "--force", "--type", "Q8_0").returncode == 0
+    assert out.read_bytes()[:4] == b"GGUF"
+    link.symlink_to(GGUF)
+    assert_refused(quantize(GGUF, link, "--force"), "not a file")
+    assert_refused(quantize(GGUF, tmp_path, "--force"), "not a file")
+    copy = shutil.copy(GGUF, tmp_path / "in.gguf")
+    assert_refused(quantize(copy, copy, "--force"), "is IN too")
+    assert (tmp_path / "in.gguf").read_bytes() == GGUF.read_bytes()
+    assert_refused(quantize(GGUF, tmp_path / "missing/out.gguf"), "No such file", status=71)
+
+
+def test_a_quantised_model_is_taken_only_if_asked(tmp_path):
+    out = tmp_path / "out.gguf"
+    assert_refused(quantize(QUANTISED, out, "--type", "Q4_0"), "q8_0 already", "--allow-requantize")
+    assert not out.exists()
+    assert quantize(QUANTISED, out, "--type", "Q4_0", "--allow-requantize").returncode == 0
+
+
+@pytest.mark.parametrize("arguments, piece", [
+    (["--type", "Q9_K"], "--type Q9_K"),
+    (["--type", "IQ4_XS"], "--type IQ4_XS"),
+    (["--output-tensor-type", "q4_k_m"], "--output-tensor-type q4_k_m"),
+    (["--tensor-type", "attn_q"], "PATTERN=TYPE"),
+    (["--tensor-type", "(=q8_0"], "--tensor-type ("),
+    (["--threads", "0"], "--threads 0"),
+    (["--threads", "many"], "--threads many"),
+    (["--type", "Q2_K_S"], "needs --imatrix"),
+    (["--imatrix", "/nowhere.dat"], "/nowhere.dat"),
+    (["--imatrix", str(FOLDER / "config.json")], "is not an importance matrix"),
+    (["--imatrix", str(GGUF)], "is not an importance matrix"),
+])
+def test_refused_options(tmp_path, arguments, piece):
+    assert_refused(quantize(GGUF, tmp_path / "out.gguf", *arguments), piece)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [[], ["in.gguf"], ["a", "b", "c"], ["a", "b", "--tpye", "Q8_0"], ["a", "b", "--type"]])
+def test_words_that_make_no_command(arguments):
+    result = quantize(*arguments)
+    assert result.returncode == 64 and "usage: quire quantize" in result.stderr and not result.stdout
+
+
+def test_models_that_cannot_be_converted(tmp_path):
+    out = tmp_path / "out.gguf"
+    families = ROOT / "tests/golden/families"
+    assert_refused(quantize(families / "llama-dynamic", out), "max_position_embeddings")
+    assert_refused(quantize(families / "gemma2-scalar", out), "the attention's scale")
+    assert_refused(quantize("/nowhere.gguf", out), "/nowhere.gguf")
+    assert_refused(quantize(tmp_path, out), "config.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_values_that_are_not_numbers(tmp_path):
+    broken, out = tmp_path / "broken.gguf", tmp_path / "out.gguf"
+    content = GGUF.read_bytes()
+    broken.write_bytes(content[:-16384] + struct.pack("<f", float("nan")) * 1024 + content[-12288:])
+    for kind in ("Q4_0", "Q8_0", "F16", "F32"):
+        assert_refused(quantize(broken, out, "--type", kind), "tensor 'blk.1.", "not finite")
+    assert list(tmp_path.iterdir()) == [broken]
+
+
+def test_no_space(tmp_path):
+    """A limit of the file's size stands for a full disk."""
+    out = tmp_path / "out.gguf"
+    done = subprocess.run([BINARY, "quantize", GGUF, out, "--type", "F16"], capture_output=True, text=True, env=clean_environment(),
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536)))
+    assert_refused(done, "File too large", status=71)
+    assert not list(tmp_path.iterdir())
+
+
+def test_interrupted(tmp_path):
+    out = tmp_path / "out.gguf"
+    command = [BINARY, "quantize", MODEL, out, "--type", "Q2_K", "--allow-requantize", "--threads", "1"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=clean_environment())
+    while process.poll() is None and not list(tmp_path.iterdir()):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 75
+    assert "interrupted" in process.stderr.read()
+    assert not list(tmp_path.iterdir())
+
+
+def mean_logprob(tmp_path, model):
+    """Of the tokens of a text."""
+    text = (ROOT / "tests/e2e/data/quires.txt").read_text()[:1500]
+    server = QuireServer(tmp_path / "server.log", "--model", model, "--max-model-len", "512")
+    try:
+        answer = server.complete(text, max_tokens=1, echo=True, logprobs=0)
+    finally:
+        server.terminate()
+    values = [value for value in answer.choices[0].logprobs.token_logprobs[:-1] if value is not None]
+    assert len(values) > 200
+    return sum(values) / len(values)
+
+
+def test_a_real_model_stays_what_it_is(tmp_path):
+    before = mean_logprob(tmp_path, MODEL)
+    for kind, tolerance in (("Q8_0", 0.02), ("Q5_K_M", 0.05), ("Q3_K_M", 0.2)):
+        out = tmp_path / f"{kind}.gguf"
+        assert quantize(MODEL, out, "--type", kind, "--allow-requantize").returncode == 0
+        assert mean_logprob(tmp_path, out) == pytest.approx(before, abs=tolerance), kind
