@@ -120,8 +120,7 @@ static void put_rope(struct conversion *c) {
     put_float(c, "rope.freq_base", rope->theta);
     if (is_one_of(c->architecture, with_dimensions))
         put_int(c, "rope.dimension_count", config->rotary_dim);
-    if (config->num_ropes > 1 && strcmp(c->architecture, "gemma3") == 0 &&
-        config->ropes[1].theta != 10000.0F)
+    if (config->num_ropes > 1 && strcmp(c->architecture, "gemma3") == 0)
         put_float(c, "rope.freq_base_swa", config->ropes[1].theta);
     if (is_one_of(c->architecture, unscaled))
         put_string(c, "rope.scaling.type", "none");

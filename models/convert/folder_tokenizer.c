@@ -24,6 +24,11 @@ static int no_memory(const struct conversion *c, struct error *err) {
 
 /* --- Tokens --- */
 
+/* Lower than all others. */
+static float unmerged_score(const struct tokenizer_spec *spec) {
+    return -(float)spec->num_merges - 1.0F;
+}
+
 static bool starts_with(struct text text, const char *start) {
     return text.length >= strlen(start) && memcmp(text.data, start, strlen(start)) == 0;
 }
@@ -36,7 +41,7 @@ static bool looks_special(struct text text) {
            (starts_with(text, "<unused") && text_ends_with(text, ">"));
 }
 
-/* Such tokens are matched in a text as it is: their spaces are spaces. In place. */
+/* User-defined tokens are matched in a text before U+2581 takes the place of its spaces. */
 static void write_spaces(struct text *text, char *copy) {
     size_t length = 0, space = strlen(TOKENIZER_SPACE);
     for (size_t i = 0; i < text->length;) {
@@ -48,23 +53,25 @@ static void write_spaces(struct text *text, char *copy) {
     *text = (struct text){copy, length};
 }
 
-/* Changes spec's tokens and types to what the file has. */
+/* Changes spec's tokens and types to what the file has. The folder finds a user-defined token with
+ * U+2581 in a text with spaces only if merges make it: scores, if there are any, tell. */
 static int convert_tokens(const struct conversion *c, struct tokenizer_spec *spec,
-                          struct error *err) {
+                          const float *scores, struct error *err) {
     for (int32_t i = 0; i < spec->num_tokens; i++) {
         struct text *token = &spec->tokens[i];
         bool is_user_defined = spec->types[i] == TOKEN_USER_DEFINED;
-        if (is_user_defined && looks_special(*token)) {
+        bool has_spaces = is_user_defined && scores != NULL && scores[i] > unmerged_score(spec);
+        if (is_user_defined && looks_special(*token))
             spec->types[i] = TOKEN_CONTROL;
-        } else if (is_user_defined || token->length == 0) {
-            char *copy = tokenizer_spec_alloc(spec, token->length + PAD_BYTES);
-            if (copy == NULL)
-                return no_memory(c, err);
-            if (is_user_defined)
-                write_spaces(token, copy);
-            else
-                *token = (struct text){copy, (size_t)snprintf(copy, PAD_BYTES, "[PAD%d]", i)};
-        }
+        if (!has_spaces && token->length > 0)
+            continue;
+        char *copy = tokenizer_spec_alloc(spec, token->length + PAD_BYTES);
+        if (copy == NULL)
+            return no_memory(c, err);
+        if (has_spaces)
+            write_spaces(token, copy);
+        else
+            *token = (struct text){copy, (size_t)snprintf(copy, PAD_BYTES, "[PAD%d]", i)};
     }
     return 0;
 }
@@ -119,6 +126,8 @@ static int put_bytes_kind(struct conversion *c, struct tokenizer_spec *spec, str
         return error_set(err, ERROR_MODEL,
                          "%s: tokenizer.json: GGUF files have no name for its pre-tokenizer",
                          c->path);
+    if (convert_tokens(c, spec, NULL, err) != 0)
+        return -1;
     gguf_writer_string(&c->header, KEY("model"), text_of("gpt2"));
     gguf_writer_string(&c->header, KEY("pre"), text_of(preset->names[0]));
     gguf_writer_strings(&c->header, KEY("tokens"), spec->tokens, (size_t)spec->num_tokens);
@@ -127,16 +136,16 @@ static int put_bytes_kind(struct conversion *c, struct tokenizer_spec *spec, str
 
 /* --- BPE over characters --- */
 
-/* The earlier a token is merged, the higher its score; tokens that no merge makes have none. */
+/* The earlier a token is merged, the higher its score. */
 static int score_tokens(const struct conversion *c, const struct tokenizer_spec *spec,
                         const struct vocabulary *vocabulary, float *scores, struct error *err) {
     struct byte_buffer joined = {0};
-    for (size_t i = spec->num_merges; i-- > 0;) {
+    for (int32_t i = 0; i < spec->num_tokens; i++)
+        scores[i] = unmerged_score(spec);
+    for (size_t i = spec->num_merges; i-- > 0 && !joined.failed;) {
         byte_buffer_clear(&joined);
         byte_buffer_append(&joined, spec->merges[i].left.data, spec->merges[i].left.length);
         byte_buffer_append(&joined, spec->merges[i].right.data, spec->merges[i].right.length);
-        if (joined.failed)
-            break;
         int32_t token = vocabulary_find_any(vocabulary, joined.data, joined.length);
         if (token >= 0)
             scores[token] = -(float)i;
@@ -146,17 +155,19 @@ static int score_tokens(const struct conversion *c, const struct tokenizer_spec 
     return failed ? no_memory(c, err) : 0;
 }
 
-static int put_scores(struct conversion *c, const struct tokenizer_spec *spec, struct error *err) {
+/* NULL on failure. The caller frees it. */
+static float *make_scores(const struct conversion *c, const struct tokenizer_spec *spec,
+                          struct error *err) {
     struct vocabulary vocabulary = {0};
     float *scores = calloc((size_t)spec->num_tokens, sizeof(*scores));
     int status = scores != NULL ? vocabulary_init(spec, &vocabulary, err) : no_memory(c, err);
     if (status == 0)
         status = score_tokens(c, spec, &vocabulary, scores, err);
-    if (status == 0)
-        gguf_writer_f32s(&c->header, KEY("scores"), scores, (size_t)spec->num_tokens);
     vocabulary_finish(&vocabulary);
+    if (status == 0)
+        return scores;
     free(scores);
-    return status;
+    return NULL;
 }
 
 static bool puts_space_in_front(const struct tokenizer_spec *spec) {
@@ -172,12 +183,17 @@ static bool puts_space_in_front(const struct tokenizer_spec *spec) {
 
 static int put_characters_kind(struct conversion *c, struct tokenizer_spec *spec,
                                struct error *err) {
-    gguf_writer_string(&c->header, KEY("model"), text_of("llama"));
-    gguf_writer_string(&c->header, KEY("pre"), text_of("default"));
-    if (put_scores(c, spec, err) != 0)
-        return -1;
-    gguf_writer_strings(&c->header, KEY("tokens"), spec->tokens, (size_t)spec->num_tokens);
-    return put_types(c, spec, err);
+    float *scores = make_scores(c, spec, err);
+    int status = scores != NULL ? convert_tokens(c, spec, scores, err) : -1;
+    if (status == 0) {
+        gguf_writer_string(&c->header, KEY("model"), text_of("llama"));
+        gguf_writer_string(&c->header, KEY("pre"), text_of("default"));
+        gguf_writer_strings(&c->header, KEY("tokens"), spec->tokens, (size_t)spec->num_tokens);
+        gguf_writer_f32s(&c->header, KEY("scores"), scores, (size_t)spec->num_tokens);
+        status = put_types(c, spec, err);
+    }
+    free(scores);
+    return status;
 }
 
 /* --- Special tokens --- */
@@ -246,8 +262,6 @@ int folder_tokenizer_metadata(struct conversion *c, struct error *err) {
     if (tokenizer_spec_read_json(c->path, &spec, err) != 0)
         return -1;
     int status = tokenizer_spec_fit(&spec, c->model->config.vocab_size, err);
-    if (status == 0)
-        status = convert_tokens(c, &spec, err);
     if (status == 0)
         status =
             (spec.alphabet == ALPHABET_BYTES ? put_bytes_kind : put_characters_kind)(c, &spec, err);

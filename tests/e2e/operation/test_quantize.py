@@ -1,5 +1,6 @@
 """`quire quantize`: a smaller GGUF file of a folder or of another file, and everything that is refused."""
 
+import json
 import resource
 import shutil
 import signal
@@ -138,6 +139,52 @@ def test_interrupted(tmp_path):
     assert process.wait(timeout=60) == 75
     assert "interrupted" in process.stderr.read()
     assert not list(tmp_path.iterdir())
+
+
+TOKENIZERS = ROOT / "tests/unit/models/tokenizer/tokenizers"
+
+
+def folder_with_tokenizer(folder, name):
+    """The family llama's folder with another tokenizer; embedding and head are zeros."""
+    shutil.copytree(TOKENIZERS / name, folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    ids = [*tokenizer["model"]["vocab"].values(), *(token["id"] for token in tokenizer["added_tokens"])]
+    config = json.loads((ROOT / "tests/golden/families/llama/config.json").read_text())
+    config["vocab_size"] = max(ids) + 1
+    (folder / "config.json").write_text(json.dumps(config))
+    content = (ROOT / "tests/golden/families/llama/model.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header, data, out = json.loads(content[8:8 + length]), content[8 + length:], b""
+    for tensor, entry in header.items():
+        if tensor != "__metadata__":
+            begin, end = entry["data_offsets"]
+            values = data[begin:end]
+            if entry["shape"][0] == 280:
+                entry["shape"][0] = config["vocab_size"]
+                values = bytes(2 * entry["shape"][0] * entry["shape"][1])
+            entry["data_offsets"] = [len(out), len(out) + len(values)]
+            out += values
+    head = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + out)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["command", "gpt2", "llama2", "llama3", "mistral-v3", "o200k", "olmo2", "phi3", "phi4", "qwen2", "smollm",
+                                  "tekken"])
+def test_tokenizers(tmp_path, name):
+    """The command compares the ids of a sample text itself."""
+    assert quantize(folder_with_tokenizer(tmp_path / "in", name), tmp_path / "out.gguf").returncode == 0
+    shown = run("inspect", tmp_path / "out.gguf").stdout
+    assert "tokenizer" in shown
+
+
+@pytest.mark.parametrize("name, reason", [
+    ("steps-bytes", "GGUF files have no name for its pre-tokenizer"),
+    ("steps-characters", "its tokenizer would make other tokens"),
+])
+def test_tokenizers_that_the_format_cannot_have(tmp_path, name, reason):
+    assert_refused(quantize(folder_with_tokenizer(tmp_path / "in", name), tmp_path / "out.gguf"), reason)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def mean_logprob(tmp_path, model):
