@@ -21,8 +21,9 @@
 #define NUM_LAYERS 2 /* of experts */
 #define NUM_DENSE (NUM_LAYERS * NUM_EXPERTS / NUM_CHOSEN)
 #define MAX_TOKENS 256
-#define CELL_SECONDS 0.15
-#define REPEATS 7
+#define MIN_CALLS 4 /* of a repeat */
+#define CELL_SECONDS 0.02
+#define REPEATS 40
 
 /* gate and up, then down: of all experts, or of a dense layer. */
 struct layer {
@@ -36,6 +37,7 @@ struct bench {
     float *x, *logits, *inner, *activated, *down, *out;
     void *choices;
     uint64_t seed;
+    unsigned next; /* layer */
 };
 
 _Noreturn static void fail(const char *message) {
@@ -155,16 +157,16 @@ static double now(void) {
 static double time_layers(struct bench *bench, bool is_dense, int32_t num_tokens) {
     double seconds = 0;
     int calls = 0;
-    for (; seconds < CELL_SECONDS || calls < NUM_DENSE; calls++) {
+    for (; seconds < CELL_SECONDS || calls < MIN_CALLS; calls++, bench->next++) {
         for (int32_t i = 0; i < num_tokens * NUM_EXPERTS; i++) {
             bench->seed = bench->seed * 6364136223846793005u + 1442695040888963407u;
             bench->logits[i] = (float)(bench->seed >> 40);
         }
         double start = now();
         if (is_dense)
-            run_dense(bench, &bench->dense[calls % NUM_DENSE], num_tokens);
+            run_dense(bench, &bench->dense[bench->next % NUM_DENSE], num_tokens);
         else
-            run_experts(bench, &bench->experts[calls % NUM_LAYERS], num_tokens);
+            run_experts(bench, &bench->experts[bench->next % NUM_LAYERS], num_tokens);
         seconds += now() - start;
     }
     return seconds / calls;

@@ -115,7 +115,7 @@ static void route_token(const struct route_args *args, const float *row, int32_t
     double logits[EXPERTS_MAX], scores[EXPERTS_MAX], values[EXPERTS_MAX];
     bool allowed[EXPERTS_MAX];
     for (int32_t e = 0; e < args->num_experts; e++)
-        logits[e] = isnan(row[e]) ? -FLT_MAX : fmin(fmax(row[e], -FLT_MAX), FLT_MAX);
+        logits[e] = fmin(fmax(row[e], -FLT_MAX), FLT_MAX); /* a NaN is the smallest, too */
     score_experts(args, logits, scores);
     for (int32_t e = 0; e < args->num_experts; e++)
         values[e] = scores[e] + (args->bias != NULL ? args->bias[e] : 0);
