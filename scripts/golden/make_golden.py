@@ -272,7 +272,7 @@ def write_logprobs(folder, path, text_path):
     source = {"pretrained_model_name_or_path": path.parent, "gguf_file": path.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
     model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32).eval()
-    tokens = tokenizer(text_path.read_text(), add_special_tokens=False).input_ids[:NUM_SCORED]
+    tokens = tokenizer(text_path.read_text(), add_special_tokens=True).input_ids[:NUM_SCORED]
     with torch.no_grad():
         logprobs = model(torch.tensor([tokens])).logits[0, :-1].log_softmax(-1)
     scores = logprobs.gather(1, torch.tensor(tokens[1:])[:, None])[:, 0].tolist()

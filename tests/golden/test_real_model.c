@@ -1,7 +1,8 @@
-/* test_real_model LOGPROBS TEXT BACKEND NUM_TOKENS ERROR: the model that the environment variable
- * QUIRE_TEST_MODEL names, on the first NUM_TOKENS tokens of a text, against Transformers in
- * float32: the same ids, a mean |difference| of the log-probabilities below ERROR nats, the
- * perplexity within 1 %. Exit status 77 when the variable is not set. */
+/* test_real_model LOGPROBS TEXT BACKEND NUM_TOKENS ERROR [NAME]: the model that the environment
+ * variable QUIRE_TEST_MODEL names, or file NAME next to it, on the first NUM_TOKENS tokens of a
+ * text, against Transformers in float32: the same ids, a mean |difference| of the log-probabilities
+ * below ERROR nats, the perplexity within 1 %. Exit status 77 when the variable is not set or there
+ * is no such file. */
 #include "config/base/check.h"
 #include "models/tokenizer/tokenizer.h"
 #include "tests/golden/golden_run.h"
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct expected {
     int32_t num_tokens;
@@ -51,7 +53,8 @@ static int check_tokens(const struct model *model, const char *path,
     struct tokenizer *tokenizer;
     if (tokenizer_open(model, &tokenizer, NULL) != 0)
         return -1;
-    int64_t count = tokenizer_encode(tokenizer, text, length, 0, tokens, GOLDEN_MAX_TOKENS);
+    int64_t count =
+        tokenizer_encode(tokenizer, text, length, TOKENIZER_ADD_SPECIAL, tokens, GOLDEN_MAX_TOKENS);
     tokenizer_close(tokenizer);
     if (count < expected->num_tokens)
         return -1;
@@ -103,14 +106,24 @@ static int run_test(const char *model_path, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    const char *model_path = getenv("QUIRE_TEST_MODEL");
-    if (argc != 6 || atoi(argv[4]) < 2 || atoi(argv[4]) > GOLDEN_MAX_TOKENS) {
-        fprintf(stderr, "usage: %s LOGPROBS TEXT BACKEND NUM_TOKENS ERROR\n", argv[0]);
+    const char *named = getenv("QUIRE_TEST_MODEL");
+    char path[4096];
+    if (argc < 6 || argc > 7 || atoi(argv[4]) < 2 || atoi(argv[4]) > GOLDEN_MAX_TOKENS) {
+        fprintf(stderr, "usage: %s LOGPROBS TEXT BACKEND NUM_TOKENS ERROR [NAME]\n", argv[0]);
         return 2;
     }
-    if (model_path == NULL || model_path[0] == '\0') {
+    if (named == NULL || named[0] == '\0') {
         printf("skipped: QUIRE_TEST_MODEL is not set\n");
         return 77;
     }
-    return run_test(model_path, argv);
+    if (argc == 6)
+        return run_test(named, argv);
+    const char *slash = strrchr(named, '/');
+    snprintf(path, sizeof(path), "%.*s%s", slash == NULL ? 0 : (int)(slash + 1 - named), named,
+             argv[6]);
+    if (access(path, R_OK) != 0) {
+        printf("skipped: %s is missing\n", path);
+        return 77;
+    }
+    return run_test(path, argv);
 }
