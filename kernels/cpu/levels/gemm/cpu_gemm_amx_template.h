@@ -227,8 +227,18 @@ static void multiply_by_tiles(const struct gemm_job *job, int32_t panels_at_once
 #define FOR_BYTES_TYPES(X)                                                                         \
     X(Q4_0)                                                                                        \
     X(Q4_1)                                                                                        \
-    X(Q8_0) X(Q5_0) X(Q5_1) X(IQ4_NL) X(Q4_K) X(Q5_K) X(MXFP4) X(I4_32) X(I4_64) X(I4_128)         \
-        X(I8_32) X(I8_128)
+    X(Q8_0)                                                                                        \
+    X(Q5_0)                                                                                        \
+    X(Q5_1)                                                                                        \
+    X(IQ4_NL)                                                                                      \
+    X(Q4_K)                                                                                        \
+    X(Q5_K)                                                                                        \
+    X(MXFP4)                                                                                       \
+    X(I4_32)                                                                                       \
+    X(I4_64)                                                                                       \
+    X(I4_128)                                                                                      \
+    X(I8_32)                                                                                       \
+    X(I8_128)
 
 FOR_BYTES_TYPES(DEFINE_BYTES_FORMAT)
 

@@ -100,8 +100,20 @@ SIMD_INLINE void quantised_tile(enum dtype dtype, const struct gemm_job *job, in
     X(Q4_0)                                                                                        \
     X(Q4_1)                                                                                        \
     X(Q8_0)                                                                                        \
-    X(Q5_0) X(Q5_1) X(IQ4_NL) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(MXFP4) X(I4_32) X(I4_64)   \
-        X(I4_128) X(I8_32) X(I8_128)
+    X(Q5_0)                                                                                        \
+    X(Q5_1)                                                                                        \
+    X(IQ4_NL)                                                                                      \
+    X(Q2_K)                                                                                        \
+    X(Q3_K)                                                                                        \
+    X(Q4_K)                                                                                        \
+    X(Q5_K)                                                                                        \
+    X(Q6_K)                                                                                        \
+    X(MXFP4)                                                                                       \
+    X(I4_32)                                                                                       \
+    X(I4_64)                                                                                       \
+    X(I4_128)                                                                                      \
+    X(I8_32)                                                                                       \
+    X(I8_128)
 
 FOR_QUANTISED_TYPES(DEFINE_QUANTISED_FORMAT)
 
