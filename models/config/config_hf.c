@@ -7,6 +7,7 @@
 
 #include "config/base/utf8.h"
 #include "kernels/backend.h"
+#include "models/config/config_quantization.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -158,7 +159,6 @@ static const struct {
     double also_off;    /* 0: no other number */
     unsigned supported; /* with any of these flags the setting is read */
 } refused[] = {
-    {"quantization_config", "a quantised checkpoint"},
     {"num_experts", "a mixture of experts", 1.0, ARCHITECTURE_EXPERTS},
     {"num_local_experts", "a mixture of experts", 1.0, ARCHITECTURE_EXPERTS},
     {"n_routed_experts", "a mixture of experts", 0.0, ARCHITECTURE_EXPERTS},
@@ -183,27 +183,11 @@ static bool is_off(const cJSON *item, double also_off) {
            ((cJSON_IsArray(item) || cJSON_IsObject(item)) && item->child == NULL);
 }
 
-static int refuse_quantised(const struct config_object *o) {
-    struct config_object method;
-    const char *name = "unknown";
-    char shown[UTF8_PRINTABLE_BYTES];
-    if (config_field_object(o, "quantization_config", &method) != 0 ||
-        config_field_string(&method, "quant_method", &name) != 0)
-        return -1;
-    utf8_printable((struct text){name, strlen(name)}, shown);
-    return config_field_refuse(o, "quantization_config",
-                               "a quantised checkpoint (method '%s') is not supported; supported "
-                               "are float types, and GGUF files",
-                               shown);
-}
-
 static int check_refused(const struct config_object *o, const struct architecture *architecture) {
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
         if ((architecture->flags & refused[i].supported) != 0 ||
             is_off(config_field_find(o, refused[i].key), refused[i].also_off))
             continue;
-        if (i == 0)
-            return refuse_quantised(o);
         return config_field_refuse(o, refused[i].key, "%s is not supported", refused[i].feature);
     }
     return 0;
@@ -403,6 +387,9 @@ static int read_fields(const struct config_object *root, struct model_config *ou
     snprintf(out->architecture, sizeof(out->architecture), "%s",
              class_name != NULL ? class_name : model_type);
     out->naming = TENSOR_NAMING_HF;
+    if (config_quantization_read(root, &out->quantization) != 0 ||
+        config_quantization_read(&object, &out->quantization) != 0)
+        return -1;
     out->tied_embeddings = architecture->defaults.tied_embeddings || object.json != root->json;
     if (config_field_bool(root, "tie_word_embeddings", &out->tied_embeddings) != 0 ||
         config_field_bool(&object, "tie_word_embeddings", &out->tied_embeddings) != 0 ||

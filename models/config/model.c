@@ -119,6 +119,8 @@ static const char *const file_types[] = {
 const char *model_quantisation(const struct model *model) {
     struct error err;
     int32_t type = -1;
+    if (model->config.quantization.name != NULL)
+        return model->config.quantization.name;
     const struct metadata_source s = {.file = model->file, .err = &err};
     if (metadata_field_int(&s, "general.file_type", 0, NUM_FILE_TYPES - 1, &type) == 0 &&
         type >= 0 && file_types[type] != NULL)

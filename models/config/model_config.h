@@ -66,6 +66,27 @@ struct moe_config {
     float jitter; /* ROUTE_SPARSEMIXER */
 };
 
+/* How the weights of a folder are stored, if a checkpoint is quantised (models/weights/
+ * quantised_source.c). */
+enum quantization_method {
+    QUANTIZATION_NONE,
+    QUANTIZATION_GPTQ,
+    QUANTIZATION_AWQ,
+    QUANTIZATION_FP8,
+    QUANTIZATION_COMPRESSED, /* compressed-tensors */
+    QUANTIZATION_MXFP4,      /* gpt-oss */
+};
+
+struct quantization_config {
+    enum quantization_method method;
+    const char *name;               /* of the method, by its maker; static */
+    int32_t bits;                   /* of a weight */
+    int32_t group_size;             /* columns that share a scale; 0: a whole row does */
+    bool zeros_less_one;            /* GPTQ: stored zero points are 1 too low */
+    bool is_in_order;               /* GPTQ: groups are of columns that follow each other */
+    int32_t block_rows, block_cols; /* FP8: of the block that shares a scale; 0: no blocks */
+};
+
 enum norm_kind { NORM_RMS, NORM_LAYER /* mean subtracted */ };
 /* What is normalised of q and k before the rotation: nothing, each head, or all heads as one
  * vector. */
@@ -115,6 +136,7 @@ struct model_config {
     float residual_scale;     /* of the outputs of attention and FFN; 1: none */
     float logit_scale;        /* multiplies the logits, before the cap; 1: none */
 
+    struct quantization_config quantization;
     enum tensor_naming naming;
     char tensor_prefix[48];                       /* of HF names: "model."; empty for GGUF */
     struct layer_config layers[MODEL_MAX_LAYERS]; /* [num_layers] */

@@ -158,6 +158,17 @@ static bool is_of_extra_layer(const struct model_config *config, struct text nam
     return false;
 }
 
+/* Scales of activations and of a quantised cache, and the shapes of packed weights. */
+static bool is_of_activations(struct text name) {
+    static const char *const ends[] = {".input_scale",  ".activation_scale", ".input_zero_point",
+                                       ".output_scale", ".q_scale",          ".k_scale",
+                                       ".v_scale",      ".weight_shape"};
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        if (text_ends_with(name, ends[i]))
+            return true;
+    return false;
+}
+
 bool tensor_names_is_ignorable(const struct model_config *config, struct text name) {
     char head[TENSOR_NAME_BYTES];
     tensor_names_write(config, (struct tensor_place){TENSOR_HEAD}, "weight", head);
@@ -171,5 +182,6 @@ bool tensor_names_is_ignorable(const struct model_config *config, struct text na
     bool is_part = strstr(config->tensor_prefix, "language_model.") != NULL;
     if (is_part && !starts_with(name, config->tensor_prefix))
         return true;
-    return text_ends_with(name, "rotary_emb.inv_freq");
+    return text_ends_with(name, "rotary_emb.inv_freq") ||
+           (config->quantization.method != QUANTIZATION_NONE && is_of_activations(name));
 }

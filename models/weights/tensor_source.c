@@ -79,7 +79,7 @@ static bool find_transposed(const struct model *model, struct tensor_place place
 typedef bool find_function(const struct model *model, struct tensor_place place,
                            struct tensor_source *out);
 
-static find_function *const forms[] = {find_transposed, find_plain};
+static find_function *const forms[] = {tensor_source_find_quantised, find_transposed, find_plain};
 
 bool tensor_source_find(const struct model *model, struct tensor_place place,
                         struct tensor_source *out) {

@@ -17,13 +17,17 @@ struct tensor_source {
     int32_t num_experts; /* whose rows follow each other; 1 for all but TENSOR_ALL_EXPERTS */
     int32_t rows, cols;  /* of an expert; 0: the tensors' shapes are not those of a matrix */
     int num_tensors;     /* each has an equal part for each expert */
-    const struct tensor_info *tensors[TENSOR_SOURCE_MAX_TENSORS];
+    const struct tensor_info *tensors[TENSOR_SOURCE_MAX_TENSORS]; /* the first always; NULL: none */
     /* NULL: the bytes of tensors[0] are the rows. Otherwise writes rows first_row .. first_row +
      * num_rows - 1 of an expert, whose part of tensors[i] is at raw[i] (unaligned). Returns NULL,
      * or what is wrong with the bytes: static text. */
     const char *(*assemble)(const struct tensor_source *source, const uint8_t *const raw[],
                             int32_t first_row, int32_t num_rows, void *out);
-    const struct tensor_info *bias; /* [num_experts, rows]; NULL: none */
+    const struct tensor_info *bias;                 /* [num_experts, rows]; NULL: none */
+    const struct quantization_config *quantization; /* of the model */
+    int32_t group_size; /* of a quantised source: columns that share a scale */
+    const char *wrong;  /* NULL, or what is wrong with the headers of its tensors: static text */
+    int wrong_tensor;   /* with which of them */
     bool alternates; /* rows (and biases) of gate and up take turns in the file; not in a source */
 };
 
@@ -31,6 +35,10 @@ struct tensor_source {
  * checked against the configuration: the caller compares rows, cols and num_experts. */
 bool tensor_source_find(const struct model *model, struct tensor_place place,
                         struct tensor_source *out);
+
+/* tensor_source_find of a quantised checkpoint's matrix (quantised_source.c). */
+bool tensor_source_find_quantised(const struct model *model, struct tensor_place place,
+                                  struct tensor_source *out);
 
 /* Returns the bytes of one expert's part of a tensor. */
 static inline size_t tensor_source_part_bytes(const struct tensor_source *source, int tensor) {

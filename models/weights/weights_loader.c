@@ -157,7 +157,13 @@ static int check_shape(const struct weights_loader *l, const struct weights_matr
     if (source->rows == part->rows && source->cols == plan->cols &&
         source->num_experts == num_experts)
         return 0;
-    char expected[48];
+    char expected[96];
+    if (source->assemble != NULL && source->num_tensors > 1) {
+        snprintf(expected, sizeof(expected), "holds %d of %d x %d weights, expected %d of %d x %d",
+                 source->num_experts, source->rows, source->cols, num_experts, part->rows,
+                 plan->cols);
+        return weights_rows_explain(l, source->tensors[0], ERROR_MODEL, expected);
+    }
     int used = has_all ? snprintf(expected, sizeof(expected), "%d, ", num_experts) : 0;
     bool swaps = source->assemble != NULL && source->num_tensors == 1;
     snprintf(expected + used, sizeof(expected) - (size_t)used, "%d, %d",
@@ -213,7 +219,11 @@ static int check_source(struct weights_loader *l, struct matrix_source *matrix, 
         return refuse_missing(l, place, "weight");
     }
     for (int i = 0; i < source.num_tensors; i++)
-        bind(l, source.tensors[i]);
+        if (source.tensors[i] != NULL)
+            bind(l, source.tensors[i]);
+    if (source.wrong != NULL)
+        return weights_rows_explain(l, source.tensors[source.wrong_tensor], ERROR_MODEL,
+                                    source.wrong);
     if (source.dtype == DTYPE_NONE && check_type(l, source.tensors[0]) != 0)
         return -1;
     if (check_shape(l, plan, part, &source) != 0)
@@ -303,7 +313,7 @@ static int create_matrix(struct weights_loader *l, struct matrix_source *source,
         return 0;
     struct tensor_source first;
     CHECK(weights_part_find(l->model, &plan->parts[0], 0, &first));
-    return weights_rows_explain(l, first.tensors[0], &why);
+    return weights_rows_explain(l, first.tensors[0], why.code, why.message);
 }
 
 static int load_parts(struct weights_loader *l, struct matrix_source *source, struct matrix **out) {

@@ -49,9 +49,9 @@ struct matrix_source {
  * rows of the matrix, the first of the part; matrix NULL: nothing is kept. */
 int weights_rows_load(struct weights_loader *loader, const struct matrix_source *source, int part,
                       int32_t part_row, struct matrix *matrix);
-/* Puts the tensor's name before what the backend says; returns -1. */
+/* Sets an error with the tensor's name before the reason; returns -1. */
 int weights_rows_explain(const struct weights_loader *loader, const struct tensor_info *tensor,
-                         const struct error *why);
+                         enum error_code code, const char *why);
 
 /* Fails for a tensor that is not part of the model, unless it is known to be ignorable. */
 int weights_loader_check_all_bound(const struct weights_loader *loader);

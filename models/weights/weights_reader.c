@@ -1,6 +1,7 @@
 #include "models/weights/weights_reader.h"
 
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "kernels/dtype.h"
 #include "kernels/transport.h"
 #include "models/config/tensor_names.h"
@@ -191,7 +192,10 @@ void weights_reader_set_progress(struct weights_reader *reader, struct weights_p
 /* So that a process notices other files also where it keeps nothing of a matrix. */
 static int add_sample(struct weights_reader *reader, const struct tensor_info *tensor,
                       struct error *err) {
-    size_t bytes = dtype_row_bytes(tensor->dtype, (size_t)tensor->shape[tensor->num_dims - 1]);
+    size_t bytes = tensor->bytes;
+    for (int i = 0; i < tensor->num_dims - 1; i++)
+        bytes /= (size_t)tensor->shape[i];
+    bytes = min_size(bytes, WEIGHTS_CHUNK_BYTES);
     if (tensor_read(reader->model->file, tensor, 0, bytes, reader->chunk, err) != 0)
         return -1;
     content_hash_add(reader->samples, reader->chunk, bytes);

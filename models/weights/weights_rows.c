@@ -10,9 +10,9 @@
 #include <string.h>
 
 int weights_rows_explain(const struct weights_loader *l, const struct tensor_info *tensor,
-                         const struct error *why) {
-    return error_set(l->err, why->code, "%s: tensor '%.*s': %s", tensor_file_path(l->model->file),
-                     text_print_length(tensor->name), tensor->name.data, why->message);
+                         enum error_code code, const char *why) {
+    return error_set(l->err, code, "%s: tensor '%.*s': %s", tensor_file_path(l->model->file),
+                     text_print_length(tensor->name), tensor->name.data, why);
 }
 
 /* Returns the kept columns of these rows, in contiguous rows. */
@@ -74,7 +74,7 @@ static int fill_span(struct weights_loader *l, const struct matrix_source *sourc
                    (size_t)(end - first) * (size_t)plan->num_cols);
     if (l->backend->ops->matrix_fill(l->backend, matrix, span_row + first - span->first_row,
                                      end - first, data, &why) != 0)
-        return weights_rows_explain(l, chunk->source->tensors[0], &why);
+        return weights_rows_explain(l, chunk->source->tensors[0], why.code, why.message);
     return 0;
 }
 
@@ -165,13 +165,9 @@ static int assemble_rows(struct weights_loader *l, const struct matrix_source *s
         if (!keeps_rows(part, row, count))
             continue;
         const char *wrong = rows->source->assemble(rows->source, raw, row, count, l->assembled);
-        const struct error why = {.code = ERROR_MODEL};
         const struct chunk chunk = {rows->source, l->assembled, row, count, rows->matrix_row};
         if (wrong != NULL)
-            return error_set(l->err, why.code, "%s: tensor '%.*s': %s",
-                             tensor_file_path(l->model->file),
-                             text_print_length(rows->source->tensors[0]->name),
-                             rows->source->tensors[0]->name.data, wrong);
+            return weights_rows_explain(l, rows->source->tensors[0], ERROR_MODEL, wrong);
         if (fill_chunk(l, source, rows->part, &chunk, rows->matrix) != 0)
             return -1;
     }
@@ -186,6 +182,8 @@ static int stream_assembled(struct weights_loader *l, const struct matrix_source
     if (l->assembled == NULL && (l->assembled = malloc(WEIGHTS_CHUNK_BYTES)) == NULL)
         return error_set(l->err, ERROR_MEMORY, "no memory to assemble a tensor");
     for (int i = 0; i < rows->source->num_tensors && status == 0; i++) {
+        if (rows->source->tensors[i] == NULL)
+            continue;
         size_t bytes = tensor_source_part_bytes(rows->source, i);
         if (is_kept && (raw[i] = malloc(bytes)) == NULL)
             status = error_set(l->err, ERROR_MEMORY, "no memory for a tensor of %zu bytes", bytes);

@@ -97,14 +97,19 @@ static bool has_quantised_kv(const struct fixture *f) {
 /* In front of quantised weights the fast CPU backend rounds activations to 8 bits; cpu-ref keeps
  * them. */
 static bool rounds_activations(const struct fixture *f) {
-    return dtype_is_quantised(model_main_dtype(f->run.model)) &&
+    const struct model *model = f->run.model;
+    bool is_checkpoint = model->config.quantization.method != QUANTIZATION_NONE &&
+                         strstr(f->name, "fp8") == NULL && strstr(f->name, "-act") == NULL;
+    return (is_checkpoint || dtype_is_quantised(model_main_dtype(model))) &&
            strcmp(f->device.backend, "cpu") == 0;
 }
 
-/* Some levels round them to BF16 in front of BF16 weights. */
+/* Some levels round them to BF16 in front of BF16 or FP8 weights. */
 static bool rounds_to_bf16(const struct fixture *f) {
-    return model_main_dtype(f->run.model) == DTYPE_BF16 &&
-           strstr(f->run.backend->numerics, "BF16 products") != NULL;
+    const char *numerics = f->run.backend->numerics;
+    return (model_main_dtype(f->run.model) == DTYPE_BF16 &&
+            strstr(numerics, "BF16 products") != NULL) ||
+           (strstr(f->name, "fp8") != NULL && strstr(numerics, "FP8 products") != NULL);
 }
 
 static bool is_widest(const struct fixture *f) {

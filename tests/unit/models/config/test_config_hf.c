@@ -484,6 +484,76 @@ static void test_architectures(void **state) {
     cJSON_Delete(root);
 }
 
+/* --- Quantised checkpoints --- */
+
+#define QUANTIZED(value) ACCEPTED("llama-2-7b", {"quantization_config", value}).quantization
+#define COMPRESSED(format, weights)                                                                \
+    "{\"quant_method\": \"compressed-tensors\", \"format\": \"" format                             \
+    "\", \"config_groups\": {\"group_0\": {\"weights\": {" weights "}}}}"
+
+static void test_quantisations(void **state) {
+    struct quantization_config q = QUANTIZED("{}");
+    assert_int_equal(q.method, QUANTIZATION_NONE);
+    q = QUANTIZED("{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 64}");
+    assert_int_equal(q.method, QUANTIZATION_GPTQ);
+    assert_string_equal(q.name, "gptq");
+    assert_int_equal(q.bits, 4);
+    assert_int_equal(q.group_size, 64);
+    assert_true(q.zeros_less_one && q.is_in_order);
+    q = QUANTIZED(
+        "{\"quant_method\": \"gptq\", \"bits\": 8, \"group_size\": -1, \"desc_act\": true,"
+        " \"checkpoint_format\": \"gptq_v2\"}");
+    assert_int_equal(q.group_size, 0);
+    assert_false(q.zeros_less_one || q.is_in_order);
+    q = QUANTIZED("{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"GEMM\","
+                  " \"group_size\": 128}");
+    assert_int_equal(q.method, QUANTIZATION_AWQ);
+    q = QUANTIZED("{\"quant_method\": \"fp8\", \"weight_block_size\": [64, 128]}");
+    assert_int_equal(q.block_rows, 64);
+    assert_int_equal(q.block_cols, 128);
+    q = QUANTIZED(COMPRESSED("pack-quantized", "\"num_bits\": 4, \"type\": \"int\", \"strategy\":"
+                                               " \"group\", \"group_size\": 32"));
+    assert_int_equal(q.method, QUANTIZATION_COMPRESSED);
+    assert_int_equal(q.group_size, 32);
+    q = QUANTIZED("{\"quant_method\": \"mxfp4\"}");
+    assert_int_equal(q.method, QUANTIZATION_MXFP4);
+}
+
+/* By the names that their makers gave them. */
+static void test_other_quantisations(void **state) {
+    static const struct change cases[] = {
+        {"3", "quantization_config: is not an object"},
+        {"{\"bits\": 4}", "quantization_config.quant_method: is missing"},
+        {"{\"quant_method\": \"bitsandbytes\"}", "quant_method: 'bitsandbytes' is not supported"},
+        {"{\"quant_method\": \"modelopt\"}", "quant_method: 'modelopt' is not supported"},
+        {"{\"quant_method\": \"gptq\"}", "quantization_config.bits: is missing"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 3}", "bits: 3 is not supported"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 48}",
+         "group_size: 48: must be"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 0}", "group_size: 0: must be"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"checkpoint_format\": \"marlin\"}",
+         "checkpoint_format: 'marlin' is not supported (supported: gptq, gptq_v2)"},
+        {"{\"quant_method\": \"gptq\", \"bits\": 4, \"dynamic\": {\"a\": 1}}", "dynamic: settings"},
+        {"{\"quant_method\": \"awq\", \"version\": \"gemv\"}", "version: 'gemv' is not supported"},
+        {"{\"quant_method\": \"awq\", \"bits\": 8}", "bits: 8 is not supported"},
+        {"{\"quant_method\": \"fp8\", \"fmt\": \"e5m2\"}", "fmt: 'e5m2' is not supported"},
+        {"{\"quant_method\": \"fp8\", \"weight_block_size\": [128]}", "is not a list of two sizes"},
+        {"{\"quant_method\": \"fp8\", \"weight_block_size\": [1, 64]}", "multiple of 128 columns"},
+        {COMPRESSED("nvfp4-pack-quantized", ""), "format: 'nvfp4-pack-quantized' is not supported"},
+        {COMPRESSED("int-quantized", "\"type\": \"float\""), "type: 'float' does not fit"},
+        {COMPRESSED("pack-quantized", "\"num_bits\": 2"), "weights.num_bits: 2 is not supported"},
+        {COMPRESSED("pack-quantized", "\"strategy\": \"token\""), "strategy: 'token' is not"},
+        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\","
+         " \"config_groups\": {}}",
+         "config_groups: is empty"},
+        {"{\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\","
+         " \"config_groups\": {\"a\": {\"weights\": {\"num_bits\": 4}}, \"b\": {\"weights\": {}}}}",
+         "groups whose weights differ"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_refused(*state, "llama-2-7b", "quantization_config", cases[i].key, cases[i].value);
+}
+
 /* Families that many ask for are refused with what is missing. */
 static void test_unsupported_families(void **state) {
     static const struct change families[] = {
@@ -650,8 +720,6 @@ static void test_features_without_support(void **state) {
         ACCEPTED("llama-2-7b", {features[i].key, "null"});
         ACCEPTED("llama-2-7b", {features[i].key, "0"});
     }
-    assert_refused(*state, "llama-2-7b", "quantization_config", "{\"quant_method\": \"gptq\"}",
-                   "quantization_config: a quantised checkpoint (method 'gptq') is not supported");
     assert_refused(*state, "llama-2-7b", "hidden_act", "\"gelu\"", "hidden_act: 'gelu' is not");
     assert_refused(*state, "gemma-2-2b", "hidden_activation", "\"relu\"", "'relu' is not");
 }
@@ -755,9 +823,13 @@ int main(int argc, char **argv) {
         cmocka_unit_test_prestate(test_layer_lists, argv[1]),
         cmocka_unit_test_prestate(test_architectures, argv[1]),
         cmocka_unit_test_prestate(test_features_without_support, argv[1]),
+        cmocka_unit_test_prestate(test_quantisations, argv[1]),
+        cmocka_unit_test_prestate(test_other_quantisations, argv[1]),
         cmocka_unit_test_prestate(test_unsupported_families, argv[1]),
         cmocka_unit_test_prestate(test_experts, argv[1]),
         cmocka_unit_test_prestate(test_sparse_layers, argv[1]),
+        cmocka_unit_test_prestate(test_quantisations, argv[1]),
+        cmocka_unit_test_prestate(test_other_quantisations, argv[1]),
         cmocka_unit_test_prestate(test_phi_moe, argv[1]),
         cmocka_unit_test_prestate(test_bad_experts, argv[1]),
         cmocka_unit_test_prestate(test_sizes_that_do_not_fit_together, argv[1]),
