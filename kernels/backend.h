@@ -161,6 +161,15 @@ struct linear_args {
     bool float_out;  /* the head: logits in float */
 };
 
+/* Products with the parts of a matrix, one for each head, as of each head's own vector. */
+struct head_linear_args {
+    const void *x;               /* num_tokens * num_heads vectors of cols elements */
+    const struct matrix *weight; /* [num_heads * rows, cols], created as one part for each head */
+    void *out;                   /* num_tokens * num_heads vectors of rows elements */
+    int32_t num_tokens, num_heads;
+    int32_t x_stride, out_stride; /* elements from a vector to the next, also of the next token */
+};
+
 /* Rotates q in place, and k while storing it; stores k and v in the step's slots. A row of qkv is
  * [q heads | k heads | v heads] x head_dim. */
 struct rope_store_args {
@@ -175,12 +184,28 @@ struct rope_store_args {
                            rotary_dim/2) */
 };
 
+/* Stores one row of a latent layout (kv_layout.h) for each token, and completes its queries: both
+ * get their rotated elements here. */
+struct latent_store_args {
+    const void *q; /* [T, num_q_heads, q_dim]: each head's last rotary_dim elements are rotated */
+    void *kv;      /* [T, head_dim]: the row, whose last rotary_dim elements are rotated in place */
+    void *queries; /* [T, num_q_heads, head_dim]: the last rotary_dim of each are written */
+    const float *rope_table; /* as in rope_store_args */
+    struct kv_cache *cache;
+    int32_t layer;
+    int32_t num_q_heads;
+    int32_t q_dim;
+    int32_t rotary_dim; /* head_dim - latent_dim */
+    bool interleaved;
+};
+
 /* Causal attention of every query token over its sequence's cached tokens, through the block
  * tables; decode, prefill and mixed steps are the same call. Query head h reads KV head h /
  * (num_q_heads / num_kv_heads). A cached token's position is its index in the sequence. */
 struct attention_args {
-    const void *qkv; /* [T, (num_q_heads + 2 * num_kv_heads) * head_dim], q already rotated */
-    void *out;       /* [T, num_q_heads * head_dim] */
+    const void *qkv; /* [T, kv_query_row]: q heads, already rotated, then if the layout is not
+                        latent what rope_store_args has after them */
+    void *out;       /* [T, num_q_heads * kv_value_dim] */
     const struct kv_cache *cache;
     int32_t layer;
     int32_t num_q_heads;
@@ -370,6 +395,9 @@ struct backend_ops {
     void (*norm)(struct backend *b, const struct norm_args *args);
     void (*linear)(struct backend *b, const struct linear_args *args);
     void (*rope_store_kv)(struct backend *b, const struct rope_store_args *args);
+    /* Both are NULL if the backend has no latent layouts. */
+    void (*linear_heads)(struct backend *b, const struct head_linear_args *args);
+    void (*store_latent)(struct backend *b, const struct latent_store_args *args);
     void (*paged_attention)(struct backend *b, const struct attention_args *args);
     void (*act_mul)(struct backend *b, const struct act_mul_args *args);
     void (*route)(struct backend *b, const struct route_args *args);

@@ -8,6 +8,11 @@
  *   plane   [block_size tokens][head_dim] elements, then, of a quantised type, the scales
  *           float [block_size], one for each token
  *
+ * A LATENT layout is that of multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024): one KV
+ * head, whose K is a token's compressed keys and values followed by its rotated elements, and whose
+ * V is the first latent_dim elements of K. V has no planes: where it is asked for, those of K are
+ * meant.
+ *
  * The backend decides the order of the elements within 16 consecutive tokens of a plane
  * (cpu_op_kernels.h; the oracle and CUDA have [token][head_dim]); the bytes of those 16 tokens are
  * contiguous.
@@ -35,6 +40,7 @@
 #endif
 
 #define KV_MAX_HEAD_DIM 256
+#define KV_MAX_LATENT_ROW 576 /* head_dim of a latent layout */
 #define KV_HEAD_DIM_STEP 8
 #define KV_TOKEN_STEP 16
 
@@ -60,13 +66,34 @@ enum kv_part { KV_PART_K, KV_PART_V };
 struct kv_layout {
     int32_t num_layers;
     int32_t num_kv_heads;
-    int32_t head_dim;   /* a multiple of KV_HEAD_DIM_STEP, at most KV_MAX_HEAD_DIM */
+    int32_t head_dim;   /* a multiple of KV_HEAD_DIM_STEP, at most KV_MAX_HEAD_DIM, or if latent,
+                           KV_MAX_LATENT_ROW */
+    int32_t latent_dim; /* a multiple of KV_HEAD_DIM_STEP, less than head_dim; 0: not latent */
     int32_t block_size; /* tokens; a multiple of KV_TOKEN_STEP */
     enum kv_type type;
 };
 
 KV_INLINE bool kv_type_has_scales(enum kv_type type) {
     return type == KV_INT8 || type == KV_E4M3;
+}
+
+/* Returns whether the backends' attention supports these sizes. */
+KV_INLINE bool kv_layout_is_supported(const struct kv_layout *l) {
+    bool is_latent = l->latent_dim > 0;
+    return l->head_dim % KV_HEAD_DIM_STEP == 0 &&
+           l->head_dim <= (is_latent ? KV_MAX_LATENT_ROW : KV_MAX_HEAD_DIM) &&
+           l->latent_dim % KV_HEAD_DIM_STEP == 0 && l->latent_dim < l->head_dim &&
+           l->block_size % KV_TOKEN_STEP == 0 && (!is_latent || l->num_kv_heads == 1);
+}
+
+/* Elements of a token's V. */
+KV_INLINE int32_t kv_value_dim(const struct kv_layout *l) {
+    return l->latent_dim > 0 ? l->latent_dim : l->head_dim;
+}
+
+/* Elements of a token's row that paged_attention reads queries from. */
+KV_INLINE int32_t kv_query_row(const struct kv_layout *l, int32_t num_q_heads) {
+    return (num_q_heads + (l->latent_dim > 0 ? 0 : 2 * l->num_kv_heads)) * l->head_dim;
 }
 
 /* Bytes of an element. */
@@ -86,7 +113,7 @@ KV_INLINE size_t kv_plane_bytes(const struct kv_layout *l) {
 
 /* Bytes of one layer of a block. */
 KV_INLINE size_t kv_layer_bytes(const struct kv_layout *l) {
-    return 2 * (size_t)l->num_kv_heads * kv_plane_bytes(l);
+    return (l->latent_dim > 0 ? 1 : 2) * (size_t)l->num_kv_heads * kv_plane_bytes(l);
 }
 
 /* Bytes of one block over all layers. */
@@ -97,7 +124,7 @@ KV_INLINE size_t kv_block_bytes(const struct kv_layout *l) {
 /* Offset of a plane, in bytes from the pool's beginning. */
 KV_INLINE size_t kv_plane_offset(const struct kv_layout *l, int32_t block, int32_t layer,
                                  enum kv_part part, int32_t head) {
-    size_t plane = (size_t)part * (size_t)l->num_kv_heads + (size_t)head;
+    size_t plane = (l->latent_dim > 0 ? 0 : (size_t)part * (size_t)l->num_kv_heads) + (size_t)head;
     return (size_t)block * kv_block_bytes(l) + (size_t)layer * kv_layer_bytes(l) +
            plane * kv_plane_bytes(l);
 }

@@ -79,6 +79,7 @@ void cpu_embed(struct backend *b, const struct embed_args *args);
 /* cpu_ops.c, cpu_attention.c, cpu_sample.c */
 void cpu_norm(struct backend *b, const struct norm_args *args);
 void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args);
+void cpu_store_latent(struct backend *b, const struct latent_store_args *args);
 void cpu_paged_attention(struct backend *b, const struct attention_args *args);
 void cpu_act_mul(struct backend *b, const struct act_mul_args *args);
 void cpu_soft_cap(struct backend *b, const struct soft_cap_args *args);
@@ -91,6 +92,7 @@ size_t cpu_attention_plan_bytes(int32_t num_tokens);
 /* cpu_experts.c */
 void cpu_route(struct backend *b, const struct route_args *args);
 void cpu_linear_experts(struct backend *b, const struct expert_linear_args *args);
+void cpu_linear_heads(struct backend *b, const struct head_linear_args *args);
 void cpu_combine_experts(struct backend *b, const struct combine_args *args);
 
 /* cpu_sample_parallel.c */

@@ -101,8 +101,11 @@ void attention_scene_init(struct attention_scene *scene, struct attention_shape 
     if (attention_fixture.dtype != DTYPE_F32 && !kv_type_has_scales(shape.type))
         shape.type = kv_type_of_dtype(attention_fixture.dtype);
     *scene = (struct attention_scene){.shape = shape, .num_seqs = num_seqs};
-    scene->out_floats = shape.group * shape.num_kv_heads * shape.head_dim;
-    scene->row_floats = scene->out_floats + 2 * shape.num_kv_heads * shape.head_dim;
+    scene->q_floats = shape.group * shape.num_kv_heads * shape.head_dim;
+    scene->out_floats = shape.latent_dim > 0 ? shape.group * shape.latent_dim : scene->q_floats;
+    scene->row_floats =
+        scene->q_floats + (shape.latent_dim > 0 ? 1 : 2 * shape.num_kv_heads) * shape.head_dim;
+    scene->rotary_dim = shape.head_dim - shape.latent_dim;
     for (int s = 0; s < num_seqs; s++) {
         scene->lengths[s] = lengths[s];
         scene->longest = lengths[s] > scene->longest ? lengths[s] : scene->longest;
@@ -110,7 +113,7 @@ void attention_scene_init(struct attention_scene *scene, struct attention_shape 
             &attention_fixture, &seed, (size_t)lengths[s] * (size_t)scene->row_floats);
     }
     scene->rope_table =
-        make_rope_table(shape.type, (size_t)scene->longest, (size_t)shape.head_dim / 2);
+        make_rope_table(shape.type, (size_t)scene->longest, (size_t)scene->rotary_dim / 2);
     if (shape.has_sinks)
         scene->sinks = make_sinks((size_t)(shape.group * shape.num_kv_heads));
     if (shape.key_pairs > 0)
@@ -163,6 +166,7 @@ void attention_pool_init(struct attention_pool *pool, const struct attention_sce
     pool->cache = (struct kv_cache){.layout = {.num_layers = NUM_LAYERS,
                                                .num_kv_heads = shape->num_kv_heads,
                                                .head_dim = shape->head_dim,
+                                               .latent_dim = shape->latent_dim,
                                                .block_size = shape->block_size,
                                                .type = shape->type},
                                     .num_blocks = num_blocks};
@@ -173,7 +177,7 @@ void attention_pool_init(struct attention_pool *pool, const struct attention_sce
     pool->cache.buffer = (struct buffer){.data = data, .bytes = bytes};
     if (scene->rope_table != NULL)
         pool->rope_table = kernel_fixture_put(b, DTYPE_F32, scene->rope_table,
-                                              (size_t)scene->longest * (size_t)shape->head_dim);
+                                              (size_t)scene->longest * (size_t)scene->rotary_dim);
     if (scene->sinks != NULL)
         pool->sinks = kernel_fixture_put(b, DTYPE_F32, scene->sinks,
                                          (size_t)(shape->group * shape->num_kv_heads));
@@ -263,12 +267,58 @@ struct attention_args attention_args_of(const struct attention_scene *scene,
                                        pool->key_biases.heads != NULL ? &pool->key_biases : NULL};
 }
 
+/* Columns first .. first + width - 1 of the step's rows, in the backend's memory; every `period`
+ * of them are NaN but for the first `given`. */
+static void *put_columns(const struct attention_scene *scene, const struct attention_pool *pool,
+                         const struct attention_step *step, int32_t first, int32_t width,
+                         int32_t period, int32_t given) {
+    size_t n = (size_t)step->inputs.num_tokens * (size_t)width;
+    float *values = kernel_fixture_memory(n * sizeof(float));
+    for (size_t i = 0; i < n; i++) {
+        size_t token = i / (size_t)width, column = i % (size_t)width;
+        values[i] = column % (size_t)period < (size_t)given
+                        ? step->qkv[token * (size_t)scene->row_floats + (size_t)first + column]
+                        : NAN;
+    }
+    void *array = kernel_fixture_put(pool->backend, pool->dtype, values, n);
+    free(values);
+    return array;
+}
+
+/* The queries' elements that rotate come from elsewhere. */
+static void *store_latent(const struct attention_scene *scene, struct attention_pool *pool,
+                          const struct attention_step *step) {
+    struct backend *b = pool->backend;
+    const struct attention_shape *shape = &scene->shape;
+    const int32_t dim = shape->head_dim;
+    void *q = put_columns(scene, pool, step, 0, scene->q_floats, dim, dim);
+    void *kv = put_columns(scene, pool, step, scene->q_floats, dim, dim, dim);
+    void *queries = put_columns(scene, pool, step, 0, scene->q_floats, dim, shape->latent_dim);
+    b->ops->step_begin(b, &step->inputs);
+    b->ops->store_latent(b, &(struct latent_store_args){.q = q,
+                                                        .kv = kv,
+                                                        .queries = queries,
+                                                        .rope_table = pool->rope_table,
+                                                        .cache = &pool->cache,
+                                                        .layer = LAYER,
+                                                        .num_q_heads = shape->group,
+                                                        .q_dim = dim,
+                                                        .rotary_dim = scene->rotary_dim,
+                                                        .interleaved = shape->group % 2 == 0});
+    kernel_fixture_synchronize(b);
+    kernel_fixture_free(b, q);
+    kernel_fixture_free(b, kv);
+    return queries;
+}
+
 void *attention_store(const struct attention_scene *scene, struct attention_pool *pool,
                       struct attention_step *step) {
     struct backend *b = pool->backend;
     const struct attention_shape *shape = &scene->shape;
-    size_t row = (size_t)scene->row_floats, q_floats = (size_t)scene->out_floats;
+    size_t row = (size_t)scene->row_floats, q_floats = (size_t)scene->q_floats;
     size_t num_tokens = (size_t)step->inputs.num_tokens;
+    if (shape->latent_dim > 0)
+        return store_latent(scene, pool, step);
     void *qkv = kernel_fixture_put(b, pool->dtype, step->qkv, num_tokens * row);
     is_memory_short = attention_memory_is_short;
     b->ops->step_begin(b, &step->inputs);

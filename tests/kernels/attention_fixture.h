@@ -22,7 +22,8 @@ struct attention_shape {
     enum kv_type type; /* of the CPU's cache; a device has the fixture's dtype for the plain ones */
     int32_t window;
     float soft_cap;
-    int32_t key_pairs; /* of a quantised type: pairs of the bias that cached keys lack */
+    int32_t latent_dim; /* the layout is latent, with one KV head; else 0 */
+    int32_t key_pairs;  /* of a quantised type: pairs of the bias that cached keys lack */
     bool has_sinks;
 };
 
@@ -42,10 +43,11 @@ struct attention_scene {
     struct attention_shape shape;
     int num_seqs;
     int32_t lengths[ATTENTION_MAX_SEQS], longest;
-    float *qkv[ATTENTION_MAX_SEQS]; /* [length, row_floats] */
-    int32_t row_floats, out_floats;
+    float *qkv[ATTENTION_MAX_SEQS]; /* [length, row_floats]: q, k and v; or q and latent rows */
+    int32_t row_floats, q_floats, out_floats;
+    int32_t rotary_dim;
     float *sinks;              /* of the query heads; NULL: none */
-    float *rope_table;         /* [longest, head_dim]; NULL: nothing rotates */
+    float *rope_table;         /* [longest, rotary_dim]; NULL: nothing rotates */
     struct key_bias *key_bias; /* [num_kv_heads]; NULL: keys are whole */
     struct key_biases turning; /* what these turn by, with rope_columns on the host */
 };

@@ -456,6 +456,101 @@ static void check_mixture(const struct mixture *m, uint64_t *seed) {
     experts_finish(&e);
 }
 
+/* --- linear_heads --- */
+
+/* Every token takes all experts, in order. */
+static void choose_all(struct experts *e) {
+    const int32_t k = e->m->num_own, num_tokens = e->m->num_tokens;
+    for (int32_t i = 0; i < num_tokens * k; i++) {
+        e->choices.experts[i] = i % k;
+        e->choices.order[i] = i % num_tokens * k + i / num_tokens;
+    }
+    for (int32_t i = 0; i <= k; i++)
+        e->choices.first[i] = i * num_tokens;
+}
+
+static void call_linear_heads(struct backend *b, const void *args) {
+    b->ops->linear_heads(b, args);
+}
+
+/* Vectors that follow each other after `stride` elements, with NaN between them. */
+static float *spread(const float *x, size_t num_vectors, size_t width, size_t stride) {
+    float *out = kernel_fixture_memory(num_vectors * stride * sizeof(float));
+    for (size_t i = 0; i < num_vectors * stride; i++)
+        out[i] = i % stride < width ? x[i / stride * width + i % stride] : NAN;
+    return out;
+}
+
+/* [tokens * heads][rows] in host memory. */
+static float *multiply_heads(struct backend *b, const struct experts *e,
+                             const struct matrix *matrix) {
+    const size_t num_vectors = num_choices(e->m), rows = (size_t)e->own[0].rows;
+    const size_t cols = (size_t)e->m->cols, x_stride = cols + 24, out_stride = rows + 8;
+    float *values = spread(e->x, num_vectors, cols, x_stride);
+    void *x = kernel_fixture_put(b, type_of(b), values, num_vectors * x_stride);
+    void *out = kernel_fixture_put(b, type_of(b), NULL, num_vectors * out_stride);
+    const struct head_linear_args args = {.x = x,
+                                          .weight = matrix,
+                                          .out = out,
+                                          .num_tokens = e->m->num_tokens,
+                                          .num_heads = e->m->num_own,
+                                          .x_stride = (int32_t)x_stride,
+                                          .out_stride = (int32_t)out_stride};
+    kernel_fixture_run(b, call_linear_heads, &args, out,
+                       dtype_row_bytes(type_of(b), num_vectors * out_stride));
+    float *all = kernel_fixture_guarded(num_vectors * out_stride);
+    float *result = kernel_fixture_guarded(num_vectors * rows);
+    kernel_fixture_get(b, type_of(b), out, all, num_vectors * out_stride);
+    for (size_t i = 0; i < num_vectors * out_stride; i++)
+        if (i % out_stride < rows)
+            result[i / out_stride * rows + i % out_stride] = all[i];
+        else
+            assert_true(isnan(all[i]));
+    kernel_fixture_guarded_free(all);
+    kernel_fixture_free(b, x);
+    kernel_fixture_free(b, out);
+    free(values);
+    return result;
+}
+
+static void check_heads(const struct mixture *m, uint64_t *seed) {
+    struct experts e;
+    experts_init(&e, m, seed);
+    choose_all(&e);
+    float *oracle = multiply_each(fixture.oracle, &e);
+    for (int i = -1; i < fixture.num_backends; i++) {
+        struct backend *b = i < 0 ? fixture.oracle : fixture.backends[i];
+        struct matrix *matrix = create_matrix(b, &e);
+        float *expected = type_of(b) == DTYPE_F32 ? multiply_each(b, &e) : NULL;
+        float *actual = multiply_heads(b, &e, matrix);
+        assert_products(b, &e, actual, expected != NULL ? expected : oracle);
+        kernel_fixture_guarded_free(actual);
+        if (expected != NULL)
+            kernel_fixture_guarded_free(expected);
+        b->ops->matrix_destroy(b, matrix);
+    }
+    kernel_fixture_guarded_free(oracle);
+    experts_finish(&e);
+}
+
+static void test_products_of_heads(void **state) {
+    static const int32_t num_tokens[] = {1, 7, 200};
+    uint64_t seed = 8;
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
+        for (int i = 0; i < 3; i++) {
+            struct mixture m = {.num_tokens = num_tokens[i],
+                                .num_chosen = 1 + 3 * i,
+                                .num_experts = 1 + 3 * i,
+                                .num_own = 1 + 3 * i,
+                                .num_parts = 1,
+                                .dtypes = {(enum dtype)dtype},
+                                .part_rows = {kernel_fixture_random_in(&seed, 1, 90)},
+                                .cols = weights_random_cols((enum dtype)dtype, 5, &seed),
+                                .per_choice = true};
+            check_heads(&m, &seed);
+        }
+}
+
 /* Ragged sizes; biases; a row of x for a token and for a choice. */
 static void test_products_of_every_dtype(void **state) {
     uint64_t seed = 5;
@@ -670,6 +765,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_route_special_logits),
         cmocka_unit_test(test_route_many),
         cmocka_unit_test(test_route_of_a_share),
+        cmocka_unit_test(test_products_of_heads),
         cmocka_unit_test(test_products_of_every_dtype),
         cmocka_unit_test(test_products_of_mixed_parts),
         cmocka_unit_test(test_products_of_uneven_choices),

@@ -31,7 +31,7 @@ struct attention_state {
 /* Elements from one query row to the next. It is constant, so that addressing a tile's rows takes
  * one register, and not a multiple of many cache lines, whose rows would compete for the same cache
  * sets. */
-#define ATTENTION_QUERY_STRIDE (KV_MAX_HEAD_DIM + 16)
+#define ATTENTION_QUERY_STRIDE (KV_MAX_LATENT_ROW + 16)
 
 /* Query rows in the form that `load_query` writes: floats; or bf16 if they are multiplied with the
  * cache in pairs; or, for an int8 cache, codes, each row's scale, and the term that compensates the
@@ -49,8 +49,9 @@ struct attention_queries {
  * head. Row r = token * num_heads + head; token t sees the last `window` of the first
  * first_length + t tokens. */
 struct attention_tile {
-    int32_t head_dim; /* a multiple of 8, at most KV_MAX_HEAD_DIM */
-    int32_t stride;   /* head_dim rounded up to 16 */
+    int32_t head_dim;  /* a multiple of 8, at most KV_MAX_LATENT_ROW */
+    int32_t value_dim; /* likewise */
+    int32_t stride;    /* value_dim rounded up to 16 */
     int32_t num_heads;
     int32_t num_tokens;
     int32_t first_length;

@@ -7,7 +7,8 @@
  * these elements are adjacent, along head_dim in K and along the tokens in V:
  *   K   [token / 16][head_dim / pack][16][pack]
  *   V   [token / pack][head_dim][pack]
- * A group of either is KV_GROUP * head_dim elements and never crosses a block. K's int8 codes are
+ * A group of either is KV_GROUP * head_dim elements and never crosses a block. Of a latent layout
+ * only K exists; attention makes V of the chunk that it is at. K's int8 codes are
  * kept with KV_CODE_BIAS added, as unsigned bytes.
  */
 #ifndef QUIRE_KERNELS_CPU_LEVELS_CPU_OP_KERNELS_H

@@ -25,6 +25,7 @@ struct probe_memory {
 static void load_tile(struct probe_memory *m, const struct cpu_attention_kernels *kernels,
                       int32_t num_tokens, struct attention_tile *tile) {
     *tile = (struct attention_tile){.head_dim = HEAD_DIM,
+                                    .value_dim = HEAD_DIM,
                                     .stride = HEAD_DIM,
                                     .num_heads = NUM_HEADS,
                                     .num_tokens = num_tokens,

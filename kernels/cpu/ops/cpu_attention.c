@@ -10,8 +10,11 @@
  *
  * Sequences next to each other that decode one token each and begin with the same blocks (a cached
  * prefix, parallel choices, beams) share the whole chunks of these: their rows form one tile, which
- * reads K and V once, and whose total each sequence's own tile continues from. */
+ * reads K and V once, and whose total each sequence's own tile continues from.
+ *
+ * Of a latent layout a thread makes V from K, for each chunk that it is at. */
 #include "config/base/check.h"
+#include "config/base/numbers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/levels/cpu_attention_tile.h"
 #include "kernels/cpu/memory/cpu_op_scratch.h"
@@ -20,7 +23,9 @@
 #include <string.h>
 
 #define TILE_ROWS 24
-#define UNITS_PER_THREAD 6 /* with fewer tiles than that, chunks are dealt out */
+#define LATENT_TILE_ROWS 64 /* V is made once for all of them */
+#define LATENT_COLUMNS 16   /* of V that are made at a time, from as many rows of K */
+#define UNITS_PER_THREAD 6  /* with fewer tiles than that, chunks are dealt out */
 /* Row-tokens below which a hand-over costs more than it saves. */
 #define SMALL_WORK 512
 
@@ -41,7 +46,7 @@ struct plan {
     const struct attention_args *args;
     int32_t window;   /* INT32_MAX: no limit */
     int32_t group;    /* query heads per KV head */
-    int32_t stride;   /* head_dim rounded up to 16 */
+    int32_t stride;   /* V's elements rounded up to 16 */
     int32_t max_rows; /* of any tile, rounded up to ATTENTION_ROW_STEP */
     int32_t num_tiles;
     int64_t num_units;
@@ -88,9 +93,13 @@ static void add_tile(struct plan *plan, int32_t seq, int32_t token, int32_t num_
         (int64_t)(length - first_seen) * num_tokens * plan->group * num_kv_heads;
 }
 
+static int32_t tile_rows(const struct plan *plan) {
+    return plan->args->cache->layout.latent_dim > 0 ? LATENT_TILE_ROWS : TILE_ROWS;
+}
+
 static void plan_tiles(struct plan *plan) {
     const struct step_inputs *step = &plan->backend->step;
-    int32_t tile_tokens = plan->group < TILE_ROWS ? TILE_ROWS / plan->group : 1;
+    int32_t tile_tokens = max_int32(tile_rows(plan) / plan->group, 1);
     plan->max_rows = (tile_tokens * plan->group + ATTENTION_ROW_STEP - 1) / ATTENTION_ROW_STEP *
                      ATTENTION_ROW_STEP;
     for (int32_t s = 0; s < step->num_seqs; s++) {
@@ -142,7 +151,7 @@ static void add_prefix(struct plan *plan, int32_t first, int32_t num_seqs, int32
 /* A prefix takes in the next sequence unless that would make it less than half as long. */
 static void plan_prefixes(struct plan *plan) {
     const struct step_inputs *step = &plan->backend->step;
-    const int32_t most = TILE_ROWS / plan->group;
+    const int32_t most = tile_rows(plan) / plan->group;
     for (int32_t t = 0; t < plan->num_tiles;) {
         int32_t n = 1, shared = 0;
         for (; n < most && t + n < plan->num_tiles; n++) {
@@ -165,6 +174,7 @@ struct workspace {
     struct attention_queries queries;
     float *scores, *sums, *peaks, *decays;
     struct attention_state chunk, total;
+    char *values; /* of a latent layout: V of a chunk */
 };
 
 /* A row of each of the workspace's arrays but the states. */
@@ -172,8 +182,16 @@ static size_t workspace_row_floats(const struct plan *plan) {
     return ATTENTION_QUERY_STRIDE + ATTENTION_STEP + 16 + ATTENTION_MAX_TERMS + 4;
 }
 
-static size_t workspace_floats(const struct plan *plan) {
-    return (size_t)plan->max_rows * workspace_row_floats(plan) + 2 * state_floats(plan);
+/* Of a group of V, as cpu_op_kernels.h has it. */
+static size_t value_group_bytes(const struct plan *plan) {
+    const struct kv_layout *l = &plan->args->cache->layout;
+    return (size_t)l->latent_dim * KV_GROUP * kv_type_bytes(l->type);
+}
+
+static size_t workspace_bytes(const struct plan *plan) {
+    return ((size_t)plan->max_rows * workspace_row_floats(plan) + 2 * state_floats(plan)) *
+               sizeof(float) +
+           ATTENTION_CHUNK_GROUPS * value_group_bytes(plan);
 }
 
 static struct workspace workspace_of(const struct plan *plan, int worker) {
@@ -189,7 +207,8 @@ static struct workspace workspace_of(const struct plan *plan, int worker) {
         .peaks = of_rows + 2 * rows,
         .decays = of_rows + 3 * rows,
         .chunk = state_at(plan, chunk),
-        .total = state_at(plan, chunk + state_floats(plan))};
+        .total = state_at(plan, chunk + state_floats(plan)),
+        .values = (char *)(chunk + 2 * state_floats(plan))};
 }
 
 /* A rotated query (x, y) of a pair and the bias (a, b) of its keys, which position p has turned by
@@ -213,7 +232,7 @@ static void load_queries(const struct plan *plan, const struct tile *tile, int32
                          const struct attention_queries *queries) {
     const struct attention_args *args = plan->args;
     const struct kv_layout *l = &args->cache->layout;
-    int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
+    int64_t row_floats = kv_query_row(l, args->num_q_heads);
     float factor = args->soft_cap > 0 ? args->scale : args->scale * ATTENTION_LOG2E;
     for (int32_t t = 0; t < tile->num_tokens; t++) {
         const float *src = (const float *)args->qkv + (tile->first_token + t) * row_floats +
@@ -259,10 +278,52 @@ static void find_groups(const struct plan *plan, const struct tile *tile, int32_
     }
 }
 
+/* Makes a group of V from one of K: elements of `item` bytes, of which `pack` are adjacent; both
+ * are constants. `bias` is added to bytes. */
+static inline void turn_group(const char *k, char *v, size_t width, size_t pack, size_t item,
+                              int bias) {
+    for (size_t first = 0; first < width; first += LATENT_COLUMNS) {
+        size_t end = first + LATENT_COLUMNS < width ? first + LATENT_COLUMNS : width;
+        for (size_t t = 0; t < KV_GROUP; t++)
+            for (size_t d = first; d < end; d++) {
+                const char *from = k + (d / pack * KV_GROUP * pack + t * pack + d % pack) * item;
+                char *to = v + (t / pack * width * pack + d * pack + t % pack) * item;
+                memcpy(to, from, item);
+                if (bias != 0)
+                    *to = (char)(*to + bias);
+            }
+    }
+}
+
+/* Points the chunk's V, which is in K's planes, to memory of the worker. */
+static void make_values(const struct plan *plan, int32_t num_groups, char *values,
+                        struct attention_tile *chunk) {
+    const struct kv_layout *l = &plan->args->cache->layout;
+    const size_t width = (size_t)l->latent_dim, group_bytes = value_group_bytes(plan);
+    for (int32_t g = 0; g < ATTENTION_CHUNK_GROUPS + ATTENTION_STEP_GROUPS; g++)
+        chunk->v[g] = values + (g < num_groups ? (size_t)g * group_bytes : 0);
+    for (int32_t g = 0; g < num_groups; g++) {
+        const char *k = chunk->k[g];
+        char *v = values + (size_t)g * group_bytes;
+        if (l->type == KV_F32)
+            turn_group(k, v, width, 1, 4, 0);
+        else if (l->type == KV_F16)
+            turn_group(k, v, width, 1, 2, 0);
+        else if (l->type == KV_BF16)
+            turn_group(k, v, width, 2, 2, 0);
+        else if (l->type == KV_INT8)
+            turn_group(k, v, width, 4, 1, -KV_CODE_BIAS);
+        else
+            turn_group(k, v, width, 1, 1, 0);
+    }
+}
+
 static void attend_chunk(const struct plan *plan, const struct tile *tile, int32_t kv_head,
                          int32_t chunk_index, const struct workspace *work,
                          struct attention_state state) {
-    struct attention_tile chunk = {.head_dim = plan->args->cache->layout.head_dim,
+    const struct kv_layout *l = &plan->args->cache->layout;
+    struct attention_tile chunk = {.head_dim = l->head_dim,
+                                   .value_dim = kv_value_dim(l),
                                    .stride = plan->stride,
                                    .num_heads = plan->group,
                                    .num_tokens = tile->num_tokens,
@@ -278,11 +339,16 @@ static void attend_chunk(const struct plan *plan, const struct tile *tile, int32
                                    .decays = work->decays,
                                    .state = state};
     find_groups(plan, tile, kv_head, &chunk);
+    if (l->latent_dim > 0) {
+        int32_t length = tile->first_length + tile->num_tokens - 1 - chunk.chunk_begin;
+        make_values(plan, (min_int32(length, ATTENTION_CHUNK) + KV_GROUP - 1) / KV_GROUP,
+                    work->values, &chunk);
+    }
     if (plan->args->key_biases != NULL) {
         chunk.turning = plan->args->key_biases;
         chunk.key_bias = &plan->args->key_biases->heads[kv_head];
     }
-    plan->backend->op->attention[plan->args->cache->layout.type].attend(&chunk);
+    plan->backend->op->attention[l->type].attend(&chunk);
 }
 
 static void total_begin(const struct plan *plan, int32_t num_rows, struct attention_state *total) {
@@ -304,7 +370,7 @@ static float final_factor(const struct attention_args *args, int64_t head, float
 
 static void write_out(const struct plan *plan, const struct tile *tile, int32_t kv_head,
                       const struct attention_state *total) {
-    int32_t dim = plan->args->cache->layout.head_dim;
+    int32_t dim = kv_value_dim(&plan->args->cache->layout);
     for (int32_t r = 0; r < tile->num_tokens * plan->group; r++) {
         int64_t token = tile->first_token + r / plan->group;
         int64_t head = (int64_t)kv_head * plan->group + r % plan->group;
@@ -433,20 +499,19 @@ static void share_prefixes(struct plan *plan) {
 void cpu_paged_attention(struct backend *base, const struct attention_args *args) {
     struct cpu_backend *b = (struct cpu_backend *)base;
     const struct kv_layout *l = &args->cache->layout;
-    CHECK(l->head_dim % KV_HEAD_DIM_STEP == 0 && l->head_dim <= KV_MAX_HEAD_DIM);
-    CHECK(l->block_size % KV_TOKEN_STEP == 0);
+    CHECK(kv_layout_is_supported(l));
     struct plan plan = {.backend = b,
                         .args = args,
                         .window = args->window > 0 ? args->window : INT32_MAX,
                         .group = args->num_q_heads / l->num_kv_heads,
-                        .stride = (l->head_dim + 15) / 16 * 16};
+                        .stride = (kv_value_dim(l) + 15) / 16 * 16};
     struct cpu_op_scratch *scratch = b->op_scratch;
     plan.tiles =
         cpu_op_scratch_reserve(&scratch->plan, cpu_attention_plan_bytes(b->step.num_tokens));
     CHECK(plan.tiles != NULL);
     plan.prefixes = plan.tiles + b->step.num_tokens;
     plan_tiles(&plan);
-    CHECK(cpu_op_scratch_reserve_workers(scratch, workspace_floats(&plan) * sizeof(float)) == 0);
+    CHECK(cpu_op_scratch_reserve_workers(scratch, workspace_bytes(&plan)) == 0);
     int num_threads = thread_pool_size(b->pool);
     int64_t num_items = (int64_t)plan.num_tiles * l->num_kv_heads;
     if (plan.num_row_tokens < SMALL_WORK) {

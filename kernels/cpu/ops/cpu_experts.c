@@ -1,7 +1,7 @@
-/* A mixture of experts. Products of a call's choices take the experts one after the other, in
- * chunks of as many packed rows as the workspace holds; all threads share the panels of a chunk's
- * experts. Experts that nobody chose are neither read nor prefetched. A token alone is packed once
- * for all its experts.
+/* A mixture of experts, and products per head, which are those of experts that every token takes.
+ * Products of a call's choices take the experts one after the other, in chunks of as many packed
+ * rows as the workspace holds; all threads share the panels of a chunk's experts. Experts that
+ * nobody chose are neither read nor prefetched. A token alone is packed once for all its experts.
  *
  * An expert's rows are multiplied like those of a matrix that has only its segments, so they have
  * the bits of `linear`. Where an expert has several, a thread's results go through memory of its
@@ -183,28 +183,42 @@ struct expert_group {
     int32_t first_packed; /* row of the workspace */
 };
 
+/* Choice i is multiplied from x + i / choices_per_row * x_stride to out + i * out_stride. */
 struct experts_job {
     struct cpu_backend *backend;
-    const struct expert_linear_args *args;
-    int32_t num_panels, num_columns; /* of an expert */
+    const struct matrix *matrix;
+    const float *x;
+    float *out;
+    ptrdiff_t x_stride, out_stride;
+    int32_t choices_per_row;
+    int32_t num_own, num_tokens;
+    const struct expert_choices *choices; /* NULL: every token takes all, in order */
+    int32_t num_panels;                   /* of an expert */
     int num_segments;
     uint8_t *packed[GEMM_MAX_PACKINGS];
     int32_t num_groups;
     struct expert_group groups[GEMM_CHUNK_ROWS];
 };
 
+static int32_t choice_at(const struct experts_job *job, int32_t i) {
+    return job->choices != NULL ? job->choices->order[i]
+                                : i % job->num_tokens * job->num_own + i / job->num_tokens;
+}
+
+/* Where an expert's choices begin in that order; num_own: where they end. */
+static int32_t first_choice(const struct experts_job *job, int32_t expert) {
+    return job->choices != NULL ? job->choices->first[expert] : expert * job->num_tokens;
+}
+
 static void pack_choices(void *context, int64_t begin, int64_t end, int worker) {
     const struct experts_job *job = context;
-    const struct expert_linear_args *args = job->args;
-    const struct matrix *matrix = args->weight;
+    const struct matrix *matrix = job->matrix;
     const struct expert_group *group = job->groups;
     const int32_t origin = group->first;
     for (int32_t i = origin + (int32_t)begin; i < origin + end; i++) {
         while (i >= group->first + group->num_rows)
             group++;
-        int32_t choice = args->choices->order[i];
-        int32_t row = args->per_choice ? choice : choice / args->num_chosen;
-        const float *x = (const float *)args->x + (ptrdiff_t)row * matrix->cols;
+        const float *x = job->x + choice_at(job, i) / job->choices_per_row * job->x_stride;
         for (int p = 0; p < matrix->num_packings; p++) {
             const struct cpu_row_packing *packing = matrix->packings[p];
             size_t row_bytes = packing->row_bytes((size_t)matrix->cols);
@@ -217,12 +231,12 @@ static void pack_choices(void *context, int64_t begin, int64_t end, int worker) 
 
 static const struct matrix_segment *segments_of(const struct experts_job *job,
                                                 const struct expert_group *group) {
-    return job->args->weight->segments + (ptrdiff_t)group->expert * job->num_segments;
+    return job->matrix->segments + (ptrdiff_t)group->expert * job->num_segments;
 }
 
 static struct gemm_product product_of(const struct experts_job *job,
                                       const struct expert_group *group) {
-    const struct matrix *matrix = job->args->weight;
+    const struct matrix *matrix = job->matrix;
     bool is_last = group == job->groups + job->num_groups - 1;
     struct gemm_product product = {.matrix = matrix,
                                    .segments = segments_of(job, group),
@@ -242,18 +256,17 @@ static struct gemm_product product_of(const struct experts_job *job,
 /* At most GEMM_PORTION_PANELS panels. A row alone needs no other place than its own. */
 static void multiply_group(const struct experts_job *job, const struct expert_group *group,
                            int32_t begin, int32_t end, int worker) {
-    const int32_t *choices = job->args->choices->order + group->first;
     struct gemm_product product = product_of(job, group);
-    float *out = (float *)job->args->out + cpu_gemm_first_column(&product, begin);
+    float *out = job->out + cpu_gemm_first_column(&product, begin);
     if (group->num_rows == 1) {
-        product.out = out + (ptrdiff_t)choices[0] * job->num_columns;
+        product.out = out + choice_at(job, group->first) * job->out_stride;
         cpu_gemm_multiply(&product, begin, end);
         return;
     }
     product.out = job->backend->op_scratch->workers[worker].data;
     size_t bytes = (size_t)cpu_gemm_multiply(&product, begin, end) * sizeof(float);
     for (int32_t i = 0; i < group->num_rows; i++)
-        memcpy(out + (ptrdiff_t)choices[i] * job->num_columns,
+        memcpy(out + choice_at(job, group->first + i) * job->out_stride,
                product.out + (ptrdiff_t)i * PORTION_COLUMNS, bytes);
 }
 
@@ -284,14 +297,12 @@ static int32_t least_tile_rows(const struct matrix *matrix) {
 /* Groups the choices from index *next of `order` on that fit into the workspace; an expert's
  * choices are only divided if they are alone too many. Returns the number of rows to be packed. */
 static int32_t plan_groups(struct experts_job *job, int32_t *expert, int32_t *next) {
-    const struct expert_linear_args *args = job->args;
-    const int32_t *first = args->choices->first, step = least_tile_rows(args->weight);
-    const int32_t begin = *next;
-    const bool is_shared = args->num_tokens == 1 && !args->per_choice;
+    const int32_t step = least_tile_rows(job->matrix), begin = *next;
+    const bool is_shared = job->num_tokens == 1 && job->choices_per_row > 1;
     int32_t used = 0;
     job->num_groups = 0;
-    while (*expert < args->num_own) {
-        int32_t left = first[*expert + 1] - *next;
+    while (*expert < job->num_own) {
+        int32_t left = first_choice(job, *expert + 1) - *next;
         int32_t taken = min_int32(left, GEMM_CHUNK_ROWS);
         int32_t places = (taken + step - 1) / step * step;
         if (used + places > GEMM_CHUNK_ROWS)
@@ -307,25 +318,50 @@ static int32_t plan_groups(struct experts_job *job, int32_t *expert, int32_t *ne
     return is_shared ? min_int32(job->num_groups, 1) : *next - begin;
 }
 
-void cpu_linear_experts(struct backend *base, const struct expert_linear_args *args) {
-    struct cpu_backend *b = (struct cpu_backend *)base;
-    const struct matrix *matrix = args->weight;
-    struct experts_job job = {.backend = b,
-                              .args = args,
-                              .num_panels = matrix->num_panels / args->num_own,
-                              .num_columns = matrix->rows / args->num_own,
-                              .num_segments = matrix->num_segments / args->num_own};
+/* Fills in the rest of the job. */
+static void run_job(struct experts_job *job) {
+    struct cpu_backend *b = job->backend;
+    const struct matrix *matrix = job->matrix;
+    job->num_panels = matrix->num_panels / job->num_own;
+    job->num_segments = matrix->num_segments / job->num_own;
     CHECK(cpu_op_scratch_reserve_workers(b->op_scratch, PORTION_BYTES) == 0);
     for (int p = 0; p < matrix->num_packings; p++)
-        job.packed[p] = cpu_gemm_packed_rows(b, matrix->packings[p]);
+        job->packed[p] = cpu_gemm_packed_rows(b, matrix->packings[p]);
     cpu_gemm_expect_next(b, matrix, NULL, 0);
     int32_t expert = 0, next = 0, num_rows;
-    while ((num_rows = plan_groups(&job, &expert, &next)) > 0) {
+    while ((num_rows = plan_groups(job, &expert, &next)) > 0) {
         thread_pool_for(b->pool, num_rows, cpu_gemm_pack_portion(num_rows, matrix->cols),
-                        pack_choices, &job);
-        thread_pool_for(b->pool, (int64_t)job.num_groups * job.num_panels, GEMM_PORTION_PANELS,
-                        multiply_groups, &job);
+                        pack_choices, job);
+        thread_pool_for(b->pool, (int64_t)job->num_groups * job->num_panels, GEMM_PORTION_PANELS,
+                        multiply_groups, job);
     }
+}
+
+void cpu_linear_experts(struct backend *base, const struct expert_linear_args *args) {
+    struct experts_job job = {.backend = (struct cpu_backend *)base,
+                              .matrix = args->weight,
+                              .x = args->x,
+                              .out = args->out,
+                              .x_stride = args->weight->cols,
+                              .out_stride = args->weight->rows / args->num_own,
+                              .choices_per_row = args->per_choice ? 1 : args->num_chosen,
+                              .num_own = args->num_own,
+                              .num_tokens = args->num_tokens,
+                              .choices = args->choices};
+    run_job(&job);
+}
+
+void cpu_linear_heads(struct backend *base, const struct head_linear_args *args) {
+    struct experts_job job = {.backend = (struct cpu_backend *)base,
+                              .matrix = args->weight,
+                              .x = args->x,
+                              .out = args->out,
+                              .x_stride = args->x_stride,
+                              .out_stride = args->out_stride,
+                              .choices_per_row = 1,
+                              .num_own = args->num_heads,
+                              .num_tokens = args->num_tokens};
+    run_job(&job);
 }
 
 /* --- combine_experts --- */

@@ -194,31 +194,27 @@ static float *scale_at(const struct kv_layout *l, char *plane, int32_t token) {
                                        : NULL;
 }
 
-static void store_token(const struct cpu_op_kernels *op, const struct rope_store_args *args,
-                        const float *k, const float *v, int32_t slot) {
-    const struct kv_layout *l = &args->cache->layout;
-    size_t dim = (size_t)l->head_dim;
+/* Stores a token's K or V of a head. */
+static void store_row(const struct cpu_op_kernels *op, const struct kv_cache *cache, int32_t layer,
+                      enum kv_part part, int32_t head, int32_t slot, const float *values) {
+    const struct kv_layout *l = &cache->layout;
     int32_t block = slot / l->block_size, token = slot % l->block_size;
     size_t lane = (size_t)(token % KV_GROUP), group = kv_row_offset(l, token - (int32_t)lane);
-    char *pool = args->cache->buffer.data;
-    for (int32_t h = 0; h < l->num_kv_heads; h++) {
-        float row[KV_MAX_HEAD_DIM];
-        char *k_plane = pool + kv_plane_offset(l, block, args->layer, KV_PART_K, h);
-        char *v_plane = pool + kv_plane_offset(l, block, args->layer, KV_PART_V, h);
-        op->store(l->type, k + (size_t)h * dim, row, scale_at(l, k_plane, token), l->head_dim);
-        scatter_k(l->type, row, k_plane + group, lane, dim);
-        op->store(l->type, v + (size_t)h * dim, row, scale_at(l, v_plane, token), l->head_dim);
-        scatter_v(l->type, row, v_plane + group, lane, dim);
-    }
+    char *plane = (char *)cache->buffer.data + kv_plane_offset(l, block, layer, part, head);
+    float row[KV_MAX_LATENT_ROW];
+    op->store(l->type, values, row, scale_at(l, plane, token), l->head_dim);
+    (part == KV_PART_K ? scatter_k : scatter_v)(l->type, row, plane + group, lane,
+                                                (size_t)l->head_dim);
 }
 
-static void rotate_heads(const struct cpu_op_kernels *op, const struct rope_store_args *args,
-                         float *heads, int64_t num_heads, int32_t position) {
-    const float *cosines = args->rope_table + (int64_t)position * args->rotary_dim;
-    int32_t num_pairs = args->rotary_dim / 2;
-    for (int64_t h = 0; h < num_heads; h++)
-        (args->interleaved ? op->rotate_pairs : op->rotate_halves)(
-            heads + h * args->cache->layout.head_dim, cosines, cosines + num_pairs, num_pairs);
+/* Heads follow each other after `stride` elements, of which rotary_dim are rotated. table NULL:
+ * none are. */
+static void rotate_heads(const struct cpu_op_kernels *op, const float *table, int32_t rotary_dim,
+                         bool interleaved, float *heads, int64_t num_heads, int64_t stride) {
+    int32_t num_pairs = rotary_dim / 2;
+    for (int64_t h = 0; h < num_heads && table != NULL; h++)
+        (interleaved ? op->rotate_pairs : op->rotate_halves)(heads + h * stride, table,
+                                                             table + num_pairs, num_pairs);
 }
 
 static void rope_store_tokens(void *context, int64_t begin, int64_t end, int worker) {
@@ -234,8 +230,34 @@ static void rope_store_tokens(void *context, int64_t begin, int64_t end, int wor
         float *k = q + (int64_t)args->num_q_heads * l->head_dim;
         float *v = k + (int64_t)l->num_kv_heads * l->head_dim;
         if (args->rope_table != NULL)
-            rotate_heads(op, args, q, num_rotated, step->positions[t]);
-        store_token(op, args, k, v, step->slot_mapping[t]);
+            rotate_heads(op, args->rope_table + (int64_t)step->positions[t] * args->rotary_dim,
+                         args->rotary_dim, args->interleaved, q, num_rotated, l->head_dim);
+        for (int32_t h = 0; h < l->num_kv_heads; h++, k += l->head_dim, v += l->head_dim) {
+            store_row(op, args->cache, args->layer, KV_PART_K, h, step->slot_mapping[t], k);
+            store_row(op, args->cache, args->layer, KV_PART_V, h, step->slot_mapping[t], v);
+        }
+    }
+}
+
+static void store_latent_tokens(void *context, int64_t begin, int64_t end, int worker) {
+    const struct op_call *call = context;
+    const struct latent_store_args *args = call->args;
+    const struct cpu_op_kernels *op = call->backend->op;
+    const struct step_inputs *step = &call->backend->step;
+    const int64_t dim = args->cache->layout.head_dim, turned = args->rotary_dim;
+    for (int64_t t = begin; t < end; t++) {
+        const float *table =
+            args->rope_table != NULL ? args->rope_table + step->positions[t] * turned : NULL;
+        float *row = (float *)args->kv + t * dim;
+        float *queries = (float *)args->queries + t * args->num_q_heads * dim + dim - turned;
+        const float *q =
+            (const float *)args->q + (t * args->num_q_heads + 1) * args->q_dim - turned;
+        for (int64_t h = 0; h < args->num_q_heads; h++)
+            memcpy(queries + h * dim, q + h * args->q_dim, (size_t)turned * sizeof(*q));
+        rotate_heads(op, table, args->rotary_dim, args->interleaved, queries, args->num_q_heads,
+                     dim);
+        rotate_heads(op, table, args->rotary_dim, args->interleaved, row + dim - turned, 1, dim);
+        store_row(op, args->cache, args->layer, KV_PART_K, 0, step->slot_mapping[t], row);
     }
 }
 
@@ -249,10 +271,19 @@ static void follow_blocks(const struct cpu_backend *b, const struct kv_cache *ca
                           num_blocks * kv_block_bytes(&cache->layout));
 }
 
+void cpu_store_latent(struct backend *b, const struct latent_store_args *args) {
+    const struct kv_layout *l = &args->cache->layout;
+    CHECK(kv_layout_is_supported(l) && l->latent_dim + args->rotary_dim == l->head_dim);
+    int64_t row_floats = args->rotary_dim * (int64_t)(args->num_q_heads + 1) + l->head_dim;
+    if (args->layer == 0)
+        follow_blocks((struct cpu_backend *)b, args->cache);
+    for_rows(b, args, ((struct cpu_backend *)b)->step.num_tokens, row_floats, ROPE_CHUNK,
+             store_latent_tokens);
+}
+
 void cpu_rope_store_kv(struct backend *b, const struct rope_store_args *args) {
     const struct kv_layout *l = &args->cache->layout;
-    CHECK(l->head_dim % KV_HEAD_DIM_STEP == 0 && l->head_dim <= KV_MAX_HEAD_DIM);
-    CHECK(l->block_size % KV_GROUP == 0);
+    CHECK(kv_layout_is_supported(l) && l->latent_dim == 0);
     int64_t row_floats = (int64_t)(args->num_q_heads + 2 * l->num_kv_heads) * l->head_dim;
     int32_t num_tokens = ((struct cpu_backend *)b)->step.num_tokens;
     if (args->layer == 0)

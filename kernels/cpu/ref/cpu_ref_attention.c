@@ -33,6 +33,7 @@ static void write_row(const struct kv_cache *cache, int32_t layer, enum kv_part 
                     (size_t)cache->layout.head_dim);
 }
 
+/* Of V, kv_value_dim elements count. */
 static void read_row(const struct kv_cache *cache, int32_t layer, enum kv_part part, int32_t head,
                      int32_t slot, float *values) {
     struct cached_row row = cached_row(cache, layer, part, head, slot);
@@ -40,11 +41,11 @@ static void read_row(const struct kv_cache *cache, int32_t layer, enum kv_part p
                   (size_t)cache->layout.head_dim);
 }
 
-static void rotate(float *head, const float *table_row, const struct rope_store_args *args) {
-    int32_t half = args->rotary_dim / 2;
+static void rotate(float *head, const float *table_row, int32_t rotary_dim, bool interleaved) {
+    int32_t half = rotary_dim / 2;
     for (int32_t i = 0; i < half; i++) {
-        float *a = args->interleaved ? &head[2 * i] : &head[i];
-        float *b = args->interleaved ? &head[2 * i + 1] : &head[i + half];
+        float *a = interleaved ? &head[2 * i] : &head[i];
+        float *b = interleaved ? &head[2 * i + 1] : &head[i + half];
         double c = table_row[i], s = table_row[half + i];
         double rotated_a = *a * c - *b * s;
         double rotated_b = *a * s + *b * c;
@@ -65,10 +66,32 @@ void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args
         int32_t slot = step->slot_mapping[t];
         for (int32_t h = 0; args->rope_table && h < args->num_q_heads + l->num_kv_heads; h++)
             rotate(q + (size_t)h * dim,
-                   args->rope_table + (size_t)step->positions[t] * (size_t)args->rotary_dim, args);
+                   args->rope_table + (size_t)step->positions[t] * (size_t)args->rotary_dim,
+                   args->rotary_dim, args->interleaved);
         for (int32_t h = 0; h < l->num_kv_heads; h++) {
             write_row(args->cache, args->layer, KV_PART_K, h, slot, k + (size_t)h * dim);
             write_row(args->cache, args->layer, KV_PART_V, h, slot, v + (size_t)h * dim);
+        }
+    }
+}
+
+void cpu_ref_store_latent(struct backend *b, const struct latent_store_args *args) {
+    const struct step_inputs *step = &((struct cpu_ref *)b)->step;
+    size_t dim = (size_t)args->cache->layout.head_dim, turned = (size_t)args->rotary_dim;
+    size_t num_heads = (size_t)args->num_q_heads, q_dim = (size_t)args->q_dim;
+    for (size_t t = 0; t < (size_t)step->num_tokens; t++) {
+        float *row = (float *)args->kv + t * dim;
+        const float *table = args->rope_table;
+        if (table != NULL) {
+            table += (size_t)step->positions[t] * turned;
+            rotate(row + dim - turned, table, args->rotary_dim, args->interleaved);
+        }
+        write_row(args->cache, args->layer, KV_PART_K, 0, step->slot_mapping[t], row);
+        for (size_t h = t * num_heads; h < (t + 1) * num_heads; h++) {
+            float *out = (float *)args->queries + h * dim + dim - turned;
+            memcpy(out, (const float *)args->q + h * q_dim + q_dim - turned, turned * sizeof(*out));
+            if (table != NULL)
+                rotate(out, table, args->rotary_dim, args->interleaved);
         }
     }
 }
@@ -114,16 +137,17 @@ static void attend(const struct attention_args *args, const int32_t *block_table
         max = fmax(max, scores[t]);
     }
     double total = exp(sink - max);
-    memset(sums, 0, (size_t)l->head_dim * sizeof(*sums));
+    const int32_t value_dim = kv_value_dim(l);
+    memset(sums, 0, (size_t)value_dim * sizeof(*sums));
     for (int32_t t = first; t < length; t++) {
         int32_t slot = block_table[t / l->block_size] * l->block_size + t % l->block_size;
         read_row(args->cache, args->layer, KV_PART_V, kv_head, slot, row);
         double p = exp(scores[t] - max);
         total += p;
-        for (int32_t d = 0; d < l->head_dim; d++)
+        for (int32_t d = 0; d < value_dim; d++)
             sums[d] += p * row[d];
     }
-    for (int32_t d = 0; d < l->head_dim; d++)
+    for (int32_t d = 0; d < value_dim; d++)
         out[d] = (float)(sums[d] / total);
 }
 
@@ -131,7 +155,7 @@ void cpu_ref_paged_attention(struct backend *b, const struct attention_args *arg
     const struct step_inputs *step = &((struct cpu_ref *)b)->step;
     const struct kv_layout *l = &args->cache->layout;
     size_t dim = (size_t)l->head_dim;
-    size_t row_heads = (size_t)(args->num_q_heads + 2 * l->num_kv_heads);
+    size_t row_floats = (size_t)kv_query_row(l, args->num_q_heads);
     int32_t longest = 0;
     for (int32_t s = 0; s < step->num_seqs; s++)
         longest = step->context_lens[s] > longest ? step->context_lens[s] : longest;
@@ -146,10 +170,10 @@ void cpu_ref_paged_attention(struct backend *b, const struct attention_args *arg
             int32_t length = step->context_lens[s] - (end - 1 - t);
             for (int32_t h = 0; h < args->num_q_heads; h++)
                 attend(args, table, h, length,
-                       (const float *)args->qkv + ((size_t)t * row_heads + (size_t)h) * dim, scores,
+                       (const float *)args->qkv + (size_t)t * row_floats + (size_t)h * dim, scores,
                        row, sums,
-                       (float *)args->out +
-                           ((size_t)t * (size_t)args->num_q_heads + (size_t)h) * dim);
+                       (float *)args->out + ((size_t)t * (size_t)args->num_q_heads + (size_t)h) *
+                                                (size_t)kv_value_dim(l));
         }
     }
     free(row);

@@ -109,6 +109,18 @@ void cpu_ref_route(struct backend *b, const struct route_args *args) {
     choices->first[args->num_own] = count;
 }
 
+/* One vector by rows first_row .. first_row + num_rows - 1. */
+static void multiply(const struct matrix *weight, const float *x, size_t first_row, size_t num_rows,
+                     float *out) {
+    size_t cols = (size_t)weight->cols;
+    for (size_t r = first_row; r < first_row + num_rows; r++) {
+        double sum = 0;
+        for (size_t c = 0; c < cols; c++)
+            sum += (double)x[c] * weight->data[r * cols + c];
+        *out++ = (float)(sum + weight->bias[r]);
+    }
+}
+
 void cpu_ref_linear_experts(struct backend *b, const struct expert_linear_args *args) {
     const struct matrix *weight = args->weight;
     size_t rows = (size_t)(weight->rows / args->num_own), cols = (size_t)weight->cols;
@@ -116,16 +128,16 @@ void cpu_ref_linear_experts(struct backend *b, const struct expert_linear_args *
         for (int32_t i = args->choices->first[e]; i < args->choices->first[e + 1]; i++) {
             size_t choice = (size_t)args->choices->order[i];
             size_t from = args->per_choice ? choice : choice / (size_t)args->num_chosen;
-            const float *x = (const float *)args->x + from * cols;
-            float *out = (float *)args->out + choice * rows;
-            for (size_t r = 0; r < rows; r++) {
-                const float *row = weight->data + ((size_t)e * rows + r) * cols;
-                double sum = 0;
-                for (size_t c = 0; c < cols; c++)
-                    sum += (double)x[c] * row[c];
-                out[r] = (float)(sum + weight->bias[(size_t)e * rows + r]);
-            }
+            multiply(weight, (const float *)args->x + from * cols, (size_t)e * rows, rows,
+                     (float *)args->out + choice * rows);
         }
+}
+
+void cpu_ref_linear_heads(struct backend *b, const struct head_linear_args *args) {
+    size_t num_heads = (size_t)args->num_heads, rows = (size_t)args->weight->rows / num_heads;
+    for (size_t i = 0; i < (size_t)args->num_tokens * num_heads; i++)
+        multiply(args->weight, (const float *)args->x + i * (size_t)args->x_stride,
+                 i % num_heads * rows, rows, (float *)args->out + i * (size_t)args->out_stride);
 }
 
 /* In float: the definition says so. */

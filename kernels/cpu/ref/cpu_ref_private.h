@@ -27,11 +27,13 @@ struct matrix {
 
 /* cpu_ref_attention.c */
 void cpu_ref_rope_store_kv(struct backend *b, const struct rope_store_args *args);
+void cpu_ref_store_latent(struct backend *b, const struct latent_store_args *args);
 void cpu_ref_paged_attention(struct backend *b, const struct attention_args *args);
 
 /* cpu_ref_experts.c */
 void cpu_ref_route(struct backend *b, const struct route_args *args);
 void cpu_ref_linear_experts(struct backend *b, const struct expert_linear_args *args);
+void cpu_ref_linear_heads(struct backend *b, const struct head_linear_args *args);
 void cpu_ref_combine_experts(struct backend *b, const struct combine_args *args);
 
 /* cpu_ref_sample.c */

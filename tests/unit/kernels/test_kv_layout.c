@@ -21,11 +21,14 @@ static void for_every_layout(walk_fn walk) {
     for (enum kv_type type = 0; type < NUM_KV_TYPES; type++)
         for (size_t d = 0; d < sizeof(head_dims) / sizeof(head_dims[0]); d++)
             for (size_t s = 0; s < sizeof(block_sizes) / sizeof(block_sizes[0]); s++) {
-                const struct kv_layout layout = {.num_layers = NUM_LAYERS,
-                                                 .num_kv_heads = NUM_HEADS,
-                                                 .head_dim = head_dims[d],
-                                                 .block_size = block_sizes[s],
-                                                 .type = type};
+                struct kv_layout layout = {.num_layers = NUM_LAYERS,
+                                           .num_kv_heads = NUM_HEADS,
+                                           .head_dim = head_dims[d],
+                                           .block_size = block_sizes[s],
+                                           .type = type};
+                walk(&layout);
+                layout.num_kv_heads = 1;
+                layout.latent_dim = head_dims[d] / 2 / KV_HEAD_DIM_STEP * KV_HEAD_DIM_STEP;
                 walk(&layout);
             }
 }
@@ -44,7 +47,8 @@ static size_t walk_plane(const struct kv_layout *l, size_t plane) {
 
 static size_t walk_layer(const struct kv_layout *l, int32_t block, int32_t layer, size_t begin) {
     size_t end = begin;
-    for (enum kv_part part = KV_PART_K; part <= KV_PART_V; part++)
+    const enum kv_part last = l->latent_dim > 0 ? KV_PART_K : KV_PART_V;
+    for (enum kv_part part = KV_PART_K; part <= last; part++)
         for (int32_t head = 0; head < l->num_kv_heads; head++) {
             assert_int_equal(kv_plane_offset(l, block, layer, part, head), end);
             end = walk_plane(l, end);

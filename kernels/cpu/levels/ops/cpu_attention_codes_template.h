@@ -102,7 +102,7 @@ SIMD_INLINE void weigh_codes_tile(const struct attention_tile *tile, int32_t row
             acc[r][c] = vi_set1(0);
     }
     for (int32_t t = seen.first / 4 * 4; t < seen.end; t += 4) {
-        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim + 4 * (size_t)column;
+        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->value_dim + 4 * (size_t)column;
         struct vi values[VF_COLUMN_TILE];
         UNROLL
         for (int c = 0; c < num_columns; c++) {

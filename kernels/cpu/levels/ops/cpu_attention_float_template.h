@@ -106,7 +106,7 @@ SIMD_INLINE void weigh_tile(enum kv_type type, const struct attention_tile *tile
         }
     }
     for (int32_t t = seen.first / pack * pack; t < seen.end; t += pack) {
-        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim;
+        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->value_dim;
         struct vf values[VF_COLUMN_TILE][2];
         UNROLL
         for (int c = 0; c < num_columns; c++)

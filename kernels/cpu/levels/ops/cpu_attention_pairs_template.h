@@ -90,7 +90,7 @@ SIMD_INLINE void weigh_pairs_tile(const struct attention_tile *tile, int32_t row
         }
     }
     for (int32_t t = seen.first / 2 * 2; t < seen.end; t += 2) {
-        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->head_dim + 2 * (size_t)column;
+        size_t index = (size_t)(t % KV_GROUP) * (size_t)tile->value_dim + 2 * (size_t)column;
         struct vi values[VF_COLUMN_TILE];
         UNROLL
         for (int c = 0; c < num_columns; c++) {

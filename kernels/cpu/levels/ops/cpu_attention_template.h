@@ -248,11 +248,11 @@ SIMD_INLINE void weigh_rows(enum kv_type type, const struct attention_tile *tile
                             const int num_rows, const void *const *v, struct seen seen,
                             const bool decay, const bool parts) {
     int32_t c = 0;
-    for (; c + 16 * VF_COLUMN_TILE <= tile->head_dim; c += 16 * VF_COLUMN_TILE)
+    for (; c + 16 * VF_COLUMN_TILE <= tile->value_dim; c += 16 * VF_COLUMN_TILE)
         weigh_columns(type, tile, row, num_rows, v, seen, decay, parts, c, VF_COLUMN_TILE, false);
-    for (; c + 16 <= tile->head_dim; c += 16)
+    for (; c + 16 <= tile->value_dim; c += 16)
         weigh_columns(type, tile, row, num_rows, v, seen, decay, parts, c, 1, false);
-    if (c < tile->head_dim)
+    if (c < tile->value_dim)
         weigh_columns(type, tile, row, num_rows, v, seen, decay, parts, c, 1, true);
 }
 
@@ -377,7 +377,7 @@ SIMD_INLINE void attend(enum kv_type type, const struct attention_tile *tile) {
 
 SIMD_INLINE void load_query(enum kv_type type, const float *src, float factor, int32_t n,
                             const struct attention_queries *out, int32_t row) {
-    float scaled[KV_MAX_HEAD_DIM];
+    float scaled[KV_MAX_LATENT_ROW];
     size_t at = (size_t)row * ATTENTION_QUERY_STRIDE;
     bool is_float = type != KV_INT8 && !MULTIPLIES_PAIRS(type);
     float *target = is_float ? (float *)out->rows + at : scaled;
