@@ -26,6 +26,11 @@ void forward_pass_norm(const struct forward_pass *pass, const struct buffer *wei
  * Each at one place: what is common to all of them, as their division among ranks, or an adapter to
  * come, is a matter of this part. */
 
+/* Choices follow from these logits. */
+static bool is_router(enum projection_role role) {
+    return role == PROJECTION_ROUTER || role == PROJECTION_SHARED_ROUTER;
+}
+
 static void multiply(const struct forward_pass *pass, const struct projection *projection,
                      const void *x, void *out, float scale, bool accumulate) {
     struct backend *b = pass->backend;
@@ -35,8 +40,7 @@ static void multiply(const struct forward_pass *pass, const struct projection *p
                                             .num_rows = pass->num_tokens,
                                             .scale = scale,
                                             .accumulate = accumulate,
-                                            .float_out = model_shard_cut_of(projection->role) ==
-                                                         NOT_PARALLEL});
+                                            .float_out = is_router(projection->role)});
 }
 
 void forward_pass_apply(const struct forward_pass *pass, const struct projection *projection,
@@ -134,6 +138,10 @@ static void normalise_q_and_k(const struct forward_pass *pass, const struct laye
 
 void forward_pass_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
                             const struct buffer *out) {
+    if (pass->config->latent.kv_rank > 0) {
+        forward_pass_latent_attention(pass, layer, x, out);
+        return;
+    }
     struct backend *b = pass->backend;
     const struct model_config *config = pass->config;
     const struct layer_weights *w = &pass->weights->layers[layer];

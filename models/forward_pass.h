@@ -25,6 +25,10 @@ struct forward_pass {
     struct buffer attended; /* [tokens, q width]: the attention's result while `narrow` still serves
                                the FFN; empty without parallel_residual */
 
+    /* Of a model with latent attention (mla.c); otherwise empty. */
+    struct buffer latent;  /* [tokens, head_dim]: what the cache gets */
+    struct buffer queries; /* [tokens, heads * head_dim], and at least q_rank */
+
     /* Of a model with experts (moe.c); otherwise empty. `wide` then also holds the results of every
      * choice: [tokens * chosen, max(2 * expert size, hidden)]. */
     struct buffer expert_inner;  /* [tokens * chosen, expert size], and as wide as hidden */
@@ -33,7 +37,7 @@ struct forward_pass {
 };
 
 /* Products: out = x W^T + bias, for the pass' tokens, of a column-parallel product: a row of the
- * rank's outputs for each; and of one that every rank has, in float. */
+ * rank's outputs for each; and of one that every rank has, a router's in float. */
 void forward_pass_apply(const struct forward_pass *pass, const struct projection *projection,
                         const struct buffer *x, const struct buffer *out);
 void forward_pass_apply_whole(const struct forward_pass *pass, const struct projection *projection,
@@ -66,6 +70,10 @@ void forward_pass_end_branch(const struct forward_pass *pass, const struct buffe
  * be x. Collective if a norm spans the heads of several ranks. */
 void forward_pass_attention(const struct forward_pass *pass, int32_t layer, const struct buffer *x,
                             const struct buffer *out);
+
+/* mla.c: the same for latent attention. */
+void forward_pass_latent_attention(const struct forward_pass *pass, int32_t layer,
+                                   const struct buffer *x, const struct buffer *out);
 
 /* out [num_rows, width] = act(gate) * up, of rows of gate, then up. */
 void forward_pass_gate(const struct forward_pass *pass, const struct buffer *gate_up,

@@ -7,6 +7,8 @@
  *     rotate q and k, store k and v in the cache        layers[].rope, rope_interleaved
  *     x = attention(q, cache) Wo                        layers[].window, attention_scale,
  *                                                       attention_soft_cap
+ *     or of latent attention (mla.c): q, and what is    latent
+ *     cached of k and v, are products of products
  *     hidden += post(x)                                 post_norm, residual_scale
  *     gate | up = pre(hidden) Wgate_up
  *     hidden += post((act(gate) * up) Wdown)            activation
@@ -58,6 +60,8 @@ enum workspace_part {
     WIDE,
     ATTENDED,
     EXPERT_INNER,
+    LATENT,
+    QUERIES,
     HEAD_ROWS,
     NUM_ACTIVATIONS,
     ROUTER_LOGITS = NUM_ACTIVATIONS,
@@ -80,6 +84,17 @@ static bool is_whole(const struct model_shard *shard) {
 }
 
 /* Returns the elements of a token's rows in the parts of the layers. */
+static void measure_latent(const struct model_config *config, const struct model_shard *shard,
+                           int32_t widths[static NUM_ROW_PARTS]) {
+    const struct latent_config *latent = &config->latent;
+    if (latent->kv_rank == 0)
+        return;
+    int32_t wide = max_int32(latent->nope_dim + config->rotary_dim, latent->kv_rank);
+    widths[WIDE] = max_int32(widths[WIDE], shard->num_heads * wide);
+    widths[LATENT] = config->head_dim;
+    widths[QUERIES] = max_int32(shard->num_heads * config->head_dim, latent->q_rank);
+}
+
 static void measure_layers(const struct model_config *config, const struct model_shard *shard,
                            int32_t widths[static NUM_ROW_PARTS]) {
     const struct moe_config *moe = &config->moe;
@@ -89,12 +104,13 @@ static void measure_layers(const struct model_config *config, const struct model
     int32_t chosen = moe->num_chosen, expert = shard->expert_size;
     widths[HIDDEN] = hidden;
     widths[NARROW] = max_int32(max_int32(hidden, q_width), ffn);
-    widths[WIDE] = max_int32(max_int32(model_shard_qkv_width(shard, config), 2 * ffn),
-                             has_way_station ? hidden : 0);
+    int32_t qkv = config->latent.kv_rank > 0 ? 0 : model_shard_qkv_width(shard, config);
+    widths[WIDE] = max_int32(max_int32(qkv, 2 * ffn), has_way_station ? hidden : 0);
     widths[WIDE] = max_int32(widths[WIDE], chosen * max_int32(2 * expert, hidden));
     widths[ATTENDED] = config->parallel_residual ? q_width : 0;
     widths[EXPERT_INNER] = chosen > 0 ? max_int32(chosen * expert, hidden) : 0;
     widths[ROUTER_LOGITS] = moe->num_experts;
+    measure_latent(config, shard, widths);
 }
 
 /* Returns false when the sizes do not fit memory addresses. */
@@ -118,6 +134,8 @@ static bool measure_workspace(const struct model_config *config, const struct mo
         [WIDE] = tokens,
         [ATTENDED] = tokens,
         [EXPERT_INNER] = tokens,
+        [LATENT] = tokens,
+        [QUERIES] = tokens,
         [ROUTER_LOGITS] = tokens,
         [HEAD_ROWS] = limits->max_logit_rows,
         [LOGITS_SHARE] = limits->max_logit_rows,
@@ -156,6 +174,8 @@ static void list_buffers(struct llama *llama, struct buffer *out[static NUM_WORK
     out[WIDE] = &llama->pass.wide;
     out[ATTENDED] = &llama->pass.attended;
     out[EXPERT_INNER] = &llama->pass.expert_inner;
+    out[LATENT] = &llama->pass.latent;
+    out[QUERIES] = &llama->pass.queries;
     out[ROUTER_LOGITS] = &llama->pass.router_logits;
     out[CHOICES] = &llama->pass.choices;
     out[HEAD_ROWS] = &llama->head_rows;

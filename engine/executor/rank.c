@@ -190,6 +190,7 @@ static void set_layout(struct rank *rank) {
         .num_layers = rank->shard.num_layers,
         .num_kv_heads = rank->shard.num_kv_heads,
         .head_dim = model->head_dim,
+        .latent_dim = model->latent.kv_rank,
         .block_size = rank->limits.block_size,
         .type = rank->config.kv_type,
     };

@@ -87,6 +87,18 @@ struct quantization_config {
     int32_t block_rows, block_cols; /* FP8: of the block that shares a scale; 0: no blocks */
 };
 
+/* Multi-head latent attention (DeepSeek-AI, "DeepSeek-V2", 2024): per token the cache has a vector
+ * of kv_rank elements, of which each head's keys and values are products, and rotary_dim rotated
+ * elements of a key that all heads share (a latent layout of kv_layout.h). head_dim is then
+ * kv_rank + rotary_dim, and num_kv_heads 1. */
+struct latent_config {
+    int32_t kv_rank;   /* 0: attention is not latent */
+    int32_t q_rank;    /* queries are made of a vector of so many elements; 0: of hidden states */
+    int32_t nope_dim;  /* elements of a head's query before the rotary_dim that are rotated */
+    int32_t value_dim; /* of a head's value */
+    float norm_eps;    /* of the norms of both vectors */
+};
+
 enum norm_kind { NORM_RMS, NORM_LAYER /* mean subtracted */ };
 /* What is normalised of q and k before the rotation: nothing, each head, or all heads as one
  * vector. */
@@ -122,6 +134,7 @@ struct model_config {
     enum activation activation;
     bool overflows_f16;   /* activations exceed what half precision holds */
     bool attention_sinks; /* see attention_args */
+    struct latent_config latent;
     struct moe_config moe;
 
     int32_t rotary_dim;    /* <= head_dim, even */
@@ -141,6 +154,11 @@ struct model_config {
     char tensor_prefix[48];                       /* of HF names: "model."; empty for GGUF */
     struct layer_config layers[MODEL_MAX_LAYERS]; /* [num_layers] */
 };
+
+/* Returns the elements of a head's result of attention. */
+static inline int32_t model_config_value_dim(const struct model_config *config) {
+    return config->latent.kv_rank > 0 ? config->latent.value_dim : config->head_dim;
+}
 
 enum {
     MODEL_MAX_VOCAB = 1 << 22,

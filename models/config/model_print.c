@@ -275,6 +275,7 @@ static double kv_token_bytes(const struct model_config *config, enum kv_type typ
     const struct kv_layout layout = {.num_layers = config->num_layers,
                                      .num_kv_heads = config->num_kv_heads,
                                      .head_dim = config->head_dim,
+                                     .latent_dim = config->latent.kv_rank,
                                      .block_size = KV_TOKEN_STEP,
                                      .type = type};
     return (double)kv_block_bytes(&layout) / KV_TOKEN_STEP;

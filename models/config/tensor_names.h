@@ -35,6 +35,15 @@ enum tensor_role {
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
     TENSOR_ATTENTION_OUT,
+    /* Of latent attention. Queries are made by TENSOR_Q, or in two steps by Q_A and Q_B. */
+    TENSOR_Q_A,       /* [q_rank, hidden] */
+    TENSOR_Q_A_NORM,  /* [q_rank] */
+    TENSOR_Q_B,       /* [heads * (nope_dim + rotary_dim), q_rank] */
+    TENSOR_KV_A,      /* [kv_rank + rotary_dim, hidden] */
+    TENSOR_KV_A_NORM, /* [kv_rank] */
+    TENSOR_KV_B,      /* [heads * (nope_dim + value_dim), kv_rank]; or for all heads in one: */
+    TENSOR_K_B,       /* [heads, kv_rank, nope_dim] */
+    TENSOR_V_B,       /* [heads, value_dim, kv_rank] */
     /* Gate, up and the two in one are in this order for each kind of FFN (weights_plan.c). */
     TENSOR_GATE,
     TENSOR_UP,
@@ -62,7 +71,8 @@ enum tensor_role {
 struct tensor_place {
     enum tensor_role role;
     int32_t layer;  /* 0 for tensors that exist once */
-    int32_t expert; /* of TENSOR_EXPERT_...: which, or TENSOR_ALL_EXPERTS; 0 for others */
+    int32_t expert; /* of TENSOR_EXPERT_...: which, or TENSOR_ALL_EXPERTS; of TENSOR_K_B and V_B,
+                       whose experts are heads: TENSOR_ALL_EXPERTS; 0 for others */
 };
 
 /* Writes the first spelling. suffix: "weight", "bias" or another of a quantised checkpoint. */

@@ -74,9 +74,9 @@ static void cut_heads(const struct model_config *config, int32_t step, struct mo
 
 static bool are_heads_between_blocks(const struct model_config *config, int32_t block,
                                      const struct model_shard *shard) {
-    int32_t end = shard->first_head + shard->num_heads;
-    return shard->first_head * config->head_dim % block == 0 &&
-           (end == config->num_heads || end * config->head_dim % block == 0);
+    int32_t end = shard->first_head + shard->num_heads, dim = model_config_value_dim(config);
+    return shard->first_head * dim % block == 0 &&
+           (end == config->num_heads || end * dim % block == 0);
 }
 
 /* A norm over all heads of k counts each head once for every rank that has it, so that number must

@@ -45,7 +45,7 @@ int model_shard_init_stage(const struct model *model, enum dtype quantization, i
 
 /* The matrices of a layer. In a sparse layer GATE_UP and DOWN are those of the shared expert. */
 enum projection_role {
-    PROJECTION_QKV,
+    PROJECTION_QKV, /* of latent attention: q */
     PROJECTION_ATTENTION_OUT,
     PROJECTION_GATE_UP,
     PROJECTION_DOWN,
@@ -53,6 +53,11 @@ enum projection_role {
     PROJECTION_EXPERT_GATE_UP, /* of many experts, as is EXPERT_DOWN */
     PROJECTION_EXPERT_DOWN,
     PROJECTION_SHARED_ROUTER,
+    /* Of latent attention. */
+    PROJECTION_Q_A,
+    PROJECTION_KV_A,
+    PROJECTION_KEY_UP, /* of many heads, as is VALUE_UP */
+    PROJECTION_VALUE_UP,
     NUM_PROJECTION_ROLES
 };
 
@@ -66,9 +71,13 @@ static inline enum projection_cut model_shard_cut_of(enum projection_role role) 
     case PROJECTION_QKV:
     case PROJECTION_GATE_UP:
     case PROJECTION_EXPERT_GATE_UP:
+    case PROJECTION_KEY_UP:
+    case PROJECTION_VALUE_UP:
         return COLUMN_PARALLEL;
     case PROJECTION_ROUTER:
     case PROJECTION_SHARED_ROUTER:
+    case PROJECTION_Q_A:
+    case PROJECTION_KV_A:
         return NOT_PARALLEL;
     default:
         return ROW_PARALLEL;
@@ -79,10 +88,10 @@ static inline bool model_shard_has_layer(const struct model_shard *shard, int32_
     return layer >= shard->first_layer && layer < shard->first_layer + shard->num_layers;
 }
 
-/* Return the elements of a row of q, and of q, k and v. */
+/* Return the elements of a row of attention's result, and of q, k and v. */
 static inline int32_t model_shard_q_width(const struct model_shard *shard,
                                           const struct model_config *config) {
-    return shard->num_heads * config->head_dim;
+    return shard->num_heads * model_config_value_dim(config);
 }
 static inline int32_t model_shard_qkv_width(const struct model_shard *shard,
                                             const struct model_config *config) {

@@ -74,12 +74,76 @@ static bool find_transposed(const struct model *model, struct tensor_place place
     return true;
 }
 
+/* --- Keys' and values' parts of each head in one: [heads * (nope_dim + value_dim), kv_rank] --- */
+
+/* Returns the rows of a head. */
+static int32_t head_rows(const struct tensor_source *source) {
+    return (int32_t)(source->tensors[0]->shape[0] / source->num_experts);
+}
+
+/* The last rows of a head. */
+static const char *assemble_head_values(const struct tensor_source *source,
+                                        const uint8_t *const raw[], int32_t first_row,
+                                        int32_t num_rows, void *out) {
+    size_t row_bytes = dtype_row_bytes(source->dtype, (size_t)source->cols);
+    size_t first = (size_t)(head_rows(source) - source->rows + first_row);
+    memcpy(out, raw[0] + first * row_bytes, (size_t)num_rows * row_bytes);
+    return NULL;
+}
+
+/* The first rows of a head become columns. */
+static const char *assemble_head_keys(const struct tensor_source *source,
+                                      const uint8_t *const raw[], int32_t first_row,
+                                      int32_t num_rows, void *out) {
+    enum dtype stored = source->tensors[0]->dtype;
+    size_t row_bytes = dtype_row_bytes(stored, (size_t)source->rows);
+    size_t item = dtype_block_bytes(source->dtype);
+    float values[KV_MAX_LATENT_ROW];
+    uint8_t turned[KV_MAX_LATENT_ROW * sizeof(float)];
+    for (size_t c = 0; c < (size_t)source->cols; c++) {
+        const uint8_t *from = raw[0] + c * row_bytes;
+        if (stored != source->dtype) {
+            dtype_to_f32(stored, from, values, (size_t)source->rows);
+            dtype_from_f32(source->dtype, values, turned, (size_t)source->rows);
+            from = turned;
+        }
+        uint8_t *to = (uint8_t *)out + c * item;
+        for (size_t r = 0; r < (size_t)num_rows; r++, to += (size_t)source->cols * item)
+            memcpy(to, from + ((size_t)first_row + r) * item, item);
+    }
+    return NULL;
+}
+
+/* Of quantised keys, whose blocks are in rows, columns are F16. */
+static bool find_in_kv_b(const struct model *model, struct tensor_place place,
+                         struct tensor_source *out) {
+    const struct latent_config *latent = &model->config.latent;
+    int32_t num_heads = model->config.num_heads;
+    bool is_key = place.role == TENSOR_K_B;
+    if (!is_key && place.role != TENSOR_V_B)
+        return false;
+    place = (struct tensor_place){TENSOR_KV_B, place.layer, 0};
+    if (!find_plain(model, place, out))
+        return false;
+    out->stored_rows = num_heads * (latent->nope_dim + latent->value_dim);
+    out->stored_cols = latent->kv_rank;
+    bool has_shape = out->rows == out->stored_rows && out->cols == out->stored_cols;
+    out->num_experts = num_heads;
+    out->rows = !has_shape ? 0 : is_key ? latent->kv_rank : latent->value_dim;
+    out->cols = is_key ? latent->nope_dim : latent->kv_rank;
+    if (is_key && out->dtype != DTYPE_NONE && dtype_is_quantised(out->dtype))
+        out->dtype = DTYPE_F16;
+    out->assemble = is_key ? assemble_head_keys : assemble_head_values;
+    return true;
+}
+
 /* --- All --- */
 
 typedef bool find_function(const struct model *model, struct tensor_place place,
                            struct tensor_source *out);
 
-static find_function *const forms[] = {tensor_source_find_quantised, find_transposed, find_plain};
+static find_function *const forms[] = {tensor_source_find_quantised, find_transposed, find_plain,
+                                       find_in_kv_b};
 
 bool tensor_source_find(const struct model *model, struct tensor_place place,
                         struct tensor_source *out) {

@@ -28,6 +28,8 @@ struct tensor_source {
     int32_t group_size; /* of a quantised source: columns that share a scale */
     const char *wrong;  /* NULL, or what is wrong with the headers of its tensors: static text */
     int wrong_tensor;   /* with which of them */
+    int32_t stored_rows,
+        stored_cols; /* what tensors[0] must have, if not those of an expert; else 0 */
     bool alternates; /* rows (and biases) of gate and up take turns in the file; not in a source */
 };
 

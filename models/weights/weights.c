@@ -82,7 +82,11 @@ static const struct {
     enum projection_role role;
     size_t offset;
 } projections[] = {
+    {PROJECTION_Q_A, offsetof(struct layer_weights, q_a)},
     {PROJECTION_QKV, offsetof(struct layer_weights, qkv)},
+    {PROJECTION_KV_A, offsetof(struct layer_weights, kv_a)},
+    {PROJECTION_KEY_UP, offsetof(struct layer_weights, key_up)},
+    {PROJECTION_VALUE_UP, offsetof(struct layer_weights, value_up)},
     {PROJECTION_ATTENTION_OUT, offsetof(struct layer_weights, attention_out)},
     {PROJECTION_GATE_UP, offsetof(struct layer_weights, gate_up)},
     {PROJECTION_DOWN, offsetof(struct layer_weights, down)},
@@ -340,6 +344,8 @@ static void free_layer(struct backend *backend, struct layer_weights *w) {
     ops->buffer_free(backend, &w->attention_post_norm);
     ops->buffer_free(backend, &w->q_norm);
     ops->buffer_free(backend, &w->k_norm);
+    ops->buffer_free(backend, &w->q_a_norm);
+    ops->buffer_free(backend, &w->kv_a_norm);
     ops->buffer_free(backend, &w->key_bias);
     ops->buffer_free(backend, &w->sinks);
     ops->buffer_free(backend, &w->selection_bias);

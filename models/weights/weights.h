@@ -37,16 +37,24 @@ struct layer_weights {
     struct key_biases key_biases;      /* these biases, and how they rotate; heads NULL: none */
     struct buffer sinks;               /* float [num_heads] */
     struct projection attention_out;   /* [hidden, num_heads * head_dim] */
-    struct buffer ffn_norm;            /* float [hidden] */
-    struct projection gate_up;         /* [2 * intermediate, hidden]: gate, then up */
-    struct projection down;            /* [hidden, intermediate]; both of the shared expert, if the
-                                          layer is sparse */
-    struct projection router;          /* [experts of the model, hidden] */
-    struct buffer selection_bias;      /* float [experts of the model] */
-    struct projection expert_gate_up;  /* for each expert [2 * expert_size, hidden] */
-    struct projection expert_down;     /* for each expert [hidden, expert_size] */
-    struct projection shared_router;   /* [1, hidden] */
-    struct buffer ffn_post_norm;       /* float [hidden] */
+    /* Of latent attention, where qkv is q alone: [num_heads * (nope_dim + rotary_dim), q_rank or
+     * hidden]. */
+    struct projection q_a;        /* [q_rank, hidden] */
+    struct buffer q_a_norm;       /* float [q_rank] */
+    struct projection kv_a;       /* [kv_rank + rotary_dim, hidden] */
+    struct buffer kv_a_norm;      /* float [kv_rank] */
+    struct projection key_up;     /* for each head [kv_rank, nope_dim]: from q to its latent form */
+    struct projection value_up;   /* for each head [value_dim, kv_rank] */
+    struct buffer ffn_norm;       /* float [hidden] */
+    struct projection gate_up;    /* [2 * intermediate, hidden]: gate, then up */
+    struct projection down;       /* [hidden, intermediate]; both of the shared expert, if the
+                                     layer is sparse */
+    struct projection router;     /* [experts of the model, hidden] */
+    struct buffer selection_bias; /* float [experts of the model] */
+    struct projection expert_gate_up; /* for each expert [2 * expert_size, hidden] */
+    struct projection expert_down;    /* for each expert [hidden, expert_size] */
+    struct projection shared_router;  /* [1, hidden] */
+    struct buffer ffn_post_norm;      /* float [hidden] */
 };
 
 /* Norm weights are the factors of a row: norm_plus_one has been added, and post-norms and the

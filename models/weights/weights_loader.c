@@ -65,6 +65,8 @@ static void bind(struct weights_loader *l, const struct tensor_info *tensor) {
 
 static int refuse_missing(struct weights_loader *l, struct tensor_place place, const char *suffix) {
     char name[TENSOR_NAME_BYTES];
+    if (place.role == TENSOR_K_B || place.role == TENSOR_V_B)
+        place = (struct tensor_place){TENSOR_KV_B, place.layer, 0};
     tensor_names_write(&l->model->config, place, suffix, name);
     return error_set(l->err, ERROR_MODEL, "%s: tensor '%s' is missing",
                      tensor_file_path(l->model->file), name);
@@ -163,6 +165,10 @@ static int check_shape(const struct weights_loader *l, const struct weights_matr
                  source->num_experts, source->rows, source->cols, num_experts, part->rows,
                  plan->cols);
         return weights_rows_explain(l, source->tensors[0], ERROR_MODEL, expected);
+    }
+    if (source->stored_rows > 0) {
+        snprintf(expected, sizeof(expected), "%d, %d", source->stored_rows, source->stored_cols);
+        return refuse_shape(l, source->tensors[0], expected);
     }
     int used = has_all ? snprintf(expected, sizeof(expected), "%d, ", num_experts) : 0;
     bool swaps = source->assemble != NULL && source->num_tensors == 1;

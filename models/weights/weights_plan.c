@@ -38,6 +38,8 @@ static struct tensor_place place_of(const struct model *model, enum tensor_role 
                                     int32_t layer) {
     struct tensor_place all = {role, layer, TENSOR_ALL_EXPERTS}, one = {role, layer, 0};
     bool is_expert = role >= TENSOR_EXPERT_GATE && role <= TENSOR_EXPERT_DOWN;
+    if (role == TENSOR_K_B || role == TENSOR_V_B)
+        return all;
     return is_expert && num_rows(model, all) > 0 ? all : one;
 }
 
@@ -181,8 +183,9 @@ static struct weights_matrix plan_experts(const struct model *model,
     return plan;
 }
 
-static struct row_span heads(int32_t first, int32_t count, const struct model_config *config) {
-    return (struct row_span){first * config->head_dim, count * config->head_dim};
+/* The elements of consecutive heads of `dim`. */
+static struct row_span heads(int32_t first, int32_t count, int32_t dim) {
+    return (struct row_span){first * dim, count * dim};
 }
 
 bool weights_plan_has_projection(const struct model_config *config, enum projection_role role,
@@ -198,6 +201,12 @@ bool weights_plan_has_projection(const struct model_config *config, enum project
         return is_sparse;
     case PROJECTION_SHARED_ROUTER:
         return is_sparse && config->moe.shared_gate;
+    case PROJECTION_Q_A:
+        return config->latent.q_rank > 0;
+    case PROJECTION_KV_A:
+    case PROJECTION_KEY_UP:
+    case PROJECTION_VALUE_UP:
+        return config->latent.kv_rank > 0;
     default:
         return true;
     }
@@ -208,8 +217,8 @@ static struct weights_matrix plan_qkv(const struct model *model, const struct mo
     const struct model_config *config = &model->config;
     int32_t q_rows = config->num_heads * config->head_dim;
     int32_t kv_rows = config->num_kv_heads * config->head_dim;
-    struct row_span q = heads(shard->first_head, shard->num_heads, config);
-    struct row_span kv = heads(shard->first_kv_head, shard->num_kv_heads, config);
+    struct row_span q = heads(shard->first_head, shard->num_heads, config->head_dim);
+    struct row_span kv = heads(shard->first_kv_head, shard->num_kv_heads, config->head_dim);
     const struct stacked qkv = {.num_roles = 3,
                                 .roles = {TENSOR_Q, TENSOR_K, TENSOR_V},
                                 .rows = {q_rows, kv_rows, kv_rows},
@@ -217,6 +226,56 @@ static struct weights_matrix plan_qkv(const struct model *model, const struct mo
                                 .fused = TENSOR_QKV};
     struct weights_matrix plan = plan_stacked(model, &qkv, layer);
     plan.keys = (struct row_span){q.num_rows, kv.num_rows};
+    return plan;
+}
+
+/* --- Latent attention --- */
+
+static struct weights_matrix plan_queries(const struct model *model,
+                                          const struct model_shard *shard, int32_t layer) {
+    const struct model_config *config = &model->config;
+    int32_t dim = config->latent.nope_dim + config->rotary_dim;
+    enum tensor_role role = config->latent.q_rank > 0 ? TENSOR_Q_B : TENSOR_Q;
+    const struct stacked alone = {.num_roles = 1,
+                                  .roles = {role},
+                                  .rows = {config->num_heads * dim},
+                                  .kept = {heads(shard->first_head, shard->num_heads, dim)},
+                                  .fused = role};
+    struct weights_matrix plan = plan_stacked(model, &alone, layer);
+    if (config->latent.q_rank > 0)
+        plan.cols = plan.num_cols = config->latent.q_rank;
+    return plan;
+}
+
+/* The experts are heads. */
+static struct weights_matrix plan_of_heads(const struct model *model,
+                                           const struct model_shard *shard, enum tensor_role role,
+                                           int32_t layer, int32_t rows, int32_t cols) {
+    struct weights_matrix plan = plan_whole(model, role, layer, rows);
+    plan.cols = plan.num_cols = cols;
+    plan.num_experts = model->config.num_heads;
+    plan.own = (struct row_span){shard->first_head, shard->num_heads};
+    plan.keeps_type = false;
+    return plan;
+}
+
+static struct weights_matrix plan_latent(const struct model *model, const struct model_shard *shard,
+                                         enum projection_role role, int32_t layer) {
+    const struct latent_config *latent = &model->config.latent;
+    struct weights_matrix plan;
+    switch (role) {
+    case PROJECTION_KEY_UP:
+        return plan_of_heads(model, shard, TENSOR_K_B, layer, latent->kv_rank, latent->nope_dim);
+    case PROJECTION_VALUE_UP:
+        return plan_of_heads(model, shard, TENSOR_V_B, layer, latent->value_dim, latent->kv_rank);
+    case PROJECTION_Q_A:
+        plan = plan_whole(model, TENSOR_Q_A, layer, latent->q_rank);
+        break;
+    default:
+        plan = plan_whole(model, TENSOR_KV_A, layer, latent->kv_rank + model->config.rotary_dim);
+        break;
+    }
+    plan.keeps_type = false;
     return plan;
 }
 
@@ -231,11 +290,13 @@ struct weights_matrix weights_plan_projection(const struct model *model,
         inner = (struct row_span){shard->first_shared_inner, shard->shared_size};
     switch (role) {
     case PROJECTION_QKV:
-        return plan_qkv(model, shard, layer);
+        return config->latent.kv_rank > 0 ? plan_queries(model, shard, layer)
+                                          : plan_qkv(model, shard, layer);
     case PROJECTION_ATTENTION_OUT:
-        return plan_branch_end(model, shard, TENSOR_ATTENTION_OUT, layer,
-                               config->num_heads * config->head_dim,
-                               heads(shard->first_head, shard->num_heads, config));
+        return plan_branch_end(
+            model, shard, TENSOR_ATTENTION_OUT, layer,
+            config->num_heads * model_config_value_dim(config),
+            heads(shard->first_head, shard->num_heads, model_config_value_dim(config)));
     case PROJECTION_GATE_UP:
         return plan_gate_up(model, is_shared ? TENSOR_SHARED_GATE : TENSOR_GATE, layer, size,
                             inner);
@@ -253,6 +314,11 @@ struct weights_matrix weights_plan_projection(const struct model *model,
     case PROJECTION_EXPERT_GATE_UP:
     case PROJECTION_EXPERT_DOWN:
         return plan_experts(model, shard, role, layer);
+    case PROJECTION_Q_A:
+    case PROJECTION_KV_A:
+    case PROJECTION_KEY_UP:
+    case PROJECTION_VALUE_UP:
+        return plan_latent(model, shard, role, layer);
     case NUM_PROJECTION_ROLES:
         break;
     }
@@ -338,6 +404,13 @@ static struct weights_norm norm_of_heads(const struct model_config *config, enum
                                  .offset = offset};
 }
 
+/* Every rank has it, as the file does. */
+static struct weights_norm whole_vector(enum tensor_role role, int32_t layer, int32_t width,
+                                        size_t offset) {
+    return (struct weights_norm){
+        .place = {role, layer, 0}, .width = width, .count = width, .scale = 1.0F, .offset = offset};
+}
+
 #define NORM(name) offsetof(struct layer_weights, name)
 
 int weights_plan_norms(const struct model_config *config, const struct model_shard *shard,
@@ -356,13 +429,18 @@ int weights_plan_norms(const struct model_config *config, const struct model_sha
             norm_of_hidden(config, TENSOR_FFN_POST_NORM, layer, residual, NORM(ffn_post_norm));
     }
     if (config->qk_norm != QK_NORM_NONE) {
-        out[count++] =
-            norm_of_heads(config, TENSOR_Q_NORM, layer, config->num_heads,
-                          heads(shard->first_head, shard->num_heads, config), NORM(q_norm));
-        out[count++] =
-            norm_of_heads(config, TENSOR_K_NORM, layer, config->num_kv_heads,
-                          heads(shard->first_kv_head, shard->num_kv_heads, config), NORM(k_norm));
+        out[count++] = norm_of_heads(config, TENSOR_Q_NORM, layer, config->num_heads,
+                                     heads(shard->first_head, shard->num_heads, config->head_dim),
+                                     NORM(q_norm));
+        out[count++] = norm_of_heads(
+            config, TENSOR_K_NORM, layer, config->num_kv_heads,
+            heads(shard->first_kv_head, shard->num_kv_heads, config->head_dim), NORM(k_norm));
     }
+    if (config->latent.q_rank > 0)
+        out[count++] = whole_vector(TENSOR_Q_A_NORM, layer, config->latent.q_rank, NORM(q_a_norm));
+    if (config->latent.kv_rank > 0)
+        out[count++] =
+            whole_vector(TENSOR_KV_A_NORM, layer, config->latent.kv_rank, NORM(kv_a_norm));
     if (config->attention_sinks)
         out[count++] = (struct weights_norm){.place = {TENSOR_SINKS, layer, 0},
                                              .width = config->num_heads,
@@ -371,11 +449,8 @@ int weights_plan_norms(const struct model_config *config, const struct model_sha
                                              .scale = 1.0F,
                                              .offset = NORM(sinks)};
     if (config->layers[layer].is_sparse && config->moe.selection_bias)
-        out[count++] = (struct weights_norm){.place = {TENSOR_SELECTION_BIAS, layer, 0},
-                                             .width = config->moe.num_experts,
-                                             .count = config->moe.num_experts,
-                                             .scale = 1.0F,
-                                             .offset = NORM(selection_bias)};
+        out[count++] = whole_vector(TENSOR_SELECTION_BIAS, layer, config->moe.num_experts,
+                                    NORM(selection_bias));
     return count;
 }
 

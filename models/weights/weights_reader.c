@@ -128,6 +128,12 @@ static size_t count_bytes(const struct model *model) {
         if (!tensor_names_is_ignorable(&model->config, tensor->name))
             bytes += tensor->bytes;
     }
+    for (int32_t i = 0; i < model->config.num_layers && model->config.latent.kv_rank > 0; i++) {
+        /* Read twice: for its keys, and for its values. */
+        const struct tensor_place place = {TENSOR_KV_B, i, 0};
+        const struct tensor_info *tensor = tensor_names_find(model, place, "weight");
+        bytes += tensor != NULL ? tensor->bytes : 0;
+    }
     return bytes;
 }
 

@@ -79,7 +79,9 @@ static void normalise_heads(const struct reference *r, enum tensor_role role, in
     free(weight);
 }
 
-static void rotate(const struct reference *r, int32_t layer, int32_t num_heads, struct rows *x) {
+/* Heads follow each other from `first` on, after `stride` elements. */
+static void rotate(const struct reference *r, int32_t layer, int32_t num_heads, int32_t first,
+                   int32_t stride, struct rows *x) {
     const struct model_config *config = r->config;
     int32_t rope = config->layers[layer].rope, half = config->rotary_dim / 2;
     if (rope < 0)
@@ -87,7 +89,7 @@ static void rotate(const struct reference *r, int32_t layer, int32_t num_heads, 
     for (int t = 0; t < r->count; t++)
         for (int32_t head = 0; head < num_heads; head++)
             for (int32_t i = 0; i < half; i++) {
-                double *values = x->at[t] + head * config->head_dim;
+                double *values = x->at[t] + first + head * stride;
                 double angle =
                     t * pow((double)config->ropes[rope].theta, -2.0 * i / config->rotary_dim);
                 double *a = values + (config->rope_interleaved ? 2 * i : i);
@@ -102,13 +104,14 @@ static double cap(double x, float limit) {
     return limit > 0.0F ? (double)limit * tanh(x / (double)limit) : x;
 }
 
-/* One head's result for one token. */
-static void attend_one(const struct reference *r, int32_t layer, int32_t head, int token,
-                       const struct rows *q, const struct rows *k, const struct rows *v,
+/* One head's result for one token, of keys of `dim` elements. */
+static void attend_one(const struct reference *r, int32_t layer, int32_t head, int32_t dim,
+                       int token, const struct rows *q, const struct rows *k, const struct rows *v,
                        double *out) {
     const struct model_config *config = r->config;
-    int32_t dim = config->head_dim, window = config->layers[layer].window;
-    int32_t kv = head / (config->num_heads / config->num_kv_heads) * dim;
+    int32_t window = config->layers[layer].window, value_dim = model_config_value_dim(config);
+    bool is_latent = config->latent.kv_rank > 0;
+    int32_t kv = is_latent ? head : head / (config->num_heads / config->num_kv_heads);
     int first = window > 0 && token - window + 1 > 0 ? token - window + 1 : 0;
     double weights[REFERENCE_MAX_TOKENS], sum = 0.0;
     if (config->attention_sinks) {
@@ -120,30 +123,110 @@ static void attend_one(const struct reference *r, int32_t layer, int32_t head, i
     for (int t = first; t <= token; t++) {
         double score = 0.0;
         for (int32_t i = 0; i < dim; i++)
-            score += q->at[token][head * dim + i] * k->at[t][kv + i];
+            score += q->at[token][head * dim + i] * k->at[t][kv * dim + i];
         weights[t] = exp(cap(score * (double)config->attention_scale, config->attention_soft_cap));
         sum += weights[t];
     }
-    for (int32_t i = 0; i < dim; i++) {
-        out[head * dim + i] = 0.0;
+    for (int32_t i = 0; i < value_dim; i++) {
+        double *element = &out[head * value_dim + i];
+        *element = 0.0;
         for (int t = first; t <= token; t++)
-            out[head * dim + i] += weights[t] / sum * v->at[t][kv + i];
+            *element += weights[t] / sum * v->at[t][kv * value_dim + i];
     }
+}
+
+/* Every head's keys, without what is rotated, and values, of the vectors c. */
+static void expand(const struct reference *r, int32_t layer, const struct rows *c, struct rows *k,
+                   struct rows *v) {
+    const struct latent_config *latent = &r->config->latent;
+    int32_t nope = latent->nope_dim, rank = latent->kv_rank, value_dim = latent->value_dim;
+    int32_t dim = nope + r->config->rotary_dim, both = nope + value_dim;
+    bool in_one = r->config->naming == TENSOR_NAMING_HF;
+    float *wk = model_image_values(
+        model_image_find(r->image, in_one ? TENSOR_KV_B : TENSOR_K_B, layer, "weight"));
+    float *wv = model_image_values(
+        model_image_find(r->image, in_one ? TENSOR_KV_B : TENSOR_V_B, layer, "weight"));
+    for (int t = 0; t < r->count; t++)
+        for (int32_t head = 0; head < r->config->num_heads; head++) {
+            for (int32_t i = 0; i < nope; i++) {
+                k->at[t][head * dim + i] = 0.0;
+                for (int32_t j = 0; j < rank; j++)
+                    k->at[t][head * dim + i] +=
+                        c->at[t][j] * (double)wk[in_one ? (head * both + i) * rank + j
+                                                        : (head * rank + j) * nope + i];
+            }
+            for (int32_t i = 0; i < value_dim; i++) {
+                v->at[t][head * value_dim + i] = 0.0;
+                for (int32_t j = 0; j < rank; j++)
+                    v->at[t][head * value_dim + i] +=
+                        c->at[t][j] * (double)wv[in_one ? (head * both + nope + i) * rank + j
+                                                        : (head * value_dim + i) * rank + j];
+            }
+        }
+    free(wk);
+    free(wv);
+}
+
+static void normalise_latent(const struct reference *r, enum tensor_role role, int32_t layer,
+                             int32_t width, struct rows *x) {
+    float *weight = model_image_values(model_image_find(r->image, role, layer, "weight"));
+    struct model_config config = *r->config;
+    const struct reference own = {r->image, &config, r->count};
+    config.norm_eps = config.latent.norm_eps;
+    config.norm = NORM_RMS;
+    config.norm_plus_one = false;
+    normalise(&own, weight, 0, width, x);
+    free(weight);
+}
+
+/* Plain, as it is defined: every head has keys and values of its own. */
+static void latent_attention(const struct reference *r, int32_t layer, const struct rows *x,
+                             struct rows *y) {
+    static struct rows q_a, q, c, k, v, mixed;
+    const struct model_config *config = r->config;
+    const struct latent_config *latent = &config->latent;
+    int32_t dim = latent->nope_dim + config->rotary_dim, num_heads = config->num_heads;
+    if (latent->q_rank > 0) {
+        multiply(r, TENSOR_Q_A, layer, x, &q_a);
+        normalise_latent(r, TENSOR_Q_A_NORM, layer, latent->q_rank, &q_a);
+        multiply(r, TENSOR_Q_B, layer, &q_a, &q);
+    } else {
+        multiply(r, TENSOR_Q, layer, x, &q);
+    }
+    multiply(r, TENSOR_KV_A, layer, x, &c);
+    normalise_latent(r, TENSOR_KV_A_NORM, layer, latent->kv_rank, &c);
+    rotate(r, layer, 1, latent->kv_rank, 0, &c);
+    rotate(r, layer, num_heads, latent->nope_dim, dim, &q);
+    expand(r, layer, &c, &k, &v);
+    for (int t = 0; t < r->count; t++) {
+        for (int32_t i = 0; i < num_heads * config->rotary_dim; i++)
+            k.at[t][i / config->rotary_dim * dim + latent->nope_dim + i % config->rotary_dim] =
+                c.at[t][latent->kv_rank + i % config->rotary_dim];
+    }
+    for (int t = 0; t < r->count; t++)
+        for (int32_t head = 0; head < num_heads; head++)
+            attend_one(r, layer, head, dim, t, &q, &k, &v, mixed.at[t]);
+    multiply(r, TENSOR_ATTENTION_OUT, layer, &mixed, y);
 }
 
 static void attention(const struct reference *r, int32_t layer, const struct rows *x,
                       struct rows *y) {
     static struct rows q, k, v, mixed;
+    const int32_t dim = r->config->head_dim;
+    if (r->config->latent.kv_rank > 0) {
+        latent_attention(r, layer, x, y);
+        return;
+    }
     multiply(r, TENSOR_Q, layer, x, &q);
     multiply(r, TENSOR_K, layer, x, &k);
     multiply(r, TENSOR_V, layer, x, &v);
     normalise_heads(r, TENSOR_Q_NORM, layer, r->config->num_heads, &q);
     normalise_heads(r, TENSOR_K_NORM, layer, r->config->num_kv_heads, &k);
-    rotate(r, layer, r->config->num_heads, &q);
-    rotate(r, layer, r->config->num_kv_heads, &k);
+    rotate(r, layer, r->config->num_heads, 0, dim, &q);
+    rotate(r, layer, r->config->num_kv_heads, 0, dim, &k);
     for (int t = 0; t < r->count; t++)
         for (int32_t head = 0; head < r->config->num_heads; head++)
-            attend_one(r, layer, head, t, &q, &k, &v, mixed.at[t]);
+            attend_one(r, layer, head, dim, t, &q, &k, &v, mixed.at[t]);
     multiply(r, TENSOR_ATTENTION_OUT, layer, &mixed, y);
 }
 

@@ -90,6 +90,7 @@ static bool open_run(struct run *run, const struct model_image *image, const cha
     run->cache.layout = (struct kv_layout){.num_layers = config->num_layers,
                                            .num_kv_heads = config->num_kv_heads,
                                            .head_dim = config->head_dim,
+                                           .latent_dim = config->latent.kv_rank,
                                            .block_size = BLOCK_SIZE,
                                            .type = is_gpu ? KV_BF16 : cpu_kv_type};
     run->cache.num_blocks = NUM_BLOCKS;
@@ -431,6 +432,21 @@ static void set_experts(struct model_config *c) {
     model_image_set_sparse(c);
 }
 
+static void set_latent(struct model_config *c) {
+    model_image_set_latent(c, 0);
+}
+
+static void set_latent_queries(struct model_config *c) {
+    model_image_set_latent(c, 32);
+    c->rope_interleaved = true;
+    c->attention_scale = 0.5F;
+}
+
+static void set_latent_in_one(struct model_config *c) {
+    model_image_set_latent(c, 24);
+    c->naming = TENSOR_NAMING_HF;
+}
+
 static void set_shared_expert(struct model_config *c) {
     model_image_set_sparse(c);
     c->moe.shared_size = 48;
@@ -481,6 +497,9 @@ static const struct {
     {"a bias of the head", set_head_bias},
     {"sinks", set_sinks},
     {"clamped SwiGLU", set_clamped_swiglu},
+    {"latent attention", set_latent},
+    {"latent attention, queries in two steps", set_latent_queries},
+    {"latent attention, keys and values in one", set_latent_in_one},
     {"experts", set_experts},
     {"experts with a shared one", set_shared_expert},
     {"experts by sigmoid", set_sigmoid_experts},
@@ -575,6 +594,8 @@ static void test_switches_together(void **state) {
         }
         if (config.moe.num_experts > 0)
             config.pre_norm = true;
+        if (config.latent.kv_rank > 0)
+            config.qk_norm = QK_NORM_NONE;
         snprintf(label, sizeof(label), "switches %#x, biased %d", chosen, repeat % 2);
         check(label, &config, repeat % 2 == 1, logits);
     }

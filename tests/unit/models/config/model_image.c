@@ -120,25 +120,72 @@ static void put_dense_ffn(struct model_image *image, struct image_form form, int
     put_matrix(image, form, TENSOR_DOWN, layer, hidden, ffn);
 }
 
-static void put_layer(struct model_image *image, struct image_form form, int32_t layer) {
+/* One tensor of all heads' parts, folders' names: as rows of one matrix. */
+static void put_heads(struct model_image *image, struct image_form form, int32_t layer) {
+    const struct model_config *config = &image->model.config;
+    const struct latent_config *latent = &config->latent;
+    int32_t num_heads = config->num_heads, value_dim = latent->value_dim;
+    if (config->naming == TENSOR_NAMING_HF) {
+        put_role(image, TENSOR_KV_B, layer, "weight", num_heads * (latent->nope_dim + value_dim),
+                 latent->kv_rank, form.dtype);
+        return;
+    }
+    put_role(image, TENSOR_K_B, layer, "weight", latent->kv_rank, latent->nope_dim, form.dtype);
+    image->tensors[image->num_tensors - 1].experts = num_heads;
+    put_role(image, TENSOR_V_B, layer, "weight", value_dim, latent->kv_rank, form.dtype);
+    image->tensors[image->num_tensors - 1].experts = num_heads;
+}
+
+static void put_latent(struct model_image *image, struct image_form form, int32_t layer) {
+    const struct model_config *config = &image->model.config;
+    const struct latent_config *latent = &config->latent;
+    int32_t hidden = config->hidden_size, q_rank = latent->q_rank;
+    int32_t q = config->num_heads * (latent->nope_dim + config->rotary_dim);
+    if (q_rank > 0) {
+        put_matrix(image, form, TENSOR_Q_A, layer, q_rank, hidden);
+        put_role(image, TENSOR_Q_A_NORM, layer, "weight", 0, q_rank, DTYPE_F32);
+        put_role(image, TENSOR_Q_B, layer, "weight", q, q_rank, form.dtype);
+    } else {
+        put_matrix(image, form, TENSOR_Q, layer, q, hidden);
+    }
+    put_matrix(image, form, TENSOR_KV_A, layer, latent->kv_rank + config->rotary_dim, hidden);
+    put_role(image, TENSOR_KV_A_NORM, layer, "weight", 0, latent->kv_rank, DTYPE_F32);
+    put_heads(image, form, layer);
+}
+
+static void put_qkv(struct model_image *image, struct image_form form, int32_t layer) {
     const struct model_config *config = &image->model.config;
     int32_t hidden = config->hidden_size;
     int32_t q = config->num_heads * config->head_dim, kv = config->num_kv_heads * config->head_dim;
-    put_norms(image, layer);
     if (form.fused) {
         put_matrix(image, form, TENSOR_QKV, layer, q + 2 * kv, hidden);
-    } else {
-        put_matrix(image, form, TENSOR_Q, layer, q, hidden);
-        put_matrix(image, form, TENSOR_K, layer, kv, hidden);
-        put_matrix(image, form, TENSOR_V, layer, kv, hidden);
+        return;
     }
-    put_matrix(image, form, TENSOR_ATTENTION_OUT, layer, hidden, q);
+    put_matrix(image, form, TENSOR_Q, layer, q, hidden);
+    put_matrix(image, form, TENSOR_K, layer, kv, hidden);
+    put_matrix(image, form, TENSOR_V, layer, kv, hidden);
+}
+
+static void put_layer(struct model_image *image, struct image_form form, int32_t layer) {
+    const struct model_config *config = &image->model.config;
+    put_norms(image, layer);
+    (config->latent.kv_rank > 0 ? put_latent : put_qkv)(image, form, layer);
+    put_matrix(image, form, TENSOR_ATTENTION_OUT, layer, config->hidden_size,
+               config->num_heads * model_config_value_dim(config));
     if (config->attention_sinks)
         put_role(image, TENSOR_SINKS, layer, "weight", 0, config->num_heads, DTYPE_F32);
     if (config->layers[layer].is_sparse)
         put_experts(image, form, layer);
     else
         put_dense_ffn(image, form, layer);
+}
+
+void model_image_set_latent(struct model_config *config, int32_t q_rank) {
+    config->latent = (struct latent_config){
+        .kv_rank = 32, .q_rank = q_rank, .nope_dim = 24, .value_dim = 16, .norm_eps = 1e-6F};
+    config->rotary_dim = 8;
+    config->head_dim = 40;
+    config->num_kv_heads = 1;
 }
 
 void model_image_set_sparse(struct model_config *config) {

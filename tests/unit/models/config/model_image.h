@@ -36,6 +36,10 @@ struct image_form {
 /* Makes layer 1 sparse: 4 experts of 32, of which a token chooses 2. */
 void model_image_set_sparse(struct model_config *config);
 
+/* Makes attention latent: of each token 32 elements and 8 rotated ones are cached, of which 6 heads
+ * have keys of 24 + 8 elements and values of 16. q_rank: see latent_config. */
+void model_image_set_latent(struct model_config *config, int32_t q_rank);
+
 /* A LLaMA of IMAGE_LAYERS layers: hidden 64, 6 heads of 16 on 2, FFN 96, vocabulary 40. */
 struct model_config model_image_config(void);
 
